@@ -1,0 +1,205 @@
+//! The database that a benchmark runs on: where it is, how it is opened, and what device is below it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use tantalum::{Db, OpenPhase, OpenProgress, TornPageProtection};
+use tantalum_device::{Access, Device, FileDevice};
+use tantalum_report::{Progress, Unit};
+
+use super::parse_bytes;
+use crate::error::{Error, Result};
+
+/// Options that all benchmarks share.
+#[derive(Args, Clone, Debug, Serialize)]
+pub struct Options {
+    /// The database's directory, which stays. A database loaded there with the same parameters is used again. Default:
+    /// a new directory tantalum-bench-PID in the current one, removed at the end.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Keep the directory that is made when --dir is not given.
+    #[arg(long)]
+    #[serde(skip)]
+    keep: bool,
+    /// Fail if DIR holds no loaded database, instead of loading one.
+    #[arg(long, requires = "dir")]
+    #[serde(skip)]
+    reuse: bool,
+    /// Bytes of a page: 4096, 8192 or 16384.
+    #[arg(long, value_parser = parse_bytes)]
+    page_size: Option<u64>,
+    /// Bytes of memory for pages, such as 64M.
+    #[arg(long, value_parser = parse_bytes)]
+    #[serde(rename = "buffer_pool_bytes")]
+    buffer_pool: Option<u64>,
+    /// Files or block devices for the log, separated by commas. Default: one file in DIR.
+    #[arg(long, value_delimiter = ',')]
+    log_devices: Vec<PathBuf>,
+    /// Partitions of each log device.
+    #[arg(long)]
+    log_partitions: Option<u32>,
+    /// Bytes of each log file.
+    #[arg(long, value_parser = parse_bytes)]
+    log_bytes: Option<u64>,
+    /// How torn pages are prevented.
+    #[arg(long, value_enum)]
+    protection: Option<Protection>,
+}
+
+/// [`TornPageProtection`] on the command line.
+#[derive(Clone, Copy, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Protection {
+    /// The device if it writes pages atomically, else double-write.
+    Auto,
+    /// Every page is written to a second place first.
+    DoubleWrite,
+    /// Whole pages go to the log after each checkpoint.
+    FullPageImages,
+    /// The device says that it writes pages atomically.
+    Device,
+    /// You say that it does.
+    TrustDevice,
+}
+
+impl From<Protection> for TornPageProtection {
+    fn from(protection: Protection) -> Self {
+        match protection {
+            Protection::Auto => Self::Auto,
+            Protection::DoubleWrite => Self::DoubleWrite,
+            Protection::FullPageImages => Self::FullPageImages,
+            Protection::Device => Self::Device,
+            Protection::TrustDevice => Self::TrustDevice,
+        }
+    }
+}
+
+/// An open database in its directory.
+pub struct Database {
+    pub db: Db,
+    directory: Directory,
+}
+
+/// The directory; removed on drop if it is only for this run.
+struct Directory {
+    path: PathBuf,
+    is_temporary: bool,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if self.is_temporary
+            && let Err(error) = std::fs::remove_dir_all(&self.path)
+        {
+            eprintln!("cannot remove {}: {error}; remove it by hand", self.path.display());
+        }
+    }
+}
+
+impl Options {
+    /// Opens the database, or creates it.
+    pub fn open(&self) -> Result<Database> {
+        let directory = match &self.dir {
+            Some(path) => Directory { path: path.clone(), is_temporary: false },
+            None => Directory { path: own_directory()?, is_temporary: !self.keep },
+        };
+        let mut builder = Db::builder().create_if_missing(!self.reuse);
+        if let Some(bytes) = self.page_size {
+            let bytes = u32::try_from(bytes).map_err(|_| format!("--page-size {bytes} is too large"))?;
+            builder = builder.page_size(bytes);
+        }
+        if let Some(bytes) = self.buffer_pool {
+            builder = builder.buffer_pool_bytes(bytes);
+        }
+        if !self.log_devices.is_empty() {
+            builder = builder.log_devices(&self.log_devices);
+        }
+        if let Some(partitions) = self.log_partitions {
+            builder = builder.log_partitions(partitions);
+        }
+        if let Some(bytes) = self.log_bytes {
+            builder = builder.log_bytes(bytes);
+        }
+        if let Some(protection) = self.protection {
+            builder = builder.torn_page_protection(protection.into());
+        }
+        let started = tantalum_rt::now();
+        let db = builder.progress(show_progress()).open(&directory.path)?;
+        eprintln!("opened {} in {:.2} s", directory.path.display(), started.elapsed().as_secs_f64());
+        Ok(Database { db, directory })
+    }
+
+    /// Refuses to load when --reuse was given.
+    pub fn may_load(&self) -> Result<()> {
+        match (self.reuse, &self.dir) {
+            (true, Some(dir)) => {
+                let dir = dir.display();
+                Err(Error::Other(format!(
+                    "{dir} holds no loaded database of this benchmark; leave out --reuse to load it"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Log devices, each partition counted as one.
+    pub fn log_device_count(&self) -> usize {
+        const DEFAULT_PARTITIONS_OF_ONE: u32 = 4;
+        let files = self.log_devices.len().max(1);
+        let default = if files == 1 { DEFAULT_PARTITIONS_OF_ONE } else { 1 };
+        files * self.log_partitions.unwrap_or(default) as usize
+    }
+}
+
+impl Database {
+    /// The database's directory.
+    pub fn path(&self) -> &Path {
+        &self.directory.path
+    }
+
+    /// What is known of the device below the directory.
+    pub fn device(&self) -> Result<String> {
+        let file = FileDevice::open(self.path().join("data"), Access::ReadOnly)?;
+        Ok(file.capabilities().to_string())
+    }
+
+    /// Closes the database and removes a directory of this run only.
+    pub fn close(self) -> Result<()> {
+        let Self { db, directory } = self;
+        db.close()?;
+        if !directory.is_temporary {
+            eprintln!("the database stays in {}", directory.path.display());
+        }
+        Ok(())
+    }
+}
+
+/// Shows how far creation or recovery is.
+fn show_progress() -> impl FnMut(OpenProgress) + Send + 'static {
+    let mut shown: Option<(OpenPhase, Progress)> = None;
+    move |progress| {
+        if shown.as_ref().is_none_or(|(phase, _)| *phase != progress.phase) {
+            if let Some((_, bar)) = shown.take() {
+                bar.finish();
+            }
+            let label = match progress.phase {
+                OpenPhase::Create => "creating",
+                OpenPhase::ScanLog => "reading the log",
+                OpenPhase::Redo => "recovering",
+                _ => "opening",
+            };
+            shown = Some((progress.phase, Progress::bar(label, progress.total_bytes, Unit::Bytes)));
+        }
+        if let Some((_, bar)) = &shown {
+            bar.set(progress.done_bytes);
+        }
+    }
+}
+
+/// In the current directory, not the system's for temporary files: that may lie in memory.
+fn own_directory() -> Result<PathBuf> {
+    let path = PathBuf::from(format!("tantalum-bench-{}", std::process::id()));
+    std::fs::create_dir(&path).map_err(|error| Error::file("create", &path, error))?;
+    Ok(path)
+}

@@ -1,0 +1,348 @@
+//! `tantalum bench kv`: how near durable commits come to the device's own speed.
+//!
+//! Everything is measured in short slices, round after round: for each number of clients the raw device at queue
+//! depth 1, the raw device at as many writes as the log has devices, and the engine. Ratios are made within one round, and the
+//! medians over the rounds are reported, so that a device that changes its speed does not change the result.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::Args;
+use serde::Serialize;
+use tantalum_device::{Device, FileDevice};
+use tantalum_report::{Progress, Table, Unit};
+use tantalum_workloads::{
+    driver::{self, Latency},
+    kv::{KEY_BYTES, KeyValue, Parameters, VALUE_BYTES, raw::durable_writes_per_second},
+};
+
+use super::{JSON_FORMAT, database, latency, rate, write_json};
+use crate::error::{Error, Out, Result};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// Numbers of clients, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,128")]
+    clients: Vec<usize>,
+    /// Commits that each client keeps under way, separated by commas; 1: it waits for each.
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    async_depth: Vec<usize>,
+    /// Keys in the table.
+    #[arg(long, default_value_t = 100_000)]
+    keys: u64,
+    /// Keys that each transaction updates.
+    #[arg(long, default_value_t = 1)]
+    updates: u32,
+    /// Rounds; medians are over these.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each slice of a round.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Where the raw device is measured, if not in the database's directory: a directory on the log's device.
+    #[arg(long)]
+    raw_dir: Option<PathBuf>,
+    /// Seeds the clients' choices.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Write the result as JSON; docs/workloads.md explains its fields.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    database: database::Options,
+}
+
+/// The JSON output.
+#[derive(Serialize)]
+struct Outcome {
+    benchmark: &'static str,
+    format: u32,
+    configuration: Configuration,
+    device: String,
+    results: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    keys: u64,
+    key_bytes: usize,
+    value_bytes: usize,
+    updates: u32,
+    rounds: usize,
+    slice_seconds: f64,
+    raw_write_bytes: usize,
+    log_devices: usize,
+    seed: u64,
+    database: database::Options,
+}
+
+/// Medians over the rounds, for one number of clients and one depth.
+#[derive(Serialize)]
+struct Measured {
+    clients: usize,
+    async_depth: usize,
+    commits_per_second: f64,
+    updates_per_second: f64,
+    raw_depth_1_per_second: f64,
+    raw_depth_log_devices_per_second: f64,
+    ratio_to_raw_depth_1: f64,
+    ratio_to_raw_depth_log_devices: f64,
+    aborted: u64,
+    latency: Latency,
+    rounds: Vec<Round>,
+}
+
+/// One round.
+#[derive(Clone, Serialize)]
+struct Round {
+    commits_per_second: f64,
+    raw_depth_1_per_second: f64,
+    raw_depth_log_devices_per_second: f64,
+    aborted: u64,
+    latency: Latency,
+}
+
+/// Loads the keys if need be, and measures.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    check(arguments)?;
+    let database = arguments.database.open()?;
+    let workload = load(arguments, &database)?;
+    let raw_directory = arguments.raw_dir.as_deref().unwrap_or(database.path());
+    let results = {
+        let raw = RawFile::create(raw_directory)?;
+        measure(arguments, &workload, &raw)?
+    };
+    let outcome = Outcome {
+        benchmark: "kv",
+        format: JSON_FORMAT,
+        configuration: Configuration {
+            keys: arguments.keys,
+            key_bytes: KEY_BYTES,
+            value_bytes: VALUE_BYTES,
+            updates: arguments.updates,
+            rounds: arguments.rounds,
+            slice_seconds: arguments.seconds,
+            raw_write_bytes: raw_write_bytes(arguments.updates),
+            log_devices: arguments.database.log_device_count(),
+            seed: arguments.seed,
+            database: arguments.database.clone(),
+        },
+        device: database.device()?,
+        results,
+    };
+    print(&outcome)?;
+    write_json(arguments.json.as_ref(), &outcome)?;
+    drop(workload);
+    database.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(arguments: &Arguments) -> Result<()> {
+    let must = |ok: bool, what: &str| if ok { Ok(()) } else { Err(Error::Other(what.to_owned())) };
+    must(arguments.rounds > 0, "--rounds must be at least 1")?;
+    must(arguments.clients.iter().all(|&clients| clients > 0), "--clients must be at least 1 each")?;
+    must(arguments.async_depth.iter().all(|&depth| depth > 0), "--async-depth must be at least 1 each")?;
+    must((1e-3..1e6).contains(&arguments.seconds), "--seconds must be at least 0.001")
+}
+
+fn load(arguments: &Arguments, database: &database::Database) -> Result<KeyValue> {
+    let parameters = Parameters { keys: arguments.keys, updates: arguments.updates, async_depth: 1 };
+    if !database.db.tables()?.iter().any(|name| name == tantalum_workloads::kv::TABLE_NAME) {
+        arguments.database.may_load()?;
+    }
+    let bar = Progress::bar("loading keys", arguments.keys, Unit::Things);
+    let workload = KeyValue::load_or_reuse(&database.db, parameters, &mut |loaded| bar.set(loaded))?;
+    bar.finish();
+    database.db.checkpoint()?;
+    Ok(workload)
+}
+
+/// What one transaction puts into the log, in whole blocks: per update key, value and a few bytes around them.
+fn raw_write_bytes(updates: u32) -> usize {
+    const BLOCK: usize = 4096;
+    const AROUND_EACH: usize = 16;
+    const AROUND_ALL: usize = 128;
+    let bytes = AROUND_ALL + updates as usize * (KEY_BYTES + VALUE_BYTES + AROUND_EACH);
+    bytes.next_multiple_of(BLOCK)
+}
+
+/// A file of zeros, removed at the end.
+struct RawFile {
+    path: PathBuf,
+    device: Arc<FileDevice>,
+}
+
+impl RawFile {
+    fn create(directory: &Path) -> Result<Self> {
+        const BYTES: u64 = 64 << 20;
+        let path = directory.join(format!("raw-limit-{}", std::process::id()));
+        let device = Arc::new(FileDevice::create(&path, BYTES, None)?);
+        Ok(Self { path, device })
+    }
+}
+
+impl Drop for RawFile {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            eprintln!("cannot remove {}: {error}; remove it by hand", self.path.display());
+        }
+    }
+}
+
+fn measure(arguments: &Arguments, workload: &KeyValue, raw: &RawFile) -> Result<Vec<Measured>> {
+    let pairs = |&depth: &usize| arguments.clients.iter().map(move |&clients| (clients, depth));
+    let setups: Vec<(usize, usize)> = arguments.async_depth.iter().flat_map(pairs).collect();
+    let bar = Progress::bar("measuring", (setups.len() * arguments.rounds) as u64, Unit::Things);
+    let mut rounds = vec![Vec::new(); setups.len()];
+    for round in 0..arguments.rounds {
+        for (&(clients, depth), rounds) in setups.iter().zip(&mut rounds) {
+            bar.remark(&format!("round {}, {clients} clients", round + 1));
+            let workload = Arc::new(workload.with_async_depth(depth)?);
+            rounds.push(measure_round(arguments, round, clients, &workload, raw)?);
+            bar.add(1);
+        }
+    }
+    bar.finish();
+    let results = setups.into_iter().zip(rounds);
+    Ok(results.map(|((clients, depth), rounds)| Measured::of(arguments.updates, clients, depth, rounds)).collect())
+}
+
+fn measure_round(
+    arguments: &Arguments,
+    round: usize,
+    clients: usize,
+    workload: &Arc<KeyValue>,
+    raw: &RawFile,
+) -> Result<Round> {
+    let slice = Duration::from_secs_f64(arguments.seconds);
+    let write_bytes = raw_write_bytes(arguments.updates);
+    let raw_at = |depth| {
+        let device: Arc<dyn Device> = raw.device.clone();
+        durable_writes_per_second(device, write_bytes, depth, slice)
+    };
+    // A tenth of the slice passes until all clients are at work.
+    let options = driver::Options::timed(clients, slice / 10, slice).with_seed(arguments.seed + round as u64);
+    let run = || driver::run(workload, options, &mut |_| ());
+    let raw_both = || Ok::<_, Error>((raw_at(1)?, raw_at(arguments.database.log_device_count())?));
+    // The order alternates, so that neither side always comes first.
+    let ((raw_1, raw_all), report) = if round.is_multiple_of(2) {
+        let raw = raw_both()?;
+        (raw, run()?)
+    } else {
+        let report = run()?;
+        (raw_both()?, report)
+    };
+    Ok(Round {
+        commits_per_second: report.total.per_second,
+        raw_depth_1_per_second: raw_1,
+        raw_depth_log_devices_per_second: raw_all,
+        aborted: report.total.aborted,
+        latency: report.total.latency,
+    })
+}
+
+impl Measured {
+    fn of(updates: u32, clients: usize, async_depth: usize, rounds: Vec<Round>) -> Self {
+        let of = |value: &dyn Fn(&Round) -> f64| median(rounds.iter().map(value).collect());
+        let commits_per_second = of(&|round| round.commits_per_second);
+        Self {
+            clients,
+            async_depth,
+            commits_per_second,
+            updates_per_second: commits_per_second * f64::from(updates),
+            raw_depth_1_per_second: of(&|round| round.raw_depth_1_per_second),
+            raw_depth_log_devices_per_second: of(&|round| round.raw_depth_log_devices_per_second),
+            ratio_to_raw_depth_1: of(&|round| round.commits_per_second / round.raw_depth_1_per_second),
+            ratio_to_raw_depth_log_devices: of(&|round| {
+                round.commits_per_second / round.raw_depth_log_devices_per_second
+            }),
+            aborted: rounds.iter().map(|round| round.aborted).sum(),
+            latency: Latency {
+                mean_us: of(&|round| round.latency.mean_us),
+                p50_us: of(&|round| round.latency.p50_us),
+                p95_us: of(&|round| round.latency.p95_us),
+                p99_us: of(&|round| round.latency.p99_us),
+                p999_us: of(&|round| round.latency.p999_us),
+                max_us: rounds.iter().map(|round| round.latency.max_us).fold(0.0, f64::max),
+            },
+            rounds,
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        length if length % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+fn print(outcome: &Outcome) -> Result<()> {
+    let Configuration { keys, updates, rounds, slice_seconds, raw_write_bytes, log_devices, .. } =
+        outcome.configuration;
+    let mut out = Out::new();
+    out.line(format_args!(
+        "transactions of {updates} durable updates of {VALUE_BYTES} B under {KEY_BYTES} B, {keys} keys"
+    ))?;
+    out.line(format_args!("device: {}", outcome.device))?;
+    out.line(format_args!("{log_devices} log devices; raw: durable overwrites of {raw_write_bytes} B"))?;
+    out.line(format_args!("medians of {rounds} rounds with slices of {slice_seconds} s"))?;
+    let raw_all = format!("raw depth {log_devices}/s");
+    let mut table = Table::new([
+        "clients",
+        "depth",
+        "commits/s",
+        "raw depth 1/s",
+        "ratio",
+        &raw_all,
+        "ratio",
+        "aborted",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+    ]);
+    for result in &outcome.results {
+        table.row([
+            result.clients.to_string(),
+            result.async_depth.to_string(),
+            rate(result.commits_per_second),
+            rate(result.raw_depth_1_per_second),
+            format!("{:.2}", result.ratio_to_raw_depth_1),
+            rate(result.raw_depth_log_devices_per_second),
+            format!("{:.2}", result.ratio_to_raw_depth_log_devices),
+            result.aborted.to_string(),
+            latency(result.latency.p50_us),
+            latency(result.latency.p99_us),
+            latency(result.latency.p999_us),
+            latency(result.latency.max_us),
+        ]);
+    }
+    out.line(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![]), 0.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn raw_writes_are_whole_blocks_of_what_a_commit_logs() {
+        assert_eq!(raw_write_bytes(1), 4096);
+        assert_eq!(raw_write_bytes(30), 4096);
+        assert_eq!(raw_write_bytes(31), 8192);
+    }
+}

@@ -1,0 +1,96 @@
+//! `tantalum bench`: workloads on a real directory.
+
+mod acknowledged;
+mod database;
+mod kv;
+mod tpcc;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// The arguments of `tantalum bench`.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Subcommand)]
+enum Workload {
+    /// TPC-C: transactions of a wholesale supplier, without think times; then its twelve consistency conditions.
+    Tpcc(tpcc::Arguments),
+    /// Durable updates of small values, against the raw speed of the device.
+    Kv(kv::Arguments),
+}
+
+/// Runs a benchmark.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    match arguments.workload {
+        Workload::Tpcc(arguments) => tpcc::run(&arguments),
+        Workload::Kv(arguments) => kv::run(&arguments),
+    }
+}
+
+/// Version of the JSON outputs; raised when a field changes its meaning or goes away, not when one is added.
+const JSON_FORMAT: u32 = 1;
+
+fn write_json(path: Option<&PathBuf>, result: &impl Serialize) -> Result<()> {
+    if let Some(path) = path {
+        tantalum_report::to_json_file(path, result)?;
+    }
+    Ok(())
+}
+
+impl From<tantalum_workloads::Error> for Error {
+    fn from(error: tantalum_workloads::Error) -> Self {
+        match error {
+            tantalum_workloads::Error::Engine(error) => Self::Engine(error),
+            tantalum_workloads::Error::Device(error) => Self::Device(error),
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+/// Microseconds for people.
+fn latency(microseconds: f64) -> String {
+    tantalum_report::units::duration_ns((microseconds * 1e3) as u64)
+}
+
+/// A rate for people.
+fn rate(per_second: f64) -> String {
+    tantalum_report::units::count(per_second.round() as u64)
+}
+
+/// A number of bytes such as 65536, 64k, 64M or 64GiB; the letters mean powers of 1024.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        unit => return Err(format!("{unit:?} is no unit; use k, M or G")),
+    };
+    let number: u64 = digits.trim().parse().map_err(|error| format!("{digits:?} is no number: {error}"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_bytes;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("64k"), Ok(64 << 10));
+        assert_eq!(parse_bytes("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_bytes("2G"), Ok(2 << 30));
+        for bad in ["", "x", "4q", "-1", "99999999999999G"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+}

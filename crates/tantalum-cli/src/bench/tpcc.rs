@@ -1,0 +1,243 @@
+//! `tantalum bench tpcc`.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use tantalum_report::{Progress, Table, Unit, units};
+use tantalum_workloads::{
+    driver::{self, RunReport},
+    tpcc::{Kind, LoadProgress, Mix, Parameters, Reads, Scale, Tpcc, consistency},
+};
+
+use super::{JSON_FORMAT, acknowledged, database, latency, rate, write_json};
+use crate::error::{Out, Result};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// Warehouses; each takes about 100 MB.
+    #[arg(long, default_value_t = 1)]
+    warehouses: u32,
+    /// Clients at the same time; each is a terminal of one warehouse.
+    #[arg(long, default_value_t = 16)]
+    clients: usize,
+    /// Measured time in seconds; 0 only checks.
+    #[arg(long, default_value_t = 30.0)]
+    seconds: f64,
+    /// Seconds before that are not measured.
+    #[arg(long, default_value_t = 0.0)]
+    warm_up: f64,
+    /// Which transactions come how often.
+    #[arg(long, value_enum, default_value_t = MixName::Normal)]
+    mix: MixName,
+    /// How order-status and stock-level read.
+    #[arg(long, value_enum, default_value_t = ReadsName::Snapshot)]
+    reads: ReadsName,
+    /// Seeds the load and the clients' choices.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Tasks that load.
+    #[arg(long, default_value_t = 8)]
+    loaders: usize,
+    /// Append every acknowledged order to this file. Those that stand in it already are looked for first: none may be
+    /// lost, also if the last run was killed.
+    #[arg(long, value_name = "FILE", requires = "dir")]
+    acknowledged: Option<PathBuf>,
+    /// A database of some hundred rows: for tests.
+    #[arg(long, hide = true)]
+    tiny: bool,
+    /// Write the result as JSON; docs/workloads.md explains its fields.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    database: database::Options,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MixName {
+    /// 43.48 % new-order and payment each, 4.35 % each of the others.
+    Normal,
+    /// 43.48 % order-status and stock-level each, 4.35 % each of the others.
+    ReadIntensive,
+    /// 96 % new-order, 1 % each of the others.
+    WriteIntensive,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReadsName {
+    /// On a snapshot, without locks.
+    Snapshot,
+    /// In a serializable transaction, with locks.
+    Transaction,
+}
+
+impl From<MixName> for Mix {
+    fn from(name: MixName) -> Self {
+        match name {
+            MixName::Normal => Self::Normal,
+            MixName::ReadIntensive => Self::ReadIntensive,
+            MixName::WriteIntensive => Self::WriteIntensive,
+        }
+    }
+}
+
+impl From<ReadsName> for Reads {
+    fn from(name: ReadsName) -> Self {
+        match name {
+            ReadsName::Snapshot => Self::Snapshot,
+            ReadsName::Transaction => Self::Transaction,
+        }
+    }
+}
+
+/// The JSON output.
+#[derive(Serialize)]
+struct Outcome {
+    benchmark: &'static str,
+    format: u32,
+    configuration: Configuration,
+    device: String,
+    load_seconds: Option<f64>,
+    tpmc: f64,
+    run: RunReport,
+    is_consistent: bool,
+    consistency: Vec<consistency::Condition>,
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    parameters: Parameters,
+    clients: usize,
+    seconds: f64,
+    warm_up_seconds: f64,
+    mix: Mix,
+    reads: Reads,
+    seed: u64,
+    database: database::Options,
+}
+
+/// Loads if need be, runs, checks. The exit code is 1 when a condition does not hold.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let warm_up = duration("--warm-up", arguments.warm_up)?;
+    let measured = duration("--seconds", arguments.seconds)?;
+    let scale = if arguments.tiny { Scale::tiny() } else { Scale::full() };
+    let parameters = Parameters { warehouses: arguments.warehouses, scale, seed: arguments.seed };
+    let database = arguments.database.open()?;
+    let (tpcc, load_seconds) = load(arguments, parameters, &database)?;
+    let mut tpcc = tpcc.with_mix(arguments.mix.into()).with_reads(arguments.reads.into());
+    if let Some(path) = &arguments.acknowledged {
+        eprintln!("{} orders acknowledged before are all there", acknowledged::check(path, &tpcc)?);
+        tpcc = tpcc.with_observer(acknowledged::record(path)?);
+    }
+
+    let options = driver::Options::timed(arguments.clients, warm_up, measured).with_seed(arguments.seed);
+    let report = drive(tpcc, options)?;
+    eprintln!("checking the twelve consistency conditions");
+    let consistency = consistency::check(&database.db)?;
+    let new_orders = &report.kinds[Kind::NewOrder as usize];
+    let outcome = Outcome {
+        benchmark: "tpcc",
+        format: JSON_FORMAT,
+        configuration: Configuration {
+            parameters,
+            clients: arguments.clients,
+            seconds: arguments.seconds,
+            warm_up_seconds: arguments.warm_up,
+            mix: arguments.mix.into(),
+            reads: arguments.reads.into(),
+            seed: arguments.seed,
+            database: arguments.database.clone(),
+        },
+        device: database.device()?,
+        load_seconds,
+        tpmc: new_orders.per_second * 60.0,
+        is_consistent: consistency.iter().all(consistency::Condition::is_ok),
+        consistency,
+        run: report,
+    };
+    print(&outcome)?;
+    write_json(arguments.json.as_ref(), &outcome)?;
+    database.close()?;
+    Ok(if outcome.is_consistent { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn duration(name: &str, seconds: f64) -> Result<Duration> {
+    Ok(Duration::try_from_secs_f64(seconds).map_err(|error| format!("{name} {seconds} is not possible: {error}"))?)
+}
+
+/// The loaded database, and the time that loading it took, if it was not there.
+fn load(arguments: &Arguments, parameters: Parameters, database: &database::Database) -> Result<(Tpcc, Option<f64>)> {
+    let is_loaded = Tpcc::open(&database.db)?.is_some();
+    if !is_loaded {
+        arguments.database.may_load()?;
+    }
+    let started = tantalum_rt::now();
+    let mut bar: Option<Progress> = None;
+    let mut show = |progress: &LoadProgress| {
+        let new = || Progress::bar("loading rows", progress.total_rows, Unit::Things);
+        bar.get_or_insert_with(new).set(progress.rows);
+    };
+    let tpcc = Tpcc::load_or_reuse(&database.db, parameters, arguments.loaders, &mut show)?;
+    bar.iter().for_each(Progress::finish);
+    Ok((tpcc, (!is_loaded).then(|| started.elapsed().as_secs_f64())))
+}
+
+fn drive(tpcc: Tpcc, options: driver::Options) -> Result<RunReport> {
+    let line = Progress::open_ended("running, transactions", Unit::Things);
+    let report = driver::run(&Arc::new(tpcc), options, &mut |progress| {
+        let seconds = progress.elapsed.as_secs_f64();
+        let new_orders = progress.committed[Kind::NewOrder as usize];
+        let total = progress.total.unwrap_or_default().as_secs_f64();
+        let tpmc = new_orders as f64 * 60.0 / seconds.max(1e-3);
+        line.remark(&format!("{seconds:.0} of {total:.0} s, {} tpmC, {} aborted", rate(tpmc), progress.aborted));
+        line.set(progress.committed.iter().sum());
+    })?;
+    line.finish();
+    Ok(report)
+}
+
+fn print(outcome: &Outcome) -> Result<()> {
+    let (configuration, run) = (&outcome.configuration, &outcome.run);
+    let mut out = Out::new();
+    out.line(format_args!("TPC-C, {}, {} clients, no think time", configuration.parameters, run.clients))?;
+    out.line(format_args!("mix {:?}, read-only transactions by {:?}", configuration.mix, configuration.reads))?;
+    out.line(format_args!("device: {}", outcome.device))?;
+    match outcome.load_seconds {
+        Some(seconds) => out.line(format_args!("loaded in {seconds:.1} s"))?,
+        None => out.line("the database was loaded before")?,
+    }
+    out.line(format_args!("tpmC {} in {:.1} s", rate(outcome.tpmc), run.seconds))?;
+    let mut table = Table::new([
+        "transaction",
+        "committed",
+        "share",
+        "rolled back",
+        "aborted",
+        "retried",
+        "per second",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+    ]);
+    for kind in run.kinds.iter().chain([&run.total]) {
+        let share = 100.0 * (kind.committed + kind.rolled_back) as f64
+            / (run.total.committed + run.total.rolled_back).max(1) as f64;
+        table.row([
+            kind.name.to_owned(),
+            units::count(kind.committed),
+            format!("{share:.2}%"),
+            units::count(kind.rolled_back),
+            units::count(kind.aborted),
+            units::count(kind.retried),
+            rate(kind.per_second),
+            latency(kind.latency.p50_us),
+            latency(kind.latency.p95_us),
+            latency(kind.latency.p99_us),
+            latency(kind.latency.max_us),
+        ]);
+    }
+    out.line(table)?;
+    outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
+    out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))
+}

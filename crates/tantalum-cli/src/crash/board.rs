@@ -1,0 +1,105 @@
+//! What the supervisors of worker processes share: seeds still to run, results, and who is at what since when.
+
+use std::{collections::BTreeMap, io, process::Child, sync::Arc, time::Duration};
+
+use tantalum_crash::{Failure, Report};
+use tantalum_rt::{Instant, Mutex, now};
+
+use super::Seeds;
+
+/// Seeds that one process runs: each power cut leaks memory, and the process's end gives it back.
+const BATCH: u64 = 25;
+/// Real time after which a seed that is not done hangs. Seeds take well under a second.
+const HANG_LIMIT: Duration = Duration::from_secs(120);
+
+/// Shared by all supervisors.
+pub struct Board {
+    state: Mutex<State>,
+}
+
+struct State {
+    seeds: Seeds,
+    failures_max: usize,
+    report: Report,
+    failures: Vec<Failure>,
+    /// Seeds that were run or left out.
+    done: u64,
+    running: BTreeMap<u32, Running>,
+}
+
+struct Running {
+    child: Arc<Mutex<Child>>,
+    since: Instant,
+    is_killed: bool,
+}
+
+impl Board {
+    pub fn new(seeds: Seeds, failures_max: usize) -> Self {
+        let (report, failures, running) = (Report::default(), Vec::new(), BTreeMap::new());
+        Self { state: Mutex::new(State { seeds, failures_max, report, failures, done: 0, running }) }
+    }
+
+    /// The next seeds for a worker; none when all are given out or too many failed.
+    pub fn next_batch(&self) -> Option<Seeds> {
+        let mut state = self.state.lock();
+        let Seeds { from, to } = state.seeds;
+        if from == to || state.failures.len() >= state.failures_max {
+            return None;
+        }
+        let batch = Seeds { from, to: to.min(from.saturating_add(BATCH)) };
+        state.seeds.from = batch.to;
+        Some(batch)
+    }
+
+    /// A worker started on its first seed.
+    pub fn started(&self, child: Child) -> (u32, Arc<Mutex<Child>>) {
+        let (id, child) = (child.id(), Arc::new(Mutex::new(child)));
+        let running = Running { child: Arc::clone(&child), since: now(), is_killed: false };
+        self.state.lock().running.insert(id, running);
+        (id, child)
+    }
+
+    /// A worker is done with a seed.
+    pub fn seed_done(&self, worker: u32, result: Result<Report, Failure>) {
+        let mut state = self.state.lock();
+        state.done += 1;
+        match result {
+            Ok(report) => state.report.add(&report),
+            Err(failure) => state.failures.push(failure),
+        }
+        if let Some(running) = state.running.get_mut(&worker) {
+            running.since = now();
+        }
+    }
+
+    /// A worker has ended. Returns whether that was because it hung.
+    pub fn ended(&self, worker: u32) -> bool {
+        self.state.lock().running.remove(&worker).is_some_and(|running| running.is_killed)
+    }
+
+    /// Ends workers that have been at one seed for too long.
+    pub fn kill_hung(&self) {
+        let mut state = self.state.lock();
+        for running in state.running.values_mut() {
+            if running.since.elapsed() > HANG_LIMIT && !running.is_killed {
+                // An error means that it has ended by itself meanwhile.
+                let _: io::Result<()> = running.child.lock().kill();
+                running.is_killed = true;
+            }
+        }
+    }
+
+    /// Seeds done, and how many of them failed.
+    pub fn progress(&self) -> (u64, usize) {
+        let state = self.state.lock();
+        (state.done, state.failures.len())
+    }
+
+    /// Everything, the failures in order of their seeds.
+    pub fn result(&self) -> (Report, Vec<Failure>) {
+        let state = self.state.lock();
+        let mut failures = state.failures.clone();
+        failures.sort_by_key(|failure| failure.seed);
+        (state.report.clone(), failures)
+    }
+}

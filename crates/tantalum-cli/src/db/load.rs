@@ -1,0 +1,140 @@
+//! `tantalum db load`.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+    process::ExitCode,
+};
+
+use tantalum::{Db, Table, Ticket, Transaction};
+use tantalum_report::{Progress, Unit, units};
+
+use super::{
+    format::{Line, Reader},
+    open,
+};
+use crate::error::{Error, Out, Result};
+
+/// Bytes of keys and values in one transaction; a larger row has one of its own.
+const TRANSACTION_BYTES: usize = 64 << 10;
+/// Commits that may be under way.
+const COMMITS_IN_FLIGHT: usize = 16;
+
+/// Loads a dump from a file, or from standard input.
+pub fn run(dir: &Path, input: Option<&Path>, merge: bool) -> Result<ExitCode> {
+    let (rows, tables) = match input {
+        Some(path) => {
+            let file = File::open(path).map_err(|error| Error::file("read", path, error))?;
+            let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+            let again = file.try_clone().map_err(|error| Error::file("read", path, error))?;
+            verify(path, BufReader::new(file), bytes)?;
+            io::Seek::rewind(&mut &again).map_err(|error| Error::file("read again", path, error))?;
+            let progress = Progress::bar("loading", bytes, Unit::Bytes);
+            load(dir, &path.display().to_string(), BufReader::new(again), merge, &progress)?
+        }
+        None => {
+            let progress = Progress::open_ended("loading", Unit::Bytes);
+            load(dir, "standard input", io::stdin().lock(), merge, &progress)?
+        }
+    };
+    Out::new().line(format_args!("{} rows in {} tables loaded", units::count(rows), units::count(tables)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads all of a dump, so that nothing is loaded from a damaged one.
+fn verify(path: &Path, input: impl BufRead, bytes: u64) -> Result<()> {
+    let progress = Progress::bar("checking the dump", bytes, Unit::Bytes);
+    let named = |what| Error::Other(format!("{}: {what}", path.display()));
+    let mut reader = Reader::new(input).map_err(named)?;
+    while reader.next().map_err(named)? != Line::End {
+        progress.add(reader.line_bytes());
+    }
+    progress.finish();
+    Ok(())
+}
+
+/// Returns the rows and tables loaded.
+fn load(dir: &Path, name: &str, input: impl BufRead, merge: bool, progress: &Progress) -> Result<(u64, u64)> {
+    let named = |what| Error::Other(format!("{name}: {what}"));
+    let mut reader = Reader::new(input).map_err(named)?;
+    let db = open(dir, true)?;
+    let existing = db.tables()?;
+    let mut loader = Loader { db: &db, table: None, batch: None, in_flight: VecDeque::new() };
+    let (mut rows, mut tables) = (0, 0);
+    loop {
+        match reader.next().map_err(named)? {
+            Line::End => break,
+            Line::Table(name) if existing.contains(&name) && !merge => {
+                return Err(Error::Other(format!(
+                    "table {name:?} exists already; drop it, load into a new database, or give --merge"
+                )));
+            }
+            Line::Table(name) => {
+                loader.table = Some(db.table(&name)?);
+                tables += 1;
+            }
+            Line::Row(key, value) => {
+                loader.put(&key, &value)?;
+                rows += 1;
+            }
+        }
+        progress.add(reader.line_bytes());
+    }
+    loader.finish()?;
+    db.close()?;
+    progress.finish();
+    Ok((rows, tables))
+}
+
+/// Puts rows into transactions of a good size.
+struct Loader<'a> {
+    db: &'a Db,
+    table: Option<Table>,
+    /// The running transaction, and the bytes in it.
+    batch: Option<(Transaction, usize)>,
+    in_flight: VecDeque<Ticket>,
+}
+
+impl Loader<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let bytes = key.len() + value.len() + 16;
+        if self.batch.as_ref().is_some_and(|(_, filled)| filled + bytes > TRANSACTION_BYTES) {
+            self.commit()?;
+        }
+        let (mut transaction, filled) = match self.batch.take() {
+            Some(batch) => batch,
+            None => (self.db.begin()?, 0),
+        };
+        let table = self.table.as_ref().expect("the reader refuses a row before the first table");
+        transaction.put(table, key, value)?;
+        self.batch = Some((transaction, filled + bytes));
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        if let Some((transaction, _)) = self.batch.take() {
+            self.in_flight.push_back(transaction.commit_async()?);
+        }
+        while self.in_flight.len() > COMMITS_IN_FLIGHT {
+            self.wait_for_oldest()?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_oldest(&mut self) -> Result<()> {
+        if let Some(ticket) = self.in_flight.pop_front() {
+            ticket.wait()?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<()> {
+        self.commit()?;
+        while !self.in_flight.is_empty() {
+            self.wait_for_oldest()?;
+        }
+        Ok(())
+    }
+}

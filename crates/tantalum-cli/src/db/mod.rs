@@ -1,0 +1,213 @@
+//! `tantalum db`: looks after a database in a directory.
+
+mod dump;
+mod format;
+mod load;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Subcommand;
+use serde::Serialize;
+use tantalum::{Db, OpenPhase};
+use tantalum_report::{Progress, Table, Unit, units};
+
+use crate::error::{Error, Out, Result};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Show settings and counters: sizes, log, buffer pool.
+    Stat {
+        /// The database's directory.
+        dir: PathBuf,
+        /// Print JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the tables, with their numbers of rows.
+    Tables {
+        /// The database's directory.
+        dir: PathBuf,
+        /// Print JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check every page: checksums, trees, no page lost or used twice. Exit code 1 if anything is wrong.
+    Check {
+        /// The database's directory.
+        dir: PathBuf,
+        /// Print JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write all rows, as of one moment, as lines of text.
+    ///
+    /// Equal contents give equal dumps, whatever the database's settings and history.
+    Dump {
+        /// The database's directory.
+        dir: PathBuf,
+        /// Only this table. May be given several times.
+        #[arg(long, value_name = "NAME")]
+        table: Vec<String>,
+        /// Write to this file instead of standard output. It must not exist.
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Load a dump into a database, which is created if missing.
+    Load {
+        /// The database's directory.
+        dir: PathBuf,
+        /// Read from this file instead of standard input. It is checked as a whole before anything is loaded.
+        #[arg(long, short, value_name = "FILE")]
+        input: Option<PathBuf>,
+        /// Load into tables that exist too; rows of the dump replace rows with the same key.
+        #[arg(long)]
+        merge: bool,
+    },
+    /// Copy the database, as of one moment, into a new directory.
+    Backup {
+        /// The database's directory.
+        dir: PathBuf,
+        /// The copy's directory. It must not exist.
+        to: PathBuf,
+    },
+}
+
+/// Runs a `db` command.
+pub fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Stat { dir, json } => stat(&dir, json),
+        Command::Tables { dir, json } => tables(&dir, json),
+        Command::Check { dir, json } => check(&dir, json),
+        Command::Dump { dir, table, output } => dump::run(&dir, &table, output.as_deref()),
+        Command::Load { dir, input, merge } => load::run(&dir, input.as_deref(), merge),
+        Command::Backup { dir, to } => backup(&dir, &to),
+    }
+}
+
+/// Opens the database in `dir` and shows how far recovery is.
+pub fn open(dir: &Path, create: bool) -> Result<Db> {
+    let mut shown: Option<(OpenPhase, Progress)> = None;
+    let show = move |progress: tantalum::OpenProgress| {
+        if shown.as_ref().is_none_or(|(phase, _)| *phase != progress.phase) {
+            if let Some((_, bar)) = shown.take() {
+                bar.finish();
+            }
+            let label = match progress.phase {
+                OpenPhase::Create => "creating",
+                OpenPhase::ScanLog => "reading the log",
+                OpenPhase::Redo => "recovering",
+                _ => "opening",
+            };
+            shown = Some((progress.phase, Progress::bar(label, progress.total_bytes, Unit::Bytes)));
+        }
+        if let Some((_, bar)) = &shown {
+            bar.set(progress.done_bytes);
+        }
+    };
+    Ok(Db::builder().create_if_missing(create).progress(show).open(dir)?)
+}
+
+/// Prints a structure of numbers and texts as a table of dotted names.
+fn print_flat(value: &impl Serialize) -> Result<()> {
+    let value = serde_json::to_value(value).map_err(|error| Error::Other(error.to_string()))?;
+    let mut table = Table::new(["name", "value"]);
+    flatten(String::new(), &value, &mut table);
+    Out::new().print(table)
+}
+
+fn flatten(name: String, value: &serde_json::Value, table: &mut Table) {
+    use serde_json::Value;
+    let below = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(part, value)| flatten(below(part), value, table)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(n, item)| flatten(below(&n.to_string()), item, table));
+        }
+        Value::String(text) => drop(table.row([name, text.clone()])),
+        Value::Number(number) if name.ends_with("bytes") => {
+            let text = number.as_u64().map_or_else(|| number.to_string(), units::bytes);
+            table.row([name, text]);
+        }
+        Value::Number(number) => {
+            let text = number.as_u64().map_or_else(|| number.to_string(), units::count);
+            table.row([name, text]);
+        }
+        Value::Bool(_) | Value::Null => drop(table.row([name, value.to_string()])),
+    }
+}
+
+fn stat(dir: &Path, json: bool) -> Result<ExitCode> {
+    let db = open(dir, false)?;
+    let stats = db.stats()?;
+    if json {
+        tantalum_report::print_json(&stats)?
+    } else {
+        print_flat(&stats)?
+    }
+    db.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One table in the JSON output of `db tables`.
+#[derive(Serialize)]
+struct TableRow {
+    name: String,
+    rows: u64,
+    bytes: u64,
+}
+
+fn tables(dir: &Path, json: bool) -> Result<ExitCode> {
+    let db = open(dir, false)?;
+    let snapshot = db.snapshot()?;
+    let progress = Progress::open_ended("counting rows", Unit::Things);
+    let mut list = Vec::new();
+    for name in db.tables()? {
+        let mut row = TableRow { rows: 0, bytes: 0, name };
+        for entry in snapshot.range(&db.table(&row.name)?, ..)? {
+            let (key, value) = entry?;
+            row.rows += 1;
+            row.bytes += (key.len() + value.len()) as u64;
+            progress.add(1);
+        }
+        list.push(row);
+    }
+    progress.finish();
+    drop(snapshot);
+    if json {
+        tantalum_report::print_json(&list)?;
+    } else {
+        let mut table = Table::new(["table", "rows", "keys and values"]);
+        for row in &list {
+            table.row([row.name.clone(), units::count(row.rows), units::bytes(row.bytes)]);
+        }
+        Out::new().print(table)?;
+    }
+    db.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(dir: &Path, json: bool) -> Result<ExitCode> {
+    let db = open(dir, false)?;
+    let report = db.check()?;
+    if json {
+        tantalum_report::print_json(&report)?
+    } else {
+        print_flat(&report)?
+    }
+    db.close()?;
+    match report.problems().len() {
+        0 => Ok(ExitCode::SUCCESS),
+        n => Err(Error::Other(format!("{}: {n} problems found; restore the database from a backup", dir.display()))),
+    }
+}
+
+fn backup(dir: &Path, to: &Path) -> Result<ExitCode> {
+    let db = open(dir, false)?;
+    db.backup(to)?;
+    db.close()?;
+    Out::new().line(format_args!("{} is a copy of {}", to.display(), dir.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,87 @@
+//! `tantalum device`: what a device says about itself, and what follows from it.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Subcommand;
+use serde::Serialize;
+use tantalum_device::{Access, Capabilities, Device, FileDevice, WriteCache};
+
+use crate::error::{Error, Out, Result};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Show what was found out about the device that holds PATH, and what follows from it.
+    Show {
+        /// A file, a block device, or a directory (whose device a file in it would use).
+        path: PathBuf,
+        /// Print JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// The JSON output of `device show`.
+#[derive(Serialize)]
+struct Found {
+    path: PathBuf,
+    capacity_bytes: Option<u64>,
+    logical_block_bytes: u32,
+    physical_block_bytes: u32,
+    atomic_write_bytes: u32,
+    write_cache: &'static str,
+    fua: Option<bool>,
+    rotational: Option<bool>,
+    direct_io: bool,
+    advice: Vec<String>,
+}
+
+/// Runs a `device` command.
+pub fn run(command: Command) -> Result<ExitCode> {
+    let Command::Show { path, json } = command;
+    let (capabilities, capacity_bytes) = look_at(&path)?;
+    if json {
+        tantalum_report::print_json(&found(path, &capabilities, capacity_bytes))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = Out::new();
+    out.line(path.display())?;
+    out.line(capabilities)?;
+    for line in capabilities.advice() {
+        out.line(format_args!("  - {line}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A directory is asked through a small file in it, which goes away again.
+fn look_at(path: &PathBuf) -> Result<(Capabilities, Option<u64>)> {
+    let is_directory = path.metadata().map_err(|error| Error::file("look at", path, error))?.is_dir();
+    if !is_directory {
+        let device = FileDevice::open(path, Access::ReadOnly)?;
+        return Ok((device.capabilities(), Some(device.capacity_bytes())));
+    }
+    let probe = path.join(format!(".tantalum-device-{}", std::process::id()));
+    let result = FileDevice::create(&probe, 4096, None).map(|device| device.capabilities());
+    let removed = std::fs::remove_file(&probe);
+    let capabilities = result?;
+    removed.map_err(|error| Error::file("remove", &probe, error))?;
+    Ok((capabilities, None))
+}
+
+fn found(path: PathBuf, capabilities: &Capabilities, capacity_bytes: Option<u64>) -> Found {
+    Found {
+        path,
+        capacity_bytes,
+        logical_block_bytes: capabilities.logical_block,
+        physical_block_bytes: capabilities.physical_block,
+        atomic_write_bytes: capabilities.atomic_write_bytes,
+        write_cache: match capabilities.write_cache {
+            WriteCache::None => "none",
+            WriteCache::Volatile => "volatile",
+            WriteCache::Unknown => "unknown",
+        },
+        fua: capabilities.fua,
+        rotational: capabilities.rotational,
+        direct_io: capabilities.direct,
+        advice: capabilities.advice(),
+    }
+}

@@ -1,0 +1,79 @@
+//! Why a command failed, and standard output that may be closed at any time.
+
+use std::{
+    fmt::Display,
+    io::{self, StdoutLock, Write},
+};
+
+/// The result of a command.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a command failed. Its text says what, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The engine says so.
+    #[error(transparent)]
+    Engine(#[from] tantalum::Error),
+    /// The log says so.
+    #[error(transparent)]
+    Log(#[from] tantalum_log::Error),
+    /// A device says so.
+    #[error(transparent)]
+    Device(#[from] tantalum_device::Error),
+    /// JSON could not be written.
+    #[error(transparent)]
+    Json(#[from] tantalum_report::Error),
+    /// Standard output could not be written to.
+    #[error("cannot write to standard output: {0}")]
+    Output(io::Error),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    /// A failed operation on a file.
+    pub fn file(doing: &str, path: impl AsRef<std::path::Path>, error: impl Display) -> Self {
+        Self::Other(format!("cannot {doing} {}: {error}", path.as_ref().display()))
+    }
+
+    /// Whether the reader of standard output has gone away, which is no failure.
+    pub fn is_closed_pipe(&self) -> bool {
+        match self {
+            Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Json(tantalum_report::Error::Stdout { source }) => source.kind() == io::ErrorKind::BrokenPipe,
+            _ => false,
+        }
+    }
+
+    /// The text without line breaks.
+    pub fn one_line(&self) -> String {
+        self.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl From<String> for Error {
+    fn from(what: String) -> Self {
+        Self::Other(what)
+    }
+}
+
+/// Standard output, whose errors are this program's.
+pub struct Out(StdoutLock<'static>);
+
+impl Out {
+    /// Holds standard output until dropped.
+    pub fn new() -> Self {
+        Self(io::stdout().lock())
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, text: impl Display) -> Result<()> {
+        writeln!(self.0, "{text}").map_err(Error::Output)
+    }
+
+    /// Writes as it is.
+    pub fn print(&mut self, text: impl Display) -> Result<()> {
+        write!(self.0, "{text}").map_err(Error::Output)
+    }
+}

@@ -1,0 +1,299 @@
+//! `tantalum log`: looks at the devices of a log without changing them.
+
+mod devices;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tantalum_log::{Damage, Inspection, RequestState, Verification, inspect, verify};
+use tantalum_report::{Table, units};
+
+use crate::error::{Error, Out, Result};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List what is on the devices: superblocks, checkpoints, sections, requests.
+    Inspect {
+        #[command(flatten)]
+        place: Place,
+        /// List every request too.
+        #[arg(long)]
+        requests: bool,
+        /// Print JSON, with every request.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read all that recovery would read, and name every damaged place. Exit code 1 if there is one.
+    Verify {
+        #[command(flatten)]
+        place: Place,
+        /// Print JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Where the log lies.
+#[derive(Args)]
+pub struct Place {
+    /// A database's directory, or all log files or devices of one log. The database must be closed.
+    #[arg(required = true, value_name = "DIR|PATH")]
+    paths: Vec<PathBuf>,
+    /// Into how many partitions each file is cut; default: what its superblock tells.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    partitions: Option<u16>,
+}
+
+/// Runs a `log` command.
+pub fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Inspect { place, requests, json } => {
+            let inspection = inspect(&place.open()?)?;
+            if json {
+                tantalum_report::print_json(&InspectionJson::new(&inspection))?;
+            } else {
+                print_inspection(&inspection, requests)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Verify { place, json } => {
+            let verification = verify(&place.open()?)?;
+            if json {
+                tantalum_report::print_json(&VerificationJson::new(&verification))?;
+            } else {
+                print_verification(&verification)?;
+            }
+            match verification.damage.len() {
+                0 => Ok(ExitCode::SUCCESS),
+                n => Err(Error::Other(format!("the log is damaged in {n} places; restore the database from a backup"))),
+            }
+        }
+    }
+}
+
+impl Place {
+    fn open(&self) -> Result<Vec<std::sync::Arc<dyn tantalum_device::Device>>> {
+        devices::open(&self.paths, self.partitions.map(usize::from))
+    }
+}
+
+fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> {
+    let mut out = Out::new();
+    let clean = match inspection.clean_end {
+        Some(end) => format!("closed cleanly at {end}"),
+        None => "not closed cleanly".to_owned(),
+    };
+    out.line(format_args!(
+        "log {:032x}: checkpoint {}, epoch {}, {clean}",
+        inspection.log_id, inspection.checkpoint_lsn, inspection.epoch
+    ))?;
+    for device in &inspection.devices {
+        out.line(format_args!(
+            "\n{}: device {} of {}, {} sections of {}",
+            device.name,
+            device.ordinal,
+            device.device_count,
+            device.section_count,
+            units::bytes(u64::from(device.section_bytes))
+        ))?;
+        for (number, slot) in device.slots.iter().enumerate() {
+            match slot {
+                None => out.line(format_args!("  slot {number}: invalid"))?,
+                Some(slot) => out.line(format_args!(
+                    "  slot {number} at {}: sequence {}, checkpoint {}, epoch {}",
+                    slot.offset, slot.sequence, slot.checkpoint_lsn, slot.epoch
+                ))?,
+            }
+        }
+        let mut table = Table::new(["section", "offset", "header", "lsn before it"]);
+        for section in &device.sections {
+            let header = if section.header_valid { "valid" } else { "invalid" };
+            let number = section.number.to_string();
+            table.row([number, section.offset.to_string(), header.to_owned(), section.stream_lsn.to_string()]);
+        }
+        out.print(table)?;
+        let live = device.requests.iter().filter(|request| request.state == RequestState::Live).count();
+        out.line(format_args!("  {} requests, {live} of them live", device.requests.len()))?;
+        if with_requests {
+            let mut table = Table::new(["offset", "bytes", "epoch", "sequence", "start", "end", "state"]);
+            for request in &device.requests {
+                table.row([
+                    request.offset.to_string(),
+                    request.bytes.to_string(),
+                    request.epoch.to_string(),
+                    request.sequence.to_string(),
+                    request.start.to_string(),
+                    request.end.to_string(),
+                    state_name(request.state).to_owned(),
+                ]);
+            }
+            out.print(table)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_verification(verification: &Verification) -> Result<()> {
+    let mut out = Out::new();
+    for Damage { device, offset, lsn, what } in &verification.damage {
+        let lsn = lsn.map_or_else(String::new, |lsn| format!(" (LSN {lsn})"));
+        out.line(format_args!("{device}: offset {offset}{lsn}: {what}"))?;
+    }
+    out.line(format_args!(
+        "{} requests with {} records of {} intact, from LSN {} to {}",
+        units::count(verification.requests),
+        units::count(verification.records),
+        units::bytes(verification.record_bytes),
+        verification.checkpoint_lsn,
+        verification.end_lsn
+    ))
+}
+
+fn state_name(state: RequestState) -> &'static str {
+    match state {
+        RequestState::Live => "live",
+        RequestState::Released => "released",
+        RequestState::Void => "void",
+        RequestState::BehindGap => "behind-gap",
+        RequestState::Damaged => "damaged",
+        _ => "other",
+    }
+}
+
+/// The JSON output of `log inspect`.
+#[derive(Serialize)]
+struct InspectionJson {
+    log_id: String,
+    checkpoint_lsn: u64,
+    epoch: u64,
+    clean_end_lsn: Option<u64>,
+    devices: Vec<DeviceJson>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson {
+    name: String,
+    ordinal: u32,
+    device_count: u32,
+    section_bytes: u32,
+    section_count: u32,
+    slots: Vec<Option<SlotJson>>,
+    sections: Vec<SectionJson>,
+    requests: Vec<RequestJson>,
+}
+
+#[derive(Serialize)]
+struct SlotJson {
+    offset: u64,
+    sequence: u64,
+    checkpoint_lsn: u64,
+    epoch: u64,
+    clean_end_lsn: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct SectionJson {
+    offset: u64,
+    number: u64,
+    header_valid: bool,
+    stream_lsn: u64,
+}
+
+#[derive(Serialize)]
+struct RequestJson {
+    offset: u64,
+    bytes: u64,
+    epoch: u64,
+    sequence: u64,
+    start_lsn: u64,
+    end_lsn: u64,
+    state: &'static str,
+}
+
+impl InspectionJson {
+    fn new(inspection: &Inspection) -> Self {
+        Self {
+            log_id: format!("{:032x}", inspection.log_id),
+            checkpoint_lsn: inspection.checkpoint_lsn.get(),
+            epoch: inspection.epoch,
+            clean_end_lsn: inspection.clean_end.map(|lsn| lsn.get()),
+            devices: inspection.devices.iter().map(DeviceJson::new).collect(),
+        }
+    }
+}
+
+impl DeviceJson {
+    fn new(device: &tantalum_log::DeviceInspection) -> Self {
+        let slot = |slot: &tantalum_log::SlotInspection| SlotJson {
+            offset: slot.offset,
+            sequence: slot.sequence,
+            checkpoint_lsn: slot.checkpoint_lsn.get(),
+            epoch: slot.epoch,
+            clean_end_lsn: slot.clean_end.map(|lsn| lsn.get()),
+        };
+        let section = |section: &tantalum_log::SectionInspection| SectionJson {
+            offset: section.offset,
+            number: section.number,
+            header_valid: section.header_valid,
+            stream_lsn: section.stream_lsn.get(),
+        };
+        let request = |request: &tantalum_log::RequestInspection| RequestJson {
+            offset: request.offset,
+            bytes: request.bytes,
+            epoch: request.epoch,
+            sequence: request.sequence,
+            start_lsn: request.start.get(),
+            end_lsn: request.end.get(),
+            state: state_name(request.state),
+        };
+        Self {
+            name: device.name.clone(),
+            ordinal: device.ordinal,
+            device_count: device.device_count,
+            section_bytes: device.section_bytes,
+            section_count: device.section_count,
+            slots: device.slots.iter().map(|found| found.as_ref().map(slot)).collect(),
+            sections: device.sections.iter().map(section).collect(),
+            requests: device.requests.iter().map(request).collect(),
+        }
+    }
+}
+
+/// The JSON output of `log verify`.
+#[derive(Serialize)]
+struct VerificationJson {
+    requests: u64,
+    records: u64,
+    record_bytes: u64,
+    checkpoint_lsn: u64,
+    end_lsn: u64,
+    damage: Vec<DamageJson>,
+}
+
+#[derive(Serialize)]
+struct DamageJson {
+    device: String,
+    offset: u64,
+    lsn: Option<u64>,
+    what: String,
+}
+
+impl VerificationJson {
+    fn new(verification: &Verification) -> Self {
+        let damage = |damage: &Damage| DamageJson {
+            device: damage.device.clone(),
+            offset: damage.offset,
+            lsn: damage.lsn.map(|lsn| lsn.get()),
+            what: damage.what.clone(),
+        };
+        Self {
+            requests: verification.requests,
+            records: verification.records,
+            record_bytes: verification.record_bytes,
+            checkpoint_lsn: verification.checkpoint_lsn.get(),
+            end_lsn: verification.end_lsn.get(),
+            damage: verification.damage.iter().map(damage).collect(),
+        }
+    }
+}

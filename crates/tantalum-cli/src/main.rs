@@ -1,0 +1,83 @@
+//! The program `tantalum`: looks after databases, measures them, and searches for crashes that they do not survive.
+//!
+//! Thin: it parses the command line, calls the crates below, and prints. Results go to standard output, progress to
+//! standard error. An error is one line on standard error, with exit code 1; a command line that cannot be understood
+//! has exit code 2.
+
+mod bench;
+mod crash;
+mod db;
+mod device;
+mod error;
+mod log;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Result;
+
+/// Tantalum: an embeddable transactional storage engine for flash.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Look at a database, check it, copy it.
+    #[command(subcommand)]
+    Db(db::Command),
+    /// Look at the devices of a log without changing them.
+    #[command(subcommand)]
+    Log(log::Command),
+    /// Look at a storage device.
+    #[command(subcommand)]
+    Device(device::Command),
+    /// Run a benchmark.
+    Bench(bench::Arguments),
+    /// Search for power cuts that a database does not survive.
+    ///
+    /// Each seed is a database on simulated devices, with clients that read and write at random. Its power is cut
+    /// again and again, during recovery too; what recovery finds is checked against what the clients were told.
+    Crash(crash::Arguments),
+    /// Runs seeds for `tantalum crash` and reports each as a line.
+    #[command(hide = true)]
+    CrashWorker(crash::WorkerArguments),
+}
+
+fn main() -> ExitCode {
+    // A reader that goes away must end the program as an error of `write`, not as a panic: Rust ignores SIGPIPE, and
+    // all output here goes through `error::Out`, which knows that error.
+    let arguments = Arguments::parse();
+    trace_to_stderr();
+    match run(arguments.command) {
+        Ok(code) => code,
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to do when even that cannot be written.
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("error: {}\n", error.one_line()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The engine's warnings go to standard error; `RUST_LOG` asks for more or less.
+fn trace_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Db(command) => db::run(command),
+        Command::Log(command) => log::run(command),
+        Command::Device(command) => device::run(command),
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::Crash(arguments) => crash::run(&arguments),
+        Command::CrashWorker(arguments) => crash::work(&arguments),
+    }
+}

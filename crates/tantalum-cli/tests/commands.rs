@@ -1,0 +1,143 @@
+//! What the commands print, and how they end.
+
+mod common;
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use common::{make_database, tantalum, tantalum_with_input};
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn json(output: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(output).unwrap()
+}
+
+#[test]
+fn a_dump_of_a_loaded_dump_is_the_same_to_the_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second, third) = (dir.path().join("1"), dir.path().join("2"), dir.path().join("3"));
+    make_database(&first);
+    let dump = tantalum(&["db", "dump", &text(&first)]).ok();
+    assert!(dump.starts_with(b"tantalum-dump 1\ntable "));
+
+    tantalum_with_input(&["db", "load", &text(&second)], &dump).ok();
+    assert_eq!(tantalum(&["db", "dump", &text(&second)]).ok(), dump);
+
+    let file = dir.path().join("dump");
+    tantalum(&["db", "dump", &text(&second), "--output", &text(&file)]).ok();
+    assert_eq!(fs::read(&file).unwrap(), dump);
+    tantalum(&["db", "dump", &text(&second), "--output", &text(&file)]).fails(&["exists"]);
+    tantalum(&["db", "load", &text(&third), "--input", &text(&file)]).ok();
+    tantalum(&["db", "load", &text(&third), "--input", &text(&file)]).fails(&["exists already", "--merge"]);
+    tantalum(&["db", "load", &text(&third), "--input", &text(&file), "--merge"]).ok();
+    assert_eq!(tantalum(&["db", "dump", &text(&third)]).ok(), dump);
+
+    let names = tantalum(&["db", "dump", &text(&third), "--table", "names"]).ok();
+    assert!(names.len() < dump.len());
+    tantalum(&["db", "dump", &text(&third), "--table", "nobody"]).fails(&["\"nobody\"", "db tables"]);
+}
+
+#[test]
+fn a_damaged_dump_file_loads_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second, file) = (dir.path().join("1"), dir.path().join("2"), dir.path().join("dump"));
+    make_database(&first);
+    let mut dump = tantalum(&["db", "dump", &text(&first)]).ok();
+    let place = dump.len() / 2;
+    dump[place] ^= 4;
+    fs::write(&file, &dump).unwrap();
+    tantalum(&["db", "load", &text(&second), "--input", &text(&file)]).fails(&["dump", "line"]);
+    assert!(!second.exists());
+    fs::write(&file, &dump[..place]).unwrap();
+    tantalum(&["db", "load", &text(&second), "--input", &text(&file)]).fails(&["cut short"]);
+}
+
+#[test]
+fn commands_describe_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, copy) = (dir.path().join("db"), dir.path().join("copy"));
+    make_database(&db);
+    tantalum(&["db", "check", &text(&db)]).ok();
+    tantalum(&["db", "stat", &text(&db)]).ok();
+    assert!(json(&tantalum(&["db", "stat", &text(&db), "--json"]).ok()).is_object());
+    assert!(json(&tantalum(&["db", "check", &text(&db), "--json"]).ok()).is_object());
+    let tables = json(&tantalum(&["db", "tables", &text(&db), "--json"]).ok());
+    let rows: u64 = tables.as_array().unwrap().iter().map(|table| table["rows"].as_u64().unwrap()).sum();
+    assert_eq!(rows, 210);
+
+    tantalum(&["db", "backup", &text(&db), &text(&copy)]).ok();
+    assert_eq!(tantalum(&["db", "dump", &text(&copy)]).ok(), tantalum(&["db", "dump", &text(&db)]).ok());
+    tantalum(&["db", "backup", &text(&db), &text(&copy)]).fails(&["copy"]);
+}
+
+#[test]
+fn commands_describe_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    make_database(&db);
+    let by_directory = json(&tantalum(&["log", "inspect", &text(&db), "--json"]).ok());
+    let by_path = json(&tantalum(&["log", "inspect", &text(&db.join("log-0")), "--json"]).ok());
+    assert_eq!(by_directory, by_path);
+    assert_eq!(by_directory["devices"].as_array().unwrap().len(), 4);
+    tantalum(&["log", "inspect", &text(&db), "--requests"]).ok();
+    let verified = json(&tantalum(&["log", "verify", &text(&db), "--json"]).ok());
+    assert_eq!(verified["damage"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_device_is_described() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = json(&tantalum(&["device", "show", &text(dir.path()), "--json"]).ok());
+    assert!(found["logical_block_bytes"].as_u64().unwrap() >= 512);
+    assert!(!found["advice"].as_array().unwrap().is_empty());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    tantalum(&["device", "show", "/nowhere/at/all"]).fails(&["/nowhere/at/all"]);
+}
+
+#[test]
+fn a_closed_pipe_ends_the_program_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    make_database(&db);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tantalum"))
+        .args(["db", "dump", &text(&db)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_has_exit_code_two() {
+    for arguments in [&["db"][..], &["db", "dump"], &["crash", "--seeds", "9..3"], &["crash", "--only", "luck"], &["x"]]
+    {
+        assert_eq!(tantalum(arguments).code, Some(2), "{arguments:?}");
+    }
+    for arguments in [&["--help"][..], &["db", "load", "--help"], &["crash", "--help"], &["--version"]] {
+        tantalum(arguments).ok();
+    }
+}
+
+#[test]
+fn a_few_seeds_of_the_crash_search_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let result = dir.path().join("result.json");
+    let run = |jobs| {
+        tantalum(&["crash", "--seeds", "0..6", "--jobs", jobs, "--json", &text(&result)]).ok();
+        json(&fs::read(&result).unwrap())
+    };
+    let (first, second) = (run("1"), run("2"));
+    assert_eq!(first["failures"].as_array().unwrap().len(), 0);
+    assert!(first["counts"]["power cuts"].as_u64().unwrap() > 0);
+    assert_eq!(first["fingerprint"], second["fingerprint"], "the same seeds do the same, to the byte");
+}

@@ -1,0 +1,169 @@
+//! What the clients did and saw, as a stream of events.
+//!
+//! Events leave the simulation through a channel that never blocks. Whatever was sent before the power was cut is
+//! known afterwards, nothing is locked at the cut, and the order of the events is the order in which things happened.
+
+use std::{
+    collections::BTreeMap,
+    sync::mpsc::{Receiver, Sender, channel},
+};
+
+use crate::content::{Key, Version};
+
+/// What a transaction promises about its reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Reads and writes as if alone, at the moment of its commit.
+    Serializable,
+    /// Reads as of one moment after its begin; nobody else writes its keys from then until its commit.
+    SnapshotIsolation,
+    /// Reads as of one moment after its begin, and writes nothing.
+    Snapshot,
+}
+
+/// One thing that a transaction saw of the database, its own writes left out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// The key had this version; `None`: it was absent.
+    Is(Key, Option<Version>),
+    /// The key was there, with a version that was not seen.
+    IsPresent(Key),
+    /// These were all rows from `low` to `high`, both included, but for the keys in `hidden`, which the transaction
+    /// had itself written by then.
+    Range { table: u8, low: u32, high: u32, rows: Vec<(u32, Version)>, hidden: Vec<u32> },
+}
+
+/// How a transaction came out, as far as its client was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// The commit returned success: it must be there.
+    Acknowledged,
+    /// Commit was called and never answered: it is there whole, or not at all.
+    Unknown,
+    /// Rolled back: nobody may ever see it.
+    RolledBack,
+}
+
+/// One transaction as its client knows it.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    /// Its number, in the versions it writes.
+    pub id: u32,
+    /// What it promises.
+    pub kind: Kind,
+    /// When it began: the number of the event.
+    pub begun: usize,
+    /// When its end was known to the client.
+    pub ended: Option<usize>,
+    /// Where its commit stands in the log, when the client was told.
+    pub position: Option<u64>,
+    /// How it came out.
+    pub fate: Fate,
+    /// What it saw.
+    pub reads: Vec<Read>,
+    /// What its commit leaves behind: the last write of each key, `None` for a deletion.
+    pub writes: BTreeMap<Key, Option<Version>>,
+}
+
+/// What a client reports.
+#[derive(Debug)]
+pub enum Event {
+    /// A transaction begins.
+    Begin { id: u32, kind: Kind },
+    /// Commit is about to be called; from here the outcome is unknown.
+    Commit { id: u32, reads: Vec<Read>, writes: BTreeMap<Key, Option<Version>> },
+    /// The commit has a place in the log, but need not be durable.
+    Placed { id: u32, position: u64 },
+    /// The commit is durable.
+    Acknowledged { id: u32, position: Option<u64> },
+    /// The transaction left nothing behind, and saw this.
+    RolledBack { id: u32, reads: Vec<Read> },
+    /// Recovery ended, and this is all that the database holds.
+    Recovered { contents: BTreeMap<Key, Version> },
+    /// Something that must never happen was seen.
+    Violation(String),
+    /// The named thing was counted.
+    Count(&'static str, u64),
+}
+
+/// Where clients send their events. Cheap to clone, never blocks.
+#[derive(Clone, Debug)]
+pub struct Recorder(Sender<Event>);
+
+impl Recorder {
+    /// A recorder, and the end that is read after the simulation.
+    pub fn new() -> (Self, Receiver<Event>) {
+        let (sender, receiver) = channel();
+        (Self(sender), receiver)
+    }
+
+    /// Notes an event at this place in the order of all events.
+    pub fn record(&self, event: Event) {
+        self.0.send(event).expect("the receiver outlives the simulation");
+    }
+
+    /// Adds to a counter of the report.
+    pub fn count(&self, what: &'static str, n: u64) {
+        self.record(Event::Count(what, n));
+    }
+}
+
+/// The transactions of one round, gathered from its events.
+#[derive(Debug, Default)]
+pub struct History {
+    transactions: BTreeMap<u32, Transaction>,
+    clock: usize,
+}
+
+impl History {
+    /// Adds what an event tells about transactions.
+    pub fn add(&mut self, event: Event) {
+        self.clock += 1;
+        let now = self.clock;
+        match event {
+            Event::Begin { id, kind } => {
+                let transaction = Transaction {
+                    id,
+                    kind,
+                    begun: now,
+                    ended: None,
+                    position: None,
+                    fate: Fate::RolledBack,
+                    reads: Vec::new(),
+                    writes: BTreeMap::new(),
+                };
+                assert!(self.transactions.insert(id, transaction).is_none(), "transaction numbers are unique");
+            }
+            Event::Commit { id, reads, writes } => {
+                let transaction = self.get(id);
+                transaction.fate = Fate::Unknown;
+                transaction.reads = reads;
+                transaction.writes = writes;
+            }
+            Event::Placed { id, position } => self.get(id).position = Some(position),
+            Event::Acknowledged { id, position } => {
+                let transaction = self.get(id);
+                transaction.fate = Fate::Acknowledged;
+                transaction.ended = Some(now);
+                transaction.position = transaction.position.or(position);
+            }
+            Event::RolledBack { id, reads } => {
+                let transaction = self.get(id);
+                transaction.fate = Fate::RolledBack;
+                transaction.ended = Some(now);
+                transaction.reads = reads;
+                transaction.writes.clear();
+            }
+            Event::Recovered { .. } | Event::Violation(_) | Event::Count(..) => {}
+        }
+    }
+
+    fn get(&mut self, id: u32) -> &mut Transaction {
+        self.transactions.get_mut(&id).expect("a client reports the beginning first")
+    }
+
+    /// All transactions by their numbers.
+    pub fn into_transactions(self) -> Vec<Transaction> {
+        self.transactions.into_values().collect()
+    }
+}

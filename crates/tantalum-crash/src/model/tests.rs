@@ -1,0 +1,184 @@
+//! Hand-made histories: right ones that must pass, and one for every way to be wrong.
+
+use super::*;
+use crate::history::{Event, History, Kind, Read};
+
+const A: Key = Key { table: 0, number: 1 };
+const B: Key = Key { table: 0, number: 2 };
+
+fn version(transaction: u32) -> Version {
+    Version { transaction, operation: 0 }
+}
+
+/// A round told event by event. Transaction `n` writes version `n`.
+struct Story {
+    initial: Contents,
+    history: History,
+}
+
+impl Story {
+    /// `A` holds version 100, `B` version 101.
+    fn new() -> Self {
+        let initial = Contents::from([(A, version(100)), (B, version(101))]);
+        Self { initial, history: History::default() }
+    }
+
+    fn begin(mut self, id: u32, kind: Kind) -> Self {
+        self.history.add(Event::Begin { id, kind });
+        self
+    }
+
+    fn commit(mut self, id: u32, reads: &[Read], puts: &[Key], deletes: &[Key]) -> Self {
+        let writes = puts.iter().map(|&key| (key, Some(version(id)))).chain(deletes.iter().map(|&key| (key, None)));
+        self.history.add(Event::Commit { id, reads: reads.to_vec(), writes: writes.collect() });
+        self
+    }
+
+    fn placed(mut self, id: u32, position: u64) -> Self {
+        self.history.add(Event::Placed { id, position });
+        self
+    }
+
+    fn acknowledged(mut self, id: u32) -> Self {
+        self.history.add(Event::Acknowledged { id, position: None });
+        self
+    }
+
+    fn rolled_back(mut self, id: u32, reads: &[Read]) -> Self {
+        self.history.add(Event::RolledBack { id, reads: reads.to_vec() });
+        self
+    }
+
+    /// A serializable transaction that ran alone and was acknowledged.
+    fn ran(self, id: u32, reads: &[Read], puts: &[Key], deletes: &[Key]) -> Self {
+        self.begin(id, Kind::Serializable).commit(id, reads, puts, deletes).placed(id, u64::from(id)).acknowledged(id)
+    }
+
+    fn recovered(self, rows: &[(Key, u32)]) -> Result<Judgement, Violation> {
+        let recovered = rows.iter().map(|&(key, id)| (key, version(id))).collect();
+        judge(&self.initial, &self.history.into_transactions(), &recovered)
+    }
+}
+
+fn is(key: Key, id: u32) -> Read {
+    Read::Is(key, Some(version(id)))
+}
+
+fn rule(result: Result<Judgement, Violation>) -> Rule {
+    result.expect_err("a violation").rule
+}
+
+const SERIALIZABLE: Kind = Kind::Serializable;
+
+#[test]
+fn acknowledged_commits_must_be_there() {
+    assert!(Story::new().ran(1, &[], &[A], &[]).recovered(&[(A, 1), (B, 101)]).is_ok());
+    assert_eq!(rule(Story::new().ran(1, &[], &[A], &[]).recovered(&[(A, 100), (B, 101)])), Rule::Durability);
+    assert!(Story::new().ran(1, &[], &[], &[A]).recovered(&[(B, 101)]).is_ok());
+    assert_eq!(rule(Story::new().ran(1, &[], &[], &[A]).recovered(&[(A, 100), (B, 101)])), Rule::Durability);
+}
+
+#[test]
+fn an_unknown_commit_is_there_whole_or_not_at_all() {
+    let story = || Story::new().begin(1, SERIALIZABLE).commit(1, &[], &[A, B], &[]);
+    let survived = story().recovered(&[(A, 1), (B, 1)]);
+    assert_eq!(survived, Ok(Judgement { survived: 1, lost: 0 }));
+    assert_eq!(story().recovered(&[(A, 100), (B, 101)]), Ok(Judgement { survived: 0, lost: 1 }));
+    assert_eq!(rule(story().recovered(&[(A, 1), (B, 101)])), Rule::Durability);
+    assert_eq!(rule(story().placed(1, 1).recovered(&[(A, 1), (B, 101)])), Rule::Durability);
+}
+
+#[test]
+fn whoever_survives_has_everything_below_it() {
+    let story = || {
+        let story = Story::new().begin(1, SERIALIZABLE).commit(1, &[], &[A], &[]).placed(1, 1);
+        story.begin(2, SERIALIZABLE).commit(2, &[], &[B], &[]).placed(2, 2)
+    };
+    assert!(story().recovered(&[(A, 1), (B, 101)]).is_ok());
+    assert!(story().recovered(&[(A, 1), (B, 2)]).is_ok());
+    assert_eq!(rule(story().recovered(&[(A, 100), (B, 2)])), Rule::Durability);
+}
+
+#[test]
+fn rolled_back_intermediate_and_invented_values_are_seen_by_nobody() {
+    let rolled_back = || Story::new().begin(1, SERIALIZABLE).rolled_back(1, &[]);
+    assert_eq!(rule(rolled_back().recovered(&[(A, 1), (B, 101)])), Rule::NoSuchVersion);
+    assert_eq!(rule(rolled_back().ran(2, &[is(A, 1)], &[], &[]).recovered(&[(A, 100), (B, 101)])), Rule::NoSuchVersion);
+    assert_eq!(rule(Story::new().recovered(&[(A, 77), (B, 101)])), Rule::NoSuchVersion);
+    let intermediate = Read::Is(A, Some(Version { transaction: 1, operation: 9 }));
+    let story = Story::new().ran(1, &[], &[A], &[]).ran(2, &[intermediate], &[], &[]);
+    assert_eq!(rule(story.recovered(&[(A, 1), (B, 101)])), Rule::NoSuchVersion);
+}
+
+#[test]
+fn an_unfinished_commit_stands_where_the_rest_says() {
+    // T9 was cut off after its append, before it learnt its place; T2 had already overwritten part of it.
+    let story = || Story::new().begin(9, SERIALIZABLE).commit(9, &[], &[A, B], &[]).ran(2, &[], &[A], &[]);
+    assert_eq!(story().recovered(&[(A, 2), (B, 9)]), Ok(Judgement { survived: 1, lost: 0 }));
+    assert!(story().recovered(&[(A, 2), (B, 101)]).is_ok());
+    assert!(story().recovered(&[(A, 9), (B, 9)]).is_ok());
+    // T2 read A before T9, so T9 comes after it and its A must be there.
+    let after = || {
+        let story = Story::new().begin(9, SERIALIZABLE).commit(9, &[], &[A, B], &[]);
+        story.ran(2, &[is(A, 100)], &[A], &[])
+    };
+    assert!(after().recovered(&[(A, 9), (B, 9)]).is_ok());
+    assert_eq!(rule(after().recovered(&[(A, 2), (B, 9)])), Rule::Durability);
+}
+
+#[test]
+fn lost_updates_and_write_skew_are_found() {
+    let both = |kind, reads: [&[Read]; 2], puts: [&[Key]; 2]| {
+        let story = Story::new().begin(1, kind).begin(2, kind);
+        let story = story.commit(1, reads[0], puts[0], &[]).placed(1, 1).acknowledged(1);
+        story.commit(2, reads[1], puts[1], &[]).placed(2, 2).acknowledged(2)
+    };
+    let lost_update = |kind| both(kind, [&[is(A, 100)], &[is(A, 100)]], [&[A], &[A]]).recovered(&[(A, 2), (B, 101)]);
+    assert_eq!(rule(lost_update(SERIALIZABLE)), Rule::Isolation);
+    assert_eq!(rule(lost_update(Kind::SnapshotIsolation)), Rule::Isolation);
+    let reads = [is(A, 100), is(B, 101)];
+    let write_skew = |kind| both(kind, [&reads, &reads], [&[A], &[B]]).recovered(&[(A, 1), (B, 2)]);
+    assert_eq!(rule(write_skew(SERIALIZABLE)), Rule::Isolation);
+    assert!(write_skew(Kind::SnapshotIsolation).is_ok());
+}
+
+#[test]
+fn phantoms_are_found() {
+    let range = |rows: &[(u32, u32)]| Read::Range {
+        table: 0,
+        low: 0,
+        high: 9,
+        rows: rows.iter().map(|&(number, id)| (number, version(id))).collect(),
+        hidden: Vec::new(),
+    };
+    let new = Key { table: 0, number: 5 };
+    let story = |rows: &[(u32, u32)]| Story::new().ran(1, &[], &[new], &[]).ran(2, &[range(rows)], &[A], &[]);
+    let recovered = [(A, 2), (B, 101), (new, 1)];
+    assert!(story(&[(1, 100), (2, 101), (5, 1)]).recovered(&recovered).is_ok());
+    assert_eq!(rule(story(&[(1, 100), (2, 101)]).recovered(&recovered)), Rule::Isolation);
+}
+
+#[test]
+fn snapshots_see_one_moment_and_only_what_lasts() {
+    let with = |reads: &[Read]| {
+        let story = Story::new().begin(7, Kind::Snapshot).ran(1, &[], &[A], &[]).ran(2, &[], &[B], &[]);
+        story.commit(7, reads, &[], &[]).acknowledged(7).recovered(&[(A, 1), (B, 2)])
+    };
+    assert!(with(&[is(A, 100), is(B, 101)]).is_ok());
+    assert!(with(&[is(A, 1), is(B, 101)]).is_ok());
+    assert_eq!(rule(with(&[is(A, 100), is(B, 2)])), Rule::Isolation);
+    // A reader acknowledged with what a power cut then took away.
+    let story = Story::new().begin(1, SERIALIZABLE).commit(1, &[], &[A], &[]).placed(1, 1);
+    let story = story.begin(7, Kind::Snapshot).commit(7, &[is(A, 1)], &[], &[]).acknowledged(7);
+    assert_eq!(rule(story.recovered(&[(A, 100), (B, 101)])), Rule::Isolation);
+}
+
+#[test]
+fn real_time_is_respected() {
+    let story = Story::new().ran(2, &[], &[A], &[]).ran(1, &[], &[B], &[]);
+    assert_eq!(rule(story.recovered(&[(A, 2), (B, 1)])), Rule::Isolation);
+    // A stale snapshot.
+    let story = Story::new().ran(1, &[], &[A], &[]).begin(7, Kind::Snapshot);
+    let story = story.commit(7, &[is(A, 100)], &[], &[]).acknowledged(7);
+    assert_eq!(rule(story.recovered(&[(A, 1), (B, 101)])), Rule::Isolation);
+}

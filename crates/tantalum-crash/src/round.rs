@@ -1,0 +1,169 @@
+//! What happens inside the simulation: recovery, checks, clients, until the power goes.
+
+use std::{
+    sync::{Arc, atomic::AtomicU32},
+    time::Duration,
+};
+
+use tantalum::{Db, Devices, Isolation, Table, TornPageProtection};
+use tantalum_rt::spawn;
+
+use crate::{
+    client::{Client, Shared, Stop, read_everything},
+    config::{Config, Protection},
+    history::{Event, Kind, Recorder},
+    machine::Fuse,
+};
+
+/// When the power goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cut {
+    /// Not at all: each client runs so many transactions, then the database is closed.
+    Never { transactions: usize },
+    /// Counted from the start of the recovery.
+    DuringRecovery(Length),
+    /// Counted from the start of the clients.
+    DuringLoad(Length),
+}
+
+/// How long it takes until the power goes: whichever comes first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Length {
+    /// Virtual time.
+    pub time: Duration,
+    /// Device operations, if they count too.
+    pub operations: Option<u64>,
+}
+
+impl Length {
+    /// Lets the power go when this has passed from now on.
+    fn start(self, fuse: &Fuse) {
+        spawn("power", move || {
+            tantalum_rt::sleep(self.time);
+            tantalum_rt::power_cut()
+        });
+        if let Some(operations) = self.operations {
+            fuse.light(operations);
+        }
+    }
+}
+
+/// What one start of the database is given.
+pub(crate) struct Start {
+    pub config: Arc<Config>,
+    pub devices: Devices,
+    pub fuse: Arc<Fuse>,
+    pub cut: Cut,
+    pub seed: u64,
+    pub recorder: Recorder,
+    pub next_id: Arc<AtomicU32>,
+}
+
+/// The root task. Returns the virtual time at the orderly end.
+pub(crate) fn play(start: Start) -> Duration {
+    let recorder = start.recorder.clone();
+    if let Cut::DuringRecovery(length) = start.cut {
+        length.start(&start.fuse);
+    }
+    if let Err(stop) = live(start) {
+        recorder.record(Event::Violation(describe(stop)));
+    }
+    Duration::from_nanos(tantalum_rt::now().as_nanos())
+}
+
+fn describe(stop: Stop) -> String {
+    match stop {
+        Stop::Violation(what) => what,
+        Stop::Refused(why) => format!("refused where nothing stands against it: {why}"),
+    }
+}
+
+fn live(start: Start) -> Result<(), Stop> {
+    let Start { config, devices, fuse, cut, seed, recorder, next_id } = start;
+    let db = open(&config, devices)?;
+    check(&db, &recorder)?;
+    let contents = read_everything(&db.snapshot()?, &followed(&db)?, config.load.key_pad)?;
+    let is_empty = contents.is_empty();
+    recorder.record(Event::Recovered { contents });
+    let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
+    let transactions = match cut {
+        Cut::Never { transactions } => Some(transactions),
+        Cut::DuringRecovery(_) => None,
+        Cut::DuringLoad(length) => {
+            length.start(&fuse);
+            None
+        }
+    };
+    let shared = Shared {
+        db: db.clone(),
+        tables,
+        load: Arc::new(config.load.clone()),
+        page_size: config.page_size,
+        kind: if config.is_serializable { Kind::Serializable } else { Kind::SnapshotIsolation },
+        recorder: recorder.clone(),
+        next_id,
+    };
+    let clients: Vec<_> = (0..config.load.clients)
+        .map(|number| {
+            let mut client = Client::new(shared.clone(), number, seed.wrapping_add(number as u64));
+            let recorder = recorder.clone();
+            spawn(format!("client-{number}"), move || {
+                let fills = number == 0 && is_empty && transactions != Some(0);
+                let result = if fills { client.fill() } else { Ok(()) };
+                if let Err(stop) = result.and_then(|()| client.run(transactions)) {
+                    recorder.record(Event::Violation(describe(stop)));
+                    tantalum_rt::power_cut();
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().map_err(|_| Stop::Violation("a client panicked".to_owned()))?;
+    }
+    drop(shared);
+    check(&db, &recorder)?;
+    db.close()?;
+    Ok(())
+}
+
+fn open(config: &Config, devices: Devices) -> Result<Db, Stop> {
+    let protection = match config.protection {
+        Protection::DoubleWrite => TornPageProtection::DoubleWrite,
+        Protection::FullPageImages => TornPageProtection::FullPageImages,
+        Protection::Device => TornPageProtection::Device,
+    };
+    let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
+    let db = Db::builder()
+        .page_size(config.page_size as u32)
+        .buffer_pool_bytes((config.pool_pages * config.page_size) as u64)
+        .torn_page_protection(protection)
+        .isolation(isolation)
+        .early_lock_release(config.early_lock_release)
+        .open_on(devices)?;
+    Ok(db)
+}
+
+/// Trees and space map must be sound.
+fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
+    let report = db.check()?;
+    recorder.count("database checks", 1);
+    match report.problems().first() {
+        None => Ok(()),
+        Some(problem) => Err(Stop::Violation(format!("the check finds: {problem}"))),
+    }
+}
+
+/// The tables that the model follows, as far as they exist.
+fn followed(db: &Db) -> Result<Vec<(u8, Table)>, Stop> {
+    let mut tables = Vec::new();
+    for name in db.tables()? {
+        if let Some(number) = name.strip_prefix("table-").and_then(|number| number.parse().ok()) {
+            tables.push((number, db.table(&name)?));
+        }
+    }
+    Ok(tables)
+}
+
+fn table_name(number: u8) -> String {
+    format!("table-{number}")
+}

@@ -1,0 +1,243 @@
+//! A buffer that many threads fill at once and one thread takes away.
+//!
+//! An append reserves its bytes with one atomic exchange, copies them outside any lock, and publishes them. Sealing
+//! fixes the length; taking waits for the copies under way and hands out the memory.
+//!
+//! Invariant: reserved ranges are disjoint, lie behind the prefix and within the limit; none is handed out once the
+//! buffer is sealed; and the memory is taken at most once, after every reserved byte was published.
+
+#![allow(unsafe_code)] // Many threads write disjoint parts of one buffer, which no safe type allows without a copy.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::AlignedBuffer;
+
+const SEALED: usize = 1 << (usize::BITS - 1);
+
+/// Why [`AppendBuffer::append`] did not take the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendRefused {
+    /// They do not fit behind what is there.
+    Full,
+    /// The buffer takes nothing any more.
+    Sealed,
+}
+
+/// An [`AlignedBuffer`] behind a shared reference, filled from the front by any number of threads.
+///
+/// ```
+/// use tantalum_device::{AlignedBuffer, AppendBuffer, AppendRefused};
+///
+/// let buffer = AppendBuffer::new(AlignedBuffer::zeroed(4096), 16, 100);
+/// assert_eq!(buffer.append(b"ab", &[b"c"]), Ok(0));
+/// assert_eq!(buffer.append(b"d", &[]), Ok(3));
+/// assert_eq!(buffer.append(&[0; 97], &[]), Err(AppendRefused::Full));
+/// assert_eq!(buffer.seal(), Some(4));
+/// assert_eq!(buffer.append(b"e", &[]), Err(AppendRefused::Sealed));
+/// let memory = buffer.take();
+/// assert_eq!(&memory[16..20], b"abcd");
+/// ```
+pub struct AppendBuffer {
+    /// The memory, until it is taken.
+    memory: UnsafeCell<Option<AlignedBuffer>>,
+    /// The first byte behind the prefix.
+    start: NonNull<u8>,
+    limit: usize,
+    /// Bytes reserved, and the sealed bit.
+    reserved: AtomicUsize,
+    /// Bytes whose copy is complete.
+    published: AtomicUsize,
+    taken: AtomicBool,
+}
+
+// SAFETY: `start` points into memory that the buffer owns (or has given away, after which it is not used).
+unsafe impl Send for AppendBuffer {}
+// SAFETY: threads write disjoint ranges through `start`, and `memory` is touched only by the one thread that wins
+// `taken`, after all writes were published.
+unsafe impl Sync for AppendBuffer {}
+
+impl AppendBuffer {
+    /// Makes `memory` fillable: `limit` bytes behind the first `prefix` bytes, which are left alone.
+    ///
+    /// # Panics
+    /// If prefix and limit exceed the memory.
+    pub fn new(mut memory: AlignedBuffer, prefix: usize, limit: usize) -> Self {
+        let end = prefix.checked_add(limit).expect("prefix and limit are sizes of memory");
+        assert!(end <= memory.len() && limit < SEALED, "an append buffer's prefix and limit must fit its memory");
+        let start = NonNull::from(&mut memory[prefix..]).cast::<u8>();
+        AppendBuffer {
+            memory: UnsafeCell::new(Some(memory)),
+            start,
+            limit,
+            reserved: AtomicUsize::new(0),
+            published: AtomicUsize::new(0),
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Appends `head` and the concatenation of `parts`, and returns where, counted from the prefix's end. Never waits.
+    pub fn append(&self, head: &[u8], parts: &[&[u8]]) -> Result<usize, AppendRefused> {
+        let total = parts.iter().map(|part| part.len()).fold(head.len(), usize::saturating_add);
+        let offset = self.reserve(total)?;
+        tantalum_rt::interleave();
+        let mut at = offset;
+        for part in [&head].into_iter().chain(parts) {
+            debug_assert!(at + part.len() <= offset + total);
+            // SAFETY: `offset..offset + total` was reserved for this call alone and lies within `limit`, hence within
+            // the memory, which cannot have been taken: taking waits until all that was reserved is published, which
+            // happens below. The source is a live slice that cannot overlap memory nobody else can refer to.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.start.as_ptr().add(at), part.len()) };
+            at += part.len();
+        }
+        // Release: the thread that takes the memory must see the bytes.
+        self.published.fetch_add(total, Ordering::Release);
+        Ok(offset)
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<usize, AppendRefused> {
+        let mut reserved = self.reserved.load(Ordering::Relaxed);
+        loop {
+            if reserved & SEALED != 0 {
+                return Err(AppendRefused::Sealed);
+            }
+            if bytes > self.limit - reserved {
+                return Err(AppendRefused::Full);
+            }
+            match self.reserved.compare_exchange_weak(reserved, reserved + bytes, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(offset) => return Ok(offset),
+                Err(now) => reserved = now,
+            }
+        }
+    }
+
+    /// Bytes appended so far, those whose copy is under way included.
+    pub fn len(&self) -> usize {
+        self.reserved.load(Ordering::Acquire) & !SEALED
+    }
+
+    /// Whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Refuses all further appends and returns the final length; `None` if the buffer was sealed before. Never waits.
+    pub fn seal(&self) -> Option<usize> {
+        let before = self.reserved.fetch_or(SEALED, Ordering::AcqRel);
+        (before & SEALED == 0).then_some(before)
+    }
+
+    /// Takes the memory of a sealed buffer, once the copies under way are complete.
+    ///
+    /// # Panics
+    /// If the buffer was not sealed, or its memory was taken before.
+    pub fn take(&self) -> AlignedBuffer {
+        let reserved = self.reserved.load(Ordering::Acquire);
+        assert!(reserved & SEALED != 0, "an append buffer must be sealed before it is taken");
+        assert!(!self.taken.swap(true, Ordering::AcqRel), "an append buffer is taken once");
+        // A copy takes microseconds at most, and its thread never waits for anything before it is complete.
+        while self.published.load(Ordering::Acquire) != reserved & !SEALED {
+            tantalum_rt::yield_now();
+        }
+        // SAFETY: `taken` admits one thread, ever. No other thread writes through `start` any more: every reservation
+        // was published (seen with Acquire), and a sealed buffer grants no new one.
+        let memory = unsafe { (*self.memory.get()).take() };
+        memory.expect("the memory is there until it is taken")
+    }
+}
+
+impl fmt::Debug for AppendBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sealed = self.reserved.load(Ordering::Relaxed) & SEALED != 0;
+        f.debug_struct("AppendBuffer")
+            .field("len", &self.len())
+            .field("limit", &self.limit)
+            .field("sealed", &sealed)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tantalum_rt::{Simulation, spawn};
+
+    #[test]
+    fn an_empty_buffer_can_be_taken() {
+        let buffer = AppendBuffer::new(AlignedBuffer::zeroed(8), 8, 0);
+        assert_eq!(buffer.append(b"x", &[]), Err(AppendRefused::Full));
+        assert_eq!(buffer.seal(), Some(0));
+        assert_eq!(buffer.seal(), None);
+        assert_eq!(buffer.take().len(), 8);
+    }
+
+    #[test]
+    #[should_panic(expected = "sealed before")]
+    fn an_open_buffer_cannot_be_taken() {
+        AppendBuffer::new(AlignedBuffer::zeroed(8), 0, 8).take();
+    }
+
+    #[test]
+    #[should_panic(expected = "taken once")]
+    fn memory_is_taken_once() {
+        let buffer = AppendBuffer::new(AlignedBuffer::zeroed(8), 0, 8);
+        buffer.seal();
+        let _first = buffer.take();
+        let _second = buffer.take();
+    }
+
+    /// Several writers fill the buffer while one seals it at some instant; what was accepted, and only that, is there.
+    fn fill_and_seal() {
+        const PREFIX: usize = 7;
+        let buffer = Arc::new(AppendBuffer::new(AlignedBuffer::zeroed(4096), PREFIX, 600));
+        let writers: Vec<_> = (1..=3u8)
+            .map(|writer| {
+                let buffer = Arc::clone(&buffer);
+                spawn(format!("writer-{writer}"), move || {
+                    let mut accepted = Vec::new();
+                    for n in 0..20 {
+                        let bytes = [writer * 40 + n; 13];
+                        match buffer.append(&bytes[..5], &[&bytes[5..9], &bytes[9..]]) {
+                            Ok(offset) => accepted.push((offset, bytes)),
+                            Err(_) => break,
+                        }
+                        tantalum_rt::interleave();
+                    }
+                    accepted
+                })
+            })
+            .collect();
+        for _ in 0..4 {
+            tantalum_rt::yield_now();
+        }
+        let len = buffer.seal().expect("sealed once");
+        let memory = buffer.take();
+        let mut accepted: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().expect("no panic")).collect();
+        accepted.sort_unstable();
+        let mut at = 0;
+        for (offset, bytes) in accepted {
+            assert_eq!(offset, at);
+            assert_eq!(&memory[PREFIX + at..PREFIX + at + 13], &bytes[..]);
+            at += 13;
+        }
+        assert_eq!(at, len);
+        assert!(memory[..PREFIX].iter().chain(&memory[PREFIX + len..]).all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn sealing_waits_for_copies_in_simulation() {
+        for seed in 0..200 {
+            Simulation::new(seed).run(fill_and_seal).expect_finished();
+        }
+    }
+
+    #[test]
+    fn sealing_waits_for_copies_on_threads() {
+        for _ in 0..20 {
+            fill_and_seal();
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Heap memory that a device can read from and write into without a copy.
+//!
+//! Invariant: the first byte lies at a multiple of [`ALIGNMENT`], the memory is initialized, and its length never changes.
+
+#![allow(unsafe_code)] // Memory with an alignment of its own, which no safe type allocates.
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment in bytes of an [`AlignedBuffer`]; every device's direct I/O is content with it.
+pub const ALIGNMENT: usize = 4096;
+
+/// Bytes on the heap, aligned to [`ALIGNMENT`], of a fixed length.
+///
+/// ```
+/// let mut buffer = tantalum_device::AlignedBuffer::zeroed(8192);
+/// buffer[..5].copy_from_slice(b"hello");
+/// assert_eq!(buffer.len(), 8192);
+/// assert_eq!(buffer.as_ptr() as usize % tantalum_device::ALIGNMENT, 0);
+/// ```
+pub struct AlignedBuffer {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its memory alone, like a `Box<[u8]>`.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: a shared reference only reads; writing needs `&mut`.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// A buffer of `len` zero bytes. The length is exact, not rounded up.
+    ///
+    /// # Panics
+    /// If `len` exceeds `isize::MAX` less the alignment. Running out of memory aborts, as for `Vec`.
+    pub fn zeroed(len: usize) -> Self {
+        if len == 0 {
+            return Self { start: Self::layout(1).dangling_ptr(), len };
+        }
+        let layout = Self::layout(len);
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
+        Self { start, len }
+    }
+
+    /// A buffer holding a copy of `bytes`.
+    pub fn copy_from(bytes: &[u8]) -> Self {
+        let mut buffer = Self::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, ALIGNMENT).expect("a buffer's length fits the address space")
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `start` came from `alloc_zeroed` with this same layout, and nothing can refer to it any more.
+            unsafe { alloc::dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        }
+    }
+}
+
+impl Deref for AlignedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` is aligned and valid for `len` initialized bytes while `self` lives (dangling only if empty).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` is the only way to reach the bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Clone for AlignedBuffer {
+    fn clone(&self) -> Self {
+        Self::copy_from(self)
+    }
+}
+
+impl fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlignedBuffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_exact_aligned_and_zero() {
+        for len in [0, 1, 511, 4096, 4097, 1 << 20] {
+            let buffer = AlignedBuffer::zeroed(len);
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
+            assert!(buffer.iter().all(|&byte| byte == 0));
+        }
+    }
+
+    #[test]
+    fn a_copy_holds_the_bytes_and_is_independent() {
+        let first = AlignedBuffer::copy_from(b"abc");
+        let mut second = first.clone();
+        second[0] = b'x';
+        assert_eq!((&first[..], &second[..]), (&b"abc"[..], &b"xbc"[..]));
+    }
+}

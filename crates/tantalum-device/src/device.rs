@@ -1,0 +1,150 @@
+//! The trait that every device implements, and the checks that they share.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{AlignedBuffer, Capabilities, Error, Result};
+
+/// When a write has completed, does it survive a power cut?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// Only once a later [`Device::flush`] has returned.
+    Cached,
+    /// Yes, by itself. It says nothing of earlier cached writes.
+    Durable,
+}
+
+/// A range of bytes that outlives the process, written in blocks.
+///
+/// Offsets and lengths are in bytes, and multiples of the logical block of [`Device::capabilities`]. All methods may be
+/// called by many tasks at once. Operations under way at the same time on overlapping ranges have no order.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{AlignedBuffer, Device, Durability, MemoryDevice};
+/// # fn main() -> tantalum_device::Result<()> {
+/// let device: Arc<dyn Device> = MemoryDevice::new("data", 1 << 20);
+/// device.write(0, &[&[1; 4096], &[2; 4096]], Durability::Cached)?;
+/// device.flush()?;
+///
+/// let buffer = Arc::new(AlignedBuffer::zeroed(4096));
+/// let mut pending = device.submit(8192, buffer, 0..4096, Durability::Durable)?;
+/// pending.wait(None).expect("without a time-out it waits for the end")?;
+///
+/// let mut block = [0; 4096];
+/// device.read(4096, &mut block)?;
+/// assert_eq!(block, [2; 4096]);
+/// # Ok(())
+/// # }
+/// ```
+pub trait Device: Send + Sync + Debug {
+    /// The path, or another name for messages.
+    fn name(&self) -> &str;
+
+    /// Size in bytes; it only ever grows.
+    fn capacity_bytes(&self) -> u64;
+
+    /// What the device can do. Cheap; it does not change while the device is open.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Fills the whole of `buffer`, or fails.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`], [`Error::OutOfRange`], [`Error::Truncated`], [`Error::Io`].
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Writes the concatenation of `buffers` as one write, and returns when it has completed.
+    ///
+    /// Only the total length need be a multiple of the logical block. Buffers that direct I/O cannot take as they are
+    /// get copied first. After an error the range may hold old bytes, new bytes, or some of both.
+    ///
+    /// # Errors
+    /// As [`Device::read`], and [`Error::ReadOnly`], [`Error::NoSpace`], [`Error::Poisoned`].
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()>;
+
+    /// Starts to write `buffer[range]` and returns without waiting for it.
+    ///
+    /// The buffer is held until the device needs it no more, also when the pending write is dropped early. A write
+    /// that nobody waits for still happens.
+    ///
+    /// # Errors
+    /// As [`Device::write`]; those of the write itself come from [`PendingWrite::wait`].
+    ///
+    /// # Panics
+    /// If `range` does not lie within `buffer`.
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>>;
+
+    /// Makes every write that completed before the call durable.
+    ///
+    /// A failed flush is final: nobody can tell which writes were lost, so every later write and flush fails with
+    /// [`Error::Poisoned`], which carries the first cause, until the device is opened anew. The same holds for a
+    /// failed durable write, which may have a flush within it, unless it merely found no space.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`].
+    fn flush(&self) -> Result<()>;
+
+    /// Tells the device that the range is no longer needed. A hint: afterwards it reads as zeros or as before.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    fn discard(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes the device `new_capacity_bytes` large, the new bytes zero, allocated, written and durable. A size not
+    /// above the present one changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: the old size goes on working. [`Error::Unsupported`]: the device has a fixed size.
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()>;
+}
+
+/// A write that was submitted. Whichever task holds it can wait for it.
+///
+/// Dropping it neither waits nor cancels: the write goes on.
+pub trait PendingWrite: Send {
+    /// Waits until the write has completed, at most for `timeout`; without one, until the end.
+    ///
+    /// `None` means that it is still under way. After `Some`, it must not be called again.
+    ///
+    /// # Panics
+    /// May panic when called again after `Some`.
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<()>>;
+
+    /// Whether [`PendingWrite::wait`] would return `Some` at once.
+    fn is_done(&mut self) -> bool;
+}
+
+/// Checks a range against a device's block and size.
+pub(crate) fn check_range(device: &Arc<str>, block: u32, capacity: u64, offset: u64, len: u64) -> Result<()> {
+    if !offset.is_multiple_of(u64::from(block)) || !len.is_multiple_of(u64::from(block)) {
+        return Err(Error::Misaligned { device: Arc::clone(device), offset, len, block });
+    }
+    match offset.checked_add(len) {
+        Some(end) if end <= capacity => Ok(()),
+        _ => Err(Error::OutOfRange { device: Arc::clone(device), offset, len, capacity }),
+    }
+}
+
+/// The bytes in all of `buffers`.
+pub(crate) fn total_len(buffers: &[&[u8]]) -> usize {
+    buffers.iter().map(|buffer| buffer.len()).sum()
+}
+
+/// The concatenation of `buffers`, aligned.
+pub(crate) fn gather(buffers: &[&[u8]]) -> AlignedBuffer {
+    let mut gathered = AlignedBuffer::zeroed(total_len(buffers));
+    let mut at = 0;
+    for buffer in buffers {
+        gathered[at..at + buffer.len()].copy_from_slice(buffer);
+        at += buffer.len();
+    }
+    gathered
+}

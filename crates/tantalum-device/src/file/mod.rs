@@ -1,0 +1,344 @@
+//! A regular file or a raw block device.
+//!
+//! Promises: a durable write is one `pwritev2(RWF_DSYNC)` on a preallocated, pre-written range, so that it changes no
+//! metadata; reads and writes pass by the page cache where the file system allows it; no write reaches the file after
+//! the last handle is dropped.
+
+mod open;
+mod pending;
+mod raw;
+mod sysfs;
+mod uring;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use tantalum_rt::{JoinHandle, Mutex};
+
+use crate::device::{check_range, total_len};
+use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, PendingWrite, Result};
+use pending::{HelperWrite, UringWrite};
+use raw::RawFile;
+use uring::{RingPool, Write};
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Reading only: every write, flush, discard and growth fails with [`Error::ReadOnly`].
+    ReadOnly,
+    /// Reading and writing. A block device is opened exclusively, which fails while it is mounted.
+    ReadWrite,
+}
+
+/// A regular file or a block device.
+///
+/// I/O is direct (`O_DIRECT`); where the file system refuses that (tmpfs), it goes through the page cache, and
+/// [`Capabilities::direct`] says so. Waiting happens in the kernel, so in a simulation it takes no virtual time.
+/// Pending writes that were dropped are waited for when the last handle to the file goes.
+///
+/// [`Device::discard`] does nothing to a regular file: giving blocks back would make later writes allocate.
+///
+/// ```
+/// use tantalum_device::{Access, Device, Durability, FileDevice};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("log");
+/// let file = FileDevice::create(&path, 1 << 20, None)?;
+/// file.write(4096, &[&[1; 4096]], Durability::Durable)?;
+/// drop(file);
+///
+/// let file = FileDevice::open(&path, Access::ReadOnly)?;
+/// println!("{}: {}", file.name(), file.capabilities());
+/// let mut block = [0; 4096];
+/// file.read(4096, &mut block)?;
+/// assert_eq!(block, [1; 4096]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct FileDevice {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+    is_block_device: bool,
+    capacity_bytes: AtomicU64,
+    growing: Mutex<()>,
+}
+
+/// What pending writes need of the device.
+#[derive(Debug)]
+struct Shared {
+    raw: Arc<RawFile>,
+    rings: RingPool,
+    tasks: Mutex<Tasks>,
+}
+
+/// Helper tasks that nobody waits for.
+#[derive(Default)]
+struct Tasks(Vec<JoinHandle<()>>);
+
+impl FileDevice {
+    /// Creates a regular file of `size_bytes` zeros, allocated, written and durable, its name too. `progress` is told
+    /// the bytes done and the total after each step of about 1 MiB. On failure the file is removed.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] unless the size is a multiple of 4096, [`Error::NoSpace`], [`Error::Io`] (also if the
+    /// file exists).
+    pub fn create(
+        path: impl AsRef<Path>,
+        size_bytes: u64,
+        progress: Option<&mut dyn FnMut(u64, u64)>,
+    ) -> Result<FileDevice> {
+        open::create(path.as_ref(), size_bytes, progress)
+    }
+
+    /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
+    ///
+    /// # Errors
+    /// [`Error::NotADevice`], [`Error::InUse`], [`Error::Io`].
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
+        open::open(path.as_ref(), access)
+    }
+
+    fn check(&self, offset: u64, len: usize) -> Result<()> {
+        let block = self.capabilities.logical_block;
+        check_range(&self.shared.raw.name, block, self.capacity_bytes(), offset, len as u64)
+    }
+}
+
+impl Device for FileDevice {
+    fn name(&self) -> &str {
+        &self.shared.raw.name
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes.load(Ordering::Acquire)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check(offset, buffer.len())?;
+        self.shared.raw.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.check(offset, total_len(buffers))?;
+        self.shared.raw.write(offset, buffers, durability)
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        let bytes = &buffer[range.clone()];
+        self.check(offset, bytes.len())?;
+        self.shared.raw.check_writable()?;
+        let write = if self.shared.raw.limits.takes(bytes) {
+            Write { offset, buffer, range, durability }
+        } else {
+            Write { offset, range: 0..bytes.len(), buffer: Arc::new(AlignedBuffer::copy_from(bytes)), durability }
+        };
+        let shared = Arc::clone(&self.shared);
+        Ok(match self.shared.rings.start(&self.shared.raw, write) {
+            Ok(in_flight) => Box::new(UringWrite { shared, in_flight: Some(in_flight), answer: None }),
+            Err(write) => Box::new(HelperWrite::start(shared, write)),
+        })
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.shared.raw.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        let raw = &self.shared.raw;
+        check_range(&raw.name, self.capabilities.logical_block, self.capacity_bytes(), offset, len)?;
+        raw.check_writable()?;
+        if !self.is_block_device || len == 0 {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&raw.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(raw.io_error("discard", offset, len, &errno.into())),
+        }
+    }
+
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
+        let raw = &self.shared.raw;
+        raw.check_writable()?;
+        let _growing = self.growing.lock();
+        let old = self.capacity_bytes();
+        if new_capacity_bytes <= old {
+            return Ok(());
+        }
+        if self.is_block_device {
+            return Err(Error::Unsupported {
+                device: Arc::clone(&raw.name),
+                operation: "grow: a block device has a fixed size",
+            });
+        }
+        check_range(&raw.name, self.capabilities.logical_block, u64::MAX, old, new_capacity_bytes - old)?;
+        open::extend(raw, old, new_capacity_bytes, None)?;
+        self.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn abandon_task(&self, task: JoinHandle<()>) {
+        let mut tasks = self.tasks.lock();
+        tasks.0.retain(|task| !task.is_finished());
+        tasks.0.push(task);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.rings.drain(&self.raw);
+        for task in std::mem::take(&mut *self.tasks.lock()).0 {
+            // A task's panic was reported when it happened; here only its end matters.
+            let _ended = task.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} tasks", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::time::Duration;
+
+    use super::*;
+
+    const FILE_BYTES: u64 = 64 << 10;
+
+    fn create() -> (tempfile::TempDir, FileDevice) {
+        let directory = tempfile::tempdir().unwrap();
+        let device = FileDevice::create(directory.path().join("file"), FILE_BYTES, None).unwrap();
+        (directory, device)
+    }
+
+    /// The same file as on a system without io_uring.
+    fn without_io_uring(device: FileDevice) -> FileDevice {
+        let raw = Arc::clone(&device.shared.raw);
+        let shared = Shared { raw, rings: RingPool::unavailable(), tasks: Mutex::new(Tasks::default()) };
+        FileDevice { shared: Arc::new(shared), ..device }
+    }
+
+    fn block(device: &FileDevice, offset: u64) -> Vec<u8> {
+        let mut block = vec![0xee; 4096];
+        device.read(offset, &mut block).unwrap();
+        block
+    }
+
+    #[test]
+    fn without_io_uring_a_task_writes() {
+        let (_directory, device) = create();
+        let device = without_io_uring(device);
+        let buffer = Arc::new(AlignedBuffer::copy_from(&[7; 8192]));
+        let mut writes: Vec<_> = (0..8)
+            .map(|i| device.submit(i * 4096, Arc::clone(&buffer), 4096..8192, Durability::Durable).unwrap())
+            .collect();
+        for write in &mut writes {
+            while write.wait(Some(Duration::from_micros(10))).is_none() {}
+        }
+        for i in 0..8 {
+            assert_eq!(block(&device, i * 4096), [7; 4096]);
+        }
+    }
+
+    #[test]
+    fn dropping_the_device_waits_for_a_task_that_nobody_waits_for() {
+        let (directory, device) = create();
+        let device = without_io_uring(device);
+        for i in 0..4 {
+            let buffer = Arc::new(AlignedBuffer::copy_from(&[i as u8 + 1; 4096]));
+            drop(device.submit(i * 4096, buffer, 0..4096, Durability::Cached).unwrap());
+        }
+        drop(device);
+        let bytes = std::fs::read(directory.path().join("file")).unwrap();
+        assert!((0..4).all(|i| bytes[i * 4096..(i + 1) * 4096].iter().all(|&byte| byte == i as u8 + 1)));
+    }
+
+    #[test]
+    fn a_failed_durable_write_is_final_and_repeats_the_first_cause() {
+        let (_directory, device) = create();
+        let raw = &device.shared.raw;
+        let failure = |errno: Errno| io::Error::from(errno);
+        raw.write_failed(0, 4096, Durability::Cached, &failure(Errno::IO));
+        raw.write_failed(0, 4096, Durability::Durable, &failure(Errno::NOSPC));
+        device.flush().unwrap();
+
+        raw.write_failed(8192, 4096, Durability::Durable, &failure(Errno::IO));
+        raw.write_failed(0, 4096, Durability::Durable, &failure(Errno::BADF));
+        let buffer = Arc::new(AlignedBuffer::zeroed(4096));
+        let errors = [
+            device.flush().unwrap_err(),
+            device.write(0, &[&[0; 4096]], Durability::Cached).unwrap_err(),
+            device.submit(0, buffer, 0..4096, Durability::Durable).map(drop).unwrap_err(),
+            device.grow(2 * FILE_BYTES).unwrap_err(),
+        ];
+        for error in errors {
+            let Error::Poisoned { cause, .. } = &error else { panic!("{error}") };
+            assert!(
+                matches!(&**cause, Error::Io { offset: 8192, cause, .. } if cause.raw_os_error == Some(5)),
+                "{error}"
+            );
+        }
+        assert_eq!(block(&device, 0), [0; 4096]);
+    }
+
+    #[test]
+    fn through_the_page_cache_nothing_need_be_aligned_in_memory() {
+        let (directory, device) = create();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(directory.path().join("file")).unwrap();
+        let (capabilities, limits) = sysfs::inspect(&file, &file.metadata().unwrap(), false);
+        assert!(!capabilities.direct && !limits.direct);
+        let raw = RawFile { name: "buffered".into(), file, limits, writable: true, poison: Default::default() };
+        raw.write(4096, &[&[1; 100], &[2; 3996]], Durability::Durable).unwrap();
+        let mut bytes = [0; 8193];
+        raw.read(0, &mut bytes[1..]).unwrap();
+        assert_eq!((bytes[4096], bytes[4097], bytes[4197], bytes[8192]), (0, 1, 2, 2));
+        drop(device);
+    }
+
+    #[test]
+    fn what_the_kernel_cancels_or_cuts_short_is_completed_by_the_waiter() {
+        let (_directory, device) = create();
+        let buffer = Arc::new(AlignedBuffer::copy_from(&[9; 8192]));
+        for (offset, result) in [(0, 4096), (8192, -Errno::CANCELED.raw_os_error()), (16384, 0)] {
+            let write = Write { offset, buffer: Arc::clone(&buffer), range: 0..8192, durability: Durability::Durable };
+            write.finish(result, &device.shared.raw).unwrap();
+            assert_eq!(block(&device, offset + 4096), [9; 4096]);
+        }
+        let write = Write { offset: 0, buffer, range: 0..8192, durability: Durability::Cached };
+        let error = write.finish(-Errno::IO.raw_os_error(), &device.shared.raw).unwrap_err();
+        assert!(matches!(error, Error::Io { operation: "write", offset: 0, len: 8192, .. }), "{error}");
+    }
+
+    #[test]
+    fn rings_are_reused() {
+        let (_directory, device) = create();
+        let buffer = Arc::new(AlignedBuffer::zeroed(4096));
+        let submit = || device.submit(0, Arc::clone(&buffer), 0..4096, Durability::Cached).unwrap();
+        for _ in 0..10 {
+            let mut pair = [submit(), submit()];
+            assert!(pair.iter_mut().all(|write| write.wait(None).unwrap().is_ok()));
+        }
+        // At most the two that were under way at the same time; none without io_uring.
+        assert!(device.shared.rings.idle_rings() <= 2);
+    }
+}

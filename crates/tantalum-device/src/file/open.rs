@@ -1,0 +1,149 @@
+//! Opening, creating and growing files.
+//!
+//! A new range is allocated *and* written with zeros, so that no later write has to change the file's metadata.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+use tantalum_rt::Mutex;
+
+use super::raw::RawFile;
+use super::uring::RingPool;
+use super::{Access, FileDevice, Shared, Tasks, sysfs};
+use crate::device::check_range;
+use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, Result};
+
+/// Bytes of zeros written at once.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+type Progress<'a> = Option<&'a mut dyn FnMut(u64, u64)>;
+
+pub(super) fn open(path: &Path, access: Access) -> Result<FileDevice> {
+    let name: Arc<str> = path.to_string_lossy().into();
+    let failed = |source: io::Error| Error::io(&name, "open", 0, 0, &source);
+    // Looked at before it is opened, since opening a pipe would block and opening a tape would wind it.
+    let is_block_device = is_block_device(&name, &fs::metadata(path).map_err(failed)?)?;
+    let (mut file, direct) = open_direct(path, access, is_block_device).map_err(|source| match source.kind() {
+        io::ErrorKind::ResourceBusy => Error::InUse { device: Arc::clone(&name) },
+        _ => failed(source),
+    })?;
+    let metadata = file.metadata().map_err(failed)?;
+    if self::is_block_device(&name, &metadata)? != is_block_device {
+        return Err(failed(io::Error::other("the file was replaced while it was opened; try again")));
+    }
+    let size = if is_block_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
+    let (capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
+    let capacity_bytes = size - size % u64::from(capabilities.logical_block);
+    let writable = access == Access::ReadWrite;
+    let raw = Arc::new(RawFile { name, file, limits, writable, poison: OnceLock::new() });
+    Ok(FileDevice {
+        shared: Arc::new(Shared { raw, rings: RingPool::new(), tasks: Mutex::new(Tasks::default()) }),
+        capabilities,
+        is_block_device,
+        capacity_bytes: AtomicU64::new(capacity_bytes),
+        growing: Mutex::new(()),
+    })
+}
+
+/// Opens with `O_DIRECT`, or without where the file system refuses it. The second value says which.
+fn open_direct(path: &Path, access: Access, is_block_device: bool) -> io::Result<(File, bool)> {
+    let writable = access == Access::ReadWrite;
+    // On a block device, O_EXCL without O_CREAT asks that nobody else uses it.
+    let exclusive = if writable && is_block_device { OFlags::EXCL } else { OFlags::empty() };
+    let open =
+        |flags: OFlags| OpenOptions::new().read(true).write(writable).custom_flags(flags.bits() as i32).open(path);
+    match open(exclusive | OFlags::DIRECT) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok((open(exclusive)?, false)),
+        opened => Ok((opened?, true)),
+    }
+}
+
+fn is_block_device(name: &Arc<str>, metadata: &fs::Metadata) -> Result<bool> {
+    let kind = metadata.file_type();
+    if kind.is_file() || kind.is_block_device() {
+        return Ok(kind.is_block_device());
+    }
+    let found = if kind.is_dir() {
+        "a directory"
+    } else if kind.is_char_device() {
+        "a character device"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else {
+        "a socket"
+    };
+    Err(Error::NotADevice { device: Arc::clone(name), found })
+}
+
+pub(super) fn create(path: &Path, size_bytes: u64, progress: Progress<'_>) -> Result<FileDevice> {
+    let name: Arc<str> = path.to_string_lossy().into();
+    let failed = |source: io::Error| Error::io(&name, "create", 0, size_bytes, &source);
+    check_range(&name, ALIGNMENT as u32, u64::MAX, 0, size_bytes)?;
+    // Without O_DIRECT: a file system that refuses it would create the file and then fail.
+    OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+    let created = open(path, Access::ReadWrite).and_then(|device| {
+        extend(&device.shared.raw, 0, size_bytes, progress)?;
+        sync_parent(path).map_err(failed)?;
+        Ok(FileDevice { capacity_bytes: AtomicU64::new(size_bytes), ..device })
+    });
+    if created.is_err() {
+        // The first error matters more than a file left behind.
+        let _removed = fs::remove_file(path);
+    }
+    created
+}
+
+/// Makes the file's name durable.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(parent)?.sync_all()
+}
+
+/// Adds zeros from byte `from` to byte `to`, durably. On failure the file has its old size again.
+pub(super) fn extend(raw: &RawFile, from: u64, to: u64, progress: Progress<'_>) -> Result<()> {
+    let extended = write_zeros(raw, from, to, progress)
+        .and_then(|()| raw.file.sync_all().map_err(|source| raw.io_error("flush", from, to - from, &source)));
+    if extended.is_err() {
+        // Space that stays allocated past the end does no harm; the next growth uses it.
+        let _shortened = raw.file.set_len(from);
+    }
+    extended
+}
+
+fn write_zeros(raw: &RawFile, from: u64, to: u64, mut progress: Progress<'_>) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    // Asked first, because allocating would fill the disk for everyone before it fails.
+    if let Ok(space) = rustix::fs::fstatvfs(&raw.file)
+        && space.f_blocks > 0
+        && space.f_bavail.saturating_mul(space.f_frsize) < to - from
+    {
+        return Err(Error::NoSpace { device: Arc::clone(&raw.name), offset: from, len: to - from });
+    }
+    // Gets the space in few pieces, or finds out before anything is written that there is too little.
+    match rustix::fs::fallocate(&raw.file, FallocateFlags::empty(), from, to - from) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(errno) => return Err(raw.io_error("allocate", from, to - from, &errno.into())),
+    }
+    let zeros = AlignedBuffer::zeroed(CHUNK_BYTES.min(to - from) as usize);
+    let mut at = from;
+    while at < to {
+        let len = CHUNK_BYTES.min(to - at);
+        raw.write(at, &[&zeros[..len as usize]], Durability::Cached)?;
+        at += len;
+        if let Some(progress) = &mut progress {
+            progress(at - from, to - from);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Blocking reads and writes of an open file, whole or failed, and the memory of a failed flush.
+//!
+//! Invariant: once `poison` is set, no write and no flush reaches the file any more. The page cache and the device
+//! report a lost write once and then forget it, so asking again would only bring a false success.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
+
+use crate::device::{gather, total_len};
+use crate::{AlignedBuffer, Durability, Error, Result};
+
+/// Bytes of a bounce buffer for reads; larger reads go through it piece by piece.
+const BOUNCE_BYTES: usize = 1 << 20;
+
+/// The kernel's limit on the pieces of one vectored write.
+const IOVECS_MAX: usize = 1024;
+
+/// Not yet named by `rustix`: the kernel refuses the write unless the device will not tear it.
+const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
+
+/// An open file with what its direct I/O demands.
+#[derive(Debug)]
+pub(super) struct RawFile {
+    pub(super) name: Arc<str>,
+    pub(super) file: File,
+    pub(super) limits: Limits,
+    pub(super) writable: bool,
+    pub(super) poison: OnceLock<Error>,
+}
+
+/// What direct I/O demands and offers. Sizes in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) direct: bool,
+    pub(super) memory_align: usize,
+    pub(super) atomic_min: usize,
+    /// 0 if there are no atomic writes.
+    pub(super) atomic_max: usize,
+}
+
+impl Limits {
+    /// Whether the kernel can take the memory as it is.
+    pub(super) fn takes(&self, buffer: &[u8]) -> bool {
+        !self.direct || (buffer.as_ptr() as usize).is_multiple_of(self.memory_align)
+    }
+
+    /// Whether the device can be asked not to tear this write.
+    fn is_atomic(&self, offset: u64, len: usize) -> bool {
+        len.is_power_of_two() && (self.atomic_min..=self.atomic_max).contains(&len) && offset.is_multiple_of(len as u64)
+    }
+
+    /// The flags for one write.
+    pub(super) fn flags(&self, offset: u64, len: usize, durability: Durability) -> ReadWriteFlags {
+        let mut flags = match durability {
+            Durability::Cached => ReadWriteFlags::empty(),
+            Durability::Durable => ReadWriteFlags::DSYNC,
+        };
+        flags.set(RWF_ATOMIC, self.is_atomic(offset, len));
+        flags
+    }
+}
+
+impl RawFile {
+    /// Whether writes may still be tried.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if !self.writable {
+            return Err(Error::ReadOnly { device: Arc::clone(&self.name) });
+        }
+        match self.poison.get() {
+            Some(cause) => Err(Error::Poisoned { device: Arc::clone(&self.name), cause: Box::new(cause.clone()) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Fills `buffer` from `offset`.
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if self.limits.takes(buffer) {
+            return self.read_aligned(offset, buffer);
+        }
+        let mut bounce = AlignedBuffer::zeroed(buffer.len().min(BOUNCE_BYTES));
+        let mut at = offset;
+        for piece in buffer.chunks_mut(BOUNCE_BYTES) {
+            let bounce = &mut bounce[..piece.len()];
+            self.read_aligned(at, bounce)?;
+            piece.copy_from_slice(bounce);
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn read_aligned(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let len = buffer.len() as u64;
+        let mut done = 0;
+        while done < buffer.len() {
+            match pread(&self.file, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => {
+                    let (device, found) = (Arc::clone(&self.name), done as u64);
+                    return Err(Error::Truncated { device, offset, len, found });
+                }
+                Ok(read) => done += read,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::io(&self.name, "read", offset, len, &errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the concatenation of `buffers` by one system call, unless the kernel takes only a part of it.
+    pub(super) fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        let len = total_len(buffers);
+        // Direct I/O wants each piece aligned, in memory and in length; an atomic write has to be one piece.
+        let fits = |buffer: &&[u8]| self.limits.takes(buffer) && buffer.len().is_multiple_of(self.piece_align());
+        let one_piece = buffers.len() == 1 || !self.limits.is_atomic(offset, len);
+        if one_piece && buffers.len() <= IOVECS_MAX && buffers.iter().all(fits) {
+            self.write_pieces(offset, buffers, durability)
+        } else {
+            self.write_pieces(offset, &[&gather(buffers)], durability)
+        }
+    }
+
+    /// What the length of each piece of a vectored write must be a multiple of.
+    fn piece_align(&self) -> usize {
+        if self.limits.direct { self.limits.memory_align.max(512) } else { 1 }
+    }
+
+    fn write_pieces(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        let len = total_len(buffers);
+        let flags = self.limits.flags(offset, len, durability);
+        let mut slices: Vec<IoSlice<'_>> = buffers.iter().map(|buffer| IoSlice::new(buffer)).collect();
+        let mut rest = &mut slices[..];
+        let mut done = 0;
+        while done < len {
+            match pwritev2(&self.file, rest, offset + done as u64, flags) {
+                Ok(0) => return Err(self.write_failed(offset, len, durability, &io::ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    done += written;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.write_failed(offset, len, durability, &errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all completed writes durable.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.check_writable()?;
+        self.file.sync_data().map_err(|source| self.poisoned_by(self.io_error("flush", 0, 0, &source)))
+    }
+
+    /// The error for a write that failed.
+    ///
+    /// A durable write may have failed in its cache flush, and then has lost earlier writes that nobody will hear of
+    /// again. Lack of space is found before anything is written, except by the page cache.
+    pub(super) fn write_failed(&self, offset: u64, len: usize, durability: Durability, source: &io::Error) -> Error {
+        let error = self.io_error("write", offset, len as u64, source);
+        let nothing_lost = durability == Durability::Cached || (error.is_no_space() && self.limits.direct);
+        if nothing_lost { error } else { self.poisoned_by(error) }
+    }
+
+    fn poisoned_by(&self, error: Error) -> Error {
+        self.poison.get_or_init(|| error.clone());
+        error
+    }
+
+    pub(super) fn io_error(&self, operation: &'static str, offset: u64, len: u64, source: &io::Error) -> Error {
+        Error::io(&self.name, operation, offset, len, source)
+    }
+}

@@ -1,0 +1,97 @@
+//! What the system says of a file's device: `statx` for the file, `/sys/dev/block` for the disk below it.
+//!
+//! Everything is optional. What is not told stays unknown, and then the careful value is taken.
+
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
+
+use super::raw::Limits;
+use crate::{ALIGNMENT, Capabilities, WriteCache};
+
+/// Not yet named by `rustix`; the fields that it fills are.
+const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
+
+/// Capabilities of the open file, and what its direct I/O demands.
+pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabilities, Limits) {
+    let queue = Queue::of(metadata);
+    let default_block = queue.size("logical_block_size").unwrap_or(ALIGNMENT as u32);
+    let told = direct_limits(file);
+    let logical_block = told.offset_align.filter(|_| direct).unwrap_or(default_block);
+    let limits = Limits {
+        direct,
+        memory_align: told.memory_align.unwrap_or(logical_block) as usize,
+        atomic_min: told.atomic_min as usize,
+        atomic_max: if direct { told.atomic_max as usize } else { 0 },
+    };
+    let capabilities = Capabilities {
+        logical_block,
+        physical_block: queue.size("physical_block_size").unwrap_or(logical_block).max(logical_block),
+        atomic_write_bytes: limits.atomic_max as u32,
+        write_cache: match queue.read("write_cache").as_deref() {
+            Some("write back") => WriteCache::Volatile,
+            Some("write through") => WriteCache::None,
+            _ => WriteCache::Unknown,
+        },
+        fua: queue.flag("fua"),
+        rotational: queue.flag("rotational"),
+        direct,
+    };
+    (capabilities, limits)
+}
+
+#[derive(Default)]
+struct Told {
+    offset_align: Option<u32>,
+    memory_align: Option<u32>,
+    atomic_min: u32,
+    atomic_max: u32,
+}
+
+fn direct_limits(file: &File) -> Told {
+    let wanted = StatxFlags::DIOALIGN | STATX_WRITE_ATOMIC;
+    let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Told::default() };
+    let filled = StatxFlags::from_bits_retain(stat.stx_mask);
+    let mut told = Told::default();
+    if filled.contains(StatxFlags::DIOALIGN) {
+        told.offset_align = block_size(stat.stx_dio_offset_align);
+        told.memory_align = Some(stat.stx_dio_mem_align).filter(|align| align.is_power_of_two() && *align <= 4096);
+    }
+    if filled.contains(STATX_WRITE_ATOMIC) && stat.stx_atomic_write_unit_min > 0 {
+        told.atomic_min = stat.stx_atomic_write_unit_min;
+        told.atomic_max = stat.stx_atomic_write_unit_max;
+    }
+    told
+}
+
+/// A size that can be a block's.
+fn block_size(bytes: u32) -> Option<u32> {
+    (bytes.is_power_of_two() && (512..=65536).contains(&bytes)).then_some(bytes)
+}
+
+/// The directory of a disk's properties, if there is one.
+struct Queue(Option<PathBuf>);
+
+impl Queue {
+    fn of(metadata: &Metadata) -> Self {
+        let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+        let disk = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+        // A disk's partition has no queue of its own; the link leads into the disk's directory.
+        Self(["queue", "../queue"].iter().map(|below| disk.join(below)).find(|path| path.is_dir()))
+    }
+
+    fn read(&self, property: &str) -> Option<String> {
+        let text = fs::read_to_string(self.0.as_ref()?.join(property)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    fn size(&self, property: &str) -> Option<u32> {
+        block_size(self.read(property)?.parse().ok()?)
+    }
+
+    fn flag(&self, property: &str) -> Option<bool> {
+        Some(self.read(property)? != "0")
+    }
+}

@@ -1,0 +1,28 @@
+//! Block devices behind one trait, [`Device`].
+//!
+//! - [`FileDevice`]: a regular file or a raw block device, by direct I/O and io_uring.
+//! - [`Partition`]: a byte range of a device that is a device itself.
+//! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
+//! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
+//!
+//! What every device promises: a [`Durability::Durable`] write survives a power cut once it has completed; a
+//! [`Durability::Cached`] write does once a later [`Device::flush`] has returned; nothing else does, and a write under
+//! way may be left in part. What no device promises: an order among writes that are under way at the same time.
+
+mod append_buffer;
+mod buffer;
+mod capability;
+mod device;
+mod error;
+mod file;
+mod memory;
+mod partition;
+
+pub use append_buffer::{AppendBuffer, AppendRefused};
+pub use buffer::{ALIGNMENT, AlignedBuffer};
+pub use capability::{Capabilities, WriteCache};
+pub use device::{Device, Durability, PendingWrite};
+pub use error::{Cause, Error, Result};
+pub use file::{Access, FileDevice};
+pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
+pub use partition::Partition;

@@ -1,0 +1,143 @@
+//! A memory device's state under its lock: contents, operations under way, faults.
+//!
+//! An operation completes by the clock: whoever takes the lock first lets everything whose time has come take effect,
+//! in the order of those times. No task of the device's own is needed, on either clock.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tantalum_rt::{Instant, Random};
+
+use super::MemoryProfile;
+use super::contents::{Contents, Effect};
+use super::fault::Faults;
+use crate::{Durability, Error, Result};
+
+pub(super) struct State {
+    pub(super) contents: Contents,
+    pub(super) in_flight: BTreeMap<u64, InFlight>,
+    /// Results that somebody will ask for.
+    pub(super) results: BTreeMap<u64, Result<()>>,
+    next_id: u64,
+    pub(super) faults: Faults,
+    pub(super) poison: Option<Error>,
+    /// Counts power cuts.
+    pub(super) generation: u64,
+    pub(super) random: Random,
+}
+
+/// A write or discard under way.
+#[derive(Clone)]
+pub(super) struct InFlight {
+    pub(super) effect: Effect,
+    durability: Durability,
+    /// `None` if it hangs.
+    pub(super) done_at: Option<Instant>,
+    error: Option<Error>,
+    /// Whether somebody will ask for the result.
+    pub(super) is_watched: bool,
+}
+
+impl State {
+    pub(super) fn new(contents: Contents, random: Random) -> Self {
+        Self {
+            contents,
+            in_flight: BTreeMap::new(),
+            results: BTreeMap::new(),
+            next_id: 0,
+            faults: Faults::default(),
+            poison: None,
+            generation: 0,
+            random,
+        }
+    }
+
+    /// The same medium with the same operations under way, in other hands: nobody watches them, nothing is broken.
+    pub(super) fn fork(&self) -> Self {
+        let mut fork = Self::new(self.contents.clone(), self.random.clone());
+        fork.in_flight = self.in_flight.clone();
+        for operation in fork.in_flight.values_mut() {
+            operation.is_watched = false;
+        }
+        fork.next_id = self.next_id;
+        fork
+    }
+
+    /// Lets everything take effect whose time has come.
+    pub(super) fn settle(&mut self) {
+        if self.in_flight.is_empty() {
+            return;
+        }
+        let now = tantalum_rt::now();
+        let mut due: Vec<(Instant, u64)> = Vec::new();
+        for (&id, operation) in &self.in_flight {
+            due.extend(operation.done_at.filter(|&at| at <= now).map(|at| (at, id)));
+        }
+        due.sort_unstable();
+        for (_, id) in due {
+            if let Some(operation) = self.in_flight.remove(&id) {
+                self.complete(id, operation);
+            }
+        }
+    }
+
+    fn complete(&mut self, id: u64, operation: InFlight) {
+        let result = match operation.error {
+            None => {
+                self.contents.complete(operation.effect, operation.durability);
+                Ok(())
+            }
+            Some(error) => {
+                self.contents.fail(&operation.effect, &mut self.random);
+                if operation.durability == Durability::Durable {
+                    self.poison.get_or_insert_with(|| error.clone());
+                }
+                Err(error)
+            }
+        };
+        if operation.is_watched {
+            self.results.insert(id, result);
+        }
+    }
+
+    /// Begins a write or discard, and returns its number.
+    pub(super) fn begin(
+        &mut self,
+        name: &Arc<str>,
+        profile: &MemoryProfile,
+        effect: Effect,
+        len: u64,
+        durability: Durability,
+    ) -> u64 {
+        let error = self.faults.fail_write().then(|| io_error(name, "write", effect.offset, len));
+        let latency = pick(&profile.write_latency, &mut self.random) + self.faults.slow_writes_by;
+        let done_at = (!self.faults.hang_writes).then(|| tantalum_rt::now() + latency);
+        let id = self.next_id;
+        self.next_id += 1;
+        self.in_flight.insert(id, InFlight { effect, durability, done_at, error, is_watched: true });
+        id
+    }
+
+    /// Whether writes may still be tried.
+    pub(super) fn check_poison(&self, name: &Arc<str>) -> Result<()> {
+        match &self.poison {
+            Some(cause) => Err(Error::Poisoned { device: Arc::clone(name), cause: Box::new(cause.clone()) }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The error of an injected fault.
+pub(super) fn io_error(name: &Arc<str>, operation: &'static str, offset: u64, len: u64) -> Error {
+    Error::io(name, operation, offset, len, &io::Error::from(Errno::IO))
+}
+
+/// A duration from `range`, or its start if it is empty.
+pub(super) fn pick(range: &Range<Duration>, random: &mut Random) -> Duration {
+    let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    if range.is_empty() { range.start } else { Duration::from_nanos(random.u64(nanos(range.start)..nanos(range.end))) }
+}

@@ -1,0 +1,229 @@
+//! What can go wrong, where, and what to do about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Lsn;
+
+/// The result of a log operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the log. Each message names the device and offset, what was expected, and the remedy.
+///
+/// Errors can be cloned, because a poisoned log repeats its first cause to every later caller.
+///
+/// ```
+/// let error = tantalum_log::Error::Full { needed: 4096 };
+/// assert!(error.is_full());
+/// assert!(error.to_string().contains("4096"));
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no room for the record until the owner moves the checkpoint.
+    #[error(
+        "the log has no room for {needed} more bytes; release what a checkpoint needs, wait for space, and append again"
+    )]
+    Full {
+        /// The bytes of log space that the append asked for.
+        needed: u64,
+    },
+    /// The record can never fit in one request.
+    #[error(
+        "a record of {bytes} bytes exceeds the log's limit of {limit} bytes; split it, or create the log with larger sections and buffers"
+    )]
+    RecordTooLarge {
+        /// The size of the record.
+        bytes: u64,
+        /// The largest record that the log takes.
+        limit: u64,
+    },
+    /// No device is left to write to, or an earlier failure made the log unsafe to continue.
+    #[error("the log stopped accepting work after a failure and must be reopened; the first cause was: {cause}")]
+    Poisoned {
+        /// The first failure.
+        cause: Arc<Error>,
+    },
+    /// The log was closed.
+    #[error("the log is closed; open it again to use it")]
+    Closed,
+    /// A flush or ticket asked for bytes that were never appended.
+    #[error("LSN {lsn} lies beyond the end of the log at {end}; wait only for LSNs that an append returned")]
+    BeyondEnd {
+        /// The position asked for.
+        lsn: Lsn,
+        /// The append position.
+        end: Lsn,
+    },
+    /// A checkpoint may only cover durable records.
+    #[error("checkpoint {lsn} lies beyond the durable end of the log at {durable}; flush the log up to it first")]
+    CheckpointNotDurable {
+        /// The checkpoint asked for.
+        lsn: Lsn,
+        /// The durable end of the log.
+        durable: Lsn,
+    },
+    /// A device reported an error.
+    #[error("log device: {0}")]
+    Device(#[from] tantalum_device::Error),
+    /// A write did not complete in time.
+    #[error(
+        "{device}: a write of {bytes} bytes at offset {offset} did not complete within {timeout:?}; the device was set aside, check it"
+    )]
+    DeviceHung {
+        /// The device's name.
+        device: String,
+        /// Where the write goes, in bytes.
+        offset: u64,
+        /// The size of the write.
+        bytes: u64,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+    /// No devices were given.
+    #[error("a log needs at least one device; pass the devices that it was created on")]
+    NoDevices,
+    /// More devices than a checkpoint slot can describe.
+    #[error("{count} devices are too many, a log takes at most {limit}; use fewer")]
+    TooManyDevices {
+        /// How many were given.
+        count: usize,
+        /// The most that a log takes.
+        limit: usize,
+    },
+    /// An option has an impossible value.
+    #[error("log option {option} is {value}, but {expected}")]
+    InvalidOption {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A device is too small to be a log device.
+    #[error(
+        "{device}: {bytes} bytes are too few for a log device, at least {needed} are needed with these sections; enlarge it or choose smaller sections"
+    )]
+    AreaTooSmall {
+        /// The device's name.
+        device: String,
+        /// Its capacity.
+        bytes: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// The device's logical block does not divide the log's block.
+    #[error(
+        "{device}: logical blocks of {found} bytes do not divide the log's blocks of {expected} bytes; use another device"
+    )]
+    UnsupportedBlock {
+        /// The device's name.
+        device: String,
+        /// Its logical block size.
+        found: u32,
+        /// The log's block size.
+        expected: u32,
+    },
+    /// The device carries no log.
+    #[error(
+        "{device}: no log superblock at offset 0, the device was never formatted as a log device; check the path, or create the log"
+    )]
+    NotALog {
+        /// The device's name.
+        device: String,
+    },
+    /// The log was written by a newer version.
+    #[error(
+        "{device}: the log at offset {offset} has format version {found}, this program reads up to {supported}; use a newer version"
+    )]
+    NewerVersion {
+        /// The device's name.
+        device: String,
+        /// Where the superblock lies.
+        offset: u64,
+        /// The version found.
+        found: u16,
+        /// The newest version understood.
+        supported: u16,
+    },
+    /// Both copies of a superblock are damaged.
+    #[error(
+        "{device}: both superblocks (offsets 0 and {offset}) are damaged: {what}; restore the device from a backup"
+    )]
+    DamagedSuperblock {
+        /// The device's name.
+        device: String,
+        /// Where the second copy lies.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The device belongs to another log.
+    #[error(
+        "{device}: belongs to log {found:032x}, but the other devices to log {expected:032x} (superblock at offset 0); pass the devices of one log"
+    )]
+    ForeignDevice {
+        /// The device's name.
+        device: String,
+        /// The log that it belongs to.
+        found: u128,
+        /// The log that the other devices belong to.
+        expected: u128,
+    },
+    /// The device is shorter than when it was formatted.
+    #[error(
+        "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); the file was truncated, restore it"
+    )]
+    Truncated {
+        /// The device's name.
+        device: String,
+        /// The present capacity.
+        bytes: u64,
+        /// The capacity when it was formatted.
+        expected: u64,
+    },
+    /// Two devices claim the same place in the log.
+    #[error(
+        "{second}: claims to be log device {ordinal} (superblock at offset 0), as {first} does; pass each device once and no copies"
+    )]
+    DuplicateDevice {
+        /// The device's place in the log.
+        ordinal: u32,
+        /// The first device's name.
+        first: String,
+        /// The second device's name.
+        second: String,
+    },
+    /// A device is missing that holds records which are needed.
+    #[error(
+        "log device {ordinal} of {count} is missing and may hold records that are needed; pass all devices of the log"
+    )]
+    MissingDevice {
+        /// The device's place in the log, from 0.
+        ordinal: u32,
+        /// How many devices the log has.
+        count: u32,
+    },
+    /// Something that was durable is damaged or gone.
+    #[error(
+        "{device}: the log is damaged at offset {offset} (near LSN {lsn}): {what}; nothing was changed, restore the device or its log from a backup"
+    )]
+    Corrupt {
+        /// The device's name.
+        device: String,
+        /// The byte offset on the device.
+        offset: u64,
+        /// The log position at or before which the damage lies.
+        lsn: Lsn,
+        /// What was expected and what was found.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Whether the error is [`Error::Full`]: the same append can succeed after [`Log::wait_for_space`](crate::Log::wait_for_space).
+    pub fn is_full(&self) -> bool {
+        matches!(self, Error::Full { .. })
+    }
+}

@@ -1,0 +1,118 @@
+//! The request header: one group of records, as one device write.
+//!
+//! Two checksums guard a request. The header's own lets a torn request still testify to what was durable when it was
+//! composed; the whole's covers header and payload, and decides whether the request counts. The request's own device
+//! offset and section number betray a write that landed elsewhere, and bytes left from an earlier round of the circle.
+
+use super::{DecodeError, Decoder, Encoder, VERSION, check, check_numbers};
+use crate::Lsn;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"TNTLREQS");
+
+/// Bytes of a request before its payload.
+pub const HEADER_BYTES: usize = 96;
+/// The largest payload that a header can describe.
+pub const MAX_PAYLOAD_BYTES: u32 = 1 << 30;
+/// The bytes that the whole's checksum takes from the header.
+const DESCRIPTION_BYTES: usize = 88;
+
+/// What a request says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// The low half of the log's identity.
+    pub log_tag: u64,
+    /// The session that wrote it.
+    pub epoch: u64,
+    /// Its number among the device's requests, without gaps.
+    pub sequence: u64,
+    /// The section in which it lies.
+    pub section: u64,
+    /// Where it lies on the device, in bytes.
+    pub offset: u64,
+    /// Where its first record starts.
+    pub start: Lsn,
+    /// The largest end LSN on the device before it.
+    pub stream_lsn: Lsn,
+    /// What was durable when the request was composed.
+    pub durable_lsn: Lsn,
+    /// Bytes of records.
+    pub payload_bytes: u32,
+}
+
+/// A header read from a device, with the checksum that its payload must satisfy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodedRequest {
+    /// The header.
+    pub header: RequestHeader,
+    /// CRC-32C of the description and the payload.
+    pub whole_checksum: u32,
+}
+
+impl RequestHeader {
+    /// Where the last record ends.
+    pub fn end(&self) -> Lsn {
+        Lsn::new(self.start.get() + u64::from(self.payload_bytes))
+    }
+
+    /// Bytes on the device, padding included.
+    pub fn device_bytes(&self) -> usize {
+        super::round_up(HEADER_BYTES + self.payload_bytes as usize)
+    }
+
+    /// Writes the header before its payload: `bytes` holds space for the header, then the payload.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than header and payload.
+    pub fn encode(&self, bytes: &mut [u8]) {
+        let (header, rest) = bytes.split_at_mut(HEADER_BYTES);
+        let payload = &rest[..self.payload_bytes as usize];
+        let mut encoder = Encoder::new(header);
+        encoder.u64(MAGIC);
+        encoder.u16(VERSION);
+        encoder.u16(HEADER_BYTES as u16);
+        encoder.u32(self.payload_bytes);
+        for field in [self.log_tag, self.epoch, self.sequence, self.section, self.offset] {
+            encoder.u64(field);
+        }
+        for lsn in [self.start, self.stream_lsn, self.durable_lsn] {
+            encoder.u64(lsn.get());
+        }
+        encoder.u64(0);
+        let whole = crc32c::crc32c_append(crc32c::crc32c(&header[..DESCRIPTION_BYTES]), payload);
+        header[DESCRIPTION_BYTES..DESCRIPTION_BYTES + 4].copy_from_slice(&whole.to_le_bytes());
+        let own = crc32c::crc32c(&header[..DESCRIPTION_BYTES + 4]);
+        header[DESCRIPTION_BYTES + 4..].copy_from_slice(&own.to_le_bytes());
+    }
+
+    /// Reads and checks a header; the payload is checked by [`DecodedRequest::check_payload`].
+    pub fn decode(bytes: &[u8]) -> Result<DecodedRequest, DecodeError> {
+        let mut decoder = Decoder::new(bytes);
+        decoder.preamble(MAGIC)?;
+        let (header_bytes, payload_bytes) = (decoder.u16()?, decoder.u32()?);
+        let log_tag = decoder.u64()?;
+        let (epoch, sequence, section, offset) = (decoder.u64()?, decoder.u64()?, decoder.u64()?, decoder.u64()?);
+        let start = Lsn::new(decoder.u64()?);
+        let stream_lsn = Lsn::new(decoder.u64()?);
+        let durable_lsn = Lsn::new(decoder.u64()?);
+        decoder.u64()?;
+        let whole_checksum = decoder.u32()?;
+        decoder.checksum()?;
+        check(usize::from(header_bytes) == HEADER_BYTES, "header bytes", header_bytes.into())?;
+        check((1..=MAX_PAYLOAD_BYTES).contains(&payload_bytes), "payload bytes", payload_bytes.into())?;
+        check_numbers([epoch, sequence, section, start.get(), stream_lsn.get(), durable_lsn.get()])?;
+        let header =
+            RequestHeader { log_tag, epoch, sequence, section, offset, start, stream_lsn, durable_lsn, payload_bytes };
+        Ok(DecodedRequest { header, whole_checksum })
+    }
+}
+
+impl DecodedRequest {
+    /// Whether `bytes`, which start with the header, hold the payload that was written.
+    pub fn check_payload(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let needed = HEADER_BYTES + self.header.payload_bytes as usize;
+        let whole = bytes.get(..needed).ok_or(DecodeError::Short { found: bytes.len(), needed })?;
+        let computed = crc32c::crc32c_append(crc32c::crc32c(&whole[..DESCRIPTION_BYTES]), &whole[HEADER_BYTES..]);
+        let stored = self.whole_checksum;
+        if computed == stored { Ok(()) } else { Err(DecodeError::Checksum { stored, computed }) }
+    }
+}

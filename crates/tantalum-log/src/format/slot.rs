@@ -1,0 +1,94 @@
+//! The checkpoint slot: what recovery must know before it looks at any request.
+//!
+//! Each device has two, written in turn, so that a torn write leaves the one before. The valid slot with the largest
+//! sequence number over all devices counts.
+
+use super::{BLOCK, DecodeError, Decoder, Encoder, VERSION, check, check_numbers};
+use crate::Lsn;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"TNTLSLOT");
+
+/// The most epochs that a slot remembers.
+pub const MAX_EPOCHS: usize = 100;
+
+/// A checkpoint and the epochs that matter behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The log's identity.
+    pub log_id: u128,
+    /// Grows with every slot that is written.
+    pub sequence: u64,
+    /// Recovery starts here.
+    pub checkpoint: Lsn,
+    /// Where epochs started, oldest first: all above the checkpoint, and the newest at or below it. Never empty.
+    pub epochs: Vec<EpochStart>,
+    /// The end of the log, if it was closed.
+    pub clean_end: Option<Lsn>,
+    /// Bit `n` is set if device `n` was set aside and holds nothing that is needed.
+    pub not_needed: u64,
+}
+
+/// A session of the log: every open starts one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochStart {
+    /// The session's number.
+    pub epoch: u64,
+    /// Where the log ended when the session began.
+    pub start: Lsn,
+}
+
+impl Slot {
+    /// The newest epoch.
+    pub fn newest(&self) -> EpochStart {
+        *self.epochs.last().expect("a slot always holds an epoch: decoding and every constructor check it")
+    }
+
+    /// The block that holds the slot.
+    ///
+    /// # Panics
+    /// If there is no epoch, or more than [`MAX_EPOCHS`].
+    pub fn encode(&self) -> [u8; BLOCK] {
+        assert!((1..=MAX_EPOCHS).contains(&self.epochs.len()), "a slot holds 1 to {MAX_EPOCHS} epochs");
+        let mut block = [0; BLOCK];
+        let mut encoder = Encoder::new(&mut block);
+        encoder.u64(MAGIC);
+        encoder.u16(VERSION);
+        encoder.u16(self.epochs.len() as u16);
+        encoder.u128(self.log_id);
+        encoder.u64(self.sequence);
+        encoder.u64(self.checkpoint.get());
+        encoder.u32(self.clean_end.is_some().into());
+        encoder.u64(self.clean_end.unwrap_or_default().get());
+        encoder.u64(self.not_needed);
+        for epoch in &self.epochs {
+            encoder.u64(epoch.epoch);
+            encoder.u64(epoch.start.get());
+        }
+        encoder.checksum();
+        block
+    }
+
+    /// Reads and checks a slot.
+    pub fn decode(bytes: &[u8]) -> Result<Slot, DecodeError> {
+        let mut decoder = Decoder::new(bytes);
+        decoder.preamble(MAGIC)?;
+        let count = decoder.u16()?;
+        check((1..=MAX_EPOCHS as u16).contains(&count), "epoch count", count.into())?;
+        let log_id = decoder.u128()?;
+        let (sequence, checkpoint) = (decoder.u64()?, Lsn::new(decoder.u64()?));
+        let (is_clean, clean_end, not_needed) = (decoder.u32()?, Lsn::new(decoder.u64()?), decoder.u64()?);
+        let mut epochs = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            epochs.push(EpochStart { epoch: decoder.u64()?, start: Lsn::new(decoder.u64()?) });
+        }
+        decoder.checksum()?;
+        check(is_clean <= 1, "clean flag", is_clean.into())?;
+        check_numbers([sequence, checkpoint.get(), clean_end.get()])?;
+        check_numbers(epochs.iter().flat_map(|epoch| [epoch.epoch, epoch.start.get()]))?;
+        let ascending = epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start < b.start);
+        check(ascending, "epoch order", 0)?;
+        let clean_end = (is_clean == 1).then_some(clean_end);
+        check(clean_end.is_none_or(|end| end >= checkpoint), "clean end", clean_end.unwrap_or_default().get())?;
+        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed })
+    }
+}

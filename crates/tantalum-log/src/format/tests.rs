@@ -1,0 +1,152 @@
+//! Round trips, and arbitrary bytes.
+
+use proptest::prelude::*;
+
+use super::request::{HEADER_BYTES, RequestHeader};
+use super::section::{MAX_ENTRIES, SectionHeader, StrideEntry};
+use super::slot::{EpochStart, MAX_EPOCHS, Slot};
+use super::superblock::Superblock;
+use super::*;
+use crate::Lsn;
+
+fn ascending(len: usize) -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::btree_set(0..NUMBER_LIMIT, 1..=len).prop_map(|set| set.into_iter().collect())
+}
+
+fn numbers<const N: usize>() -> impl Strategy<Value = [u64; N]> {
+    prop::array::uniform(0..NUMBER_LIMIT)
+}
+
+fn request() -> impl Strategy<Value = (RequestHeader, Vec<u8>)> {
+    let payload = prop::collection::vec(any::<u8>(), 1..9000);
+    (payload, numbers::<5>(), 0..NUMBER_LIMIT, numbers::<2>()).prop_map(|(payload, ids, start, lsns)| {
+        let header = RequestHeader {
+            log_tag: ids[0],
+            epoch: ids[1],
+            sequence: ids[2],
+            section: ids[3],
+            offset: ids[4],
+            start: Lsn::new(start),
+            stream_lsn: Lsn::new(lsns[0]),
+            durable_lsn: Lsn::new(lsns[1]),
+            payload_bytes: payload.len() as u32,
+        };
+        (header, payload)
+    })
+}
+
+fn decode_all(bytes: &[u8]) {
+    let _ = Superblock::decode(bytes);
+    let _ = Slot::decode(bytes);
+    let _ = SectionHeader::decode(bytes);
+    if let Ok(request) = RequestHeader::decode(bytes) {
+        let _ = request.check_payload(bytes);
+    }
+    let mut rest = bytes;
+    while let Ok(record) = record::decode(rest) {
+        rest = &rest[record::FRAME_BYTES + record.len()..];
+    }
+}
+
+proptest! {
+    #[test]
+    fn superblocks_round_trip(log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999) {
+        let superblock = Superblock {
+            log_id,
+            ordinal: ordinal % count,
+            device_count: count,
+            section_bytes: blocks * BLOCK as u32,
+            section_count: sections,
+            area_bytes: (4 + u64::from(blocks) * u64::from(sections)) * BLOCK as u64,
+        };
+        prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+    }
+
+    #[test]
+    fn slots_round_trip(
+        log_id: u128, [sequence, checkpoint, end] in numbers::<3>(), clean: bool, not_needed: u64,
+        epochs in ascending(MAX_EPOCHS), starts in ascending(MAX_EPOCHS),
+    ) {
+        let epochs = epochs.into_iter().zip(starts);
+        let slot = Slot {
+            log_id,
+            sequence,
+            checkpoint: Lsn::new(checkpoint),
+            epochs: epochs.map(|(epoch, start)| EpochStart { epoch, start: Lsn::new(start) }).collect(),
+            clean_end: clean.then(|| Lsn::new(end.max(checkpoint))),
+            not_needed,
+        };
+        prop_assert_eq!(Slot::decode(&slot.encode()), Ok(slot));
+    }
+
+    #[test]
+    fn section_headers_round_trip(
+        log_id: u128, ordinal: u32, ids in numbers::<4>(),
+        blocks in prop::collection::btree_set(any::<u32>(), 0..=MAX_ENTRIES), lsns in ascending(MAX_ENTRIES),
+    ) {
+        let previous = blocks.into_iter().zip(lsns);
+        let header = SectionHeader {
+            log_id,
+            ordinal,
+            number: ids[0],
+            epoch: ids[1],
+            first_sequence: ids[2],
+            stream_lsn: Lsn::new(ids[3]),
+            previous: previous.map(|(block, lsn)| StrideEntry { block, stream_lsn: Lsn::new(lsn) }).collect(),
+        };
+        let mut block = vec![0xff; BLOCK];
+        header.encode(&mut block);
+        prop_assert_eq!(SectionHeader::decode(&block), Ok(header));
+    }
+
+    #[test]
+    fn requests_round_trip_and_every_flip_shows((header, payload) in request(), position: prop::sample::Index, bit in 0u32..8) {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes.extend_from_slice(&payload);
+        header.encode(&mut bytes);
+        let decoded = RequestHeader::decode(&bytes).expect("what was encoded decodes");
+        prop_assert_eq!(decoded.header, header);
+        prop_assert_eq!(decoded.check_payload(&bytes), Ok(()));
+
+        bytes[position.index(HEADER_BYTES + payload.len())] ^= 1u8 << bit;
+        let still_valid = RequestHeader::decode(&bytes).is_ok_and(|decoded| decoded.check_payload(&bytes).is_ok());
+        prop_assert!(!still_valid);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
+        decode_all(&bytes);
+    }
+
+    #[test]
+    fn damaged_structures_never_panic((header, payload) in request(), cut: prop::sample::Index, flips in prop::collection::vec((0usize..200, any::<u8>()), 0..8)) {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes.extend_from_slice(&payload);
+        header.encode(&mut bytes);
+        for (at, value) in flips {
+            if let Some(byte) = bytes.get_mut(at) { *byte ^= value; }
+        }
+        bytes.truncate(cut.index(bytes.len() + 1));
+        decode_all(&bytes);
+    }
+}
+
+#[test]
+fn a_newer_version_is_told_from_damage() {
+    let superblock = Superblock {
+        log_id: 1,
+        ordinal: 0,
+        device_count: 1,
+        section_bytes: 65536,
+        section_count: 4,
+        area_bytes: 65536 * 4 + 4 * BLOCK as u64,
+    };
+    let mut block = superblock.encode();
+    block[8] = 9;
+    assert_eq!(Superblock::decode(&block), Err(DecodeError::NewerVersion { found: 9 }));
+    block[8] = 1;
+    block[20] ^= 1;
+    assert!(matches!(Superblock::decode(&block), Err(DecodeError::Checksum { .. })));
+    block[0] = 0;
+    assert_eq!(Superblock::decode(&block), Err(DecodeError::Magic));
+}

@@ -1,0 +1,113 @@
+//! Records that gather in memory until a flush makes them one request.
+
+use std::sync::Arc;
+
+use tantalum_device::{AlignedBuffer, AppendBuffer};
+use tantalum_rt::Mutex;
+
+use crate::Lsn;
+use crate::format::request::{HEADER_BYTES, RequestHeader};
+use crate::format::section::SectionHeader;
+use crate::format::{BLOCK, round_up};
+
+/// Space before the records: a section header, which goes out only if the request opens a section, and the request's.
+pub(crate) const PREFIX_BYTES: usize = BLOCK + HEADER_BYTES;
+
+/// Records that appends are adding to, or that were sealed.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Where the group's first record starts.
+    pub(crate) base: Lsn,
+    pub(crate) records: AppendBuffer,
+}
+
+impl Group {
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn::new(self.base.get() + self.records.len() as u64)
+    }
+}
+
+/// Where a request's bytes are.
+pub(crate) enum Source {
+    /// In a sealed group that nobody has taken yet.
+    Sealed(Arc<Group>),
+    /// In a buffer with the same prefix.
+    Taken(AlignedBuffer),
+}
+
+impl Source {
+    /// The buffer, once every append under way has copied its bytes.
+    pub(crate) fn take(self) -> AlignedBuffer {
+        match self {
+            Source::Sealed(group) => group.records.take(),
+            Source::Taken(buffer) => buffer,
+        }
+    }
+}
+
+/// A sealed group that waits for a device.
+pub(crate) struct Request {
+    pub(crate) start: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) source: Source,
+}
+
+impl Request {
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.end.bytes_since(self.start) as usize
+    }
+
+    /// Bytes on the device, padding included.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        round_up(HEADER_BYTES + self.payload_bytes()) as u64
+    }
+
+    /// What its appends paid for it.
+    pub(crate) fn charge(&self) -> u64 {
+        self.payload_bytes() as u64 + crate::space::GROUP_CHARGE
+    }
+}
+
+/// Completes a request's buffer: headers before the records, zeros behind them. Returns where the write ends.
+pub(crate) fn compose(buffer: &mut AlignedBuffer, header: &RequestHeader, section: Option<&SectionHeader>) -> usize {
+    let records_end = PREFIX_BYTES + header.payload_bytes as usize;
+    let end = BLOCK + header.device_bytes();
+    buffer[records_end..end].fill(0);
+    header.encode(&mut buffer[BLOCK..]);
+    if let Some(section) = section {
+        section.encode(&mut buffer[..BLOCK]);
+    }
+    end
+}
+
+/// Buffers for groups, reused once no device reads them any more.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    payload_bytes: usize,
+    keep: usize,
+    buffers: Mutex<Vec<AlignedBuffer>>,
+}
+
+impl Pool {
+    /// Buffers for groups of up to `payload_bytes` record bytes, at most `keep` of them idle.
+    pub(crate) fn new(payload_bytes: usize, keep: usize) -> Pool {
+        Pool { payload_bytes, keep, buffers: Mutex::new(Vec::new()) }
+    }
+
+    /// An empty group that starts at `base`.
+    pub(crate) fn group(&self, base: Lsn) -> Arc<Group> {
+        let idle = self.buffers.lock().pop();
+        let buffer = idle.unwrap_or_else(|| AlignedBuffer::zeroed(round_up(PREFIX_BYTES + self.payload_bytes)));
+        Arc::new(Group { base, records: AppendBuffer::new(buffer, PREFIX_BYTES, self.payload_bytes) })
+    }
+
+    /// Takes a buffer back if nobody else holds it: a write that was given up may still read from it.
+    pub(crate) fn give_back(&self, buffer: Arc<AlignedBuffer>) {
+        if let Ok(buffer) = Arc::try_unwrap(buffer) {
+            let mut buffers = self.buffers.lock();
+            if buffers.len() < self.keep {
+                buffers.push(buffer);
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Looking at log devices without changing them.
+
+use std::sync::Arc;
+
+use tantalum_device::Device;
+
+use crate::format::BLOCK;
+use crate::format::slot::Slot;
+use crate::layout::slot_offset;
+use crate::recovery::locate::Section;
+use crate::recovery::members::{Member, identify};
+use crate::recovery::merge::is_void;
+use crate::recovery::{Reader, survey};
+use crate::{Error, Lsn, Result};
+
+/// Everything that can be read from the devices of a log, from [`inspect`].
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// The identity that the devices share.
+    pub log_id: u128,
+    /// The newest valid checkpoint.
+    pub checkpoint_lsn: Lsn,
+    /// The newest epoch.
+    pub epoch: u64,
+    /// The newest slot's clean mark: where the log ended when it was closed.
+    pub clean_end: Option<Lsn>,
+    /// The devices in the order in which they were given.
+    pub devices: Vec<DeviceInspection>,
+}
+
+/// One device of an [`Inspection`].
+#[derive(Clone, Debug)]
+pub struct DeviceInspection {
+    /// The device's name.
+    pub name: String,
+    /// Its place in the log.
+    pub ordinal: u32,
+    /// How many devices the log has.
+    pub device_count: u32,
+    /// Bytes of a section.
+    pub section_bytes: u32,
+    /// Number of sections.
+    pub section_count: u32,
+    /// The two checkpoint slots; `None` where a slot is invalid.
+    pub slots: [Option<SlotInspection>; 2],
+    /// The sections, oldest first.
+    pub sections: Vec<SectionInspection>,
+    /// The requests, oldest first.
+    pub requests: Vec<RequestInspection>,
+}
+
+/// A valid checkpoint slot.
+#[derive(Clone, Debug)]
+pub struct SlotInspection {
+    /// Where it lies on the device, in bytes.
+    pub offset: u64,
+    /// Its sequence number; the newest of all devices counts.
+    pub sequence: u64,
+    /// The checkpoint.
+    pub checkpoint_lsn: Lsn,
+    /// The epoch.
+    pub epoch: u64,
+    /// Where recent epochs started: (epoch, start).
+    pub epochs: Vec<(u64, Lsn)>,
+    /// Where the log ended, if it was closed cleanly.
+    pub clean_end: Option<Lsn>,
+    /// Bit `n` set: device `n` holds nothing that is needed.
+    pub not_needed: u64,
+}
+
+/// A section that holds, or held, requests.
+#[derive(Clone, Debug)]
+pub struct SectionInspection {
+    /// Where it lies on the device, in bytes.
+    pub offset: u64,
+    /// Its number.
+    pub number: u64,
+    /// Whether its header is intact.
+    pub header_valid: bool,
+    /// The largest end LSN on the device before this section.
+    pub stream_lsn: Lsn,
+}
+
+/// One request on a device.
+#[derive(Clone, Debug)]
+pub struct RequestInspection {
+    /// Where it lies on the device, in bytes.
+    pub offset: u64,
+    /// Bytes on the device, padding included.
+    pub bytes: u64,
+    /// The session that wrote it.
+    pub epoch: u64,
+    /// Its number among the device's writes.
+    pub sequence: u64,
+    /// Its first record's start.
+    pub start: Lsn,
+    /// Its last record's end.
+    pub end: Lsn,
+    /// What recovery would make of it.
+    pub state: RequestState,
+}
+
+/// What recovery makes of a request.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestState {
+    /// It is replayed.
+    Live,
+    /// It lies below the checkpoint.
+    Released,
+    /// It was left behind by a crash, and a later epoch took its place.
+    Void,
+    /// It lies behind the first gap and was never acknowledged.
+    BehindGap,
+    /// It is torn or damaged.
+    Damaged,
+}
+
+/// Something wrong on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The device's name.
+    pub device: String,
+    /// Where, in bytes.
+    pub offset: u64,
+    /// The log position, if it is known.
+    pub lsn: Option<Lsn>,
+    /// What was expected and found.
+    pub what: String,
+}
+
+/// The result of [`verify`].
+#[derive(Clone, Debug)]
+pub struct Verification {
+    /// Everything that is wrong; empty if recovery would succeed.
+    pub damage: Vec<Damage>,
+    /// Intact requests behind the checkpoint.
+    pub requests: u64,
+    /// Records that recovery would deliver.
+    pub records: u64,
+    /// Their bytes, framing not included.
+    pub record_bytes: u64,
+    /// Where recovery would start.
+    pub checkpoint_lsn: Lsn,
+    /// Where recovery would end.
+    pub end_lsn: Lsn,
+}
+
+/// Lists all structures on the devices of a log, given in any order. Reads only; may be used on devices of a running
+/// log, where it shows a state in motion.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{Log, LogOptions, inspect, verify};
+/// # let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("log", 1 << 20)];
+/// # Log::create(7, devices.clone(), LogOptions::default())?;
+/// # let log = Log::open(devices.clone(), LogOptions::default(), &mut |_| {})?.finish()?;
+/// log.flush(log.append(&[b"a record"])?.end)?;
+/// for request in &inspect(&devices)?.devices[0].requests {
+///     println!("{:?} {}..{} at byte {}", request.state, request.start, request.end, request.offset);
+/// }
+/// assert!(verify(&devices)?.damage.is_empty());
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of identifying the devices, and their read errors.
+pub fn inspect(devices: &[Arc<dyn Device>]) -> Result<Inspection> {
+    let members = identify(devices)?;
+    let survey = survey(members, 0, &mut |_| {})?;
+    let (members, end) = (survey.members, survey.merged.end);
+    let slot = &members.slot;
+    let describe = |member: &Member| inspect_device(member, slot, end);
+    Ok(Inspection {
+        log_id: members.log_id,
+        checkpoint_lsn: slot.checkpoint,
+        epoch: slot.newest().epoch,
+        clean_end: slot.clean_end,
+        devices: members.members.iter().map(describe).collect::<Result<_>>()?,
+    })
+}
+
+fn inspect_device(member: &Member, slot: &Slot, end: Lsn) -> Result<DeviceInspection> {
+    let sections = member.read_sections(|_| {})?.sections;
+    let mut requests = Vec::new();
+    for section in &sections {
+        inspect_section(member, section.number, slot, end, &mut requests)?;
+    }
+    let describe_section = |section: &Section| SectionInspection {
+        offset: member.layout.section(section.number).start,
+        number: section.number,
+        header_valid: section.header.is_some(),
+        stream_lsn: section.stream_lsn,
+    };
+    let describe_slot = |parity: usize| {
+        member.slots[parity].as_ref().map(|slot| SlotInspection {
+            offset: slot_offset(parity as u64),
+            sequence: slot.sequence,
+            checkpoint_lsn: slot.checkpoint,
+            epoch: slot.newest().epoch,
+            epochs: slot.epochs.iter().map(|epoch| (epoch.epoch, epoch.start)).collect(),
+            clean_end: slot.clean_end,
+            not_needed: slot.not_needed,
+        })
+    };
+    Ok(DeviceInspection {
+        name: member.device.name().into(),
+        ordinal: member.superblock.ordinal,
+        device_count: member.superblock.device_count,
+        section_bytes: member.superblock.section_bytes,
+        section_count: member.superblock.section_count,
+        slots: [describe_slot(0), describe_slot(1)],
+        sections: sections.iter().map(describe_section).collect(),
+        requests,
+    })
+}
+
+/// Lists a section's requests up to the first block that holds none.
+fn inspect_section(
+    member: &Member,
+    number: u64,
+    slot: &Slot,
+    end: Lsn,
+    requests: &mut Vec<RequestInspection>,
+) -> Result<()> {
+    let section = member.layout.section(number);
+    let mut offset = section.start + BLOCK as u64;
+    let mut block = vec![0; BLOCK];
+    while offset < section.end {
+        member.device.read(offset, &mut block)?;
+        let Ok(request) = member.decode_request(&block, offset) else { break };
+        let header = request.header;
+        let bytes = header.device_bytes() as u64;
+        if header.section != number || bytes > section.end - offset {
+            break;
+        }
+        let mut whole = vec![0; bytes as usize];
+        member.device.read(offset, &mut whole)?;
+        let state = match request.check_payload(&whole) {
+            Err(_) => RequestState::Damaged,
+            Ok(()) if header.end() <= slot.checkpoint => RequestState::Released,
+            Ok(()) if is_void(&header, &slot.epochs) => RequestState::Void,
+            Ok(()) if header.start >= end => RequestState::BehindGap,
+            Ok(()) => RequestState::Live,
+        };
+        let (epoch, sequence) = (header.epoch, header.sequence);
+        requests.push(RequestInspection {
+            offset,
+            bytes,
+            epoch,
+            sequence,
+            start: header.start,
+            end: header.end(),
+            state,
+        });
+        offset += bytes;
+    }
+    Ok(())
+}
+
+/// Checks all that recovery would read, and reports every damage rather than the first. Reads only.
+///
+/// # Errors
+/// Those of identifying the devices, and their read errors.
+pub fn verify(devices: &[Arc<dyn Device>]) -> Result<Verification> {
+    let mut survey = survey(identify(devices)?, 0, &mut |_| {})?;
+    let requests = survey.merged.order.len() as u64;
+    let checkpoint_lsn = survey.members.slot.checkpoint;
+    let mut damage: Vec<Damage> = survey.scans.iter_mut().flat_map(|scan| std::mem::take(&mut scan.damage)).collect();
+    damage.append(&mut survey.merged.damage);
+    let (mut records, mut record_bytes) = (0, 0);
+    let mut reader = Reader::new(survey.merged.order, checkpoint_lsn);
+    loop {
+        match reader.next(&survey.members, &mut survey.scans) {
+            Ok(Some(record)) => {
+                records += 1;
+                record_bytes += record.bytes.len() as u64;
+            }
+            Ok(None) => break,
+            Err(Error::Corrupt { device, offset, lsn, what }) => {
+                damage.push(Damage { device, offset, lsn: Some(lsn), what });
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Verification { damage, requests, records, record_bytes, checkpoint_lsn, end_lsn: survey.merged.end })
+}

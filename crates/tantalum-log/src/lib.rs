@@ -1,0 +1,58 @@
+//! FlashLogging: a write-ahead log over several devices at once.
+//!
+//! Records are appended to memory and become durable when someone flushes. Everything that gathered since the last
+//! flush goes out as one request, one durable write to whichever device is free ("FlashLogging", SIGMOD 2009, sections
+//! 3.3 and 3.5). A record is acknowledged only when it and every record before it are durable.
+//!
+//! - [`Log::create`] formats devices, [`Log::open`] reads what is on them and returns a [`Recovery`]: read its records,
+//!   then [`Recovery::finish`] gives the [`Log`].
+//! - [`Log::append`] and [`Log::flush`] write; [`Log::ticket`] waits later.
+//! - [`Log::set_checkpoint`] releases what is no longer needed; [`Log::wait_for_pressure`] tells when it is time.
+//! - [`inspect`] and [`verify`] look at devices without changing them.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tantalum_device::{Device, MemoryDevice};
+//! use tantalum_log::{Log, LogOptions};
+//!
+//! let device: Arc<dyn Device> = MemoryDevice::new("log", 1 << 20);
+//! Log::create(7, vec![device.clone()], LogOptions::default())?;
+//! let log = Log::open(vec![device.clone()], LogOptions::default(), &mut |_| {})?.finish()?;
+//! let record = log.append(&[b"hello, ", b"log"])?;
+//! log.flush(record.end)?; // durable now
+//! drop(log);
+//!
+//! let mut recovery = Log::open(vec![device], LogOptions::default(), &mut |_| {})?;
+//! assert_eq!(recovery.next_record()?.map(|record| record.bytes), Some(b"hello, log".to_vec()));
+//! assert!(recovery.next_record()?.is_none());
+//! # Ok::<(), tantalum_log::Error>(())
+//! ```
+
+mod create;
+mod error;
+#[doc(hidden)]
+pub mod format;
+mod group;
+mod inspect;
+mod layout;
+mod log;
+mod lsn;
+mod options;
+mod recovery;
+mod scheduler;
+mod space;
+mod stats;
+mod stream;
+mod ticket;
+
+pub use error::{Error, Result};
+pub use inspect::{
+    Damage, DeviceInspection, Inspection, RequestInspection, RequestState, SectionInspection, SlotInspection,
+    Verification, inspect, verify,
+};
+pub use log::Log;
+pub use lsn::{Lsn, LsnRange};
+pub use options::LogOptions;
+pub use recovery::{Record, Recovery, RecoveryPhase, RecoveryProgress};
+pub use stats::{DeviceState, DeviceStats, LogStats};
+pub use ticket::Ticket;

@@ -1,0 +1,226 @@
+//! The log's handle: the door to everything that a running log does.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::Device;
+use tantalum_rt::{JoinHandle, Mutex, spawn};
+
+use crate::scheduler::{Scheduler, Start};
+use crate::{Error, LogOptions, LogStats, Lsn, LsnRange, Recovery, RecoveryProgress, Result, Ticket, create, recovery};
+
+/// A running log. Clones are handles to the same log; all methods may be called by many tasks at once.
+///
+/// When the last handle is dropped without [`Log::close`], the log stops as in a crash: what was flushed is safe, what
+/// was only appended may or may not be found at the next open.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{Log, LogOptions};
+/// let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("a", 1 << 20), MemoryDevice::new("b", 1 << 20)];
+/// Log::create(7, devices.clone(), LogOptions::default())?;
+/// let log = Log::open(devices, LogOptions::default(), &mut |_| {})?.finish()?;
+///
+/// let record = log.append(&[b"a record"])?;
+/// log.flush(record.end)?;
+/// assert_eq!(log.durable_lsn(), record.end);
+///
+/// log.set_checkpoint(record.end)?; // nothing before is needed any more
+/// log.close()?;
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Log {
+    handle: Arc<Handle>,
+}
+
+/// What the last handle's drop ends.
+struct Handle {
+    scheduler: Arc<Scheduler>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Not joined: this may run while a panic unwinds, and a device may hang.
+        self.scheduler.stop_workers();
+    }
+}
+
+impl Log {
+    /// Formats `devices` as a new, empty log. Everything on them is lost; the log is durable when this returns.
+    ///
+    /// `log_id` tells this log's devices from those of others; choose it at random, and never twice. The order of the
+    /// devices does not matter later.
+    ///
+    /// # Errors
+    /// [`Error::NoDevices`], [`Error::TooManyDevices`], [`Error::AreaTooSmall`], [`Error::UnsupportedBlock`],
+    /// [`Error::InvalidOption`], or a device's own error.
+    pub fn create(log_id: u128, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
+        create::create(log_id, &devices, &options)
+    }
+
+    /// Reads what is on the devices of a log, given in any order, and returns what there is to recover.
+    ///
+    /// No write of an earlier session may still be under way: a process that ended, or a log whose handles and tickets
+    /// are all dropped, with no hung device.
+    ///
+    /// Nothing is written but a flush of each device, so that what is read now is still there after a power cut.
+    /// `progress` is called from this task.
+    ///
+    /// # Errors
+    /// An error for devices that are foreign, missing, twice there, truncated or of a newer format, and
+    /// [`Error::Corrupt`] if anything is damaged that was, or may have been, acknowledged. A read error is never taken
+    /// for the log's end.
+    pub fn open(
+        devices: Vec<Arc<dyn Device>>,
+        options: LogOptions,
+        progress: &mut dyn FnMut(RecoveryProgress),
+    ) -> Result<Recovery> {
+        recovery::open(devices, options, progress)
+    }
+
+    pub(crate) fn start(start: Start) -> Log {
+        let workers = start.streams.len();
+        let scheduler = Arc::new(Scheduler::new(start));
+        let spawn_worker = |n| {
+            let scheduler = Arc::clone(&scheduler);
+            spawn(format!("log-worker-{n}"), move || scheduler.run_worker())
+        };
+        let workers = (0..workers).map(spawn_worker).collect();
+        Log { handle: Arc::new(Handle { scheduler, workers: Mutex::new(workers) }) }
+    }
+
+    fn scheduler(&self) -> &Arc<Scheduler> {
+        &self.handle.scheduler
+    }
+
+    /// The log's identity.
+    pub fn log_id(&self) -> u128 {
+        self.scheduler().log_id
+    }
+
+    /// Appends the concatenation of `parts` as one record and returns where it lies. The record is in memory only;
+    /// [`Log::flush`] its end to make it durable. Records have the order of their LSNs, and a record is never split.
+    ///
+    /// Never blocks on a device or on space, so it may be called with latches held.
+    ///
+    /// # Errors
+    /// - [`Error::Full`]: no room. Release what a checkpoint may need, call [`Log::wait_for_space`], try again.
+    /// - [`Error::RecordTooLarge`]: the parts exceed [`Log::max_record_bytes`].
+    /// - [`Error::Poisoned`], [`Error::Closed`].
+    pub fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
+        self.scheduler().append(parts)
+    }
+
+    /// The largest record in bytes.
+    pub fn max_record_bytes(&self) -> usize {
+        self.scheduler().max_record_bytes()
+    }
+
+    /// Blocks until a record of `bytes` bytes would be admitted. Meanwhile the owner is under pressure to checkpoint
+    /// ([`Log::wait_for_pressure`]). Another task may take the space before the caller does.
+    ///
+    /// # Errors
+    /// [`Error::RecordTooLarge`], [`Error::Poisoned`], [`Error::Closed`].
+    pub fn wait_for_space(&self, bytes: usize) -> Result<()> {
+        self.scheduler().wait_for_space(bytes)
+    }
+
+    /// Blocks until everything before `lsn` is durable: it survives a power cut. Concurrent callers share writes
+    /// ("FlashLogging", section 3.5).
+    ///
+    /// # Errors
+    /// - [`Error::BeyondEnd`]: `lsn` was never appended.
+    /// - [`Error::Poisoned`]: no device is left to write to. The records may or may not be found at the next open.
+    pub fn flush(&self, lsn: Lsn) -> Result<()> {
+        self.scheduler().flush(lsn)
+    }
+
+    /// Everything before this position survives a power cut. Only grows.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.scheduler().durable()
+    }
+
+    /// Where the next record starts.
+    pub fn end_lsn(&self) -> Lsn {
+        self.scheduler().end()
+    }
+
+    /// Where recovery would start.
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        self.scheduler().checkpoint()
+    }
+
+    /// Has everything before `lsn` written in the background and returns a ticket that tells when it is durable.
+    ///
+    /// # Errors
+    /// [`Error::BeyondEnd`], [`Error::Poisoned`].
+    pub fn ticket(&self, lsn: Lsn) -> Result<Ticket> {
+        self.scheduler().want(lsn)?;
+        Ok(Ticket { scheduler: Arc::clone(self.scheduler()), lsn })
+    }
+
+    /// Declares that no record before `lsn` is needed any more, and frees the sections that hold only such. When it
+    /// returns, the checkpoint is in a slot of every healthy device. A checkpoint below the present one leaves it as
+    /// it is. Needs no log space.
+    ///
+    /// `lsn` is a record's start or end. Recovery delivers the records that start at or after it.
+    ///
+    /// # Errors
+    /// [`Error::CheckpointNotDurable`], [`Error::Poisoned`], [`Error::Closed`].
+    pub fn set_checkpoint(&self, lsn: Lsn) -> Result<()> {
+        self.scheduler().set_checkpoint(lsn)
+    }
+
+    /// Blocks until a checkpoint is due, and returns true; or false after `timeout`, and if the log is poisoned or
+    /// closed.
+    ///
+    /// One is due when more than half of the log is used, when a device was set aside whose records are still needed,
+    /// and when somebody waits for space.
+    pub fn wait_for_pressure(&self, timeout: Duration) -> bool {
+        self.scheduler().wait_for_pressure(timeout)
+    }
+
+    /// Counters and positions, taken at one instant except for those that appends move.
+    pub fn stats(&self) -> LogStats {
+        self.scheduler().stats()
+    }
+
+    /// Makes everything durable, records in both slots of every device that the log ended here, and stops the
+    /// workers. Later calls of `append` get [`Error::Closed`]; closing again does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], or the error of a device.
+    pub fn close(&self) -> Result<()> {
+        if !self.scheduler().close()? {
+            return Ok(());
+        }
+        self.scheduler().stop_workers();
+        for worker in std::mem::take(&mut *self.handle.workers.lock()) {
+            if let Err(panic) = worker.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        self.scheduler().mark_clean()
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (durable, end) = (self.durable_lsn(), self.end_lsn());
+        f.debug_struct("Log").field("log_id", &self.log_id()).field("durable", &durable).field("end", &end).finish()
+    }
+}
+
+impl Error {
+    /// The first failure behind a [`Error::Poisoned`], or the error itself.
+    pub fn first_cause(&self) -> &Error {
+        match self {
+            Error::Poisoned { cause } => cause.first_cause(),
+            error => error,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Which devices were given, and what the newest slot says.
+
+use std::sync::Arc;
+
+use tantalum_device::Device;
+
+use crate::create::check_devices;
+use crate::format::slot::Slot;
+use crate::format::superblock::Superblock;
+use crate::format::{BLOCK, DecodeError, VERSION};
+use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
+use crate::{Error, Lsn, Result};
+
+/// A device of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) superblock: Superblock,
+    pub(crate) layout: Layout,
+    /// What its two slots hold, if valid, in the order of their offsets.
+    pub(crate) slots: [Option<Slot>; 2],
+}
+
+/// The devices of a log that could be read, by ordinal, and what they agree on.
+#[derive(Debug)]
+pub(crate) struct Members {
+    pub(crate) log_id: u128,
+    pub(crate) device_count: u32,
+    pub(crate) members: Vec<Member>,
+    pub(crate) slot: Slot,
+}
+
+impl Members {
+    /// Whether the newest slot says that a device holds nothing needed.
+    pub(crate) fn is_superfluous(&self, ordinal: u32) -> bool {
+        self.slot.not_needed & 1 << ordinal != 0
+    }
+
+    /// Drops a superfluous device that turned out to be unusable; the error if it is needed.
+    pub(crate) fn exclude(&mut self, ordinal: u32, error: Error) -> Result<()> {
+        if !self.is_superfluous(ordinal) {
+            return Err(error);
+        }
+        self.members.retain(|member| member.superblock.ordinal != ordinal);
+        Ok(())
+    }
+
+    /// The bits of the devices that are not here.
+    pub(crate) fn missing_bits(&self) -> u64 {
+        let all = (0..self.device_count).fold(0, |bits, ordinal| bits | 1 << ordinal);
+        self.members.iter().fold(all, |bits, member| bits & !(1 << member.superblock.ordinal))
+    }
+}
+
+/// Reads who the devices are, in whatever order they come, and finds the newest slot. Every device that may hold
+/// something needed must be there.
+pub(crate) fn identify(devices: &[Arc<dyn Device>]) -> Result<Members> {
+    check_devices(devices)?;
+    let mut members: Vec<Member> = Vec::new();
+    let mut unreadable = None;
+    for device in devices {
+        let member = match read_member(device) {
+            Ok(member) => member,
+            // Decided below: the device may be one that is not needed.
+            Err(error @ Error::Device(_)) => {
+                unreadable.get_or_insert(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        check_belongs(&member, &members)?;
+        members.push(member);
+    }
+    members.sort_by_key(|member| member.superblock.ordinal);
+    let Some(first) = members.first() else { return Err(unreadable.unwrap_or(Error::NoDevices)) };
+    let (log_id, device_count) = (first.superblock.log_id, first.superblock.device_count);
+    let slots = members.iter().flat_map(|member| member.slots.iter().flatten());
+    let Some(slot) = slots.max_by_key(|slot| slot.sequence).cloned() else {
+        return Err(Error::Corrupt {
+            device: first.device.name().into(),
+            offset: slot_offset(0),
+            lsn: Lsn::ZERO,
+            what: "no device has a valid checkpoint slot".into(),
+        });
+    };
+    let members = Members { log_id, device_count, members, slot };
+    let missing = members.missing_bits() & !members.slot.not_needed;
+    if missing != 0 {
+        let missing = Error::MissingDevice { ordinal: missing.trailing_zeros(), count: device_count };
+        return Err(unreadable.unwrap_or(missing));
+    }
+    Ok(members)
+}
+
+fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
+    let superblock = read_superblock(device.as_ref())?;
+    let bytes = device.capacity_bytes();
+    if bytes < superblock.area_bytes {
+        return Err(Error::Truncated { device: device.name().into(), bytes, expected: superblock.area_bytes });
+    }
+    let mut block = vec![0; BLOCK];
+    let mut slots = [None, None];
+    for (parity, slot) in slots.iter_mut().enumerate() {
+        device.read(slot_offset(parity as u64), &mut block)?;
+        *slot = Slot::decode(&block).ok().filter(|slot| slot.log_id == superblock.log_id);
+    }
+    Ok(Member { device: Arc::clone(device), superblock, layout: Layout::of(&superblock), slots })
+}
+
+/// Reads the superblock, or its copy if the first is damaged.
+fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+    let name = || device.name().to_string();
+    if device.capacity_bytes() < SUPERBLOCKS[1] + BLOCK as u64 {
+        return Err(Error::NotALog { device: name() });
+    }
+    let mut block = vec![0; BLOCK];
+    let mut failures = Vec::new();
+    for offset in SUPERBLOCKS {
+        device.read(offset, &mut block)?;
+        match Superblock::decode(&block) {
+            Ok(superblock) => return Ok(superblock),
+            Err(error) => failures.push((offset, error)),
+        }
+    }
+    for &(offset, error) in &failures {
+        if let DecodeError::NewerVersion { found } = error {
+            return Err(Error::NewerVersion { device: name(), offset, found, supported: VERSION });
+        }
+    }
+    match failures.iter().find(|(_, error)| *error != DecodeError::Magic) {
+        None => Err(Error::NotALog { device: name() }),
+        Some((_, error)) => {
+            Err(Error::DamagedSuperblock { device: name(), offset: SUPERBLOCKS[1], what: error.to_string() })
+        }
+    }
+}
+
+fn check_belongs(member: &Member, others: &[Member]) -> Result<()> {
+    let device = || member.device.name().to_string();
+    let own = &member.superblock;
+    if let Some(first) = others.first() {
+        let expected = first.superblock.log_id;
+        if own.log_id != expected {
+            return Err(Error::ForeignDevice { device: device(), found: own.log_id, expected });
+        }
+        if own.device_count != first.superblock.device_count {
+            let what = format!("it counts {} devices, others {}", own.device_count, first.superblock.device_count);
+            return Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what });
+        }
+    }
+    match others.iter().find(|other| other.superblock.ordinal == own.ordinal) {
+        None => Ok(()),
+        Some(other) => {
+            Err(Error::DuplicateDevice { ordinal: own.ordinal, first: other.device.name().into(), second: device() })
+        }
+    }
+}

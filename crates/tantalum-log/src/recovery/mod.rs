@@ -1,0 +1,234 @@
+//! Recovery: identify the devices, locate the checkpoint, scan in parallel, merge up to the first gap, and start the
+//! next epoch.
+
+pub(crate) mod locate;
+pub(crate) mod members;
+pub(crate) mod merge;
+mod progress;
+mod read;
+pub(crate) mod scan;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use tantalum_device::Device;
+
+use locate::Sections;
+use members::{Members, identify};
+use merge::{Merged, merge};
+use progress::{Progress, in_parallel};
+pub use progress::{RecoveryPhase, RecoveryProgress};
+pub(crate) use read::Reader;
+use scan::{Scan, Scope, scan};
+
+use crate::scheduler::{SlotWriter, Start, write_slots};
+use crate::stream::{Resume, Stream, UsedSection};
+use crate::{Damage, Error, Log, LogOptions, Lsn, Result};
+
+/// One record as it was appended.
+///
+/// ```
+/// # use tantalum_log::{Lsn, Record};
+/// let record = Record { start: Lsn::new(0), end: Lsn::new(7), bytes: b"abc".to_vec() };
+/// assert_eq!(record.end.bytes_since(record.start), 3 + 4); // with its framing
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Where the record starts.
+    pub start: Lsn,
+    /// Where the next record starts.
+    pub end: Lsn,
+    /// The bytes given to [`Log::append`], concatenated.
+    pub bytes: Vec<u8>,
+}
+
+/// A log that was read and not yet started. From [`Log::open`].
+///
+/// Read the records, then [`finish`](Recovery::finish). Dropping it instead changes nothing on the devices.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{Log, LogOptions};
+/// # let device: Arc<dyn Device> = MemoryDevice::new("log", 1 << 20);
+/// # Log::create(7, vec![device.clone()], LogOptions::default())?;
+/// let mut recovery = Log::open(vec![device], LogOptions::default(), &mut |_| {})?;
+/// while let Some(record) = recovery.next_record()? {
+///     println!("{} bytes at {}", record.bytes.len(), record.start);
+/// }
+/// let log = recovery.finish()?;
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Recovery {
+    members: Members,
+    scans: Vec<Scan>,
+    end: Lsn,
+    reader: Reader,
+    locate_reads: u64,
+    options: LogOptions,
+}
+
+/// What all devices hold, before anything is decided about damage.
+pub(crate) struct Survey {
+    pub(crate) members: Members,
+    pub(crate) scans: Vec<Scan>,
+    pub(crate) merged: Merged,
+    pub(crate) locate_reads: u64,
+}
+
+pub(crate) fn open(
+    devices: Vec<Arc<dyn Device>>,
+    options: LogOptions,
+    progress: &mut dyn FnMut(RecoveryProgress),
+) -> Result<Recovery> {
+    let mut members = identify(&devices)?;
+    // What is read must not be lost in a power cut that follows: the owner acts on it, and a new epoch starts at its
+    // end. A device that still has it in its cache makes it durable now.
+    for member in members.members.clone() {
+        if let Err(error) = member.device.flush() {
+            members.exclude(member.superblock.ordinal, error.into())?;
+        }
+    }
+    let survey = survey(members, options.recovery_memory_bytes, progress)?;
+    let damage = survey.scans.iter().flat_map(|scan| &scan.damage).chain(&survey.merged.damage).next();
+    if let Some(Damage { device, offset, lsn, what }) = damage.cloned() {
+        return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
+    }
+    let Survey { members, scans, merged, locate_reads } = survey;
+    let reader = Reader::new(merged.order, members.slot.checkpoint);
+    Ok(Recovery { members, scans, end: merged.end, reader, locate_reads, options })
+}
+
+/// Reads everything that recovery needs. Errors are those of needed devices; damage is left in the result, but a
+/// device that is not needed is left out if it fails or is damaged.
+pub(crate) fn survey(
+    mut members: Members,
+    memory_bytes: usize,
+    report: &mut dyn FnMut(RecoveryProgress),
+) -> Result<Survey> {
+    let headers = |members: &Members| members.members.iter().map(|member| member.layout.section_count * 8192).sum();
+    let located =
+        in_parallel(&members.members, RecoveryPhase::Locate, headers(&members), report, |member, progress| {
+            member.read_sections(|bytes| progress.add(bytes))
+        });
+    let located = keep(&mut members, located, |_| None)?;
+    let locate_reads = located.iter().map(|sections| sections.reads).sum();
+
+    let memory = Arc::new(AtomicI64::new(memory_bytes as i64));
+    let (checkpoint, epoch) = (members.slot.checkpoint, members.slot.newest().epoch);
+    let jobs: Vec<_> = members.members.iter().cloned().zip(located).collect();
+    let total = jobs.iter().map(|(member, sections)| scan_bytes(member, sections, checkpoint)).sum();
+    let scans = in_parallel(&jobs, RecoveryPhase::Scan, total, report, move |(member, sections), progress| {
+        scan(
+            member,
+            sections,
+            &Scope { checkpoint, epoch, memory: Arc::clone(&memory), progress: Arc::clone(progress) },
+        )
+    });
+    let damage = |scan: &Scan| scan.damage.first().cloned();
+    let scans = keep(&mut members, scans, damage)?;
+    let merged = merge(&members, &scans);
+    Ok(Survey { members, scans, merged, locate_reads })
+}
+
+/// The results of the devices in use. Those that are not needed are excluded if they failed or are damaged.
+fn keep<T>(members: &mut Members, results: Vec<Result<T>>, damage: impl Fn(&T) -> Option<Damage>) -> Result<Vec<T>> {
+    let ordinals: Vec<u32> = members.members.iter().map(|member| member.superblock.ordinal).collect();
+    let mut kept = Vec::new();
+    for (ordinal, result) in ordinals.into_iter().zip(results) {
+        match result {
+            Ok(result) if !members.is_superfluous(ordinal) || damage(&result).is_none() => kept.push(result),
+            Ok(_) => members.members.retain(|member| member.superblock.ordinal != ordinal),
+            Err(error) => members.exclude(ordinal, error)?,
+        }
+    }
+    Ok(kept)
+}
+
+/// The most that a scan reads.
+fn scan_bytes(member: &members::Member, sections: &Sections, checkpoint: Lsn) -> u64 {
+    let start = sections.locate(member, checkpoint).ok().flatten().map_or(0, |start| start.index);
+    (sections.sections.len() - start + 1) as u64 * member.layout.section_bytes
+}
+
+impl Recovery {
+    /// The log's identity.
+    pub fn log_id(&self) -> u128 {
+        self.members.log_id
+    }
+
+    /// The checkpoint: the first record delivered starts at or after it.
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        self.members.slot.checkpoint
+    }
+
+    /// Where the recovered log ends and the next record will start.
+    pub fn end_lsn(&self) -> Lsn {
+        self.end
+    }
+
+    /// Whether the log was closed, or is new, so that nothing was cut off.
+    pub fn was_clean(&self) -> bool {
+        self.members.slot.clean_end == Some(self.end)
+    }
+
+    /// Device reads that it took to find the checkpoint, all devices together ("FlashLogging", section 3.6).
+    pub fn locate_reads(&self) -> u64 {
+        self.locate_reads
+    }
+
+    /// The next record in LSN order, from the checkpoint on; `None` behind the last.
+    ///
+    /// # Errors
+    /// [`Error::Device`] or [`Error::Corrupt`] if a request that was too large to keep cannot be read a second time.
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
+        self.reader.next(&self.members, &mut self.scans)
+    }
+
+    /// Starts the log: writes the new epoch to every device, and only then lets anyone append.
+    ///
+    /// # Errors
+    /// The error of a device; the log is as it was, and can be opened again.
+    pub fn finish(mut self) -> Result<Log> {
+        let mut slots = SlotWriter::new(self.members.slot.clone());
+        let unusable = self.members.missing_bits();
+        let epoch = slots.begin_epoch(self.end, unusable);
+        // Twice, so that both slots know the epoch: one that is damaged later cannot hide it.
+        for _ in 0..2 {
+            let devices: Vec<_> = self.members.members.iter().map(|member| Arc::clone(&member.device)).collect();
+            let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
+            results.into_iter().collect::<Result<()>>()?;
+        }
+        let scans = std::mem::take(&mut self.scans);
+        let resumed = self.members.members.iter().zip(scans).map(|(member, scan)| {
+            let resume = resume(&scan, self.members.slot.checkpoint, self.end);
+            Stream::new(Arc::clone(&member.device), member.superblock.ordinal, member.layout, resume)
+        });
+        Ok(Log::start(Start {
+            log_id: self.members.log_id,
+            epoch,
+            end: self.end,
+            device_count: self.members.device_count,
+            streams: resumed.collect(),
+            slots,
+            options: self.options,
+        }))
+    }
+}
+
+/// Where a device goes on. It starts a new section, since what follows the last request may be torn bytes.
+///
+/// What is void does not count: it would keep sections in use until the log grows past it, and an index that counts it
+/// would only be coarser. So the largest ends are cut at the log's end.
+fn resume(scan: &Scan, checkpoint: Lsn, end: Lsn) -> Resume {
+    let sections = scan.sections.iter().map(|&(number, max_end)| UsedSection { number, max_end: max_end.min(end) });
+    let used: VecDeque<_> = sections.skip_while(|section| section.max_end <= checkpoint).collect();
+    Resume {
+        next_number: scan.next_number,
+        next_sequence: scan.next_sequence,
+        stream_lsn: scan.stream_lsn.min(end),
+        used,
+    }
+}

@@ -1,0 +1,85 @@
+//! Delivering the merged requests record by record, with bounded memory.
+
+use super::Record;
+use super::members::{Member, Members};
+use super::scan::{Found, Scan};
+use crate::format::record::{self, FRAME_BYTES};
+use crate::format::request::HEADER_BYTES;
+use crate::{Error, Lsn, Result};
+
+/// Where delivery stands.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// Requests as (device, index), in LSN order.
+    order: std::vec::IntoIter<(usize, usize)>,
+    /// The rest of the request that is being delivered.
+    current: Option<Current>,
+    /// Records that start before it are not delivered.
+    checkpoint: Lsn,
+}
+
+#[derive(Debug)]
+struct Current {
+    device: usize,
+    payload: Box<[u8]>,
+    at: usize,
+    start: Lsn,
+    offset: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(order: Vec<(usize, usize)>, checkpoint: Lsn) -> Reader {
+        Reader { order: order.into_iter(), current: None, checkpoint }
+    }
+
+    /// The next record. Requests that were delivered give their memory back.
+    pub(crate) fn next(&mut self, members: &Members, scans: &mut [Scan]) -> Result<Option<Record>> {
+        loop {
+            let Some(current) = &mut self.current else {
+                let Some((device, index)) = self.order.next() else { return Ok(None) };
+                let found = &mut scans[device].found[index];
+                let payload = match found.payload.take() {
+                    Some(payload) => payload,
+                    None => read_again(&members.members[device], found)?,
+                };
+                let header = &found.request.header;
+                let (start, offset) = (header.start, header.offset);
+                self.current = Some(Current { device, payload, at: 0, start, offset });
+                continue;
+            };
+            if current.at == current.payload.len() {
+                self.current = None;
+                continue;
+            }
+            let start = Lsn::new(current.start.get() + current.at as u64);
+            let bytes = record::decode(&current.payload[current.at..]).map_err(|error| Error::Corrupt {
+                device: members.members[current.device].device.name().into(),
+                offset: current.offset,
+                lsn: start,
+                what: format!("the request is intact, but its records are not: {error}"),
+            })?;
+            current.at += FRAME_BYTES + bytes.len();
+            if start >= self.checkpoint {
+                let end = Lsn::new(current.start.get() + current.at as u64);
+                return Ok(Some(Record { start, end, bytes: bytes.to_vec() }));
+            }
+        }
+    }
+}
+
+/// Reads a request that the scan found intact but did not keep.
+fn read_again(member: &Member, found: &Found) -> Result<Box<[u8]>> {
+    let header = &found.request.header;
+    let mut bytes = vec![0; header.device_bytes()];
+    member.device.read(header.offset, &mut bytes)?;
+    let same = member.decode_request(&bytes, header.offset).is_ok_and(|again| again == found.request);
+    if !same || found.request.check_payload(&bytes).is_err() {
+        return Err(Error::Corrupt {
+            device: member.device.name().into(),
+            offset: header.offset,
+            lsn: header.start,
+            what: "the request was intact during the scan, and is not any more".into(),
+        });
+    }
+    Ok(bytes[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize].into())
+}

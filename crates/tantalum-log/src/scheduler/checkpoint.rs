@@ -1,0 +1,136 @@
+//! Slots: making a checkpoint durable, and freeing what it releases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::{AlignedBuffer, Device, Durability};
+
+use super::Scheduler;
+use crate::format::BLOCK;
+use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot};
+use crate::layout::slot_offset;
+use crate::{Error, Lsn, Result};
+
+/// The newest slot, and whether there may be another.
+pub(crate) struct SlotWriter {
+    slot: Slot,
+    closed: bool,
+}
+
+impl SlotWriter {
+    /// Continues after `slot`.
+    pub(crate) fn new(slot: Slot) -> SlotWriter {
+        SlotWriter { slot, closed: false }
+    }
+
+    pub(crate) fn checkpoint(&self) -> Lsn {
+        self.slot.checkpoint
+    }
+
+    /// Starts an epoch at `start`, the end of what was recovered: older requests that reach beyond are void from now on.
+    pub(crate) fn begin_epoch(&mut self, start: Lsn, not_needed: u64) -> u64 {
+        let epochs = &mut self.slot.epochs;
+        let epoch = epochs.last().map_or(0, |newest| newest.epoch) + 1;
+        // An epoch that wrote nothing that was kept voids nothing that the new one does not.
+        while epochs.last().is_some_and(|newest| newest.start >= start) {
+            epochs.pop();
+        }
+        epochs.push(EpochStart { epoch, start });
+        // Far more opens than checkpoints: the oldest goes. At any position that was ever recovered the true request
+        // has a higher epoch than what it voided, and wins for that reason too.
+        if epochs.len() > MAX_EPOCHS {
+            epochs.remove(0);
+        }
+        self.slot.clean_end = None;
+        self.slot.not_needed = not_needed;
+        epoch
+    }
+
+    fn prune_epochs(&mut self) {
+        let checkpoint = self.slot.checkpoint;
+        while self.slot.epochs.get(1).is_some_and(|second| second.start <= checkpoint) {
+            self.slot.epochs.remove(0);
+        }
+    }
+
+    /// The next slot's bytes and its place on every device.
+    pub(crate) fn advance(&mut self) -> (u64, Arc<AlignedBuffer>) {
+        self.slot.sequence += 1;
+        (slot_offset(self.slot.sequence), Arc::new(AlignedBuffer::copy_from(&self.slot.encode())))
+    }
+}
+
+/// Writes one slot to all `devices` at once. Returns each device's outcome.
+pub(crate) fn write_slots(
+    devices: &[Arc<dyn Device>],
+    (offset, block): (u64, Arc<AlignedBuffer>),
+    timeout: Duration,
+) -> Vec<Result<()>> {
+    let submit = |device: &Arc<dyn Device>| device.submit(offset, Arc::clone(&block), 0..BLOCK, Durability::Durable);
+    let pending: Vec<_> = devices.iter().map(submit).collect();
+    let wait =
+        |(device, pending): (&Arc<dyn Device>, tantalum_device::Result<Box<dyn tantalum_device::PendingWrite>>)| {
+            let hung = || Error::DeviceHung { device: device.name().into(), offset, bytes: BLOCK as u64, timeout };
+            pending?.wait(Some(timeout)).ok_or_else(hung)?.map_err(Error::from)
+        };
+    devices.iter().zip(pending).map(wait).collect()
+}
+
+impl Scheduler {
+    /// Makes `lsn` the checkpoint; see [`Log::set_checkpoint`](crate::Log::set_checkpoint).
+    pub(crate) fn set_checkpoint(&self, lsn: Lsn) -> Result<()> {
+        let mut slots = self.slots.lock();
+        if slots.closed {
+            return Err(Error::Closed);
+        }
+        let durable = self.durable();
+        if lsn > durable {
+            self.lock().check_failure()?;
+            return Err(Error::CheckpointNotDurable { lsn, durable });
+        }
+        slots.slot.checkpoint = slots.slot.checkpoint.max(lsn);
+        slots.prune_epochs();
+        self.write_slot(&mut slots)?;
+        let checkpoint = slots.slot.checkpoint;
+        let mut state = self.lock();
+        state.checkpoint = checkpoint;
+        let recorded = slots.slot.not_needed;
+        state.aside_is_needed =
+            state.streams.iter().any(|stream| !stream.state.is_healthy() && recorded & 1 << stream.ordinal == 0);
+        for stream in &mut state.streams {
+            stream.release(checkpoint);
+        }
+        self.rebalance(&mut state, 0);
+        self.summon(&mut state);
+        Ok(())
+    }
+
+    /// Writes the next slot to every healthy device. A device that fails is set aside; one must succeed.
+    fn write_slot(&self, slots: &mut SlotWriter) -> Result<()> {
+        let state = self.lock();
+        state.check_failure()?;
+        slots.slot.not_needed = state.not_needed(slots.slot.checkpoint);
+        let healthy: Vec<usize> = (0..state.streams.len()).filter(|&at| state.streams[at].state.is_healthy()).collect();
+        let devices: Vec<_> = healthy.iter().map(|&at| Arc::clone(&state.streams[at].device)).collect();
+        drop(state);
+        let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
+        let mut state = self.lock();
+        for (index, result) in healthy.into_iter().zip(results) {
+            if let Err(error) = result {
+                self.set_aside(&mut state, index, error);
+            }
+        }
+        self.summon(&mut state);
+        // Every failure set its device aside; if no device was left, the log is poisoned now.
+        state.check_failure()
+    }
+
+    /// Records in both slots that the log ended cleanly at its durable end. Nothing may be written afterwards.
+    pub(crate) fn mark_clean(&self) -> Result<()> {
+        let mut slots = self.slots.lock();
+        slots.slot.clean_end = Some(self.durable());
+        slots.closed = true;
+        self.write_slot(&mut slots)?;
+        self.write_slot(&mut slots)
+    }
+}

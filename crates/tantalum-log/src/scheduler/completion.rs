@@ -1,0 +1,88 @@
+//! What follows when a write ends: the prefix rule, and what becomes of a device that failed.
+
+use std::sync::atomic::Ordering;
+
+use tantalum_rt::now;
+
+use super::job::Outcome;
+use super::{Scheduler, State};
+use crate::{DeviceState, Error, Lsn};
+
+impl Scheduler {
+    /// Takes note of a write's end. The caller goes on to look for work, or calls `summon`.
+    pub(super) fn complete(&self, state: &mut State, outcome: Outcome) {
+        let stream = &mut state.streams[outcome.stream];
+        let in_flight = stream.in_flight.take().expect("a device has its request in flight until it is complete");
+        let took = now() - in_flight.since;
+        stream.busy += took;
+        match &outcome.result {
+            Ok(()) => {
+                stream.writes += 1;
+                stream.bytes += in_flight.bytes;
+                state.learn_latency(outcome.stream, took);
+                let before = state.completed.insert(outcome.start, outcome.end);
+                assert!(before.is_none(), "a request completes once");
+                self.advance_durable(state);
+                self.pool.give_back(outcome.buffer);
+                self.rebalance(state, 0);
+            }
+            Err(error) => {
+                let error = error.clone();
+                self.reissue(state, &outcome);
+                self.set_aside(state, outcome.stream, error);
+            }
+        }
+    }
+
+    /// The prefix rule: durable is only what is completed together with everything before it.
+    fn advance_durable(&self, state: &mut State) {
+        let before = self.durable();
+        let mut durable = before;
+        while let Some(end) = state.completed.remove(&durable) {
+            assert!(end > durable, "no request is empty");
+            durable = end;
+        }
+        assert!(durable <= state.sealed_end, "only sealed requests complete");
+        assert!(state.completed.first_key_value().is_none_or(|(&start, _)| start > durable), "requests tile the log");
+        if durable > before {
+            self.durable.store(durable.get(), Ordering::Release);
+            state.wake_durable(durable);
+        }
+    }
+
+    /// Gives a device no more requests, because it failed or hung.
+    pub(super) fn set_aside(&self, state: &mut State, index: usize, error: Error) {
+        if state.streams[index].state.is_healthy() {
+            state.streams[index].state = DeviceState::SetAside { reason: error.to_string() };
+            state.set_aside += 1;
+            state.aside_is_needed = true;
+        }
+        if !state.streams.iter().any(|stream| stream.state.is_healthy()) {
+            self.poison(state, error);
+        }
+        self.rebalance(state, 0);
+        self.pressure.notify_all();
+    }
+}
+
+impl State {
+    /// Keeps each device's smoothed latency. Those of the others fade a little, so that a device that was slow once
+    /// is tried again some time.
+    fn learn_latency(&mut self, written: usize, took: std::time::Duration) {
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            stream.latency = match index == written {
+                true if stream.latency.is_zero() => took,
+                true => (stream.latency * 7 + took) / 8,
+                false => stream.latency * 255 / 256,
+            };
+        }
+    }
+
+    /// Bits of the devices that hold nothing needed once `checkpoint` is durable: set aside, and wholly below it.
+    pub(super) fn not_needed(&self, checkpoint: Lsn) -> u64 {
+        let here = self.streams.iter().map(|stream| stream.ordinal);
+        let missing = (0..self.device_count).filter(|ordinal| here.clone().all(|here| here != *ordinal));
+        let aside = self.streams.iter().filter(|stream| !stream.state.is_healthy() && stream.max_end() <= checkpoint);
+        missing.chain(aside.map(|stream| stream.ordinal)).fold(0, |bits, ordinal| bits | 1 << ordinal)
+    }
+}

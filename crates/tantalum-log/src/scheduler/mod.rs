@@ -1,0 +1,332 @@
+//! Who writes what where, and who waits for it ("FlashLogging", section 3.5).
+//!
+//! There is no timer and no dedicated writer: a thread that needs its records durable takes a device that is free,
+//! makes one request of all that gathered since the last, and writes it; if no device is free it waits, and is woken
+//! when its records are durable or when it is its turn to write. Workers do the same for those who do not wait.
+//!
+//! Invariants, asserted as they are kept:
+//! - requests tile the log: each starts where the one before ended;
+//! - the durable end only grows, and everything before it is in completed requests (the prefix rule, [`completion`]);
+//! - the state's lock is never held during I/O, and no lock is taken while it is held but the active group's and the
+//!   pool's;
+//! - whoever releases the lock leaves no device idle that has work, unless somebody is on the way to do it ([`turn`]).
+
+mod checkpoint;
+mod completion;
+mod flush;
+mod job;
+mod space_wait;
+mod turn;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tantalum_device::AppendRefused;
+use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock, Unparker};
+
+pub(crate) use checkpoint::{SlotWriter, write_slots};
+use turn::Waiter;
+
+use crate::format::record;
+use crate::group::{Group, Pool, Request, Source};
+use crate::space::{self, GROUP_CHARGE, Space};
+use crate::stream::Stream;
+use crate::{Error, LogOptions, LogStats, Lsn, LsnRange, Result};
+
+/// A running log: what its handles, tickets and workers share.
+pub(crate) struct Scheduler {
+    pub(crate) log_id: u128,
+    pub(crate) epoch: u64,
+    options: LogOptions,
+    max_payload_bytes: usize,
+    /// The group that appends add to. Replaced only under the state's lock.
+    active: RwLock<Arc<Group>>,
+    /// The durable end of the log. Written only under the state's lock.
+    durable: AtomicU64,
+    /// Set once the log is poisoned or closed, so that appends need no lock to know.
+    stopped: AtomicBool,
+    records: AtomicU64,
+    space: Space,
+    pool: Pool,
+    state: Mutex<State>,
+    /// Notified when the owner should checkpoint.
+    pressure: Condvar,
+    /// Serializes slot writes, which take long; never wanted while the state is locked.
+    slots: Mutex<SlotWriter>,
+}
+
+/// What the state's lock guards.
+struct State {
+    streams: Vec<Stream>,
+    /// How many devices the log has, those that are not here included.
+    device_count: u32,
+    /// Sealed requests without a device, by LSN.
+    queue: VecDeque<Request>,
+    /// The end of the newest sealed request.
+    sealed_end: Lsn,
+    /// Completed requests behind the durable end: start to end.
+    completed: BTreeMap<Lsn, Lsn>,
+    /// Tasks in `flush`, by what they wait for. A task that is woken was taken out.
+    waiters: BTreeMap<(Lsn, u64), Arc<Waiter>>,
+    next_waiter: u64,
+    idle_workers: Vec<Arc<Waiter>>,
+    /// Tasks woken to write that have not come to the lock yet.
+    summoned: usize,
+    /// Somebody who does not wait wants everything up to here durable.
+    wanted: Lsn,
+    space_waiters: Vec<(u64, Unparker)>,
+    /// The part of the space's bound that is not charges.
+    bound: i64,
+    checkpoint: Lsn,
+    /// A device was set aside and no checkpoint has made it superfluous yet.
+    aside_is_needed: bool,
+    set_aside: usize,
+    failure: Option<Error>,
+    closed: bool,
+    stopping: bool,
+    requests: u64,
+    request_bytes: u64,
+    flush_waits: u64,
+    reissued: u64,
+}
+
+/// What recovery hands over to start a log.
+pub(crate) struct Start {
+    pub(crate) log_id: u128,
+    pub(crate) epoch: u64,
+    pub(crate) end: Lsn,
+    pub(crate) device_count: u32,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) slots: SlotWriter,
+    pub(crate) options: LogOptions,
+}
+
+impl Scheduler {
+    /// A log that appends at `start.end`, where everything before is durable.
+    pub(crate) fn new(start: Start) -> Scheduler {
+        let largest = start.streams.iter().map(|stream| stream.layout.max_payload_bytes()).min().unwrap_or(0);
+        let max_payload_bytes = start.options.buffer_bytes.min(largest);
+        let pool = Pool::new(max_payload_bytes, 2 * start.streams.len() + 2);
+        let active = pool.group(start.end);
+        let state = State {
+            streams: start.streams,
+            device_count: start.device_count,
+            queue: VecDeque::new(),
+            sealed_end: start.end,
+            completed: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            next_waiter: 0,
+            idle_workers: Vec::new(),
+            summoned: 0,
+            wanted: start.end,
+            space_waiters: Vec::new(),
+            bound: 0,
+            checkpoint: start.slots.checkpoint(),
+            aside_is_needed: false,
+            set_aside: 0,
+            failure: None,
+            closed: false,
+            stopping: false,
+            requests: 0,
+            request_bytes: 0,
+            flush_waits: 0,
+            reissued: 0,
+        };
+        let scheduler = Scheduler {
+            log_id: start.log_id,
+            epoch: start.epoch,
+            options: start.options,
+            max_payload_bytes,
+            active: RwLock::new(active),
+            durable: AtomicU64::new(start.end.get()),
+            stopped: AtomicBool::new(false),
+            records: AtomicU64::new(0),
+            space: Space::default(),
+            pool,
+            state: Mutex::new(state),
+            pressure: Condvar::new(),
+            slots: Mutex::new(start.slots),
+        };
+        let mut state = scheduler.state.lock();
+        scheduler.rebalance(&mut state, 0);
+        drop(state);
+        scheduler
+    }
+
+    pub(crate) fn max_record_bytes(&self) -> usize {
+        self.max_payload_bytes - record::FRAME_BYTES
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn::new(self.durable.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn end(&self) -> Lsn {
+        self.active.read().end()
+    }
+
+    pub(crate) fn checkpoint(&self) -> Lsn {
+        self.lock().checkpoint
+    }
+
+    /// Adds one record; see [`Log::append`](crate::Log::append).
+    pub(crate) fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
+        let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
+        let charge = self.charge(bytes)?;
+        if !self.space.take(charge) {
+            self.check_running()?;
+            return Err(Error::Full { needed: charge });
+        }
+        let frame = record::encode(bytes as u32);
+        loop {
+            // Looked up again each time: whoever replaces the group does so under the state's lock, which
+            // `replace_group` waits for.
+            let group = Arc::clone(&self.active.read());
+            if let Err(stopped) = self.check_running() {
+                self.give_back(charge);
+                return Err(stopped);
+            }
+            match group.records.append(&frame, parts) {
+                Ok(offset) => {
+                    // The first record pays for the group, the others only for themselves.
+                    if offset != 0 {
+                        self.give_back(GROUP_CHARGE);
+                    }
+                    self.records.fetch_add(1, Ordering::Relaxed);
+                    let start = Lsn::new(group.base.get() + offset as u64);
+                    return Ok(LsnRange { start, end: Lsn::new(start.get() + (frame.len() + bytes) as u64) });
+                }
+                Err(refused) => self.replace_group(&group, refused),
+            }
+        }
+    }
+
+    /// The space that a record of `bytes` bytes takes at most.
+    fn charge(&self, bytes: usize) -> Result<u64> {
+        let limit = self.max_record_bytes();
+        if bytes > limit {
+            return Err(Error::RecordTooLarge { bytes: bytes as u64, limit: limit as u64 });
+        }
+        Ok((bytes + record::FRAME_BYTES) as u64 + GROUP_CHARGE)
+    }
+
+    fn give_back(&self, charge: u64) {
+        if self.space.give_back(charge) {
+            self.state.lock().wake_space_waiters();
+        }
+    }
+
+    /// The error that stops appends, if there is one.
+    fn check_running(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Acquire) { self.state.lock().check_running() } else { Ok(()) }
+    }
+
+    /// After `group` refused an append: makes sure that it is no longer the active one, unless the log stopped.
+    fn replace_group(&self, group: &Arc<Group>, refused: AppendRefused) {
+        let mut state = self.state.lock();
+        let is_active = Arc::ptr_eq(group, &self.active.read());
+        if refused == AppendRefused::Full && is_active && !self.stopped.load(Ordering::Acquire) {
+            self.seal(&mut state);
+            self.summon(&mut state);
+        }
+    }
+
+    /// Makes the active group, unless it is empty, a request, and gives appends a new group.
+    fn seal(&self, state: &mut State) {
+        let mut active = self.active.write();
+        if active.records.is_empty() && !state.closed {
+            return;
+        }
+        let Some(bytes) = active.records.seal() else {
+            assert!(state.closed, "only a closed log keeps a sealed group active");
+            return;
+        };
+        if bytes == 0 {
+            return;
+        }
+        let end = Lsn::new(active.base.get() + bytes as u64);
+        assert_eq!(active.base, state.sealed_end, "requests tile the log");
+        state.queue.push_back(Request { start: active.base, end, source: Source::Sealed(Arc::clone(&active)) });
+        state.sealed_end = end;
+        state.requests += 1;
+        state.request_bytes += bytes as u64;
+        if !state.closed {
+            *active = self.pool.group(end);
+        }
+    }
+
+    /// Recomputes the bound on appends after anything in it changed; `released` charges were given up as well.
+    fn rebalance(&self, state: &mut State, released: u64) {
+        let bound = space::bound(state.streams.iter().filter(|s| s.state.is_healthy()).map(Stream::share));
+        let delta = bound - state.bound + released as i64;
+        state.bound = bound;
+        self.space.shift(delta);
+        if delta > 0 {
+            state.wake_space_waiters();
+        }
+        if self.is_pressed(state) {
+            self.pressure.notify_all();
+        }
+    }
+
+    /// Stops the log for good: every waiter and every later call gets the cause.
+    fn poison(&self, state: &mut State, cause: Error) {
+        if state.failure.is_some() {
+            return;
+        }
+        state.failure = Some(Error::Poisoned { cause: Arc::new(cause) });
+        self.stopped.store(true, Ordering::Release);
+        state.wake_everybody();
+        self.pressure.notify_all();
+    }
+
+    /// Ends the workers. Nothing more is written for those who do not wait.
+    pub(crate) fn stop_workers(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        for worker in std::mem::take(&mut state.idle_workers) {
+            worker.wake_done();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
+        let end_lsn = self.end();
+        let records = self.records.load(Ordering::Relaxed);
+        let state = self.lock();
+        let healthy = state.streams.iter().filter(|stream| stream.state.is_healthy());
+        let capacity = |stream: &Stream| stream.layout.section_bytes * stream.layout.section_count;
+        LogStats {
+            devices: state.device_stats(),
+            requests: state.requests,
+            request_bytes: state.request_bytes,
+            records,
+            flush_waits: state.flush_waits,
+            reissued: state.reissued,
+            used_bytes: healthy.clone().map(Stream::used_bytes).sum(),
+            capacity_bytes: healthy.map(capacity).sum(),
+            checkpoint_lsn: state.checkpoint,
+            durable_lsn: self.durable(),
+            end_lsn,
+            epoch: self.epoch,
+        }
+    }
+}
+
+impl State {
+    fn check_running(&self) -> Result<()> {
+        match &self.failure {
+            Some(failure) => Err(failure.clone()),
+            None if self.closed => Err(Error::Closed),
+            None => Ok(()),
+        }
+    }
+
+    fn check_failure(&self) -> Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+}

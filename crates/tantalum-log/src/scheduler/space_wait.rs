@@ -1,0 +1,76 @@
+//! Waiting for space, and telling the owner that a checkpoint is due.
+
+use std::time::Duration;
+
+use tantalum_rt::{Parker, now};
+
+use super::{Scheduler, State};
+use crate::Result;
+use crate::space::{self, Share};
+use crate::stream::Stream;
+
+impl Scheduler {
+    /// Blocks until a record of `bytes` bytes would be admitted; see [`Log::wait_for_space`](crate::Log::wait_for_space).
+    pub(crate) fn wait_for_space(&self, bytes: usize) -> Result<()> {
+        let charge = self.charge(bytes)?;
+        if self.space.has(charge) {
+            return self.check_running();
+        }
+        let parker = Parker::new();
+        self.space.begin_wait();
+        let mut state = self.lock();
+        let id = state.next_waiter;
+        state.next_waiter += 1;
+        state.space_waiters.push((id, parker.unparker()));
+        let result = loop {
+            if let Err(error) = state.check_running() {
+                break Err(error);
+            }
+            if self.space.has(charge) {
+                break Ok(());
+            }
+            // Buffered data is charged for the worst packing: written data is not, so writing it may be all it takes.
+            state.wanted = state.wanted.max(self.end());
+            self.summon(&mut state);
+            self.pressure.notify_all();
+            drop(state);
+            parker.park();
+            state = self.lock();
+        };
+        state.space_waiters.retain(|(waiting, _)| *waiting != id);
+        self.space.end_wait();
+        result
+    }
+
+    /// Blocks until a checkpoint is due, at most for `timeout`; see [`Log::wait_for_pressure`](crate::Log::wait_for_pressure).
+    pub(crate) fn wait_for_pressure(&self, timeout: Duration) -> bool {
+        let deadline = now() + timeout;
+        let mut state = self.lock();
+        loop {
+            if self.is_pressed(&state) {
+                return true;
+            }
+            let rest = deadline - now();
+            if rest.is_zero() {
+                return false;
+            }
+            self.pressure.wait_for(&mut state, rest);
+        }
+    }
+
+    /// Whether the owner should checkpoint: somebody waits for space, a device was set aside that still holds needed
+    /// records, or less than half of the space is left.
+    pub(super) fn is_pressed(&self, state: &State) -> bool {
+        if state.failure.is_some() || state.closed {
+            return false;
+        }
+        let healthy = state.streams.iter().filter(|stream| stream.state.is_healthy());
+        let empty = |stream: &Stream| Share {
+            assured: stream.layout.assured_section_bytes() * stream.layout.section_count,
+            in_flight: 0,
+        };
+        let left = space::spare(healthy.clone().map(Stream::share));
+        let all = space::spare(healthy.map(empty));
+        self.space.has_waiters() || state.aside_is_needed || left < all / 2
+    }
+}

@@ -1,0 +1,189 @@
+//! Whose turn it is to write: waking the right tasks, and never too few.
+//!
+//! A device that is free while there is work gets a task: a waiter whose own records are part of that work, or else an
+//! idle worker. Such a task is *summoned*, and counted until it comes to the lock, so that nobody is summoned twice for
+//! the same work. Whoever releases the lock calls [`Scheduler::summon`] first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tantalum_rt::{MutexGuard, Parker, Unparker};
+
+use super::{Scheduler, State};
+use crate::stats::{DeviceState, DeviceStats};
+use crate::{Lsn, Result};
+
+const WAITING: u8 = 0;
+const SUMMONED: u8 = 1;
+const DONE: u8 = 2;
+
+/// A task that sleeps until there is something to do or to tell.
+pub(super) struct Waiter {
+    call: AtomicU8,
+    unparker: Unparker,
+}
+
+/// Why a waiter was woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// To write.
+    Summoned,
+    /// What it waited for is decided.
+    Done,
+}
+
+impl Waiter {
+    pub(super) fn new(parker: &Parker) -> Arc<Waiter> {
+        Arc::new(Waiter { call: AtomicU8::new(WAITING), unparker: parker.unparker() })
+    }
+
+    pub(super) fn wake_done(&self) {
+        self.wake(DONE);
+    }
+
+    fn wake(&self, call: u8) {
+        let before = self.call.swap(call, Ordering::AcqRel);
+        assert_eq!(before, WAITING, "a waiter is taken out before it is woken, so it is woken once");
+        self.unparker.unpark();
+    }
+
+    /// Sleeps until woken; the waiter can then be registered again.
+    pub(super) fn sleep(&self, parker: &Parker) -> Call {
+        loop {
+            parker.park();
+            match self.call.swap(WAITING, Ordering::AcqRel) {
+                SUMMONED => return Call::Summoned,
+                DONE => return Call::Done,
+                _ => {} // a token left over from an earlier wait
+            }
+        }
+    }
+}
+
+impl Scheduler {
+    /// Sees to it that every idle device that has work gets somebody to do it.
+    pub(super) fn summon(&self, state: &mut State) {
+        loop {
+            let needed = state.idle_with_room().min(state.work());
+            if state.failure.is_some() || state.summoned >= needed {
+                return;
+            }
+            let from = state.queue.front().map_or(state.sealed_end, |request| request.start);
+            let waiter = match state.waiters.last_entry() {
+                Some(last) if last.key().0 > from => Some(last.remove()),
+                _ => state.idle_workers.pop(),
+            };
+            // If there is none, every worker is up, and looks for work before it sleeps.
+            let Some(waiter) = waiter else { return };
+            state.summoned += 1;
+            waiter.wake(SUMMONED);
+        }
+    }
+
+    /// Puts the task to sleep until `lsn` is durable, the log fails, or it is the task's turn to write.
+    pub(super) fn register(&self, state: &mut State, lsn: Lsn, waiter: &Arc<Waiter>) {
+        assert!(lsn > self.durable(), "nobody waits for what is durable");
+        state.waiters.insert((lsn, state.next_waiter), Arc::clone(waiter));
+        state.next_waiter += 1;
+        self.summon(state);
+    }
+
+    /// A background worker: writes whenever there is work and nobody else to do it.
+    pub(crate) fn run_worker(&self) {
+        let parker = Parker::new();
+        let waiter = Waiter::new(&parker);
+        let mut state = self.lock();
+        while !state.stopping {
+            let wanted = state.wanted;
+            if self.write_next(&mut state, wanted) {
+                continue;
+            }
+            state.idle_workers.push(Arc::clone(&waiter));
+            self.summon(&mut state);
+            if MutexGuard::unlocked(&mut state, || waiter.sleep(&parker)) == Call::Summoned {
+                state.summoned -= 1;
+            }
+        }
+        self.summon(&mut state);
+    }
+
+    /// Wants everything up to `lsn` durable, without waiting for it.
+    pub(crate) fn want(&self, lsn: Lsn) -> Result<()> {
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        self.check_appended(&state, lsn)?;
+        state.check_failure()?;
+        state.wanted = state.wanted.max(lsn);
+        self.summon(&mut state);
+        Ok(())
+    }
+
+    /// The outcome for `lsn`, if it is known.
+    pub(crate) fn outcome(&self, lsn: Lsn) -> Option<Result<()>> {
+        if self.durable() >= lsn {
+            return Some(Ok(()));
+        }
+        if !self.stopped.load(Ordering::Acquire) {
+            return None;
+        }
+        let failure = self.lock().failure.clone();
+        // What became durable before the failure counts.
+        if self.durable() >= lsn { Some(Ok(())) } else { failure.map(Err) }
+    }
+}
+
+impl State {
+    /// Idle devices that can take the next request.
+    fn idle_with_room(&self) -> usize {
+        let bytes = self.queue.front().map_or(0, |request| request.device_bytes());
+        self.streams.iter().filter(|stream| stream.is_idle() && stream.has_room(bytes)).count()
+    }
+
+    /// Requests that could be written now, one of them not sealed yet.
+    fn work(&self) -> usize {
+        let last = self.waiters.last_key_value().map_or(self.wanted, |(key, _)| key.0.max(self.wanted));
+        self.queue.len() + usize::from(last > self.sealed_end)
+    }
+
+    /// Wakes those whose records lie before `durable`, in their order.
+    pub(super) fn wake_durable(&mut self, durable: Lsn) {
+        while let Some(first) = self.waiters.first_entry() {
+            if first.key().0 > durable {
+                break;
+            }
+            first.remove().wake_done();
+        }
+    }
+
+    pub(super) fn wake_space_waiters(&self) {
+        self.space_waiters.iter().for_each(|(_, waiting)| waiting.unpark());
+    }
+
+    pub(super) fn wake_everybody(&mut self) {
+        while let Some((_, waiter)) = self.waiters.pop_first() {
+            waiter.wake_done();
+        }
+        self.wake_space_waiters();
+    }
+
+    pub(super) fn device_stats(&self) -> Vec<DeviceStats> {
+        let describe = |ordinal| match self.streams.iter().find(|stream| stream.ordinal == ordinal) {
+            None => DeviceStats {
+                ordinal,
+                state: DeviceState::SetAside { reason: "it was not usable when the log was opened".into() },
+                ..DeviceStats::default()
+            },
+            Some(stream) => DeviceStats {
+                name: stream.device.name().into(),
+                ordinal,
+                state: stream.state.clone(),
+                writes: stream.writes,
+                bytes: stream.bytes,
+                busy: stream.busy,
+            },
+        };
+        (0..self.device_count).map(describe).collect()
+    }
+}

@@ -1,0 +1,122 @@
+//! Space accounting: what was appended can always be written, without the owner's help.
+//!
+//! An append is admitted only if the log, as it is, can take everything that is buffered and not yet placed on a
+//! device, in the worst packing, even if one device is lost. Otherwise the owner's checkpoint, which needs the log
+//! flushed, could wait for space that only that checkpoint would free.
+//!
+//! Each section takes at least [`Layout::assured_section_bytes`](crate::layout::Layout::assured_section_bytes) bytes
+//! of requests, whatever their sizes. With `G` the sum of what the healthy devices' sections still take in that sense,
+//! `O` the charges of all data not placed, and for each device `d` its share `g(d)` and the request in flight on it
+//! `f(d)`, admission keeps
+//!
+//! - `O <= G`, and
+//! - with several devices, `O + f(d) <= G - g(d)` for each `d`.
+//!
+//! Placing a request of charge `c` in `b <= c` bytes on `d` lowers `O` by `c` and `g(d)` by at most `b`, so it keeps
+//! both. The difference of the two sides is one number, which appends lower without a lock.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use crate::format::{BLOCK, request};
+
+/// What a group of records costs beyond its bytes: the request's header, and padding.
+pub(crate) const GROUP_CHARGE: u64 = (request::HEADER_BYTES + BLOCK - 1) as u64;
+
+/// The most bytes that may be buffered and not placed, whatever the devices could take: it bounds memory.
+pub(crate) const MAX_BUFFERED_BYTES: u64 = 64 << 20;
+
+/// The bytes that appends may still take.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    available: AtomicI64,
+    /// Tasks that wait for space. An append that gives back a part of its charge must wake them.
+    waiting: AtomicUsize,
+}
+
+impl Space {
+    /// Takes `charge` bytes, or nothing.
+    pub(crate) fn take(&self, charge: u64) -> bool {
+        let charge = charge as i64;
+        let lower = |available: i64| (available >= charge).then(|| available - charge);
+        self.available.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lower).is_ok()
+    }
+
+    /// Gives back `charge` bytes. True if somebody waits for them.
+    #[must_use]
+    pub(crate) fn give_back(&self, charge: u64) -> bool {
+        self.available.fetch_add(charge as i64, Ordering::SeqCst);
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Moves the bound by `delta` bytes, which may be negative.
+    pub(crate) fn shift(&self, delta: i64) {
+        self.available.fetch_add(delta, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has(&self, charge: u64) -> bool {
+        self.available.load(Ordering::SeqCst) >= charge as i64
+    }
+
+    /// Announces a waiter. It must announce itself before it looks whether there is space.
+    pub(crate) fn begin_wait(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end_wait(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// What one device contributes to the bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Share {
+    /// Request bytes that its sections certainly take.
+    pub(crate) assured: u64,
+    /// Bytes of the request under way, which another device must take if this one fails.
+    pub(crate) in_flight: u64,
+}
+
+/// What the devices certainly take, even if one of them is lost: the right sides of both rules of the module's head.
+pub(crate) fn spare(shares: impl Iterator<Item = Share> + Clone) -> i64 {
+    let total: u64 = shares.clone().map(|share| share.assured).sum();
+    if shares.clone().count() < 2 {
+        return total as i64;
+    }
+    let one_lost = shares.map(|share| (total - share.assured) as i64 - share.in_flight as i64).min();
+    one_lost.map_or(0, |one_lost| one_lost.min(total as i64))
+}
+
+/// The bound on the charges of what is not placed.
+pub(crate) fn bound(shares: impl Iterator<Item = Share> + Clone) -> i64 {
+    spare(shares).min(MAX_BUFFERED_BYTES as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_survives_the_loss_of_any_one_device() {
+        let share = |assured, in_flight| Share { assured, in_flight };
+        assert_eq!(bound([share(100, 7)].into_iter()), 100);
+        assert_eq!(bound([share(100, 7), share(30, 5)].into_iter()), 23);
+        assert_eq!(bound([share(100, 0), share(100, 40), share(100, 0)].into_iter()), 160);
+        assert_eq!(bound([share(0, 0), share(0, 9)].into_iter()), -9);
+        assert_eq!(bound(std::iter::empty()), 0);
+    }
+
+    #[test]
+    fn taking_is_all_or_nothing() {
+        let space = Space::default();
+        space.shift(10);
+        assert!(!space.take(11));
+        assert!(space.take(10));
+        assert!(!space.has(1));
+        assert!(!space.give_back(4));
+        assert!(space.has(4));
+    }
+}

@@ -1,0 +1,93 @@
+//! What a running log tells about itself.
+
+use std::time::Duration;
+
+use crate::Lsn;
+
+/// A snapshot of a running log's counters, from [`Log::stats`](crate::Log::stats). Counters start at zero at open.
+///
+/// ```
+/// let stats = tantalum_log::LogStats::default();
+/// assert_eq!(stats.mean_group_bytes(), 0);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct LogStats {
+    /// One entry for each device of the log, by ordinal.
+    pub devices: Vec<DeviceStats>,
+    /// Requests sealed: group commits.
+    pub requests: u64,
+    /// Record bytes in those requests.
+    pub request_bytes: u64,
+    /// Records appended.
+    pub records: u64,
+    /// Flushes that had to wait for a device.
+    pub flush_waits: u64,
+    /// Requests that were written again because their device failed or hung.
+    pub reissued: u64,
+    /// Bytes of device area that hold records at or past the checkpoint, or are lost to section ends.
+    pub used_bytes: u64,
+    /// Bytes of all healthy devices' sections.
+    pub capacity_bytes: u64,
+    /// Where recovery would start.
+    pub checkpoint_lsn: Lsn,
+    /// Everything before it survives a power failure.
+    pub durable_lsn: Lsn,
+    /// The append position.
+    pub end_lsn: Lsn,
+    /// The epoch, raised by every open.
+    pub epoch: u64,
+}
+
+impl LogStats {
+    /// Mean record bytes of a request, 0 before the first.
+    pub fn mean_group_bytes(&self) -> u64 {
+        self.request_bytes.checked_div(self.requests).unwrap_or(0)
+    }
+}
+
+/// Counters of one device.
+///
+/// ```
+/// let device = tantalum_log::DeviceStats::default();
+/// assert!(device.state.is_healthy());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DeviceStats {
+    /// The device's name; empty if it was not there at open.
+    pub name: String,
+    /// Its place in the log.
+    pub ordinal: u32,
+    /// Whether it takes requests.
+    pub state: DeviceState,
+    /// Requests written.
+    pub writes: u64,
+    /// Bytes written, headers and padding included.
+    pub bytes: u64,
+    /// Time during which a request was under way.
+    pub busy: Duration,
+}
+
+/// Whether a device takes requests.
+///
+/// ```
+/// use tantalum_log::DeviceState;
+/// assert!(!DeviceState::SetAside { reason: "it failed".into() }.is_healthy());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceState {
+    /// It takes requests.
+    #[default]
+    Healthy,
+    /// It failed or hung, and takes no requests until the log is opened again.
+    SetAside {
+        /// The failure.
+        reason: String,
+    },
+}
+
+impl DeviceState {
+    /// Whether the device takes requests.
+    pub fn is_healthy(&self) -> bool {
+        matches!(self, DeviceState::Healthy)
+    }
+}

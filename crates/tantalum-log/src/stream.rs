@@ -1,0 +1,272 @@
+//! One device's append position: which section and block the next request takes, and which sections are free.
+//!
+//! Invariants: sections are used in the order of their numbers; one is reused only when every request in it ends at or
+//! below a durable checkpoint; placed requests never overlap one another nor a section that is needed; a request lies
+//! in one section; and request sequence numbers have no gaps.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::Device;
+use tantalum_rt::Instant;
+
+use crate::format::BLOCK;
+use crate::format::section::{MAX_ENTRIES, StrideEntry};
+use crate::layout::Layout;
+use crate::space::Share;
+use crate::{DeviceState, Lsn};
+
+/// A section that holds something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UsedSection {
+    pub(crate) number: u64,
+    /// No request up to the section's end has a larger end.
+    pub(crate) max_end: Lsn,
+}
+
+/// Where a stream goes on: what recovery found on the device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resume {
+    /// The number of the next section.
+    pub(crate) next_number: u64,
+    /// The sequence number of the next request.
+    pub(crate) next_sequence: u64,
+    /// The largest end LSN on the device.
+    pub(crate) stream_lsn: Lsn,
+    /// The sections that hold something needed, in order, without gaps up to the next number.
+    pub(crate) used: VecDeque<UsedSection>,
+}
+
+/// Where one request goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Placement {
+    /// The request's offset on the device, in bytes.
+    pub(crate) offset: u64,
+    pub(crate) section: u64,
+    pub(crate) sequence: u64,
+    /// The largest end LSN on the device before it.
+    pub(crate) stream_lsn: Lsn,
+    /// Present if the request opens its section: what the section's header says about the previous one.
+    pub(crate) opens: Option<Vec<StrideEntry>>,
+}
+
+/// The request that is under way on a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlight {
+    pub(crate) bytes: u64,
+    pub(crate) since: Instant,
+}
+
+/// The section that is being filled.
+#[derive(Clone, Debug)]
+struct Open {
+    number: u64,
+    /// The section's first unused byte, counted from its start.
+    next: u64,
+    entries: Vec<StrideEntry>,
+}
+
+/// One device of a running log.
+pub(crate) struct Stream {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) ordinal: u32,
+    pub(crate) layout: Layout,
+    pub(crate) state: DeviceState,
+    pub(crate) in_flight: Option<InFlight>,
+    /// Smoothed duration of a write, for choosing among idle devices.
+    pub(crate) latency: Duration,
+    pub(crate) writes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) busy: Duration,
+    resume: Resume,
+    open: Option<Open>,
+}
+
+impl Stream {
+    pub(crate) fn new(device: Arc<dyn Device>, ordinal: u32, layout: Layout, resume: Resume) -> Stream {
+        let stream = Stream {
+            device,
+            ordinal,
+            layout,
+            state: DeviceState::Healthy,
+            in_flight: None,
+            latency: Duration::ZERO,
+            writes: 0,
+            bytes: 0,
+            busy: Duration::ZERO,
+            resume,
+            open: None,
+        };
+        stream.check();
+        stream
+    }
+
+    /// Whether the device is healthy and no request is under way on it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.is_healthy() && self.in_flight.is_none()
+    }
+
+    /// The largest end LSN ever given to the device.
+    pub(crate) fn max_end(&self) -> Lsn {
+        self.resume.stream_lsn
+    }
+
+    /// Sections that hold nothing needed.
+    pub(crate) fn free_sections(&self) -> u64 {
+        self.layout.section_count - self.resume.used.len() as u64
+    }
+
+    /// Whether a request of `bytes` bytes has a place.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.fits_open(bytes) || self.free_sections() > 0
+    }
+
+    fn fits_open(&self, bytes: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.next + bytes <= self.layout.section_bytes)
+    }
+
+    /// What the device contributes to the bound on what may be appended.
+    pub(crate) fn share(&self) -> Share {
+        let section = self.layout.assured_section_bytes();
+        let open = self.open.as_ref().map_or(0, |open| section.saturating_sub(open.next - BLOCK as u64));
+        let in_flight = self.in_flight.map_or(0, |request| request.bytes);
+        Share { assured: open + section * self.free_sections(), in_flight }
+    }
+
+    /// Bytes of sections in use, the unwritten rest of the open one not included.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let rest = self.open.as_ref().map_or(0, |open| self.layout.section_bytes - open.next);
+        self.resume.used.len() as u64 * self.layout.section_bytes - rest
+    }
+
+    /// Gives a request of `bytes` device bytes that ends at `end` its place.
+    ///
+    /// # Panics
+    /// If there is no room, or the device is not idle.
+    pub(crate) fn place(&mut self, bytes: u64, end: Lsn, now: Instant) -> Placement {
+        assert!(self.is_idle(), "a device takes one request at a time");
+        assert!(bytes <= self.layout.max_request_bytes() && bytes.is_multiple_of(BLOCK as u64));
+        let opens = (!self.fits_open(bytes)).then(|| self.open_section());
+        let stride = self.layout.section_bytes.div_ceil(BLOCK as u64).div_ceil(MAX_ENTRIES as u64);
+        let open = self.open.as_mut().expect("a section was opened if none had room");
+        let section = self.layout.section(open.number);
+        let placement = Placement {
+            offset: section.start + open.next,
+            section: open.number,
+            sequence: self.resume.next_sequence,
+            stream_lsn: self.resume.stream_lsn,
+            opens,
+        };
+        let block = open.next / BLOCK as u64;
+        if open.entries.last().is_none_or(|last| block / stride > u64::from(last.block) / stride) {
+            open.entries.push(StrideEntry { block: block as u32, stream_lsn: self.resume.stream_lsn });
+        }
+        open.next += bytes;
+        assert!(section.start + open.next <= section.end, "a request lies in one section");
+        self.resume.next_sequence += 1;
+        self.resume.stream_lsn = self.resume.stream_lsn.max(end);
+        let used = self.resume.used.back_mut().expect("the open section is in use");
+        used.max_end = used.max_end.max(self.resume.stream_lsn);
+        self.in_flight = Some(InFlight { bytes, since: now });
+        placement
+    }
+
+    /// Moves on to the next section and returns what its header says about the one before.
+    fn open_section(&mut self) -> Vec<StrideEntry> {
+        assert!(self.free_sections() > 0, "a section is opened only if one is free");
+        let number = self.resume.next_number;
+        let previous = self.open.replace(Open { number, next: BLOCK as u64, entries: Vec::new() });
+        self.resume.next_number += 1;
+        self.resume.used.push_back(UsedSection { number, max_end: self.resume.stream_lsn });
+        self.check();
+        previous.map_or_else(Vec::new, |previous| previous.entries)
+    }
+
+    /// Frees the sections in which every request ends at or below a checkpoint that is durable.
+    pub(crate) fn release(&mut self, checkpoint: Lsn) {
+        let open = self.open.as_ref().map(|open| open.number);
+        while self.resume.used.front().is_some_and(|used| used.max_end <= checkpoint && Some(used.number) != open) {
+            self.resume.used.pop_front();
+        }
+        self.check();
+    }
+
+    /// The sections in use end right before the next number, without gaps, and fit the circle.
+    fn check(&self) {
+        let used = &self.resume.used;
+        assert!(used.len() as u64 <= self.layout.section_count, "sections in use must fit the device");
+        let expected = self.resume.next_number.checked_sub(used.len() as u64);
+        let first = used.front().map_or(expected, |first| Some(first.number));
+        assert_eq!(first, expected, "sections in use have consecutive numbers");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tantalum_device::MemoryDevice;
+
+    fn stream() -> Stream {
+        let device = MemoryDevice::new("d", 1 << 20);
+        let layout = Layout { section_bytes: 65536, section_count: 4 };
+        Stream::new(device, 0, layout, Resume::default())
+    }
+
+    fn place(stream: &mut Stream, blocks: u64, end: u64) -> Placement {
+        let placement = stream.place(blocks * 4096, Lsn::new(end), tantalum_rt::now());
+        stream.in_flight = None;
+        placement
+    }
+
+    #[test]
+    fn requests_fill_a_section_and_move_on() {
+        let mut stream = stream();
+        let first = place(&mut stream, 4, 10);
+        assert_eq!((first.offset, first.section, first.opens), (16384 + 4096, 0, Some(vec![])));
+        for n in 1..3 {
+            assert_eq!(place(&mut stream, 4, 10 + n).section, 0);
+        }
+        let second = place(&mut stream, 4, 13);
+        assert_eq!((second.section, second.sequence, second.stream_lsn.get()), (1, 3, 12));
+        let blocks: Vec<u32> = second.opens.expect("a new section").iter().map(|entry| entry.block).collect();
+        assert_eq!(blocks, [1, 5, 9]);
+    }
+
+    #[test]
+    fn every_section_takes_what_it_is_assured_to_take() {
+        // Whatever the sizes, the share falls by at most the bytes placed, and a positive share means room.
+        for seed in 0..200 {
+            let mut random = tantalum_rt::Random::with_seed(seed);
+            let mut stream = stream();
+            loop {
+                let before = stream.share().assured;
+                let blocks = random.u64(1..=4);
+                if !stream.has_room(blocks * 4096) {
+                    assert!(before < blocks * 4096);
+                    break;
+                }
+                place(&mut stream, blocks, 1);
+                assert!(stream.share().assured + blocks * 4096 >= before);
+            }
+        }
+    }
+
+    #[test]
+    fn sections_are_freed_by_checkpoints_only() {
+        let mut stream = stream();
+        let mut end = 0;
+        while stream.has_room(16384) {
+            end += 10;
+            place(&mut stream, 4, end);
+        }
+        assert_eq!(stream.free_sections(), 0);
+        stream.release(Lsn::new(29));
+        assert_eq!(stream.free_sections(), 0, "the first section ends at 30");
+        stream.release(Lsn::new(30));
+        assert_eq!(stream.free_sections(), 1);
+        stream.release(Lsn::new(end));
+        assert_eq!(stream.free_sections(), 3, "the open section stays");
+        assert_eq!(place(&mut stream, 4, end + 10).offset, 16384 + 4096, "around the circle");
+    }
+}

@@ -1,0 +1,197 @@
+//! Bytes that changed after they were acknowledged: each change is reported or harmless, and nothing panics.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tantalum_device::{Device, MemoryDevice};
+use tantalum_log::{Error, Log, LogOptions, Lsn, Record, inspect, verify};
+
+use crate::world::{LOG_ID, as_devices};
+
+fn options() -> LogOptions {
+    LogOptions { section_bytes: Some(65536), ..LogOptions::default() }
+}
+
+/// A small log, closed cleanly, with its records.
+fn closed_log(count: usize, sections: u64) -> (Vec<Arc<MemoryDevice>>, Vec<Record>) {
+    let device = |n| MemoryDevice::new(format!("log-{n}"), (4 + sections * 16) * 4096);
+    let devices: Vec<_> = (0..count).map(device).collect();
+    Log::create(LOG_ID, as_devices(&devices), options()).expect("create");
+    let mut checkpoint = Lsn::ZERO;
+    // Several sessions and rounds of the circle, so that stale sections and requests lie about.
+    for session in 0..4u8 {
+        let log = Log::open(as_devices(&devices), options(), &mut |_| {}).expect("open").finish().expect("finish");
+        for n in 0..40u8 {
+            let record = loop {
+                match log.append(&[&[session, n], &vec![n; 90 * n as usize]]) {
+                    Ok(record) => break record,
+                    Err(_) => log.set_checkpoint(log.durable_lsn()).expect("checkpoint"),
+                }
+            };
+            log.flush(record.end).expect("flush");
+            if n == 15 {
+                checkpoint = record.end;
+            }
+        }
+        if session == 3 {
+            log.set_checkpoint(checkpoint).expect("checkpoint");
+        }
+        log.close().expect("close");
+    }
+    let records = read(&devices).expect("intact");
+    assert!(records.len() > 10);
+    (devices, records)
+}
+
+fn read(devices: &[Arc<MemoryDevice>]) -> Result<Vec<Record>, Error> {
+    let mut recovery = Log::open(as_devices(devices), options(), &mut |_| {})?;
+    let mut records = Vec::new();
+    while let Some(record) = recovery.next_record()? {
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// Damages a copy of device 0 and reads: the records are the same, or there is an error that names a device.
+fn check(devices: &[Arc<MemoryDevice>], records: &[Record], what: &str, damage: impl FnOnce(&MemoryDevice)) -> bool {
+    let forks: Vec<_> = devices.iter().map(|device| device.fork()).collect();
+    damage(&forks[0]);
+    let outcome = catch_unwind(AssertUnwindSafe(|| read(&forks))).unwrap_or_else(|_| panic!("{what}: panicked"));
+    let verified = verify(&as_devices(&forks));
+    match outcome {
+        Ok(found) => {
+            assert!(found == records, "{what}: records changed without an error");
+            assert!(verified.expect("as readable as open").damage.is_empty(), "{what}");
+            true
+        }
+        Err(error) => {
+            assert!(
+                error.to_string().contains("log-0") || matches!(error, Error::MissingDevice { .. }),
+                "{what}: {error}"
+            );
+            assert!(verified.is_err() || verified.is_ok_and(|verified| !verified.damage.is_empty()), "{what}");
+            false
+        }
+    }
+}
+
+/// Flips a bit in all bytes of the structures, and in some of the payloads, padding and unused space.
+fn flip_bytes(count: usize) {
+    let (devices, records) = closed_log(count, 5);
+    let (mut harmless, mut reported) = (0, 0);
+    let image = devices[0].image();
+    let interesting = |offset: &usize| {
+        let block = offset / 4096 * 4096;
+        image[block..].starts_with(b"TNTL") && offset - block < 130 || offset.is_multiple_of(509)
+    };
+    for offset in (0..image.len()).filter(interesting) {
+        let flip = |device: &MemoryDevice| device.corrupt(offset as u64, 1, |bytes| bytes[0] ^= 1 << (offset % 8));
+        match check(&devices, &records, &format!("byte {offset}"), flip) {
+            true => harmless += 1,
+            false => reported += 1,
+        }
+    }
+    assert!(harmless > 1000 && reported > 1000, "{harmless} harmless, {reported} reported");
+}
+
+#[test]
+fn every_flipped_byte_on_one_device_is_reported_or_harmless() {
+    flip_bytes(1);
+}
+
+#[test]
+fn every_flipped_byte_on_one_of_two_devices_is_reported_or_harmless() {
+    flip_bytes(2);
+}
+
+#[test]
+fn lost_and_misdirected_blocks_are_reported_or_harmless() {
+    let (devices, records) = closed_log(2, 5);
+    let image = devices[0].image();
+    let blocks = image.len() / 4096;
+    let mut reported = 0;
+    for block in 0..blocks {
+        let offset = block as u64 * 4096;
+        let zero = |device: &MemoryDevice| device.corrupt(offset, 4096, |bytes| bytes.fill(0));
+        reported += usize::from(!check(&devices, &records, &format!("block {block} zeroed"), zero));
+        let other = (block * 7 + 5) % blocks;
+        let copy = image[other * 4096..(other + 1) * 4096].to_vec();
+        let misdirect = |device: &MemoryDevice| device.corrupt(offset, 4096, |bytes| bytes.copy_from_slice(&copy));
+        check(&devices, &records, &format!("block {block} overwritten by {other}"), misdirect);
+        let noise = |device: &MemoryDevice| device.corrupt(offset, 4096, |bytes| bytes.fill(block as u8));
+        let forks: Vec<_> = devices.iter().map(|device| device.fork()).collect();
+        noise(&forks[0]);
+        inspect(&as_devices(&forks)).ok(); // whatever it says, it does not panic
+    }
+    assert!(reported > 10);
+}
+
+#[test]
+fn a_newer_version_is_refused_with_its_number() {
+    let (devices, _) = closed_log(1, 5);
+    for offset in [0, 4096] {
+        devices[0].corrupt(offset + 8, 1, |version| version[0] = 7);
+    }
+    let error = read(&devices).unwrap_err();
+    assert!(matches!(error, Error::NewerVersion { found: 7, supported: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_truncated_device_is_refused() {
+    let (devices, _) = closed_log(1, 5);
+    let image = devices[0].image();
+    for blocks in [0, 1, 2, 3, 4, 5, 20, image.len() / 4096 - 1] {
+        let short = MemoryDevice::new("short", 4096);
+        short.load(&image[..blocks * 4096]);
+        let error = read(std::slice::from_ref(&short)).unwrap_err();
+        let expected = matches!(error, Error::Truncated { .. } | Error::NotALog { .. });
+        assert!(expected && error.to_string().contains("short"), "{blocks} blocks: {error}");
+        assert_eq!(short.capacity_bytes(), blocks as u64 * 4096);
+    }
+}
+
+#[test]
+fn a_damaged_superblock_is_read_from_its_copy() {
+    let (devices, records) = closed_log(1, 5);
+    assert!(check(&devices, &records, "first copy", |device| device.corrupt(100, 10, |bytes| bytes.fill(1))));
+    assert!(check(&devices, &records, "first copy", |device| device.corrupt(0, 4096, |bytes| bytes.fill(0))));
+    let both = |device: &MemoryDevice| device.corrupt(20, 4100, |bytes| bytes.fill(1));
+    assert!(!check(&devices, &records, "both copies", both));
+}
+
+/// A log that nobody closed: every request but the last is proven by what came later, on its device or on another.
+#[test]
+fn a_damaged_request_is_taken_for_a_torn_one_only_at_the_very_end() {
+    for count in [1, 2, 3] {
+        let device = |n| MemoryDevice::new(format!("log-{n}"), (4 + 6 * 16) * 4096);
+        let devices: Vec<_> = (0..count).map(device).collect();
+        Log::create(LOG_ID, as_devices(&devices), options()).expect("create");
+        let log = Log::open(as_devices(&devices), options(), &mut |_| {}).expect("open").finish().expect("finish");
+        for n in 0..30u8 {
+            let record = log.append(&[&vec![n; 100 + 300 * n as usize]]).expect("append");
+            log.flush(record.end).expect("flush");
+        }
+        drop(log);
+        let records = read(&devices).expect("intact");
+        let inspection = inspect(&as_devices(&devices)).expect("inspect");
+        let mut requests = 0;
+        for (at, device) in inspection.devices.iter().enumerate() {
+            for request in &device.requests {
+                for damaged in [0, 60, 100] {
+                    let forks: Vec<_> = devices.iter().map(|device| device.fork()).collect();
+                    forks[at].corrupt(request.offset + damaged, 1, |bytes| bytes[0] ^= 4);
+                    match read(&forks) {
+                        Err(Error::Corrupt { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                        Ok(found) => {
+                            assert!(request.start == records[29].start, "record at {} vanished", request.start);
+                            assert!(found == records[..29]);
+                        }
+                    }
+                }
+                requests += 1;
+            }
+        }
+        assert_eq!(requests, 30);
+    }
+}

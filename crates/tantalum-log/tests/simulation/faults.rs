@@ -1,0 +1,317 @@
+//! Devices that fail, hang, are missing, or come in another order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
+use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn};
+use tantalum_rt::{Simulation, now, sleep, spawn};
+
+use crate::world::{LOG_ID, as_devices};
+
+fn options() -> LogOptions {
+    LogOptions { section_bytes: Some(65536), hang_timeout: Duration::from_millis(5), ..LogOptions::default() }
+}
+
+fn devices(count: usize) -> Vec<Arc<MemoryDevice>> {
+    let us = Duration::from_micros;
+    let profile = |seed| MemoryProfile { write_latency: us(50)..us(150), seed, ..MemoryProfile::default() };
+    (0..count).map(|n| MemoryDevice::with_profile(format!("log-{n}"), 1 << 20, profile(n as u64))).collect()
+}
+
+fn create(devices: &[Arc<MemoryDevice>]) {
+    Log::create(LOG_ID, as_devices(devices), options()).expect("create");
+}
+
+fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<Vec<u8>>), Error> {
+    let mut recovery = Log::open(as_devices(devices), options(), &mut |_| {})?;
+    let mut records = Vec::new();
+    while let Some(record) = recovery.next_record()? {
+        records.push(record.bytes);
+    }
+    Ok((recovery.finish()?, records))
+}
+
+fn append(log: &Log, n: u32) -> Lsn {
+    log.append(&[&n.to_le_bytes()]).expect("append").end
+}
+
+fn numbers(records: &[Vec<u8>]) -> Vec<u32> {
+    records.iter().map(|record| u32::from_le_bytes(record[..4].try_into().expect("four bytes"))).collect()
+}
+
+/// `count` clients flush `each` records; numbers are counted from 0 by client.
+fn load(log: &Log, count: u32, each: u32) {
+    let clients: Vec<_> = (0..count)
+        .map(|client| {
+            let log = log.clone();
+            spawn(format!("client-{client}"), move || {
+                for n in 0..each {
+                    let end = append(&log, client * each + n);
+                    log.flush(end).expect("flush");
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().expect("no panic"));
+}
+
+fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
+    for seed in 0..seeds {
+        let run = run.clone();
+        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
+    }
+}
+
+#[test]
+fn a_failing_device_is_set_aside_and_nothing_is_lost() {
+    simulate(60, |seed| {
+        let devices = devices(2 + seed as usize % 3);
+        create(&devices);
+        let (log, _) = open(&devices).expect("open");
+        let fault = if seed % 2 == 0 { Fault::HangWrites } else { Fault::FailWrites { after: seed % 7 } };
+        devices[seed as usize % devices.len()].inject(fault);
+        load(&log, 3, 20);
+        let stats = log.stats();
+        let aside: Vec<_> = stats.devices.iter().filter(|device| !device.state.is_healthy()).collect();
+        assert_eq!(aside.len(), 1, "{stats:?}");
+        assert!(matches!(&aside[0].state, DeviceState::SetAside { reason } if reason.contains(&aside[0].name)));
+        assert!(log.wait_for_pressure(Duration::ZERO), "the owner is told to checkpoint");
+        drop(log);
+
+        let survivors: Vec<_> = devices.iter().map(|device| device.fork()).collect();
+        sleep(Duration::from_millis(1));
+        let (_, records) = open(&survivors).expect("reopen with the device that failed");
+        let mut numbers = numbers(&records);
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..60).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_device_set_aside_may_go_once_a_checkpoint_covers_it() {
+    simulate(40, |seed| {
+        let devices = devices(2);
+        create(&devices);
+        let (log, _) = open(&devices).expect("open");
+        load(&log, 2, 5);
+        let victim = seed as usize % 2;
+        devices[victim].inject(Fault::FailWrites { after: 0 });
+        load(&log, 2, 5);
+        let rest: Vec<_> = devices.iter().filter(|device| device.name() != devices[victim].name()).cloned().collect();
+        drop(log.clone());
+
+        let before: Vec<_> = rest.iter().map(|device| device.fork()).collect();
+        assert!(matches!(open(&before), Err(Error::MissingDevice { ordinal, count: 2 }) if ordinal == victim as u32));
+
+        log.set_checkpoint(Lsn::new(8)).expect("a checkpoint that does not cover it");
+        let before: Vec<_> = rest.iter().map(|device| device.fork()).collect();
+        assert!(matches!(open(&before), Err(Error::MissingDevice { .. })));
+        assert!(log.wait_for_pressure(Duration::ZERO));
+
+        log.set_checkpoint(log.durable_lsn()).expect("checkpoint");
+        assert!(!log.wait_for_pressure(Duration::ZERO), "nothing on it is needed any more");
+        let end = append(&log, 7);
+        log.flush(end).expect("flush");
+        drop(log);
+        let (log, records) = open(&rest).expect("open without the device");
+        assert_eq!(numbers(&records), [7]);
+        assert!(!log.stats().devices[victim].state.is_healthy());
+        load(&log, 2, 5);
+        drop(log);
+
+        // The device comes back, repaired but with old contents.
+        devices[victim].clear_faults();
+        let (log, records) = open(&devices).expect("open with the old device");
+        assert_eq!(records.len(), 11);
+        assert!(log.stats().devices[victim].state.is_healthy());
+        load(&log, 4, 5);
+        drop(log);
+        assert!(matches!(open(&rest), Err(Error::MissingDevice { .. })), "it is needed again");
+        assert_eq!(open(&devices).expect("open").1.len(), 31);
+    });
+}
+
+#[test]
+fn without_any_device_everybody_gets_the_first_cause() {
+    simulate(40, |seed| {
+        let devices = devices(1 + seed as usize % 3);
+        create(&devices);
+        let (log, _) = open(&devices).expect("open");
+        let clients: Vec<_> = (0..4)
+            .map(|client| {
+                let log = log.clone();
+                spawn(format!("client-{client}"), move || {
+                    loop {
+                        let flushed = log.append(&[b"record"]).and_then(|record| log.flush(record.end));
+                        if let Err(error) = flushed {
+                            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+                            return error.to_string();
+                        }
+                    }
+                })
+            })
+            .collect();
+        sleep(Duration::from_millis(1));
+        for device in &devices {
+            device.inject(if seed % 2 == 0 { Fault::HangWrites } else { Fault::FailWrites { after: 3 } });
+        }
+        let causes: Vec<String> = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
+        assert!(causes.iter().all(|cause| *cause == causes[0] && cause.contains("log-")), "{causes:?}");
+        let poisoned = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Poisoned { .. })), "{result:?}");
+        poisoned(log.append(&[b"more"]).map(drop));
+        poisoned(log.set_checkpoint(log.durable_lsn()));
+        poisoned(log.wait_for_space(10));
+        poisoned(log.close());
+        assert!(log.flush(log.durable_lsn()).is_ok(), "what is durable stays so");
+    });
+}
+
+#[test]
+fn the_order_of_devices_does_not_matter_but_their_identity_does() {
+    let devices = devices(3);
+    create(&devices);
+    let (log, _) = open(&devices).expect("open");
+    load(&log, 2, 20);
+    log.close().expect("close");
+    assert!(matches!(log.append(&[b"late"]), Err(Error::Closed)));
+    drop(log);
+
+    let rotated = [devices[2].clone(), devices[0].clone(), devices[1].clone()];
+    let mut recovery = Log::open(as_devices(&rotated), options(), &mut |_| {}).expect("in another order");
+    assert!(recovery.was_clean());
+    let mut count = 0;
+    while recovery.next_record().expect("readable").is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 40);
+
+    let other = MemoryDevice::new("other", 1 << 20);
+    Log::create(99, as_devices(std::slice::from_ref(&other)), options()).expect("create");
+    let blank = MemoryDevice::new("blank", 1 << 20);
+    let with = |extra: &Arc<MemoryDevice>| open(&[devices[0].clone(), devices[1].clone(), extra.clone()]).unwrap_err();
+    assert!(matches!(with(&other), Error::ForeignDevice { device, found: 99, .. } if device == "other"));
+    assert!(matches!(with(&blank), Error::NotALog { device } if device == "blank"));
+    assert!(matches!(with(&devices[1]), Error::DuplicateDevice { ordinal: 1, .. }));
+    assert!(matches!(open(&devices[..2]), Err(Error::MissingDevice { ordinal: 2, count: 3 })));
+    assert!(matches!(open(&[]), Err(Error::NoDevices)));
+}
+
+#[test]
+fn a_read_error_is_never_the_end_of_the_log() {
+    let devices = devices(2);
+    create(&devices);
+    let (log, _) = open(&devices).expect("open");
+    load(&log, 2, 50);
+    drop(log);
+    for after in 0.. {
+        let forks: Vec<_> = devices.iter().map(|device| device.fork()).collect();
+        forks[1].inject(Fault::FailReads { after });
+        match open(&forks) {
+            Err(Error::Device(_)) => {}
+            Err(error) => panic!("{error}"),
+            Ok((_, records)) => {
+                assert_eq!(records.len(), 100);
+                assert!(after > 5, "the reads that are needed had failed");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn waiting_returns_when_another_device_has_the_record() {
+    // A slow device delays nobody but those whose records it holds.
+    Simulation::new(3)
+        .run(|| {
+            let devices = devices(2);
+            create(&devices);
+            let (log, _) = open(&devices).expect("open");
+            load(&log, 2, 10);
+            devices[0].inject(Fault::SlowWrites { by: Duration::from_millis(4) });
+            load(&log, 2, 10); // both latencies are learnt
+            let start = now();
+            load(&log, 1, 100);
+            assert!(start.elapsed() < Duration::from_millis(60), "{:?}", start.elapsed());
+        })
+        .expect_finished();
+}
+
+#[test]
+fn more_sessions_than_a_slot_remembers() {
+    Simulation::new(1)
+        .run(|| {
+            let device = |n| MemoryDevice::new(format!("log-{n}"), 16 << 20);
+            let mut devices = [device(0), device(1)];
+            create(&devices);
+            let mut random = tantalum_rt::Random::with_seed(1);
+            for session in 0..150 {
+                let (log, records) = open(&devices).expect("open");
+                assert_eq!(numbers(&records), (0..session).collect::<Vec<_>>());
+                let end = append(&log, session);
+                log.flush(end).expect("flush");
+                drop(log);
+                // What is under way when the power goes was not acknowledged.
+                devices = devices.map(|device| device.fork());
+                devices.iter().for_each(|device| device.power_cut(&mut random));
+            }
+        })
+        .expect_finished();
+}
+
+/// Two devices, one of which holds back the first request, so that the other's later ones are left behind a gap.
+fn leave_orphans(devices: &[Arc<MemoryDevice>], requests: u32) -> Vec<Arc<MemoryDevice>> {
+    let (log, _) = open(devices).expect("open");
+    devices[0].inject(Fault::SlowWrites { by: Duration::from_millis(3) });
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            let log = log.clone();
+            spawn(format!("client-{client}"), move || {
+                for n in 0..requests {
+                    let Ok(record) = log.append(&[&(1000 + n).to_le_bytes(), &[client; 9000]]) else { return };
+                    if n % 2 == 0 && log.flush(record.end).is_err() {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    sleep(Duration::from_millis(2));
+    let forks: Vec<_> = devices.iter().map(|device| device.fork()).collect();
+    forks.iter().for_each(|device| device.clear_faults());
+    drop(clients);
+    forks
+}
+
+#[test]
+fn what_a_crash_left_behind_never_comes_back_nor_keeps_space() {
+    simulate(60, |seed| {
+        let mut devices = devices(2);
+        create(&devices);
+        let mut random = tantalum_rt::Random::with_seed(seed);
+        for round in 0..4 {
+            devices = leave_orphans(&devices, 10 + seed as u32 % 90);
+            devices.iter().for_each(|device| device.power_cut(&mut random));
+            // Records of the same size as those left behind, so that these would follow without a gap.
+            let (log, _) = open(&devices).expect("open");
+            for _ in 0..=round {
+                let record = log.append(&[&[0; 4], &[99; 9000]]).expect("append");
+                log.flush(record.end).expect("flush");
+            }
+            let end = log.end_lsn();
+            drop(log);
+            let recovery = Log::open(as_devices(&devices), options(), &mut |_| {}).expect("open");
+            assert_eq!(recovery.end_lsn(), end, "nothing comes back behind the end");
+        }
+        let (log, _) = open(&devices).expect("open");
+        let start = log.end_lsn();
+        log.set_checkpoint(start).expect("checkpoint");
+        assert_eq!(log.stats().used_bytes, 0, "void requests keep no sections");
+        load(&log, 3, 30);
+        drop(log);
+        let (_, records) = open(&devices).expect("open");
+        let mut found = numbers(&records);
+        found.sort_unstable();
+        assert_eq!(found, (0..90).collect::<Vec<_>>());
+    });
+}

@@ -1,0 +1,34 @@
+//! The log under random load and random power cuts: what was acknowledged is recovered, what is recovered was
+//! appended, in order and without gaps, and nothing that a crash left behind ever comes back.
+//!
+//! `TANTALUM_SEEDS=from..to` runs other seeds than the default.
+
+use crate::world::{Counts, Plan, run};
+
+fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let chosen = std::env::var("TANTALUM_SEEDS").ok();
+    let parse = |text: String| text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
+    chosen.and_then(parse).unwrap_or(default)
+}
+
+#[test]
+fn acknowledged_records_survive_power_cuts() {
+    let mut total = Counts::default();
+    for seed in seeds(0..100) {
+        let plan = Plan::new(seed);
+        let counts = std::panic::catch_unwind(|| run(&plan)).unwrap_or_else(|panic| {
+            eprintln!("failed with {plan:?}");
+            std::panic::resume_unwind(panic)
+        });
+        total.records += counts.records;
+        total.fulls += counts.fulls;
+        total.checkpoints += counts.checkpoints;
+        total.cuts += counts.cuts;
+        total.cuts_in_recovery += counts.cuts_in_recovery;
+        total.closes += counts.closes;
+        total.reissued += counts.reissued;
+        total.recovered += counts.recovered;
+    }
+    println!("{total:?}");
+    assert!(total.fulls > 0 && total.reissued > 0 && total.closes > 0 && total.cuts_in_recovery > 0, "{total:?}");
+}

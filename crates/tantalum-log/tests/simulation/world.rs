@@ -1,0 +1,369 @@
+//! A log under random load on simulated devices, whose power is cut at random, and the model of what must survive.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
+use tantalum_log::{Error, Log, LogOptions, Lsn};
+use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
+
+/// Locks what outlives a simulation. Never held where tasks may switch.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no task panics while it holds the lock")
+}
+
+pub const LOG_ID: u128 = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321;
+
+/// What one seed decides.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub devices: usize,
+    pub sections: u64,
+    pub clients: u64,
+    pub rounds: u64,
+    /// Whether devices may fail or hang.
+    pub faults: bool,
+    /// The mean of a record's bytes.
+    pub record_bytes: u64,
+    /// Whether all records are of one size, so that what a crash leaves behind has the LSNs of what comes later.
+    pub one_size: bool,
+    pub buffer_bytes: usize,
+    /// How long the owner takes at most before it checkpoints, once that is due.
+    pub checkpoint_delay_us: u64,
+}
+
+impl Plan {
+    pub fn new(seed: u64) -> Plan {
+        let mut random = Random::with_seed(seed);
+        let devices = random.usize(1..=4);
+        Plan {
+            seed,
+            devices,
+            sections: random.u64(4..=7),
+            clients: random.u64(1..=5),
+            rounds: random.u64(2..=6),
+            faults: devices > 1 && random.bool(),
+            record_bytes: [20, 300, 3000, 12000][random.usize(0..4)],
+            buffer_bytes: [1 << 20, 5000][random.usize(0..2)],
+            one_size: random.bool(),
+            checkpoint_delay_us: [200, 10_000][random.usize(0..2)],
+        }
+    }
+
+    pub fn options(&self) -> LogOptions {
+        LogOptions {
+            section_bytes: Some(64 << 10),
+            buffer_bytes: self.buffer_bytes,
+            hang_timeout: Duration::from_millis(3),
+            recovery_memory_bytes: if self.seed.is_multiple_of(3) { 10_000 } else { 1 << 20 },
+        }
+    }
+
+    pub fn create_devices(&self) -> Vec<Arc<MemoryDevice>> {
+        let us = Duration::from_micros;
+        let device = |n: usize| {
+            let slow = if self.seed.is_multiple_of(5) && n > 0 { 10 } else { 1 };
+            let profile = MemoryProfile {
+                write_latency: us(40)..us(200 * slow),
+                read_latency: us(1)..us(20),
+                flush_latency: us(1)..us(100),
+                logical_block: if self.seed.is_multiple_of(2) { 512 } else { 4096 },
+                seed: self.seed * 31 + n as u64,
+                ..MemoryProfile::default()
+            };
+            MemoryDevice::with_profile(format!("log-{n}"), (4 + self.sections * 16) * 4096, profile)
+        };
+        (0..self.devices).map(device).collect()
+    }
+}
+
+pub fn as_devices(devices: &[Arc<MemoryDevice>]) -> Vec<Arc<dyn Device>> {
+    devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect()
+}
+
+/// What must be found after a crash. Its locks are never held across anything that may switch tasks.
+#[derive(Default)]
+pub struct Model {
+    /// Records that recovery returned, or that appends returned since, by start.
+    pub records: BTreeMap<u64, Vec<u8>>,
+    /// Up to here, the records are what the last recovery returned.
+    pub fixed_end: u64,
+    /// The largest LSN that was acknowledged.
+    pub acknowledged: u64,
+    pub checkpoint_done: u64,
+    pub checkpoint_asked: u64,
+    /// Records whose append had begun but not returned, by client.
+    pub under_way: BTreeMap<u64, Vec<u8>>,
+    pub was_closed: bool,
+    /// What the runs did, to see that they do what they should.
+    pub counts: Counts,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub records: u64,
+    pub fulls: u64,
+    pub checkpoints: u64,
+    pub cuts: u64,
+    pub cuts_in_recovery: u64,
+    pub closes: u64,
+    pub reissued: u64,
+    pub recovered: u64,
+}
+
+fn record(session: u64, client: u64, n: u64, bytes: usize) -> Vec<u8> {
+    let mut record = Vec::with_capacity(bytes + 24);
+    for value in [session, client, n] {
+        record.extend_from_slice(&value.to_le_bytes());
+    }
+    let mut random = Random::with_seed(session << 40 ^ client << 32 ^ n);
+    record.extend((0..bytes).map(|_| random.u8(..)));
+    record
+}
+
+/// Appends and flushes until the end of the simulation or of the log.
+fn client(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64, client: u64) {
+    let mut random = Random::with_seed(plan.seed ^ session << 20 ^ client << 10);
+    for n in 0.. {
+        let bytes = match random.u8(..) {
+            _ if plan.one_size => (plan.record_bytes as usize).min(log.max_record_bytes() - 24),
+            0..4 => log.max_record_bytes() - 24,
+            _ => (random.u64(0..=plan.record_bytes * 2) as usize).min(log.max_record_bytes() - 24),
+        };
+        let record = record(session, client, n, bytes);
+        lock(model).under_way.insert(client, record.clone());
+        let cut = random.usize(0..=record.len());
+        let range = loop {
+            match log.append(&[&record[..cut], &record[cut..]]) {
+                Ok(range) => break range,
+                Err(Error::Full { .. }) => {
+                    lock(model).counts.fulls += 1;
+                    match log.wait_for_space(record.len()) {
+                        Ok(()) => {}
+                        Err(Error::Closed | Error::Poisoned { .. }) => return,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                Err(Error::Closed | Error::Poisoned { .. }) => return,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        {
+            let mut model = lock(model);
+            model.counts.records += 1;
+            model.under_way.remove(&client);
+            assert_eq!(range.end.bytes_since(range.start), record.len() as u64 + 4);
+            assert!(model.records.insert(range.start.get(), record).is_none(), "an LSN is given once");
+        }
+        let outcome = match random.u8(0..10) {
+            0..6 => Some(log.flush(range.end)),
+            6 => {
+                log.ticket(range.end).ok();
+                None
+            }
+            7 => log.ticket(range.end).ok().map(|ticket| ticket.wait()),
+            8 => match log.ticket(range.end) {
+                Ok(ticket) => loop {
+                    match ticket.is_done() {
+                        Some(outcome) => break Some(outcome),
+                        None => sleep(Duration::from_micros(50)),
+                    }
+                },
+                Err(_) => None,
+            },
+            _ => None,
+        };
+        match outcome {
+            Some(Ok(())) => {
+                assert!(log.durable_lsn() >= range.end);
+                let mut model = lock(model);
+                model.acknowledged = model.acknowledged.max(range.end.get());
+            }
+            Some(Err(error)) => {
+                assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+                return;
+            }
+            None => {}
+        }
+        if random.bool() {
+            sleep(Duration::from_micros(random.u64(0..300)));
+        }
+    }
+}
+
+/// Moves the checkpoint to a random record boundary below the durable end, whenever it is asked or likes to.
+fn checkpointer(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64) {
+    let mut random = Random::with_seed(plan.seed ^ session << 20 ^ 77);
+    loop {
+        let pressed = log.wait_for_pressure(Duration::from_micros(random.u64(1..5000)));
+        if pressed {
+            sleep(Duration::from_micros(random.u64(1..plan.checkpoint_delay_us)));
+        }
+        let durable = log.durable_lsn().get();
+        let target = {
+            let mut model = lock(model);
+            let from = model.checkpoint_done;
+            let boundary = |at: u64| model.records.range(..=at).next_back().map_or(from, |(&start, _)| start.max(from));
+            let target = match random.u8(0..4) {
+                0 if !pressed => boundary(random.u64(from..=durable.max(from))),
+                1 => boundary(durable),
+                _ => durable,
+            };
+            model.checkpoint_asked = model.checkpoint_asked.max(target);
+            target
+        };
+        match log.set_checkpoint(Lsn::new(target)) {
+            Ok(()) => {
+                let mut model = lock(model);
+                model.checkpoint_done = model.checkpoint_done.max(target);
+                model.counts.checkpoints += 1;
+            }
+            Err(Error::Closed | Error::Poisoned { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(log.checkpoint_lsn().get() >= target);
+    }
+}
+
+/// Opens the log, checks what comes back against the model, and makes that the model.
+pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>, random: &mut Random) -> Log {
+    let mut order = as_devices(devices);
+    random.shuffle(&mut order);
+    let mut recovery = match Log::open(order, plan.options(), &mut |_| {}) {
+        Ok(recovery) => recovery,
+        Err(error) => panic!("open failed: {error}"),
+    };
+    let checkpoint = recovery.checkpoint_lsn().get();
+    {
+        let model = lock(model);
+        let allowed = [model.checkpoint_done, model.checkpoint_asked];
+        let between = (allowed[0]..=allowed[1]).contains(&checkpoint);
+        assert!(between, "checkpoint {checkpoint} not within {allowed:?}");
+        if model.was_closed {
+            assert!(recovery.was_clean(), "closed, but not found clean");
+        }
+        assert!(recovery.end_lsn().get() >= model.acknowledged, "acknowledged records are lost");
+        assert!(recovery.end_lsn().get() >= model.fixed_end, "recovered records are lost");
+    }
+    let mut recovered = BTreeMap::new();
+    let mut last_end = None;
+    while let Some(record) = recovery.next_record().expect("records are readable") {
+        assert!(last_end.is_none_or(|end| record.start == end), "no gaps");
+        last_end = Some(record.end);
+        recovered.insert(record.start.get(), record.bytes);
+    }
+    let end = recovery.end_lsn().get();
+    assert!(last_end.is_none_or(|last| last.get() == end));
+    {
+        let model = lock(model);
+        for (start, bytes) in &recovered {
+            match model.records.get(start) {
+                Some(expected) => assert!(bytes == expected, "record at {start} differs from what was appended"),
+                None => {
+                    assert!(*start >= model.fixed_end, "a record at {start} that was not there before");
+                    let begun = model.under_way.values().any(|begun| begun == bytes);
+                    assert!(begun, "a record at {start} that nobody appended");
+                }
+            }
+        }
+        for (start, bytes) in model.records.range(checkpoint..) {
+            if start + (bytes.len() as u64) < end {
+                assert!(recovered.contains_key(start), "record at {start} is missing, end {end}");
+            }
+        }
+    }
+    lock(model).was_closed = false;
+    let log = recovery.finish().expect("finish");
+    let mut model = lock(model);
+    model.counts.recovered += recovered.len() as u64;
+    model.records = recovered;
+    model.fixed_end = end;
+    model.acknowledged = end;
+    (model.checkpoint_done, model.checkpoint_asked) = (checkpoint, checkpoint);
+    model.under_way.clear();
+    log
+}
+
+/// One session: recover, work, and end in one way or another. True if it ended as planned, false if the power was cut.
+fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>, session: u64, survivors: &Survivors) {
+    let mut random = Random::with_seed(plan.seed << 8 ^ session);
+    let cut_in_recovery = random.u8(0..4) == 0;
+    if cut_in_recovery {
+        let (devices, survivors, model) = (devices.to_vec(), Arc::clone(survivors), Arc::clone(model));
+        let after = Duration::from_micros(random.u64(0..1500));
+        spawn("cutter", move || {
+            sleep(after);
+            lock(&model).counts.cuts_in_recovery += 1;
+            cut(&devices, &survivors)
+        });
+    }
+    let log = recover(devices, plan, model, &mut random);
+    for n in 0..plan.clients {
+        let (log, model, plan) = (log.clone(), Arc::clone(model), plan.clone());
+        spawn(format!("client-{n}"), move || client(&log, &model, &plan, session, n));
+    }
+    {
+        let (log, model, plan) = (log.clone(), Arc::clone(model), plan.clone());
+        spawn("checkpointer", move || checkpointer(&log, &model, &plan, session));
+    }
+    let length = Duration::from_micros(random.u64(10..30_000));
+    if plan.faults && random.u8(0..3) > 0 {
+        sleep(length / 3);
+        let victim = random.usize(0..devices.len());
+        devices[victim].inject(match random.bool() {
+            true => Fault::HangWrites,
+            false => Fault::FailWrites { after: random.u64(0..20) },
+        });
+    }
+    sleep(length);
+    lock(model).counts.reissued += log.stats().reissued;
+    if random.u8(0..5) == 0 {
+        log.close().expect("close");
+        let mut model = lock(model);
+        model.counts.closes += 1;
+        model.was_closed = true;
+        model.acknowledged = log.end_lsn().get();
+        assert_eq!(log.durable_lsn(), log.end_lsn());
+    }
+    cut(devices, survivors)
+}
+
+/// Devices as they were at the instant of a power cut. Forked, because a lock inside the originals may stay locked.
+pub type Survivors = Arc<Mutex<Vec<Arc<MemoryDevice>>>>;
+
+pub fn cut(devices: &[Arc<MemoryDevice>], survivors: &Survivors) -> ! {
+    let forks = devices.iter().map(|device| device.fork()).collect();
+    *lock(survivors) = forks;
+    tantalum_rt::power_cut()
+}
+
+/// Runs a plan: sessions that end in power cuts, and a last recovery.
+pub fn run(plan: &Plan) -> Counts {
+    let model = Arc::new(Mutex::new(Model::default()));
+    let mut devices = plan.create_devices();
+    Log::create(LOG_ID, as_devices(&devices), plan.options()).expect("create");
+    let mut random = Random::with_seed(plan.seed ^ 0xc0ffee);
+    for round in 0..plan.rounds {
+        let survivors: Survivors = Arc::default();
+        let outcome = simulation(plan, round).run({
+            let (plan, model, survivors, devices) = (plan.clone(), model.clone(), survivors.clone(), devices.clone());
+            move || session(&devices, &plan, &model, round + 1, &survivors)
+        });
+        assert!(matches!(outcome, Outcome::PowerCut { .. }));
+        devices = std::mem::take(&mut *lock(&survivors));
+        devices.iter().for_each(|device| device.power_cut(&mut random));
+        lock(&model).counts.cuts += 1;
+    }
+    simulation(plan, plan.rounds).run({
+        let (plan, model) = (plan.clone(), model.clone());
+        move || drop(recover(&devices, &plan, &model, &mut random))
+    });
+    let model = lock(&model);
+    model.counts.clone()
+}
+
+fn simulation(plan: &Plan, round: u64) -> Simulation {
+    Simulation::new(plan.seed * 1000 + round).time_limit(Duration::from_secs(10)).step_limit(20_000_000)
+}

@@ -1,0 +1,192 @@
+//! A whole program on one OS thread, under a virtual clock, repeatable to the byte.
+//!
+//! [`Simulation`] is the door. Inside: `current` says whether the caller is in a simulation, `world` is what its tasks
+//! call when they wait, `queues` holds who waits for which lock, `state` holds everything a run consists of,
+//! `scheduler` runs it to its end, and `trace` records what happened.
+
+mod current;
+mod join;
+mod queues;
+mod scheduler;
+mod state;
+mod trace;
+mod world;
+
+use std::time::Duration;
+
+pub(crate) use current::{any_running, current};
+pub(crate) use join::SimulatedJoin;
+pub(crate) use state::Wait;
+pub use trace::{Event, Trace};
+
+/// Default size of a task's stack in bytes. Only the pages a task touches take memory.
+const STACK_SIZE_BYTES: usize = 256 << 10;
+
+/// How a simulation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// The root task returned this.
+    Finished(T),
+    /// A task called [`power_cut`](crate::power_cut).
+    PowerCut {
+        /// The virtual time of the cut.
+        at: Duration,
+    },
+}
+
+impl<T> Outcome<T> {
+    /// What the root task returned; `None` after a power cut.
+    pub fn finished(self) -> Option<T> {
+        match self {
+            Outcome::Finished(value) => Some(value),
+            Outcome::PowerCut { .. } => None,
+        }
+    }
+
+    /// What the root task returned.
+    ///
+    /// # Panics
+    /// After a power cut.
+    #[track_caller]
+    pub fn expect_finished(self) -> T {
+        match self {
+            Outcome::Finished(value) => value,
+            Outcome::PowerCut { at } => panic!("the simulation was to finish, but its power was cut at {at:?}"),
+        }
+    }
+}
+
+/// Which of the tasks that can run is the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Scheduling {
+    /// The one that became able to run first; tasks switch only where they wait. For measuring.
+    InOrder,
+    /// Any of them, by the seed; tasks also switch now and then after unlocking and at
+    /// [`interleave`](crate::interleave). For searching interleavings.
+    #[default]
+    Random,
+}
+
+/// A program to be run under a virtual clock, with everything left open decided by a seed.
+///
+/// Time passes only while all tasks wait: computing takes none, unless charged with [`work`](crate::work).
+///
+/// The run ends when the root task returns. Tasks still alive are then dropped as at a power cut: their destructors
+/// do not run, and their heap is leaked. Join what should come to its end.
+///
+/// ```
+/// use std::time::Duration;
+/// use tantalum_rt::{Outcome, Simulation, power_cut, sleep, spawn};
+///
+/// let outcome = Simulation::new(7).cores(4).run(|| {
+///     spawn("fate", || {
+///         sleep(Duration::from_secs(3600));
+///         power_cut();
+///     });
+///     loop {
+///         sleep(Duration::from_millis(300));
+///     }
+/// });
+/// assert_eq!(outcome, Outcome::<()>::PowerCut { at: Duration::from_secs(3600) });
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a simulation does nothing until it is run"]
+pub struct Simulation {
+    seed: u64,
+    scheduling: Scheduling,
+    cores: usize,
+    stack_size_bytes: usize,
+    start: Duration,
+    time_limit: Option<Duration>,
+    step_limit: Option<u64>,
+}
+
+impl Simulation {
+    /// A simulation in which `seed` decides everything that is left open.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            scheduling: Scheduling::default(),
+            cores: 2,
+            stack_size_bytes: STACK_SIZE_BYTES,
+            start: Duration::ZERO,
+            time_limit: None,
+            step_limit: None,
+        }
+    }
+
+    /// How the next task is picked; [`Scheduling::Random`] by default.
+    pub fn scheduling(mut self, scheduling: Scheduling) -> Self {
+        self.scheduling = scheduling;
+        self
+    }
+
+    /// The number of virtual cores that [`work`](crate::work) occupies; 2 by default.
+    ///
+    /// # Panics
+    /// When `cores` is 0.
+    pub fn cores(mut self, cores: usize) -> Self {
+        assert!(cores > 0, "a simulation needs at least one core");
+        self.cores = cores;
+        self
+    }
+
+    /// The size of every task's stack in bytes; 256 KiB by default. Overflowing it kills the process.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size_bytes = bytes;
+        self
+    }
+
+    /// The virtual time at which the run starts; zero by default. Lets a run after a power cut go on on the same clock.
+    pub fn start_at(mut self, start: Duration) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Ends the run with a panic that lists all tasks when the virtual clock would pass `limit`: a guard against
+    /// programs that poll for ever.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    /// Ends the run with a panic that lists all tasks after tasks have been switched to `limit` times: a guard against
+    /// programs that wake each other for ever without time passing.
+    pub fn step_limit(mut self, limit: u64) -> Self {
+        self.step_limit = Some(limit);
+        self
+    }
+
+    /// Runs `root` as the first task, until it returns or the power is cut.
+    ///
+    /// # Panics
+    /// - with the panic of a task that nobody was joining;
+    /// - with a list of all tasks and what each waits for, when none can ever run again (a deadlock), or when a limit
+    ///   is passed;
+    /// - inside another simulation.
+    pub fn run<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Outcome<T> {
+        scheduler::run(self, root, false).0
+    }
+
+    /// As [`run`](Self::run), and returns what happened in order.
+    ///
+    /// ```
+    /// use tantalum_rt::{Simulation, spawn};
+    ///
+    /// let trace = |seed| {
+    ///     let (_, trace) = Simulation::new(seed).run_traced(|| {
+    ///         let tasks: Vec<_> = (0..8).map(|n| spawn(format!("task-{n}"), || ())).collect();
+    ///         tasks.into_iter().for_each(|task| task.join().expect("no task panics"));
+    ///     });
+    ///     trace
+    /// };
+    /// assert_eq!(trace(1), trace(1));
+    /// assert_ne!(trace(1).fingerprint(), trace(2).fingerprint());
+    /// ```
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_traced<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> (Outcome<T>, Trace) {
+        scheduler::run(self, root, true)
+    }
+}

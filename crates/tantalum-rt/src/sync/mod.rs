@@ -1,0 +1,14 @@
+//! Locks and waiting. `parking_lot` decides who holds a lock in both worlds; the worlds differ only in how to wait.
+
+mod condvar;
+mod mutex;
+mod parker;
+mod rwlock;
+
+pub use condvar::{Condvar, WaitTimeoutResult};
+pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex};
+pub use parker::{Parker, Unparker};
+pub use rwlock::{
+    ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
+    RwLockReadGuard, RwLockWriteGuard,
+};

@@ -1,0 +1,106 @@
+//! Mutual exclusion.
+
+#![allow(unsafe_code)]
+
+use lock_api::RawMutex as _;
+
+use crate::simulation::{self, Wait};
+
+/// A lock that one task holds at a time. Not poisoned by panics, not reentrant, waiters are served without starving.
+///
+/// ```
+/// let counter = tantalum_rt::Mutex::new(1);
+/// *counter.lock() += 1;
+/// assert_eq!(counter.into_inner(), 2);
+/// ```
+pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
+
+/// Holds a [`Mutex`] until dropped. May be sent to another thread and dropped there.
+pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
+
+/// A [`MutexGuard`] narrowed to a part of the value.
+pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
+
+/// Holds a mutex and a reference count to it: a guard without a lifetime, from `Mutex::lock_arc`.
+pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
+
+/// The lock inside a [`Mutex`].
+pub struct RawMutex {
+    inner: parking_lot::RawMutex,
+}
+
+impl RawMutex {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    #[cold]
+    fn lock_beside_simulations(&self) {
+        match simulation::current() {
+            Some(world) if !self.inner.try_lock() => {
+                world.acquire(self.address(), Wait::Mutex, || self.inner.try_lock());
+            }
+            Some(_) => {}
+            None => self.inner.lock(),
+        }
+    }
+
+    /// Unlocks and wakes a waiter, without offering the scheduler to switch.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    pub(super) unsafe fn unlock_quietly(&self) {
+        // SAFETY: the caller holds the lock.
+        unsafe { self.inner.unlock() };
+        if let Some(world) = simulation::current() {
+            world.released(self.address(), |_| self.inner.try_lock());
+        }
+    }
+
+    #[cold]
+    fn unlocked_in_simulation(&self) {
+        if let Some(world) = simulation::current() {
+            world.released(self.address(), |_| self.inner.try_lock());
+            world.interleave();
+        }
+    }
+}
+
+// SAFETY: who holds the lock is decided by `inner` alone, which is a correct mutex; the simulation only decides when to
+// try it again, and a lock that `released` takes for a waiter is used by that waiter only.
+unsafe impl lock_api::RawMutex for RawMutex {
+    const INIT: Self = Self { inner: parking_lot::RawMutex::INIT };
+
+    // `parking_lot` allows unlocking on another thread; only its deadlock detector, which is off, does not.
+    type GuardMarker = lock_api::GuardSend;
+
+    #[inline]
+    fn lock(&self) {
+        // Asked first, though only waiters need to know: `inner.lock` begins with one compare-and-swap, `try_lock` with
+        // a load of the same word before it, which takes longer than this load.
+        if simulation::any_running() {
+            self.lock_beside_simulations();
+        } else {
+            self.inner.lock();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.inner.try_lock()
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the lock.
+        unsafe { self.inner.unlock() };
+        if simulation::any_running() {
+            self.unlocked_in_simulation();
+        }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.inner.is_locked()
+    }
+}

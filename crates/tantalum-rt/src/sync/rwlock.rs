@@ -1,0 +1,149 @@
+//! Many readers or one writer.
+
+#![allow(unsafe_code)]
+
+use lock_api::RawRwLock as _;
+
+use crate::simulation::{self, Wait};
+
+/// A lock that many readers or one writer hold. A waiting writer keeps new readers out, so it does not starve;
+/// reading again while holding a read guard may therefore deadlock.
+///
+/// ```
+/// let limit = tantalum_rt::RwLock::new(10);
+/// assert_eq!(*limit.read(), 10);
+/// *limit.write() = 20;
+/// assert_eq!(*limit.read(), 20);
+/// ```
+pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
+
+/// Holds an [`RwLock`] for reading until dropped.
+pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
+
+/// Holds an [`RwLock`] for writing until dropped or downgraded.
+pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
+
+/// An [`RwLockReadGuard`] narrowed to a part of the value.
+pub type MappedRwLockReadGuard<'a, T> = lock_api::MappedRwLockReadGuard<'a, RawRwLock, T>;
+
+/// An [`RwLockWriteGuard`] narrowed to a part of the value.
+pub type MappedRwLockWriteGuard<'a, T> = lock_api::MappedRwLockWriteGuard<'a, RawRwLock, T>;
+
+/// A read guard without a lifetime, from `RwLock::read_arc`.
+pub type ArcRwLockReadGuard<T> = lock_api::ArcRwLockReadGuard<RawRwLock, T>;
+
+/// A write guard without a lifetime, from `RwLock::write_arc`.
+pub type ArcRwLockWriteGuard<T> = lock_api::ArcRwLockWriteGuard<RawRwLock, T>;
+
+/// The lock inside an [`RwLock`].
+pub struct RawRwLock {
+    inner: parking_lot::RawRwLock,
+}
+
+impl RawRwLock {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn try_acquire(&self, wait: Wait) -> bool {
+        match wait {
+            Wait::Read => self.inner.try_lock_shared(),
+            _ => self.inner.try_lock_exclusive(),
+        }
+    }
+
+    /// `parking_lot` does not know of writers that wait in a simulation, so readers look for them here.
+    #[cold]
+    fn writer_waits(&self) -> bool {
+        simulation::current().is_some_and(|world| world.writer_waits(self.address()))
+    }
+
+    #[cold]
+    fn lock_slow(&self, wait: Wait) {
+        match (simulation::current(), wait) {
+            (Some(world), _) => world.acquire(self.address(), wait, || self.try_acquire(wait)),
+            (None, Wait::Read) => self.inner.lock_shared(),
+            (None, _) => self.inner.lock_exclusive(),
+        }
+    }
+
+    #[cold]
+    fn unlocked_in_simulation(&self) {
+        if let Some(world) = simulation::current() {
+            world.released(self.address(), |wait| self.try_acquire(wait));
+            world.interleave();
+        }
+    }
+}
+
+// SAFETY: who holds the lock is decided by `inner` alone, which is a correct lock; the simulation only decides when to
+// try it again, and a lock that `released` takes for a waiter is used by that waiter only.
+unsafe impl lock_api::RawRwLock for RawRwLock {
+    const INIT: Self = Self { inner: parking_lot::RawRwLock::INIT };
+
+    type GuardMarker = lock_api::GuardSend;
+
+    #[inline]
+    fn lock_shared(&self) {
+        if (simulation::any_running() && self.writer_waits()) || !self.inner.try_lock_shared() {
+            self.lock_slow(Wait::Read);
+        }
+    }
+
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        self.inner.try_lock_shared()
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: the caller holds the lock for reading.
+        unsafe { self.inner.unlock_shared() };
+        if simulation::any_running() {
+            self.unlocked_in_simulation();
+        }
+    }
+
+    #[inline]
+    fn lock_exclusive(&self) {
+        if !self.inner.try_lock_exclusive() {
+            self.lock_slow(Wait::Write);
+        }
+    }
+
+    #[inline]
+    fn try_lock_exclusive(&self) -> bool {
+        self.inner.try_lock_exclusive()
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller holds the lock for writing.
+        unsafe { self.inner.unlock_exclusive() };
+        if simulation::any_running() {
+            self.unlocked_in_simulation();
+        }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.inner.is_locked()
+    }
+
+    #[inline]
+    fn is_locked_exclusive(&self) -> bool {
+        self.inner.is_locked_exclusive()
+    }
+}
+
+// SAFETY: `inner` downgrades atomically; waking the readers afterwards changes nothing about who holds the lock.
+unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
+    #[inline]
+    unsafe fn downgrade(&self) {
+        // SAFETY: the caller holds the lock for writing.
+        unsafe { self.inner.downgrade() };
+        if simulation::any_running() {
+            self.unlocked_in_simulation();
+        }
+    }
+}

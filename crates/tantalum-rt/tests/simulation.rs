@@ -1,0 +1,443 @@
+//! What only a simulation does: repeat itself, own the clock, find deadlocks, cut the power.
+
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum_rt::{
+    Condvar, Instant, Mutex, Outcome, Parker, RwLock, Scheduling, Simulation, available_cores, interleave,
+    is_simulated, now, power_cut, random_seed, simulation::Trace, sleep, spawn, work, yield_now,
+};
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn in_order() -> Simulation {
+    Simulation::new(0).scheduling(Scheduling::InOrder).time_limit(Duration::from_secs(60)).step_limit(1_000_000)
+}
+
+/// The message of the panic that `f` ends with.
+fn panic_message<T>(f: impl FnOnce() -> T) -> String {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(f)) else { panic!("it was to panic") };
+    match (payload.downcast_ref::<String>(), payload.downcast_ref::<&str>()) {
+        (Some(message), _) => message.clone(),
+        (_, Some(message)) => message.to_string(),
+        _ => panic!("the panic was to have a message"),
+    }
+}
+
+/// Uses every primitive; what it returns depends on the order in which tasks ran.
+fn busy_program() -> Vec<u64> {
+    let log = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+    let shared = Arc::new(RwLock::new(0u64));
+    let tasks: Vec<_> = (0..6u64)
+        .map(|n| {
+            let (log, shared) = (Arc::clone(&log), Arc::clone(&shared));
+            spawn(format!("task-{n}"), move || {
+                let mut random = tantalum_rt::Random::with_seed(random_seed());
+                for _ in 0..20 {
+                    match random.u8(..4) {
+                        0 => *shared.write() += n,
+                        1 => work(Duration::from_micros(random.u64(..50))),
+                        2 => sleep(Duration::from_micros(random.u64(..50))),
+                        _ => interleave(),
+                    }
+                    let value = *shared.read();
+                    log.0.lock().push(n * 1000 + value);
+                    log.1.notify_one();
+                }
+            })
+        })
+        .collect();
+    let mut entries = log.0.lock();
+    while entries.len() < 60 {
+        log.1.wait_for(&mut entries, ms(1));
+    }
+    drop(entries);
+    tasks.into_iter().for_each(|task| task.join().expect("no task of the test panics"));
+    log.0.lock().clone()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed, scheduling| -> (Outcome<Vec<u64>>, Trace) {
+        Simulation::new(seed).scheduling(scheduling).run_traced(busy_program)
+    };
+    for scheduling in [Scheduling::InOrder, Scheduling::Random] {
+        for seed in 0..10 {
+            let (first, first_trace) = run(seed, scheduling);
+            // Another thread, with another heap: addresses must not matter.
+            let (second, second_trace) = std::thread::spawn(move || {
+                let _ballast = vec![0u8; 12_345];
+                run(seed, scheduling)
+            })
+            .join()
+            .unwrap();
+            assert_eq!(first, second);
+            assert_eq!(first_trace, second_trace);
+            assert_eq!(first_trace.fingerprint(), second_trace.fingerprint());
+        }
+        let (_, one) = run(1, scheduling);
+        let (_, two) = run(2, scheduling);
+        assert_ne!(one, two);
+        assert_ne!(one.fingerprint(), two.fingerprint());
+    }
+}
+
+#[test]
+fn a_trace_tells_what_happened() {
+    let (_, trace) = in_order().run_traced(|| spawn("napper", || sleep(ms(3))).join().unwrap());
+    let events: Vec<_> = trace.events().iter().map(|e| (e.at, e.task, e.what.as_str())).collect();
+    let expected = [
+        (ms(0), 0, "spawned as \"root\""),
+        (ms(0), 0, "runs"),
+        (ms(0), 1, "spawned as \"napper\""),
+        (ms(0), 0, "waits: End(TaskId(1))"),
+        (ms(0), 1, "runs"),
+        (ms(0), 1, "waits: Sleep"),
+        (ms(3), 1, "runs"),
+        (ms(3), 1, "ended"),
+        (ms(3), 0, "runs"),
+        (ms(3), 0, "ended"),
+    ];
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn seeds_find_a_lost_update() {
+    let lost_update = |seed| {
+        let total = Simulation::new(seed).run(|| {
+            let total = Arc::new(AtomicU64::new(0));
+            let add = |total: Arc<AtomicU64>| {
+                let before = total.load(Ordering::Relaxed);
+                interleave();
+                total.store(before + 1, Ordering::Relaxed);
+            };
+            let shared = Arc::clone(&total);
+            let other = spawn("other", move || add(shared));
+            interleave();
+            add(Arc::clone(&total));
+            other.join().unwrap();
+            total.load(Ordering::Relaxed)
+        });
+        total.expect_finished() == 1
+    };
+    let found = (0..200).filter(|&seed| lost_update(seed)).count();
+    assert!((1..200).contains(&found), "{found} of 200 seeds lost an update");
+}
+
+#[test]
+fn time_passes_only_while_all_wait() {
+    let elapsed = in_order().run(|| {
+        let start = now();
+        let naps: Vec<_> = (1..=10).map(|n| spawn("napper", move || sleep(Duration::from_secs(n)))).collect();
+        (0..1000).for_each(|_| interleave());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        naps.into_iter().for_each(|nap| nap.join().unwrap());
+        start.elapsed()
+    });
+    assert_eq!(elapsed, Outcome::Finished(Duration::from_secs(10)));
+}
+
+#[test]
+fn the_clock_can_start_later() {
+    assert_eq!(in_order().start_at(ms(5)).run(now).expect_finished(), Instant::from_nanos(5_000_000));
+}
+
+#[test]
+fn yielding_lets_time_pass_for_those_who_poll() {
+    in_order()
+        .run(|| {
+            let done = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&done);
+            spawn("slow", move || {
+                sleep(ms(1));
+                flag.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                yield_now();
+            }
+        })
+        .expect_finished();
+}
+
+#[test]
+fn work_takes_turns_on_the_cores() {
+    let elapsed = |cores, tasks| {
+        let simulation = in_order().cores(cores);
+        let elapsed = simulation.run(move || {
+            assert_eq!(available_cores(), cores);
+            let start = now();
+            let workers: Vec<_> = (0..tasks).map(|n| spawn(format!("worker-{n}"), || work(ms(10)))).collect();
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            start.elapsed()
+        });
+        elapsed.expect_finished()
+    };
+    assert_eq!(elapsed(2, 2), ms(10));
+    assert_eq!(elapsed(2, 4), ms(20));
+    assert_eq!(elapsed(2, 5), ms(30));
+    assert_eq!(elapsed(8, 5), ms(10));
+}
+
+#[test]
+fn timeouts_follow_the_virtual_clock() {
+    in_order()
+        .run(|| {
+            let (mutex, condvar, parker) = (Mutex::new(()), Condvar::new(), Parker::new());
+            let start = now();
+            assert!(condvar.wait_for(&mut mutex.lock(), ms(7)).timed_out());
+            assert_eq!(start.elapsed(), ms(7));
+            assert!(!parker.park_timeout(ms(5)));
+            assert_eq!(start.elapsed(), ms(12));
+            let unparker = parker.unparker();
+            spawn("unparker", move || {
+                sleep(ms(1));
+                unparker.unpark();
+            });
+            assert!(parker.park_timeout(Duration::MAX));
+            assert_eq!(start.elapsed(), ms(13));
+        })
+        .expect_finished();
+}
+
+#[test]
+fn a_notification_is_not_lost_to_a_waiter_whose_time_is_over() {
+    in_order()
+        .run(|| {
+            let shared = Arc::new((Mutex::new(()), Condvar::new()));
+            let wait = |timeout| {
+                let shared = Arc::clone(&shared);
+                move || shared.1.wait_for(&mut shared.0.lock(), timeout).timed_out()
+            };
+            let impatient = spawn("impatient", wait(ms(1)));
+            let patient = spawn("patient", wait(ms(100)));
+            sleep(ms(1)); // its timer is set after the impatient one's, for the same instant
+            sleep(ms(1));
+            shared.1.notify_one();
+            assert!(impatient.join().unwrap());
+            assert!(!patient.join().unwrap());
+        })
+        .expect_finished();
+}
+
+#[test]
+fn a_greedy_task_does_not_starve_a_mutex_waiter() {
+    in_order()
+        .run(|| {
+            let mutex = Arc::new(Mutex::new(()));
+            let shared = Arc::clone(&mutex);
+            spawn("greedy", move || {
+                loop {
+                    let _guard = shared.lock();
+                    work(ms(1));
+                }
+            });
+            sleep(ms(3));
+            let start = now();
+            drop(mutex.lock());
+            assert!(start.elapsed() <= ms(3), "waited {:?}", start.elapsed());
+        })
+        .expect_finished();
+}
+
+#[test]
+fn overlapping_readers_do_not_starve_a_writer() {
+    in_order()
+        .run(|| {
+            let lock = Arc::new(RwLock::new(()));
+            for n in 0..2 {
+                let lock = Arc::clone(&lock);
+                spawn(format!("reader-{n}"), move || {
+                    sleep(Duration::from_micros(500 * n));
+                    loop {
+                        let _guard = lock.read();
+                        sleep(ms(1));
+                    }
+                });
+            }
+            sleep(ms(3));
+            let start = now();
+            drop(lock.write());
+            assert!(start.elapsed() <= ms(3), "waited {:?}", start.elapsed());
+            sleep(ms(5));
+        })
+        .expect_finished();
+}
+
+#[test]
+fn a_deadlock_is_reported_with_what_each_task_waits_for() {
+    let message = panic_message(|| {
+        in_order().run(|| {
+            let (one, two) = (Arc::new(Mutex::new(())), Arc::new(RwLock::new(())));
+            let (own_one, own_two) = (Arc::clone(&one), Arc::clone(&two));
+            let other = spawn("other", move || {
+                let _two = own_two.write();
+                sleep(ms(1));
+                let _one = own_one.lock();
+            });
+            spawn("parked", || Parker::new().park());
+            spawn("waiting", || Condvar::new().wait(&mut Mutex::new(()).lock()));
+            spawn("joining", move || other.join());
+            let _one = one.lock();
+            sleep(ms(1));
+            let _two = two.read();
+        })
+    });
+    let expected = "the simulation with seed 0 deadlocked: no task can ever run again, at 1ms of virtual time
+  task 0 \"root\" waits to read an rwlock
+  task 1 \"other\" waits for a mutex
+  task 2 \"parked\" is parked
+  task 3 \"waiting\" waits for a condvar
+  task 4 \"joining\" waits for the end of task 1 \"other\"";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn limits_end_endless_programs() {
+    let message = panic_message(|| {
+        in_order().run(|| {
+            spawn("busy", || work(Duration::from_secs(100)));
+            loop {
+                sleep(ms(1));
+            }
+        })
+    });
+    assert!(message.contains("passed its time limit, at 60s"), "{message}");
+    assert!(message.contains("task 0 \"root\" sleeps until 60.001s"), "{message}");
+    assert!(message.contains("task 1 \"busy\" works on a core until 100s"), "{message}");
+
+    let message = panic_message(|| Simulation::new(3).step_limit(100).run(|| (0..1000).for_each(|_| yield_now())));
+    assert!(message.contains("passed its step limit"), "{message}");
+}
+
+/// Counts when dropped.
+struct Bomb(Rc<Cell<u32>>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn a_power_cut_runs_no_destructors() {
+    for seed in 0..20 {
+        let dropped = Rc::new(Cell::new(0));
+        let bomb = Bomb(Rc::clone(&dropped));
+        let outcome = Simulation::new(seed).run(move || {
+            let _bomb = bomb;
+            let written = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&written);
+            spawn("never-started-or-not", move || flag.store(true, Ordering::Relaxed));
+            spawn("fate", || {
+                sleep(ms(4));
+                power_cut()
+            });
+            sleep(ms(10));
+        });
+        assert_eq!(outcome, Outcome::PowerCut { at: ms(4) });
+        assert_eq!(outcome.finished(), None);
+        assert_eq!(dropped.get(), 0);
+        assert!(!is_simulated());
+    }
+}
+
+#[test]
+fn a_power_cut_while_locks_are_held_leaves_the_next_run_alone() {
+    for seed in 0..20 {
+        let cut = Simulation::new(seed).run(|| {
+            let mutex = Arc::new(Mutex::new(()));
+            let shared = Arc::clone(&mutex);
+            spawn("waiter", move || drop(shared.lock()));
+            let _guard = mutex.lock();
+            yield_now();
+            power_cut()
+        });
+        assert!(matches!(cut, Outcome::<()>::PowerCut { .. }));
+        Simulation::new(seed).run(busy_program).expect_finished();
+    }
+}
+
+#[test]
+fn tasks_that_the_root_leaves_behind_are_not_unwound() {
+    let dropped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&dropped);
+    struct Flag(Arc<AtomicBool>);
+    impl Drop for Flag {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    in_order()
+        .run(|| {
+            spawn("endless", move || {
+                let _flag = Flag(flag);
+                sleep(Duration::from_secs(1000));
+            });
+            sleep(ms(1));
+        })
+        .expect_finished();
+    assert!(!dropped.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_panic_that_nobody_joins_ends_the_run() {
+    let message = panic_message(|| {
+        in_order().run(|| {
+            spawn("faulty", || panic!("detached"));
+            sleep(ms(1));
+        })
+    });
+    assert_eq!(message, "detached");
+    assert_eq!(panic_message(|| in_order().run(|| panic!("root"))), "root");
+    in_order().run(busy_program).expect_finished();
+}
+
+#[test]
+fn a_panicking_task_may_wait_in_its_destructors() {
+    struct Patient;
+    impl Drop for Patient {
+        fn drop(&mut self) {
+            sleep(ms(1));
+        }
+    }
+    let message = panic_message(|| {
+        in_order().run(|| {
+            let _patient = Patient;
+            panic!("impatient")
+        })
+    });
+    assert_eq!(message, "impatient");
+}
+
+#[test]
+fn simulations_do_not_nest() {
+    let message = panic_message(|| in_order().run(|| Simulation::new(1).run(|| ())));
+    assert!(message.contains("cannot be run inside another"), "{message}");
+}
+
+#[test]
+fn a_power_cut_needs_a_simulation() {
+    let message = panic_message(|| power_cut());
+    assert!(message.contains("only inside a simulation"), "{message}");
+}
+
+#[test]
+fn simulations_run_side_by_side_with_each_other_and_with_threads() {
+    let expected = Simulation::new(9).run(busy_program);
+    let runs: Vec<_> = (0..4).map(|_| std::thread::spawn(|| Simulation::new(9).run(busy_program))).collect();
+    let real = busy_program();
+    assert_eq!(real.len(), 120);
+    for run in runs {
+        assert_eq!(run.join().unwrap(), expected);
+    }
+}

@@ -1,0 +1,201 @@
+//! Runs a workload: clients as tasks, each doing one transaction after the other, measured.
+//!
+//! Works the same on real threads and inside a simulation. Transactions that end before the warm-up is over, or after
+//! the run was told to stop, happen but are not counted.
+
+mod recorder;
+mod report;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tantalum_rt::{Instant, now};
+
+use crate::error::Result;
+use crate::tasks;
+
+pub use recorder::{Completed, Recorder};
+pub use report::{KindReport, Latency, RunReport};
+
+/// Something that clients do again and again.
+pub trait Workload: Send + Sync + 'static {
+    /// What one client keeps between its transactions.
+    type Client: Send + 'static;
+
+    /// The names of its types of transaction.
+    fn kinds(&self) -> &'static [&'static str];
+
+    /// The client with this number, from 0. `seed` is the run's.
+    fn client(&self, number: usize, seed: u64) -> Result<Self::Client>;
+
+    /// Does one transaction, or starts it, and tells the recorder of each that ended.
+    fn step(&self, client: &mut Self::Client, recorder: &mut Recorder) -> Result<()>;
+
+    /// Waits for what [`step`](Self::step) left under way.
+    fn finish(&self, _client: &mut Self::Client, _recorder: &mut Recorder) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// How long and by how many a workload is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Clients at the same time.
+    pub clients: usize,
+    /// When they stop.
+    pub limit: Limit,
+    /// Seeds the clients' choices.
+    pub seed: u64,
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// After `warm_up`, which is not counted, and `measured`.
+    Time {
+        /// Before counting starts.
+        warm_up: Duration,
+        /// While counting.
+        measured: Duration,
+    },
+    /// After this many steps of each client, all counted.
+    Steps(u64),
+}
+
+impl Options {
+    /// A run over time.
+    pub fn timed(clients: usize, warm_up: Duration, measured: Duration) -> Self {
+        Self { clients, limit: Limit::Time { warm_up, measured }, seed: 1 }
+    }
+
+    /// A run of `steps` transactions by each client.
+    pub fn transactions(clients: usize, steps: u64) -> Self {
+        Self { clients, limit: Limit::Steps(steps), seed: 1 }
+    }
+
+    /// With other choices of the clients.
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+}
+
+/// What a run tells while it is under way, about once a second.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Since counting started; zero while warming up.
+    pub elapsed: Duration,
+    /// The whole time to be counted, if the run is over time.
+    pub total: Option<Duration>,
+    /// Transactions committed so far, for each kind.
+    pub committed: Vec<u64>,
+    /// Attempts aborted by the engine so far.
+    pub aborted: u64,
+}
+
+/// What clients and the run share.
+struct Shared {
+    is_counting: AtomicBool,
+    is_stopping: AtomicBool,
+    committed: Vec<AtomicU64>,
+    aborted: AtomicU64,
+}
+
+const TICK: Duration = Duration::from_millis(500);
+
+/// Runs a workload. The first error of a client stops all and is returned.
+pub fn run<W: Workload>(workload: &Arc<W>, options: Options, progress: &mut dyn FnMut(&Progress)) -> Result<RunReport> {
+    let kinds = workload.kinds();
+    let mut clock = Clock::start(options.limit);
+    let shared = Arc::new(Shared {
+        // Without a warm-up, not even the first transaction goes uncounted.
+        is_counting: AtomicBool::new(clock.counting_since.is_some()),
+        is_stopping: AtomicBool::new(false),
+        committed: kinds.iter().map(|_| AtomicU64::new(0)).collect(),
+        aborted: AtomicU64::new(0),
+    });
+    let client = |number: usize| {
+        let (workload, shared) = (workload.clone(), shared.clone());
+        (format!("client {number}"), move || run_client(&*workload, number, options, shared))
+    };
+    let mut tick = || {
+        let next = clock.tick(&shared);
+        progress(&clock.progress(&shared));
+        next
+    };
+    let recorders = tasks::run_all((0..options.clients).map(client).collect(), &mut tick)?;
+    let since = clock.counting_since.unwrap_or(clock.started);
+    let measured = clock.stopped.unwrap_or_else(now).duration_since(since);
+    Ok(RunReport::new(kinds, options.clients, measured, &recorders))
+}
+
+fn run_client<W: Workload>(workload: &W, number: usize, options: Options, shared: Arc<Shared>) -> Result<Recorder> {
+    let stop_all = shared.clone();
+    let mut recorder = Recorder::new(workload.kinds().len(), shared.clone(), options.seed.wrapping_add(number as u64));
+    let mut work = || {
+        let mut client = workload.client(number, options.seed)?;
+        let mut steps = 0;
+        while !shared.is_stopping.load(Ordering::Relaxed) && options.limit != Limit::Steps(steps) {
+            workload.step(&mut client, &mut recorder)?;
+            steps += 1;
+        }
+        workload.finish(&mut client, &mut recorder)
+    };
+    work().inspect_err(|_| stop_all.is_stopping.store(true, Ordering::Relaxed))?;
+    Ok(recorder)
+}
+
+/// Starts and stops the counting.
+struct Clock {
+    started: Instant,
+    counting_since: Option<Instant>,
+    stopped: Option<Instant>,
+    limit: Limit,
+}
+
+impl Clock {
+    fn start(limit: Limit) -> Self {
+        let started = now();
+        let has_warm_up = matches!(limit, Limit::Time { warm_up, .. } if !warm_up.is_zero());
+        Self { started, counting_since: (!has_warm_up).then_some(started), stopped: None, limit }
+    }
+
+    /// Does what is due, and gives the time until it must be asked again.
+    fn tick(&mut self, shared: &Shared) -> Duration {
+        let Limit::Time { warm_up, measured } = self.limit else { return TICK };
+        let Some(since) = self.counting_since else {
+            let left = warm_up.saturating_sub(self.started.elapsed());
+            if !left.is_zero() {
+                return left.min(TICK);
+            }
+            self.counting_since = Some(now());
+            shared.is_counting.store(true, Ordering::Relaxed);
+            return measured.min(TICK);
+        };
+        let left = measured.saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            return left.min(TICK);
+        }
+        if self.stopped.is_none() {
+            shared.is_counting.store(false, Ordering::Relaxed);
+            self.stopped = Some(now());
+            shared.is_stopping.store(true, Ordering::Relaxed);
+        }
+        TICK
+    }
+
+    fn progress(&self, shared: &Shared) -> Progress {
+        Progress {
+            elapsed: self.counting_since.map(|since| since.elapsed()).unwrap_or_default(),
+            total: match self.limit {
+                Limit::Time { measured, .. } => Some(measured),
+                Limit::Steps(_) => None,
+            },
+            committed: shared.committed.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
+            aborted: shared.aborted.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

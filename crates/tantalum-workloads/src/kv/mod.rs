@@ -1,0 +1,219 @@
+//! The key-value workload: transactions that each put new values of 100 bytes under a few random keys of 16 bytes.
+//!
+//! A client either waits until each transaction is durable before it begins the next, or keeps several commits
+//! under way. Beside it, [`raw`] measures what the device gives to a plain loop of durable writes.
+
+pub mod raw;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use tantalum::{Db, Table, Ticket};
+use tantalum_rt::{Instant, Random, now};
+
+use crate::driver::{Completed, Recorder, Workload};
+use crate::error::{Error, Result};
+
+/// The length of every key, in bytes.
+pub const KEY_BYTES: usize = 16;
+
+/// The length of every value, in bytes.
+pub const VALUE_BYTES: usize = 100;
+
+/// The table that the workload uses.
+pub const TABLE_NAME: &str = "kv";
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Parameters {
+    /// Keys in the table, all loaded before the run.
+    pub keys: u64,
+    /// Keys that a transaction updates.
+    pub updates: u32,
+    /// Commits that a client keeps under way; 1: it waits for each.
+    pub async_depth: usize,
+}
+
+impl Parameters {
+    fn validate(&self) -> Result<()> {
+        let check = |ok, name, value: u64, expected| {
+            if ok { Ok(()) } else { Err(Error::OutOfRange { name, value: value.to_string(), expected }) }
+        };
+        check(self.keys > 0, "keys", self.keys, "at least 1")?;
+        check((1..=self.keys).contains(&self.updates.into()), "updates", self.updates.into(), "1 to the keys")?;
+        check(self.async_depth > 0, "async depth", self.async_depth as u64, "at least 1")
+    }
+}
+
+/// The workload on a loaded table.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use tantalum_workloads::driver::{self, Options};
+/// use tantalum_workloads::kv::{KeyValue, Parameters};
+///
+/// let directory = tempfile::tempdir()?;
+/// let db = tantalum::Db::builder().log_bytes(8 << 20).open(directory.path())?;
+/// let parameters = Parameters { keys: 100, updates: 2, async_depth: 1 };
+/// let workload = Arc::new(KeyValue::load_or_reuse(&db, parameters, &mut |_| ())?);
+/// let report = driver::run(&workload, Options::transactions(4, 5), &mut |_| ())?;
+/// assert_eq!(report.total.committed, 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct KeyValue {
+    db: Db,
+    table: Table,
+    parameters: Parameters,
+}
+
+impl KeyValue {
+    /// Puts the keys that are missing; `progress` hears how many are there.
+    pub fn load_or_reuse(db: &Db, parameters: Parameters, progress: &mut dyn FnMut(u64)) -> Result<Self> {
+        const KEYS_PER_TRANSACTION: u64 = 200;
+        parameters.validate()?;
+        let table = db.table(TABLE_NAME)?;
+        let last = db.snapshot()?.range(&table, ..)?.next_back().transpose()?;
+        let mut next = last.map_or(0, |(key, _)| number_of(&key) + 1);
+        while next < parameters.keys {
+            let mut tx = db.begin()?;
+            let end = parameters.keys.min(next + KEYS_PER_TRANSACTION);
+            for number in next..end {
+                tx.put(&table, key(number), value(number))?;
+            }
+            tx.commit()?;
+            next = end;
+            progress(next);
+        }
+        Ok(Self { db: db.clone(), table, parameters })
+    }
+
+    /// On the same table with another depth.
+    pub fn with_async_depth(&self, async_depth: usize) -> Result<Self> {
+        let parameters = Parameters { async_depth, ..self.parameters };
+        parameters.validate()?;
+        Ok(Self { db: self.db.clone(), table: self.table.clone(), parameters })
+    }
+
+    /// Asks for the commit of new values under these keys.
+    fn update(&self, keys: &BTreeSet<u64>, stamp: u64) -> Result<Ticket> {
+        let mut tx = self.db.begin()?;
+        for &number in keys {
+            tx.put(&self.table, key(number), value(stamp))?;
+        }
+        Ok(tx.commit_async()?)
+    }
+
+    fn update_and_wait(&self, keys: &BTreeSet<u64>, stamp: u64) -> Result<Completed> {
+        let mut tx = self.db.begin()?;
+        for &number in keys {
+            tx.put(&self.table, key(number), value(stamp))?;
+        }
+        tx.commit()?;
+        Ok(Completed::Committed)
+    }
+}
+
+/// The numbered key: its digits, so that order is that of the numbers.
+fn key(number: u64) -> [u8; KEY_BYTES] {
+    let mut key = [b'0'; KEY_BYTES];
+    let mut rest = number;
+    for digit in key.iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+fn number_of(key: &[u8]) -> u64 {
+    let digit =
+        |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit.saturating_sub(b'0')));
+    key.iter().fold(0, digit)
+}
+
+/// A value that differs for each stamp and has no long runs of equal bytes.
+fn value(stamp: u64) -> [u8; VALUE_BYTES] {
+    let mut value = [0; VALUE_BYTES];
+    let mut word = stamp.wrapping_add(1);
+    for part in value.chunks_mut(8) {
+        word = word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (word >> 29);
+        part.copy_from_slice(&word.to_le_bytes()[..part.len()]);
+    }
+    value
+}
+
+/// One client.
+pub struct Client {
+    random: Random,
+    under_way: VecDeque<(Instant, Ticket)>,
+}
+
+impl Client {
+    /// Distinct keys in order, so that clients do not deadlock.
+    fn choose(&mut self, parameters: &Parameters) -> BTreeSet<u64> {
+        let mut keys = BTreeSet::new();
+        while keys.len() < parameters.updates as usize {
+            keys.insert(self.random.u64(0..parameters.keys));
+        }
+        keys
+    }
+
+    fn wait_for_oldest(&mut self, recorder: &mut Recorder) -> Result<()> {
+        if let Some((started, ticket)) = self.under_way.pop_front() {
+            ticket.wait()?;
+            recorder.completed(0, started, Completed::Committed);
+        }
+        Ok(())
+    }
+}
+
+impl Workload for KeyValue {
+    type Client = Client;
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["update"]
+    }
+
+    fn client(&self, number: usize, seed: u64) -> Result<Client> {
+        let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
+        Ok(Client { random, under_way: VecDeque::new() })
+    }
+
+    fn step(&self, client: &mut Client, recorder: &mut Recorder) -> Result<()> {
+        let keys = client.choose(&self.parameters);
+        let stamp = client.random.u64(..);
+        if self.parameters.async_depth == 1 {
+            recorder.run(0, || self.update_and_wait(&keys, stamp))?;
+            return Ok(());
+        }
+        let started = now();
+        let ticket = loop {
+            match self.update(&keys, stamp) {
+                Ok(ticket) => break ticket,
+                Err(error) => recorder.aborted(0, error)?,
+            }
+            tantalum_rt::yield_now();
+        };
+        client.under_way.push_back((started, ticket));
+        if client.under_way.len() >= self.parameters.async_depth { client.wait_for_oldest(recorder) } else { Ok(()) }
+    }
+
+    fn finish(&self, client: &mut Client, recorder: &mut Recorder) -> Result<()> {
+        while !client.under_way.is_empty() {
+            client.wait_for_oldest(recorder)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_an_order_and_a_number() {
+        assert_eq!(&key(1234), b"0000000000001234");
+        assert_eq!(number_of(&key(987_654)), 987_654);
+        assert!(key(99) < key(100));
+        assert_ne!(value(1), value(2));
+    }
+}

@@ -1,0 +1,186 @@
+//! The twelve consistency conditions of clause 3.3.2, checked on one snapshot.
+//!
+//! Each condition is checked for every warehouse, district, order, line or customer that it speaks of, so a damaged
+//! row is named. Condition 11 (orders - new orders = 2100) is true as written of a fresh database only. Since
+//! each delivery takes one new order and raises its customer's C_DELIVERY_CNT, what is checked is
+//! orders - new orders - sum(C_DELIVERY_CNT) = orders loaded as delivered (2100), which equals the clause on a fresh database
+//! and stays true.
+
+mod district;
+
+use std::fmt::{self, Display};
+
+use serde::Serialize;
+use tantalum::{Db, Snapshot};
+
+use super::load;
+use super::parameters::{Loaded, Parameters};
+use super::schema::{History, Key, Tables, Warehouse};
+use super::source::{Source, present};
+use crate::error::{Error, Result};
+
+/// What each condition demands.
+pub const CONDITIONS: [&str; 12] = [
+    "W_YTD = sum(D_YTD)",
+    "D_NEXT_O_ID - 1 = max(O_ID) = max(NO_O_ID)",
+    "max(NO_O_ID) - min(NO_O_ID) + 1 = rows of NEW-ORDER",
+    "sum(O_OL_CNT) = rows of ORDER-LINE",
+    "O_CARRIER_ID is null where NEW-ORDER has a row, and only there",
+    "O_OL_CNT = rows of ORDER-LINE of the order",
+    "OL_DELIVERY_D is null where O_CARRIER_ID is null, and only there",
+    "W_YTD = sum(H_AMOUNT)",
+    "D_YTD = sum(H_AMOUNT)",
+    "C_BALANCE = sum(OL_AMOUNT delivered) - sum(H_AMOUNT)",
+    "rows of ORDER - rows of NEW-ORDER - sum(C_DELIVERY_CNT) = orders loaded as delivered",
+    "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT delivered)",
+];
+
+/// Broken places of a condition that are described; the others are only counted.
+const DESCRIBED: usize = 5;
+
+/// The result of one condition.
+#[derive(Clone, Debug, Serialize)]
+pub struct Condition {
+    /// 1 to 12, as in clause 3.3.2.
+    pub number: usize,
+    /// What it demands.
+    pub demands: &'static str,
+    /// Places where it was checked.
+    pub checked: u64,
+    /// Places where it does not hold.
+    pub broken: u64,
+    /// The first of these, in words.
+    pub examples: Vec<String>,
+}
+
+impl Condition {
+    /// Whether it holds everywhere.
+    pub fn is_ok(&self) -> bool {
+        self.broken == 0
+    }
+}
+
+impl Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.is_ok() { "ok" } else { "BROKEN" };
+        write!(f, "{verdict:6} {:2}  {} ({} checked)", self.number, self.demands, self.checked)?;
+        if !self.is_ok() {
+            write!(f, ": broken in {} places", self.broken)?;
+            self.examples.iter().try_for_each(|example| write!(f, "\n           {example}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks all conditions on a snapshot of the database; transactions may run meanwhile.
+///
+/// # Errors
+/// If a row that every TPC-C database has is missing or does not decode, or the engine fails. A condition that
+/// does not hold is not an error here.
+pub fn check(db: &Db) -> Result<Vec<Condition>> {
+    let missing = || Error::Missing { table: "tpcc_parameters", key: Loaded::KEY.to_vec() };
+    let parameters = load::loaded(db)?.ok_or_else(missing)?.parameters();
+    let (tables, snapshot) = (Tables::open(db)?, db.snapshot()?);
+    let mut check =
+        Check { tables: &tables, snapshot: &snapshot, parameters, verdicts: Verdicts::new(), paid: Vec::new() };
+    let history = check.sum_history()?;
+    for w in 1..=parameters.warehouses {
+        check.warehouse(w, &history)?;
+    }
+    Ok(check.verdicts.0)
+}
+
+struct Check<'s> {
+    tables: &'s Tables,
+    snapshot: &'s Snapshot,
+    parameters: Parameters,
+    verdicts: Verdicts,
+    /// sum(H_AMOUNT) for each customer, by `customer_place`.
+    paid: Vec<i64>,
+}
+
+/// sum(H_AMOUNT) for each district that took payments, warehouse by warehouse.
+struct HistorySums {
+    districts: Vec<i64>,
+}
+
+impl Check<'_> {
+    /// The place of a customer among all; `None` if there is no such customer.
+    fn customer_place(&self, w: u32, d: u8, c: u32) -> Option<usize> {
+        let Parameters { warehouses, scale, .. } = self.parameters;
+        let exists =
+            (1..=warehouses).contains(&w) && (1..=scale.districts).contains(&d) && (1..=scale.customers).contains(&c);
+        exists.then(|| self.district_place(w, d) * scale.customers as usize + c as usize - 1)
+    }
+
+    fn district_place(&self, w: u32, d: u8) -> usize {
+        (w as usize - 1) * usize::from(self.parameters.scale.districts) + usize::from(d) - 1
+    }
+
+    /// Reads the whole history once: payments at one warehouse may be of another's customers.
+    fn sum_history(&mut self) -> Result<HistorySums> {
+        let Parameters { warehouses, scale, .. } = self.parameters;
+        let districts = warehouses as usize * usize::from(scale.districts);
+        self.paid = vec![0; districts * scale.customers as usize];
+        let mut sums = HistorySums { districts: vec![0; districts] };
+        for w in 1..=warehouses {
+            for d in 1..=scale.districts {
+                let (place, prefix) = (self.district_place(w, d), Key::district(w, d));
+                let (tables, mut snapshot) = (self.tables, self.snapshot);
+                for row in snapshot.rows(&tables.history, &prefix, &prefix.after_prefix())? {
+                    let (_, row) = row?;
+                    let history = History::decode(&row)?;
+                    sums.districts[place] += history.amount;
+                    let customer = (history.customer_warehouse, history.customer_district, history.customer);
+                    match self.customer_place(customer.0, customer.1, customer.2) {
+                        Some(place) => self.paid[place] += history.amount,
+                        None => self.verdicts.check(10, false, || format!("a payment of no customer {customer:?}")),
+                    }
+                }
+            }
+        }
+        Ok(sums)
+    }
+
+    fn warehouse(&mut self, w: u32, history: &HistorySums) -> Result<()> {
+        let key = Key::warehouse(w);
+        let row = present(self.snapshot.get(&self.tables.warehouse, &key)?, "warehouse", &key)?;
+        let ytd = Warehouse::decode(&row)?.ytd;
+        let (mut district_sum, mut history_sum) = (0, 0);
+        for d in 1..=self.parameters.scale.districts {
+            let paid = history.districts[self.district_place(w, d)];
+            history_sum += paid;
+            district_sum += self.district(w, d, paid)?;
+        }
+        let place = || format!("warehouse {w}");
+        self.verdicts.equal(1, place, ("W_YTD", ytd), ("sum(D_YTD)", district_sum));
+        self.verdicts.equal(8, place, ("W_YTD", ytd), ("sum(H_AMOUNT)", history_sum));
+        Ok(())
+    }
+}
+
+/// The conditions while they are being checked.
+struct Verdicts(Vec<Condition>);
+
+impl Verdicts {
+    fn new() -> Self {
+        let condition = |(demands, number)| Condition { number, demands, checked: 0, broken: 0, examples: Vec::new() };
+        Self(CONDITIONS.into_iter().zip(1..).map(condition).collect())
+    }
+
+    fn check(&mut self, number: usize, holds: bool, example: impl FnOnce() -> String) {
+        let condition = &mut self.0[number - 1];
+        condition.checked += 1;
+        if !holds {
+            condition.broken += 1;
+            if condition.examples.len() < DESCRIBED {
+                condition.examples.push(example());
+            }
+        }
+    }
+
+    fn equal(&mut self, number: usize, place: impl FnOnce() -> String, left: (&str, i64), right: (&str, i64)) {
+        let example = || format!("{}: {} = {}, {} = {}", place(), left.0, left.1, right.0, right.1);
+        self.check(number, left.1 == right.1, example);
+    }
+}

@@ -1,0 +1,99 @@
+//! The encoding of rows: the fields in the order in which the schema declares them, with nothing between them.
+//!
+//! Integers take their full width, little-endian; money is in cents (`i64`); rates are in hundredths of a percent
+//! (`u32`); points of time are milliseconds since 1970 (`u64`, 0 = null). A text is its length (`u16`) and its bytes.
+//! Decoding borrows texts from the row, checks every bound and accepts no byte too many.
+
+use crate::error::{Error, Result};
+
+/// Reads the fields of one row.
+pub(super) struct Decoder<'a> {
+    table: &'static str,
+    row: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Decoder<'a> {
+    pub(super) fn new(table: &'static str, row: &'a [u8]) -> Self {
+        Self { table, row, at: 0 }
+    }
+
+    fn take(&mut self, length: usize, expected: &'static str) -> Result<&'a [u8]> {
+        let bytes = self.row[self.at..].get(..length).ok_or_else(|| self.damaged(expected))?;
+        self.at += length;
+        Ok(bytes)
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        if self.at == self.row.len() { Ok(()) } else { Err(self.damaged("the end of the row")) }
+    }
+
+    fn damaged(&self, expected: &'static str) -> Error {
+        Error::Row { table: self.table, length: self.row.len(), at: self.at, expected }
+    }
+}
+
+/// A type of field.
+pub(super) trait Field<'a>: Sized {
+    fn put(&self, row: &mut Vec<u8>);
+    fn take(decoder: &mut Decoder<'a>) -> Result<Self>;
+}
+
+macro_rules! integers {
+    ($($integer:ty),*) => {$(
+        impl Field<'_> for $integer {
+            fn put(&self, row: &mut Vec<u8>) {
+                row.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn take(decoder: &mut Decoder<'_>) -> Result<Self> {
+                let mut bytes = [0; size_of::<$integer>()];
+                bytes.copy_from_slice(decoder.take(size_of::<$integer>(), "an integer")?);
+                Ok(Self::from_le_bytes(bytes))
+            }
+        }
+    )*};
+}
+
+integers!(u8, u16, u32, u64, i32, i64);
+
+impl<'a> Field<'a> for &'a [u8] {
+    fn put(&self, row: &mut Vec<u8>) {
+        let length = u16::try_from(self.len()).expect("the schema's texts have at most 500 bytes");
+        length.put(row);
+        row.extend_from_slice(self);
+    }
+
+    fn take(decoder: &mut Decoder<'a>) -> Result<Self> {
+        let length = u16::take(decoder)?;
+        decoder.take(length.into(), "a text")
+    }
+}
+
+/// Declares a row type with `encode` and `decode`.
+macro_rules! row {
+    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? of $table:literal { $($field:ident: $kind:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(super) struct $name $(<$life>)? {
+            $(pub(super) $field: $kind),*
+        }
+
+        impl $(<$life>)? $name $(<$life>)? {
+            pub(super) fn encode(&self) -> Vec<u8> {
+                let mut row = Vec::with_capacity(size_of::<Self>() + 64);
+                $($crate::tpcc::row::Field::put(&self.$field, &mut row);)*
+                row
+            }
+
+            pub(super) fn decode(row: &$($life)? [u8]) -> $crate::error::Result<Self> {
+                let mut decoder = $crate::tpcc::row::Decoder::new($table, row);
+                let decoded = Self { $($field: $crate::tpcc::row::Field::take(&mut decoder)?),* };
+                decoder.finish()?;
+                Ok(decoded)
+            }
+        }
+    };
+}
+
+pub(super) use row;

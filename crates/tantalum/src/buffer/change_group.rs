@@ -1,0 +1,160 @@
+//! Changes of several pages that happen together or not at all.
+//!
+//! Plan, append, publish. Every change is applied to a private copy of its page at once, so whatever can go wrong goes
+//! wrong before the log has heard of it. The append makes the group one log record; the copies then become the pages.
+//! A group that is dropped before, or whose append fails, leaves no trace.
+
+use tantalum_log::Lsn;
+
+use super::{BufferPool, PageWriteGuard};
+use crate::{
+    error::{Error, Result},
+    page::{Change, PageId, change, header, record},
+};
+
+/// Collects the changes of latched pages and makes them one record of the log.
+#[derive(Debug)]
+pub struct ChangeGroup {
+    pool: BufferPool,
+    pages: Vec<GroupPage>,
+}
+
+#[derive(Debug)]
+struct GroupPage {
+    guard: PageWriteGuard,
+    /// The page after the changes; empty until there is one.
+    planned: Vec<u8>,
+    /// The changes, encoded.
+    changes: Vec<u8>,
+    count: usize,
+    /// The changes give the same page whatever it was before.
+    rebuilt: bool,
+}
+
+impl ChangeGroup {
+    /// An empty group.
+    pub fn new(pool: &BufferPool) -> Self {
+        Self { pool: pool.clone(), pages: Vec::new() }
+    }
+
+    /// Adds a page and returns its index in the group. The latch is held until the group has been appended or dropped.
+    pub fn add(&mut self, guard: PageWriteGuard) -> usize {
+        debug_assert!(self.find(guard.id()).is_none(), "a page is latched once");
+        self.pages.push(GroupPage { guard, planned: Vec::new(), changes: Vec::new(), count: 0, rebuilt: false });
+        self.pages.len() - 1
+    }
+
+    /// The index of a page that was added.
+    pub fn find(&self, id: PageId) -> Option<usize> {
+        self.pages.iter().position(|page| page.guard.id() == id)
+    }
+
+    /// The number of a page that was added.
+    pub fn id(&self, index: usize) -> PageId {
+        self.pages[index].guard.id()
+    }
+
+    /// The numbers of the pages that were added, in that order.
+    pub fn ids(&self) -> impl Iterator<Item = PageId> {
+        self.pages.iter().map(|page| page.guard.id())
+    }
+
+    /// A page as it is before the group.
+    pub fn page(&self, index: usize) -> &[u8] {
+        &self.pages[index].guard
+    }
+
+    /// A page as it is with the changes planned so far.
+    pub fn planned(&self, index: usize) -> &[u8] {
+        let page = &self.pages[index];
+        if page.count == 0 { &page.guard } else { &page.planned }
+    }
+
+    /// Plans a change of a page.
+    ///
+    /// # Errors
+    /// [`Error::Change`] when the page, as planned so far, cannot take it; the plan is then as it was.
+    pub fn change(&mut self, index: usize, change: Change<'_>) -> Result<()> {
+        let page = &mut self.pages[index];
+        if page.count == 0 {
+            page.planned.clear();
+            page.planned.extend_from_slice(&page.guard);
+        }
+        change::apply(&mut page.planned, &change).map_err(|source| Error::Change { page: page.guard.id(), source })?;
+        page.rebuilt |= page.count == 0 && change.rebuilds();
+        page.count += 1;
+        change.encode_into(&mut page.changes);
+        Ok(())
+    }
+
+    /// The bytes of the group's log record so far, from above.
+    pub fn encoded_len(&self) -> usize {
+        const MAX_VARINT: usize = 10;
+        2 + MAX_VARINT + self.pages.iter().map(|page| 2 * MAX_VARINT + page.changes.len()).sum::<usize>()
+    }
+
+    /// Logs the group, changes the pages, and releases them. Returns the end of the record: the LSN to flush the log to.
+    ///
+    /// # Errors
+    /// As [`append_with`](Self::append_with).
+    pub fn append(self, flags: u8, sequence: u64) -> Result<Lsn> {
+        self.append_with(flags, sequence, |_| ())
+    }
+
+    /// As [`append`](Self::append); calls `after_append` with the end of the record when nothing can fail any more and
+    /// the pages are still as before and latched.
+    ///
+    /// # Errors
+    /// [`Error::LogFull`]: let go of all latches, call [`BufferPool::wait_for_log_space`], start over. Others when the
+    /// log is poisoned or the record too large. No page was changed, and all are released.
+    pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
+        self.pages.retain(|page| page.count > 0);
+        let log = self.pool.log();
+        // Marked before the append: a checkpoint that begins after the record finds the pages dirty, and one that
+        // begins before it starts redo before the record.
+        let rec_lsn = log.end_lsn();
+        let were_clean: Vec<bool> = self.pages.iter().map(|page| page.guard.state().mark_dirty(rec_lsn)).collect();
+        tantalum_rt::interleave();
+        let end = match self.log_record(flags, sequence) {
+            Ok(end) => end,
+            Err(error) => {
+                for (page, was_clean) in self.pages.iter().zip(were_clean) {
+                    if was_clean {
+                        page.guard.state().unmark_dirty();
+                    }
+                }
+                return Err(error);
+            }
+        };
+        after_append(end);
+        tantalum_rt::interleave();
+        for page in &mut self.pages {
+            assert!(page.guard.lsn() < end, "a page is never newer than the log");
+            header::set_lsn(&mut page.planned, end);
+            page.guard.bytes_mut().copy_from_slice(&page.planned);
+        }
+        Ok(end)
+    }
+
+    /// Appends the group's record, and before it the page images that are needed.
+    fn log_record(&self, flags: u8, sequence: u64) -> Result<Lsn> {
+        let mut heads = Vec::with_capacity(16 * (self.pages.len() + 1));
+        let mut ends = Vec::with_capacity(self.pages.len() + 1);
+        record::encode_start(&mut heads, flags, sequence);
+        for page in &self.pages {
+            ends.push(heads.len());
+            record::encode_page(&mut heads, page.guard.id(), page.count);
+        }
+        ends.push(heads.len());
+        let mut parts = Vec::with_capacity(2 * self.pages.len() + 1);
+        parts.push(&heads[..ends[0]]);
+        for (index, page) in self.pages.iter().enumerate() {
+            parts.push(&heads[ends[index]..ends[index + 1]]);
+            parts.push(&page.changes);
+        }
+        // Until the record is in the log, no checkpoint may begin that would make another page need an image.
+        let _gate =
+            self.pool.append_page_images(self.pages.iter().filter(|page| !page.rebuilt).map(|page| &page.guard))?;
+        self.pool.append_record(&parts)
+    }
+}

@@ -1,0 +1,92 @@
+//! Checkpoints: store what the log's older part speaks of, and let go of that part.
+//!
+//! Fuzzy: pages are changed while a checkpoint runs. Redo from the checkpoint finds every change that is not stored,
+//! because a page is marked dirty before its change is appended, with an LSN at or before the record.
+
+use tantalum_log::Lsn;
+use tantalum_rt::{Condvar, Mutex};
+
+use super::BufferPool;
+use crate::error::Result;
+
+/// Lets callers who want a checkpoint at the same time share one.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    started: u64,
+    ended: u64,
+    last_result: Option<Result<Lsn>>,
+}
+
+impl State {
+    fn is_running(&self) -> bool {
+        self.started > self.ended
+    }
+}
+
+impl BufferPool {
+    /// Stores everything that was logged before the call and frees the log up to there. Returns the LSN from which redo
+    /// would start. Callers at the same time share a checkpoint. No latch may be held.
+    ///
+    /// # Errors
+    /// When a page or the log's checkpoint cannot be written. Nothing is lost; the log stays longer.
+    pub fn checkpoint(&self) -> Result<Lsn> {
+        let wanted = self.shared.checkpoints.state.lock().started + 1;
+        self.checkpoint_number(wanted)
+    }
+
+    /// Waits until the log has room again, for `needed` bytes that were refused with
+    /// [`Error::LogFull`](crate::Error::LogFull); then try again. No latch may be held.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint): then there is no hope that the log gets room.
+    pub fn wait_for_log_space(&self, needed: usize) -> Result<()> {
+        tracing::debug!(needed, "waiting for a checkpoint to make room in the log");
+        let wanted = {
+            let state = self.shared.checkpoints.state.lock();
+            // One that runs makes room too.
+            if state.is_running() { state.started } else { state.started + 1 }
+        };
+        self.checkpoint_number(wanted).map(drop)
+    }
+
+    /// Returns when the checkpoint with this number has ended; runs it if nobody else does.
+    fn checkpoint_number(&self, wanted: u64) -> Result<Lsn> {
+        let checkpoints = &self.shared.checkpoints;
+        let mut state = checkpoints.state.lock();
+        while state.ended < wanted {
+            if state.is_running() {
+                checkpoints.ended.wait(&mut state);
+                continue;
+            }
+            state.started += 1;
+            drop(state);
+            let result = self.run_checkpoint();
+            state = checkpoints.state.lock();
+            state.ended = state.started;
+            state.last_result = Some(result);
+            checkpoints.ended.notify_all();
+        }
+        state.last_result.clone().expect("a checkpoint that has ended left its result")
+    }
+
+    fn run_checkpoint(&self) -> Result<Lsn> {
+        let log = self.log();
+        let start = {
+            let mut redo_point = self.shared.redo_point.write();
+            *redo_point = log.end_lsn();
+            *redo_point
+        };
+        tantalum_rt::interleave();
+        self.shared.write_back_all_before(start)?;
+        log.flush(start)?;
+        log.set_checkpoint(start)?;
+        tracing::debug!(lsn = start.get(), "checkpoint");
+        Ok(start)
+    }
+}

@@ -1,0 +1,250 @@
+//! A frame: a place in memory for a page, its latch, and what is known about it.
+//!
+//! A frame's latch is shared by reference count: the pool holds one reference, and every pin and every guard another.
+//! The count is thus the pin count, and a page is evicted only when the pool's reference is the last one.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use tantalum_device::AlignedBuffer;
+use tantalum_log::Lsn;
+use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RwLock};
+
+use crate::page::{PageId, header};
+
+/// The number of no page: that of a frame without a page.
+const NO_PAGE: u64 = u64::MAX;
+
+/// A place in memory for a page.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub latch: Arc<RwLock<Content>>,
+    pub state: Arc<FrameState>,
+}
+
+/// What the latch protects.
+pub(super) struct Content {
+    /// The page that `bytes` belong to, also when they could not be loaded.
+    pub id: PageId,
+    /// Empty until the frame is first used.
+    pub bytes: AlignedBuffer,
+    pub state: Arc<FrameState>,
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Content").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What is known about a frame without its latch.
+#[derive(Debug)]
+pub(super) struct FrameState {
+    page: AtomicU64,
+    /// The page was loaded and may be used. Set under the exclusive latch.
+    loaded: AtomicBool,
+    /// The page was used since the clock's hand passed.
+    referenced: AtomicBool,
+    pub dirt: Mutex<Dirt>,
+}
+
+/// How the page in memory differs from the stored one.
+#[derive(Debug, Default)]
+pub(super) struct Dirt {
+    /// No change that is not stored was logged before this. `None` when everything is stored.
+    pub rec_lsn: Option<Lsn>,
+    /// Someone has begun to change the page since it was last copied to be stored.
+    pub changed_since_copy: bool,
+}
+
+impl Frame {
+    /// A frame without a page, and without memory for one.
+    pub fn vacant() -> Self {
+        let state = Arc::new(FrameState {
+            page: AtomicU64::new(NO_PAGE),
+            loaded: AtomicBool::new(false),
+            referenced: AtomicBool::new(false),
+            dirt: Mutex::new(Dirt::default()),
+        });
+        let content = Content { id: PageId(NO_PAGE), bytes: AlignedBuffer::zeroed(0), state: Arc::clone(&state) };
+        Self { latch: Arc::new(RwLock::new(content)), state }
+    }
+
+    /// Whether anyone but the pool holds on to the page. Certain only under the lock of the page's table shard, where
+    /// new pins are made.
+    pub fn is_pinned(&self) -> bool {
+        Arc::strong_count(&self.latch) > 1
+    }
+}
+
+impl FrameState {
+    pub fn page(&self) -> Option<PageId> {
+        Some(self.page.load(Ordering::Acquire)).filter(|id| *id != NO_PAGE).map(PageId)
+    }
+
+    pub fn set_page(&self, id: Option<PageId>) {
+        self.page.store(id.map_or(NO_PAGE, |id| id.0), Ordering::Release);
+    }
+
+    pub fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Acquire)
+    }
+
+    pub fn set_loaded(&self, loaded: bool) {
+        self.loaded.store(loaded, Ordering::Release);
+    }
+
+    /// Notes that the page is in use. Reads first, so that a page used by all does not wander between caches.
+    pub fn touch(&self) {
+        if !self.referenced.load(Ordering::Relaxed) {
+            self.referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the page was touched since the last call.
+    pub fn take_reference(&self) -> bool {
+        self.referenced.load(Ordering::Relaxed) && self.referenced.swap(false, Ordering::Relaxed)
+    }
+
+    pub fn rec_lsn(&self) -> Option<Lsn> {
+        self.dirt.lock().rec_lsn
+    }
+
+    /// Notes, under the exclusive latch, that a change logged at or after `lsn` is about to be made. True when the page
+    /// was clean.
+    pub fn mark_dirty(&self, lsn: Lsn) -> bool {
+        let mut dirt = self.dirt.lock();
+        dirt.changed_since_copy = true;
+        let was_clean = dirt.rec_lsn.is_none();
+        dirt.rec_lsn.get_or_insert(lsn);
+        was_clean
+    }
+
+    /// Takes back a [`mark_dirty`](Self::mark_dirty) that returned true, under the same latch: nothing was changed.
+    pub fn unmark_dirty(&self) {
+        self.dirt.lock().rec_lsn = None;
+    }
+}
+
+/// A page that stays in memory while this lives. Clones pin it once more.
+#[derive(Clone)]
+pub struct PinnedPage {
+    pub(super) id: PageId,
+    pub(super) latch: Arc<RwLock<Content>>,
+}
+
+impl fmt::Debug for PinnedPage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("PinnedPage").field(&self.id).finish()
+    }
+}
+
+impl PinnedPage {
+    /// The page's number.
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// Latches the page for reading; waits while another task writes or waits to write.
+    pub fn read(&self) -> PageReadGuard {
+        PageReadGuard { content: self.latch.read_arc() }
+    }
+
+    /// Latches the page for writing; waits while others hold it.
+    pub fn write(&self) -> PageWriteGuard {
+        PageWriteGuard { content: self.latch.write_arc() }
+    }
+
+    /// As [`read`](Self::read), but `None` instead of waiting.
+    pub fn try_read(&self) -> Option<PageReadGuard> {
+        self.latch.try_read_arc().map(|content| PageReadGuard { content })
+    }
+
+    /// As [`write`](Self::write), but `None` instead of waiting.
+    pub fn try_write(&self) -> Option<PageWriteGuard> {
+        self.latch.try_write_arc().map(|content| PageWriteGuard { content })
+    }
+}
+
+/// A page latched for reading, and pinned. Derefs to the page's bytes.
+pub struct PageReadGuard {
+    content: ArcRwLockReadGuard<Content>,
+}
+
+/// A page latched for writing, and pinned. Derefs to the page's bytes; only a
+/// [`ChangeGroup`](super::ChangeGroup) changes them.
+pub struct PageWriteGuard {
+    content: ArcRwLockWriteGuard<Content>,
+}
+
+impl PageReadGuard {
+    /// The page's number.
+    pub fn id(&self) -> PageId {
+        self.content.id
+    }
+
+    /// The end of the log record that changed the page last.
+    pub fn lsn(&self) -> Lsn {
+        header::lsn(self)
+    }
+}
+
+impl PageWriteGuard {
+    /// The page's number.
+    pub fn id(&self) -> PageId {
+        self.content.id
+    }
+
+    /// The end of the log record that changed the page last.
+    pub fn lsn(&self) -> Lsn {
+        header::lsn(self)
+    }
+
+    /// The page's bytes, for redo: to be changed as a durable record says that starts at `record_start`.
+    pub fn redo(&mut self, record_start: Lsn) -> &mut [u8] {
+        self.state().mark_dirty(record_start);
+        self.bytes_mut()
+    }
+
+    pub(super) fn state(&self) -> &FrameState {
+        &self.content.state
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.content.bytes
+    }
+}
+
+impl Deref for PageReadGuard {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
+impl Deref for PageWriteGuard {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
+impl fmt::Debug for PageReadGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("PageReadGuard").field(&self.id()).finish()
+    }
+}
+
+impl fmt::Debug for PageWriteGuard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("PageWriteGuard").field(&self.id()).finish()
+    }
+}

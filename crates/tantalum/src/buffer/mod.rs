@@ -1,0 +1,29 @@
+//! Pages in memory: who may read and change them, and when they go back to the store.
+//!
+//! - A page is used by pinning it ([`BufferPool::pin`]), which keeps it in memory, and latching it
+//!   ([`PinnedPage::read`], [`PinnedPage::write`]).
+//! - A page is changed by a [`ChangeGroup`] only, which logs the changes of all its pages as one atomic record first.
+//! - The write-ahead rule: a page is stored only when the log is durable up to the page's LSN ([`write_back`]).
+//!
+//! The order of latches, which keeps their holders from waiting in a circle:
+//!
+//! 1. inner pages from the root down; nobody waits for an inner page while holding a leaf;
+//! 2. leaves by ascending number, each checked at once after it was latched;
+//! 3. overflow pages after their leaf;
+//! 4. space-map pages last and ascending; after them only fresh pages may be waited for.
+
+mod change_group;
+mod checkpoint;
+mod cleaner;
+mod eviction;
+mod frame;
+mod page_table;
+mod pool;
+#[cfg(test)]
+mod tests;
+mod write_back;
+
+pub use change_group::ChangeGroup;
+pub use cleaner::Cleaner;
+pub use frame::{PageReadGuard, PageWriteGuard, PinnedPage};
+pub use pool::{BufferPool, PoolOptions, PoolStats};

@@ -1,0 +1,330 @@
+//! The buffer pool: pages by number, at the cost of a look-up when they are in memory.
+//!
+//! A hit takes the lock of one shard of the page table and counts one reference; nothing else is shared. A miss takes a
+//! clean frame, which the [`Cleaner`](super::Cleaner) keeps ready, and reads the page under the frame's exclusive latch,
+//! so that others who want the same page wait for it there.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use tantalum_device::AlignedBuffer;
+use tantalum_log::{Log, Lsn};
+use tantalum_rt::{Mutex, RwLock, RwLockReadGuard, Unparker};
+
+use super::{
+    checkpoint::Checkpoints,
+    frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
+    page_table::PageTable,
+};
+use crate::{
+    error::{Error, Result},
+    page::{PageId, change, header, record},
+    store::{Load, PageBatch, PageStore, Protection},
+};
+
+/// How large a pool is and what its pages need.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// The most pages in memory. Memory is taken when it is first needed. At least 16 are used.
+    pub frames: usize,
+    /// How torn pages are prevented; decides whether the log gets page images.
+    pub protection: Protection,
+}
+
+/// A handle to the pool. Clones are handles to the same pool.
+#[derive(Clone, Debug)]
+pub struct BufferPool {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub store: Arc<dyn PageStore>,
+    /// Absent during redo, when everything that is applied is durable already.
+    pub log: OnceLock<Log>,
+    protection: Protection,
+    pub page_size: usize,
+    pub table: PageTable,
+    pub frames: Box<[Frame]>,
+    /// Frames without a page.
+    pub free: Mutex<Vec<usize>>,
+    /// Where the clock stands that decides what is evicted.
+    pub hand: AtomicUsize,
+    /// Held by whoever writes pages back, so a page is never written by two at a time.
+    pub write_back: Mutex<PageBatch>,
+    /// Where redo would start after the checkpoint that runs, or ran last. Also the gate that keeps a checkpoint from
+    /// beginning between the decision that a page needs no image and the append of its change.
+    pub redo_point: RwLock<Lsn>,
+    pub checkpoints: Checkpoints,
+    pub cleaner: OnceLock<Unparker>,
+    pub counters: Counters,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub misses: AtomicU64,
+    pub evictions: AtomicU64,
+    pub failed_write_backs: AtomicU64,
+    pub page_images: AtomicU64,
+}
+
+/// Counters of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PoolStats {
+    /// Frames, used or not.
+    pub frames: u64,
+    /// Frames that hold no page.
+    pub free_frames: u64,
+    /// Pages that differ from the stored ones.
+    pub dirty_pages: u64,
+    /// Pins of pages that were in memory.
+    pub hits: u64,
+    /// Pins of pages that were not.
+    pub misses: u64,
+    /// Pages dropped from memory to make room.
+    pub evictions: u64,
+    /// Batches of pages that could not be written; they are written again later.
+    pub failed_write_backs: u64,
+    /// Page images written to the log.
+    pub page_images: u64,
+}
+
+/// Where a page comes from that is not in memory.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The store, which must have it.
+    Store,
+    /// Nowhere: it is about to be formatted.
+    Nothing,
+    /// The store; if it was never written it is blank, and if `rebuilt`, also if it is damaged.
+    StoreOrBlank { rebuilt: bool },
+}
+
+impl BufferPool {
+    /// A pool without pages, for redo. Before anything is changed, [`attach_log`](Self::attach_log) must be called.
+    pub fn new(store: Arc<dyn PageStore>, options: &PoolOptions) -> Self {
+        let frames = options.frames.max(16);
+        let page_size = store.page_size();
+        let shared = Shared {
+            log: OnceLock::new(),
+            protection: options.protection,
+            page_size,
+            table: PageTable::new(),
+            frames: (0..frames).map(|_| Frame::vacant()).collect(),
+            free: Mutex::new((0..frames).rev().collect()),
+            hand: AtomicUsize::new(0),
+            write_back: Mutex::new(PageBatch::new(page_size)),
+            redo_point: RwLock::new(Lsn::ZERO),
+            checkpoints: Checkpoints::default(),
+            cleaner: OnceLock::new(),
+            counters: Counters::default(),
+            store,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Gives the pool its log, once, when redo is done.
+    ///
+    /// # Panics
+    /// When it already has one.
+    pub fn attach_log(&self, log: Log) {
+        *self.shared.redo_point.write() = log.end_lsn();
+        assert!(self.shared.log.set(log).is_ok(), "a pool has one log");
+    }
+
+    /// The log that pages are changed through.
+    ///
+    /// # Panics
+    /// During redo.
+    pub fn log(&self) -> &Log {
+        self.shared.log.get().expect("redo is done and attached the log before anything else runs")
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<dyn PageStore> {
+        &self.shared.store
+    }
+
+    /// The size of a page in bytes.
+    pub fn page_size(&self) -> usize {
+        self.shared.page_size
+    }
+
+    /// Keeps a page in memory, reading it if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the page is damaged or was never written, [`Error::PoolExhausted`], and what the device
+    /// reports.
+    pub fn pin(&self, id: PageId) -> Result<PinnedPage> {
+        self.shared.pin(id, Source::Store)
+    }
+
+    /// As [`pin`](Self::pin), for a page that was just allocated: it is not read, and stands for nothing until its
+    /// first change, which must be a format.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin), but no damage.
+    pub fn pin_new(&self, id: PageId) -> Result<PinnedPage> {
+        self.shared.pin(id, Source::Nothing)
+    }
+
+    /// As [`pin`](Self::pin), but a page that was never written is blank: of kind
+    /// [`Free`](crate::page::PageKind::Free).
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    pub fn pin_or_blank(&self, id: PageId) -> Result<PinnedPage> {
+        self.shared.pin(id, Source::StoreOrBlank { rebuilt: false })
+    }
+
+    /// As [`pin_or_blank`](Self::pin_or_blank), for a page that redo is about to rebuild: it may be damaged too, and is
+    /// then blank.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin), but no damage.
+    pub fn pin_to_rebuild(&self, id: PageId) -> Result<PinnedPage> {
+        self.shared.pin(id, Source::StoreOrBlank { rebuilt: true })
+    }
+
+    /// What the pool has done so far.
+    pub fn stats(&self) -> PoolStats {
+        let shared = &*self.shared;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PoolStats {
+            frames: shared.frames.len() as u64,
+            free_frames: shared.free.lock().len() as u64,
+            dirty_pages: shared.frames.iter().filter(|frame| frame.state.rec_lsn().is_some()).count() as u64,
+            hits: shared.table.hits(),
+            misses: count(&shared.counters.misses),
+            evictions: count(&shared.counters.evictions),
+            failed_write_backs: count(&shared.counters.failed_write_backs),
+            page_images: count(&shared.counters.page_images),
+        }
+    }
+
+    /// Appends a record to the log.
+    pub(super) fn append_record(&self, parts: &[&[u8]]) -> Result<Lsn> {
+        match self.log().append(parts) {
+            Ok(range) => Ok(range.end),
+            Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Logs the images that `pages` need before their next change. No checkpoint begins while the returned gate is held.
+    pub(super) fn append_page_images<'p>(
+        &self,
+        pages: impl Iterator<Item = &'p PageWriteGuard>,
+    ) -> Result<Option<RwLockReadGuard<'_, Lsn>>> {
+        if self.shared.protection != Protection::FullPageImages {
+            return Ok(None);
+        }
+        let redo_point = self.shared.redo_point.read();
+        for page in pages.filter(|page| page.lsn() <= *redo_point) {
+            let mut head = Vec::with_capacity(32);
+            record::encode_start(&mut head, 0, 0);
+            record::encode_page(&mut head, page.id(), 1);
+            change::encode_image_head(&mut head, page.len());
+            self.append_record(&[&head, page])?;
+            self.shared.counters.page_images.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Some(redo_point))
+    }
+}
+
+impl Shared {
+    fn pin(&self, id: PageId, source: Source) -> Result<PinnedPage> {
+        loop {
+            let Some((frame, page)) = self.table.pin(id, &self.frames) else {
+                match self.load(id, source)? {
+                    Some(page) => return Ok(page),
+                    None => continue,
+                }
+            };
+            let state = &self.frames[frame].state;
+            if holds(state, id) {
+                state.touch();
+                return Ok(page);
+            }
+            // Someone is reading the page and holds the latch meanwhile. If that fails, the frame may even get another
+            // page before we see it.
+            drop(page.latch.read());
+            if holds(state, id) {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Brings a page into memory. `None` when another task did so first.
+    #[cold]
+    fn load(&self, id: PageId, source: Source) -> Result<Option<PinnedPage>> {
+        let index = self.take_frame()?;
+        let frame = &self.frames[index];
+        // Held through an `Arc`, and so pinned. Only a task that waited for a failed load can hold it, for a moment.
+        let mut content = frame.latch.write_arc();
+        debug_assert!(frame.state.rec_lsn().is_none(), "a frame without a page is clean");
+        frame.state.set_loaded(false);
+        frame.state.set_page(Some(id));
+        content.id = id;
+        if content.bytes.is_empty() {
+            content.bytes = AlignedBuffer::zeroed(self.page_size);
+        }
+        if !self.table.insert(id, index) {
+            frame.state.set_page(None);
+            drop(content);
+            self.free.lock().push(index);
+            return Ok(None);
+        }
+        self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        match self.fill(&mut content, source) {
+            Ok(()) => {
+                frame.state.set_loaded(true);
+                frame.state.touch();
+                Ok(Some(PinnedPage { id, latch: Arc::clone(&frame.latch) }))
+            }
+            Err(error) => {
+                self.table.remove_if(id, index, || true);
+                frame.state.set_page(None);
+                drop(content);
+                self.free.lock().push(index);
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, content: &mut Content, source: Source) -> Result<()> {
+        let id = content.id;
+        let corrupt = |what: String| Error::Corrupt {
+            file: self.store.name().into(),
+            page: id,
+            offset: id.0.saturating_mul(self.page_size as u64),
+            what,
+        };
+        if matches!(source, Source::Nothing) {
+            header::clear(&mut content.bytes, id);
+            return Ok(());
+        }
+        match (self.store.load(id, &mut content.bytes)?, source) {
+            (Load::Page, _) => {}
+            (Load::NeverWritten, Source::Store) => return Err(corrupt("it was never written".into())),
+            (Load::Damaged(_), Source::StoreOrBlank { rebuilt: true }) | (Load::NeverWritten, _) => {
+                header::clear(&mut content.bytes, id);
+            }
+            (Load::Damaged(what), _) => return Err(corrupt(what)),
+        }
+        match self.log.get() {
+            Some(log) if header::lsn(&content.bytes) > log.end_lsn() => Err(corrupt(format!(
+                "it was changed at LSN {}, beyond the end of the log, so the log is not the one that belongs to it",
+                header::lsn(&content.bytes)
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a pinned frame holds the page `id`, ready for use.
+fn holds(state: &FrameState, id: PageId) -> bool {
+    state.is_loaded() && state.page() == Some(id)
+}

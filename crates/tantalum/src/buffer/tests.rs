@@ -1,0 +1,326 @@
+//! The pool and change groups, one behaviour at a time. Crashes are in `recovery::tests`.
+
+use std::sync::Arc;
+
+use tantalum_device::{Device, Fault, MemoryDevice};
+use tantalum_log::{Log, LogOptions};
+use tantalum_rt::{Simulation, spawn};
+
+use super::{BufferPool, ChangeGroup, Cleaner, PoolOptions};
+use crate::{
+    Error, Result,
+    page::{Change, PageId, PageKind, TableId, header, slots},
+    recovery,
+    store::{InPlaceStore, Protection, Space},
+};
+
+const PAGE: usize = 4096;
+const OWNER: TableId = TableId(1);
+
+struct Fixture {
+    data: Arc<MemoryDevice>,
+    log: Arc<MemoryDevice>,
+    pool: BufferPool,
+    space: Space,
+}
+
+fn fixture(frames: usize, protection: Protection) -> Fixture {
+    let data = MemoryDevice::new("data", 64 * PAGE as u64);
+    let log = MemoryDevice::new("log", 1 << 20);
+    let devices: Vec<Arc<dyn Device>> = vec![log.clone()];
+    Log::create(1, devices, LogOptions::default()).unwrap();
+    reopen(data, log, frames, protection).unwrap()
+}
+
+fn reopen(data: Arc<MemoryDevice>, log: Arc<MemoryDevice>, frames: usize, protection: Protection) -> Result<Fixture> {
+    let devices: Vec<Arc<dyn Device>> = vec![log.clone()];
+    let recovered = Log::open(devices, LogOptions::default(), &mut |_| {})?;
+    let store = Arc::new(InPlaceStore::new(data.clone(), PAGE, protection, true)?);
+    let opened = recovery::open(store, recovered, &PoolOptions { frames, protection }, &mut |_| {})?;
+    Ok(Fixture { data, log, pool: opened.pool, space: opened.space })
+}
+
+impl Fixture {
+    /// A new leaf with one cell.
+    fn leaf(&self, cell: &[u8]) -> PageId {
+        let mut group = ChangeGroup::new(&self.pool);
+        let id = self.space.allocate(&mut group, OWNER).unwrap();
+        let index = group.add(self.pool.pin_new(id).unwrap().write());
+        group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER }).unwrap();
+        group.change(index, Change::InsertSlot { slot: 0, cell }).unwrap();
+        group.append(0, 0).unwrap();
+        id
+    }
+
+    fn cell(&self, id: PageId) -> Vec<u8> {
+        slots::cell(&self.pool.pin(id).unwrap().read(), 0).unwrap().to_vec()
+    }
+
+    fn replace(&self, id: PageId, cell: &[u8]) -> Result<()> {
+        let mut group = ChangeGroup::new(&self.pool);
+        let index = group.add(self.pool.pin(id)?.write());
+        group.change(index, Change::ReplaceSlot { slot: 0, cell })?;
+        group.append(0, 0).map(drop)
+    }
+}
+
+#[test]
+fn more_pages_than_frames() {
+    let db = fixture(16, Protection::Device);
+    let ids: Vec<_> = (0..200u32).map(|n| db.leaf(&n.to_le_bytes())).collect();
+    assert_eq!(ids[0], PageId(3), "the first page given out");
+    for (n, id) in ids.iter().enumerate() {
+        assert_eq!(db.cell(*id), (n as u32).to_le_bytes());
+    }
+    let stats = db.pool.stats();
+    assert!(stats.evictions > 180 && stats.misses > 180, "{stats:?}");
+    let hits = stats.hits;
+    db.cell(ids[199]);
+    assert_eq!((db.pool.stats().hits, db.pool.stats().misses), (hits + 1, stats.misses));
+}
+
+#[test]
+fn a_pinned_page_stays_and_a_pool_of_pinned_pages_says_so() {
+    // In a simulation, so that the patience of the pool takes no time.
+    Simulation::new(1)
+        .run(|| {
+            let db = fixture(16, Protection::Device);
+            let ids: Vec<_> = (0..40u32).map(|n| db.leaf(&n.to_le_bytes())).collect();
+            let mut pins: Vec<_> = ids[..16].iter().map(|id| db.pool.pin(*id).unwrap()).collect();
+            assert!(matches!(db.pool.pin(ids[20]), Err(Error::PoolExhausted { frames: 16 })));
+            pins.pop();
+            assert_eq!(db.cell(ids[20]), 20u32.to_le_bytes());
+            for (n, pin) in pins.iter().enumerate() {
+                assert_eq!(slots::cell(&pin.read(), 0).unwrap(), (n as u32).to_le_bytes());
+            }
+        })
+        .expect_finished();
+}
+
+#[test]
+fn a_group_that_is_dropped_or_refused_leaves_no_trace() {
+    let db = fixture(16, Protection::Device);
+    let id = db.leaf(b"before");
+    db.pool.checkpoint().unwrap();
+    let end = db.pool.log().end_lsn();
+    let mut group = ChangeGroup::new(&db.pool);
+    let index = group.add(db.pool.pin(id).unwrap().write());
+    group.change(index, Change::ReplaceSlot { slot: 0, cell: b"after" }).unwrap();
+    assert!(matches!(group.change(index, Change::DeleteSlots { from: 0, to: 2 }), Err(Error::Change { .. })));
+    assert_eq!(slots::cell(group.page(index), 0).unwrap(), b"before");
+    assert_eq!(slots::cell(group.planned(index), 0).unwrap(), b"after");
+    let fresh = db.space.allocate(&mut group, OWNER).unwrap();
+    drop(group);
+    assert_eq!(db.cell(id), b"before");
+    assert_eq!(db.pool.log().end_lsn(), end);
+    assert_eq!(db.pool.stats().dirty_pages, 0);
+    assert!(!db.space.is_allocated(fresh).unwrap());
+    assert_eq!(db.leaf(b"other"), fresh, "the page is given out again");
+}
+
+#[test]
+fn a_full_log_refuses_a_group_whole_and_a_checkpoint_makes_room() {
+    let db = fixture(16, Protection::Device);
+    let id = db.leaf(&[0; 3000]);
+    let mut refused = 0;
+    for n in 0..2000u32 {
+        let cell = [n as u8; 3000];
+        while let Err(error) = db.replace(id, &cell) {
+            let Error::LogFull { needed } = error else { panic!("{error}") };
+            assert_ne!(db.cell(id), cell);
+            refused += 1;
+            db.pool.wait_for_log_space(needed).unwrap();
+        }
+        assert_eq!(db.cell(id), cell);
+    }
+    assert!(refused > 3, "the log was full {refused} times");
+}
+
+#[test]
+fn several_allocations_and_frees_in_one_group_see_each_other() {
+    let db = fixture(16, Protection::Device);
+    let old = db.leaf(b"old");
+    let mut group = ChangeGroup::new(&db.pool);
+    db.space.free(&mut group, old).unwrap();
+    assert!(matches!(db.space.free(&mut group, old), Err(Error::Corrupt { .. })), "freed twice");
+    // More than the file holds at first: it grows.
+    let new: Vec<_> = (0..300).map(|_| db.space.allocate(&mut group, OWNER).unwrap()).collect();
+    assert!(new.is_sorted_by(|a, b| a < b));
+    assert!(!new.contains(&old), "the group may hold the latch of a page that it frees");
+    group.append(0, 0).unwrap();
+    let mut allocated = Vec::new();
+    db.space.for_each_allocated(&mut |id| allocated.push(id)).unwrap();
+    assert_eq!(allocated, new);
+    assert!(db.space.is_allocated(PageId(2)).unwrap() && db.space.is_reserved(PageId(2)));
+    assert!(!db.space.is_allocated(PageId(1 << 40)).unwrap());
+    assert_eq!(db.leaf(b"new"), old, "the freed page is given out again");
+}
+
+#[test]
+fn pages_of_a_second_extent_are_given_out_after_the_first() {
+    let extent = 8 * (PAGE as u64 - header::HEADER_BYTES as u64);
+    let data = MemoryDevice::new("data", (extent + 10) * PAGE as u64);
+    let log = MemoryDevice::new("log", 16 << 20);
+    let devices: Vec<Arc<dyn Device>> = vec![log.clone()];
+    Log::create(1, devices, LogOptions::default()).unwrap();
+    let db = reopen(data, log, 16, Protection::Device).unwrap();
+    let mut pages = Vec::new();
+    while pages.len() < extent as usize + 2 {
+        let mut group = ChangeGroup::new(&db.pool);
+        let left = (extent as usize + 2 - pages.len()).min(5000);
+        pages.extend((0..left).map(|_| db.space.allocate(&mut group, OWNER).unwrap()));
+        if let Err(Error::LogFull { needed }) = group.append(0, 0) {
+            pages.truncate(pages.len() - left);
+            db.pool.wait_for_log_space(needed).unwrap();
+        }
+    }
+    assert_eq!(pages.last(), Some(&PageId(extent + 5)));
+    assert!(!pages.contains(&PageId(extent + 2)), "that is the second map");
+    // Freeing in descending order only tries the earlier map.
+    let mut group = ChangeGroup::new(&db.pool);
+    db.space.free(&mut group, PageId(extent + 5)).unwrap();
+    let held = db.pool.pin(PageId(2)).unwrap().write();
+    assert!(matches!(db.space.free(&mut group, PageId(50)), Err(Error::Busy { page: PageId(2) })));
+    drop(held);
+    db.space.free(&mut group, PageId(50)).unwrap();
+    group.append(0, 0).unwrap();
+    assert!(!db.space.is_allocated(PageId(50)).unwrap());
+    db.pool.checkpoint().unwrap();
+    let Fixture { data, log, .. } = db;
+    let db = reopen(data, log, 16, Protection::Device).unwrap();
+    assert_eq!(db.leaf(b"again"), PageId(50));
+}
+
+#[test]
+fn a_full_disk_leaves_everything_as_it_was() {
+    let db = fixture(16, Protection::Device);
+    db.data.inject(Fault::NoSpaceOnGrow);
+    let mut given = 0;
+    let mut group = ChangeGroup::new(&db.pool);
+    let error = loop {
+        match db.space.allocate(&mut group, OWNER) {
+            Ok(_) => given += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    assert_eq!(given, 64 - 3);
+    drop(group);
+    db.leaf(b"there is room for one");
+}
+
+#[test]
+fn pages_that_cannot_be_stored_stay_and_are_stored_later() {
+    let db = fixture(16, Protection::Device);
+    let id = db.leaf(b"kept");
+    db.data.inject(Fault::FailWrites { after: 0 });
+    assert!(matches!(db.pool.checkpoint(), Err(Error::Device(_))));
+    assert_eq!(db.pool.stats().failed_write_backs, 1);
+    assert_eq!(db.cell(id), b"kept");
+    db.replace(id, b"changed").unwrap();
+    db.data.clear_faults();
+    let start = db.pool.checkpoint().unwrap();
+    assert_eq!(db.pool.log().checkpoint_lsn(), start);
+    assert_eq!(db.pool.stats().dirty_pages, 0);
+    let Fixture { data, log, .. } = db;
+    assert_eq!(reopen(data, log, 16, Protection::Device).unwrap().cell(id), b"changed");
+}
+
+#[test]
+fn a_failed_read_is_reported_and_the_next_one_tries_again() {
+    let db = fixture(16, Protection::Device);
+    let ids: Vec<_> = (0..60u32).map(|n| db.leaf(&n.to_le_bytes())).collect();
+    db.data.inject(Fault::FailReads { after: 0 });
+    assert!(matches!(db.pool.pin(ids[0]), Err(Error::Device(_))));
+    db.data.clear_faults();
+    assert_eq!(db.cell(ids[0]), 0u32.to_le_bytes());
+}
+
+#[test]
+fn damage_names_file_page_and_offset() {
+    let db = fixture(16, Protection::Device);
+    let id = db.leaf(b"x");
+    db.pool.checkpoint().unwrap();
+    let Fixture { data, log, .. } = db;
+    data.corrupt(id.0 * PAGE as u64 + 2000, 1, |bytes| bytes[0] ^= 1);
+    let db = reopen(data, log, 16, Protection::Device).unwrap();
+    let error = db.pool.pin(id).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { file, page, offset: 12288, .. } if file == "data" && *page == id));
+    assert!(error.to_string().contains("checksum") && error.to_string().contains("backup"), "{error}");
+    assert!(matches!(db.pool.pin(PageId(50)), Err(Error::Corrupt { what, .. }) if what.contains("never written")));
+    assert_eq!(header::kind(&db.pool.pin_or_blank(PageId(50)).unwrap().read()).unwrap(), PageKind::Free);
+}
+
+#[test]
+fn images_go_to_the_log_once_per_page_and_checkpoint() {
+    let db = fixture(16, Protection::FullPageImages);
+    let id = db.leaf(b"0");
+    let before = db.pool.stats().page_images;
+    db.pool.checkpoint().unwrap();
+    for cell in [b"1", b"2", b"3"] {
+        db.replace(id, cell).unwrap();
+    }
+    assert_eq!(db.pool.stats().page_images, before + 1);
+    db.pool.checkpoint().unwrap();
+    db.replace(id, b"4").unwrap();
+    assert_eq!(db.pool.stats().page_images, before + 2);
+    // With an image in the log, a torn page is no loss.
+    db.pool.log().flush(db.pool.log().end_lsn()).unwrap();
+    let Fixture { data, log, .. } = db;
+    data.corrupt(id.0 * PAGE as u64 + 1000, 500, |bytes| bytes.fill(0xee));
+    assert_eq!(reopen(data, log, 16, Protection::FullPageImages).unwrap().cell(id), b"4");
+}
+
+#[test]
+fn a_page_from_the_future_is_not_believed() {
+    let db = fixture(16, Protection::Device);
+    let id = db.leaf(b"x");
+    db.pool.checkpoint().unwrap();
+    let Fixture { data, .. } = db;
+    let log = MemoryDevice::new("another log", 1 << 20);
+    Log::create(1, vec![log.clone()], LogOptions::default()).unwrap();
+    let db = reopen(data, log, 16, Protection::Device).unwrap();
+    assert!(matches!(db.pool.pin(id), Err(Error::Corrupt { what, .. }) if what.contains("beyond the end of the log")));
+}
+
+#[test]
+fn many_tasks_on_real_threads_and_a_small_pool() {
+    let db = Arc::new(fixture(24, Protection::Device));
+    let cleaner = Cleaner::start(&db.pool);
+    let checkpointer = recovery::Checkpointer::start(&db.pool);
+    let ids: Vec<_> = (0..100).map(|_| db.leaf(&0u64.to_le_bytes())).collect();
+    let rounds = 600;
+    let tasks: Vec<_> = (0..4)
+        .map(|task| {
+            let (db, ids) = (Arc::clone(&db), ids.clone());
+            spawn(format!("client-{task}"), move || {
+                let mut random = tantalum_rt::Random::with_seed(task);
+                for _ in 0..rounds {
+                    increment(&db, ids[random.usize(..ids.len())]);
+                    db.cell(ids[random.usize(..ids.len())]);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.join().unwrap();
+    }
+    drop((cleaner, checkpointer));
+    let sum: u64 = ids.iter().map(|id| u64::from_le_bytes(db.cell(*id).try_into().unwrap())).sum();
+    assert_eq!(sum, 4 * rounds);
+}
+
+fn increment(db: &Fixture, id: PageId) {
+    loop {
+        let mut group = ChangeGroup::new(&db.pool);
+        let index = group.add(db.pool.pin(id).unwrap().write());
+        let old = slots::cell(group.page(index), 0).unwrap().try_into().unwrap();
+        let cell = (u64::from_le_bytes(old) + 1).to_le_bytes();
+        group.change(index, Change::ReplaceSlot { slot: 0, cell: &cell }).unwrap();
+        match group.append(0, 0) {
+            Ok(_) => return,
+            Err(Error::LogFull { needed }) => db.pool.wait_for_log_space(needed).unwrap(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The catalog: which tables there are. A tree of its own, with the table's name as the key.
+//!
+//! A table comes into being in one change group, root page and row together. Dropping one marks its row first, then gives
+//! the pages back in bounded groups, then removes the row; a drop that a crash interrupts is finished at the next open.
+
+use std::collections::BTreeMap;
+
+use tantalum_log::Lsn;
+use tantalum_rt::Mutex;
+
+use crate::{
+    buffer::{BufferPool, ChangeGroup},
+    error::{Error, Result},
+    limits,
+    page::{PageId, TableId},
+    store::Space,
+    table::Table,
+    tree::{LeafPosition, LeafWrite, Staged, Tree},
+};
+
+/// The page that the catalog's tree hangs on: the first page that a fresh space gives out.
+pub(crate) const CATALOG_ROOT: PageId = PageId(3);
+/// The owner of the catalog's pages.
+pub(crate) const CATALOG_ID: TableId = TableId(1);
+
+const ROW_BYTES: usize = 1 + 4 + 8;
+
+/// A table's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub is_dropping: bool,
+    pub id: TableId,
+    pub root: PageId,
+}
+
+impl Row {
+    pub fn encode(self) -> [u8; ROW_BYTES] {
+        let mut bytes = [0; ROW_BYTES];
+        bytes[0] = u8::from(self.is_dropping);
+        bytes[1..5].copy_from_slice(&self.id.0.to_le_bytes());
+        bytes[5..].copy_from_slice(&self.root.0.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for bytes that are no row.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (state, rest) = bytes.split_first()?;
+        let (id, root) = rest.split_first_chunk::<4>()?;
+        let id = TableId(u32::from_le_bytes(*id));
+        let root = PageId(u64::from_le_bytes(root.try_into().ok()?));
+        (*state <= 1 && id > CATALOG_ID && root > CATALOG_ROOT).then_some(Self { is_dropping: *state == 1, id, root })
+    }
+}
+
+/// The tables of an open database.
+pub(crate) struct Catalog {
+    pool: BufferPool,
+    space: Space,
+    tree: Tree,
+    /// Held while a table is created or dropped: one at a time.
+    tables: Mutex<Tables>,
+}
+
+struct Tables {
+    open: BTreeMap<String, Table>,
+    next_id: u32,
+}
+
+impl Catalog {
+    /// Makes the catalog of a fresh database; the caller makes it durable.
+    pub fn create(pool: &BufferPool, space: &Space) -> Result<()> {
+        let mut group = ChangeGroup::new(pool);
+        let root = Tree::create(pool, space, CATALOG_ID, &mut group)?;
+        assert_eq!(root, CATALOG_ROOT, "a fresh space gives out the catalog's root first");
+        group.append(0, 0)?;
+        Ok(())
+    }
+
+    /// Reads the catalog, and finishes drops that were interrupted.
+    pub fn open(pool: &BufferPool, space: &Space) -> Result<Self> {
+        let tree = Tree::new(pool.clone(), space.clone(), CATALOG_ID, CATALOG_ROOT);
+        let mut catalog = Self {
+            pool: pool.clone(),
+            space: space.clone(),
+            tree,
+            tables: Mutex::new(Tables { open: BTreeMap::new(), next_id: CATALOG_ID.0 + 1 }),
+        };
+        let rows = catalog.rows()?;
+        let tables = catalog.tables.get_mut();
+        for (_, row) in &rows {
+            tables.next_id = tables.next_id.max(row.id.0.saturating_add(1));
+        }
+        for (name, row) in rows {
+            if row.is_dropping {
+                catalog.finish_drop(&name, row)?;
+            } else {
+                let table = catalog.handle(&name, row);
+                catalog.tables.get_mut().open.insert(name, table);
+            }
+        }
+        Ok(catalog)
+    }
+
+    /// The catalog's own tree, for checking.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// All tables, by name.
+    pub fn tables(&self) -> Vec<Table> {
+        self.tables.lock().open.values().cloned().collect()
+    }
+
+    /// The table of that name, if there is one.
+    pub fn find(&self, name: &str) -> Option<Table> {
+        self.tables.lock().open.get(name).cloned()
+    }
+
+    /// The table of that name, created if there is none. Durable when it returns.
+    pub fn open_or_create(&self, name: &str) -> Result<Table> {
+        limits::check_table_name(name)?;
+        let mut tables = self.tables.lock();
+        if let Some(table) = tables.open.get(name) {
+            return Ok(table.clone());
+        }
+        let id = TableId(tables.next_id);
+        let (root, end) = self.in_group(name, Some(Row { is_dropping: false, id, root: PageId(u64::MAX) }))?;
+        tables.next_id = id.0.checked_add(1).ok_or(Error::TooManyTables)?;
+        let table = self.handle(name, Row { is_dropping: false, id, root });
+        tables.open.insert(name.into(), table.clone());
+        drop(tables);
+        self.pool.log().flush(end)?;
+        Ok(table)
+    }
+
+    /// Drops a table. Durable when it returns; its pages are free then.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let mut tables = self.tables.lock();
+        let Some(table) = tables.open.get(name) else { return Err(Error::NoSuchTable { name: name.into() }) };
+        table.retire()?;
+        let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
+        let marked = self.in_group(name, Some(row)).and_then(|(_, end)| Ok(self.pool.log().flush(end)?));
+        if let Err(error) = marked {
+            table.reinstate();
+            return Err(error);
+        }
+        tables.open.remove(name);
+        // Under the lock, or the name could be taken again while its row still names the old table.
+        self.finish_drop(name, row)
+    }
+
+    fn finish_drop(&self, name: &str, row: Row) -> Result<()> {
+        let tree = Tree::new(self.pool.clone(), self.space.clone(), row.id, row.root);
+        while !tree.free_step()? {}
+        let (_, end) = self.in_group(name, None)?;
+        self.tree.rebalance(name.as_bytes())?;
+        Ok(self.pool.log().flush(end)?)
+    }
+
+    fn handle(&self, name: &str, row: Row) -> Table {
+        let tree = Tree::new(self.pool.clone(), self.space.clone(), row.id, row.root);
+        Table::new(name, self.pool.log().log_id(), tree)
+    }
+
+    /// Sets or removes a row in one change group. A row whose root is `u64::MAX` gets a fresh, empty tree in the same
+    /// group. Returns the row's root and the end of the record.
+    fn in_group(&self, name: &str, row: Option<Row>) -> Result<(PageId, Lsn)> {
+        loop {
+            match self.try_in_group(name, row) {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) | Err(Error::Busy { .. }) => tantalum_rt::yield_now(),
+                Err(Error::LogFull { needed }) => self.pool.wait_for_log_space(needed)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn try_in_group(&self, name: &str, row: Option<Row>) -> Result<Option<(PageId, Lsn)>> {
+        let key = name.as_bytes();
+        let draft = row.map(Row::encode);
+        let drafts = [LeafWrite { key, value: draft.as_ref().map(|bytes| bytes.as_slice()) }];
+        let leaf = self.tree.prepare(&drafts)?.0.write();
+        if !self.tree.accepts(&leaf, &drafts)? {
+            return Ok(None);
+        }
+        let mut group = ChangeGroup::new(&self.pool);
+        let index = group.add(leaf);
+        let row = match row {
+            Some(row) if row.root == PageId(u64::MAX) => {
+                let root = Tree::create(&self.pool, &self.space, row.id, &mut group)?;
+                Some(Row { root, ..row })
+            }
+            row => row,
+        };
+        let value = row.map(Row::encode);
+        let writes = [LeafWrite { key, value: value.as_ref().map(|bytes| bytes.as_slice()) }];
+        if self.tree.stage(&mut group, index, &writes)? == Staged::Stale {
+            return Ok(None);
+        }
+        let end = group.append(0, 0)?;
+        Ok(Some((row.map_or(PageId(0), |row| row.root), end)))
+    }
+
+    /// All rows, by name.
+    fn rows(&self) -> Result<Vec<(String, Row)>> {
+        let mut rows = Vec::new();
+        let mut next: Vec<u8> = Vec::new();
+        loop {
+            let upper = self.tree.read_leaf(LeafPosition::Containing(&next), |leaf| -> Result<_> {
+                for index in 0..leaf.len() {
+                    rows.push(read_row(leaf.key(index), &leaf.value(index)?)?);
+                }
+                Ok(leaf.upper().map(<[u8]>::to_vec))
+            })??;
+            match upper {
+                Some(upper) => next = upper,
+                None => return Ok(rows),
+            }
+        }
+    }
+}
+
+fn read_row(key: Vec<u8>, value: &[u8]) -> Result<(String, Row)> {
+    let name = String::from_utf8_lossy(&key).into_owned();
+    match Row::decode(value) {
+        Some(row) if name.as_bytes() == key => Ok((name, row)),
+        _ => Err(Error::Corrupt {
+            file: "the data file".into(),
+            page: CATALOG_ROOT,
+            offset: 0,
+            what: format!("the catalog's row of table {:?} is none", name.escape_debug().to_string()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_back_and_nonsense_is_refused() {
+        let row = Row { is_dropping: true, id: TableId(7), root: PageId(9) };
+        assert_eq!(Row::decode(&row.encode()), Some(row));
+        assert_eq!(Row::decode(&row.encode()[1..]), None);
+        assert_eq!(Row::decode(&[2; ROW_BYTES]), None);
+        assert_eq!(Row::decode(&[0; ROW_BYTES]), None);
+        assert_eq!(Row::decode(b""), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! What an open database consists of below its transactions, and how it ends.
+//!
+//! Invariant: the tasks in the background stop before the log is closed, and the directory stays locked until all is over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tantalum_device::Capabilities;
+use tantalum_log::Log;
+use tantalum_rt::Mutex;
+
+use super::{Devices, catalog::Catalog, files::Directory};
+use crate::{
+    buffer::{BufferPool, Cleaner},
+    error::{Error, Result},
+    options::Settings,
+    recovery::{Checkpointer, Opened, Redo},
+    store::{Space, Superblock},
+};
+
+/// An open database without its transactions.
+pub(crate) struct Core {
+    pub settings: Settings,
+    pub superblock: Superblock,
+    pub pool: BufferPool,
+    pub space: Space,
+    pub catalog: Catalog,
+    /// What recovery did.
+    pub redo: Redo,
+    pub data_capabilities: Capabilities,
+    is_closed: AtomicBool,
+    tasks: Mutex<Option<Tasks>>,
+    _directory: Option<Directory>,
+}
+
+/// The tasks in the background, in the order in which they stop.
+struct Tasks {
+    _checkpointer: Checkpointer,
+    _cleaner: Cleaner,
+}
+
+impl Core {
+    /// Starts the database's tasks and reads its catalog.
+    pub fn start(
+        settings: Settings,
+        superblock: Superblock,
+        opened: Opened,
+        devices: &Devices,
+        directory: Option<Directory>,
+    ) -> Result<Self> {
+        let Opened { pool, space, redo } = opened;
+        // First: reading the catalog may change it, which needs clean frames and log space.
+        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool), _cleaner: Cleaner::start(&pool) };
+        let catalog = Catalog::open(&pool, &space)?;
+        Ok(Self {
+            settings,
+            superblock,
+            pool,
+            space,
+            catalog,
+            redo,
+            data_capabilities: devices.data.capabilities(),
+            is_closed: AtomicBool::new(false),
+            tasks: Mutex::new(Some(tasks)),
+            _directory: directory,
+        })
+    }
+
+    pub fn log(&self) -> &Log {
+        self.pool.log()
+    }
+
+    /// # Errors
+    /// [`Error::Closed`] after [`close`](Self::close).
+    pub fn check_open(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Stores everything and ends the log cleanly, once.
+    pub fn close(&self) -> Result<()> {
+        let mut tasks = self.tasks.lock();
+        let Some(tasks) = tasks.take() else { return Ok(()) };
+        self.is_closed.store(true, Ordering::Release);
+        drop(tasks);
+        let stored = self.pool.checkpoint();
+        self.log().close()?;
+        stored.map(drop)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // A panic may have left pages half changed in memory; the log alone is trusted then.
+        if tantalum_rt::panicking() {
+            return;
+        }
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "the database could not be closed cleanly; the next open recovers it");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A database: opening, closing, and the doors to everything that it does.
+
+mod catalog;
+mod core;
+mod files;
+mod open;
+
+use std::{fmt, path::Path, sync::Arc};
+
+use tantalum_device::Device;
+
+pub(crate) use self::core::Core;
+use self::{files::Directory, open::Opening};
+use crate::{
+    backup,
+    check::{self, CheckReport},
+    error::{Error, Result},
+    options::{Builder, Isolation, Settings},
+    stats::Stats,
+    table::Table,
+    transaction::{Manager, Snapshot, Transaction},
+};
+
+/// The devices of a database, for [`Builder::open_on`].
+///
+/// ```
+/// use tantalum_device::MemoryDevice;
+///
+/// let devices = tantalum::Devices {
+///     data: MemoryDevice::new("data", 4 << 20),
+///     double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
+///     log: vec![MemoryDevice::new("log-0", 4 << 20), MemoryDevice::new("log-1", 4 << 20)],
+/// };
+/// let db = tantalum::Db::builder().open_on(devices)?;
+/// # db.close()?;
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// Where the pages are.
+    pub data: Arc<dyn Device>,
+    /// The double-write area, where that protection is used.
+    pub double_write: Option<Arc<dyn Device>>,
+    /// The log's devices, in any order.
+    pub log: Vec<Arc<dyn Device>>,
+}
+
+/// An open database. Clones are handles to the same one; it is closed when the last of them, and the last transaction
+/// and snapshot, is gone, or by [`Db::close`]. All methods may be called by many threads at once.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("accounts.db");
+/// let db = tantalum::Db::open(path)?; // a directory; created if missing
+/// let accounts = db.table("accounts")?;
+///
+/// let mut tx = db.begin()?;
+/// tx.put(&accounts, b"alice", b"100")?;
+/// assert_eq!(tx.get(&accounts, b"alice")?.as_deref(), Some(&b"100"[..]));
+/// tx.commit()?; // durable when it returns
+/// # db.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    manager: Arc<Manager>,
+}
+
+impl Db {
+    /// Opens the database in the directory `path` with the settings of its `tantalum.toml`, or creates it with the
+    /// defaults.
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().open(path)
+    }
+
+    /// For other settings than the defaults.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    fn core(&self) -> &Core {
+        self.manager.core()
+    }
+
+    /// The table of that name, created if there is none. Creating is durable at once, whatever transactions do.
+    ///
+    /// # Errors
+    /// [`Error::TableName`] for a name that is empty, longer than 255 bytes or has control characters.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        self.core().check_open()?;
+        self.core().catalog.open_or_create(name)
+    }
+
+    /// The names of all tables, in order.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn tables(&self) -> Result<Vec<String>> {
+        self.core().check_open()?;
+        Ok(self.core().catalog.tables().iter().map(|table| table.name().to_owned()).collect())
+    }
+
+    /// Drops a table and everything in it. Durable at once; it takes time for a large table, and a crash meanwhile leaves
+    /// the table dropped.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; [`Error::TableInUse`] while a transaction or snapshot that has used the table is alive.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.core().check_open()?;
+        self.core().catalog.drop_table(name)
+    }
+
+    /// Begins a transaction with the database's default isolation.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(self.core().settings.isolation())
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn begin_with(&self, isolation: Isolation) -> Result<Transaction> {
+        self.core().check_open()?;
+        Transaction::begin(&self.manager, isolation)
+    }
+
+    /// A view of everything that is committed now. Waits until all of it is durable, about one write of the log; reading
+    /// it blocks nobody and is blocked by nobody.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and what the log reports.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.core().check_open()?;
+        Snapshot::new(&self.manager)
+    }
+
+    /// Stores everything that was committed before the call in the data file, so that recovery has nothing to do for it.
+    /// The database does this by itself when the log fills up.
+    ///
+    /// # Errors
+    /// When a device cannot write. Nothing is lost.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core().check_open()?;
+        self.core().pool.checkpoint().map(drop)
+    }
+
+    /// Writes a copy of the database, as of now, into the new directory `path`, while transactions go on. What is copied
+    /// is first written to `path` with `.partial` appended.
+    ///
+    /// # Errors
+    /// When `path` exists or cannot be written. The partial copy is removed.
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.core().check_open()?;
+        backup::run(self, path.as_ref())
+    }
+
+    /// Reads every page and checks that all trees are sound and every page is used once or free. Transactions go on
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// When a device cannot read. What is damaged is in the report.
+    pub fn check(&self) -> Result<CheckReport> {
+        self.core().check_open()?;
+        check::run(self.core())
+    }
+
+    /// Counters since the database was opened, and what it is.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn stats(&self) -> Result<Stats> {
+        self.core().check_open()?;
+        Ok(Stats::gather(self.core(), &self.manager))
+    }
+
+    /// Closes the database for all its handles: stores all pages and marks the log as cleanly ended. Transactions that
+    /// are open fail from now on. Closing twice does nothing.
+    ///
+    /// # Errors
+    /// When a device cannot write. What was committed is safe in the log all the same.
+    pub fn close(self) -> Result<()> {
+        self.core().close()
+    }
+
+    pub(crate) fn page_bytes(&self) -> u32 {
+        self.core().superblock.page_size
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.core().settings
+    }
+
+    fn start(core: Core) -> Self {
+        Self { manager: Manager::new(Arc::new(core)) }
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("data", &self.core().pool.store().name()).finish_non_exhaustive()
+    }
+}
+
+/// Opens or creates the database in a directory.
+pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
+    let Builder { settings, refuses_to_create, mut progress } = builder;
+    let directory = Directory::open(path, !refuses_to_create)?;
+    let settings = settings.over(directory.settings()?);
+    settings.check()?;
+    let superblock = directory.superblock()?;
+    let devices = match &superblock {
+        Some(superblock) => {
+            Opening::check_format(&settings, superblock, &path.display().to_string())?;
+            directory.open_files(&settings, superblock)?
+        }
+        None if refuses_to_create => {
+            return Err(Error::NotFound { path: path.display().to_string() });
+        }
+        None => {
+            directory.keep_settings(&settings)?;
+            directory.create_files(&settings, &mut progress)?
+        }
+    };
+    let (superblock, opened) =
+        Opening { settings: &settings, refuses_to_create, progress: &mut progress }.run(&devices)?;
+    Ok(Db::start(Core::start(settings, superblock, opened, &devices, Some(directory))?))
+}
+
+/// Opens or creates the database on devices.
+pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
+    let Builder { settings, refuses_to_create, mut progress } = builder;
+    settings.check()?;
+    let (superblock, opened) =
+        Opening { settings: &settings, refuses_to_create, progress: &mut progress }.run(&devices)?;
+    Ok(Db::start(Core::start(settings, superblock, opened, &devices, None)?))
+}

@@ -1,0 +1,153 @@
+//! From devices to a database that can be used: created where there is none, recovered where there is one.
+//!
+//! Creation writes the superblock last, so a creation that did not end leaves no database, and is simply begun anew.
+
+use std::sync::Arc;
+
+use tantalum_device::Device;
+use tantalum_log::{Log, LogOptions, Recovery};
+use tantalum_rt::{Random, random_seed};
+
+use super::{Devices, catalog::Catalog};
+use crate::{
+    buffer::PoolOptions,
+    error::{Error, Result},
+    options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection},
+    recovery::{self, Opened, RedoProgress},
+    store::{InPlaceStore, PageStore, Protection, StoreKind, Superblock},
+};
+
+/// What is needed to open a database on devices.
+pub(crate) struct Opening<'a> {
+    pub settings: &'a Settings,
+    pub refuses_to_create: bool,
+    pub progress: &'a mut Option<Progress>,
+}
+
+impl Opening<'_> {
+    /// Opens the database on `devices`, or creates it.
+    pub fn run(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
+        match Superblock::read(&*devices.data)? {
+            Some(superblock) => {
+                let opened = self.recover(devices, &superblock)?;
+                Ok((superblock, opened))
+            }
+            None if self.refuses_to_create => Err(Error::NotFound { path: devices.data.name().into() }),
+            None => self.create(devices),
+        }
+    }
+
+    /// Refuses settings that differ from what the database was created with.
+    pub fn check_format(settings: &Settings, superblock: &Superblock, file: &str) -> Result<()> {
+        let refuse = |key: &str, asked: String, has: String| {
+            Err(Error::Option {
+                what: format!("{key}: {asked} was asked for, but {file} was created with {has}; it cannot be changed"),
+            })
+        };
+        if let Some(size) = settings.page_size
+            && size != superblock.page_size
+        {
+            return refuse("page_size", size.to_string(), superblock.page_size.to_string());
+        }
+        let fits = match settings.torn_page_protection() {
+            TornPageProtection::Auto => true,
+            TornPageProtection::DoubleWrite => superblock.protection == Protection::DoubleWrite,
+            TornPageProtection::FullPageImages => superblock.protection == Protection::FullPageImages,
+            TornPageProtection::Device | TornPageProtection::TrustDevice => superblock.protection == Protection::Device,
+        };
+        if !fits {
+            let (asked, has) = (settings.torn_page_protection(), superblock.protection);
+            return refuse("torn_page_protection", format!("{asked:?}"), format!("{has:?}"));
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self, devices: &Devices, superblock: &Superblock) -> Result<Opened> {
+        Self::check_format(self.settings, superblock, devices.data.name())?;
+        let store = self.store(devices, superblock)?;
+        let log = self.open_log(devices)?;
+        if log.log_id() != superblock.log_id {
+            return Err(Error::ForeignLog {
+                data: devices.data.name().into(),
+                log: devices.log.first().map_or_else(String::new, |device| device.name().into()),
+            });
+        }
+        self.open_pool(store, log, superblock)
+    }
+
+    fn create(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
+        let mut random = Random::with_seed(random_seed());
+        let superblock = Superblock {
+            database_id: random.u128(..),
+            log_id: random.u128(..),
+            page_size: self.settings.page_size(),
+            store_kind: StoreKind::InPlace,
+            protection: self.choose_protection(devices),
+        };
+        let store = self.store(devices, &superblock)?;
+        if store.capacity_pages() < 16 {
+            store.grow()?;
+        }
+        Log::create(superblock.log_id, devices.log.clone(), LogOptions::default())?;
+        let log = self.open_log(devices)?;
+        let opened = self.open_pool(store, log, &superblock)?;
+        Catalog::create(&opened.pool, &opened.space)?;
+        opened.pool.checkpoint()?;
+        superblock.write(&*devices.data)?;
+        Ok((superblock, opened))
+    }
+
+    fn choose_protection(&self, devices: &Devices) -> Protection {
+        let page_bytes = u64::from(self.settings.page_size());
+        match self.settings.torn_page_protection() {
+            TornPageProtection::DoubleWrite => Protection::DoubleWrite,
+            TornPageProtection::FullPageImages => Protection::FullPageImages,
+            TornPageProtection::Device | TornPageProtection::TrustDevice => Protection::Device,
+            TornPageProtection::Auto => {
+                if u64::from(devices.data.capabilities().atomic_write_bytes) >= page_bytes {
+                    Protection::Device
+                } else if devices.double_write.is_some() {
+                    Protection::DoubleWrite
+                } else {
+                    Protection::FullPageImages
+                }
+            }
+        }
+    }
+
+    fn store(&self, devices: &Devices, superblock: &Superblock) -> Result<Arc<dyn PageStore>> {
+        let data = Arc::clone(&devices.data);
+        let page_size = superblock.page_size as usize;
+        Ok(match (superblock.protection, &devices.double_write) {
+            (Protection::DoubleWrite, Some(area)) => {
+                let area: Arc<dyn Device> = Arc::clone(area);
+                Arc::new(InPlaceStore::with_double_write(data, page_size, area, superblock.database_id)?)
+            }
+            (protection, _) => {
+                let trust = self.settings.torn_page_protection() == TornPageProtection::TrustDevice;
+                Arc::new(InPlaceStore::new(data, page_size, protection, trust)?)
+            }
+        })
+    }
+
+    fn open_log(&mut self, devices: &Devices) -> Result<Recovery> {
+        let report = &mut |progress: tantalum_log::RecoveryProgress| {
+            self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
+        };
+        Ok(Log::open(devices.log.clone(), LogOptions::default(), report)?)
+    }
+
+    fn open_pool(&mut self, store: Arc<dyn PageStore>, log: Recovery, superblock: &Superblock) -> Result<Opened> {
+        let frames = self.settings.buffer_pool_bytes() / u64::from(superblock.page_size);
+        let options = PoolOptions { frames: frames as usize, protection: superblock.protection };
+        recovery::open(store, log, &options, &mut |progress: RedoProgress| {
+            self.report(OpenPhase::Redo, progress.done_bytes, progress.total_bytes);
+        })
+    }
+
+    fn report(&mut self, phase: OpenPhase, done_bytes: u64, total_bytes: u64) {
+        if let Some(callback) = self.progress {
+            callback(OpenProgress { phase, done_bytes, total_bytes });
+        }
+    }
+}

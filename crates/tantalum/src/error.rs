@@ -1,0 +1,343 @@
+//! The engine's errors: what is wrong, where, and what to do about it.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use tantalum_log::Lsn;
+
+use crate::page::{ChangeError, PageId, header};
+
+/// The result of an engine call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an engine call failed. Can be cloned, since callers that wait for one checkpoint share its failure.
+#[non_exhaustive]
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// A device refused a read, a write or a flush.
+    #[error(transparent)]
+    Device(#[from] tantalum_device::Error),
+
+    /// The log refused.
+    #[error(transparent)]
+    Log(#[from] tantalum_log::Error),
+
+    /// A page does not hold what it must.
+    #[error("{file}: page {page} (at byte {offset}) is damaged: {what}; restore the database from a backup")]
+    Corrupt {
+        /// The data file or device.
+        file: String,
+        /// The page.
+        page: PageId,
+        /// Where the page starts in the file, in bytes.
+        offset: u64,
+        /// What was found, and what was expected.
+        what: String,
+    },
+
+    /// A log record does not hold what it must.
+    #[error("the log record at LSN {lsn} is damaged: {what}; restore the database from a backup")]
+    CorruptRecord {
+        /// Where the record starts.
+        lsn: Lsn,
+        /// What was found, and what was expected.
+        what: String,
+    },
+
+    /// The superblock is damaged, or is not one of ours.
+    #[error("{file}: {what}")]
+    Superblock {
+        /// The data file or device.
+        file: String,
+        /// What was found, what was expected, and what to do.
+        what: String,
+    },
+
+    /// The torn-page protection asked for is not possible here.
+    #[error("{file}: torn-page protection is not possible this way: {what}")]
+    Protection {
+        /// The device.
+        file: String,
+        /// What is missing, and what to do.
+        what: String,
+    },
+
+    /// A planned change does not fit the page it is meant for.
+    #[error("page {page} cannot take a change: {source}")]
+    Change {
+        /// The page.
+        page: PageId,
+        /// Why not.
+        source: ChangeError,
+    },
+
+    /// The log has no room until the next checkpoint. The engine waits and tries again by itself.
+    #[error("the log has no room for {needed} bytes before the next checkpoint")]
+    LogFull {
+        /// The bytes that found no room.
+        needed: usize,
+    },
+
+    /// The data file cannot grow.
+    #[error("{file}: no space left for more pages ({source}); free some space or delete rows and try again")]
+    DiskFull {
+        /// The data file or device.
+        file: String,
+        /// What the device said.
+        source: tantalum_device::Error,
+    },
+
+    /// Every frame of the buffer pool stayed in use for too long.
+    #[error("all {frames} frames of the buffer pool are in use; make the pool larger or the transactions smaller")]
+    PoolExhausted {
+        /// The frames in the pool.
+        frames: usize,
+    },
+
+    /// A latch that must not be waited for is busy. The engine tries again by itself.
+    #[error("page {page} is busy; try again")]
+    Busy {
+        /// The page.
+        page: PageId,
+    },
+
+    /// The transaction waited in a circle with others and was chosen to be aborted. Run it again.
+    #[error("transaction {transaction} was aborted to end a deadlock over a key of table {table:?}; run it again")]
+    Deadlock {
+        /// The aborted transaction.
+        transaction: u64,
+        /// The table of the lock that it waited for.
+        table: String,
+    },
+
+    /// A lock was not granted in time; the transaction was aborted. Run it again.
+    #[error(
+        "transaction {transaction} was aborted after waiting {waited:?} for a lock in table {table:?} held by \
+         transactions {holders:?}; run it again, or raise lock_timeout"
+    )]
+    LockTimeout {
+        /// The aborted transaction.
+        transaction: u64,
+        /// The table.
+        table: String,
+        /// How long it waited.
+        waited: Duration,
+        /// Who stood in its way.
+        holders: Vec<u64>,
+    },
+
+    /// Another transaction committed a write of the same key since this one's snapshot; this one was aborted. Run it
+    /// again.
+    #[error(
+        "transaction {transaction} was aborted: a key that it writes in table {table:?} was changed since it began; run it again"
+    )]
+    WriteConflict {
+        /// The aborted transaction.
+        transaction: u64,
+        /// The table.
+        table: String,
+    },
+
+    /// The transaction was aborted by an earlier failure and can only be rolled back.
+    #[error("transaction {transaction} was aborted by an earlier failure; drop it and run it again")]
+    Aborted {
+        /// The transaction.
+        transaction: u64,
+    },
+
+    /// The key to be inserted is there.
+    #[error("table {table:?} already holds the key \"{}\"; use put to replace its value", key.escape_ascii())]
+    KeyExists {
+        /// The table.
+        table: String,
+        /// The key.
+        key: Vec<u8>,
+    },
+
+    /// A key is too long.
+    #[error("a key of {bytes} bytes is too long, at most {limit} are possible with this page size")]
+    KeyTooLong {
+        /// The key's length.
+        bytes: usize,
+        /// The longest possible.
+        limit: usize,
+    },
+
+    /// A value is too long.
+    #[error("a value of {bytes} bytes is too long, at most {limit} are possible; cut it into several rows")]
+    ValueTooLong {
+        /// The value's length.
+        bytes: usize,
+        /// The longest possible.
+        limit: usize,
+    },
+
+    /// A transaction's writes do not fit in one log record. It can still be committed without the write refused.
+    #[error(
+        "a transaction of {bytes} bytes is too large, its log record can have at most {limit}; cut it into several, or \
+         create the database with larger log_bytes"
+    )]
+    TransactionTooLarge {
+        /// What it would need, about.
+        bytes: usize,
+        /// What it can have.
+        limit: usize,
+    },
+
+    /// A savepoint of another transaction, or one that was taken back.
+    #[error("the savepoint does not belong to this transaction, or was undone by rolling back to an earlier one")]
+    Savepoint,
+
+    /// A table handle of another database.
+    #[error("table {name:?} belongs to another database; open it on the database of the transaction")]
+    ForeignTable {
+        /// The table.
+        name: String,
+    },
+
+    /// The table was dropped.
+    #[error("table {name:?} was dropped; open it again to create it anew")]
+    TableDropped {
+        /// The table.
+        name: String,
+    },
+
+    /// The table is used by transactions or snapshots, so it cannot be dropped.
+    #[error("table {name:?} is in use by transactions or snapshots; end them and try again")]
+    TableInUse {
+        /// The table.
+        name: String,
+    },
+
+    /// There is no such table.
+    #[error("there is no table {name:?}")]
+    NoSuchTable {
+        /// The name asked for.
+        name: String,
+    },
+
+    /// All table numbers were used.
+    #[error("no more tables can be created in this database; copy it into a fresh one")]
+    TooManyTables,
+
+    /// No table can have this name.
+    #[error("\"{name}\" cannot be a table's name: {what}")]
+    TableName {
+        /// The name, or its beginning.
+        name: String,
+        /// Why not.
+        what: &'static str,
+    },
+
+    /// The outcome of the commit is unknown: the log failed while it was being written. Open the database again and look.
+    #[error(
+        "the outcome of the commit is unknown, the log failed while it was written: {cause}; open the database again and look"
+    )]
+    OutcomeUnknown {
+        /// The log's failure.
+        cause: tantalum_log::Error,
+    },
+
+    /// The database was closed.
+    #[error("the database is closed; open it again")]
+    Closed,
+
+    /// Another process, or another handle in this one, has the database open.
+    #[error("{path}: the database is in use by process {pid}; close it there first")]
+    InUse {
+        /// The directory.
+        path: String,
+        /// The process; 0 when it did not say.
+        pid: u32,
+    },
+
+    /// A file of the database is gone.
+    #[error(
+        "{file} is missing, but other files of the database are there; restore it, or the whole database from a backup"
+    )]
+    Missing {
+        /// The file.
+        file: String,
+    },
+
+    /// There is no database, and none is to be created.
+    #[error("{path}: there is no database here, and create_if_missing is off")]
+    NotFound {
+        /// The directory.
+        path: String,
+    },
+
+    /// A file that must not be there is.
+    #[error("{path} exists already; choose another place, or remove it")]
+    Exists {
+        /// The path.
+        path: String,
+    },
+
+    /// A block device that is to become part of a new database holds something.
+    #[error("{path} is not blank; if nothing on it is needed, write zeros to its first 128 KiB")]
+    NotBlank {
+        /// The device.
+        path: String,
+    },
+
+    /// The log's devices belong to another database.
+    #[error("the log on {log} belongs to another database than {data}; give the log devices of this one")]
+    ForeignLog {
+        /// The data file or device.
+        data: String,
+        /// The first of the log's devices.
+        log: String,
+    },
+
+    /// `tantalum.toml` is not understood.
+    #[error("{file}, line {line}: {what}")]
+    Config {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+
+    /// An option has a value that cannot be, or not for this database.
+    #[error("option {what}")]
+    Option {
+        /// The option, and what is wrong.
+        what: String,
+    },
+
+    /// The operating system refused.
+    #[error("{path}: cannot {action}: {source}")]
+    Io {
+        /// The file or directory.
+        path: String,
+        /// What was to be done.
+        action: &'static str,
+        /// The system's answer.
+        source: Arc<std::io::Error>,
+    },
+}
+
+impl Error {
+    /// Whether the same transaction may succeed when it is run again: true for a deadlock's victim, a lock timeout and a
+    /// write conflict.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::WriteConflict { .. })
+    }
+
+    pub(crate) fn io(path: &Path, action: &'static str, source: std::io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), action, source: Arc::new(source) }
+    }
+
+    /// Says that `page`, read correctly from its device, holds what no page of ours holds.
+    pub(crate) fn corrupt_page(page: &[u8], what: impl Into<String>) -> Self {
+        let id = header::page_id(page);
+        Self::Corrupt {
+            file: "the data file".into(),
+            page: id,
+            offset: id.0.saturating_mul(page.len() as u64),
+            what: what.into(),
+        }
+    }
+}

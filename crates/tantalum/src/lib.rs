@@ -1,0 +1,63 @@
+//! Tantalum: an embeddable transactional storage engine for flash.
+//!
+//! A database is a directory with tables, ordered maps from keys to values. Transactions are serializable, and a commit
+//! is durable when it returns. The log lies on several devices, or partitions of one, at once ("FlashLogging", SIGMOD
+//! 2009), and costs one write on the fastest that is free.
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("accounts.db");
+//! let db = tantalum::Db::open(path)?; // a directory; created if missing
+//! let accounts = db.table("accounts")?; // cheap to clone
+//!
+//! let mut tx = db.begin()?; // read-write, serializable
+//! tx.put(&accounts, b"alice", b"100")?;
+//! let balance = tx.get(&accounts, b"alice")?; // Option<Value>, derefs to [u8]
+//! assert_eq!(balance.as_deref(), Some(&b"100"[..]));
+//! for row in tx.range(&accounts, b"a".as_slice()..)? {
+//!     let (key, value) = row?;
+//!     println!("{key:?} {value:?}");
+//! }
+//! tx.commit()?; // durable when it returns
+//!
+//! let snapshot = db.snapshot()?; // read-only, never blocks, never blocked
+//! assert_eq!(snapshot.range(&accounts, ..)?.count(), 1);
+//! # drop(snapshot);
+//! # db.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What to know
+//! - Transactions wait for each other's locks. One that loses a deadlock gets an error for which
+//!   [`Error::is_retryable`] is true: run it again.
+//! - Limits are in [`limits`]; what exceeds them is refused with an error.
+//! - Durable means: the operating system was told to make it so and said that it has. A device that lies about that cannot be
+//!   found out by a program.
+
+mod backup;
+mod buffer;
+mod check;
+mod db;
+mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod limits;
+mod options;
+mod page;
+mod recovery;
+mod stats;
+mod store;
+mod table;
+mod transaction;
+mod tree;
+
+pub use buffer::PoolStats;
+pub use check::{CheckReport, TableReport};
+pub use db::{Db, Devices};
+pub use error::{Error, Result};
+pub use options::{Builder, Isolation, OpenPhase, OpenProgress, TornPageProtection};
+pub use page::{ChangeError, PageId, TableId};
+pub use stats::{LogDevice, LogSummary, RecoverySummary, Stats};
+pub use store::{Protection, StoreKind, StoreStats};
+pub use table::Table;
+pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};

@@ -1,0 +1,73 @@
+//! What the engine accepts at most. Larger requests are refused with an error that names the limit.
+
+use crate::error::{Error, Result};
+
+/// Largest value, in bytes: 1 MiB. The log's largest record can lower it, see
+/// [`Error::TransactionTooLarge`].
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
+
+/// Longest table name, in bytes of UTF-8.
+pub const MAX_TABLE_NAME_BYTES: usize = 255;
+
+/// The page sizes a database can be created with, in bytes.
+pub const PAGE_SIZES: [u32; 3] = [4096, 8192, 16384];
+
+/// Smallest buffer pool, in pages. A split under load needs about a dozen at once.
+pub const MIN_POOL_PAGES: usize = 64;
+
+/// Longest key in bytes for a page size: an eighth of a page, so that a page holds several and the tree stays flat.
+///
+/// ```
+/// assert_eq!(tantalum::limits::max_key_bytes(4096), 512);
+/// ```
+pub const fn max_key_bytes(page_size: u32) -> usize {
+    page_size as usize / 8
+}
+
+/// Refuses keys and values that no page or chain of pages takes.
+pub(crate) fn check_key(key: &[u8], page_size: u32) -> Result<()> {
+    let limit = max_key_bytes(page_size);
+    if key.len() > limit {
+        return Err(Error::KeyTooLong { bytes: key.len(), limit });
+    }
+    Ok(())
+}
+
+/// As [`check_key`], for a value.
+pub(crate) fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > MAX_VALUE_BYTES {
+        return Err(Error::ValueTooLong { bytes: value.len(), limit: MAX_VALUE_BYTES });
+    }
+    Ok(())
+}
+
+/// Refuses table names that are empty, too long, or hold control characters.
+pub(crate) fn check_table_name(name: &str) -> Result<()> {
+    let what = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > MAX_TABLE_NAME_BYTES {
+        "it is longer than 255 bytes"
+    } else if name.chars().any(char::is_control) {
+        "it holds a control character"
+    } else {
+        return Ok(());
+    };
+    Err(Error::TableName { name: name.escape_debug().take(80).collect(), what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_inclusive() {
+        assert!(check_key(&[0; 512], 4096).is_ok());
+        assert!(check_key(&[0; 513], 4096).is_err());
+        assert!(check_value(&vec![0; MAX_VALUE_BYTES]).is_ok());
+        assert!(check_value(&vec![0; MAX_VALUE_BYTES + 1]).is_err());
+        assert!(check_table_name(&"a".repeat(255)).is_ok());
+        for bad in ["", "a\nb", &"a".repeat(256)] {
+            assert!(matches!(check_table_name(bad), Err(Error::TableName { .. })), "{bad:?}");
+        }
+    }
+}

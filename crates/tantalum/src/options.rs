@@ -1,0 +1,425 @@
+//! What a database can be told: by the [`Builder`], or by `tantalum.toml` in its directory. Both have the same keys; the
+//! builder wins. What fixes the format (page size, log devices and their partitions) must not differ from what the
+//! database was created with.
+
+use std::{
+    fmt::{self, Debug},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    db::{Db, Devices},
+    error::{Error, Result},
+    limits,
+};
+
+/// How concurrent transactions may see each other's work.
+///
+/// ```
+/// assert_eq!(tantalum::Isolation::default(), tantalum::Isolation::Serializable);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// As if transactions ran one after the other: strict two-phase locking on keys, and on the ranges that scans
+    /// cover.
+    #[default]
+    Serializable,
+    /// Reads see the state at the transaction's start and take no locks; of two transactions that write the same key
+    /// the second fails with [`Error::WriteConflict`]. Write skew is possible.
+    SnapshotIsolation,
+}
+
+/// How pages survive a power cut in the middle of their write.
+///
+/// ```
+/// assert_eq!(tantalum::TornPageProtection::default(), tantalum::TornPageProtection::Auto);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TornPageProtection {
+    /// `Device` where the device says that it writes a page atomically, else `DoubleWrite`.
+    #[default]
+    Auto,
+    /// Every page is written to a second place first.
+    DoubleWrite,
+    /// The first change of a page after a checkpoint puts the whole page into the log.
+    FullPageImages,
+    /// The device writes a page atomically; refused where it does not say so.
+    Device,
+    /// As `Device`, on the user's word, whatever the device says.
+    TrustDevice,
+}
+
+/// Where opening a database is. See [`Builder::progress`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OpenProgress {
+    /// What is being done.
+    pub phase: OpenPhase,
+    /// Bytes done in this phase.
+    pub done_bytes: u64,
+    /// Bytes to do in this phase, as far as known; 0 when it is not.
+    pub total_bytes: u64,
+}
+
+/// What opening a database is doing.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpenPhase {
+    /// Writing zeros to new files.
+    Create,
+    /// Finding the end of the log.
+    ScanLog,
+    /// Repeating the changes that the log holds.
+    Redo,
+}
+
+pub(crate) type Progress = Box<dyn FnMut(OpenProgress) + Send>;
+
+/// The keys of `tantalum.toml`; absent ones have their defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer_pool_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_devices: Option<Vec<PathBuf>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_partitions: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torn_page_protection: Option<TornPageProtection>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_lock_release: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+}
+
+const DEFAULT_POOL_BYTES: u64 = 64 << 20;
+const DEFAULT_LOG_BYTES: u64 = 256 << 20;
+const DEFAULT_LOG_PARTITIONS: u32 = 4;
+const DEFAULT_LOCK_TIMEOUT_MS: u64 = 10_000;
+/// Smallest log partition: four sections of 64 KiB and the blocks before them.
+const MIN_PARTITION_BYTES: u64 = 512 << 10;
+const MAX_LOG_DEVICES: u32 = 64;
+
+impl Settings {
+    /// Reads `tantalum.toml`. `None` when there is none.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        let text = match std::fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io(path, "read", error)),
+        };
+        let settings = Self::parse(&text).and_then(|settings: Self| match settings.problem() {
+            Some((key, what)) => Err((line_of(&text, key), format!("{key}: {what}"))),
+            None => Ok(settings),
+        });
+        settings.map(Some).map_err(|(line, what)| Error::Config { file: path.display().to_string(), line, what })
+    }
+
+    /// On failure, the line (from 1) and what is wrong there.
+    fn parse(text: &[u8]) -> Result<Self, (usize, String)> {
+        let line_at = |byte: usize| 1 + text.iter().take(byte).filter(|&&b| b == b'\n').count();
+        let text =
+            str::from_utf8(text).map_err(|error| (line_at(error.valid_up_to()), "this is not UTF-8".to_owned()))?;
+        toml::from_str(text).map_err(|error| {
+            let line = line_at(error.span().map_or(0, |span| span.start));
+            (line, error.message().trim().replace('\n', " "))
+        })
+    }
+
+    /// The file's text: the given keys, one a line.
+    pub fn to_toml(&self) -> Result<String> {
+        let keys = toml::to_string(self).map_err(|error| Error::Option { what: error.to_string() })?;
+        Ok(format!("# Tantalum's settings; every key is explained at tantalum::Builder.\n{keys}"))
+    }
+
+    /// These settings, with those of `file` where they say nothing.
+    pub fn over(self, file: Self) -> Self {
+        Self {
+            page_size: self.page_size.or(file.page_size),
+            buffer_pool_bytes: self.buffer_pool_bytes.or(file.buffer_pool_bytes),
+            log_devices: self.log_devices.or(file.log_devices),
+            log_partitions: self.log_partitions.or(file.log_partitions),
+            log_bytes: self.log_bytes.or(file.log_bytes),
+            torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
+            lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
+            early_lock_release: self.early_lock_release.or(file.early_lock_release),
+            isolation: self.isolation.or(file.isolation),
+        }
+    }
+
+    /// The first key with a value that cannot be, and why.
+    fn problem(&self) -> Option<(&'static str, String)> {
+        if let Some(size) = self.page_size
+            && !limits::PAGE_SIZES.contains(&size)
+        {
+            return Some(("page_size", format!("{size} is not 4096, 8192 or 16384")));
+        }
+        let pool_min = limits::MIN_POOL_PAGES as u64 * u64::from(self.page_size());
+        if self.buffer_pool_bytes() < pool_min {
+            let pages = limits::MIN_POOL_PAGES;
+            return Some(("buffer_pool_bytes", format!("it must be at least {pool_min}, room for {pages} pages")));
+        }
+        if usize::try_from(self.buffer_pool_bytes()).is_err() {
+            return Some(("buffer_pool_bytes", "it is more than this machine can address".into()));
+        }
+        if self.log_devices.as_ref().is_some_and(Vec::is_empty) {
+            return Some(("log_devices", "a log needs at least one device".into()));
+        }
+        let partitions = u64::from(self.log_partitions());
+        let devices = self.log_devices.as_ref().map_or(1, Vec::len) as u64;
+        if partitions == 0 || partitions.saturating_mul(devices) > u64::from(MAX_LOG_DEVICES) {
+            return Some(("log_partitions", format!("there must be 1 to {MAX_LOG_DEVICES} partitions in all")));
+        }
+        if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
+            return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
+        }
+        None
+    }
+
+    /// Refuses values that cannot be.
+    pub fn check(&self) -> Result<()> {
+        match self.problem() {
+            Some((key, what)) => Err(Error::Option { what: format!("{key}: {what}") }),
+            None => Ok(()),
+        }
+    }
+
+    pub fn page_size(&self) -> u32 {
+        self.page_size.unwrap_or(limits::PAGE_SIZES[0])
+    }
+
+    pub fn buffer_pool_bytes(&self) -> u64 {
+        self.buffer_pool_bytes.unwrap_or(DEFAULT_POOL_BYTES)
+    }
+
+    /// Partitions that each log device is cut into. Several devices are already several.
+    pub fn log_partitions(&self) -> u32 {
+        let several = self.log_devices.as_ref().is_some_and(|devices| devices.len() > 1);
+        self.log_partitions.unwrap_or(if several { 1 } else { DEFAULT_LOG_PARTITIONS })
+    }
+
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes.unwrap_or(DEFAULT_LOG_BYTES)
+    }
+
+    pub fn lock_timeout(&self) -> Duration {
+        Duration::from_millis(self.lock_timeout_ms.unwrap_or(DEFAULT_LOCK_TIMEOUT_MS))
+    }
+
+    pub fn early_lock_release(&self) -> bool {
+        self.early_lock_release.unwrap_or(true)
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        self.isolation.unwrap_or_default()
+    }
+
+    pub fn torn_page_protection(&self) -> TornPageProtection {
+        self.torn_page_protection.unwrap_or_default()
+    }
+}
+
+/// The line of the file that sets `key`.
+fn line_of(text: &[u8], key: &str) -> usize {
+    let sets_key = |line: &[u8]| line.trim_ascii_start().starts_with(key.as_bytes());
+    text.split(|&byte| byte == b'\n').position(sets_key).map_or(1, |index| index + 1)
+}
+
+/// Opens a database with settings other than the defaults.
+///
+/// Each setting can also stand in the file `tantalum.toml` in the database's directory, under the method's name
+/// (`lock_timeout` as `lock_timeout_ms`); what is set here wins. Creating a database writes the file.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// let db = tantalum::Db::builder()
+///     .page_size(8192)
+///     .buffer_pool_bytes(16 << 20)
+///     .log_bytes(16 << 20)
+///     .open(dir.path().join("accounts.db"))?;
+/// # db.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+#[derive(Default)]
+pub struct Builder {
+    pub(crate) settings: Settings,
+    pub(crate) refuses_to_create: bool,
+    pub(crate) progress: Option<Progress>,
+}
+
+impl Builder {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes of a page: 4096 (the default), 8192 or 16384. Fixed when the database is created.
+    pub fn page_size(mut self, bytes: u32) -> Self {
+        self.settings.page_size = Some(bytes);
+        self
+    }
+
+    /// Bytes of memory for pages; default 64 MiB, at least 64 pages. A transaction's commit needs all the pages that it
+    /// writes in the pool at the same time.
+    pub fn buffer_pool_bytes(mut self, bytes: u64) -> Self {
+        self.settings.buffer_pool_bytes = Some(bytes);
+        self
+    }
+
+    /// Files or raw block devices that hold the log, in any order; missing files are created together with the
+    /// database. Default: one file `log-0` in the directory. Relative paths start at the directory.
+    pub fn log_devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.settings.log_devices = Some(paths.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Into how many partitions each log device is cut; the log writes to all at the same time (FlashLogging, section
+    /// 3 and Figure 17). Default 4 for one device, 1 for each of several. Fixed when the database is created.
+    pub fn log_partitions(mut self, partitions: u32) -> Self {
+        self.settings.log_partitions = Some(partitions);
+        self
+    }
+
+    /// Bytes of each log file that is created; default 256 MiB. It bounds recovery time, and the largest transaction:
+    /// about an eighth of an eighth of a partition.
+    pub fn log_bytes(mut self, bytes: u64) -> Self {
+        self.settings.log_bytes = Some(bytes);
+        self
+    }
+
+    /// How pages survive a power cut in the middle of their write.
+    pub fn torn_page_protection(mut self, protection: TornPageProtection) -> Self {
+        self.settings.torn_page_protection = Some(protection);
+        self
+    }
+
+    /// How long a transaction waits for a lock before it fails with [`Error::LockTimeout`]; default 10 s. Deadlocks are
+    /// found at once, whatever the value.
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.lock_timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Whether a committing transaction releases its locks before its log record is durable; default true. Nobody is
+    /// ever told of a commit that is not durable: whoever reads its writes waits for it at the end.
+    pub fn early_lock_release(mut self, early: bool) -> Self {
+        self.settings.early_lock_release = Some(early);
+        self
+    }
+
+    /// The isolation of [`Db::begin`]; default [`Isolation::Serializable`].
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.settings.isolation = Some(isolation);
+        self
+    }
+
+    /// Whether a database that does not exist is created; default true.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.refuses_to_create = !create;
+        self
+    }
+
+    /// Called again and again while the database is created or recovered.
+    pub fn progress(mut self, callback: impl FnMut(OpenProgress) + Send + 'static) -> Self {
+        self.progress = Some(Box::new(callback));
+        self
+    }
+
+    /// Opens the database in the directory `path`, or creates it.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when another process has it open; [`Error::Config`] for a bad `tantalum.toml`;
+    /// [`Error::Missing`] when one of its files is gone; whatever recovery finds damaged.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
+        crate::db::open_directory(self, path.as_ref())
+    }
+
+    /// Opens the database on these devices, or creates it where the data device holds nothing but zeros.
+    ///
+    /// For devices that are not files, such as emulated ones. Nothing keeps two processes from opening the same devices,
+    /// and no `tantalum.toml` is read.
+    ///
+    /// # Errors
+    /// Whatever recovery finds missing or damaged.
+    pub fn open_on(self, devices: Devices) -> Result<Db> {
+        crate::db::open_devices(self, devices)
+    }
+}
+
+impl Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(text: &str) -> (usize, String) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        match Settings::read(file.path()) {
+            Err(Error::Config { line, what, .. }) => (line, what),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let settings = Settings {
+            page_size: Some(8192),
+            log_devices: Some(vec!["a".into(), "/dev/b".into()]),
+            torn_page_protection: Some(TornPageProtection::FullPageImages),
+            isolation: Some(Isolation::SnapshotIsolation),
+            lock_timeout_ms: Some(5),
+            ..Settings::default()
+        };
+        assert_eq!(Settings::parse(settings.to_toml().unwrap().as_bytes()), Ok(settings));
+    }
+
+    #[test]
+    fn errors_name_the_line_and_the_key() {
+        let (line, what) = error_of("page_size = 4096\n\nbufer_pool_bytes = 1\n");
+        assert_eq!(line, 3);
+        assert!(what.contains("bufer_pool_bytes"), "{what}");
+        let (line, what) = error_of("# comment\npage_size = 5000\n");
+        assert_eq!(line, 2);
+        assert!(what.contains("page_size") && what.contains("5000"), "{what}");
+        let (line, what) = error_of("page_size = 4096\nearly_lock_release = 3\n");
+        assert_eq!(line, 2);
+        assert!(what.contains("bool"), "{what}");
+        assert_eq!(error_of("page_size = 4096\nlog_devices = []\n").0, 2);
+        assert_eq!(error_of("log_bytes = 99\n").0, 1);
+        assert_eq!(error_of("log_partitions = 65\n").0, 1);
+        assert_eq!(error_of("buffer_pool_bytes = 9\n").0, 1);
+        assert_eq!(error_of("isolation = \"none\"\n").0, 1);
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_an_error() {
+        assert_eq!(Settings::parse(b"page_size = 4096\n\xff"), Err((2, "this is not UTF-8".into())));
+    }
+
+    #[test]
+    fn the_builder_wins() {
+        let builder = Settings { page_size: Some(8192), ..Settings::default() };
+        let file = Settings { page_size: Some(4096), log_bytes: Some(1 << 20), ..Settings::default() };
+        let both = builder.over(file);
+        assert_eq!((both.page_size(), both.log_bytes()), (8192, 1 << 20));
+    }
+}

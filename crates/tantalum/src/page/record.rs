@@ -1,0 +1,105 @@
+//! The log record of a change group: all changes of several pages that happen together or not at all.
+//!
+//! Record: tag, flags, commit sequence; then for each page its number, the number of its changes, and the changes.
+
+use super::{
+    Change, PageId,
+    change::{take_number, take_u8},
+    varint,
+};
+
+/// The first byte of a change group's record.
+const TAG: u8 = 1;
+
+/// Flag: the record is the commit of a user's transaction.
+pub const COMMIT: u8 = 1;
+
+const KNOWN_FLAGS: u8 = COMMIT;
+
+/// Appends the part of a record that stands before the pages.
+pub fn encode_start(out: &mut Vec<u8>, flags: u8, sequence: u64) {
+    out.extend_from_slice(&[TAG, flags]);
+    varint::put(out, sequence);
+}
+
+/// Appends what stands before the `changes` changes of a page.
+pub fn encode_page(out: &mut Vec<u8>, page: PageId, changes: usize) {
+    varint::put(out, page.0);
+    varint::put(out, changes as u64);
+}
+
+/// A record that is known to be well-formed.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupRecord<'a> {
+    flags: u8,
+    sequence: u64,
+    pages: &'a [u8],
+}
+
+impl<'a> GroupRecord<'a> {
+    /// Checks a whole record.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn decode(mut bytes: &'a [u8]) -> Result<Self, &'static str> {
+        if take_u8(&mut bytes)? != TAG {
+            return Err("an unknown kind of record");
+        }
+        let flags = take_u8(&mut bytes)?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err("unknown flags");
+        }
+        let sequence = take_number(&mut bytes)?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            decode_page(&mut rest)?;
+        }
+        Ok(Self { flags, sequence, pages: bytes })
+    }
+
+    /// Whether the record is the commit of a user's transaction.
+    pub fn is_commit(&self) -> bool {
+        self.flags & COMMIT != 0
+    }
+
+    /// The commit sequence number; 0 in a record that is no commit.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The pages and their changes, in the order of the record.
+    pub fn pages(&self) -> impl Iterator<Item = (PageId, Changes<'a>)> + use<'a> {
+        let mut rest = self.pages;
+        std::iter::from_fn(move || {
+            (!rest.is_empty()).then(|| decode_page(&mut rest).expect("decode() has checked the record"))
+        })
+    }
+}
+
+/// The changes of one page in a [`GroupRecord`].
+#[derive(Clone, Copy, Debug)]
+pub struct Changes<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = Change<'a>;
+
+    fn next(&mut self) -> Option<Change<'a>> {
+        (!self.bytes.is_empty()).then(|| Change::decode(&mut self.bytes).expect("decode() has checked the record"))
+    }
+}
+
+fn decode_page<'a>(bytes: &mut &'a [u8]) -> Result<(PageId, Changes<'a>), &'static str> {
+    let page = PageId(take_number(bytes)?);
+    let count: u64 = take_number(bytes)?;
+    if count == 0 {
+        return Err("a page without changes");
+    }
+    let start = *bytes;
+    // Every change takes at least a byte, so the loop ends with the bytes, whatever the count says.
+    for _ in 0..count {
+        Change::decode(bytes)?;
+    }
+    Ok((page, Changes { bytes: &start[..start.len() - bytes.len()] }))
+}

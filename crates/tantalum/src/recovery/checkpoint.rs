@@ -1,0 +1,61 @@
+//! The task that runs a checkpoint when the log asks for one, so that recovery stays short and the log has room.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum_rt::JoinHandle;
+
+use crate::buffer::BufferPool;
+
+/// How long the task waits before it looks whether it shall stop.
+const POLL: Duration = Duration::from_millis(50);
+/// How long it rests after a checkpoint: a log that asks for more of them at once cannot be satisfied.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// The running checkpoint task. Dropping it stops it, after the checkpoint that it is in.
+#[derive(Debug)]
+pub struct Checkpointer {
+    stop: Arc<AtomicBool>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// Starts it.
+    pub fn start(pool: &BufferPool) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = tantalum_rt::spawn("tantalum-checkpointer", {
+            let (pool, stop) = (pool.clone(), Arc::clone(&stop));
+            move || {
+                while !stop.load(Ordering::Acquire) {
+                    if !pool.log().wait_for_pressure(POLL) {
+                        continue;
+                    }
+                    let pause = match pool.checkpoint() {
+                        Ok(_) => PAUSE,
+                        Err(error) => {
+                            tracing::error!(%error, "a checkpoint failed; it will be tried again");
+                            PAUSE_AFTER_FAILURE
+                        }
+                    };
+                    tantalum_rt::sleep(pause);
+                }
+            }
+        });
+        Self { stop, task: Some(task) }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if self.task.take().is_some_and(|task| task.join().is_err()) {
+            tracing::error!("the checkpoint task panicked");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! From what a crash left to a database that can be used; and what keeps that way short.
+//!
+//! [`open`] mends torn pages, applies the log from the last checkpoint on, and ends with a checkpoint of its own, so the
+//! next crash starts from there. [`Checkpointer`] runs further checkpoints when the log asks for them.
+
+mod checkpoint;
+mod redo;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use checkpoint::Checkpointer;
+pub use redo::{Redo, RedoProgress};
+
+use crate::{
+    buffer::{BufferPool, PoolOptions},
+    error::Result,
+    store::{PageStore, Space},
+};
+
+/// What [`open`] made ready.
+#[derive(Debug)]
+pub struct Opened {
+    /// The pool, with its log. Its [`Cleaner`](crate::buffer::Cleaner) and [`Checkpointer`] are the caller's to start.
+    pub pool: BufferPool,
+    /// The space of the pool's store.
+    pub space: Space,
+    /// What recovery did.
+    pub redo: Redo,
+}
+
+/// Recovers a database; also the way to open one that was closed cleanly, or was just created and is empty.
+///
+/// # Errors
+/// When a device cannot read or write, or what is needed is damaged. Recovery can be tried again.
+pub fn open(
+    store: Arc<dyn PageStore>,
+    mut log: tantalum_log::Recovery,
+    options: &PoolOptions,
+    progress: &mut dyn FnMut(RedoProgress),
+) -> Result<Opened> {
+    let torn_pages = store.recover()?;
+    let pool = BufferPool::new(store, options);
+    let mut redo = redo::run(&pool, &mut log, progress)?;
+    redo.torn_pages = torn_pages;
+    pool.attach_log(log.finish()?);
+    if redo.records > 0 {
+        pool.checkpoint()?;
+    }
+    tracing::info!(records = redo.records, pages = redo.pages_changed, torn_pages, "the database is recovered");
+    let space = Space::new(&pool);
+    Ok(Opened { pool, space, redo })
+}

@@ -1,0 +1,364 @@
+//! Power cuts under load, again and again, during recovery too.
+//!
+//! Clients write rows that span pages. Each row is a set of three pages that bear the same version, named by an entry of
+//! a directory page; a client changes its row in place, or moves it to fresh pages and frees the old ones. After each
+//! power cut every row must be whole, no older than what was acknowledged, no newer than what was tried, and the space
+//! map must name the pages of the rows and no others.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum_device::{Device, MemoryDevice, MemoryProfile, TearUnit};
+use tantalum_log::{Log, LogOptions};
+use tantalum_rt::{Outcome, Random, Simulation, spawn};
+
+use super::{Checkpointer, Opened};
+use crate::{
+    Error, Result,
+    buffer::{BufferPool, ChangeGroup, Cleaner, PageWriteGuard, PoolOptions},
+    page::{Change, PageId, PageKind, TableId, slots},
+    store::{InPlaceStore, PageStore, Protection, Space, in_place::double_write::DoubleWrite},
+};
+
+const PAGE: usize = 4096;
+const OWNER: TableId = TableId(1);
+const DIRECTORY: PageId = PageId(3);
+const ROWS: usize = 24;
+const ROW_PAGES: usize = 3;
+
+#[derive(Clone)]
+struct Disks {
+    data: Arc<MemoryDevice>,
+    area: Arc<MemoryDevice>,
+    log: Vec<Arc<MemoryDevice>>,
+    protection: Protection,
+}
+
+impl Disks {
+    fn new(seed: u64, protection: Protection) -> Self {
+        let tears = match protection {
+            Protection::Device => TearUnit::Atomic(PAGE as u32),
+            _ => TearUnit::Sector512,
+        };
+        let profile = |seed| MemoryProfile {
+            write_latency: Duration::from_micros(10)..Duration::from_micros(150),
+            read_latency: Duration::from_micros(5)..Duration::from_micros(60),
+            flush_latency: Duration::from_micros(20)..Duration::from_micros(200),
+            tears,
+            seed,
+            ..MemoryProfile::default()
+        };
+        let device = |name: &str, bytes, ordinal| MemoryDevice::with_profile(name, bytes, profile(seed * 10 + ordinal));
+        Self {
+            data: device("data", 128 * PAGE as u64, 0),
+            area: device("doublewrite", DoubleWrite::area_bytes(PAGE), 1),
+            log: (0..2).map(|n| device(&format!("log-{n}"), 768 << 10, 2 + n)).collect(),
+            protection,
+        }
+    }
+
+    fn log_devices(&self) -> Vec<Arc<dyn Device>> {
+        self.log.iter().map(|device| device.clone() as Arc<dyn Device>).collect()
+    }
+
+    fn open(&self) -> Result<Opened> {
+        let store: Arc<dyn PageStore> = match self.protection {
+            Protection::DoubleWrite => {
+                Arc::new(InPlaceStore::with_double_write(self.data.clone(), PAGE, self.area.clone(), 1)?)
+            }
+            other => Arc::new(InPlaceStore::new(self.data.clone(), PAGE, other, true)?),
+        };
+        let log = Log::open(self.log_devices(), log_options(), &mut |_| {})?;
+        super::open(store, log, &PoolOptions { frames: 20, protection: self.protection }, &mut |_| {})
+    }
+
+    fn power_cut(&self, random: &mut Random) {
+        self.data.power_cut(random);
+        self.area.power_cut(random);
+        self.log.iter().for_each(|device| device.power_cut(random));
+    }
+}
+
+fn log_options() -> LogOptions {
+    LogOptions { section_bytes: Some(64 << 10), ..LogOptions::default() }
+}
+
+/// What each row's version may be. Not behind a lock: it outlives the simulations.
+#[derive(Default)]
+struct Model {
+    acknowledged: [AtomicU64; ROWS],
+    tried: [AtomicU64; ROWS],
+}
+
+#[derive(Clone)]
+struct Rows {
+    pool: BufferPool,
+    space: Space,
+}
+
+impl Rows {
+    fn create(&self) {
+        let mut group = ChangeGroup::new(&self.pool);
+        assert_eq!(self.space.allocate(&mut group, OWNER).unwrap(), DIRECTORY);
+        let directory = group.add(self.pool.pin_new(DIRECTORY).unwrap().write());
+        group.change(directory, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER }).unwrap();
+        group.append(0, 0).unwrap();
+        for row in 0..ROWS {
+            let mut group = ChangeGroup::new(&self.pool);
+            let directory = group.add(self.pool.pin(DIRECTORY).unwrap().write());
+            let entry = self.fresh_pages(&mut group, row, 0).unwrap();
+            group.change(directory, Change::InsertSlot { slot: row as u16, cell: &entry }).unwrap();
+            group.append(0, 0).unwrap();
+        }
+    }
+
+    /// Plans new pages for a row; returns its directory entry.
+    fn fresh_pages(&self, group: &mut ChangeGroup, row: usize, version: u64) -> Result<Vec<u8>> {
+        let ids = (0..ROW_PAGES).map(|_| self.space.allocate(group, OWNER)).collect::<Result<Vec<_>>>()?;
+        for id in &ids {
+            let index = group.add(self.pool.pin_new(*id)?.write());
+            group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
+            group.change(index, Change::InsertSlot { slot: 0, cell: &row_cell(row, version) })?;
+        }
+        Ok(ids.iter().flat_map(|id| id.0.to_le_bytes()).collect())
+    }
+
+    fn write_in_place(&self, row: usize, version: u64) -> Result<tantalum_log::Lsn> {
+        let pages = {
+            let directory = self.pool.pin(DIRECTORY)?.read();
+            entry_pages(slots::cell(&directory, row)?)
+        };
+        let mut group = ChangeGroup::new(&self.pool);
+        for id in pages {
+            let index = group.add(self.pool.pin(id)?.write());
+            group.change(index, Change::ReplaceSlot { slot: 0, cell: &row_cell(row, version) })?;
+        }
+        group.append(1, version)
+    }
+
+    fn move_row(&self, row: usize, version: u64) -> Result<tantalum_log::Lsn> {
+        let mut group = ChangeGroup::new(&self.pool);
+        let directory = group.add(self.pool.pin(DIRECTORY)?.write());
+        for id in entry_pages(slots::cell(group.page(directory), row)?) {
+            self.space.free(&mut group, id)?;
+        }
+        let entry = self.fresh_pages(&mut group, row, version)?;
+        group.change(directory, Change::ReplaceSlot { slot: row as u16, cell: &entry })?;
+        group.append(1, version)
+    }
+
+    /// Changes rows until the power goes. Each row has one client.
+    fn client(&self, rows: Vec<usize>, model: &Model, mut random: Random, writes: u64) {
+        for _ in 0..writes {
+            let row = rows[random.usize(..rows.len())];
+            let version = model.tried[row].fetch_add(1, Ordering::Relaxed) + 1;
+            let moves = random.u8(..4) == 0;
+            let end = loop {
+                let result = if moves { self.move_row(row, version) } else { self.write_in_place(row, version) };
+                match result {
+                    Ok(end) => break end,
+                    Err(Error::LogFull { needed }) => self.pool.wait_for_log_space(needed).unwrap(),
+                    Err(error) => panic!("{error}"),
+                }
+            };
+            if random.bool() {
+                self.pool.log().flush(end).unwrap();
+                model.acknowledged[row].store(version, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Checks everything, and takes what there is for acknowledged: it was read after a recovery.
+    fn check(&self, model: &Model) {
+        let mut in_use = BTreeSet::from([DIRECTORY]);
+        let directory = self.pool.pin(DIRECTORY).unwrap().read();
+        for row in 0..ROWS {
+            let pages = entry_pages(slots::cell(&directory, row).unwrap());
+            let versions: Vec<u64> = pages.iter().map(|id| self.version(*id, row)).collect();
+            assert!(versions.iter().all(|version| *version == versions[0]), "row {row} is in parts: {versions:?}");
+            let (acknowledged, tried) = (&model.acknowledged[row], &model.tried[row]);
+            assert!(versions[0] >= acknowledged.load(Ordering::Relaxed), "row {row} lost an acknowledged write");
+            assert!(versions[0] <= tried.load(Ordering::Relaxed), "row {row} is from nowhere");
+            acknowledged.store(versions[0], Ordering::Relaxed);
+            tried.store(versions[0], Ordering::Relaxed);
+            in_use.extend(pages);
+        }
+        assert_eq!(in_use.len(), 1 + ROWS * ROW_PAGES, "no page is used twice");
+        let mut allocated = BTreeSet::new();
+        self.space.for_each_allocated(&mut |id| assert!(allocated.insert(id))).unwrap();
+        assert_eq!(allocated, in_use, "the space map names the pages in use");
+    }
+
+    fn version(&self, id: PageId, row: usize) -> u64 {
+        let page = self.pool.pin(id).unwrap().read();
+        let cell = slots::cell(&page, 0).unwrap();
+        let version = u64::from_le_bytes(cell[..8].try_into().unwrap());
+        assert_eq!(cell, row_cell(row, version));
+        version
+    }
+}
+
+fn row_cell(row: usize, version: u64) -> Vec<u8> {
+    let mut cell = version.to_le_bytes().to_vec();
+    cell.resize(40 + (version as usize * 97 + row * 31) % 900, version as u8);
+    cell
+}
+
+fn entry_pages(entry: &[u8]) -> Vec<PageId> {
+    entry.chunks_exact(8).map(|id| PageId(u64::from_le_bytes(id.try_into().unwrap()))).collect()
+}
+
+/// One life of the database: recovery, check, load, and at some time the power cut.
+fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) -> Outcome<()> {
+    let (disks, model) = (disks.clone(), Arc::clone(model));
+    Simulation::new(seed).time_limit(Duration::from_secs(60)).run(move || {
+        if let Some(cut_at) = cut_at {
+            spawn("power", move || {
+                tantalum_rt::sleep(cut_at);
+                tantalum_rt::power_cut()
+            });
+        }
+        let Opened { pool, space, .. } = disks.open().unwrap();
+        let rows = Rows { pool, space };
+        rows.check(&model);
+        if cut_at.is_none() {
+            return;
+        }
+        let _cleaner = Cleaner::start(&rows.pool);
+        let _checkpointer = Checkpointer::start(&rows.pool);
+        let clients: Vec<_> = (0..3)
+            .map(|client| {
+                let (rows, model) = (rows.clone(), Arc::clone(&model));
+                let mine = (0..ROWS).filter(|row| row % 3 == client).collect();
+                let random = Random::with_seed(seed * 3 + client as u64);
+                spawn(format!("client-{client}"), move || rows.client(mine, &model, random, 400))
+            })
+            .collect();
+        let mut random = Random::with_seed(seed);
+        while random.u8(..8) != 0 {
+            tantalum_rt::sleep(Duration::from_micros(random.u64(100..8000)));
+            rows.pool.checkpoint().unwrap();
+        }
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        // Nothing is closed: the end of the simulation is a power cut too.
+    })
+}
+
+fn create(disks: &Disks) {
+    Log::create(1, disks.log_devices(), log_options()).unwrap();
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    Rows { pool: pool.clone(), space }.create();
+    pool.checkpoint().unwrap();
+}
+
+fn search(protection: Protection, seeds: std::ops::Range<u64>) {
+    let (mut cuts, mut ends) = (0, 0);
+    for seed in seeds {
+        let disks = Disks::new(seed, protection);
+        create(&disks);
+        let model = Arc::new(Model::default());
+        let mut random = Random::with_seed(seed);
+        for life in 0..5 {
+            // Often so early that it hits recovery.
+            let limit = if random.bool() { 3_000 } else { 60_000 };
+            let cut_at = Duration::from_micros(random.u64(1..limit));
+            match live(&disks, &model, seed * 1000 + life, Some(cut_at)) {
+                Outcome::PowerCut { .. } => cuts += 1,
+                Outcome::Finished(()) => ends += 1,
+            }
+            disks.power_cut(&mut random);
+        }
+        live(&disks, &model, seed * 1000 + 999, None).expect_finished();
+    }
+    assert!(cuts > ends, "most lives end with a power cut: {cuts} of {}", cuts + ends);
+}
+
+#[test]
+fn power_cuts_with_a_double_write_area() {
+    search(Protection::DoubleWrite, 0..25);
+}
+
+#[test]
+fn power_cuts_with_page_images_in_the_log() {
+    search(Protection::FullPageImages, 0..25);
+}
+
+#[test]
+fn power_cuts_with_a_device_that_never_tears_pages() {
+    search(Protection::Device, 0..15);
+}
+
+#[test]
+fn redo_reports_what_it_does_and_does_it_once() {
+    let disks = Disks::new(1, Protection::DoubleWrite);
+    create(&disks);
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let rows = Rows { pool, space };
+    let lsns: Vec<_> = (1..=10).map(|version| rows.write_in_place(0, version).unwrap()).collect();
+    rows.pool.log().flush(lsns[9]).unwrap();
+    drop(rows);
+    let opened = disks.open().unwrap();
+    assert_eq!((opened.redo.records, opened.redo.commits, opened.redo.last_commit), (10, 10, 10));
+    assert_eq!((opened.redo.pages_changed, opened.redo.pages_skipped), (30, 0));
+    let rows = Rows { pool: opened.pool, space: opened.space };
+    assert_eq!(rows.version(PageId(4), 0), 10);
+    drop(rows);
+    assert_eq!(disks.open().unwrap().redo.records, 0, "recovery ends with a checkpoint");
+}
+
+#[test]
+fn damage_that_the_log_cannot_mend_is_reported() {
+    let disks = Disks::new(1, Protection::DoubleWrite);
+    create(&disks);
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let rows = Rows { pool, space };
+    let end = rows.write_in_place(0, 1).unwrap();
+    rows.pool.log().flush(end).unwrap();
+    drop(rows);
+    disks.data.corrupt(5 * PAGE as u64 + 123, 1, |bytes| bytes[0] ^= 4);
+    disks.area.corrupt(0, 1, |bytes| bytes[0] ^= 1);
+    let error = disks.open().unwrap_err();
+    assert!(matches!(error, Error::Corrupt { page: PageId(5), offset: 20480, .. }), "{error}");
+}
+
+#[test]
+fn a_record_that_is_no_change_group_is_reported() {
+    let disks = Disks::new(1, Protection::DoubleWrite);
+    create(&disks);
+    let Opened { pool, .. } = disks.open().unwrap();
+    let end = pool.log().append(&[b"what is this"]).unwrap().end;
+    pool.log().flush(end).unwrap();
+    drop(pool);
+    assert!(matches!(disks.open().unwrap_err(), Error::CorruptRecord { .. }));
+}
+
+/// Latched pages that a checkpoint needs do not stop the pages that others need.
+#[test]
+fn a_checkpoint_waits_for_a_latched_page_without_holding_others_up() {
+    Simulation::new(3)
+        .time_limit(Duration::from_secs(5))
+        .run(|| {
+            let disks = Disks::new(1, Protection::DoubleWrite);
+            create(&disks);
+            let Opened { pool, space, .. } = disks.open().unwrap();
+            let rows = Rows { pool: pool.clone(), space };
+            rows.write_in_place(0, 1).unwrap();
+            let held: PageWriteGuard = pool.pin(PageId(4)).unwrap().write();
+            let checkpoint = spawn("checkpoint", move || pool.checkpoint().unwrap());
+            tantalum_rt::sleep(Duration::from_millis(100));
+            assert!(!checkpoint.is_finished());
+            // More pages than there are frames, so something must be evicted.
+            for row in 1..ROWS {
+                rows.write_in_place(row, 1).unwrap();
+            }
+            drop(held);
+            checkpoint.join().unwrap();
+        })
+        .expect_finished();
+}

@@ -1,0 +1,163 @@
+//! What a database tells about itself.
+
+use serde::Serialize;
+use tantalum_log::DeviceState;
+
+use crate::{
+    buffer::PoolStats,
+    db::Core,
+    store::{Protection, StoreKind, StoreStats},
+    transaction::{Manager, TransactionStats},
+};
+
+/// What a database is, and counters since it was opened. Its fields, serialized, are documented and stable.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// assert_eq!(db.stats()?.page_bytes, 4096);
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// The data file or device.
+    pub data: String,
+    /// What was found out about the data device.
+    pub data_device: String,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// How pages are stored.
+    pub page_store: StoreKind,
+    /// How torn pages are prevented.
+    pub torn_page_protection: Protection,
+    /// Tables.
+    pub tables: u64,
+    /// Pages in memory.
+    pub pool: PoolStats,
+    /// Pages on their way to and from the device.
+    pub store: StoreStats,
+    /// Transactions.
+    pub transactions: TransactionStats,
+    /// The log.
+    pub log: LogSummary,
+    /// What opening the database had to do.
+    pub recovery: RecoverySummary,
+}
+
+/// The log's part of [`Stats`].
+#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
+pub struct LogSummary {
+    /// Requests written: group commits.
+    pub requests: u64,
+    /// Records appended.
+    pub records: u64,
+    /// Mean bytes of records in a request.
+    pub mean_group_bytes: u64,
+    /// Flushes that had to wait for a device.
+    pub flush_waits: u64,
+    /// Requests written again because their device failed or hung.
+    pub reissued: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes in all.
+    pub capacity_bytes: u64,
+    /// Where recovery would start.
+    pub checkpoint_lsn: u64,
+    /// Everything before it survives a power cut.
+    pub durable_lsn: u64,
+    /// Where the next record starts.
+    pub end_lsn: u64,
+    /// Raised at every open.
+    pub epoch: u64,
+    /// The devices.
+    pub devices: Vec<LogDevice>,
+}
+
+/// A device of the log in [`LogSummary`].
+#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
+pub struct LogDevice {
+    /// Its path, with the partition if it is one.
+    pub name: String,
+    /// Why it gets no more requests; `None` while all is well.
+    pub set_aside: Option<String>,
+    /// Requests written to it.
+    pub writes: u64,
+    /// Bytes written to it.
+    pub bytes: u64,
+    /// Microseconds during which a request was under way.
+    pub busy_us: u64,
+}
+
+/// What opening the database had to do, in [`Stats`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RecoverySummary {
+    /// Log records read.
+    pub records: u64,
+    /// Commits among them.
+    pub commits: u64,
+    /// Pages that lacked changes, each counted once per record.
+    pub pages_changed: u64,
+    /// Torn pages put back from the double-write area.
+    pub torn_pages: u64,
+}
+
+impl Stats {
+    pub(crate) fn gather(core: &Core, manager: &Manager) -> Self {
+        Self {
+            data: core.pool.store().name().into(),
+            data_device: core.data_capabilities.to_string(),
+            page_bytes: core.superblock.page_size,
+            page_store: core.superblock.store_kind,
+            torn_page_protection: core.superblock.protection,
+            tables: core.catalog.tables().len() as u64,
+            pool: core.pool.stats(),
+            store: core.pool.store().stats(),
+            transactions: manager.stats(),
+            log: LogSummary::of(core.log().stats()),
+            recovery: RecoverySummary {
+                records: core.redo.records,
+                commits: core.redo.commits,
+                pages_changed: core.redo.pages_changed,
+                torn_pages: core.redo.torn_pages,
+            },
+        }
+    }
+}
+
+impl LogSummary {
+    fn of(stats: tantalum_log::LogStats) -> Self {
+        Self {
+            requests: stats.requests,
+            records: stats.records,
+            mean_group_bytes: stats.mean_group_bytes(),
+            flush_waits: stats.flush_waits,
+            reissued: stats.reissued,
+            used_bytes: stats.used_bytes,
+            capacity_bytes: stats.capacity_bytes,
+            checkpoint_lsn: stats.checkpoint_lsn.get(),
+            durable_lsn: stats.durable_lsn.get(),
+            end_lsn: stats.end_lsn.get(),
+            epoch: stats.epoch,
+            devices: stats.devices.into_iter().map(LogDevice::of).collect(),
+        }
+    }
+}
+
+impl LogDevice {
+    fn of(stats: tantalum_log::DeviceStats) -> Self {
+        Self {
+            name: stats.name,
+            set_aside: match stats.state {
+                DeviceState::Healthy => None,
+                DeviceState::SetAside { reason } => Some(reason),
+            },
+            writes: stats.writes,
+            bytes: stats.bytes,
+            busy_us: u64::try_from(stats.busy.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Pages on their way to the store.
+
+use std::{ops::Range, sync::Arc};
+
+use tantalum_device::AlignedBuffer;
+
+use crate::page::{PageId, header};
+
+/// Copies of pages, one behind the other in memory that devices can write from.
+///
+/// Invariant: the pages' numbers ascend.
+#[derive(Clone, Debug)]
+pub struct PageBatch {
+    page_size: usize,
+    ids: Vec<PageId>,
+    buffer: Arc<AlignedBuffer>,
+}
+
+impl PageBatch {
+    /// The most pages in a batch.
+    pub const MAX_PAGES: usize = 64;
+
+    /// An empty batch.
+    pub fn new(page_size: usize) -> Self {
+        Self { page_size, ids: Vec::with_capacity(Self::MAX_PAGES), buffer: Self::allocate(page_size) }
+    }
+
+    fn allocate(page_size: usize) -> Arc<AlignedBuffer> {
+        Arc::new(AlignedBuffer::zeroed(page_size * Self::MAX_PAGES))
+    }
+
+    /// Makes the batch empty again. Memory that a device may still read from is left to that device.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        if Arc::get_mut(&mut self.buffer).is_none() {
+            self.buffer = Self::allocate(self.page_size);
+        }
+    }
+
+    /// Adds a copy of `page`.
+    ///
+    /// # Panics
+    /// When the batch is full, not cleared since it was stored, or the pages' numbers do not ascend.
+    pub fn push(&mut self, id: PageId, page: &[u8]) {
+        assert!(self.ids.last().is_none_or(|last| *last < id), "the pages of a batch ascend");
+        assert_eq!(header::page_id(page), id, "a page carries its own number");
+        let range = self.range(self.ids.len()..self.ids.len() + 1);
+        let buffer = Arc::get_mut(&mut self.buffer).expect("clear() lets go of memory that is in use");
+        buffer[range].copy_from_slice(page);
+        self.ids.push(id);
+    }
+
+    /// Computes the checksums of all pages: the last step before the batch is stored.
+    pub fn seal(&mut self) {
+        let buffer = Arc::get_mut(&mut self.buffer).expect("clear() lets go of memory that is in use");
+        for page in buffer.chunks_exact_mut(self.page_size).take(self.ids.len()) {
+            header::seal(page);
+        }
+    }
+
+    /// The pages' numbers.
+    pub fn ids(&self) -> &[PageId] {
+        &self.ids
+    }
+
+    /// The pages, one behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.range(0..self.ids.len())]
+    }
+
+    /// One of the pages.
+    pub fn page(&self, index: usize) -> &[u8] {
+        &self.buffer[self.range(index..index + 1)]
+    }
+
+    /// Where some of the pages stand in [`buffer`](Self::buffer).
+    pub fn range(&self, pages: Range<usize>) -> Range<usize> {
+        pages.start * self.page_size..pages.end * self.page_size
+    }
+
+    /// The memory that holds the pages.
+    pub fn buffer(&self) -> &Arc<AlignedBuffer> {
+        &self.buffer
+    }
+}

@@ -1,0 +1,223 @@
+//! The in-place page store: page `n` lies at byte `n * page_size` of the data file, always.
+//!
+//! Writing a page over its predecessor can leave neither when the power fails. Which of three ways prevents that is the
+//! store's [`Protection`]; only the double write is this store's own work.
+
+pub mod double_write;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tantalum_device::{Device, Durability, PendingWrite};
+use tantalum_rt::Mutex;
+
+use self::double_write::DoubleWrite;
+use super::{Load, PageBatch, PageStore, Protection, StoreStats};
+use crate::{
+    error::{Error, Result},
+    page::{PageId, header},
+};
+
+/// The least and the most by which the data file grows.
+const MIN_GROWTH_BYTES: u64 = 1 << 20;
+const MAX_GROWTH_BYTES: u64 = 64 << 20;
+
+/// Pages in a file, each in its place.
+#[derive(Debug)]
+pub struct InPlaceStore {
+    data: Arc<dyn Device>,
+    page_size: usize,
+    /// Held while a batch is stored: the double-write area holds one.
+    double_write: Option<Mutex<Guarded>>,
+    /// A write may hold only as many pages as the device writes at once.
+    writes_runs: bool,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+struct Guarded {
+    area: DoubleWrite,
+    /// A batch that is in the area and perhaps not, or only in part, in place. The area keeps it until it is in place:
+    /// its pages may be torn, and the area is the only way to mend them.
+    unfinished: Option<PageBatch>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    loaded: AtomicU64,
+    stored: AtomicU64,
+    batches: AtomicU64,
+    double_written: AtomicU64,
+}
+
+impl InPlaceStore {
+    /// A store on `data` without a double-write area. `protection` says what prevents torn pages instead; that the
+    /// device does is believed if it says so, or with `trust_device`.
+    ///
+    /// # Errors
+    /// [`Error::Protection`] when the device tears pages, or the protection is the double write.
+    pub fn new(data: Arc<dyn Device>, page_size: usize, protection: Protection, trust_device: bool) -> Result<Self> {
+        let refuse = |what: String| Err(Error::Protection { file: data.name().into(), what });
+        let atomic_bytes = data.capabilities().atomic_write_bytes as usize;
+        match protection {
+            Protection::FullPageImages => {}
+            Protection::Device if trust_device || atomic_bytes >= page_size => {}
+            Protection::Device => {
+                return refuse(format!(
+                    "the device writes {atomic_bytes} bytes atomically, a page has {page_size}; use double-write, or \
+                     trust_device_atomicity if you know better"
+                ));
+            }
+            Protection::DoubleWrite => return refuse("a double-write area is needed".into()),
+        }
+        let writes_runs = protection != Protection::Device;
+        Ok(Self { data, page_size, double_write: None, writes_runs, counters: Counters::default() })
+    }
+
+    /// A store on `data` that writes pages to `area` first. The area belongs to the database `database_id` and needs
+    /// [`DoubleWrite::area_bytes`].
+    ///
+    /// # Errors
+    /// [`Error::Protection`] when the area is too small.
+    pub fn with_double_write(
+        data: Arc<dyn Device>,
+        page_size: usize,
+        area: Arc<dyn Device>,
+        database_id: u128,
+    ) -> Result<Self> {
+        let area = DoubleWrite::open(area, page_size, database_id)?;
+        let double_write = Some(Mutex::new(Guarded { area, unfinished: None }));
+        Ok(Self { data, page_size, double_write, writes_runs: true, counters: Counters::default() })
+    }
+
+    fn offset(&self, id: PageId) -> u64 {
+        id.0.saturating_mul(self.page_size as u64)
+    }
+
+    /// Puts a batch in place, durably.
+    fn write_in_place(&self, batch: &PageBatch) -> Result<()> {
+        let mut first_error = None;
+        let mut pending: Vec<Box<dyn PendingWrite>> = Vec::new();
+        let mut start = 0;
+        for run in batch.ids().chunk_by(|a, b| self.writes_runs && a.0 + 1 == b.0) {
+            let range = batch.range(start..start + run.len());
+            start += run.len();
+            match self.data.submit(self.offset(run[0]), Arc::clone(batch.buffer()), range, Durability::Cached) {
+                Ok(write) => pending.push(write),
+                Err(error) => _ = first_error.get_or_insert(error),
+            }
+        }
+        // All are waited for, also after an error: no write may be under way when the pages are written again.
+        for mut write in pending {
+            if let Some(Err(error)) = write.wait(None) {
+                first_error.get_or_insert(error);
+            }
+        }
+        if let Some(error) = first_error {
+            return Err(error.into());
+        }
+        Ok(self.data.flush()?)
+    }
+
+    fn store_guarded(&self, guarded: &mut Guarded, batch: &PageBatch) -> Result<()> {
+        if let Some(unfinished) = &guarded.unfinished {
+            self.write_in_place(unfinished)?;
+            guarded.unfinished = None;
+        }
+        guarded.area.write(batch)?;
+        self.counters.double_written.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
+        if let Err(error) = self.write_in_place(batch) {
+            guarded.unfinished = Some(batch.clone());
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+impl PageStore for InPlaceStore {
+    fn name(&self) -> &str {
+        self.data.name()
+    }
+
+    fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    fn capacity_pages(&self) -> u64 {
+        self.data.capacity_bytes() / self.page_size as u64
+    }
+
+    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
+        if id.0 >= self.capacity_pages() {
+            return Ok(Load::Damaged(format!(
+                "it lies beyond the end of the file, which has {} pages; perhaps the file was truncated",
+                self.capacity_pages()
+            )));
+        }
+        self.data.read(self.offset(id), page)?;
+        self.counters.loaded.fetch_add(1, Ordering::Relaxed);
+        Ok(match header::verify(page, id) {
+            Ok(()) => Load::Page,
+            Err(_) if page.iter().all(|byte| *byte == 0) => Load::NeverWritten,
+            Err(what) => Load::Damaged(what),
+        })
+    }
+
+    fn store(&self, batch: &PageBatch) -> Result<()> {
+        match &self.double_write {
+            Some(guarded) => self.store_guarded(&mut guarded.lock(), batch)?,
+            None => self.write_in_place(batch)?,
+        }
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.counters.stored.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn grow(&self) -> Result<()> {
+        let page = self.page_size as u64;
+        let now = self.data.capacity_bytes();
+        let step = (now / 8).clamp(MIN_GROWTH_BYTES, MAX_GROWTH_BYTES);
+        let wanted = (now + step).next_multiple_of(page);
+        self.data.grow(wanted).map_err(|source| Error::DiskFull { file: self.data.name().into(), source })?;
+        if self.data.capacity_bytes() > now {
+            return Ok(());
+        }
+        let (device, operation) = (self.data.name().into(), "grow");
+        let source = tantalum_device::Error::Unsupported { device, operation };
+        Err(Error::DiskFull { file: self.data.name().into(), source })
+    }
+
+    fn recover(&self) -> Result<u64> {
+        let Some(guarded) = &self.double_write else { return Ok(0) };
+        let guarded = guarded.lock();
+        let Some(copies) = guarded.area.read()? else { return Ok(0) };
+        let mut torn = PageBatch::new(self.page_size);
+        let mut page = tantalum_device::AlignedBuffer::zeroed(self.page_size);
+        for (id, copy) in copies.pages() {
+            // A copy that is torn itself was never followed by a write in place.
+            let is_needed = header::verify(copy, id).is_ok() && matches!(self.load(id, &mut page)?, Load::Damaged(_));
+            if is_needed && id.0 < self.capacity_pages() {
+                tracing::warn!(page = id.0, file = self.name(), "a torn page is put back from the double-write area");
+                torn.push(id, copy);
+            }
+        }
+        torn.seal();
+        if !torn.ids().is_empty() {
+            self.write_in_place(&torn)?;
+        }
+        Ok(torn.ids().len() as u64)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            pages_loaded: count(&self.counters.loaded),
+            pages_stored: count(&self.counters.stored),
+            batches: count(&self.counters.batches),
+            pages_double_written: count(&self.counters.double_written),
+            capacity_bytes: self.data.capacity_bytes(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Where pages live when they are not in memory.
+//!
+//! A [`PageStore`] promises that a page it has stored is found whole again, whenever the power fails, and that a page
+//! that is not whole is reported, never returned as if it were.
+
+mod batch;
+pub mod in_place;
+pub mod space;
+pub mod superblock;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+
+pub use batch::PageBatch;
+pub use in_place::InPlaceStore;
+pub use space::Space;
+pub use superblock::{StoreKind, Superblock};
+
+use crate::{error::Result, page::PageId};
+
+/// Stores and loads pages. All methods may be called by several tasks at once, but no page may be in two batches that
+/// are stored at the same time.
+pub trait PageStore: Send + Sync + Debug {
+    /// The data file or device, for messages.
+    fn name(&self) -> &str;
+
+    /// The size of a page in bytes.
+    fn page_size(&self) -> usize;
+
+    /// The number of pages that there is room for. It only grows.
+    fn capacity_pages(&self) -> u64;
+
+    /// Reads a page into `page`, which is a page long.
+    ///
+    /// # Errors
+    /// When the device cannot read. Damage is no error here; redo may be able to mend it.
+    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load>;
+
+    /// Writes pages. When it returns, all are durable; when it fails, or the power does, each page is as before or as
+    /// in the batch.
+    ///
+    /// # Errors
+    /// When a device cannot write. The batch may be stored again.
+    fn store(&self, batch: &PageBatch) -> Result<()>;
+
+    /// Makes room for more pages; they read as [`Load::NeverWritten`].
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`](crate::Error::DiskFull): the room that there is goes on working.
+    fn grow(&self) -> Result<()>;
+
+    /// Mends what a power cut has torn, before anything is read. Returns the number of pages put back.
+    ///
+    /// # Errors
+    /// When a device cannot read or write.
+    fn recover(&self) -> Result<u64>;
+
+    /// What the store has done since it was opened.
+    fn stats(&self) -> StoreStats;
+}
+
+/// What [`PageStore::load`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// The page, whole.
+    Page,
+    /// A page that was never stored.
+    NeverWritten,
+    /// Something else, and what is wrong with it.
+    Damaged(String),
+}
+
+/// How a page torn by a power cut is made whole again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protection {
+    /// Pages are written to a double-write area first.
+    DoubleWrite,
+    /// The log holds an image of each page from before its first change after a checkpoint.
+    FullPageImages,
+    /// The device never tears a page.
+    Device,
+}
+
+/// Counters of a page store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StoreStats {
+    /// Pages read.
+    pub pages_loaded: u64,
+    /// Pages written in place.
+    pub pages_stored: u64,
+    /// Batches in which they were written.
+    pub batches: u64,
+    /// Pages written to the double-write area.
+    pub pages_double_written: u64,
+    /// Bytes that the store has room for.
+    pub capacity_bytes: u64,
+}

@@ -1,0 +1,253 @@
+//! Which pages are in use, and room for more.
+//!
+//! The data file is cut into extents of N pages, N being the bits in the body of a page. Page `e * N + 2` is the space
+//! map of extent `e`: a bit for each page of the extent, set while the page is in use. Map pages are changed like all
+//! pages, in the change group that uses or frees the page, so a page is never lost and never used twice.
+//!
+//! What is kept beside the maps is only a hint where to look first.
+
+use std::sync::Arc;
+
+use tantalum_rt::Mutex;
+
+use crate::{
+    buffer::{BufferPool, ChangeGroup, PageWriteGuard},
+    error::{Error, Result},
+    page::{Change, PageId, PageKind, TableId, header},
+};
+
+/// Where the map stands in its extent. The first extent's pages 0 and 1 hold the superblock.
+const MAP_IN_EXTENT: u64 = 2;
+
+/// The owner of map pages.
+const NO_TABLE: TableId = TableId(0);
+
+/// Gives out pages and takes them back. Clones are handles to the same space.
+#[derive(Clone, Debug)]
+pub struct Space {
+    pool: BufferPool,
+    /// For each extent, no free page lies before this one (counted within the extent), as far as groups that have been
+    /// appended go.
+    first_free: Arc<Mutex<Vec<u64>>>,
+    /// Held by the task that grows the store.
+    growth: Arc<Mutex<()>>,
+}
+
+impl Space {
+    /// The space of a pool's store.
+    pub fn new(pool: &BufferPool) -> Self {
+        Self { pool: pool.clone(), first_free: Arc::default(), growth: Arc::default() }
+    }
+
+    /// The number of pages in an extent.
+    fn extent_pages(&self) -> u64 {
+        8 * (self.pool.page_size() - header::HEADER_BYTES) as u64
+    }
+
+    fn map_of(&self, extent: u64) -> PageId {
+        PageId(extent * self.extent_pages() + MAP_IN_EXTENT)
+    }
+
+    /// The number of extents that have a map page, or have room for one.
+    fn extents(&self) -> u64 {
+        let capacity = self.pool.store().capacity_pages();
+        capacity.saturating_sub(MAP_IN_EXTENT).div_ceil(self.extent_pages())
+    }
+
+    /// The pages of an extent that there is room for.
+    fn extent_limit(&self, extent: u64) -> u64 {
+        let before = extent * self.extent_pages();
+        (self.pool.store().capacity_pages().saturating_sub(before)).min(self.extent_pages())
+    }
+
+    /// Takes a free page for `owner` and plans, in the group, that it is in use. Pin it with
+    /// [`BufferPool::pin_new`] and format it in the same group. The first page ever given out is page 3.
+    ///
+    /// Waits for a map page's latch, so the caller waits for no other latch afterwards but those of fresh pages.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] when the data file is full and cannot grow.
+    pub fn allocate(&self, group: &mut ChangeGroup, owner: TableId) -> Result<PageId> {
+        loop {
+            let capacity = self.pool.store().capacity_pages();
+            let extents = self.extents();
+            // Maps are latched in ascending order; those before the last one that the group holds are only tried.
+            let held = group.ids().filter(|id| self.is_map(*id)).map(|id| id.0 / self.extent_pages()).max();
+            let start = held.unwrap_or(0);
+            for extent in (start..extents).chain(0..start) {
+                if self.first_free(extent) >= self.extent_limit(extent) {
+                    continue;
+                }
+                let Some(index) = self.latch_map(group, extent, extent >= start)? else { continue };
+                if let Some(page) = self.take_bit(group, index, extent)? {
+                    tracing::trace!(page = page.0, owner = owner.0, "page allocated");
+                    return Ok(page);
+                }
+            }
+            self.grow_beyond(capacity)?;
+        }
+    }
+
+    /// Plans, in the group, that a page is free.
+    ///
+    /// To free several pages, or to free and allocate, in one group: free first, in ascending order.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another order would have to wait for a latch: drop the group and start over.
+    /// [`Error::Corrupt`] when the page is not in use.
+    pub fn free(&self, group: &mut ChangeGroup, id: PageId) -> Result<()> {
+        let (extent, bit) = (id.0 / self.extent_pages(), id.0 % self.extent_pages());
+        let ascends = group.ids().filter(|id| self.is_map(*id)).all(|map| map <= self.map_of(extent));
+        let Some(index) = self.latch_map(group, extent, ascends)? else {
+            return Err(Error::Busy { page: self.map_of(extent) });
+        };
+        let map = group.planned(index);
+        if self.is_reserved(id) || !bit_is_set(map, bit) {
+            let what = format!("page {id} is to be freed, but is not in use according to this space map");
+            return Err(Error::corrupt_page(map, what));
+        }
+        self.write_bit(group, index, bit, false)?;
+        let mut hints = self.first_free.lock();
+        if let Some(hint) = hints.get_mut(extent as usize) {
+            *hint = bit.min(*hint);
+        }
+        Ok(())
+    }
+
+    /// Whether a page is in use, by a table or by the space itself.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn is_allocated(&self, id: PageId) -> Result<bool> {
+        if self.is_reserved(id) {
+            return Ok(true);
+        }
+        let extent = id.0 / self.extent_pages();
+        if extent >= self.extents() {
+            return Ok(false);
+        }
+        let map = self.pool.pin_or_blank(self.map_of(extent))?.read();
+        Ok(bit_is_set(&map, id.0 % self.extent_pages()))
+    }
+
+    /// Calls `visit` with every page that a table uses, in ascending order. Pages that are allocated or freed meanwhile
+    /// may be seen or not.
+    ///
+    /// # Errors
+    /// When a map cannot be read, is no map, or has a page in use that the file does not have.
+    pub fn for_each_allocated(&self, visit: &mut dyn FnMut(PageId)) -> Result<()> {
+        for extent in 0..self.extents() {
+            let map = self.pool.pin_or_blank(self.map_of(extent))?.read().to_vec();
+            match header::kind(&map)? {
+                PageKind::SpaceMap => {}
+                // No page of the extent was ever used.
+                PageKind::Free => continue,
+                _ => return Err(Error::corrupt_page(&map, "a space map was expected here")),
+            }
+            for bit in (0..self.extent_pages()).filter(|bit| bit_is_set(&map, *bit)) {
+                let id = PageId(extent * self.extent_pages() + bit);
+                if bit >= self.extent_limit(extent) {
+                    return Err(Error::corrupt_page(&map, format!("page {id} is in use beyond the file's end")));
+                }
+                if !self.is_reserved(id) {
+                    visit(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a page belongs to no table, ever: the superblock and the maps.
+    pub fn is_reserved(&self, id: PageId) -> bool {
+        id.0 < MAP_IN_EXTENT || self.is_map(id)
+    }
+
+    fn is_map(&self, id: PageId) -> bool {
+        id.0 % self.extent_pages() == MAP_IN_EXTENT
+    }
+
+    fn first_free(&self, extent: u64) -> u64 {
+        self.first_free.lock().get(extent as usize).copied().unwrap_or(0)
+    }
+
+    /// Adds the map of an extent to the group, formatted if it is new; `None` if it is busy and must not be waited for.
+    fn latch_map(&self, group: &mut ChangeGroup, extent: u64, may_wait: bool) -> Result<Option<usize>> {
+        let id = self.map_of(extent);
+        if let Some(index) = group.find(id) {
+            return Ok(Some(index));
+        }
+        let map = self.pool.pin_or_blank(id)?;
+        let guard: Option<PageWriteGuard> = if may_wait { Some(map.write()) } else { map.try_write() };
+        let Some(guard) = guard else { return Ok(None) };
+        match header::kind(&guard)? {
+            PageKind::SpaceMap => Ok(Some(group.add(guard))),
+            PageKind::Free => {
+                let index = group.add(guard);
+                let format = Change::Format { kind: PageKind::SpaceMap, level: 0, owner: NO_TABLE };
+                group.change(index, format)?;
+                let reserved = if extent == 0 { 0b111 } else { 1 << MAP_IN_EXTENT };
+                group.change(index, Change::WriteBytes { offset: 0, bytes: &[reserved] })?;
+                Ok(Some(index))
+            }
+            _ => Err(Error::corrupt_page(&guard, "a space map was expected here")),
+        }
+    }
+
+    /// Plans that the first free page of an extent is in use. Not one that the same group frees: its latch is held.
+    fn take_bit(&self, group: &mut ChangeGroup, index: usize, extent: u64) -> Result<Option<PageId>> {
+        let limit = self.extent_limit(extent);
+        let from = self.first_free(extent);
+        let (before, planned) = (header::body(group.page(index)), header::body(group.planned(index)));
+        // The group may yet be dropped or appended: what is free in either case bounds the hint.
+        let first_free = first_clear_bit(from, limit, |byte| before[byte] & planned[byte]);
+        let first_usable = first_clear_bit(first_free, limit, |byte| before[byte] | planned[byte]);
+        self.set_first_free(extent, first_free);
+        if first_usable == limit {
+            return Ok(None);
+        }
+        self.write_bit(group, index, first_usable, true)?;
+        Ok(Some(PageId(extent * self.extent_pages() + first_usable)))
+    }
+
+    fn set_first_free(&self, extent: u64, bit: u64) {
+        let mut hints = self.first_free.lock();
+        let extent = extent as usize;
+        if hints.len() <= extent {
+            hints.resize(extent + 1, 0);
+        }
+        hints[extent] = bit;
+    }
+
+    fn write_bit(&self, group: &mut ChangeGroup, index: usize, bit: u64, value: bool) -> Result<()> {
+        let at = (bit / 8) as usize;
+        let mask = 1 << (bit % 8);
+        let old = header::body(group.planned(index))[at];
+        let byte = if value { old | mask } else { old & !mask };
+        let offset = u16::try_from(at).expect("a page's body is shorter than 16 KiB");
+        group.change(index, Change::WriteBytes { offset, bytes: &[byte] })
+    }
+
+    /// Lets the store grow, unless another task did so since it had room for `capacity` pages.
+    fn grow_beyond(&self, capacity: u64) -> Result<()> {
+        let _growing = self.growth.lock();
+        if self.pool.store().capacity_pages() > capacity { Ok(()) } else { self.pool.store().grow() }
+    }
+}
+
+fn bit_is_set(map: &[u8], bit: u64) -> bool {
+    header::body(map)[(bit / 8) as usize] & (1 << (bit % 8)) != 0
+}
+
+/// The first bit in `from..limit` that is not set in the bytes that `byte_at` gives; `limit` if all are.
+fn first_clear_bit(from: u64, limit: u64, byte_at: impl Fn(usize) -> u8) -> u64 {
+    let mut bit = from;
+    while bit < limit {
+        let set = u64::from((byte_at((bit / 8) as usize) >> (bit % 8)).trailing_ones());
+        bit += set;
+        // Zeros are shifted in, so a byte whose rest is all set counts exactly up to the next one.
+        if set == 0 || !bit.is_multiple_of(8) {
+            break;
+        }
+    }
+    bit.min(limit)
+}

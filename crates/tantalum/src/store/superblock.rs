@@ -1,0 +1,157 @@
+//! The superblock: what the data file is, in its first page and again in its second.
+//!
+//! It is written once, as the last step of creating a database, so a file without one was never a database.
+
+use tantalum_device::{AlignedBuffer, Device, Durability};
+
+use super::Protection;
+use crate::{
+    error::{Error, Result},
+    page::PAGE_SIZES,
+};
+
+const MAGIC: [u8; 8] = *b"TANTALUM";
+const VERSION: u16 = 1;
+/// The part of the page that is used: small enough for every page size.
+const BLOCK_BYTES: usize = 4096;
+const CRC_AT: usize = 48;
+
+/// How pages are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreKind {
+    /// Each page has its place in the file.
+    InPlace,
+}
+
+/// What a data file says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Tells databases apart.
+    pub database_id: u128,
+    /// The log that belongs to the database.
+    pub log_id: u128,
+    /// The size of a page in bytes.
+    pub page_size: u32,
+    /// How pages are stored.
+    pub store_kind: StoreKind,
+    /// How torn pages are prevented.
+    pub protection: Protection,
+}
+
+/// Why bytes are no superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoSuperblock {
+    /// Nothing was ever written there.
+    Blank,
+    /// Something else, and what is wrong with it.
+    Damaged(String),
+}
+
+impl Superblock {
+    /// The superblock as it is written.
+    pub fn encode(&self) -> AlignedBuffer {
+        let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
+        block[0..8].copy_from_slice(&MAGIC);
+        block[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        block[10] = match self.store_kind {
+            StoreKind::InPlace => 0,
+        };
+        block[11] = match self.protection {
+            Protection::DoubleWrite => 0,
+            Protection::FullPageImages => 1,
+            Protection::Device => 2,
+        };
+        block[12..16].copy_from_slice(&self.page_size.to_le_bytes());
+        block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
+        block[32..48].copy_from_slice(&self.log_id.to_le_bytes());
+        let crc = crc32c::crc32c(&block[..CRC_AT]);
+        block[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; longer bytes are fine.
+    ///
+    /// # Errors
+    /// Says why it is none.
+    pub fn decode(block: &[u8]) -> Result<Self, NoSuperblock> {
+        let damaged = |what: String| Err(NoSuperblock::Damaged(what));
+        if block.iter().all(|byte| *byte == 0) {
+            return Err(NoSuperblock::Blank);
+        }
+        if block.len() < BLOCK_BYTES || block[0..8] != MAGIC {
+            return damaged("it does not begin with TANTALUM".into());
+        }
+        let version = u16::from_le_bytes([block[8], block[9]]);
+        if version > VERSION {
+            return damaged(format!("its format is version {version}, this program reads up to {VERSION}"));
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
+        let u128_at = |at: usize| u128::from_le_bytes(block[at..at + 16].try_into().expect("sixteen bytes"));
+        if crc32c::crc32c(&block[..CRC_AT]) != u32_at(CRC_AT) {
+            return damaged("its checksum is wrong".into());
+        }
+        let page_size = u32_at(12);
+        if !PAGE_SIZES.contains(&(page_size as usize)) {
+            return damaged(format!("pages of {page_size} bytes are not possible"));
+        }
+        let store_kind = match block[10] {
+            0 => StoreKind::InPlace,
+            other => return damaged(format!("no page store has number {other}")),
+        };
+        let protection = match block[11] {
+            0 => Protection::DoubleWrite,
+            1 => Protection::FullPageImages,
+            2 => Protection::Device,
+            other => return damaged(format!("no torn-page protection has number {other}")),
+        };
+        Ok(Self { database_id: u128_at(16), log_id: u128_at(32), page_size, store_kind, protection })
+    }
+
+    /// Reads the superblock of a data file; `None` when the file has none and never had.
+    ///
+    /// # Errors
+    /// [`Error::Superblock`] when both copies are damaged, or the file is something else.
+    pub fn read(device: &dyn Device) -> Result<Option<Self>> {
+        let mut damage = None;
+        // Where the second copy lies depends on the page size, which only the first copy tells.
+        for offset in [0].into_iter().chain(PAGE_SIZES.map(|size| size as u64)) {
+            if offset + BLOCK_BYTES as u64 > device.capacity_bytes() {
+                continue;
+            }
+            let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
+            device.read(offset, &mut block)?;
+            match Self::decode(&block) {
+                Ok(found) if offset == 0 || offset == u64::from(found.page_size) => return Ok(Some(found)),
+                Err(NoSuperblock::Damaged(what)) if offset == 0 => damage = Some(what),
+                _ => {}
+            }
+        }
+        match damage {
+            None => Ok(None),
+            Some(what) => Err(Error::Superblock {
+                file: device.name().into(),
+                what: format!(
+                    "no superblock, neither at byte 0 ({what}) nor its copy in the second page; check the path and the \
+                     program's version, or restore the database from a backup"
+                ),
+            }),
+        }
+    }
+
+    /// Writes both copies, durably.
+    ///
+    /// # Errors
+    /// When the device cannot write.
+    pub fn write(&self, device: &dyn Device) -> Result<()> {
+        let block = self.encode();
+        // The copy first: a first page without one means a database whose creation did not end.
+        device.write(u64::from(self.page_size), &[&block], Durability::Durable)?;
+        device.write(0, &[&block], Durability::Durable)?;
+        if Self::read(device)? == Some(*self) {
+            return Ok(());
+        }
+        let what = "the superblock that was just written is not read back; the device is faulty".into();
+        Err(Error::Superblock { file: device.name().into(), what })
+    }
+}

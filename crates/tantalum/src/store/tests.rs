@@ -1,0 +1,279 @@
+//! The in-place store, with the power going at the worst time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use proptest::{collection::vec, prelude::*};
+use tantalum_device::{Device, Durability, Fault, MemoryDevice, MemoryProfile};
+use tantalum_log::Lsn;
+use tantalum_rt::{Random, Simulation};
+
+use super::{
+    InPlaceStore, Load, PageBatch, PageStore, Protection, StoreKind, Superblock,
+    in_place::double_write::{DoubleWrite, Header},
+    superblock::NoSuperblock,
+};
+use crate::{
+    Error,
+    page::{Change, PageId, PageKind, TableId, change, header},
+};
+
+const PAGE: usize = 4096;
+const PAGES: u64 = 40;
+const DATABASE: u128 = 7;
+
+#[derive(Clone)]
+struct Disks {
+    data: Arc<MemoryDevice>,
+    area: Arc<MemoryDevice>,
+}
+
+impl Disks {
+    fn new(seed: u64) -> Self {
+        let profile = |seed| MemoryProfile {
+            write_latency: Duration::from_micros(20)..Duration::from_micros(200),
+            flush_latency: Duration::from_micros(50)..Duration::from_micros(300),
+            seed,
+            ..MemoryProfile::default()
+        };
+        Self {
+            data: MemoryDevice::with_profile("data", PAGES * PAGE as u64, profile(seed)),
+            area: MemoryDevice::with_profile("doublewrite", DoubleWrite::area_bytes(PAGE), profile(seed + 1)),
+        }
+    }
+
+    fn store(&self) -> InPlaceStore {
+        InPlaceStore::with_double_write(self.data.clone(), PAGE, self.area.clone(), DATABASE).unwrap()
+    }
+
+    fn power_cut(&self, random: &mut Random) {
+        self.data.power_cut(random);
+        self.area.power_cut(random);
+    }
+}
+
+/// A page filled with its version, which is its LSN.
+fn page(id: PageId, version: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    header::clear(&mut page, id);
+    let format = Change::Format { kind: PageKind::Overflow, level: 0, owner: TableId(1) };
+    change::apply(&mut page, &format).unwrap();
+    page[header::HEADER_BYTES..].fill(version as u8);
+    header::set_lsn(&mut page, Lsn::new(version));
+    page
+}
+
+fn batch(ids: &[u64], version: u64) -> PageBatch {
+    let mut batch = PageBatch::new(PAGE);
+    for id in ids {
+        batch.push(PageId(*id), &page(PageId(*id), version));
+    }
+    batch.seal();
+    batch
+}
+
+/// The version of a page; 0 if it was never written.
+fn version(store: &InPlaceStore, id: u64) -> u64 {
+    let mut found = vec![0; PAGE];
+    match store.load(PageId(id), &mut found).unwrap() {
+        Load::NeverWritten => 0,
+        Load::Page => {
+            let version = header::lsn(&found).get();
+            assert_eq!(found[header::HEADER_BYTES..], page(PageId(id), version)[header::HEADER_BYTES..]);
+            version
+        }
+        Load::Damaged(what) => panic!("page {id}: {what}"),
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_every_page_old_or_new() {
+    let mut mended = 0;
+    for seed in 0..60 {
+        let disks = Disks::new(seed);
+        // The versions that each page may have: what was acknowledged, and what was tried.
+        let stored: Arc<Vec<AtomicU64>> = Arc::new((0..PAGES).map(|_| AtomicU64::new(0)).collect());
+        let tried: Arc<Vec<AtomicU64>> = Arc::new((0..PAGES).map(|_| AtomicU64::new(0)).collect());
+        let mut random = Random::with_seed(seed);
+        for life in 0..4 {
+            let (disks_then, stored_then, tried_then) = (disks.clone(), Arc::clone(&stored), Arc::clone(&tried));
+            let mut dice = Random::with_seed(seed * 100 + life);
+            let cut_at = Duration::from_micros(random.u64(1..12_000));
+            let outcome = Simulation::new(seed * 100 + life).run(move || {
+                tantalum_rt::spawn("power", move || {
+                    tantalum_rt::sleep(cut_at);
+                    tantalum_rt::power_cut()
+                });
+                let store = disks_then.store();
+                let mended = store.recover().unwrap();
+                for id in 0..PAGES {
+                    let version = version(&store, id);
+                    assert!(version >= stored_then[id as usize].load(Ordering::Relaxed), "page {id} is lost");
+                    assert!(version <= tried_then[id as usize].load(Ordering::Relaxed));
+                    // What is read after a recovery counts as stored.
+                    stored_then[id as usize].store(version, Ordering::Relaxed);
+                }
+                for version in (life * 1000 + 1).. {
+                    let ids: Vec<u64> = (0..PAGES).filter(|_| dice.bool()).collect();
+                    ids.iter().for_each(|id| tried_then[*id as usize].store(version, Ordering::Relaxed));
+                    store.store(&batch(&ids, version)).unwrap();
+                    ids.iter().for_each(|id| stored_then[*id as usize].store(version, Ordering::Relaxed));
+                }
+                mended
+            });
+            assert!(outcome.finished().is_none(), "it writes until the power goes");
+            disks.power_cut(&mut random);
+        }
+        mended += disks.store().recover().unwrap();
+    }
+    assert!(mended > 0, "some power cuts tear pages");
+}
+
+#[test]
+fn without_protection_pages_tear() {
+    // Shows that the test above tests something.
+    let torn = (0..30).any(|seed| {
+        let disks = Disks::new(seed);
+        let store = InPlaceStore::new(disks.data.clone(), PAGE, Protection::Device, true).unwrap();
+        store.store(&batch(&[5], 1)).unwrap();
+        disks.data.write(5 * PAGE as u64, &[batch(&[5], 2).page(0)], Durability::Cached).unwrap();
+        disks.power_cut(&mut Random::with_seed(seed));
+        matches!(store.load(PageId(5), &mut vec![0; PAGE]).unwrap(), Load::Damaged(_))
+    });
+    assert!(torn);
+}
+
+#[test]
+fn a_batch_that_failed_in_place_is_finished_before_the_area_is_used_again() {
+    let mut torn = 0;
+    for seed in 0..40 {
+        let disks = Disks::new(seed);
+        let store = disks.store();
+        store.store(&batch(&[1, 2, 3, 8], 1)).unwrap();
+        disks.data.inject(Fault::FailWrites { after: 0 });
+        assert!(matches!(store.store(&batch(&[1, 2, 8], 2)), Err(Error::Device(_))));
+        torn += [1, 2, 8]
+            .iter()
+            .filter(|id| matches!(store.load(PageId(**id), &mut vec![0; PAGE]).unwrap(), Load::Damaged(_)))
+            .count();
+        // Still broken: the area must not be taken from the pages that need it.
+        assert!(store.store(&batch(&[4], 3)).is_err());
+        disks.data.clear_faults();
+        if seed % 2 == 0 {
+            store.store(&batch(&[4], 3)).unwrap();
+        }
+        disks.power_cut(&mut Random::with_seed(seed));
+        let store = disks.store();
+        store.recover().unwrap();
+        for id in [1, 2, 8] {
+            assert!((1..=2).contains(&version(&store, id)), "page {id} is whole");
+        }
+        assert_eq!(version(&store, 3), 1);
+    }
+    assert!(torn > 0, "some failed writes leave torn pages");
+}
+
+#[test]
+fn a_double_write_area_of_another_database_is_left_alone() {
+    let disks = Disks::new(1);
+    disks.store().store(&batch(&[3], 1)).unwrap();
+    disks.data.corrupt(3 * PAGE as u64 + 100, 1, |bytes| bytes[0] ^= 1);
+    let other = InPlaceStore::with_double_write(disks.data.clone(), PAGE, disks.area.clone(), DATABASE + 1).unwrap();
+    assert_eq!(other.recover().unwrap(), 0);
+    assert_eq!(disks.store().recover().unwrap(), 1);
+    assert_eq!(version(&disks.store(), 3), 1);
+}
+
+#[test]
+fn the_file_grows_in_steps_until_the_disk_is_full() {
+    let disks = Disks::new(1);
+    let store = disks.store();
+    store.grow().unwrap();
+    assert_eq!(store.capacity_pages(), PAGES + 256);
+    assert_eq!(version(&store, PAGES + 255), 0);
+    disks.data.inject(Fault::NoSpaceOnGrow);
+    assert!(matches!(store.grow(), Err(Error::DiskFull { .. })));
+    assert_eq!(store.capacity_pages(), PAGES + 256);
+    store.store(&batch(&[PAGES + 255], 9)).unwrap();
+    assert_eq!(version(&store, PAGES + 255), 9);
+}
+
+#[test]
+fn a_page_beyond_the_file_is_damage_not_an_absent_page() {
+    let store = Disks::new(1).store();
+    assert!(
+        matches!(store.load(PageId(PAGES), &mut vec![0; PAGE]).unwrap(), Load::Damaged(what) if what.contains("end"))
+    );
+    assert!(matches!(store.load(PageId(u64::MAX), &mut vec![0; PAGE]).unwrap(), Load::Damaged(_)));
+}
+
+#[test]
+fn device_protection_needs_a_device_that_protects() {
+    let disks = Disks::new(1);
+    let refused = InPlaceStore::new(disks.data.clone(), PAGE, Protection::Device, false).unwrap_err();
+    assert!(refused.to_string().contains("atomically"), "{refused}");
+    InPlaceStore::new(disks.data.clone(), PAGE, Protection::Device, true).unwrap();
+    assert!(InPlaceStore::with_double_write(disks.data.clone(), PAGE, MemoryDevice::new("small", 8192), 1).is_err());
+}
+
+fn superblock(page_size: u32) -> Superblock {
+    Superblock {
+        database_id: 0x1234,
+        log_id: 0x5678,
+        page_size,
+        store_kind: StoreKind::InPlace,
+        protection: Protection::FullPageImages,
+    }
+}
+
+#[test]
+fn either_copy_of_the_superblock_is_enough() {
+    for page_size in [4096, 8192, 16384] {
+        let device = MemoryDevice::new("data", 1 << 20);
+        assert_eq!(Superblock::read(&*device).unwrap(), None);
+        superblock(page_size).write(&*device).unwrap();
+        device.corrupt(u64::from(page_size) + 3, 1, |bytes| bytes[0] ^= 1);
+        assert_eq!(Superblock::read(&*device).unwrap(), Some(superblock(page_size)));
+        superblock(page_size).write(&*device).unwrap();
+        device.corrupt(20, 1, |bytes| bytes[0] ^= 1);
+        assert_eq!(Superblock::read(&*device).unwrap(), Some(superblock(page_size)));
+        device.corrupt(u64::from(page_size) + 3, 1, |bytes| bytes[0] ^= 1);
+        assert!(matches!(Superblock::read(&*device), Err(Error::Superblock { .. })));
+    }
+}
+
+#[test]
+fn a_superblock_of_a_newer_version_is_named_as_such() {
+    let mut block = superblock(4096).encode();
+    block[8] = 2;
+    assert!(matches!(Superblock::decode(&block), Err(NoSuperblock::Damaged(what)) if what.contains("version 2")));
+}
+
+proptest! {
+    #[test]
+    fn headers_survive_a_round_trip_and_refuse_damage(ids in prop::collection::btree_set(any::<u64>(), 0..=64), sequence: u64, at in 0..560usize, flip in 1..=255u8) {
+        let ids = ids.into_iter().map(PageId).collect();
+        let header = Header { database_id: 3, sequence, page_size: 8192, ids };
+        let mut block = header.encode();
+        prop_assert_eq!(Header::decode(&block), Some(header));
+        block[at] ^= flip;
+        prop_assert_eq!(Header::decode(&block), None);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_no_reason_to_panic(mut bytes in vec(any::<u8>(), 0..4200), magic: bool) {
+        if magic && bytes.len() > 12 {
+            bytes[..8].copy_from_slice(b"TNTLDBLW");
+        }
+        let _ = Header::decode(&bytes);
+        if magic && bytes.len() > 12 {
+            bytes[..8].copy_from_slice(b"TANTALUM");
+        }
+        let _ = Superblock::decode(&bytes);
+    }
+}

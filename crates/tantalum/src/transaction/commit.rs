@@ -1,0 +1,132 @@
+//! Making a transaction's writes part of the database: one change group, and so one record of the log.
+//!
+//! Leaves are found and room is made in them first. Then they are latched in ascending page order, each looked at again as
+//! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
+//! everything is let go and found anew.
+
+use tantalum_log::Lsn;
+use tantalum_rt::interleave;
+
+use super::{Manager, Value, write_set::WriteSet};
+use crate::{
+    buffer::{ChangeGroup, PinnedPage},
+    error::{Error, Result},
+    page::{TableId, record},
+    table::Table,
+    tree::{LeafWrite, Staged},
+};
+
+/// Writes that go to one leaf.
+struct LeafPlan<'a> {
+    table: &'a Table,
+    page: PinnedPage,
+    writes: &'a [LeafWrite<'a>],
+}
+
+/// The versions that a commit overwrites.
+type OldVersions<'a> = Vec<(TableId, &'a [u8], Option<Value>)>;
+
+/// What became of one try.
+enum Try<'a> {
+    Done { end: Lsn, sparse: Vec<(&'a Table, &'a [u8])> },
+    Again,
+}
+
+impl Manager {
+    /// Logs and applies the writes, atomically; nobody else sees a part of them. Returns the end of their record, which is
+    /// not durable yet.
+    ///
+    /// # Errors
+    /// The database is then as before.
+    pub(super) fn publish(&self, writes: &WriteSet, table_of: impl Fn(TableId) -> Table) -> Result<Lsn> {
+        let tables: Vec<(Table, Vec<LeafWrite<'_>>)> = writes
+            .tables()
+            .map(|(id, rows)| {
+                let writes = rows.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() });
+                (table_of(id), writes.collect())
+            })
+            .collect();
+        loop {
+            match self.try_publish(&tables) {
+                Ok(Try::Done { end, sparse }) => {
+                    self.rebalance(sparse);
+                    return Ok(end);
+                }
+                Ok(Try::Again) => tantalum_rt::yield_now(),
+                Err(Error::LogFull { needed }) => self.core().pool.wait_for_log_space(needed)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn try_publish<'a>(&self, tables: &'a [(Table, Vec<LeafWrite<'a>>)]) -> Result<Try<'a>> {
+        let mut plans = Vec::new();
+        for (table, writes) in tables {
+            let mut rest = &writes[..];
+            while !rest.is_empty() {
+                let (page, count) = table.tree().prepare(rest)?;
+                let (writes, later) = rest.split_at(count);
+                plans.push(LeafPlan { table, page, writes });
+                rest = later;
+            }
+        }
+        plans.sort_by_key(|plan| plan.page.id());
+        // A merge between two preparations can make two leaves one.
+        if plans.windows(2).any(|pair| pair[0].page.id() == pair[1].page.id()) {
+            return Ok(Try::Again);
+        }
+        interleave();
+        let mut group = ChangeGroup::new(&self.core().pool);
+        for plan in &plans {
+            let guard = plan.page.write();
+            if !plan.table.tree().accepts(&guard, plan.writes)? {
+                return Ok(Try::Again);
+            }
+            group.add(guard);
+        }
+        self.append_plans(group, &plans)
+    }
+
+    /// Stages the writes of latched leaves, which stand in the group in the order of the plans, and appends the group.
+    fn append_plans<'a>(&self, mut group: ChangeGroup, plans: &[LeafPlan<'a>]) -> Result<Try<'a>> {
+        let (number, has_snapshots) = self.versions.number_commit();
+        // Before staging, which latches overflow pages that an old version may be in.
+        let old = if has_snapshots { old_versions(&group, plans)? } else { Vec::new() };
+        let mut sparse = Vec::new();
+        for (index, plan) in plans.iter().enumerate() {
+            match plan.table.tree().stage(&mut group, index, plan.writes)? {
+                Staged::Done { is_sparse: true } => sparse.push((plan.table, plan.writes[0].key)),
+                Staged::Done { is_sparse: false } => {}
+                Staged::Stale => return Ok(Try::Again),
+            }
+        }
+        interleave();
+        let end = group.append_with(record::COMMIT, number, |_| {
+            for (table, key, value) in old {
+                self.versions.keep(table, key, number, value);
+            }
+        })?;
+        Ok(Try::Done { end, sparse })
+    }
+
+    /// Merges leaves that the commit has nearly emptied. The commit stands, whatever comes of it.
+    fn rebalance(&self, sparse: Vec<(&Table, &[u8])>) {
+        for (table, key) in sparse {
+            if let Err(error) = table.tree().rebalance(key) {
+                tracing::warn!(table = table.name(), %error, "a leaf with few rows could not be merged");
+            }
+        }
+    }
+}
+
+/// What the latched leaves hold for the keys that are about to be written.
+fn old_versions<'a>(group: &ChangeGroup, plans: &[LeafPlan<'a>]) -> Result<OldVersions<'a>> {
+    let mut old = Vec::new();
+    for (index, plan) in plans.iter().enumerate() {
+        for write in plan.writes {
+            let value = plan.table.tree().old_value(group.page(index), write.key)?;
+            old.push((plan.table.id(), write.key, value.map(Value::from)));
+        }
+    }
+    Ok(old)
+}

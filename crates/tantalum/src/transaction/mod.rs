@@ -1,0 +1,549 @@
+//! Transactions: what a caller reads and writes as if alone.
+//!
+//! Writes stay in the transaction until it commits, so no page ever holds uncommitted data. Serializable transactions lock
+//! the keys and ranges that they touch until they commit (strict two-phase locking); snapshot isolation reads the state at
+//! the beginning and locks only what it writes.
+//!
+//! Invariants:
+//! - locks are released only after the commit record is in the log's order, so who sees a write comes later in the log
+//! - a commit returns only when everything it has read and written is durable
+
+mod commit;
+mod key_range;
+mod locks;
+mod range;
+mod snapshot;
+mod value;
+mod versions;
+mod write_set;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tantalum_log::Lsn;
+
+pub use key_range::KeyRange;
+pub(crate) use locks::TableLocks;
+pub use range::RangeIter;
+pub use snapshot::Snapshot;
+pub use value::Value;
+
+use self::{
+    key_range::Interval,
+    locks::{LockManager, Mode, Refusal, TransactionId},
+    snapshot::View,
+    versions::Versions,
+    write_set::WriteSet,
+};
+use crate::{
+    db::Core,
+    error::{Error, Result},
+    limits,
+    options::Isolation,
+    page::TableId,
+    table::{Table, TableUse},
+};
+
+/// What a commit's log record needs beyond the writes: its head, and some change heads.
+const RECORD_RESERVE_BYTES: usize = 4096;
+
+/// What all transactions of a database share. Keeps the database open.
+pub(crate) struct Manager {
+    core: Arc<Core>,
+    locks: LockManager,
+    versions: Versions,
+    next_id: AtomicU64,
+    commits: AtomicU64,
+    rollbacks: AtomicU64,
+}
+
+/// Counters of transactions since the database was opened.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TransactionStats {
+    /// Transactions begun.
+    pub begun: u64,
+    /// Transactions committed, those that wrote nothing included.
+    pub commits: u64,
+    /// Transactions rolled back, by their owner or by the engine.
+    pub rollbacks: u64,
+    /// Times that a lock was waited for.
+    pub lock_waits: u64,
+    /// Deadlocks, each ended by aborting a transaction.
+    pub deadlocks: u64,
+    /// Locks that were not granted in time.
+    pub lock_timeouts: u64,
+    /// Snapshots that are alive, those of transactions included.
+    pub snapshots: u64,
+    /// Old row versions in memory for them.
+    pub versions: u64,
+}
+
+impl Manager {
+    pub fn new(core: Arc<Core>) -> Arc<Self> {
+        Arc::new(Self {
+            locks: LockManager::new(core.settings.lock_timeout()),
+            versions: Versions::new(core.redo.last_commit),
+            core,
+            next_id: AtomicU64::new(1),
+            commits: AtomicU64::new(0),
+            rollbacks: AtomicU64::new(0),
+        })
+    }
+
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub fn stats(&self) -> TransactionStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (snapshots, versions) = self.versions.counts();
+        TransactionStats {
+            begun: count(&self.next_id) - 1,
+            commits: count(&self.commits),
+            rollbacks: count(&self.rollbacks),
+            lock_waits: count(&self.locks.lock_waits),
+            deadlocks: count(&self.locks.deadlocks),
+            lock_timeouts: count(&self.locks.timeouts),
+            snapshots,
+            versions,
+        }
+    }
+
+    /// The bytes that a transaction's writes may have.
+    fn write_limit(&self) -> usize {
+        self.core.log().max_record_bytes().saturating_sub(RECORD_RESERVE_BYTES)
+    }
+
+    /// Waits until the log is durable up to `lsn`. After a failure nobody knows what the devices hold.
+    fn make_durable(&self, lsn: Lsn) -> Result<()> {
+        self.core.log().flush(lsn).map_err(|cause| Error::OutcomeUnknown { cause })
+    }
+}
+
+/// A commit that is in the log's order, and perhaps not durable.
+struct Published {
+    position: Option<u64>,
+    /// Where the log must be durable before anyone is told.
+    lsn: Lsn,
+}
+
+/// A table that a transaction has touched, and its locks there.
+struct Touched {
+    table: TableUse,
+    /// Keys locked, and how.
+    keys: BTreeMap<Value, Mode>,
+    has_ranges: bool,
+}
+
+/// A read-write transaction. Rolled back when dropped without [`commit`](Self::commit).
+///
+/// A transaction is used by one thread at a time, but may move between them. After [`Error::is_retryable`] errors it has
+/// been aborted and holds no locks any more: drop it and run it again.
+///
+/// What it reads is confirmed by its commit: until then, a read may show a commit that a power cut takes back.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let accounts = db.table("accounts")?;
+/// let mut tx = db.begin()?;
+/// tx.insert(&accounts, "alice", "100")?;
+/// let before = tx.savepoint();
+/// tx.put(&accounts, "alice", "0")?;
+/// tx.rollback_to(&before)?;
+/// assert_eq!(tx.get(&accounts, "alice")?.as_deref(), Some(&b"100"[..]));
+/// tx.commit()?;
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+pub struct Transaction {
+    manager: Arc<Manager>,
+    id: TransactionId,
+    /// Present under snapshot isolation.
+    view: Option<View>,
+    touched: BTreeMap<TableId, Touched>,
+    writes: WriteSet,
+    /// Marks of the savepoints that can still be rolled back to, in order.
+    savepoints: Vec<(u64, usize)>,
+    savepoints_made: u64,
+    /// Everything that was read is in the log before this.
+    read_lsn: Lsn,
+    is_over: bool,
+}
+
+/// A place in a transaction to come back to; see [`Transaction::savepoint`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let mut tx = db.begin()?;
+/// let start = tx.savepoint();
+/// tx.rollback_to(&start)?;
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Savepoint {
+    transaction: TransactionId,
+    number: u64,
+}
+
+/// A commit that is durable; see [`Transaction::commit`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// assert_eq!(db.begin()?.commit()?.position(), None, "nothing was written");
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    position: Option<u64>,
+}
+
+impl Commit {
+    /// The commit's place in the log: of two transactions that wrote, the one with the lower place comes first in the
+    /// serial order. `None` for one that wrote nothing.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+}
+
+/// A commit on its way to the devices; see [`Transaction::commit_async`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let letters = db.table("letters")?;
+/// let mut tickets = Vec::new();
+/// for letter in ["a", "b", "c"] {
+///     let mut tx = db.begin()?;
+///     tx.put(&letters, letter, "")?;
+///     tickets.push(tx.commit_async()?);
+/// }
+/// for ticket in tickets {
+///     ticket.wait()?; // durable now
+/// }
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Ticket {
+    ticket: tantalum_log::Ticket,
+    position: Option<u64>,
+    /// Keeps the database open until the commit's outcome is known.
+    _manager: Arc<Manager>,
+}
+
+impl Ticket {
+    /// Blocks until the commit is durable.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] when the log failed.
+    pub fn wait(self) -> Result<Commit> {
+        self.ticket.wait().map_err(|cause| Error::OutcomeUnknown { cause })?;
+        Ok(Commit { position: self.position })
+    }
+
+    /// As [`Commit::position`]; known before the commit is durable.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way.
+    pub fn is_done(&self) -> Option<Result<()>> {
+        Some(self.ticket.is_done()?.map_err(|cause| Error::OutcomeUnknown { cause }))
+    }
+}
+
+impl Transaction {
+    pub(crate) fn begin(manager: &Arc<Manager>, isolation: Isolation) -> Result<Self> {
+        let id = TransactionId(manager.next_id.fetch_add(1, Ordering::Relaxed));
+        let view = (isolation == Isolation::SnapshotIsolation).then(|| View::begin(manager));
+        // What the snapshot may show is in the log by now.
+        let read_lsn = if view.is_some() { manager.core.log().end_lsn() } else { Lsn::ZERO };
+        Ok(Self {
+            manager: Arc::clone(manager),
+            id,
+            view,
+            touched: BTreeMap::new(),
+            writes: WriteSet::default(),
+            savepoints: Vec::new(),
+            savepoints_made: 0,
+            read_lsn,
+            is_over: false,
+        })
+    }
+
+    /// The value of a key, or `None`. Locks the key for reading.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] and [`Error::LockTimeout`]: the transaction is aborted; run it again. What a device reports.
+    pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.read(table, key.as_ref(), Mode::Shared)
+    }
+
+    /// As [`get`](Self::get), but locks the key for writing, so that writing it later cannot deadlock with another
+    /// transaction that does the same.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and [`Error::WriteConflict`] under snapshot isolation.
+    pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.read(table, key.as_ref(), Mode::Exclusive)
+    }
+
+    /// Sets the value of a key, whether it is there or not.
+    ///
+    /// # Errors
+    /// As [`get_for_update`](Self::get_for_update), and [`Error::KeyTooLong`], [`Error::ValueTooLong`],
+    /// [`Error::TransactionTooLarge`], after which the transaction can go on.
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let key = self.writable(table, key.as_ref(), value.as_ref())?;
+        self.lock(table, &key, Mode::Exclusive)?;
+        self.write(table, key, Some(value.as_ref().into()))
+    }
+
+    /// Sets the value of a key that is not there.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`] when it is, after which the transaction can go on; otherwise as [`put`](Self::put).
+    pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let key = self.writable(table, key.as_ref(), value.as_ref())?;
+        if self.read(table, &key, Mode::Exclusive)?.is_some() {
+            return Err(Error::KeyExists { table: table.name().into(), key: key.to_vec() });
+        }
+        self.write(table, key, Some(value.as_ref().into()))
+    }
+
+    /// Deletes a key. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = self.writable(table, key.as_ref(), &[])?;
+        if self.read(table, &key, Mode::Exclusive)?.is_none() {
+            return Ok(false);
+        }
+        self.write(table, key, None)?;
+        Ok(true)
+    }
+
+    /// The rows of a range of keys, in key order from either end. Locks what it has handed out, and the gaps between, a
+    /// few rows ahead: nobody can insert there until the transaction ends.
+    ///
+    /// # Errors
+    /// Of the iterator's items: as [`get`](Self::get).
+    pub fn range(&mut self, table: &Table, range: impl KeyRange) -> Result<RangeIter<'_>> {
+        self.enter(table)?;
+        Ok(RangeIter::of_transaction(self, table, Interval::of(range)))
+    }
+
+    /// A place to come back to with [`rollback_to`](Self::rollback_to).
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.savepoints_made += 1;
+        self.savepoints.push((self.savepoints_made, self.writes.mark()));
+        Savepoint { transaction: self.id, number: self.savepoints_made }
+    }
+
+    /// Takes back every write since the savepoint; it can be rolled back to again, later ones no longer. Locks are kept.
+    ///
+    /// # Errors
+    /// [`Error::Savepoint`] when it belongs to another transaction or was taken back itself.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.check_running()?;
+        let found = self.savepoints.iter().position(|(number, _)| *number == savepoint.number);
+        let Some(index) = found.filter(|_| savepoint.transaction == self.id) else { return Err(Error::Savepoint) };
+        self.savepoints.truncate(index + 1);
+        self.writes.roll_back_to(self.savepoints[index].1);
+        Ok(())
+    }
+
+    /// Commits. When it returns, everything that the transaction wrote, and everything that it read, survives a power cut.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] when the log fails meanwhile: after the next open the transaction is there whole or not at
+    /// all. After any other error it is not.
+    pub fn commit(mut self) -> Result<Commit> {
+        let early = self.manager.core.settings.early_lock_release();
+        let Published { position, lsn } = self.publish()?;
+        if early {
+            self.release_locks();
+        }
+        // What is still locked is released when the transaction is dropped, at the end.
+        self.manager.make_durable(lsn)?;
+        Ok(Commit { position })
+    }
+
+    /// Commits without waiting for durability, which the ticket tells: many commits can be on their way from one thread.
+    /// Without early lock release it waits all the same, since the locks must be held until then.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_async(mut self) -> Result<Ticket> {
+        let Published { position, lsn } = self.publish()?;
+        if !self.manager.core.settings.early_lock_release() {
+            self.manager.make_durable(lsn)?;
+        }
+        self.release_locks();
+        let ticket = self.manager.core.log().ticket(lsn).map_err(|cause| Error::OutcomeUnknown { cause })?;
+        Ok(Ticket { ticket, position, _manager: Arc::clone(&self.manager) })
+    }
+
+    /// Forgets everything that the transaction wrote, and ends it. Dropping it does the same.
+    pub fn rollback(self) {}
+
+    /// Logs and applies the writes.
+    fn publish(&mut self) -> Result<Published> {
+        self.check_running()?;
+        self.manager.core.check_open()?;
+        let published = if self.writes.is_empty() {
+            Published { position: None, lsn: self.read_lsn }
+        } else {
+            let touched = &self.touched;
+            let table_of = |id| touched.get(&id).expect("a written table was touched").table.table().clone();
+            let end = self.manager.publish(&self.writes, table_of)?;
+            Published { position: Some(end.get()), lsn: end.max(self.read_lsn) }
+        };
+        self.is_over = true;
+        self.manager.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(published)
+    }
+
+    fn check_running(&self) -> Result<()> {
+        if self.is_over { Err(Error::Aborted { transaction: self.id.0 }) } else { Ok(()) }
+    }
+
+    /// Notes that the table is in use until the transaction ends.
+    fn enter(&mut self, table: &Table) -> Result<()> {
+        self.check_running()?;
+        let log_id = self.manager.core.log().log_id();
+        if let Some(touched) = self.touched.get(&table.id())
+            && table.is_of(log_id)
+        {
+            // A number is not given out twice while somebody uses the table.
+            debug_assert_eq!(touched.table.table().name(), table.name());
+            return Ok(());
+        }
+        let touched = Touched { table: table.enter(log_id)?, keys: BTreeMap::new(), has_ranges: false };
+        self.touched.insert(table.id(), touched);
+        Ok(())
+    }
+
+    fn writable(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<Value> {
+        self.enter(table)?;
+        limits::check_key(key, self.manager.core.superblock.page_size)?;
+        limits::check_value(value)?;
+        Ok(key.into())
+    }
+
+    fn write(&mut self, table: &Table, key: Value, value: Option<Value>) -> Result<()> {
+        self.writes.set(table.id(), key, value, self.manager.write_limit())
+    }
+
+    /// Reads a key after locking it, as far as the isolation asks for that.
+    fn read(&mut self, table: &Table, key: &[u8], mode: Mode) -> Result<Option<Value>> {
+        self.enter(table)?;
+        if self.view.is_none() || mode == Mode::Exclusive {
+            self.lock(table, &key.into(), mode)?;
+        }
+        if let Some(written) = self.writes.get(table.id(), key) {
+            return Ok(written.clone());
+        }
+        if let Some(view) = &self.view {
+            return view.get(table, key);
+        }
+        let (value, lsn) = table.tree().read(key, |value, lsn| (value.map(Value::from), lsn))?;
+        self.read_lsn = self.read_lsn.max(lsn);
+        Ok(value)
+    }
+
+    fn lock(&mut self, table: &Table, key: &Value, mode: Mode) -> Result<()> {
+        let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
+        if touched.keys.get(key).is_some_and(|held| *held >= mode) {
+            return Ok(());
+        }
+        match self.manager.locks.lock(table.locks(), self.id, key, mode) {
+            Ok(_waited) => drop(touched.keys.insert(key.clone(), mode)),
+            Err(refusal) => return Err(self.abort(table, refusal)),
+        }
+        // First committer wins: whoever overwrote the key since the snapshot began has committed by now.
+        if mode == Mode::Exclusive
+            && let Some(view) = &self.view
+            && view.is_overwritten(table, key)
+        {
+            let error = Error::WriteConflict { transaction: self.id.0, table: table.name().into() };
+            self.end();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Locks a range. Returns whether others wrote in it while it was waited for.
+    fn lock_range(&mut self, table: &Table, interval: &Interval) -> Result<bool> {
+        let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
+        touched.has_ranges = true;
+        self.manager.locks.lock_range(table.locks(), self.id, interval).map_err(|refusal| self.abort(table, refusal))
+    }
+
+    /// Ends the transaction because a lock was refused.
+    fn abort(&mut self, table: &Table, refusal: Refusal) -> Error {
+        self.end();
+        let (transaction, table) = (self.id.0, table.name().to_owned());
+        match refusal {
+            Refusal::Deadlock => Error::Deadlock { transaction, table },
+            Refusal::TimedOut(holders) => Error::LockTimeout {
+                transaction,
+                table,
+                waited: self.manager.locks.timeout(),
+                holders: holders.into_iter().map(|holder| holder.0).collect(),
+            },
+        }
+    }
+
+    /// Ends the transaction without a commit: others need not wait for it any more.
+    fn end(&mut self) {
+        self.is_over = true;
+        self.writes = WriteSet::default();
+        self.manager.rollbacks.fetch_add(1, Ordering::Relaxed);
+        self.release_locks();
+    }
+
+    /// Releases all locks and lets go of the tables and the snapshot.
+    fn release_locks(&mut self) {
+        for touched in std::mem::take(&mut self.touched).into_values() {
+            let locks = touched.table.table().locks();
+            for key in touched.keys.keys() {
+                locks.release(self.id, key);
+            }
+            if touched.has_ranges {
+                locks.release_ranges(self.id);
+            }
+        }
+        self.view = None;
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.end();
+        }
+        self.release_locks();
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("id", &self.id.0).field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager").finish_non_exhaustive()
+    }
+}

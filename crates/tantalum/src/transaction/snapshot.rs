@@ -1,0 +1,111 @@
+//! Views of the past: the state after one commit, whatever is committed later.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use tantalum_rt::Mutex;
+
+use super::{
+    Manager, Value,
+    key_range::{Interval, KeyRange},
+    range::RangeIter,
+};
+use crate::{
+    error::Result,
+    page::TableId,
+    table::{Table, TableUse},
+};
+
+/// The state of the database after a commit. Keeps what it needs in memory while it lives.
+pub(super) struct View {
+    pub(super) manager: Arc<Manager>,
+    pub(super) number: u64,
+}
+
+impl View {
+    /// The present state.
+    pub fn begin(manager: &Arc<Manager>) -> Self {
+        Self { number: manager.versions.begin(), manager: Arc::clone(manager) }
+    }
+
+    /// The value of a key in this view.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        let versions = &self.manager.versions;
+        table
+            .tree()
+            .read(key, |value, _| versions.find(table.id(), key, self.number).unwrap_or_else(|| value.map(Value::from)))
+    }
+
+    /// Whether a key was overwritten since.
+    pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> bool {
+        self.manager.versions.find(table.id(), key, self.number).is_some()
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.manager.versions.end(self.number);
+    }
+}
+
+/// A read-only view of everything that was committed when it was made by [`Db::snapshot`](crate::Db::snapshot). It takes
+/// no locks. While it lives, versions that it still sees are kept in memory. May be used by many threads at once.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let accounts = db.table("accounts")?;
+/// let before = db.snapshot()?;
+/// let mut tx = db.begin()?;
+/// tx.put(&accounts, "alice", "100")?;
+/// tx.commit()?;
+/// assert_eq!(before.get(&accounts, "alice")?, None);
+/// assert_eq!(db.snapshot()?.range(&accounts, ..)?.count(), 1);
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+pub struct Snapshot {
+    view: View,
+    uses: Mutex<BTreeMap<TableId, TableUse>>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(manager: &Arc<Manager>) -> Result<Self> {
+        let view = View::begin(manager);
+        // Whatever the view shows was appended before this.
+        manager.core.log().flush(manager.core.log().end_lsn())?;
+        Ok(Self { view, uses: Mutex::new(BTreeMap::new()) })
+    }
+
+    /// The value of a key, or `None`.
+    ///
+    /// # Errors
+    /// [`Error::TableDropped`](crate::Error::TableDropped), and what a device reports.
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.enter(table)?;
+        self.view.get(table, key.as_ref())
+    }
+
+    /// The rows of a range of keys, in key order from either end.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), also of the iterator's items.
+    pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<RangeIter<'_>> {
+        self.enter(table)?;
+        Ok(RangeIter::of_view(&self.view, table, Interval::of(range)))
+    }
+
+    fn enter(&self, table: &Table) -> Result<()> {
+        let log_id = self.view.manager.core.log().log_id();
+        self.view.manager.core.check_open()?;
+        let mut uses = self.uses.lock();
+        if !(table.is_of(log_id) && uses.contains_key(&table.id())) {
+            uses.insert(table.id(), table.enter(log_id)?);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("number", &self.view.number).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! What a transaction has written and not committed, and the way back to its savepoints.
+
+use std::collections::BTreeMap;
+
+use super::{Value, key_range::Interval};
+use crate::{
+    error::{Error, Result},
+    page::TableId,
+};
+
+/// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
+/// the share of a page's head.
+const WRITE_OVERHEAD_BYTES: usize = 64;
+
+/// The uncommitted writes of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct WriteSet {
+    tables: BTreeMap<TableId, BTreeMap<Value, Option<Value>>>,
+    /// For each write, oldest first, what its key had before.
+    history: Vec<Undo>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Undo {
+    table: TableId,
+    key: Value,
+    /// `None` if the key had not been written.
+    before: Option<Option<Value>>,
+}
+
+impl WriteSet {
+    pub fn is_empty(&self) -> bool {
+        self.tables.values().all(BTreeMap::is_empty)
+    }
+
+    /// What the transaction has made of a key: `None` if it has not written it, `Some(None)` if it has deleted it.
+    pub fn get(&self, table: TableId, key: &[u8]) -> Option<&Option<Value>> {
+        self.tables.get(&table)?.get(key)
+    }
+
+    /// Notes a write.
+    ///
+    /// # Errors
+    /// [`Error::TransactionTooLarge`] when all writes together no longer fit in `limit` bytes of a log record.
+    pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, limit: usize) -> Result<()> {
+        let rows = self.tables.entry(table).or_default();
+        let replaced = rows.get(&key).map_or(0, |before| cost(&key, before.as_ref()));
+        let bytes = self.bytes - replaced + cost(&key, value.as_ref());
+        if bytes > limit {
+            return Err(Error::TransactionTooLarge { bytes, limit });
+        }
+        self.bytes = bytes;
+        let before = rows.insert(key.clone(), value);
+        self.history.push(Undo { table, key, before });
+        Ok(())
+    }
+
+    /// The writes of a table within an interval, in key order.
+    pub fn range(&self, table: TableId, interval: &Interval) -> impl Iterator<Item = (&Value, &Option<Value>)> {
+        let rows = self.tables.get(&table).filter(|_| !interval.is_empty());
+        rows.into_iter().flat_map(|rows| rows.range::<[u8], _>(interval.bounds()))
+    }
+
+    /// All writes, by table and key.
+    pub fn tables(&self) -> impl Iterator<Item = (TableId, &BTreeMap<Value, Option<Value>>)> {
+        self.tables.iter().map(|(table, rows)| (*table, rows)).filter(|(_, rows)| !rows.is_empty())
+    }
+
+    /// How many writes there have been: a place to come back to.
+    pub fn mark(&self) -> usize {
+        self.history.len()
+    }
+
+    /// Takes back every write since `mark`.
+    pub fn roll_back_to(&mut self, mark: usize) {
+        while self.history.len() > mark {
+            let Some(Undo { table, key, before }) = self.history.pop() else { break };
+            let rows = self.tables.entry(table).or_default();
+            if let Some(written) = rows.get(&key) {
+                self.bytes -= cost(&key, written.as_ref());
+            }
+            match before {
+                Some(before) => {
+                    self.bytes += cost(&key, before.as_ref());
+                    rows.insert(key, before);
+                }
+                None => drop(rows.remove(&key)),
+            }
+        }
+    }
+}
+
+fn cost(key: &[u8], value: Option<&Value>) -> usize {
+    key.len() + value.map_or(0, |value| value.len()) + WRITE_OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: TableId = TableId(2);
+
+    fn set(writes: &mut WriteSet, key: &str, value: Option<&str>) {
+        let value = value.map(|value| Value::from(value.as_bytes()));
+        writes.set(T, Value::from(key.as_bytes()), value, 1 << 20).unwrap();
+    }
+
+    fn state(writes: &WriteSet) -> Vec<(Value, Option<Value>)> {
+        writes.tables().flat_map(|(_, rows)| rows.clone()).collect()
+    }
+
+    #[test]
+    fn savepoints_bring_back_what_was() {
+        let mut writes = WriteSet::default();
+        set(&mut writes, "a", Some("1"));
+        let (mark, before, bytes) = (writes.mark(), state(&writes), writes.bytes);
+        set(&mut writes, "a", Some("2"));
+        set(&mut writes, "a", None);
+        set(&mut writes, "b", Some("3"));
+        assert_eq!(writes.get(T, b"a"), Some(&None));
+        writes.roll_back_to(mark);
+        assert_eq!((state(&writes), writes.bytes), (before, bytes));
+        assert_eq!(writes.get(T, b"b"), None);
+        writes.roll_back_to(0);
+        assert!(writes.is_empty());
+        assert_eq!(writes.bytes, 0);
+    }
+
+    #[test]
+    fn the_limit_counts_what_will_be_written_and_a_refusal_changes_nothing() {
+        let mut writes = WriteSet::default();
+        let big = Value::from(vec![0; 1000]);
+        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1100).unwrap();
+        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1100).unwrap();
+        let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), 1100);
+        assert!(matches!(refused, Err(Error::TransactionTooLarge { limit: 1100, .. })));
+        assert_eq!(writes.mark(), 2);
+    }
+
+    #[test]
+    fn ranges_are_in_key_order() {
+        let mut writes = WriteSet::default();
+        for key in ["c", "a", "b", "d"] {
+            set(&mut writes, key, None);
+        }
+        let keys: Vec<_> = writes.range(T, &Interval::of("b"..="c")).map(|(key, _)| key.clone()).collect();
+        assert_eq!(keys, [Value::from(b"b".as_slice()), Value::from(b"c".as_slice())]);
+        assert_eq!(writes.range(T, &Interval::of("z".."a")).count(), 0);
+        assert_eq!(writes.range(TableId(9), &Interval::of(..)).count(), 0);
+    }
+}

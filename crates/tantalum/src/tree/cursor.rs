@@ -1,0 +1,82 @@
+//! Looking at one leaf at a time, in either direction.
+//!
+//! Leaves have no pointers to their neighbours: a walk forwards goes on at the leaf that contains this one's upper
+//! fence, a walk backwards at the one before its lower fence. Between two leaves no latch is held, so a walk blocks
+//! nobody.
+
+use super::Tree;
+use super::node::Node;
+use crate::error::Result;
+use tantalum_log::Lsn;
+
+/// Which leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LeafPosition<'a> {
+    /// The one that the key belongs to.
+    Containing(&'a [u8]),
+    /// The one that holds the keys next below this bound; the first one when the bound is empty.
+    Before(&'a [u8]),
+    /// The leftmost.
+    First,
+    /// The rightmost.
+    Last,
+}
+
+/// A leaf under its read latch.
+pub(crate) struct LeafView<'a> {
+    tree: &'a Tree,
+    node: Node<'a>,
+    lsn: Lsn,
+}
+
+/// Why reading a validated entry cannot fail.
+const VALIDATED: &str = "every entry was validated when the view was made";
+
+impl LeafView<'_> {
+    /// The smallest key that belongs to this leaf.
+    pub(crate) fn lower(&self) -> &[u8] {
+        self.node.lower()
+    }
+
+    /// The smallest key that no longer belongs to this leaf; `None` in the rightmost.
+    pub(crate) fn upper(&self) -> Option<&[u8]> {
+        self.node.upper()
+    }
+
+    /// The end of the log record that changed the leaf last.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// The number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.node.len()
+    }
+
+    /// The key of entry `index`, which must be below `len()`.
+    pub(crate) fn key(&self, index: usize) -> Vec<u8> {
+        assert!(index < self.len(), "entry {index} of {}", self.len());
+        self.node.key(index).expect(VALIDATED)
+    }
+
+    /// The value of entry `index`, which must be below `len()`. A large one is read from its chain of pages.
+    pub(crate) fn value(&self, index: usize) -> Result<Vec<u8>> {
+        assert!(index < self.len(), "entry {index} of {}", self.len());
+        self.tree.materialise(self.node.value(index)?)
+    }
+
+    /// The first entry whose key is not below `key`, or `len()`. The key may lie outside this leaf.
+    pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
+        self.node.lower_bound(key).expect(VALIDATED)
+    }
+}
+
+impl Tree {
+    /// Shows `f` one leaf. It is latched for reading while `f` runs.
+    pub(crate) fn read_leaf<R>(&self, at: LeafPosition<'_>, f: impl FnOnce(LeafView<'_>) -> R) -> Result<R> {
+        let leaf = self.descend(at, 0)?.guard;
+        let node = Node::read(&leaf)?;
+        node.validate()?;
+        Ok(f(LeafView { tree: self, node, lsn: leaf.lsn() }))
+    }
+}

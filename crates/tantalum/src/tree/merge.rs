@@ -1,0 +1,136 @@
+//! Merges: a sparse node and a neighbour under the same parent become one, and a root with one child takes its place.
+//!
+//! They are opportunistic: what is busy, or does not fit, is left as it is.
+
+use super::Tree;
+use super::descent::{Latched, Parent};
+use super::draft::{self, Fences};
+use super::node::{self, Node};
+use crate::buffer::{ChangeGroup, PageWriteGuard};
+use crate::error::{Error, Result};
+use crate::page::{Change, PageId, slots};
+use tantalum_rt::interleave;
+
+/// A node that uses less than this is worth merging: a quarter of its page.
+pub(super) fn sparse_bytes(page_size: usize) -> usize {
+    slots::capacity(page_size) / 4
+}
+
+/// A merge must not make a node fuller than this, or the next insert would split it again: three quarters.
+fn merged_bytes_max(page_size: usize) -> usize {
+    slots::capacity(page_size) / 4 * 3
+}
+
+impl Tree {
+    /// Merges the leaf of `key` with a neighbour if it has become sparse, and then its ancestors likewise. The caller
+    /// holds no latch.
+    pub(crate) fn rebalance(&self, key: &[u8]) -> Result<()> {
+        let mut level = 0;
+        // The log being full is no reason to wait: nobody needs the merge.
+        let done = loop {
+            interleave();
+            match self.try_merge(key, level) {
+                Ok(true) => level += 1,
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        }
+        .and_then(|()| if level == 0 { Ok(()) } else { self.lower_root() });
+        match done {
+            Err(Error::LogFull { .. } | Error::Busy { .. }) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Merges the node of `level` on the way to `key`. Returns whether the level above may now be sparse.
+    fn try_merge(&self, key: &[u8], level: u8) -> Result<bool> {
+        let Some(Latched { parent: Some(parent), node }) = self.latch_for_change(key, level)? else {
+            return Ok(false);
+        };
+        if Node::read(&node)?.used_bytes() >= sparse_bytes(self.pool.page_size()) {
+            return Ok(false);
+        }
+        let above = Node::read(&parent.guard)?;
+        if above.len() == 1 {
+            return Ok(true);
+        }
+        // The neighbour on the right, or in the last child the one on the left; `try_write` because latches are taken
+        // downwards only.
+        let is_last = parent.entry + 1 == above.len();
+        let right_entry = if is_last { parent.entry } else { parent.entry + 1 };
+        let neighbour = above.child(if is_last { parent.entry - 1 } else { right_entry })?;
+        let Some(neighbour) = self.pool.pin(neighbour)?.try_write() else {
+            return Ok(false);
+        };
+        self.check_owner(&neighbour)?;
+        let (left, right) = if is_last { (neighbour, node) } else { (node, neighbour) };
+        self.merge(parent, left, right, right_entry)
+    }
+
+    /// Moves the entries of `right` into `left` and frees its page. Returns whether that was possible.
+    fn merge(&self, parent: Parent, left: PageWriteGuard, right: PageWriteGuard, right_entry: usize) -> Result<bool> {
+        let (left_page, right_page) = (left.to_vec(), right.to_vec());
+        let (left_node, right_node) = (Node::read(&left_page)?, Node::read(&right_page)?);
+        if left_node.level() != right_node.level() || left_node.upper() != Some(right_node.lower()) {
+            return Err(right_node.error("it does not start where its left neighbour ends"));
+        }
+        let level = left_node.level();
+        let fences = Fences { lower: left_node.lower(), upper: right_node.upper() };
+        let mut items = draft::take_apart(&left_node)?;
+        items.extend(draft::take_apart(&right_node)?);
+        if draft::node_bytes(level, fences, &items) > merged_bytes_max(self.pool.page_size()) {
+            return Ok(false);
+        }
+        let right_id = Node::read(&parent.guard)?.child(right_entry)?;
+
+        let mut group = ChangeGroup::new(&self.pool);
+        let parent = group.add(parent.guard);
+        let left = group.add(left);
+        let right = group.add(right);
+        let slot = (node::FENCES + right_entry) as u16;
+        group.change(parent, Change::DeleteSlots { from: slot, to: slot + 1 })?;
+        if fences.prefix() == left_node.prefix().len() {
+            group.change(left, Change::ReplaceSlot { slot: 1, cell: &node::encode_upper(fences.upper) })?;
+            draft::append_items(&mut group, left, level, fences, left_node.len(), &items[left_node.len()..])?;
+        } else {
+            draft::write_node(&mut group, left, level, self.owner, fences, &items)?;
+        }
+        self.clear_page(&mut group, right)?;
+        self.space.free(&mut group, right_id)?;
+        group.append(0, 0)?;
+        Ok(true)
+    }
+
+    /// Lets a root with one child take that child's place, as often as there is one.
+    fn lower_root(&self) -> Result<()> {
+        loop {
+            let root = self.pool.pin(self.root)?;
+            let only_child = |page: &[u8]| -> Result<Option<PageId>> {
+                let node = Node::read(page)?;
+                if node.is_leaf() || node.len() != 1 { Ok(None) } else { node.child(0).map(Some) }
+            };
+            if only_child(&root.read())?.is_none() {
+                return Ok(());
+            }
+            interleave();
+            let root = root.write();
+            self.check_owner(&root)?;
+            let Some(child_id) = only_child(&root)? else { return Ok(()) };
+            let child = self.pool.pin(child_id)?.write();
+            self.check_owner(&child)?;
+            let page = child.to_vec();
+            let node = Node::read(&page)?;
+            let fences = Fences { lower: node.lower(), upper: node.upper() };
+            if !(fences.lower.is_empty() && fences.upper.is_none()) {
+                return Err(node.error("the root's only child does not hold all keys"));
+            }
+            let mut group = ChangeGroup::new(&self.pool);
+            let root = group.add(root);
+            let child = group.add(child);
+            draft::write_node(&mut group, root, node.level(), self.owner, fences, &draft::take_apart(&node)?)?;
+            self.clear_page(&mut group, child)?;
+            self.space.free(&mut group, child_id)?;
+            group.append(0, 0)?;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The B+-tree of one table: keys and values of any bytes, in key order, in slotted pages.
+//!
+//! Reading goes down from the root with read latches, each taken before its parent's is released. Writing is done in
+//! two steps, so that one transaction can change many leaves in one change group: [`Tree::prepare`] makes room in the
+//! leaf that a key belongs to, by splits that are change groups of their own and change no contents; [`Tree::stage`]
+//! then puts the writes into the transaction's group, under the leaf's write latch, or reports that the leaf is not the
+//! right one any more.
+//!
+//! Invariants:
+//! - a root page never moves; a root that splits moves its contents down into two fresh pages
+//! - a parent's separators are exactly its children's fences, so a node knows what it is responsible for
+//! - every change of structure is one change group: recovery sees a split or a merge whole or not at all
+//! - latches are taken downwards; whoever holds a leaf's latch waits for no inner page (the whole order stands in
+//!   [`crate::buffer`])
+
+mod check;
+mod cursor;
+mod descent;
+mod draft;
+mod drop;
+mod leaf_writes;
+mod merge;
+mod node;
+mod overflow;
+mod split;
+#[cfg(test)]
+mod tests;
+
+pub use check::{Problem, TreeReport};
+pub(crate) use cursor::{LeafPosition, LeafView};
+pub(crate) use leaf_writes::{LeafWrite, Staged};
+
+use crate::buffer::{BufferPool, ChangeGroup};
+use crate::error::{Error, Result};
+use crate::page::{Change, PageId, PageKind, TableId, header};
+use crate::store::Space;
+use node::{Found, Node, Stored};
+use tantalum_log::Lsn;
+
+/// The largest value kept in its leaf, as a part of the page. Four keys of the largest size (two fences, and the
+/// entries on both sides of a cut) and a value must fit in one page, or a split would not always find a place where
+/// both halves fit.
+const INLINE_PART: usize = 8;
+
+/// One table's tree. A clone is another handle on the same tree.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    pool: BufferPool,
+    space: Space,
+    owner: TableId,
+    root: PageId,
+}
+
+impl Tree {
+    /// A handle on the tree of table `owner` whose root page is `root`. Reads nothing.
+    pub(crate) fn new(pool: BufferPool, space: Space, owner: TableId, root: PageId) -> Self {
+        Tree { pool, space, owner, root }
+    }
+
+    /// Allocates an empty tree's root page in `group`.
+    pub(crate) fn create(pool: &BufferPool, space: &Space, owner: TableId, group: &mut ChangeGroup) -> Result<PageId> {
+        let root = space.allocate(group, owner)?;
+        let index = group.add(pool.pin_new(root)?.write());
+        draft::write_node(group, index, 0, owner, draft::Fences { lower: &[], upper: None }, &[])?;
+        Ok(root)
+    }
+
+    /// The page that the tree hangs on.
+    pub(crate) fn root(&self) -> PageId {
+        self.root
+    }
+
+    /// The table that the tree belongs to.
+    pub(crate) fn owner(&self) -> TableId {
+        self.owner
+    }
+
+    /// Shows `f` the value of `key`, if there is one, and the LSN of the leaf that says so. The leaf is latched for
+    /// reading while `f` runs: it must be quick and latch no other page. A value that fits in its page is shown in
+    /// place; nothing is copied.
+    pub(crate) fn read<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>, Lsn) -> R) -> Result<R> {
+        let leaf = self.descend(LeafPosition::Containing(key), 0)?.guard;
+        let node = Node::read(&leaf)?;
+        let lsn = leaf.lsn();
+        match node.search(key)? {
+            Found::Before(_) => Ok(f(None, lsn)),
+            Found::At(index) => match node.value(index)? {
+                Stored::Inline(value) => Ok(f(Some(value), lsn)),
+                Stored::Overflow { length, first } => Ok(f(Some(&self.read_chain(length, first)?), lsn)),
+            },
+        }
+    }
+
+    /// The value of `key` in a leaf that the caller has latched and that covers the key: what a write is about to
+    /// replace.
+    pub(crate) fn old_value(&self, leaf: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let node = Node::read(leaf)?;
+        match node.search(key)? {
+            Found::Before(_) => Ok(None),
+            Found::At(index) => self.materialise(node.value(index)?).map(Some),
+        }
+    }
+
+    fn materialise(&self, stored: Stored<'_>) -> Result<Vec<u8>> {
+        match stored {
+            Stored::Inline(value) => Ok(value.to_vec()),
+            Stored::Overflow { length, first } => self.read_chain(length, first),
+        }
+    }
+
+    /// The largest value that stays in its leaf, in bytes.
+    fn inline_limit(&self) -> usize {
+        self.pool.page_size() / INLINE_PART
+    }
+
+    /// Checks that a page belongs to this tree.
+    fn check_owner(&self, page: &[u8]) -> Result<()> {
+        if header::owner(page) == self.owner {
+            return Ok(());
+        }
+        Err(damaged(page, &format!("it belongs to table {}, not to {}", header::owner(page), self.owner)))
+    }
+
+    /// Turns a page of `group` into a free one: whoever still has it pinned sees that it is gone.
+    fn clear_page(&self, group: &mut ChangeGroup, index: usize) -> Result<()> {
+        group.change(index, Change::Format { kind: PageKind::Free, level: 0, owner: TableId(0) })
+    }
+}
+
+/// A page of a tree that does not hold what it must.
+fn damaged(page: &[u8], what: &str) -> Error {
+    Error::corrupt_page(page, what)
+}

@@ -1,0 +1,164 @@
+//! Splits: one node becomes two, in one change group with the parent's new entry; a root's contents move down into two.
+
+use super::descent::{Latched, Parent};
+use super::draft::{self, Cut, Fences, Item};
+use super::leaf_writes::{self, LeafWrite};
+use super::node::{self, Node, Payload};
+use super::{Tree, damaged};
+use crate::buffer::{ChangeGroup, PageWriteGuard};
+use crate::error::{Error, Result};
+use crate::page::{Change, PageId, slots};
+use tantalum_rt::{interleave, yield_now};
+
+/// What a node must have room for.
+#[derive(Clone, Copy)]
+pub(super) enum Need<'a> {
+    /// These writes, as far as they belong to the leaf.
+    Writes(&'a [LeafWrite<'a>]),
+    /// One more entry of an inner node, of this many bytes with its slot.
+    Entry(usize),
+}
+
+/// What came of trying to make room.
+enum Step {
+    Done,
+    /// The parent first needs room for an entry of this many bytes.
+    ParentFull(usize),
+}
+
+impl Tree {
+    /// Splits the node of `level` on the way to `key` once, after its ancestors where they are full, unless it has the
+    /// room needed. Waits for room in the log. The caller holds no latch.
+    pub(super) fn make_room(&self, key: &[u8], level: u8, need: &Need<'_>) -> Result<()> {
+        loop {
+            match self.try_split(key, level, need) {
+                Ok(Step::Done) => return Ok(()),
+                Ok(Step::ParentFull(bytes)) => self.make_room(key, level + 1, &Need::Entry(bytes))?,
+                Err(Error::LogFull { needed }) => self.pool.wait_for_log_space(needed)?,
+                Err(Error::Busy { .. }) => yield_now(),
+                Err(error) => return Err(error),
+            }
+            interleave();
+        }
+    }
+
+    fn try_split(&self, key: &[u8], level: u8, need: &Need<'_>) -> Result<Step> {
+        let Some(Latched { parent, node: guard }) = self.latch_for_change(key, level)? else {
+            return Ok(Step::Done);
+        };
+        self.check_owner(&guard)?;
+        let page = guard.to_vec();
+        let node = Node::read(&page)?;
+        if self.has_room(&node, &page, need)? {
+            return Ok(Step::Done);
+        }
+        let items = draft::take_apart(&node)?;
+        let cut = self.cut(&node, &items, need)?.ok_or_else(|| damaged(&page, "it is full but cannot be split"))?;
+        match parent {
+            None => self.split_root(guard, &node, &items, &cut)?,
+            Some(parent) => {
+                let above = Node::read(&parent.guard)?;
+                let Some(suffix) = cut.separator.strip_prefix(above.prefix()) else {
+                    return Err(damaged(&page, "its keys do not lie between its parent's fences"));
+                };
+                let bytes = slots::SLOT_BYTES + node::inner_cell_bytes(suffix.len());
+                if bytes > slots::free_bytes(&parent.guard) {
+                    return Ok(Step::ParentFull(bytes));
+                }
+                let suffix = suffix.to_vec();
+                self.split_child(parent, &suffix, guard, &node, &items, &cut)?;
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    fn has_room(&self, node: &Node<'_>, page: &[u8], need: &Need<'_>) -> Result<bool> {
+        match need {
+            Need::Entry(bytes) => Ok(*bytes <= slots::free_bytes(page)),
+            Need::Writes(writes) => {
+                let belonging = &writes[..writes.partition_point(|write| node.is_below_upper(write.key))];
+                leaf_writes::fits(node, page, belonging, self.inline_limit())
+            }
+        }
+    }
+
+    fn cut(&self, node: &Node<'_>, items: &[Item<'_>], need: &Need<'_>) -> Result<Option<Cut>> {
+        match need {
+            Need::Entry(_) => Ok(draft::cut_inner(items)),
+            Need::Writes(writes) => {
+                let belonging = &writes[..writes.partition_point(|write| node.is_below_upper(write.key))];
+                Ok(draft::cut_leaf(self.pool.page_size(), fences_of(node), items, belonging, self.inline_limit()))
+            }
+        }
+    }
+
+    /// The upper part moves to a fresh page, for which the parent gets an entry with `suffix`.
+    fn split_child(
+        &self,
+        parent: Parent,
+        suffix: &[u8],
+        guard: PageWriteGuard,
+        node: &Node<'_>,
+        items: &[Item<'_>],
+        cut: &Cut,
+    ) -> Result<()> {
+        let slot = (node::FENCES + parent.entry + 1) as u16;
+        let (left, right) = halves(node, cut);
+
+        let mut group = ChangeGroup::new(&self.pool);
+        let parent = group.add(parent.guard);
+        let old = group.add(guard);
+        let fresh = self.write_fresh(&mut group, node.level(), right, &items[cut.at..])?;
+        group.change(
+            parent,
+            Change::InsertSlot { slot, cell: &Payload::child(&fresh.0.to_le_bytes()).with_suffix(suffix) },
+        )?;
+        if left.prefix() == node.prefix().len() {
+            let (from, to) = (node::FENCES + cut.at, node::FENCES + items.len());
+            group.change(old, Change::DeleteSlots { from: from as u16, to: to as u16 })?;
+            group.change(old, Change::ReplaceSlot { slot: 1, cell: &node::encode_upper(left.upper) })?;
+        } else {
+            draft::write_node(&mut group, old, node.level(), self.owner, left, &items[..cut.at])?;
+        }
+        group.append(0, 0).map(drop)
+    }
+
+    /// The root's contents move down into two fresh pages; the root stays where it is, one level higher.
+    fn split_root(&self, guard: PageWriteGuard, node: &Node<'_>, items: &[Item<'_>], cut: &Cut) -> Result<()> {
+        let level = node.level().checked_add(1).ok_or_else(|| node.error("the tree cannot become higher"))?;
+        let (left, right) = halves(node, cut);
+        let mut group = ChangeGroup::new(&self.pool);
+        let root = group.add(guard);
+        let low = self.write_fresh(&mut group, node.level(), left, &items[..cut.at])?.0.to_le_bytes();
+        let high = self.write_fresh(&mut group, node.level(), right, &items[cut.at..])?.0.to_le_bytes();
+        let children = [
+            Item { key: Vec::new(), payload: Payload::child(&low) },
+            Item { key: cut.separator.clone(), payload: Payload::child(&high) },
+        ];
+        draft::write_node(&mut group, root, level, self.owner, fences_of(node), &children)?;
+        group.append(0, 0).map(drop)
+    }
+
+    /// Allocates a page and writes a node into it.
+    fn write_fresh(
+        &self,
+        group: &mut ChangeGroup,
+        level: u8,
+        fences: Fences<'_>,
+        items: &[Item<'_>],
+    ) -> Result<PageId> {
+        let id = self.space.allocate(group, self.owner)?;
+        let index = group.add(self.pool.pin_new(id)?.write());
+        draft::write_node(group, index, level, self.owner, fences, items)?;
+        Ok(id)
+    }
+}
+
+fn fences_of<'a>(node: &Node<'a>) -> Fences<'a> {
+    Fences { lower: node.lower(), upper: node.upper() }
+}
+
+/// What the two parts of a node are responsible for.
+fn halves<'a>(node: &Node<'a>, cut: &'a Cut) -> (Fences<'a>, Fences<'a>) {
+    (Fences { lower: node.lower(), upper: Some(&cut.separator) }, Fences { lower: &cut.separator, upper: node.upper() })
+}

@@ -1,0 +1,116 @@
+//! A tree on devices in memory.
+
+use super::*;
+use crate::buffer::{BufferPool, Cleaner, PoolOptions};
+use crate::page::TableId;
+use crate::recovery;
+use crate::store::{InPlaceStore, PageStore, Protection, Space};
+use std::sync::Arc;
+use std::time::Duration;
+use tantalum_device::{MemoryDevice, MemoryProfile};
+use tantalum_log::{Log, LogOptions};
+use tantalum_rt::Random;
+
+const OWNER: TableId = TableId(7);
+const ROOT: PageId = PageId(3);
+const DATABASE: u128 = 5;
+
+/// Records may be large: one commit can carry many large values.
+fn log_options() -> LogOptions {
+    LogOptions { buffer_bytes: 2 << 20, ..LogOptions::default() }
+}
+
+/// What survives a power cut.
+#[derive(Clone)]
+pub(super) struct Devices {
+    data: Arc<MemoryDevice>,
+    double_write: Arc<MemoryDevice>,
+    log: Arc<MemoryDevice>,
+    page_size: usize,
+    protection: Protection,
+}
+
+impl Devices {
+    /// Fresh devices with a latency, on which torn pages are prevented in one way or the other.
+    pub(super) fn create(seed: u64) -> Self {
+        let profile = MemoryProfile {
+            write_latency: Duration::from_micros(5)..Duration::from_micros(80),
+            read_latency: Duration::from_micros(5)..Duration::from_micros(40),
+            flush_latency: Duration::from_micros(5)..Duration::from_micros(80),
+            seed,
+            ..MemoryProfile::default()
+        };
+        let protection = if seed.is_multiple_of(2) { Protection::DoubleWrite } else { Protection::FullPageImages };
+        // Some get a log that is soon full.
+        let log_bytes = if seed % 4 < 2 { 16 << 20 } else { 2 << 20 };
+        Self::with_profile(4096, log_bytes, &profile, protection)
+    }
+
+    fn with_profile(page_size: usize, log_bytes: u64, profile: &MemoryProfile, protection: Protection) -> Self {
+        let device = |name: &str, bytes: u64| MemoryDevice::with_profile(name, bytes, profile.clone());
+        let log = device("log", log_bytes);
+        Log::create(1, vec![log.clone()], log_options()).expect("the log can be created");
+        let double_write = device("doublewrite", 2 << 20);
+        Devices { data: device("data", 1 << 20), double_write, log, page_size, protection }
+    }
+
+    pub(super) fn power_cut(&self, random: &mut Random) {
+        for device in [&self.data, &self.double_write, &self.log] {
+            device.power_cut(random);
+        }
+    }
+
+    /// Recovers what is on the devices; makes an empty tree if there is none.
+    pub(super) fn open(&self, frames: usize) -> Bed {
+        let store: Arc<dyn PageStore> = Arc::new(
+            match self.protection {
+                Protection::DoubleWrite => InPlaceStore::with_double_write(
+                    self.data.clone(),
+                    self.page_size,
+                    self.double_write.clone(),
+                    DATABASE,
+                ),
+                other => InPlaceStore::new(self.data.clone(), self.page_size, other, false),
+            }
+            .expect("the store opens"),
+        );
+        let log = Log::open(vec![self.log.clone()], log_options(), &mut |_| ()).expect("the log opens");
+        let options = PoolOptions { frames, protection: self.protection };
+        let opened = recovery::open(store, log, &options, &mut |_| ()).expect("the database recovers");
+        let (pool, space) = (opened.pool, opened.space);
+        if !pages_in_use(&space).contains(&ROOT) {
+            let mut group = ChangeGroup::new(&pool);
+            let root = Tree::create(&pool, &space, OWNER, &mut group).expect("there is room for a root");
+            assert_eq!(root, ROOT, "the first page given out");
+            group.append(0, 0).expect("the log takes a record");
+        }
+        let tree = Tree::new(pool.clone(), space.clone(), OWNER, ROOT);
+        Bed { _cleaner: Cleaner::start(&pool), pool, space, tree }
+    }
+}
+
+/// A tree with all that it needs.
+pub(super) struct Bed {
+    pub(super) tree: Tree,
+    pub(super) pool: BufferPool,
+    space: Space,
+    _cleaner: Cleaner,
+}
+
+impl Bed {
+    /// An empty tree on devices without latency.
+    pub(super) fn new(page_size: usize, frames: usize) -> Self {
+        Devices::with_profile(page_size, 64 << 20, &MemoryProfile::default(), Protection::DoubleWrite).open(frames)
+    }
+
+    /// The pages that tables use.
+    pub(super) fn used_pages(&self) -> BTreeSet<PageId> {
+        pages_in_use(&self.space)
+    }
+}
+
+fn pages_in_use(space: &Space) -> BTreeSet<PageId> {
+    let mut pages = BTreeSet::new();
+    space.for_each_allocated(&mut |page| _ = pages.insert(page)).expect("the space maps are sound");
+    pages
+}

@@ -1,0 +1,142 @@
+//! The tree against an ordered map: alone, with many tasks at once, and across power cuts.
+
+mod bed;
+mod concurrent;
+mod model;
+mod nodes;
+mod recovery;
+
+use super::{LeafPosition, LeafWrite, Staged, Tree};
+use crate::buffer::ChangeGroup;
+use crate::error::{Error, Result};
+use crate::page::PageId;
+use bed::Bed;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use tantalum_log::Lsn;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Write = (Vec<u8>, Option<Vec<u8>>);
+
+/// A key of `bytes` bytes that sorts like `number`.
+fn key(number: u32, bytes: usize) -> Vec<u8> {
+    let mut key = format!("row/{number:06}/").into_bytes();
+    key.resize(bytes.max(key.len()), b'.');
+    key
+}
+
+/// Commits writes, sorted by key, as one group, in the way that transactions do. Returns the LSN up to which the log
+/// must be flushed.
+fn commit(bed: &Bed, writes: &[Write]) -> Result<Lsn> {
+    let writes: Vec<LeafWrite<'_>> =
+        writes.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() }).collect();
+    loop {
+        match try_commit(bed, &writes) {
+            Ok(None) => {}
+            Ok(Some((end, sparse))) => {
+                sparse.iter().try_for_each(|&first| bed.tree.rebalance(writes[first].key))?;
+                return Ok(end);
+            }
+            Err(Error::LogFull { needed }) => bed.pool.wait_for_log_space(needed)?,
+            Err(error) => return Err(error),
+        }
+        tantalum_rt::yield_now();
+    }
+}
+
+/// `None` when it must be tried again; otherwise also the first writes of the leaves that have become sparse.
+fn try_commit(bed: &Bed, writes: &[LeafWrite<'_>]) -> Result<Option<(Lsn, Vec<usize>)>> {
+    let mut leaves = Vec::new();
+    let mut next = 0;
+    while next < writes.len() {
+        let (page, count) = bed.tree.prepare(&writes[next..])?;
+        assert!(count >= 1, "a leaf always takes the first write");
+        leaves.push((page, next..next + count));
+        next += count;
+    }
+    leaves.sort_by_key(|(page, _)| page.id());
+    if leaves.windows(2).any(|pair| pair[0].0.id() == pair[1].0.id()) {
+        return Ok(None);
+    }
+    let mut group = ChangeGroup::new(&bed.pool);
+    let mut staged: Vec<(usize, Range<usize>)> = Vec::new();
+    for (page, range) in leaves {
+        tantalum_rt::interleave();
+        let guard = page.write();
+        if !bed.tree.accepts(&guard, &writes[range.clone()])? {
+            return Ok(None);
+        }
+        staged.push((group.add(guard), range));
+    }
+    let mut sparse = Vec::new();
+    for (index, range) in staged {
+        match bed.tree.stage(&mut group, index, &writes[range.clone()])? {
+            Staged::Stale => return Ok(None),
+            Staged::Done { is_sparse: true } => sparse.push(range.start),
+            Staged::Done { is_sparse: false } => {}
+        }
+    }
+    Ok(Some((group.append(0, 0)?, sparse)))
+}
+
+fn read(tree: &Tree, key: &[u8]) -> Option<Vec<u8>> {
+    tree.read(key, |value, _| value.map(<[u8]>::to_vec)).expect("the tree is sound")
+}
+
+/// All rows, leaf by leaf to the right.
+fn rows_forwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    let mut at = Some(Vec::new());
+    while let Some(from) = at {
+        at = tree
+            .read_leaf(LeafPosition::Containing(&from), |leaf| {
+                // The tree may have changed since the last leaf: this one can begin before `from`.
+                for index in leaf.lower_bound(&from)..leaf.len() {
+                    rows.push((leaf.key(index), leaf.value(index).expect("the tree is sound")));
+                }
+                leaf.upper().map(<[u8]>::to_vec)
+            })
+            .expect("the tree is sound");
+    }
+    rows
+}
+
+/// All rows, leaf by leaf to the left.
+fn rows_backwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    let mut before: Option<Vec<u8>> = None;
+    loop {
+        let at = before.as_deref().map_or(LeafPosition::Last, LeafPosition::Before);
+        let lower = tree
+            .read_leaf(at, |leaf| {
+                let end = before.as_deref().map_or(leaf.len(), |bound| leaf.lower_bound(bound));
+                for index in (0..end).rev() {
+                    rows.push((leaf.key(index), leaf.value(index).expect("the tree is sound")));
+                }
+                leaf.lower().to_vec()
+            })
+            .expect("the tree is sound");
+        if lower.is_empty() {
+            return rows;
+        }
+        before = Some(lower);
+    }
+}
+
+/// Checks the tree, that it holds exactly `rows`, and that it uses exactly the pages that are marked as used.
+fn assert_holds(bed: &Bed, rows: &Rows) {
+    let expected: Vec<_> = rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    let mut found = rows_forwards(&bed.tree);
+    assert!(found == expected, "forwards: {} rows found, {} expected", found.len(), expected.len());
+    found = rows_backwards(&bed.tree);
+    found.reverse();
+    assert!(found == expected, "backwards: {} rows found, {} expected", found.len(), expected.len());
+    let mut visited: BTreeSet<PageId> = BTreeSet::new();
+    let report = bed
+        .tree
+        .check(&mut |page| assert!(visited.insert(page), "page {page} is used twice"))
+        .unwrap_or_else(|problems| panic!("{}", problems[0]));
+    assert_eq!(report.entries, rows.len() as u64);
+    assert_eq!(report.pages, visited.len() as u64);
+    assert_eq!(visited, bed.used_pages(), "every used page belongs to the tree, and the other way round");
+}
