@@ -81,6 +81,9 @@ fn describe(stop: Stop) -> String {
 fn live(start: Start) -> Result<(), Stop> {
     let Start { config, devices, fuse, cut, seed, recorder, next_id } = start;
     let db = open(&config, devices)?;
+    let recovery = db.stats()?.recovery;
+    recorder.count("torn pages repaired", recovery.torn_pages);
+    recorder.count("log records replayed", recovery.records);
     check(&db, &recorder)?;
     let contents = read_everything(&db.snapshot()?, &followed(&db)?, config.load.key_pad)?;
     let is_empty = contents.is_empty();

@@ -12,6 +12,7 @@ use crate::{Error, LogOptions, Lsn, Result};
 
 /// Formats `devices`. The superblocks are written last, so that devices formatted in part are no log.
 pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
+    options.check()?;
     check_devices(devices)?;
     let smallest = devices.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
     let section_bytes = Layout::section_bytes(options.section_bytes, smallest)?;

@@ -71,7 +71,7 @@ impl Log {
     /// `progress` is called from this task.
     ///
     /// # Errors
-    /// An error for devices that are foreign, missing, twice there, truncated or of a newer format, and
+    /// [`Error::InvalidOption`]. An error for devices that are foreign, missing, twice there, truncated or of a newer format, and
     /// [`Error::Corrupt`] if anything is damaged that was, or may have been, acknowledged. A read error is never taken
     /// for the log's end.
     pub fn open(

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::format::BLOCK;
+use crate::{Error, Result};
+
 /// Options of [`Log::create`](crate::Log::create) and [`Log::open`](crate::Log::open).
 ///
 /// ```
@@ -16,9 +19,9 @@ pub struct LogOptions {
     /// eighth of the smallest device, between 64 KiB and 16 MiB. A request is at most a quarter of a section.
     pub section_bytes: Option<u32>,
     /// Record bytes that may gather in memory before they become a request without a flush. Also bounds the largest
-    /// record. Default 1 MiB.
+    /// record. At least 4096; default 1 MiB.
     pub buffer_bytes: usize,
-    /// A device whose write takes longer is set aside and the write goes to another device. Default 10 s.
+    /// A device whose write takes longer, not zero, is set aside and the write goes to another device. Default 10 s.
     pub hang_timeout: Duration,
     /// Record bytes that recovery keeps in memory between scanning and [`Recovery::next_record`](crate::Recovery::next_record);
     /// what exceeds it is read twice. Default 32 MiB.
@@ -33,5 +36,34 @@ impl Default for LogOptions {
             hang_timeout: Duration::from_secs(10),
             recovery_memory_bytes: 32 << 20,
         }
+    }
+}
+
+impl LogOptions {
+    /// Refuses values with which no log can work. The section size is checked where it is used.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.buffer_bytes < BLOCK {
+            let (value, expected) = (self.buffer_bytes as u64, "it must be at least 4096");
+            return Err(Error::InvalidOption { option: "buffer_bytes", value, expected });
+        }
+        if self.hang_timeout.is_zero() {
+            let expected = "no write completes in no time";
+            return Err(Error::InvalidOption { option: "hang_timeout", value: 0, expected });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_options_are_refused() {
+        assert!(LogOptions::default().check().is_ok());
+        let small = LogOptions { buffer_bytes: 4095, ..LogOptions::default() };
+        assert!(matches!(small.check(), Err(Error::InvalidOption { option: "buffer_bytes", value: 4095, .. })));
+        let hasty = LogOptions { hang_timeout: Duration::ZERO, ..LogOptions::default() };
+        assert!(matches!(hasty.check(), Err(Error::InvalidOption { option: "hang_timeout", .. })));
     }
 }

@@ -22,7 +22,7 @@ pub fn run(dir: &Path, only: &[String], output: Option<&Path>) -> Result<ExitCod
     match output {
         None => {
             let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
-            write(&db, only, out, Error::Output)?;
+            drop(write(&db, only, out, Error::Output)?);
         }
         Some(path) => {
             let failed = |error| Error::file("write", path, error);

@@ -46,13 +46,13 @@ impl Run {
 
 fn command(arguments: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tantalum"));
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("RUST_LOG");
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("RUST_LOG");
     command
 }
 
 /// Runs `tantalum` with these arguments.
 pub fn tantalum(arguments: &[impl AsRef<OsStr>]) -> Run {
-    Run::new(command(arguments).output().unwrap())
+    tantalum_with_input(arguments, &[])
 }
 
 /// As [`tantalum`], with `input` on standard input.

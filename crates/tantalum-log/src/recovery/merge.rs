@@ -86,3 +86,90 @@ fn check_end(members: &Members, scans: &[Scan], merged: &mut Merged) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tantalum_device::{Device, MemoryDevice};
+
+    use super::*;
+    use crate::format::request::DecodedRequest;
+    use crate::recovery::members::identify;
+    use crate::recovery::scan::Found;
+    use crate::{Log, LogOptions};
+
+    fn request(epoch: u64, start: u64, end: u64) -> RequestHeader {
+        RequestHeader {
+            log_tag: 0,
+            epoch,
+            sequence: 0,
+            section: 0,
+            offset: 0,
+            start: Lsn::new(start),
+            stream_lsn: Lsn::ZERO,
+            durable_lsn: Lsn::ZERO,
+            payload_bytes: (end - start) as u32,
+        }
+    }
+
+    /// Merges requests, given by device as (epoch, start, end), and returns those that count and the end.
+    fn merged(
+        checkpoint: u64,
+        epochs: &[(u64, u64)],
+        devices: [&[(u64, u64, u64)]; 2],
+    ) -> (Vec<(u64, u64, u64)>, u64, usize) {
+        let memory: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("a", 1 << 20), MemoryDevice::new("b", 1 << 20)];
+        Log::create(1, memory.clone(), LogOptions::default()).expect("create");
+        let mut members = identify(&memory).expect("identify");
+        members.slot.checkpoint = Lsn::new(checkpoint);
+        members.slot.clean_end = None;
+        let epoch = |&(epoch, start): &(u64, u64)| EpochStart { epoch, start: Lsn::new(start) };
+        members.slot.epochs = epochs.iter().map(epoch).collect();
+        let scan = |requests: &[(u64, u64, u64)]| {
+            let found = |&(epoch, start, end): &(u64, u64, u64)| Found {
+                request: DecodedRequest { header: request(epoch, start, end), whole_checksum: 0 },
+                payload: None,
+            };
+            Scan { found: requests.iter().map(found).collect(), ..Scan::default() }
+        };
+        let scans = devices.map(scan);
+        let merged = merge(&members, &scans);
+        let header = |&(device, index): &(usize, usize)| &scans[device].found[index].request.header;
+        let order = merged.order.iter().map(header).map(|h| (h.epoch, h.start.get(), h.end().get())).collect();
+        (order, merged.end.get(), merged.damage.len())
+    }
+
+    #[test]
+    fn a_request_is_void_if_a_later_epoch_started_below_its_end() {
+        let epochs = [(1, 0), (3, 100)].map(|(epoch, start)| EpochStart { epoch, start: Lsn::new(start) });
+        assert!(!is_void(&request(1, 50, 100), &epochs), "recovered before epoch 3 started");
+        assert!(is_void(&request(1, 50, 101), &epochs));
+        assert!(is_void(&request(2, 100, 200), &epochs), "epoch 2 left nothing that was recovered");
+        assert!(!is_void(&request(3, 100, 200), &epochs));
+        assert!(!is_void(&request(4, 0, 200), &epochs), "only later epochs count");
+    }
+
+    #[test]
+    fn requests_are_taken_in_order_up_to_the_first_gap() {
+        let a = [(1, 0, 10), (1, 20, 30), (1, 40, 50)];
+        let b = [(1, 10, 20), (1, 20, 30)];
+        assert_eq!(merged(0, &[(1, 0)], [&a, &b]), (vec![(1, 0, 10), (1, 10, 20), (1, 20, 30)], 30, 0));
+        // The checkpoint lies within a request, and what is below it does not matter.
+        assert_eq!(merged(15, &[(1, 0)], [&a, &b]), (vec![(1, 10, 20), (1, 20, 30)], 30, 0));
+        assert_eq!(merged(30, &[(1, 0)], [&a, &b]), (vec![], 30, 0));
+    }
+
+    #[test]
+    fn the_highest_epoch_wins_even_where_no_epoch_start_is_remembered() {
+        let a = [(3, 10, 20), (3, 20, 40)];
+        let b = [(2, 0, 10), (4, 10, 20), (4, 20, 30)];
+        assert_eq!(merged(0, &[(5, 30)], [&a, &b]), (vec![(2, 0, 10), (4, 10, 20), (4, 20, 30)], 30, 0));
+    }
+
+    #[test]
+    fn overlaps_and_an_end_below_the_newest_epoch_are_damage() {
+        assert_eq!(merged(0, &[(1, 0)], [&[(1, 0, 10)], &[(1, 5, 15)]]).2, 1);
+        assert_eq!(merged(0, &[(1, 0), (2, 20)], [&[(1, 0, 10)], &[]]).2, 1);
+    }
+}

@@ -83,6 +83,7 @@ pub(crate) fn open(
     options: LogOptions,
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Recovery> {
+    options.check()?;
     let mut members = identify(&devices)?;
     // What is read must not be lost in a power cut that follows: the owner acts on it, and a new epoch starts at its
     // end. A device that still has it in its cache makes it durable now.

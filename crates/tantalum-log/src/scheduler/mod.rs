@@ -106,7 +106,8 @@ impl Scheduler {
     /// A log that appends at `start.end`, where everything before is durable.
     pub(crate) fn new(start: Start) -> Scheduler {
         let largest = start.streams.iter().map(|stream| stream.layout.max_payload_bytes()).min().unwrap_or(0);
-        let max_payload_bytes = start.options.buffer_bytes.min(largest);
+        // A record must be admitted to an empty log, whatever the options say.
+        let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
         let pool = Pool::new(max_payload_bytes, 2 * start.streams.len() + 2);
         let active = pool.group(start.end);
         let state = State {

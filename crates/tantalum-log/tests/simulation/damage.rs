@@ -6,14 +6,20 @@ use std::sync::Arc;
 use tantalum_device::{Device, MemoryDevice};
 use tantalum_log::{Error, Log, LogOptions, Lsn, Record, inspect, verify};
 
+use tantalum_rt::Simulation;
+
 use crate::world::{LOG_ID, as_devices};
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), ..LogOptions::default() }
 }
 
-/// A small log, closed cleanly, with its records.
+/// A small log, closed cleanly, with its records. Made in a simulation, so that it is always the same.
 fn closed_log(count: usize, sections: u64) -> (Vec<Arc<MemoryDevice>>, Vec<Record>) {
+    Simulation::new(1).run(move || make_closed_log(count, sections)).expect_finished()
+}
+
+fn make_closed_log(count: usize, sections: u64) -> (Vec<Arc<MemoryDevice>>, Vec<Record>) {
     let device = |n| MemoryDevice::new(format!("log-{n}"), (4 + sections * 16) * 4096);
     let devices: Vec<_> = (0..count).map(device).collect();
     Log::create(LOG_ID, as_devices(&devices), options()).expect("create");

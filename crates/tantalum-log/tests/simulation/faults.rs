@@ -7,7 +7,7 @@ use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
-use crate::world::{LOG_ID, as_devices};
+use crate::world::{LOG_ID, as_devices, random};
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), hang_timeout: Duration::from_millis(5), ..LogOptions::default() }
@@ -244,7 +244,7 @@ fn more_sessions_than_a_slot_remembers() {
             let device = |n| MemoryDevice::new(format!("log-{n}"), 16 << 20);
             let mut devices = [device(0), device(1)];
             create(&devices);
-            let mut random = tantalum_rt::Random::with_seed(1);
+            let mut random = random(1);
             for session in 0..150 {
                 let (log, records) = open(&devices).expect("open");
                 assert_eq!(numbers(&records), (0..session).collect::<Vec<_>>());
@@ -288,7 +288,7 @@ fn what_a_crash_left_behind_never_comes_back_nor_keeps_space() {
     simulate(60, |seed| {
         let mut devices = devices(2);
         create(&devices);
-        let mut random = tantalum_rt::Random::with_seed(seed);
+        let mut random = random(seed);
         for round in 0..4 {
             devices = leave_orphans(&devices, 10 + seed as u32 % 90);
             devices.iter().for_each(|device| device.power_cut(&mut random));

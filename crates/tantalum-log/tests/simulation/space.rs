@@ -8,7 +8,7 @@ use tantalum_device::{Device, Durability, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{Error, Log, LogOptions, Lsn, RequestState, inspect, verify};
 use tantalum_rt::{Simulation, sleep, spawn};
 
-use crate::world::{LOG_ID, Survivors, as_devices, cut, lock};
+use crate::world::{LOG_ID, Survivors, as_devices, cut, lock, random};
 
 fn new_log(count: usize, sections: u64, latency_us: u64) -> (Vec<Arc<MemoryDevice>>, Log) {
     let us = Duration::from_micros;
@@ -30,7 +30,7 @@ fn whatever_was_appended_can_be_flushed_without_a_checkpoint() {
         Simulation::new(seed)
             .run(move || {
                 let (_, log) = new_log(1 + seed as usize % 3, 4 + seed % 3, 1);
-                let mut random = tantalum_rt::Random::with_seed(seed);
+                let mut random = random(seed);
                 let largest = [20, 4000, log.max_record_bytes()][random.usize(0..3)];
                 let mut end = Lsn::ZERO;
                 let error = loop {
@@ -164,7 +164,7 @@ fn finding_the_checkpoint_reads_little_more_than_the_headers() {
     for seed in 0..20u64 {
         let sections = 12;
         let (devices, log) = new_log(2, sections, 0);
-        let mut random = tantalum_rt::Random::with_seed(seed);
+        let mut random = random(seed);
         let mut ends = vec![Lsn::ZERO];
         while let Ok(record) = log.append(&[&vec![3; random.usize(0..6000)]]) {
             log.flush(record.end).expect("flush");
@@ -220,27 +220,29 @@ fn a_section_is_reused_only_once_its_checkpoint_is_durable() {
                     log.flush(end).expect("flush");
                 }
                 target.store(end.get(), Ordering::Relaxed);
-                let writer = log.clone();
+                // The slot's write takes long, those of requests do not.
+                devices[0].inject(Fault::SlowWrites { by: Duration::from_millis(5) });
+                let owner = log.clone();
+                spawn("owner", move || owner.set_checkpoint(end).expect("checkpoint"));
+                while devices[0].in_flight() == 0 {
+                    sleep(Duration::from_micros(1));
+                }
+                devices[0].inject(Fault::SlowWrites { by: Duration::ZERO });
                 spawn("writer", move || {
                     loop {
-                        writer.wait_for_space(9000).expect("space");
-                        if let Ok(record) = writer.append(&[&[2; 9000]]) {
-                            writer.flush(record.end).expect("flush");
+                        log.wait_for_space(9000).expect("space");
+                        if let Ok(record) = log.append(&[&[2; 9000]]) {
+                            log.flush(record.end).expect("flush");
                         }
                     }
                 });
-                devices[0].inject(Fault::SlowWrites { by: Duration::from_millis(1) });
-                let owner = log.clone();
-                spawn("owner", move || owner.set_checkpoint(end).expect("checkpoint"));
-                sleep(Duration::from_micros(tantalum_rt::Random::with_seed(seed).u64(0..3000)));
+                sleep(Duration::from_micros(random(seed).u64(0..6000)));
                 cut(&devices, &kept)
             });
             assert!(outcome.finished().is_none());
             let devices = std::mem::take(&mut *lock(&survivors));
             (devices, [0, asked.load(Ordering::Relaxed)])
         };
-        devices[0].power_cut(&mut tantalum_rt::Random::with_seed(seed));
-        devices[0].clear_faults();
         let recovery = Log::open(as_devices(&devices), options(), &mut |_| {}).expect("either checkpoint is good");
         assert!(checkpoints.contains(&recovery.checkpoint_lsn().get()));
         assert!(recovery.end_lsn().get() >= checkpoints[1]);
@@ -258,7 +260,7 @@ fn what_recovery_returned_stays_even_if_it_was_only_cached() {
     copy.write(0, &[&devices[0].image()], Durability::Cached).expect("write");
     let recovery = Log::open(as_devices(std::slice::from_ref(&copy)), options(), &mut |_| {}).expect("open");
     assert_eq!(recovery.end_lsn(), end);
-    copy.power_cut(&mut tantalum_rt::Random::with_seed(1));
+    copy.power_cut(&mut random(1));
     let again = Log::open(as_devices(std::slice::from_ref(&copy)), options(), &mut |_| {}).expect("open");
     assert_eq!(again.end_lsn(), end);
 }

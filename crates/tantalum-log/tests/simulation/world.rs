@@ -8,6 +8,11 @@ use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{Error, Log, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
+/// A generator for `seed`. Small seeds are spread first: neighbours would begin alike.
+pub fn random(seed: u64) -> Random {
+    Random::with_seed((seed ^ 0x5851_f42d_4c95_7f2d).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+}
+
 /// Locks what outlives a simulation. Never held where tasks may switch.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no task panics while it holds the lock")
@@ -36,7 +41,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(seed: u64) -> Plan {
-        let mut random = Random::with_seed(seed);
+        let mut random = random(seed);
         let devices = random.usize(1..=4);
         Plan {
             seed,
@@ -118,14 +123,14 @@ fn record(session: u64, client: u64, n: u64, bytes: usize) -> Vec<u8> {
     for value in [session, client, n] {
         record.extend_from_slice(&value.to_le_bytes());
     }
-    let mut random = Random::with_seed(session << 40 ^ client << 32 ^ n);
+    let mut random = random(session << 40 ^ client << 32 ^ n);
     record.extend((0..bytes).map(|_| random.u8(..)));
     record
 }
 
 /// Appends and flushes until the end of the simulation or of the log.
 fn client(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64, client: u64) {
-    let mut random = Random::with_seed(plan.seed ^ session << 20 ^ client << 10);
+    let mut random = random(plan.seed ^ session << 20 ^ client << 10);
     for n in 0.. {
         let bytes = match random.u8(..) {
             _ if plan.one_size => (plan.record_bytes as usize).min(log.max_record_bytes() - 24),
@@ -195,7 +200,7 @@ fn client(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64, client: u6
 
 /// Moves the checkpoint to a random record boundary below the durable end, whenever it is asked or likes to.
 fn checkpointer(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64) {
-    let mut random = Random::with_seed(plan.seed ^ session << 20 ^ 77);
+    let mut random = random(plan.seed ^ session << 20 ^ 77);
     loop {
         let pressed = log.wait_for_pressure(Duration::from_micros(random.u64(1..5000)));
         if pressed {
@@ -288,7 +293,7 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
 
 /// One session: recover, work, and end in one way or another. True if it ended as planned, false if the power was cut.
 fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>, session: u64, survivors: &Survivors) {
-    let mut random = Random::with_seed(plan.seed << 8 ^ session);
+    let mut random = random(plan.seed << 8 ^ session);
     let cut_in_recovery = random.u8(0..4) == 0;
     if cut_in_recovery {
         let (devices, survivors, model) = (devices.to_vec(), Arc::clone(survivors), Arc::clone(model));
@@ -334,7 +339,10 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
 pub type Survivors = Arc<Mutex<Vec<Arc<MemoryDevice>>>>;
 
 pub fn cut(devices: &[Arc<MemoryDevice>], survivors: &Survivors) -> ! {
-    let forks = devices.iter().map(|device| device.fork()).collect();
+    let forks: Vec<_> = devices.iter().map(|device| device.fork()).collect();
+    // Here, where the clock is that of what is under way.
+    let mut random = random(tantalum_rt::random_seed());
+    forks.iter().for_each(|device| device.power_cut(&mut random));
     *lock(survivors) = forks;
     tantalum_rt::power_cut()
 }
@@ -344,7 +352,7 @@ pub fn run(plan: &Plan) -> Counts {
     let model = Arc::new(Mutex::new(Model::default()));
     let mut devices = plan.create_devices();
     Log::create(LOG_ID, as_devices(&devices), plan.options()).expect("create");
-    let mut random = Random::with_seed(plan.seed ^ 0xc0ffee);
+    let mut random = random(plan.seed ^ 0xc0ffee);
     for round in 0..plan.rounds {
         let survivors: Survivors = Arc::default();
         let outcome = simulation(plan, round).run({
@@ -353,7 +361,6 @@ pub fn run(plan: &Plan) -> Counts {
         });
         assert!(matches!(outcome, Outcome::PowerCut { .. }));
         devices = std::mem::take(&mut *lock(&survivors));
-        devices.iter().for_each(|device| device.power_cut(&mut random));
         lock(&model).counts.cuts += 1;
     }
     simulation(plan, plan.rounds).run({

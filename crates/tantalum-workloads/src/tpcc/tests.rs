@@ -21,7 +21,11 @@ const HANG: Duration = Duration::from_secs(600);
 
 /// Gives a database on memory devices to `test`, inside a simulation.
 fn in_simulation<T: 'static>(seed: u64, test: impl FnOnce(&Db) -> T + 'static) -> T {
-    Simulation::new(seed).step_limit(50_000_000).time_limit(HANG).run(move || test(&memory_database())).expect_finished()
+    Simulation::new(seed)
+        .step_limit(50_000_000)
+        .time_limit(HANG)
+        .run(move || test(&memory_database()))
+        .expect_finished()
 }
 
 fn memory_database() -> Db {

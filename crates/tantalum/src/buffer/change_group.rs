@@ -49,11 +49,6 @@ impl ChangeGroup {
         self.pages.iter().position(|page| page.guard.id() == id)
     }
 
-    /// The number of a page that was added.
-    pub fn id(&self, index: usize) -> PageId {
-        self.pages[index].guard.id()
-    }
-
     /// The numbers of the pages that were added, in that order.
     pub fn ids(&self) -> impl Iterator<Item = PageId> {
         self.pages.iter().map(|page| page.guard.id())
@@ -85,12 +80,6 @@ impl ChangeGroup {
         page.count += 1;
         change.encode_into(&mut page.changes);
         Ok(())
-    }
-
-    /// The bytes of the group's log record so far, from above.
-    pub fn encoded_len(&self) -> usize {
-        const MAX_VARINT: usize = 10;
-        2 + MAX_VARINT + self.pages.iter().map(|page| 2 * MAX_VARINT + page.changes.len()).sum::<usize>()
     }
 
     /// Logs the group, changes the pages, and releases them. Returns the end of the record: the LSN to flush the log to.
@@ -155,6 +144,7 @@ impl ChangeGroup {
         // Until the record is in the log, no checkpoint may begin that would make another page need an image.
         let _gate =
             self.pool.append_page_images(self.pages.iter().filter(|page| !page.rebuilt).map(|page| &page.guard))?;
+        tantalum_rt::interleave();
         self.pool.append_record(&parts)
     }
 }

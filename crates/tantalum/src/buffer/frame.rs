@@ -161,11 +161,6 @@ impl PinnedPage {
         PageWriteGuard { content: self.latch.write_arc() }
     }
 
-    /// As [`read`](Self::read), but `None` instead of waiting.
-    pub fn try_read(&self) -> Option<PageReadGuard> {
-        self.latch.try_read_arc().map(|content| PageReadGuard { content })
-    }
-
     /// As [`write`](Self::write), but `None` instead of waiting.
     pub fn try_write(&self) -> Option<PageWriteGuard> {
         self.latch.try_write_arc().map(|content| PageWriteGuard { content })

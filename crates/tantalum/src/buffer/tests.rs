@@ -1,6 +1,6 @@
 //! The pool and change groups, one behaviour at a time. Crashes are in `recovery::tests`.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{Log, LogOptions};
@@ -9,7 +9,7 @@ use tantalum_rt::{Simulation, spawn};
 use super::{BufferPool, ChangeGroup, Cleaner, PoolOptions};
 use crate::{
     Error, Result,
-    page::{Change, PageId, PageKind, TableId, header, slots},
+    page::{Change, PageId, PageKind, TableId, header, record::GroupRecord, slots},
     recovery,
     store::{InPlaceStore, Protection, Space},
 };
@@ -269,6 +269,44 @@ fn images_go_to_the_log_once_per_page_and_checkpoint() {
     let Fixture { data, log, .. } = db;
     data.corrupt(id.0 * PAGE as u64 + 1000, 500, |bytes| bytes.fill(0xee));
     assert_eq!(reopen(data, log, 16, Protection::FullPageImages).unwrap().cell(id), b"4");
+}
+
+/// However a checkpoint and the changes of pages interleave, redo from the checkpoint finds an image of each page first.
+#[test]
+fn no_checkpoint_slips_between_an_image_and_its_change() {
+    for seed in 0..60 {
+        Simulation::new(seed)
+            .run(move || {
+                let db = Arc::new(fixture(16, Protection::FullPageImages));
+                let ids: Vec<_> = (0..3).map(|_| db.leaf(&0u64.to_le_bytes())).collect();
+                let clients: Vec<_> = ids
+                    .into_iter()
+                    .map(|id| {
+                        let db = Arc::clone(&db);
+                        spawn("client", move || (0..12).for_each(|_| increment(&db, id)))
+                    })
+                    .collect();
+                for _ in 0..6 {
+                    db.pool.checkpoint().unwrap();
+                    assert_log_begins_with_images(&db);
+                }
+                clients.into_iter().for_each(|client| client.join().unwrap());
+                assert_log_begins_with_images(&db);
+            })
+            .expect_finished();
+    }
+}
+
+fn assert_log_begins_with_images(db: &Fixture) {
+    db.pool.log().flush(db.pool.log().end_lsn()).unwrap();
+    let mut log = Log::open(vec![db.log.fork()], LogOptions::default(), &mut |_| {}).unwrap();
+    let mut seen = BTreeSet::new();
+    while let Some(record) = log.next_record().unwrap() {
+        for (id, mut changes) in GroupRecord::decode(&record.bytes).unwrap().pages() {
+            let rebuilds = changes.next().unwrap().rebuilds();
+            assert!(!seen.insert(id) || rebuilds, "the first change of page {id} at LSN {} needs an image", record.start);
+        }
+    }
 }
 
 #[test]

@@ -111,11 +111,6 @@ impl Catalog {
         self.tables.lock().open.values().cloned().collect()
     }
 
-    /// The table of that name, if there is one.
-    pub fn find(&self, name: &str) -> Option<Table> {
-        self.tables.lock().open.get(name).cloned()
-    }
-
     /// The table of that name, created if there is none. Durable when it returns.
     pub fn open_or_create(&self, name: &str) -> Result<Table> {
         limits::check_table_name(name)?;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tantalum_device::Device;
+use tantalum_device::{AlignedBuffer, Device, Durability};
 use tantalum_log::{Log, LogOptions, Recovery};
 use tantalum_rt::{Random, random_seed};
 
@@ -16,6 +16,9 @@ use crate::{
     recovery::{self, Opened, RedoProgress},
     store::{InPlaceStore, PageStore, Protection, StoreKind, Superblock},
 };
+
+/// The superblock and its copy, the first space map, the catalog's root: all that creating a database writes.
+const PAGES_OF_A_CREATION: usize = 4;
 
 /// What is needed to open a database on devices.
 pub(crate) struct Opening<'a> {
@@ -88,6 +91,9 @@ impl Opening<'_> {
         if store.capacity_pages() < 16 {
             store.grow()?;
         }
+        // A creation that did not end may have left pages with LSNs of a log that is about to be replaced.
+        let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize);
+        devices.data.write(0, &[&blank], Durability::Durable)?;
         Log::create(superblock.log_id, devices.log.clone(), LogOptions::default())?;
         let log = self.open_log(devices)?;
         let opened = self.open_pool(store, log, &superblock)?;

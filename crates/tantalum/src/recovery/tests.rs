@@ -124,7 +124,7 @@ impl Rows {
         for id in &ids {
             let index = group.add(self.pool.pin_new(*id)?.write());
             group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
-            group.change(index, Change::InsertSlot { slot: 0, cell: &row_cell(row, version) })?;
+            group.change(index, Change::InsertSlot { slot: 0, cell: &row_cell(row, version, 1) })?;
         }
         Ok(ids.iter().flat_map(|id| id.0.to_le_bytes()).collect())
     }
@@ -137,7 +137,15 @@ impl Rows {
         let mut group = ChangeGroup::new(&self.pool);
         for id in pages {
             let index = group.add(self.pool.pin(id)?.write());
-            group.change(index, Change::ReplaceSlot { slot: 0, cell: &row_cell(row, version) })?;
+            // Changes that would do harm if redo made them twice.
+            let count = slots::count(group.page(index)) as u16;
+            if count < 6 {
+                group.change(index, Change::InsertSlot { slot: count, cell: b"one more" })?;
+            } else {
+                group.change(index, Change::DeleteSlots { from: 2, to: count })?;
+            }
+            let count = slots::count(group.planned(index));
+            group.change(index, Change::ReplaceSlot { slot: 0, cell: &row_cell(row, version, count) })?;
         }
         group.append(1, version)
     }
@@ -199,13 +207,15 @@ impl Rows {
         let page = self.pool.pin(id).unwrap().read();
         let cell = slots::cell(&page, 0).unwrap();
         let version = u64::from_le_bytes(cell[..8].try_into().unwrap());
-        assert_eq!(cell, row_cell(row, version));
+        assert_eq!(cell, row_cell(row, version, slots::count(&page)));
         version
     }
 }
 
-fn row_cell(row: usize, version: u64) -> Vec<u8> {
+/// The first cell of a page of a row, when the page has `slots` slots.
+fn row_cell(row: usize, version: u64, slots: usize) -> Vec<u8> {
     let mut cell = version.to_le_bytes().to_vec();
+    cell.push(slots as u8);
     cell.resize(40 + (version as usize * 97 + row * 31) % 900, version as u8);
     cell
 }

@@ -68,11 +68,6 @@ impl PageBatch {
         &self.buffer[self.range(0..self.ids.len())]
     }
 
-    /// One of the pages.
-    pub fn page(&self, index: usize) -> &[u8] {
-        &self.buffer[self.range(index..index + 1)]
-    }
-
     /// Where some of the pages stand in [`buffer`](Self::buffer).
     pub fn range(&self, pages: Range<usize>) -> Range<usize> {
         pages.start * self.page_size..pages.end * self.page_size

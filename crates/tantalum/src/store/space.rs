@@ -118,6 +118,7 @@ impl Space {
     ///
     /// # Errors
     /// When the map cannot be read.
+    #[cfg(test)]
     pub fn is_allocated(&self, id: PageId) -> Result<bool> {
         if self.is_reserved(id) {
             return Ok(true);

@@ -141,7 +141,7 @@ fn without_protection_pages_tear() {
         let disks = Disks::new(seed);
         let store = InPlaceStore::new(disks.data.clone(), PAGE, Protection::Device, true).unwrap();
         store.store(&batch(&[5], 1)).unwrap();
-        disks.data.write(5 * PAGE as u64, &[batch(&[5], 2).page(0)], Durability::Cached).unwrap();
+        disks.data.write(5 * PAGE as u64, &[batch(&[5], 2).bytes()], Durability::Cached).unwrap();
         disks.power_cut(&mut Random::with_seed(seed));
         matches!(store.load(PageId(5), &mut vec![0; PAGE]).unwrap(), Load::Damaged(_))
     });

@@ -4,6 +4,8 @@
 //! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
 //! everything is let go and found anew.
 
+use std::sync::atomic::Ordering;
+
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
 
@@ -54,6 +56,10 @@ impl Manager {
                 }
                 Ok(Try::Again) => tantalum_rt::yield_now(),
                 Err(Error::LogFull { needed }) => self.core().pool.wait_for_log_space(needed)?,
+                // Large values need more than was reckoned with while they were written.
+                Err(Error::Log(tantalum_log::Error::RecordTooLarge { bytes, limit })) => {
+                    return Err(Error::TransactionTooLarge { bytes: bytes as usize, limit: limit as usize });
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -89,9 +95,8 @@ impl Manager {
 
     /// Stages the writes of latched leaves, which stand in the group in the order of the plans, and appends the group.
     fn append_plans<'a>(&self, mut group: ChangeGroup, plans: &[LeafPlan<'a>]) -> Result<Try<'a>> {
-        let (number, has_snapshots) = self.versions.number_commit();
         // Before staging, which latches overflow pages that an old version may be in.
-        let old = if has_snapshots { old_versions(&group, plans)? } else { Vec::new() };
+        let mut old = if self.versions.gate().has_snapshots() { Some(old_versions(&group, plans)?) } else { None };
         let mut sparse = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
             match plan.table.tree().stage(&mut group, index, plan.writes)? {
@@ -101,11 +106,18 @@ impl Manager {
             }
         }
         interleave();
-        let end = group.append_with(record::COMMIT, number, |_| {
-            for (table, key, value) in old {
-                self.versions.keep(table, key, number, value);
+        let gate = self.versions.gate();
+        if gate.has_snapshots() && old.is_none() {
+            return Ok(Try::Again);
+        }
+        let number = self.commit_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let end = group.append_with(record::COMMIT, number, |end| {
+            let kept = old.take().filter(|_| gate.has_snapshots());
+            for (table, key, value) in kept.into_iter().flatten() {
+                self.versions.keep(table, key, end.get(), value);
             }
         })?;
+        drop(gate);
         Ok(Try::Done { end, sparse })
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct Manager {
     locks: LockManager,
     versions: Versions,
     next_id: AtomicU64,
+    /// Numbers commit records; goes on from the last that recovery has read.
+    commit_count: AtomicU64,
     commits: AtomicU64,
     rollbacks: AtomicU64,
 }
@@ -89,7 +91,8 @@ impl Manager {
     pub fn new(core: Arc<Core>) -> Arc<Self> {
         Arc::new(Self {
             locks: LockManager::new(core.settings.lock_timeout()),
-            versions: Versions::new(core.redo.last_commit),
+            versions: Versions::default(),
+            commit_count: AtomicU64::new(core.redo.last_commit),
             core,
             next_id: AtomicU64::new(1),
             commits: AtomicU64::new(0),
@@ -264,8 +267,7 @@ impl Transaction {
     pub(crate) fn begin(manager: &Arc<Manager>, isolation: Isolation) -> Result<Self> {
         let id = TransactionId(manager.next_id.fetch_add(1, Ordering::Relaxed));
         let view = (isolation == Isolation::SnapshotIsolation).then(|| View::begin(manager));
-        // What the snapshot may show is in the log by now.
-        let read_lsn = if view.is_some() { manager.core.log().end_lsn() } else { Lsn::ZERO };
+        let read_lsn = view.as_ref().map_or(Lsn::ZERO, View::lsn);
         Ok(Self {
             manager: Arc::clone(manager),
             id,

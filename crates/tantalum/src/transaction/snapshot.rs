@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use tantalum_log::Lsn;
 use tantalum_rt::Mutex;
 
 use super::{
@@ -24,7 +25,13 @@ pub(super) struct View {
 impl View {
     /// The present state.
     pub fn begin(manager: &Arc<Manager>) -> Self {
-        Self { number: manager.versions.begin(), manager: Arc::clone(manager) }
+        let number = manager.versions.begin(|| manager.core.log().end_lsn().get());
+        Self { number, manager: Arc::clone(manager) }
+    }
+
+    /// The log must be durable up to here before anyone is told of what the view shows.
+    pub fn lsn(&self) -> Lsn {
+        Lsn::new(self.number)
     }
 
     /// The value of a key in this view.
@@ -70,8 +77,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn new(manager: &Arc<Manager>) -> Result<Self> {
         let view = View::begin(manager);
-        // Whatever the view shows was appended before this.
-        manager.core.log().flush(manager.core.log().end_lsn())?;
+        manager.core.log().flush(view.lsn())?;
         Ok(Self { view, uses: Mutex::new(BTreeMap::new()) })
     }
 

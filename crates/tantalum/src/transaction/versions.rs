@@ -1,30 +1,27 @@
 //! Old versions of rows, kept in memory for as long as a snapshot needs them.
 //!
-//! Commits are numbered while all their leaves are latched. A snapshot is the number of the last commit when it began; it
-//! reads a row from its leaf unless a later commit has overwritten it, and then from here. A commit leaves the old
-//! version here before it changes the leaf, and a snapshot looks under the leaf's latch, so it sees one or the other.
+//! A commit's number is the end of its log record, so numbers order commits as the log does. A snapshot is the end of the log
+//! when it began; it reads a row from its leaf unless a later commit has overwritten it, and then from here. A commit leaves
+//! the old version here before it changes the leaf, and a snapshot looks under the leaf's latch, so it sees one or the other.
 //!
-//! Invariant: for each key, versions are in the order of the commits that overwrote them, and none is missing that was
-//! overwritten after the oldest snapshot began.
+//! Invariants:
+//! - for each key, versions are in the order of the commits that overwrote them, and none is missing that was overwritten
+//!   after the oldest snapshot began
+//! - no snapshot begins between a commit's question whether there are any and its append; so a commit that does not keep
+//!   versions is in the past of every later snapshot, and what a snapshot sees is before its number in the log
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-};
+use std::collections::BTreeMap;
 
-use tantalum_rt::{Mutex, collections::HashMap};
+use tantalum_rt::{Mutex, RwLock, RwLockReadGuard, collections::HashMap};
 
 use super::{Value, key_range::Interval};
 use crate::page::TableId;
 
-/// Commit numbers, the snapshots that are alive, and the versions that they need.
-#[derive(Debug)]
+/// The snapshots that are alive, and the versions that they need.
+#[derive(Debug, Default)]
 pub(crate) struct Versions {
-    /// The last number given to a commit.
-    last_commit: AtomicU64,
-    /// How many snapshots are alive. A commit looks at this without a lock.
-    alive: AtomicUsize,
-    snapshots: Mutex<BTreeMap<u64, usize>>,
+    /// How many snapshots there are of each number. Commits hold it for reading while they append.
+    snapshots: RwLock<BTreeMap<u64, usize>>,
     tables: Mutex<HashMap<TableId, BTreeMap<Value, Vec<Version>>>>,
 }
 
@@ -35,24 +32,20 @@ struct Version {
     value: Option<Value>,
 }
 
-impl Versions {
-    /// No snapshots, and the number of the last commit that recovery has seen.
-    pub fn new(last_commit: u64) -> Self {
-        Self {
-            last_commit: AtomicU64::new(last_commit),
-            alive: AtomicUsize::new(0),
-            snapshots: Mutex::new(BTreeMap::new()),
-            tables: Mutex::new(HashMap::default()),
-        }
-    }
+/// Keeps snapshots from beginning.
+pub(crate) struct Gate<'a>(RwLockReadGuard<'a, BTreeMap<u64, usize>>);
 
-    /// Numbers a commit whose leaves are all latched. The flag tells whether a snapshot may be alive that needs the
-    /// versions which the commit overwrites.
-    pub fn number_commit(&self) -> (u64, bool) {
-        let number = self.last_commit.fetch_add(1, Ordering::SeqCst) + 1;
-        // After the number: a snapshot counts itself first and then reads the number, so one that does not see this
-        // commit as its past is counted here.
-        (number, self.alive.load(Ordering::SeqCst) > 0)
+impl Gate<'_> {
+    /// Whether a snapshot is alive, so that the versions which a commit overwrites must be kept.
+    pub fn has_snapshots(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl Versions {
+    /// Lets no snapshot begin until the gate is dropped: for a commit whose leaves are all latched, until it is in the log.
+    pub fn gate(&self) -> Gate<'_> {
+        Gate(self.snapshots.read())
     }
 
     /// Keeps what commit `number` overwrites. Called under the latch of the key's leaf, before it changes.
@@ -63,28 +56,26 @@ impl Versions {
         versions.push(Version { overwritten_by: number, value });
     }
 
-    /// Begins a snapshot: everything up to the commit number that is returned.
-    pub fn begin(&self) -> u64 {
-        let mut snapshots = self.snapshots.lock();
-        self.alive.fetch_add(1, Ordering::SeqCst);
-        let number = self.last_commit.load(Ordering::SeqCst);
+    /// Begins a snapshot at the end of the log, which is asked for while no commit appends. Returns its number.
+    pub fn begin(&self, log_end: impl FnOnce() -> u64) -> u64 {
+        let mut snapshots = self.snapshots.write();
+        let number = log_end();
         *snapshots.entry(number).or_insert(0) += 1;
         number
     }
 
     /// Ends a snapshot and forgets what only it needed.
     pub fn end(&self, snapshot: u64) {
-        let mut snapshots = self.snapshots.lock();
+        let mut snapshots = self.snapshots.write();
         let oldest_before = snapshots.first_key_value().map(|(number, _)| *number);
         let count = snapshots.get_mut(&snapshot).expect("a snapshot ends once");
         *count -= 1;
         if *count == 0 {
             snapshots.remove(&snapshot);
         }
-        self.alive.fetch_sub(1, Ordering::SeqCst);
         let oldest = snapshots.first_key_value().map(|(number, _)| *number);
         if oldest != oldest_before {
-            // Still under the snapshots' lock: a new snapshot must not begin meanwhile.
+            // Still under the snapshots' lock: a new one must not begin meanwhile.
             self.forget_before(oldest.unwrap_or(u64::MAX));
         }
     }
@@ -115,7 +106,7 @@ impl Versions {
 
     /// Snapshots alive, and versions kept for them.
     pub fn counts(&self) -> (u64, u64) {
-        let snapshots = self.alive.load(Ordering::SeqCst) as u64;
+        let snapshots = self.snapshots.read().values().map(|count| *count as u64).sum();
         let versions = self.tables.lock().values().flat_map(BTreeMap::values).map(|v| v.len() as u64).sum();
         (snapshots, versions)
     }
@@ -137,24 +128,41 @@ mod tests {
         Some(Value::from(text.as_bytes()))
     }
 
-    fn overwrite(versions: &Versions, key: &str, old: Option<Value>) -> u64 {
-        let (number, needed) = versions.number_commit();
-        if needed {
-            versions.keep(T, key.as_bytes(), number, old);
+    /// A log that a commit makes longer by one.
+    struct Bed {
+        versions: Versions,
+        log_end: std::cell::Cell<u64>,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            Bed { versions: Versions::default(), log_end: 10.into() }
         }
-        number
+
+        fn begin(&self) -> u64 {
+            self.versions.begin(|| self.log_end.get())
+        }
+
+        fn overwrite(&self, key: &str, old: Option<Value>) {
+            let gate = self.versions.gate();
+            self.log_end.set(self.log_end.get() + 1);
+            if gate.has_snapshots() {
+                self.versions.keep(T, key.as_bytes(), self.log_end.get(), old);
+            }
+        }
     }
 
     #[test]
     fn each_snapshot_sees_its_own_past() {
-        let versions = Versions::new(10);
-        overwrite(&versions, "a", None);
+        let bed = Bed::new();
+        let versions = &bed.versions;
+        bed.overwrite("a", None);
         assert_eq!(versions.counts(), (0, 0), "nobody needs it");
-        let first = versions.begin();
-        overwrite(&versions, "a", value("1"));
-        let second = versions.begin();
-        overwrite(&versions, "a", value("2"));
-        overwrite(&versions, "b", None);
+        let first = versions.begin(|| ()).0;
+        bed.overwrite("a", value("1"));
+        let second = versions.begin(|| ()).0;
+        bed.overwrite("a", value("2"));
+        bed.overwrite("b", None);
         assert_eq!(versions.find(T, b"a", first), Some(value("1")));
         assert_eq!(versions.find(T, b"a", second), Some(value("2")));
         assert_eq!(versions.find(T, b"c", first), None);
@@ -170,11 +178,12 @@ mod tests {
 
     #[test]
     fn the_order_of_ending_does_not_matter() {
-        let versions = Versions::new(0);
-        let first = versions.begin();
-        overwrite(&versions, "a", value("1"));
-        let second = versions.begin();
-        overwrite(&versions, "a", value("2"));
+        let bed = Bed::new();
+        let versions = &bed.versions;
+        let first = versions.begin(|| ()).0;
+        bed.overwrite("a", value("1"));
+        let second = versions.begin(|| ()).0;
+        bed.overwrite("a", value("2"));
         versions.end(second);
         assert_eq!(versions.find(T, b"a", first), Some(value("1")));
         versions.end(first);

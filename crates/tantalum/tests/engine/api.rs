@@ -1,0 +1,258 @@
+//! What one caller can do, on real files.
+
+use tantalum::{Db, Error, Isolation, TornPageProtection, limits};
+
+use crate::support::{check, contents, get, open, put, rows, small};
+
+#[test]
+fn rows_are_put_read_deleted_and_survive_a_reopen() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.table("accounts").unwrap();
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.get(&table, "alice").unwrap(), None);
+    tx.put(&table, "alice", "100").unwrap();
+    tx.insert(&table, "bob", "7").unwrap();
+    assert!(matches!(tx.insert(&table, "bob", "8"), Err(Error::KeyExists { .. })));
+    assert_eq!(tx.get(&table, "alice").unwrap().unwrap(), b"100");
+    assert!(tx.delete(&table, "bob").unwrap());
+    assert!(!tx.delete(&table, "bob").unwrap());
+    tx.insert(&table, "bob", "9").unwrap();
+    assert!(tx.commit().unwrap().position().is_some());
+    db.close().unwrap();
+
+    let db = open(dir.path());
+    let table = db.table("accounts").unwrap();
+    assert_eq!(get(&db, &table, "alice").unwrap(), b"100");
+    assert_eq!(get(&db, &table, "bob").unwrap(), b"9");
+    check(&db);
+}
+
+#[test]
+fn nothing_of_a_rolled_back_transaction_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    put(&db, &table, &[("a", "1")]);
+    let mut tx = db.begin().unwrap();
+    tx.put(&table, "a", "2").unwrap();
+    tx.put(&table, "b", "2").unwrap();
+    tx.rollback();
+    let mut tx = db.begin().unwrap();
+    tx.delete(&table, "a").unwrap();
+    drop(tx);
+    assert_eq!(
+        rows(&db.snapshot().unwrap(), &table),
+        [("a", "1")].map(|(k, v)| (k.as_bytes().into(), v.as_bytes().into()))
+    );
+    assert_eq!(db.stats().unwrap().transactions.rollbacks, 2);
+}
+
+#[test]
+fn ranges_see_own_writes_from_both_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    let mut tx = db.begin().unwrap();
+    for n in (0..1000u32).step_by(2) {
+        tx.put(&table, n.to_be_bytes(), n.to_string()).unwrap();
+    }
+    tx.commit().unwrap();
+    for isolation in [Isolation::Serializable, Isolation::SnapshotIsolation] {
+        let mut tx = db.begin_with(isolation).unwrap();
+        for n in (1..1000u32).step_by(4) {
+            tx.put(&table, n.to_be_bytes(), "own").unwrap();
+        }
+        for n in (0..1000u32).step_by(10) {
+            assert!(tx.delete(&table, n.to_be_bytes()).unwrap());
+        }
+        let expected: Vec<u32> = (0..1000)
+            .filter(|n| if n % 2 == 0 { n % 10 != 0 } else { n % 4 == 1 })
+            .filter(|n| (100..900).contains(n))
+            .collect();
+        let number = |row: tantalum::Result<(tantalum::Value, tantalum::Value)>| {
+            u32::from_be_bytes(row.unwrap().0[..].try_into().unwrap())
+        };
+        let range = 100u32.to_be_bytes()..900u32.to_be_bytes();
+        let forwards: Vec<u32> = tx.range(&table, range.clone()).unwrap().map(number).collect();
+        assert_eq!(forwards, expected);
+        let mut backwards: Vec<u32> = tx.range(&table, range.clone()).unwrap().rev().map(number).collect();
+        backwards.reverse();
+        assert_eq!(backwards, expected);
+        // From both ends in turn: together every row once.
+        let (mut front, mut back, mut iter) = (Vec::new(), Vec::new(), tx.range(&table, range).unwrap());
+        while let Some(row) = iter.next() {
+            front.push(number(row));
+            back.extend(iter.next_back().map(number));
+        }
+        front.extend(back.into_iter().rev());
+        assert_eq!(front, expected);
+    }
+    let mut tx = db.begin().unwrap();
+    for n in (1..1000u32).step_by(2) {
+        assert_eq!(tx.get(&table, n.to_be_bytes()).unwrap(), None, "nothing of the above was committed");
+    }
+}
+
+#[test]
+fn savepoints_nest() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&table, "a", "1").unwrap();
+    let outer = tx.savepoint();
+    tx.put(&table, "a", "2").unwrap();
+    let inner = tx.savepoint();
+    tx.delete(&table, "a").unwrap();
+    tx.rollback_to(&inner).unwrap();
+    assert_eq!(tx.get(&table, "a").unwrap().unwrap(), b"2");
+    tx.rollback_to(&outer).unwrap();
+    assert!(matches!(tx.rollback_to(&inner), Err(Error::Savepoint)));
+    assert!(matches!(db.begin().unwrap().rollback_to(&outer), Err(Error::Savepoint)));
+    tx.rollback_to(&outer).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(get(&db, &table, "a").unwrap(), b"1");
+}
+
+#[test]
+fn keys_and_values_have_limits_that_are_reached() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().log_bytes(24 << 20).log_partitions(1).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let (longest, value) = (vec![7; limits::max_key_bytes(4096)], vec![9; 900 << 10]);
+    let mut tx = db.begin().unwrap();
+    tx.put(&table, "", "the empty key").unwrap();
+    tx.put(&table, &longest, "").unwrap();
+    tx.put(&table, "large", &value).unwrap();
+    assert!(matches!(tx.put(&table, [&longest[..], b"x"].concat(), ""), Err(Error::KeyTooLong { limit: 512, .. })));
+    let too_long = vec![0; limits::MAX_VALUE_BYTES + 1];
+    assert!(matches!(tx.put(&table, "k", &too_long), Err(Error::ValueTooLong { .. })));
+    assert!(matches!(tx.put(&table, "k", &value), Err(Error::TransactionTooLarge { .. })));
+    tx.commit().unwrap();
+    drop(db);
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    let snapshot = db.snapshot().unwrap();
+    assert_eq!(snapshot.get(&table, "").unwrap().unwrap(), b"the empty key");
+    assert_eq!(snapshot.get(&table, &longest).unwrap().unwrap(), b"");
+    assert_eq!(snapshot.get(&table, "large").unwrap().unwrap()[..], value[..]);
+    check(&db);
+}
+
+#[test]
+fn tables_are_independent_and_can_be_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    assert_eq!(db.tables().unwrap(), [] as [&str; 0]);
+    for bad in ["", "a\nb", &"x".repeat(256)] {
+        assert!(matches!(db.table(bad), Err(Error::TableName { .. })));
+    }
+    let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
+    put(&db, &one, &[("k", "1")]);
+    put(&db, &two, &[("k", "2")]);
+    for n in 0..500u32 {
+        let mut tx = db.begin().unwrap();
+        tx.put(&one, n.to_be_bytes(), vec![1; 2000]).unwrap();
+        tx.commit_async().unwrap();
+    }
+    let used = db.check().unwrap().pages_used;
+    {
+        let mut tx = db.begin().unwrap();
+        tx.get(&one, "k").unwrap();
+        assert!(matches!(db.drop_table("one"), Err(Error::TableInUse { .. })));
+    }
+    db.drop_table("one").unwrap();
+    assert!(matches!(db.drop_table("one"), Err(Error::NoSuchTable { .. })));
+    assert!(matches!(db.begin().unwrap().get(&one, "k"), Err(Error::TableDropped { .. })));
+    assert!(db.check().unwrap().pages_used < used / 10, "its pages are free again");
+    assert_eq!(get(&db, &two, "k").unwrap(), b"2");
+    let anew = db.table("one").unwrap();
+    assert_eq!(get(&db, &anew, "k"), None);
+    assert_eq!(db.tables().unwrap(), ["one", "two"]);
+    check(&db);
+}
+
+#[test]
+fn handles_of_another_or_a_closed_database_are_refused() {
+    let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (db, other) = (open(dir.path()), open(other_dir.path()));
+    let foreign = other.table("t").unwrap();
+    assert!(matches!(db.begin().unwrap().get(&foreign, "k"), Err(Error::ForeignTable { .. })));
+    assert!(matches!(db.snapshot().unwrap().get(&foreign, "k"), Err(Error::ForeignTable { .. })));
+    let table = db.table("t").unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&table, "k", "v").unwrap();
+    let second = db.clone();
+    db.close().unwrap();
+    assert!(matches!(second.begin(), Err(Error::Closed)));
+    assert!(matches!(second.check(), Err(Error::Closed)));
+    assert!(tx.commit().is_err());
+    drop(second);
+    let db = open(dir.path());
+    assert_eq!(get(&db, &db.table("t").unwrap(), "k"), None);
+}
+
+#[test]
+fn many_commits_are_under_way_from_one_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    let mut tickets = Vec::new();
+    for n in 0..200u32 {
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, n.to_be_bytes(), "x").unwrap();
+        tickets.push(tx.commit_async().unwrap());
+    }
+    assert!(tickets.is_sorted_by_key(|ticket| ticket.position()));
+    for ticket in tickets {
+        ticket.wait().unwrap();
+    }
+    assert_eq!(db.snapshot().unwrap().range(&table, ..).unwrap().count(), 200);
+}
+
+#[test]
+fn a_backup_is_a_database_with_the_same_contents() {
+    let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let db = open(dir.path());
+    let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
+    for n in 0..300u32 {
+        let mut tx = db.begin().unwrap();
+        tx.put(&one, n.to_be_bytes(), vec![n as u8; n as usize * 20]).unwrap();
+        tx.commit_async().unwrap();
+    }
+    put(&db, &two, &[("k", "v")]);
+    let path = to.path().join("copy");
+    db.backup(&path).unwrap();
+    assert!(matches!(db.backup(&path), Err(Error::Exists { .. })));
+    assert!(!to.path().join("copy.partial").exists());
+    let copy = Db::open(&path).unwrap();
+    assert!(contents(&copy).unwrap() == contents(&db).unwrap());
+    check(&copy);
+}
+
+#[test]
+fn page_sizes_and_protections_work_and_are_kept() {
+    for (page_size, protection) in [
+        (8192, TornPageProtection::FullPageImages),
+        (16384, TornPageProtection::DoubleWrite),
+        (4096, TornPageProtection::TrustDevice),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let builder = || small().buffer_pool_bytes(64 * 16384);
+        let db = builder().page_size(page_size).torn_page_protection(protection).open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        for n in 0..300u32 {
+            let mut tx = db.begin().unwrap();
+            tx.put(&table, n.to_be_bytes(), vec![n as u8; 700]).unwrap();
+            tx.commit_async().unwrap();
+        }
+        db.checkpoint().unwrap();
+        let before = contents(&db).unwrap();
+        drop((table, db));
+        let db = builder().open(dir.path()).unwrap();
+        assert_eq!(db.stats().unwrap().page_bytes, page_size);
+        assert!(contents(&db).unwrap() == before);
+        check(&db);
+    }
+}

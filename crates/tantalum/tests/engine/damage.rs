@@ -1,0 +1,117 @@
+//! Damaged devices: whatever byte is wrong, it is reported or makes no difference.
+
+use std::sync::Arc;
+
+use tantalum::{Db, Devices, Result};
+use tantalum_device::{Device, MemoryDevice};
+
+use crate::support::{Rows, contents};
+
+/// Every so many bytes one is flipped.
+const STRIDE: u64 = 997;
+
+type Contents = Vec<(String, Rows)>;
+
+/// Devices of a small database.
+struct Disks([Arc<MemoryDevice>; 3]);
+
+impl Disks {
+    fn new() -> Self {
+        let device = |name: &str, bytes| MemoryDevice::new(name, bytes);
+        Self([device("data", 512 << 10), device("doublewrite", 512 << 10), device("log", 320 << 10)])
+    }
+
+    fn fork(&self) -> Self {
+        Self(self.0.each_ref().map(|disk| disk.fork()))
+    }
+
+    fn open(&self) -> Result<Db> {
+        let [data, double_write, log] = self.0.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Device>);
+        let devices = Devices { data, double_write: Some(double_write), log: vec![log] };
+        Db::builder().buffer_pool_bytes(64 * 4096).open_on(devices)
+    }
+
+    /// What can be read, if nothing is reported.
+    fn read(&self) -> Result<Option<Contents>> {
+        let db = self.open()?;
+        let contents = contents(&db)?;
+        Ok(db.check()?.is_sound().then_some(contents))
+    }
+
+    fn flip(&self, disk: usize, offset: u64) {
+        self.0[disk].corrupt(offset, 1, |byte| byte[0] ^= 1 << (offset % 8));
+    }
+}
+
+/// Something of everything: trees of two levels, large values, two tables, freed pages.
+fn fill(db: &Db) {
+    let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
+    for n in 0..60u32 {
+        let mut tx = db.begin().unwrap();
+        tx.put(&one, n.to_be_bytes(), vec![n as u8; 20 * n as usize]).unwrap();
+        tx.put(&two, n.to_le_bytes(), n.to_string()).unwrap();
+        tx.commit_async().unwrap();
+    }
+    db.drop_table("one").unwrap();
+    let one = db.table("one").unwrap();
+    let mut tx = db.begin().unwrap();
+    for n in 0..30u32 {
+        tx.put(&one, n.to_be_bytes(), vec![n as u8; 40 * n as usize]).unwrap();
+    }
+    tx.commit().unwrap();
+}
+
+fn append(db: &Db, key: &str) {
+    let two = db.table("two").unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&two, key, "late").unwrap();
+    tx.delete(&two, 7u32.to_le_bytes()).unwrap();
+    tx.commit().unwrap();
+}
+
+/// Flips bytes all over `disks`; what is then read without a report must be among `allowed`, or `all` of it outside the log.
+fn search(disks: &Disks, all: &Contents, allowed_for_log: &[Contents]) {
+    assert!(disks.fork().read().unwrap().as_ref() == Some(all), "without damage everything is there");
+    let (mut reported, mut harmless) = (0, 0);
+    for disk in 0..disks.0.len() {
+        for offset in (0..disks.0[disk].capacity_bytes()).step_by(STRIDE as usize) {
+            let damaged = disks.fork();
+            damaged.flip(disk, offset);
+            match damaged.read() {
+                Err(_) | Ok(None) => reported += 1,
+                Ok(Some(read)) => {
+                    let is_right = read == *all || (disk == 2 && allowed_for_log.contains(&read));
+                    assert!(is_right, "byte {offset} of {} changes what is read", damaged.0[disk].name());
+                    harmless += 1;
+                }
+            }
+        }
+    }
+    assert!(reported > 20 && harmless > 20, "{reported} reported, {harmless} harmless");
+}
+
+#[test]
+fn a_flipped_byte_of_a_closed_database_is_reported_or_harmless() {
+    let disks = Disks::new();
+    let db = disks.open().unwrap();
+    fill(&db);
+    append(&db, "last");
+    let all = contents(&db).unwrap();
+    db.close().unwrap();
+    search(&disks, &all, &[]);
+}
+
+#[test]
+fn a_flipped_byte_before_recovery_is_reported_or_harmless() {
+    let disks = Disks::new();
+    let db = disks.open().unwrap();
+    fill(&db);
+    db.checkpoint().unwrap();
+    append(&db, "first");
+    let before = contents(&db).unwrap();
+    append(&db, "last");
+    let all = contents(&db).unwrap();
+    // A copy of the running database is what a crash leaves. Damage to the very last write of the log cannot be told
+    // from a write that the crash tore, before it was acknowledged.
+    search(&disks.fork(), &all, &[before]);
+}

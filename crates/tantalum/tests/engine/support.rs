@@ -1,0 +1,77 @@
+//! What the tests share: small databases, and runs under many schedules.
+
+use std::{path::Path, time::Duration};
+
+use tantalum::{Builder, Db, Devices, Snapshot, Table, Value};
+use tantalum_device::{Device, MemoryDevice, MemoryProfile};
+use tantalum_rt::Simulation;
+
+pub type Rows = Vec<(Value, Value)>;
+
+/// A database that is quickly made.
+pub fn small() -> Builder {
+    Db::builder().log_bytes(4 << 20).log_partitions(2).buffer_pool_bytes(64 * 4096)
+}
+
+pub fn open(path: &Path) -> Db {
+    small().open(path).unwrap()
+}
+
+/// Fresh devices whose writes take a while, so that much happens meanwhile.
+pub fn slow_devices(seed: u64) -> Devices {
+    let us = Duration::from_micros;
+    let device = |name: &str, bytes, salt| {
+        let profile = MemoryProfile {
+            write_latency: us(20)..us(200),
+            read_latency: us(5)..us(50),
+            flush_latency: us(20)..us(100),
+            seed: seed * 16 + salt,
+            ..MemoryProfile::default()
+        };
+        MemoryDevice::with_profile(name, bytes, profile) as std::sync::Arc<dyn Device>
+    };
+    Devices {
+        data: device("data", 1 << 20, 0),
+        double_write: Some(device("doublewrite", 1 << 20, 1)),
+        log: vec![device("log-0", 1 << 20, 2), device("log-1", 1 << 20, 3)],
+    }
+}
+
+/// Runs `f` with each seed on fresh devices, under a random schedule that the seed decides.
+pub fn simulate(seeds: std::ops::Range<u64>, f: impl Fn(u64, Devices) + Clone + 'static) {
+    for seed in seeds {
+        let f = f.clone();
+        let run = move || f(seed, slow_devices(seed));
+        Simulation::new(seed).time_limit(Duration::from_secs(3600)).run(run).expect_finished();
+    }
+}
+
+pub fn put(db: &Db, table: &Table, rows: &[(&str, &str)]) {
+    let mut tx = db.begin().unwrap();
+    for (key, value) in rows {
+        tx.put(table, key, value).unwrap();
+    }
+    tx.commit().unwrap();
+}
+
+pub fn get(db: &Db, table: &Table, key: &str) -> Option<Value> {
+    db.begin().unwrap().get(table, key).unwrap()
+}
+
+pub fn rows(snapshot: &Snapshot, table: &Table) -> Rows {
+    snapshot.range(table, ..).unwrap().collect::<tantalum::Result<_>>().unwrap()
+}
+
+/// Everything in a database, by table.
+pub fn contents(db: &Db) -> tantalum::Result<Vec<(String, Rows)>> {
+    let snapshot = db.snapshot()?;
+    let read = |name: String| {
+        let table = db.table(&name)?;
+        Ok((name, snapshot.range(&table, ..)?.collect::<tantalum::Result<_>>()?))
+    };
+    db.tables()?.into_iter().map(read).collect()
+}
+
+pub fn check(db: &Db) {
+    assert_eq!(db.check().unwrap().problems(), [] as [&str; 0]);
+}
