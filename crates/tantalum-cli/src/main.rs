@@ -52,7 +52,8 @@ fn main() -> ExitCode {
     // A reader that goes away must end the program as an error of `write`, not as a panic: Rust ignores SIGPIPE, and
     // all output here goes through `error::Out`, which knows that error.
     let arguments = Arguments::parse();
-    trace_to_stderr();
+    // Under the crash search torn pages and failing devices are what is wanted, not worth a warning.
+    trace_to_stderr(if matches!(arguments.command, Command::CrashWorker(_)) { "off" } else { "warn" });
     match run(arguments.command) {
         Ok(code) => code,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
@@ -64,10 +65,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The engine's warnings go to standard error; `RUST_LOG` asks for more or less.
-fn trace_to_stderr() {
+/// The engine's events go to standard error; `RUST_LOG` asks for more or less than `default`.
+fn trace_to_stderr(default: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }
 

@@ -1,6 +1,8 @@
 //! Databases that are damaged or not what they seem: each is refused with an error that says what, where, and what to do,
 //! and nothing is lost by trying.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
 mod common;
 
 use std::{
@@ -80,7 +82,7 @@ fn a_newer_format_version() {
     for (name, copy_at) in [("data", 4096), ("log-0", 4096)] {
         let path = db.file(name);
         let old = [0, copy_at].map(|at| overwrite(&path, at + 8, &[200, 0]));
-        db.refuses(&[name, "newer"]);
+        db.refuses(&[name, "version"]);
         [0, copy_at].into_iter().zip(old).for_each(|(at, old)| drop(overwrite(&path, at + 8, &old)));
         db.is_whole();
     }
@@ -96,11 +98,12 @@ fn another_page_size() {
 
 #[test]
 fn truncated_files() {
-    for name in ["data", "log-0"] {
+    // The data file is cut where rows are: zeros that were never used would be missed by nobody.
+    for (name, blocks) in [("data", 5), ("log-0", 100), ("log-0", 1), ("data", 0)] {
         let db = Database::new();
         let path = db.file(name);
         let whole = fs::read(&path).unwrap();
-        OpenOptions::new().write(true).open(&path).unwrap().set_len(whole.len() as u64 / 2 / 4096 * 4096).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(blocks * 4096).unwrap();
         db.refuses(&[name]);
         fs::write(&path, &whole).unwrap();
         db.is_whole();
@@ -140,7 +143,7 @@ fn log_devices_in_another_order_simply_work() {
     let table = db.table("t").unwrap();
     for n in 0..50u8 {
         let mut transaction = db.begin().unwrap();
-        transaction.put(&table, &[n], b"value").unwrap();
+        transaction.put(&table, [n], b"value").unwrap();
         transaction.commit().unwrap();
     }
     drop((db, table));
@@ -214,7 +217,7 @@ fn verify_names_the_damaged_request() {
     let table = db.table("t").unwrap();
     for n in 0..20u8 {
         let mut transaction = db.begin().unwrap();
-        transaction.put(&table, &[n], &[7; 100]).unwrap();
+        transaction.put(&table, [n], [7; 100]).unwrap();
         transaction.commit().unwrap();
     }
     // As after kill -9: without the checkpoint of an orderly end.

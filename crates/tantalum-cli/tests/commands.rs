@@ -1,5 +1,7 @@
 //! What the commands print, and how they end.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
 mod common;
 
 use std::{

@@ -3,6 +3,8 @@
 //! The child is this test program run anew: it moves money between accounts and prints each commit that was
 //! acknowledged. What was printed must be there afterwards, and no money may appear or vanish.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
@@ -52,18 +54,18 @@ fn work(db: &Db, client: u8) {
             pair.sort_unstable();
             for (account, change) in pair.into_iter().zip([1, -1]) {
                 let key = account.to_be_bytes();
-                let balance = transaction.get_for_update(&accounts, &key)?.map_or(BALANCE, |value| number(&value));
-                transaction.put(&accounts, &key, &(balance + change).to_le_bytes())?;
+                let balance = transaction.get_for_update(&accounts, key)?.map_or(BALANCE, |value| number(&value));
+                transaction.put(&accounts, key, (balance + change).to_le_bytes())?;
             }
-            let count = transaction.get(&counters, &[client])?.map_or(0, |value| number(&value)) + 1;
-            transaction.put(&counters, &[client], &count.to_le_bytes())?;
+            let count = transaction.get(&counters, [client])?.map_or(0, |value| number(&value)) + 1;
+            transaction.put(&counters, [client], count.to_le_bytes())?;
             // A value on overflow pages, too.
-            transaction.put(&counters, &[client, 1], &vec![client; 6000])?;
+            transaction.put(&counters, [client, 1], vec![client; 6000])?;
             Ok(count)
         };
         let result = step().and_then(|count| transaction.commit().map(|_| count));
         match result {
-            Ok(count) => writeln!(std::io::stdout(), "acknowledged {client} {count}").unwrap(),
+            Ok(count) => println!("acknowledged {client} {count}"),
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
     }
@@ -102,7 +104,7 @@ fn check(dir: &Path, acknowledged: &mut BTreeMap<u8, i64>) {
     let snapshot = db.snapshot().unwrap();
     let counters = db.table("counters").unwrap();
     for (client, last) in acknowledged {
-        let found = snapshot.get(&counters, &[*client]).unwrap().map_or(0, |value| number(&value));
+        let found = snapshot.get(&counters, [*client]).unwrap().map_or(0, |value| number(&value));
         assert!(found == *last || found == *last + 1, "client {client}: {last} acknowledged, {found} there");
         // One that was killed before it could be printed counts from now on.
         *last = found;

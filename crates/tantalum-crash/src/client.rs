@@ -216,7 +216,7 @@ impl Client {
             return match self.random.u8(0..4) {
                 0 => self.range(transaction, session, key.table),
                 1 => {
-                    let value = transaction.get_for_update(self.table(key), &self.bytes(key))?;
+                    let value = transaction.get_for_update(self.table(key), self.bytes(key))?;
                     Ok(session.saw(key, self.version(key, value.as_ref())?)?)
                 }
                 _ => self.get(transaction, session, key),
@@ -235,14 +235,14 @@ impl Client {
     }
 
     fn get(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
-        let value = transaction.get(self.table(key), &self.bytes(key))?;
+        let value = transaction.get(self.table(key), self.bytes(key))?;
         Ok(session.saw(key, self.version(key, value.as_ref())?)?)
     }
 
     fn put(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
         let version = session.next_version();
         let value = self.value(version);
-        transaction.put(self.table(key), &self.bytes(key), &value)?;
+        transaction.put(self.table(key), self.bytes(key), &value)?;
         session.writes.insert(key, Some(version));
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Client {
     fn insert(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
         let version = session.next_version();
         let value = self.value(version);
-        match transaction.insert(self.table(key), &self.bytes(key), &value) {
+        match transaction.insert(self.table(key), self.bytes(key), &value) {
             Ok(()) => {
                 session.saw_presence(key, false)?;
                 session.writes.insert(key, Some(version));
@@ -262,7 +262,7 @@ impl Client {
     }
 
     fn delete(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
-        let was_present = transaction.delete(self.table(key), &self.bytes(key))?;
+        let was_present = transaction.delete(self.table(key), self.bytes(key))?;
         session.saw_presence(key, was_present)?;
         if was_present {
             session.writes.insert(key, None);
@@ -315,7 +315,7 @@ impl Client {
     fn read_snapshot(&mut self, snapshot: &Snapshot, session: &mut Session) -> Result<(), Stop> {
         let key = self.key();
         if self.random.bool() {
-            let value = snapshot.get(self.table(key), &self.bytes(key))?;
+            let value = snapshot.get(self.table(key), self.bytes(key))?;
             return Ok(session.saw(key, self.version(key, value.as_ref())?)?);
         }
         let span = self.span();
@@ -331,7 +331,7 @@ impl Client {
         let mut transaction = self.shared.db.begin()?;
         for number in 0..self.random.u32(1..20) {
             let version = Version { transaction: u32::MAX, operation: 0 };
-            match transaction.put(&table, &encode_key(number, 0), &self.value(version)) {
+            match transaction.put(&table, encode_key(number, 0), self.value(version)) {
                 Ok(()) => {}
                 Err(error) => match Stop::from(error) {
                     Stop::Refused(_) => break,
@@ -399,7 +399,7 @@ impl Client {
         table: u8,
         span: &Span,
         rows: impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>,
-    ) -> Result<(u32, u32, Vec<(u32, Version)>), Stop> {
+    ) -> Result<Covered, Stop> {
         let found = if span.is_backward {
             rows.rev().take(span.rows_max).collect::<tantalum::Result<Vec<_>>>()?
         } else {
@@ -418,6 +418,9 @@ impl Client {
         Ok((low, high, found))
     }
 }
+
+/// The lowest and the highest key that a range read has covered, and the rows in ascending order.
+type Covered = (u32, u32, Vec<(u32, Version)>);
 
 /// A range to read: keys `low..=high`, from one end, so many rows at most.
 struct Span {

@@ -128,7 +128,7 @@ impl Config {
         let devices = random.usize(1..=4);
         let load = Load::new(&mut random, page_size);
         // A section must hold a page's image several times over.
-        let log_bytes = (page_size as u64 / 4096) * random.u64(80..=200) * 4096;
+        let log_bytes = (page_size as u64 / 4096) * random.u64(128..=256) * 4096;
         Self {
             seed,
             protection,

@@ -44,7 +44,7 @@ const CUTS_DURING_RECOVERY_MAX: usize = 4;
 pub fn search(seed: u64) -> Result<Report, Failure> {
     let config = Arc::new(Config::new(seed));
     let mut search = Search {
-        machine: Machine::new(&config),
+        machine: Arc::new(Machine::new(&config)),
         random: Random::with_seed(seed ^ 0x7461_6e74_616c_756d),
         config,
         next_id: Arc::new(AtomicU32::new(0)),
@@ -61,7 +61,7 @@ pub fn search(seed: u64) -> Result<Report, Failure> {
 
 struct Search {
     config: Arc<Config>,
-    machine: Machine,
+    machine: Arc<Machine>,
     random: Random,
     next_id: Arc<AtomicU32>,
     /// What the last completed recovery found.
@@ -137,7 +137,7 @@ impl Search {
             Ok(Outcome::Finished(now)) => self.clock = now,
             Ok(Outcome::PowerCut { at }) => {
                 self.clock = at;
-                self.machine.power_cut(&mut self.random);
+                self.cut_devices();
                 self.report.count("power cuts", 1);
                 self.report.count("power cuts during recovery", u64::from(!was_recovered));
             }
@@ -146,6 +146,14 @@ impl Search {
         assert!(was_recovered || !matches!(cut, Cut::Never { .. }), "a start that is not cut ends after its recovery");
         self.clock.hash(&mut self.fingerprint);
         Ok(())
+    }
+
+    /// Decides what the devices have lost. What was under way at the cut is known by the virtual clock, so this is done on
+    /// it too.
+    fn cut_devices(&mut self) {
+        let (machine, mut random) = (Arc::clone(&self.machine), self.random.fork());
+        let simulation = Simulation::new(0).start_at(self.clock);
+        simulation.run(move || machine.power_cut(&mut random)).expect_finished();
     }
 
     fn take(&mut self, event: Event) -> Result<(), String> {

@@ -3,6 +3,8 @@
 //! The child is this test program run anew; it prints each new order that was acknowledged. After each kill every
 //! printed order must be there, the twelve consistency conditions must hold, and the database must be sound.
 
+#![allow(clippy::unwrap_used, reason = "all of it is a test")]
+
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,

@@ -11,6 +11,8 @@ use crate::{
     db::Db,
     error::{Error, Result},
     options::Builder,
+    table::Table,
+    transaction::RangeIter,
 };
 
 /// Bytes of keys and values in one of the copy's transactions.
@@ -49,19 +51,35 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
     builder.settings.isolation = db.settings().isolation;
     let copy = builder.open(to)?;
     let snapshot = db.snapshot()?;
-    for name in db.tables()? {
-        let (from, to) = (db.table(&name)?, copy.table(&name)?);
-        let (mut tx, mut bytes) = (copy.begin()?, 0);
-        for row in snapshot.range(&from, ..)? {
-            let (key, value) = row?;
-            if bytes > BATCH_BYTES {
-                std::mem::replace(&mut tx, copy.begin()?).commit_async()?;
-                bytes = 0;
-            }
-            bytes += key.len() + value.len();
-            tx.put(&to, &key, &value)?;
-        }
-        tx.commit()?;
+    for from in db.open_tables() {
+        let rows = match snapshot.range(&from, ..) {
+            // Dropped since the list was made: not there any more.
+            Err(Error::TableDropped { .. }) => continue,
+            rows => rows?,
+        };
+        copy_table(rows, &copy, &copy.table(from.name())?)?;
     }
     copy.close()
+}
+
+/// Copies rows in transactions of moderate size, or as large as the copy's log takes.
+fn copy_table(rows: RangeIter<'_>, copy: &Db, to: &Table) -> Result<()> {
+    let (mut tx, mut bytes) = (copy.begin()?, 0);
+    for row in rows {
+        let (key, value) = row?;
+        bytes += key.len() + value.len();
+        if bytes > BATCH_BYTES {
+            std::mem::replace(&mut tx, copy.begin()?).commit_async()?;
+            bytes = 0;
+        }
+        match tx.put(to, &key, &value) {
+            Err(Error::TransactionTooLarge { .. }) => {
+                std::mem::replace(&mut tx, copy.begin()?).commit_async()?;
+                bytes = 0;
+                tx.put(to, &key, &value)?;
+            }
+            put => put?,
+        }
+    }
+    tx.commit().map(drop)
 }

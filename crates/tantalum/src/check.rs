@@ -25,7 +25,7 @@ const PROBLEMS_MAX: usize = 100;
 /// # let dir = tempfile::tempdir()?;
 /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
 /// assert!(db.check()?.is_sound());
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Serialize)]

@@ -135,7 +135,10 @@ impl Settings {
             str::from_utf8(text).map_err(|error| (line_at(error.valid_up_to()), "this is not UTF-8".to_owned()))?;
         toml::from_str(text).map_err(|error| {
             let line = line_at(error.span().map_or(0, |span| span.start));
-            (line, error.message().trim().replace('\n', " "))
+            let key =
+                text.lines().nth(line - 1).and_then(|text| text.split_once('=')).map_or("", |(key, _)| key.trim());
+            let what = error.message().trim().replace('\n', " ");
+            (line, if key.is_empty() || what.contains(key) { what } else { format!("{key}: {what}") })
         })
     }
 

@@ -16,7 +16,7 @@ use crate::{
 /// # let dir = tempfile::tempdir()?;
 /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
 /// assert_eq!(db.stats()?.page_bytes, 4096);
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Serialize)]

@@ -22,7 +22,7 @@ use crate::{
 /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
 /// let accounts = db.table("accounts")?;
 /// assert_eq!(accounts.name(), "accounts");
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Table {

@@ -1,8 +1,9 @@
 //! `tantalum bench kv`: how near durable commits come to the device's own speed.
 //!
 //! Everything is measured in short slices, round after round: for each number of clients the raw device at queue
-//! depth 1, the raw device at as many writes as the log has devices, and the engine. Ratios are made within one round, and the
-//! medians over the rounds are reported, so that a device that changes its speed does not change the result.
+//! depth 1, the raw device at as many writes as the log has devices, and the engine. Ratios are made within one
+//! round, and the medians over the rounds are reported, so that a device that changes its speed does not change the
+//! result.
 
 use std::{
     path::{Path, PathBuf},

@@ -78,7 +78,7 @@ pub fn make_database(dir: &Path) {
             let key = format!("key-{:04}", batch * 20 + n);
             transaction.put(&names, key.as_bytes(), format!("value {n}").as_bytes()).unwrap();
         }
-        transaction.put(&blobs, &[0, 255, batch as u8, b' ', b'\\', b'\n'], &vec![batch as u8; 3000]).unwrap();
+        transaction.put(&blobs, [0, 255, batch as u8, b' ', b'\\', b'\n'], vec![batch as u8; 3000]).unwrap();
         transaction.commit().unwrap();
     }
     db.close().unwrap();

@@ -4,10 +4,7 @@
 //! Writers with a known place in the log form a chain that is only followed. A *floating* one was cut off inside
 //! `commit`: it is tried at the end first, then further and further forward, since it ran when the power went.
 
-use std::{
-    collections::BTreeSet,
-    hash::{BuildHasher, Hash, Hasher},
-};
+use std::{collections::BTreeSet, hash::BuildHasher};
 
 use super::{Contents, Rule, Violation, readers, sources, state::State};
 use crate::history::{Fate, Kind, Read, Transaction};
@@ -174,9 +171,7 @@ impl<'a> Search<'a> {
         if self.transactions.iter().all(|transaction| transaction.kind != Kind::SnapshotIsolation) {
             return self.state.fingerprint();
         }
-        let mut hasher = foldhash::quality::FixedState::with_seed(0).build_hasher();
-        self.placed.hash(&mut hasher);
-        hasher.finish()
+        foldhash::quality::FixedState::with_seed(0).hash_one(&self.placed)
     }
 
     fn mask(&self) -> u64 {

@@ -51,8 +51,8 @@ impl Recorder {
         Self { shared, random: Random::with_seed(seed), kinds }
     }
 
-    /// Makes attempts at one transaction until one ends with something else than an error that says to try again. `None`:
-    /// the run was stopped in between.
+    /// Makes attempts at one transaction until one ends with something else than an error that says to try again.
+    /// `None`: the run was stopped in between.
     pub fn run(&mut self, kind: usize, mut attempt: impl FnMut() -> Result<Completed>) -> Result<Option<Completed>> {
         let started = now();
         let mut tries = 0;

@@ -31,8 +31,8 @@ impl Constants {
         }
     }
 
-    /// For a run against a database loaded with `load` for last names: clause 2.1.6.1 asks for a difference of 65 to 119
-    /// that is neither 96 nor 112.
+    /// For a run against a database loaded with `load` for last names: clause 2.1.6.1 asks for a difference of 65 to
+    /// 119 that is neither 96 nor 112.
     pub(super) fn for_run(random: &mut Random, load: u32) -> Self {
         let constants = Self::for_load(random);
         if Self::are_far_enough(constants.last_name, load) { constants } else { Self::for_run(random, load) }

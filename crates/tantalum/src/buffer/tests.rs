@@ -304,7 +304,11 @@ fn assert_log_begins_with_images(db: &Fixture) {
     while let Some(record) = log.next_record().unwrap() {
         for (id, mut changes) in GroupRecord::decode(&record.bytes).unwrap().pages() {
             let rebuilds = changes.next().unwrap().rebuilds();
-            assert!(!seen.insert(id) || rebuilds, "the first change of page {id} at LSN {} needs an image", record.start);
+            assert!(
+                !seen.insert(id) || rebuilds,
+                "the first change of page {id} at LSN {} needs an image",
+                record.start
+            );
         }
     }
 }

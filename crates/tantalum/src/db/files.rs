@@ -23,6 +23,8 @@ const DATA: &str = "data";
 const DOUBLE_WRITE: &str = "doublewrite";
 const LOG: &str = "log-0";
 const LOCK: &str = "LOCK";
+/// There while a database is being made: until it is gone, what else is there holds nothing of worth.
+const CREATING: &str = "CREATING";
 
 /// What a fresh data file has room for.
 const INITIAL_DATA_BYTES: u64 = 1 << 20;
@@ -61,9 +63,19 @@ impl Directory {
     /// The superblock of the data file; `None` when the database does not exist or its creation did not end.
     pub fn superblock(&self) -> Result<Option<Superblock>> {
         let path = self.path.join(DATA);
+        if self.path.join(CREATING).exists() {
+            return Ok(None);
+        }
         if path.exists() {
             let data = FileDevice::open(&path, Access::ReadOnly)?;
-            return Superblock::read(&data);
+            let superblock = Superblock::read(&data)?;
+            // Never taken for a fresh file: then a file that was truncated or overwritten would cost all the others.
+            return superblock.map(Some).ok_or_else(|| Error::Superblock {
+                file: path.display().to_string(),
+                what: "the superblock is blank, so the file was truncated or overwritten; restore the database from a \
+                       backup, or remove its directory to begin anew"
+                    .into(),
+            });
         }
         // The data file is made before all others, so others without it were a database once.
         for name in [LOG, DOUBLE_WRITE] {
@@ -92,6 +104,9 @@ impl Directory {
 
     /// Makes the files of a new database, over the remains of one whose creation did not end.
     pub fn create_files(&self, settings: &Settings, progress: &mut Option<Progress>) -> Result<Devices> {
+        let mark = self.path.join(CREATING);
+        let marked = File::create(&mark).and_then(|mark| mark.sync_all()).and_then(|()| self.sync());
+        marked.map_err(|error| Error::io(&mark, "create", error))?;
         let path = self.path.join(DATA);
         let data = make_file(&path, INITIAL_DATA_BYTES, true, progress)?;
         // Always made: whether it is needed depends on what the devices say.
@@ -105,6 +120,16 @@ impl Directory {
         Ok(Devices { data, double_write: Some(double_write), log: partition(log, settings)? })
     }
 
+    /// Makes it known, durably, that the database has been made.
+    pub fn end_creation(&self) -> Result<()> {
+        let mark = self.path.join(CREATING);
+        fs::remove_file(&mark).and_then(|()| self.sync()).map_err(|error| Error::io(&mark, "remove", error))
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
     /// Writes `tantalum.toml`, unless there is one.
     pub fn keep_settings(&self, settings: &Settings) -> Result<()> {
         let path = self.path.join(SETTINGS);
@@ -116,7 +141,7 @@ impl Directory {
             let mut file = File::create_new(&path)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            File::open(&self.path)?.sync_all()
+            self.sync()
         };
         write().map_err(|error| Error::io(&path, "write", error))
     }

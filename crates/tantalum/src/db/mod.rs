@@ -33,7 +33,7 @@ use crate::{
 /// };
 /// let db = tantalum::Db::builder().open_on(devices)?;
 /// # db.close()?;
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Devices {
@@ -192,6 +192,11 @@ impl Db {
         self.core().superblock.page_size
     }
 
+    /// All tables that there are.
+    pub(crate) fn open_tables(&self) -> Vec<Table> {
+        self.core().catalog.tables()
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.core().settings
     }
@@ -214,6 +219,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
     let settings = settings.over(directory.settings()?);
     settings.check()?;
     let superblock = directory.superblock()?;
+    let is_new = superblock.is_none();
     let devices = match &superblock {
         Some(superblock) => {
             Opening::check_format(&settings, superblock, &path.display().to_string())?;
@@ -229,6 +235,9 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
     };
     let (superblock, opened) =
         Opening { settings: &settings, refuses_to_create, progress: &mut progress }.run(&devices)?;
+    if is_new {
+        directory.end_creation()?;
+    }
     Ok(Db::start(Core::start(settings, superblock, opened, &devices, Some(directory))?))
 }
 

@@ -12,6 +12,7 @@ use super::{Devices, catalog::Catalog};
 use crate::{
     buffer::PoolOptions,
     error::{Error, Result},
+    limits,
     options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection},
     recovery::{self, Opened, RedoProgress},
     store::{InPlaceStore, PageStore, Protection, StoreKind, Superblock},
@@ -19,6 +20,9 @@ use crate::{
 
 /// The superblock and its copy, the first space map, the catalog's root: all that creating a database writes.
 const PAGES_OF_A_CREATION: usize = 4;
+
+/// Record bytes that the log gathers at most: room for a value of the largest size and the pages that it takes.
+const LOG_BUFFER_BYTES: usize = 2 * limits::MAX_VALUE_BYTES;
 
 /// What is needed to open a database on devices.
 pub(crate) struct Opening<'a> {
@@ -94,9 +98,20 @@ impl Opening<'_> {
         // A creation that did not end may have left pages with LSNs of a log that is about to be replaced.
         let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize);
         devices.data.write(0, &[&blank], Durability::Durable)?;
-        Log::create(superblock.log_id, devices.log.clone(), LogOptions::default())?;
+        Log::create(superblock.log_id, devices.log.clone(), log_options())?;
         let log = self.open_log(devices)?;
         let opened = self.open_pool(store, log, &superblock)?;
+        // A split logs nearly two pages at once.
+        let (record, needed) = (opened.pool.log().max_record_bytes(), 3 * superblock.page_size as usize);
+        if record < needed {
+            return Err(Error::Option {
+                what: format!(
+                    "log_bytes: the log takes records of at most {record} bytes, but pages of {} bytes need {needed}; \
+                     make the log larger or the pages smaller",
+                    superblock.page_size
+                ),
+            });
+        }
         Catalog::create(&opened.pool, &opened.space)?;
         opened.pool.checkpoint()?;
         superblock.write(&*devices.data)?;
@@ -140,7 +155,7 @@ impl Opening<'_> {
         let report = &mut |progress: tantalum_log::RecoveryProgress| {
             self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
         };
-        Ok(Log::open(devices.log.clone(), LogOptions::default(), report)?)
+        Ok(Log::open(devices.log.clone(), log_options(), report)?)
     }
 
     fn open_pool(&mut self, store: Arc<dyn PageStore>, log: Recovery, superblock: &Superblock) -> Result<Opened> {
@@ -156,4 +171,8 @@ impl Opening<'_> {
             callback(OpenProgress { phase, done_bytes, total_bytes });
         }
     }
+}
+
+fn log_options() -> LogOptions {
+    LogOptions { buffer_bytes: LOG_BUFFER_BYTES, ..LogOptions::default() }
 }

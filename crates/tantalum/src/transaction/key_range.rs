@@ -22,7 +22,7 @@ use super::Value;
 /// assert_eq!(tx.range(&letters, "b"..)?.count(), 2);
 /// assert_eq!(tx.range(&letters, b"a".as_slice()..=b"b".as_slice())?.count(), 2);
 /// assert_eq!(tx.range(&letters, "c".to_owned().."b".to_owned())?.count(), 0);
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait KeyRange {
     /// Where the range starts and ends.

@@ -163,7 +163,7 @@ struct Touched {
 /// tx.rollback_to(&before)?;
 /// assert_eq!(tx.get(&accounts, "alice")?.as_deref(), Some(&b"100"[..]));
 /// tx.commit()?;
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Transaction {
     manager: Arc<Manager>,
@@ -188,7 +188,7 @@ pub struct Transaction {
 /// let mut tx = db.begin()?;
 /// let start = tx.savepoint();
 /// tx.rollback_to(&start)?;
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Savepoint {
@@ -202,7 +202,7 @@ pub struct Savepoint {
 /// # let dir = tempfile::tempdir()?;
 /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
 /// assert_eq!(db.begin()?.commit()?.position(), None, "nothing was written");
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
@@ -232,7 +232,7 @@ impl Commit {
 /// for ticket in tickets {
 ///     ticket.wait()?; // durable now
 /// }
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Ticket {

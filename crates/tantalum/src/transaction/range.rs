@@ -44,7 +44,7 @@ enum End {
 /// let mut rows = tx.range(&letters, "a"..)?;
 /// assert_eq!(rows.next().transpose()?.unwrap().0, b"a");
 /// assert_eq!(rows.next_back().transpose()?.unwrap().0, b"c");
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RangeIter<'s> {
     source: Source<'s>,

@@ -67,7 +67,7 @@ impl Drop for View {
 /// tx.commit()?;
 /// assert_eq!(before.get(&accounts, "alice")?, None);
 /// assert_eq!(db.snapshot()?.range(&accounts, ..)?.count(), 1);
-/// # Ok::<(), tantalum::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Snapshot {
     view: View,

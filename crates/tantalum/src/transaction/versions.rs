@@ -158,9 +158,9 @@ mod tests {
         let versions = &bed.versions;
         bed.overwrite("a", None);
         assert_eq!(versions.counts(), (0, 0), "nobody needs it");
-        let first = versions.begin(|| ()).0;
+        let first = bed.begin();
         bed.overwrite("a", value("1"));
-        let second = versions.begin(|| ()).0;
+        let second = bed.begin();
         bed.overwrite("a", value("2"));
         bed.overwrite("b", None);
         assert_eq!(versions.find(T, b"a", first), Some(value("1")));
@@ -180,9 +180,9 @@ mod tests {
     fn the_order_of_ending_does_not_matter() {
         let bed = Bed::new();
         let versions = &bed.versions;
-        let first = versions.begin(|| ()).0;
+        let first = bed.begin();
         bed.overwrite("a", value("1"));
-        let second = versions.begin(|| ()).0;
+        let second = bed.begin();
         bed.overwrite("a", value("2"));
         versions.end(second);
         assert_eq!(versions.find(T, b"a", first), Some(value("1")));

@@ -11,6 +11,8 @@ use crate::{
 /// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
 /// the share of a page's head.
 const WRITE_OVERHEAD_BYTES: usize = 64;
+/// One byte more for so many of a value: the heads and space-map changes of the pages that a large one takes.
+const VALUE_BYTES_PER_EXTRA: usize = 64;
 
 /// The uncommitted writes of a transaction.
 #[derive(Debug, Default)]
@@ -92,7 +94,8 @@ impl WriteSet {
 }
 
 fn cost(key: &[u8], value: Option<&Value>) -> usize {
-    key.len() + value.map_or(0, |value| value.len()) + WRITE_OVERHEAD_BYTES
+    let value_bytes = value.map_or(0, |value| value.len() + value.len() / VALUE_BYTES_PER_EXTRA);
+    key.len() + value_bytes + WRITE_OVERHEAD_BYTES
 }
 
 #[cfg(test)]
@@ -131,10 +134,10 @@ mod tests {
     fn the_limit_counts_what_will_be_written_and_a_refusal_changes_nothing() {
         let mut writes = WriteSet::default();
         let big = Value::from(vec![0; 1000]);
-        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1100).unwrap();
-        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1100).unwrap();
-        let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), 1100);
-        assert!(matches!(refused, Err(Error::TransactionTooLarge { limit: 1100, .. })));
+        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1116).unwrap();
+        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1116).unwrap();
+        let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), 1116);
+        assert!(matches!(refused, Err(Error::TransactionTooLarge { limit: 1116, .. })));
         assert_eq!(writes.mark(), 2);
     }
 

@@ -118,9 +118,10 @@ fn savepoints_nest() {
 #[test]
 fn keys_and_values_have_limits_that_are_reached() {
     let dir = tempfile::tempdir().unwrap();
-    let db = small().log_bytes(24 << 20).log_partitions(1).open(dir.path()).unwrap();
+    let builder = || small().log_bytes(64 << 20).log_partitions(1).buffer_pool_bytes(512 * 4096);
+    let db = builder().open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
-    let (longest, value) = (vec![7; limits::max_key_bytes(4096)], vec![9; 900 << 10]);
+    let (longest, value) = (vec![7; limits::max_key_bytes(4096)], vec![9; limits::MAX_VALUE_BYTES]);
     let mut tx = db.begin().unwrap();
     tx.put(&table, "", "the empty key").unwrap();
     tx.put(&table, &longest, "").unwrap();
@@ -131,7 +132,7 @@ fn keys_and_values_have_limits_that_are_reached() {
     assert!(matches!(tx.put(&table, "k", &value), Err(Error::TransactionTooLarge { .. })));
     tx.commit().unwrap();
     drop(db);
-    let db = open(dir.path());
+    let db = builder().open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
     let snapshot = db.snapshot().unwrap();
     assert_eq!(snapshot.get(&table, "").unwrap().unwrap(), b"the empty key");
@@ -218,7 +219,7 @@ fn a_backup_is_a_database_with_the_same_contents() {
     let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
     for n in 0..300u32 {
         let mut tx = db.begin().unwrap();
-        tx.put(&one, n.to_be_bytes(), vec![n as u8; n as usize * 20]).unwrap();
+        tx.put(&one, n.to_be_bytes(), vec![n as u8; n as usize * 30]).unwrap();
         tx.commit_async().unwrap();
     }
     put(&db, &two, &[("k", "v")]);

@@ -19,6 +19,8 @@ fn transact<T>(db: &Db, isolation: Isolation, f: impl Fn(&mut Transaction) -> Re
             Ok(result) => return result,
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
+        // Whoever was in the way may need a device to be done, and time for that.
+        sleep(std::time::Duration::from_micros(20));
     }
 }
 

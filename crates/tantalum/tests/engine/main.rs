@@ -1,5 +1,7 @@
 //! The engine through its public interface: on real files, and on memory devices in simulation.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
 mod api;
 mod concurrent;
 mod damage;

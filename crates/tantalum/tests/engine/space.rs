@@ -45,11 +45,11 @@ fn a_full_device_refuses_writes_and_goes_on_when_there_is_room() {
     assert!(next > rows, "deleted rows left room");
 
     data.clear_faults();
-    let mut tx = db.begin().unwrap();
     for n in 0..500u32 {
-        tx.put(&table, n.to_be_bytes(), vec![1; 900]).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, n.to_be_bytes(), vec![1; 3000]).unwrap();
+        tx.commit().unwrap();
     }
-    tx.commit().unwrap();
     check(&db);
     assert_eq!(contents(&db).unwrap()[0].1.len(), (next.max(500)) as usize);
 }

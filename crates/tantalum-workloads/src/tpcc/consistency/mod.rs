@@ -1,10 +1,10 @@
 //! The twelve consistency conditions of clause 3.3.2, checked on one snapshot.
 //!
 //! Each condition is checked for every warehouse, district, order, line or customer that it speaks of, so a damaged
-//! row is named. Condition 11 (orders - new orders = 2100) is true as written of a fresh database only. Since
-//! each delivery takes one new order and raises its customer's C_DELIVERY_CNT, what is checked is
-//! orders - new orders - sum(C_DELIVERY_CNT) = orders loaded as delivered (2100), which equals the clause on a fresh database
-//! and stays true.
+//! row is named. Condition 11 (orders - new orders = 2100) is true as written of a fresh database only. Since each
+//! delivery takes one new order and raises its customer's C_DELIVERY_CNT, what is checked is orders - new orders -
+//! sum(C_DELIVERY_CNT) = orders loaded as delivered (2100), which equals the clause on a fresh database and stays
+//! true.
 
 mod district;
 

@@ -39,7 +39,7 @@ impl World {
 fn simulate(seeds: u64, f: impl Fn() + Clone + 'static) {
     for seed in 0..seeds {
         let f = f.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(600)).run(move || f()).expect_finished();
+        Simulation::new(seed).time_limit(Duration::from_secs(600)).run(f).expect_finished();
     }
 }
 

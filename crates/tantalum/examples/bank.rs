@@ -1,0 +1,76 @@
+//! Money moves between accounts from several threads at once, and none is ever lost.
+//!
+//! `cargo run --release -p tantalum --example bank -- /path/to/bank.db`
+
+use std::{env, time::Duration};
+
+use tantalum::{Db, Error, Result, Table, Transaction};
+
+const ACCOUNTS: u64 = 100;
+const THREADS: u64 = 4;
+const TRANSFERS: u64 = 250;
+
+fn main() -> Result<()> {
+    let path = env::args_os().nth(1).unwrap_or_else(|| env::temp_dir().join("tantalum-bank").into());
+    let db = Db::open(path)?;
+    let accounts = db.table("accounts")?;
+
+    let mut tx = db.begin()?;
+    for account in 0..ACCOUNTS {
+        match tx.insert(&accounts, account.to_be_bytes(), 1000u64.to_le_bytes()) {
+            // They are there from an earlier run.
+            Err(Error::KeyExists { .. }) => {}
+            inserted => inserted?,
+        }
+    }
+    tx.commit()?;
+
+    let clients: Vec<_> = (0..THREADS)
+        .map(|client| {
+            let (db, accounts) = (db.clone(), accounts.clone());
+            tantalum_rt::spawn(format!("client-{client}"), move || transfer_at_random(&db, &accounts, client))
+        })
+        .collect();
+    for client in clients {
+        client.join().expect("a client returns its errors and does not panic")?;
+    }
+
+    let total: u64 = db.snapshot()?.range(&accounts, ..)?.map(|row| Ok(amount(&row?.1))).sum::<Result<u64>>()?;
+    println!("{} transfers; {ACCOUNTS} accounts hold {total} in total", THREADS * TRANSFERS);
+    assert_eq!(total, ACCOUNTS * 1000);
+    db.close()
+}
+
+fn transfer_at_random(db: &Db, accounts: &Table, seed: u64) -> Result<()> {
+    let mut random = tantalum_rt::Random::with_seed(seed);
+    for _ in 0..TRANSFERS {
+        let (from, to, sum) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS), random.u64(1..50));
+        loop {
+            let mut tx = db.begin()?;
+            match transfer(&mut tx, accounts, from, to, sum).and_then(|()| tx.commit()) {
+                Ok(_) => break,
+                // Two transfers met head-on and this one gave way; a moment later the other is done.
+                Err(error) if error.is_retryable() => tantalum_rt::sleep(Duration::from_micros(100)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn transfer(tx: &mut Transaction, accounts: &Table, from: u64, to: u64, sum: u64) -> Result<()> {
+    let read = |tx: &mut Transaction, account: u64| -> Result<u64> {
+        Ok(tx.get_for_update(accounts, account.to_be_bytes())?.map_or(0, |value| amount(&value)))
+    };
+    let balance = read(tx, from)?;
+    if balance < sum {
+        return Ok(());
+    }
+    tx.put(accounts, from.to_be_bytes(), (balance - sum).to_le_bytes())?;
+    let balance = read(tx, to)?;
+    tx.put(accounts, to.to_be_bytes(), (balance + sum).to_le_bytes())
+}
+
+fn amount(value: &[u8]) -> u64 {
+    value.try_into().map_or(0, u64::from_le_bytes)
+}
