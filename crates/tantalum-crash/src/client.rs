@@ -97,6 +97,10 @@ impl Client {
             self.pause();
             let load = Arc::clone(&self.shared.load);
             match self.random.u32(0..100) {
+                _ if load.is_uniform => {
+                    let key = self.key();
+                    self.read_write(|client, transaction, session| client.put(transaction, session, key))?;
+                }
                 0 => self.shared.db.checkpoint()?,
                 1 | 2 if load.drops_tables => self.create_and_drop_table()?,
                 n if n < load.snapshots_percent => self.snapshot()?,

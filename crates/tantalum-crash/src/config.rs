@@ -117,6 +117,10 @@ pub struct Load {
     pub async_depth: usize,
     /// Whether clients also create and drop tables.
     pub drops_tables: bool,
+    /// Whether all transactions write one value of one size and do nothing else. Then all log records are equally long,
+    /// and after a cut new ones start where lost ones did: what was left behind must not be taken for their
+    /// continuation.
+    pub is_uniform: bool,
 }
 
 impl Config {
@@ -142,7 +146,7 @@ impl Config {
             is_serializable: random.u8(0..4) > 0,
             early_lock_release: random.u8(0..4) > 0,
             cores: random.usize(1..=4),
-            rounds: random.usize(2..=4),
+            rounds: if load.is_uniform { random.usize(8..=16) } else { random.usize(2..=4) },
             load,
         }
     }
@@ -185,6 +189,28 @@ impl Load {
             snapshots_percent: [0, 10, 30][random.usize(0..3)],
             async_depth: [0, 0, 2, 6][random.usize(0..4)],
             drops_tables: random.u8(0..4) == 0,
+            is_uniform: false,
+        }
+        .or_uniform(random)
+    }
+
+    /// One in four loads is uniform instead.
+    fn or_uniform(self, random: &mut Random) -> Self {
+        if random.u8(0..4) > 0 {
+            return self;
+        }
+        Self {
+            keys: random.u32(4..=24),
+            key_pad: 0,
+            large_value_every: u32::MAX,
+            value_len: 40..41,
+            operations_max: 1,
+            reads_percent: 0,
+            rollbacks_percent: 0,
+            snapshots_percent: 0,
+            drops_tables: false,
+            is_uniform: true,
+            ..self
         }
     }
 }

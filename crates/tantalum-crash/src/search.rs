@@ -96,7 +96,8 @@ impl Search {
         for _ in 0..cuts_during_recovery {
             cuts.push(Cut::DuringRecovery(self.length(1.0, 300.0)));
         }
-        cuts.push(Cut::DuringLoad(self.length(2.0, 400.0)));
+        let longest = if self.config.load.is_uniform { 30.0 } else { 400.0 };
+        cuts.push(Cut::DuringLoad(self.length(2.0, longest)));
         cuts
     }
 
@@ -187,8 +188,10 @@ impl Search {
         };
         let isolation = if config.is_serializable { "serializable" } else { "snapshot isolation" };
         let release = if config.early_lock_release { "early lock release" } else { "locks held until durable" };
+        let load = if config.load.is_uniform { "uniform load" } else { "mixed load" };
         for name in [
             format!("protection {}", config.protection),
+            load.to_owned(),
             format!("page size {}", config.page_size),
             layout,
             isolation.to_owned(),

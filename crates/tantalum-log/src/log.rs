@@ -184,6 +184,12 @@ impl Log {
         self.scheduler().wait_for_pressure(timeout)
     }
 
+    /// Lets every [`wait_for_pressure`](Self::wait_for_pressure) that would still wait return false at once, the present
+    /// and the later ones: for an owner that stops its checkpoints.
+    pub fn end_pressure_waits(&self) {
+        self.scheduler().end_pressure_waits();
+    }
+
     /// Counters and positions, taken at one instant except for those that appends move.
     pub fn stats(&self) -> LogStats {
         self.scheduler().stats()

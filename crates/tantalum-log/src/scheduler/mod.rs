@@ -81,6 +81,8 @@ struct State {
     checkpoint: Lsn,
     /// A device was set aside and no checkpoint has made it superfluous yet.
     aside_is_needed: bool,
+    /// The owner no longer checkpoints when it is due.
+    pressure_waits_ended: bool,
     set_aside: usize,
     failure: Option<Error>,
     closed: bool,
@@ -125,6 +127,7 @@ impl Scheduler {
             bound: 0,
             checkpoint: start.slots.checkpoint(),
             aside_is_needed: false,
+            pressure_waits_ended: false,
             set_aside: 0,
             failure: None,
             closed: false,

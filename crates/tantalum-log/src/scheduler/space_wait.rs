@@ -51,11 +51,17 @@ impl Scheduler {
                 return true;
             }
             let rest = deadline - now();
-            if rest.is_zero() {
+            if rest.is_zero() || state.pressure_waits_ended {
                 return false;
             }
             self.pressure.wait_for(&mut state, rest);
         }
+    }
+
+    /// Lets whoever waits for pressure return, now and from now on.
+    pub(crate) fn end_pressure_waits(&self) {
+        self.lock().pressure_waits_ended = true;
+        self.pressure.notify_all();
     }
 
     /// Whether the owner should checkpoint: somebody waits for space, a device was set aside that still holds needed

@@ -12,8 +12,8 @@ use tantalum_rt::JoinHandle;
 
 use crate::buffer::BufferPool;
 
-/// How long the task waits before it looks whether it shall stop.
-const POLL: Duration = Duration::from_millis(50);
+/// How long the task waits at a time.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it rests after a checkpoint: a log that asks for more of them at once cannot be satisfied.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -21,6 +21,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
 /// The running checkpoint task. Dropping it stops it, after the checkpoint that it is in.
 #[derive(Debug)]
 pub struct Checkpointer {
+    pool: BufferPool,
     stop: Arc<AtomicBool>,
     task: Option<JoinHandle<()>>,
 }
@@ -33,7 +34,7 @@ impl Checkpointer {
             let (pool, stop) = (pool.clone(), Arc::clone(&stop));
             move || {
                 while !stop.load(Ordering::Acquire) {
-                    if !pool.log().wait_for_pressure(POLL) {
+                    if !pool.log().wait_for_pressure(PATIENCE) {
                         continue;
                     }
                     let pause = match pool.checkpoint() {
@@ -47,13 +48,14 @@ impl Checkpointer {
                 }
             }
         });
-        Self { stop, task: Some(task) }
+        Self { pool: pool.clone(), stop, task: Some(task) }
     }
 }
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.pool.log().end_pressure_waits();
         if self.task.take().is_some_and(|task| task.join().is_err()) {
             tracing::error!("the checkpoint task panicked");
         }
