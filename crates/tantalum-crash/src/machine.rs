@@ -10,7 +10,7 @@ use std::{
 
 use tantalum::Devices;
 use tantalum_device::{
-    AlignedBuffer, Capabilities, Device, Durability, MemoryDevice, Partition, PendingWrite, Result, TearUnit,
+    AlignedBuffer, Capabilities, Device, Durability, Hardware, MemoryDevice, Partition, PendingWrite, Result, TearUnit,
 };
 use tantalum_rt::Random;
 
@@ -127,6 +127,10 @@ impl Device for Wired {
 
     fn capabilities(&self) -> Capabilities {
         self.device.capabilities()
+    }
+
+    fn hardware(&self) -> Hardware {
+        self.device.hardware()
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -16,6 +16,25 @@ pub enum Durability {
     Durable,
 }
 
+/// What a device stands on: devices with equal hardware are slow, hang and fail together, so that none of them can stand
+/// in for another.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice, Partition};
+/// let [a, b]: [Arc<dyn Device>; 2] = [MemoryDevice::new("a", 1 << 20), MemoryDevice::new("b", 1 << 20)];
+/// assert_ne!(a.hardware(), b.hardware());
+/// assert!(Partition::split(Arc::clone(&a), 2)?.iter().all(|half| half.hardware() == a.hardware()));
+/// # Ok::<(), tantalum_device::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hardware {
+    /// The block device, by the system's number, that a file lies on or that was opened itself.
+    Disk(u64),
+    /// Memory, by its address.
+    Memory(usize),
+}
+
 /// A range of bytes that outlives the process, written in blocks.
 ///
 /// Offsets and lengths are in bytes, and multiples of the logical block of [`Device::capabilities`]. All methods may be
@@ -48,6 +67,9 @@ pub trait Device: Send + Sync + Debug {
 
     /// What the device can do. Cheap; it does not change while the device is open.
     fn capabilities(&self) -> Capabilities;
+
+    /// What the device stands on. Cheap; it does not change while the device is open.
+    fn hardware(&self) -> Hardware;
 
     /// Fills the whole of `buffer`, or fails.
     ///

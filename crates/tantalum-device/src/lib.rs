@@ -21,7 +21,7 @@ mod partition;
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer};
 pub use capability::{Capabilities, WriteCache};
-pub use device::{Device, Durability, PendingWrite};
+pub use device::{Device, Durability, Hardware, PendingWrite};
 pub use error::{Cause, Error, Result};
 pub use file::{Access, FileDevice};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{check_range, total_len};
-use crate::{ALIGNMENT, AlignedBuffer, Capabilities, Device, Durability, Error, PendingWrite, Result};
+use crate::{ALIGNMENT, AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
 
 /// A byte range of a device, with offsets of its own from 0. Its size is fixed.
 ///
@@ -86,6 +86,10 @@ impl Device for Partition {
 
     fn capabilities(&self) -> Capabilities {
         self.device.capabilities()
+    }
+
+    fn hardware(&self) -> Hardware {
+        self.device.hardware()
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

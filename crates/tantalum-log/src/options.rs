@@ -22,6 +22,7 @@ pub struct LogOptions {
     /// record. At least 4096; default 1 MiB.
     pub buffer_bytes: usize,
     /// A device whose write takes longer, not zero, is set aside and the write goes to another device. Default 10 s.
+    /// Without other hardware to go to (one device, or partitions of one) it is waited for as long as it takes.
     pub hang_timeout: Duration,
     /// Record bytes that recovery keeps in memory between scanning and [`Recovery::next_record`](crate::Recovery::next_record);
     /// what exceeds it is read twice. Default 32 MiB.

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use tantalum_rt::{JoinHandle, Mutex};
 
 use crate::device::{check_range, total_len};
-use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, PendingWrite, Result};
+use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
 use pending::{HelperWrite, UringWrite};
 use raw::RawFile;
 use uring::{RingPool, Write};
@@ -63,6 +63,7 @@ pub enum Access {
 pub struct FileDevice {
     shared: Arc<Shared>,
     capabilities: Capabilities,
+    hardware: Hardware,
     is_block_device: bool,
     capacity_bytes: AtomicU64,
     growing: Mutex<()>,
@@ -120,6 +121,10 @@ impl Device for FileDevice {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn hardware(&self) -> Hardware {
+        self.hardware
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

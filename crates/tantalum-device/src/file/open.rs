@@ -17,7 +17,7 @@ use super::raw::RawFile;
 use super::uring::RingPool;
 use super::{Access, FileDevice, Shared, Tasks, sysfs};
 use crate::device::check_range;
-use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, Result};
+use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, Hardware, Result};
 
 /// Bytes of zeros written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -45,6 +45,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<FileDevice> {
     Ok(FileDevice {
         shared: Arc::new(Shared { raw, rings: RingPool::new(), tasks: Mutex::new(Tasks::default()) }),
         capabilities,
+        hardware: Hardware::Disk(sysfs::disk(&metadata)),
         is_block_device,
         capacity_bytes: AtomicU64::new(capacity_bytes),
         growing: Mutex::new(()),

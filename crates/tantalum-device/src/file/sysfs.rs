@@ -42,6 +42,11 @@ pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabi
     (capabilities, limits)
 }
 
+/// The number of the block device that the file is or lies on.
+pub(super) fn disk(metadata: &Metadata) -> u64 {
+    if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() }
+}
+
 #[derive(Default)]
 struct Told {
     offset_align: Option<u32>,
@@ -76,7 +81,7 @@ struct Queue(Option<PathBuf>);
 
 impl Queue {
     fn of(metadata: &Metadata) -> Self {
-        let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+        let device = disk(metadata);
         let disk = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
         // A disk's partition has no queue of its own; the link leads into the disk's directory.
         Self(["queue", "../queue"].iter().map(|below| disk.join(below)).find(|path| path.is_dir()))

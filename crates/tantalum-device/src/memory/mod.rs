@@ -18,7 +18,7 @@ use std::time::Duration;
 use tantalum_rt::{Condvar, Mutex, MutexGuard, Random};
 
 use crate::device::{check_range, gather, total_len};
-use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, PendingWrite, Result, WriteCache};
+use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, WriteCache};
 use contents::{Change, Contents, Effect};
 pub use fault::Fault;
 use image::Image;
@@ -243,6 +243,10 @@ impl Device for MemoryDevice {
             rotational: Some(false),
             ..Capabilities::unknown(self.0.profile.logical_block)
         }
+    }
+
+    fn hardware(&self) -> Hardware {
+        Hardware::Memory(Arc::as_ptr(&self.0).addr())
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -1,16 +1,18 @@
 //! What follows when a write ends: the prefix rule, and what becomes of a device that failed.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tantalum_rt::now;
 
 use super::job::Outcome;
+use super::turn::Waiter;
 use super::{Scheduler, State};
 use crate::{DeviceState, Error, Lsn};
 
 impl Scheduler {
-    /// Takes note of a write's end. The caller goes on to look for work, or calls `summon`.
-    pub(super) fn complete(&self, state: &mut State, outcome: Outcome) {
+    /// Takes note of a write's end. The caller calls `summon`, and wakes those returned: their records are durable.
+    pub(super) fn complete(&self, state: &mut State, outcome: Outcome) -> Vec<Arc<Waiter>> {
         let stream = &mut state.streams[outcome.stream];
         let in_flight = stream.in_flight.take().expect("a device has its request in flight until it is complete");
         let took = now() - in_flight.since;
@@ -22,20 +24,22 @@ impl Scheduler {
                 state.learn_latency(outcome.stream, took);
                 let before = state.completed.insert(outcome.start, outcome.end);
                 assert!(before.is_none(), "a request completes once");
-                self.advance_durable(state);
                 self.pool.give_back(outcome.buffer);
                 self.rebalance(state, 0);
+                self.advance_durable(state)
             }
             Err(error) => {
                 let error = error.clone();
                 self.reissue(state, &outcome);
                 self.set_aside(state, outcome.stream, error);
+                Vec::new()
             }
         }
     }
 
     /// The prefix rule: durable is only what is completed together with everything before it.
-    fn advance_durable(&self, state: &mut State) {
+    /// Returns those who waited for what it made durable.
+    fn advance_durable(&self, state: &mut State) -> Vec<Arc<Waiter>> {
         let before = self.durable();
         let mut durable = before;
         while let Some(end) = state.completed.remove(&durable) {
@@ -44,10 +48,11 @@ impl Scheduler {
         }
         assert!(durable <= state.sealed_end, "only sealed requests complete");
         assert!(state.completed.first_key_value().is_none_or(|(&start, _)| start > durable), "requests tile the log");
-        if durable > before {
-            self.durable.store(durable.get(), Ordering::Release);
-            state.wake_durable(durable);
+        if durable == before {
+            return Vec::new();
         }
+        self.durable.store(durable.get(), Ordering::Release);
+        state.take_waiters(durable)
     }
 
     /// Gives a device no more requests, because it failed or hung.

@@ -4,31 +4,35 @@ use std::sync::atomic::Ordering;
 
 use tantalum_rt::{MutexGuard, Parker};
 
+use super::job::Job;
 use super::turn::{Call, Waiter};
 use super::{Scheduler, State};
 use crate::{Error, Lsn, Result};
 
 impl Scheduler {
     /// Blocks until everything before `lsn` is durable; see [`Log::flush`](crate::Log::flush).
+    ///
+    /// Writes while a device is free and there is work, sleeps otherwise. Who is woken because its records are durable
+    /// returns without the lock: many are woken at once.
     pub(crate) fn flush(&self, lsn: Lsn) -> Result<()> {
-        if self.durable() >= lsn {
-            return Ok(());
-        }
-        let mut state = self.lock();
-        let result = self.check_appended(&state, lsn).and_then(|()| self.drive_or_wait(&mut state, lsn));
-        self.summon(&mut state);
-        result
-    }
-
-    /// Writes while a device is free and there is work, sleeps otherwise, until the outcome for `lsn` is known.
-    fn drive_or_wait(&self, state: &mut MutexGuard<'_, State>, lsn: Lsn) -> Result<()> {
         let mut sleeper = None;
+        let mut is_summoned = false;
         loop {
-            if self.durable() >= lsn {
+            if !is_summoned && self.durable() >= lsn {
                 return Ok(());
             }
+            let mut state = self.lock();
+            if std::mem::take(&mut is_summoned) {
+                state.summoned -= 1;
+            }
+            if self.durable() >= lsn {
+                self.summon(&mut state);
+                return Ok(());
+            }
+            self.check_appended(&state, lsn)?;
             state.check_failure()?;
-            if self.write_next(state, lsn) {
+            if let Some(job) = self.next_job(&mut state, lsn) {
+                self.carry_out(state, job);
                 continue;
             }
             let (parker, waiter) = sleeper.get_or_insert_with(|| {
@@ -36,22 +40,24 @@ impl Scheduler {
                 let waiter = Waiter::new(&parker);
                 (parker, waiter)
             });
-            self.register(state, lsn, waiter);
+            self.register(&mut state, lsn, waiter);
             state.flush_waits += 1;
-            if MutexGuard::unlocked(state, || waiter.sleep(parker)) == Call::Summoned {
-                state.summoned -= 1;
-            }
+            drop(state);
+            is_summoned = waiter.sleep(parker) == Call::Summoned;
         }
     }
 
-    /// Writes the oldest request without a device, with the lock released meanwhile. False if there is nothing to
-    /// write, or no device for it.
-    pub(super) fn write_next(&self, state: &mut MutexGuard<'_, State>, wanted: Lsn) -> bool {
-        let Some(job) = self.next_job(state, wanted) else { return false };
-        self.summon(state);
-        let outcome = MutexGuard::unlocked(state, || self.write(job));
-        self.complete(state, outcome);
-        true
+    /// Writes a request, with the lock released, and tells those who wait for it.
+    pub(super) fn carry_out(&self, mut state: MutexGuard<'_, State>, job: Job) {
+        self.summon(&mut state);
+        drop(state);
+        let outcome = self.write(job);
+        let mut state = self.lock();
+        let woken = self.complete(&mut state, outcome);
+        // First the device gets its next writer, then the others are woken, without the lock that they may ask for.
+        self.summon(&mut state);
+        drop(state);
+        woken.iter().for_each(|waiter| waiter.wake_done());
     }
 
     /// Refuses an LSN that no append returned: nobody would ever write it.

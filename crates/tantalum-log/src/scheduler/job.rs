@@ -1,5 +1,6 @@
 //! One request's way to one device: choosing the device and the place, and the write itself.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tantalum_device::{AlignedBuffer, Device, Durability};
@@ -67,7 +68,7 @@ impl Scheduler {
         })
     }
 
-    /// Writes a request and waits for it, at most for the hang time-out.
+    /// Writes a request and waits for it.
     pub(super) fn write(&self, job: Job) -> Outcome {
         let Job { stream, start, end, source, placement, device, ordinal, durable } = job;
         let header = RequestHeader {
@@ -97,20 +98,27 @@ impl Scheduler {
             Some(_) => (placement.offset - BLOCK as u64, 0..range_end),
             None => (placement.offset, BLOCK..range_end),
         };
-        let bytes = range.len() as u64;
         let buffer = Arc::new(buffer);
-        let mut outcome = Outcome { stream, start, end, buffer: Arc::clone(&buffer), result: Ok(()) };
-        match device.submit(offset, buffer, range, Durability::Durable) {
-            Err(error) => outcome.result = Err(error.into()),
-            Ok(mut pending) => match pending.wait(Some(self.options.hang_timeout)) {
-                Some(result) => outcome.result = result.map_err(Error::from),
-                None => {
-                    let timeout = self.options.hang_timeout;
-                    outcome.result = Err(Error::DeviceHung { device: device.name().into(), offset, bytes, timeout });
-                }
-            },
+        let result = self.write_durably(&*device, offset, &buffer, range);
+        Outcome { stream, start, end, buffer, result }
+    }
+
+    /// One durable write. It is given up after the hang time-out if other hardware could take the request; without
+    /// any, there is nothing better to do than to wait in the kernel, which is also the quickest way to wait.
+    fn write_durably(
+        &self,
+        device: &dyn Device,
+        offset: u64,
+        buffer: &Arc<AlignedBuffer>,
+        range: Range<usize>,
+    ) -> Result<()> {
+        if !self.can_give_up {
+            return Ok(device.write(offset, &[&buffer[range]], Durability::Durable)?);
         }
-        outcome
+        let (bytes, timeout) = (range.len() as u64, self.options.hang_timeout);
+        let mut pending = device.submit(offset, Arc::clone(buffer), range, Durability::Durable)?;
+        let hung = || Error::DeviceHung { device: device.name().into(), offset, bytes, timeout };
+        Ok(pending.wait(Some(timeout)).ok_or_else(hung)??)
     }
 
     /// Makes a request that failed or hung wait for another device. Its bytes are copied, because a write that hung

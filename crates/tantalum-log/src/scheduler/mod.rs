@@ -40,6 +40,8 @@ pub(crate) struct Scheduler {
     pub(crate) epoch: u64,
     options: LogOptions,
     max_payload_bytes: usize,
+    /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
+    can_give_up: bool,
     /// The group that appends add to. Replaced only under the state's lock.
     active: RwLock<Arc<Group>>,
     /// The durable end of the log. Written only under the state's lock.
@@ -112,6 +114,9 @@ impl Scheduler {
         let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
         let pool = Pool::new(max_payload_bytes, 2 * start.streams.len() + 2);
         let active = pool.group(start.end);
+        let mut hardware = start.streams.iter().map(|stream| stream.device.hardware());
+        let first = hardware.next();
+        let can_give_up = hardware.any(|other| Some(other) != first);
         let state = State {
             streams: start.streams,
             device_count: start.device_count,
@@ -142,6 +147,7 @@ impl Scheduler {
             epoch: start.epoch,
             options: start.options,
             max_payload_bytes,
+            can_give_up,
             active: RwLock::new(active),
             durable: AtomicU64::new(start.end.get()),
             stopped: AtomicBool::new(false),

@@ -95,7 +95,9 @@ impl Scheduler {
         let mut state = self.lock();
         while !state.stopping {
             let wanted = state.wanted;
-            if self.write_next(&mut state, wanted) {
+            if let Some(job) = self.next_job(&mut state, wanted) {
+                self.carry_out(state, job);
+                state = self.lock();
                 continue;
             }
             state.idle_workers.push(Arc::clone(&waiter));
@@ -147,14 +149,13 @@ impl State {
         self.queue.len() + usize::from(last > self.sealed_end)
     }
 
-    /// Wakes those whose records lie before `durable`, in their order.
-    pub(super) fn wake_durable(&mut self, durable: Lsn) {
-        while let Some(first) = self.waiters.first_entry() {
-            if first.key().0 > durable {
-                break;
-            }
-            first.remove().wake_done();
+    /// Takes out those whose records lie before `durable`, in their order.
+    pub(super) fn take_waiters(&mut self, durable: Lsn) -> Vec<Arc<Waiter>> {
+        let mut taken = Vec::new();
+        while let Some(first) = self.waiters.first_entry().filter(|first| first.key().0 <= durable) {
+            taken.push(first.remove());
         }
+        taken
     }
 
     pub(super) fn wake_space_waiters(&self) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
+use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
 use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
@@ -154,7 +154,9 @@ fn without_any_device_everybody_gets_the_first_cause() {
             .collect();
         sleep(Duration::from_millis(1));
         for device in &devices {
-            device.inject(if seed % 2 == 0 { Fault::HangWrites } else { Fault::FailWrites { after: 3 } });
+            // One that hangs alone is waited for.
+            let hangs = seed % 2 == 0 && devices.len() > 1;
+            device.inject(if hangs { Fault::HangWrites } else { Fault::FailWrites { after: 3 } });
         }
         let causes: Vec<String> = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
         assert!(causes.iter().all(|cause| *cause == causes[0] && cause.contains("log-")), "{causes:?}");
@@ -164,6 +166,31 @@ fn without_any_device_everybody_gets_the_first_cause() {
         poisoned(log.wait_for_space(10));
         poisoned(log.close());
         assert!(log.flush(log.durable_lsn()).is_ok(), "what is durable stays so");
+    });
+}
+
+#[test]
+fn what_hangs_is_waited_for_if_nothing_can_take_its_place() {
+    simulate(20, |seed| {
+        let disk = devices(1).remove(0);
+        let log_devices = || -> Vec<Arc<dyn Device>> {
+            let parts = Partition::split(disk.clone(), 1 + seed as usize % 2).expect("split");
+            parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>).collect()
+        };
+        Log::create(LOG_ID, log_devices(), options()).expect("create");
+        let open = || Log::open(log_devices(), options(), &mut |_| {}).and_then(|recovery| recovery.finish());
+        let log = open().expect("open");
+        disk.inject(Fault::HangWrites);
+        let repair = {
+            let (disk, patience) = (disk.clone(), options().hang_timeout * 20);
+            spawn("repair", move || {
+                sleep(patience);
+                disk.clear_faults();
+            })
+        };
+        load(&log, 3, 10);
+        assert!(log.stats().devices.iter().all(|device| device.state.is_healthy()), "{:?}", log.stats());
+        repair.join().expect("no panic");
     });
 }
 
