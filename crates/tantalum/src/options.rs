@@ -107,7 +107,6 @@ pub(crate) struct Settings {
 
 const DEFAULT_POOL_BYTES: u64 = 64 << 20;
 const DEFAULT_LOG_BYTES: u64 = 256 << 20;
-const DEFAULT_LOG_PARTITIONS: u32 = 4;
 const DEFAULT_LOCK_TIMEOUT_MS: u64 = 10_000;
 /// Smallest log partition: four sections of 64 KiB and the blocks before them.
 const MIN_PARTITION_BYTES: u64 = 512 << 10;
@@ -146,6 +145,12 @@ impl Settings {
     pub fn to_toml(&self) -> Result<String> {
         let keys = toml::to_string(self).map_err(|error| Error::Option { what: error.to_string() })?;
         Ok(format!("# Tantalum's settings; every key is explained at tantalum::Builder.\n{keys}"))
+    }
+
+    /// These settings with a value for each that must not differ at a later open.
+    pub fn with_format_spelt_out(&self) -> Self {
+        let (page_size, log_partitions) = (Some(self.page_size()), Some(self.log_partitions()));
+        Self { page_size, log_partitions, ..self.clone() }
     }
 
     /// These settings, with those of `file` where they say nothing.
@@ -208,10 +213,9 @@ impl Settings {
         self.buffer_pool_bytes.unwrap_or(DEFAULT_POOL_BYTES)
     }
 
-    /// Partitions that each log device is cut into. Several devices are already several.
+    /// Partitions that each log device is cut into.
     pub fn log_partitions(&self) -> u32 {
-        let several = self.log_devices.as_ref().is_some_and(|devices| devices.len() > 1);
-        self.log_partitions.unwrap_or(if several { 1 } else { DEFAULT_LOG_PARTITIONS })
+        self.log_partitions.unwrap_or(1)
     }
 
     pub fn log_bytes(&self) -> u64 {
@@ -291,7 +295,8 @@ impl Builder {
     }
 
     /// Into how many partitions each log device is cut; the log writes to all at the same time (FlashLogging, section
-    /// 3 and Figure 17). Default 4 for one device, 1 for each of several. Fixed when the database is created.
+    /// 3 and Figure 17). Default 1: more pay on a device that serves several durable writes at once in hardly more time
+    /// than one, and make commits slower on others; `tantalum bench kv` tells. Fixed when the database is created.
     pub fn log_partitions(mut self, partitions: u32) -> Self {
         self.settings.log_partitions = Some(partitions);
         self

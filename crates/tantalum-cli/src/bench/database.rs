@@ -142,17 +142,14 @@ impl Options {
             _ => Ok(()),
         }
     }
-
-    /// Log devices, each partition counted as one.
-    pub fn log_device_count(&self) -> usize {
-        const DEFAULT_PARTITIONS_OF_ONE: u32 = 4;
-        let files = self.log_devices.len().max(1);
-        let default = if files == 1 { DEFAULT_PARTITIONS_OF_ONE } else { 1 };
-        files * self.log_partitions.unwrap_or(default) as usize
-    }
 }
 
 impl Database {
+    /// Log devices, each partition counted as one.
+    pub fn log_device_count(&self) -> Result<usize> {
+        Ok(self.db.stats()?.log.devices.len())
+    }
+
     /// The database's directory.
     pub fn path(&self) -> &Path {
         &self.directory.path

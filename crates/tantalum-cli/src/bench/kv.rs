@@ -112,10 +112,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     check(arguments)?;
     let database = arguments.database.open()?;
     let workload = load(arguments, &database)?;
+    let log_devices = database.log_device_count()?;
     let raw_directory = arguments.raw_dir.as_deref().unwrap_or(database.path());
     let results = {
         let raw = RawFile::create(raw_directory)?;
-        measure(arguments, &workload, &raw)?
+        measure(arguments, log_devices, &workload, &raw)?
     };
     let outcome = Outcome {
         benchmark: "kv",
@@ -128,7 +129,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             rounds: arguments.rounds,
             slice_seconds: arguments.seconds,
             raw_write_bytes: raw_write_bytes(arguments.updates),
-            log_devices: arguments.database.log_device_count(),
+            log_devices,
             seed: arguments.seed,
             database: arguments.database.clone(),
         },
@@ -194,7 +195,7 @@ impl Drop for RawFile {
     }
 }
 
-fn measure(arguments: &Arguments, workload: &KeyValue, raw: &RawFile) -> Result<Vec<Measured>> {
+fn measure(arguments: &Arguments, log_devices: usize, workload: &KeyValue, raw: &RawFile) -> Result<Vec<Measured>> {
     let pairs = |&depth: &usize| arguments.clients.iter().map(move |&clients| (clients, depth));
     let setups: Vec<(usize, usize)> = arguments.async_depth.iter().flat_map(pairs).collect();
     let bar = Progress::bar("measuring", (setups.len() * arguments.rounds) as u64, Unit::Things);
@@ -203,7 +204,7 @@ fn measure(arguments: &Arguments, workload: &KeyValue, raw: &RawFile) -> Result<
         for (&(clients, depth), rounds) in setups.iter().zip(&mut rounds) {
             bar.remark(&format!("round {}, {clients} clients", round + 1));
             let workload = Arc::new(workload.with_async_depth(depth)?);
-            rounds.push(measure_round(arguments, round, clients, &workload, raw)?);
+            rounds.push(measure_round(arguments, round, log_devices, clients, &workload, raw)?);
             bar.add(1);
         }
     }
@@ -215,6 +216,7 @@ fn measure(arguments: &Arguments, workload: &KeyValue, raw: &RawFile) -> Result<
 fn measure_round(
     arguments: &Arguments,
     round: usize,
+    log_devices: usize,
     clients: usize,
     workload: &Arc<KeyValue>,
     raw: &RawFile,
@@ -228,7 +230,10 @@ fn measure_round(
     // A tenth of the slice passes until all clients are at work.
     let options = driver::Options::timed(clients, slice / 10, slice).with_seed(arguments.seed + round as u64);
     let run = || driver::run(workload, options, &mut |_| ());
-    let raw_both = || Ok::<_, Error>((raw_at(1)?, raw_at(arguments.database.log_device_count())?));
+    let raw_both = || {
+        let one = raw_at(1)?;
+        Ok::<_, Error>((one, if log_devices == 1 { one } else { raw_at(log_devices)? }))
+    };
     // The order alternates, so that neither side always comes first.
     let ((raw_1, raw_all), report) = if round.is_multiple_of(2) {
         let raw = raw_both()?;

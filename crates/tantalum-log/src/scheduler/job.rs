@@ -43,7 +43,7 @@ impl Scheduler {
         if state.failure.is_some() || !state.streams.iter().any(Stream::is_idle) {
             return None;
         }
-        if state.queue.is_empty() && wanted > state.sealed_end {
+        if state.queue.is_empty() && wanted > state.sealed_end && self.is_worth_a_request(state) {
             self.seal(state);
         }
         let bytes = state.queue.front()?.device_bytes();
@@ -55,6 +55,8 @@ impl Scheduler {
         let request = state.queue.pop_front()?;
         let placement = state.streams[index].place(bytes, request.end, now());
         self.rebalance(state, request.charge());
+        state.under_way.0 += 1;
+        state.under_way.1 += request.payload_bytes() as u64;
         let stream = &state.streams[index];
         Some(Job {
             stream: index,
@@ -66,6 +68,18 @@ impl Scheduler {
             ordinal: stream.ordinal,
             durable: self.durable(),
         })
+    }
+
+    /// Whether what has gathered should go out now, beside the requests under way.
+    ///
+    /// Several devices take whatever there is: one of them may be slow. Partitions of one device share its speed, and
+    /// many small requests are slower than few large ones; there a request goes out beside others only if it is no
+    /// smaller than they are on average, up to a size that takes about as long as the smallest.
+    pub(super) fn is_worth_a_request(&self, state: &State) -> bool {
+        const SMALL_BYTES: u64 = 16 << 10;
+        let (requests, bytes) = state.under_way;
+        let gathered = || self.end().bytes_since(state.sealed_end);
+        self.can_give_up || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
     }
 
     /// Writes a request and waits for it.

@@ -73,6 +73,8 @@ struct State {
     waiters: BTreeMap<(Lsn, u64), Arc<Waiter>>,
     next_waiter: u64,
     idle_workers: Vec<Arc<Waiter>>,
+    /// Requests under way, and their record bytes.
+    under_way: (u64, u64),
     /// Tasks woken to write that have not come to the lock yet.
     summoned: usize,
     /// Somebody who does not wait wants everything up to here durable.
@@ -126,6 +128,7 @@ impl Scheduler {
             waiters: BTreeMap::new(),
             next_waiter: 0,
             idle_workers: Vec::new(),
+            under_way: (0, 0),
             summoned: 0,
             wanted: start.end,
             space_waiters: Vec::new(),

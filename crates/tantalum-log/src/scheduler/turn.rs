@@ -64,7 +64,7 @@ impl Scheduler {
     /// Sees to it that every idle device that has work gets somebody to do it.
     pub(super) fn summon(&self, state: &mut State) {
         loop {
-            let needed = state.idle_with_room().min(state.work());
+            let needed = state.idle_with_room().min(self.work(state));
             if state.failure.is_some() || state.summoned >= needed {
                 return;
             }
@@ -78,6 +78,13 @@ impl Scheduler {
             state.summoned += 1;
             waiter.wake(SUMMONED);
         }
+    }
+
+    /// Requests that could be written now, one of them not sealed yet.
+    fn work(&self, state: &State) -> usize {
+        let last = state.waiters.last_key_value().map_or(state.wanted, |(key, _)| key.0.max(state.wanted));
+        let unsealed = last > state.sealed_end && (!state.queue.is_empty() || self.is_worth_a_request(state));
+        state.queue.len() + usize::from(unsealed)
     }
 
     /// Puts the task to sleep until `lsn` is durable, the log fails, or it is the task's turn to write.
@@ -141,12 +148,6 @@ impl State {
     fn idle_with_room(&self) -> usize {
         let bytes = self.queue.front().map_or(0, |request| request.device_bytes());
         self.streams.iter().filter(|stream| stream.is_idle() && stream.has_room(bytes)).count()
-    }
-
-    /// Requests that could be written now, one of them not sealed yet.
-    fn work(&self) -> usize {
-        let last = self.waiters.last_key_value().map_or(self.wanted, |(key, _)| key.0.max(self.wanted));
-        self.queue.len() + usize::from(last > self.sealed_end)
     }
 
     /// Takes out those whose records lie before `durable`, in their order.

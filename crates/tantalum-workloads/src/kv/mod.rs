@@ -67,13 +67,16 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    /// Puts the keys that are missing; `progress` hears how many are there.
+    /// Puts the keys that are missing, and reads the others, so that the buffer pool holds what it can; `progress` hears
+    /// how many are there.
     pub fn load_or_reuse(db: &Db, parameters: Parameters, progress: &mut dyn FnMut(u64)) -> Result<Self> {
         const KEYS_PER_TRANSACTION: u64 = 200;
         parameters.validate()?;
         let table = db.table(TABLE_NAME)?;
-        let last = db.snapshot()?.range(&table, ..)?.next_back().transpose()?;
-        let mut next = last.map_or(0, |(key, _)| number_of(&key) + 1);
+        let mut next = 0;
+        for row in db.snapshot()?.range(&table, ..)? {
+            next = number_of(&row?.0) + 1;
+        }
         while next < parameters.keys {
             let mut tx = db.begin()?;
             let end = parameters.keys.min(next + KEYS_PER_TRANSACTION);

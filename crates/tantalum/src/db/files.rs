@@ -130,13 +130,13 @@ impl Directory {
         File::open(&self.path)?.sync_all()
     }
 
-    /// Writes `tantalum.toml`, unless there is one.
+    /// Writes `tantalum.toml`, unless there is one, with what fixes the format spelt out: defaults may change.
     pub fn keep_settings(&self, settings: &Settings) -> Result<()> {
         let path = self.path.join(SETTINGS);
         if path.exists() {
             return Ok(());
         }
-        let text = settings.to_toml()?;
+        let text = settings.with_format_spelt_out().to_toml()?;
         let write = || -> std::io::Result<()> {
             let mut file = File::create_new(&path)?;
             file.write_all(text.as_bytes())?;
