@@ -20,14 +20,20 @@ impl Shared {
     pub(super) fn take_frame(&self) -> Result<usize> {
         let mut deadline = None;
         loop {
-            if let Some(frame) = self.take_free_frame().or_else(|| self.evict()) {
+            if let Some(frame) = self.take_free_frame() {
                 return Ok(frame);
             }
-            let mut dirty = self.evictable_dirty_pages();
-            if !dirty.is_empty() {
-                self.write_pages_back(&mut dirty)?;
-                tantalum_rt::yield_now();
-                continue;
+            let mut found = self.walk(1);
+            if found.clean.is_empty() && !found.dirty.is_empty() {
+                found.clean = self.clean(&mut found.dirty)?;
+                if found.clean.is_empty() {
+                    tantalum_rt::yield_now();
+                    continue;
+                }
+            }
+            if let Some(frame) = found.clean.pop() {
+                self.free.lock().append(&mut found.clean);
+                return Ok(frame);
             }
             if tantalum_rt::now() > *deadline.get_or_insert_with(|| tantalum_rt::now() + PATIENCE) {
                 return Err(Error::PoolExhausted { frames: self.frames.len() });
@@ -56,48 +62,78 @@ impl Shared {
 
     /// Evicts and cleans until the reserve is there, or nothing more can be done.
     pub(super) fn refill_reserve(&self) -> Result<()> {
-        while self.free.lock().len() < self.reserve() {
-            if let Some(frame) = self.evict() {
-                self.free.lock().push(frame);
-                continue;
+        loop {
+            let missing = self.reserve().saturating_sub(self.free.lock().len());
+            if missing == 0 {
+                return Ok(());
             }
-            let mut dirty = self.evictable_dirty_pages();
-            if dirty.is_empty() || self.write_pages_back(&mut dirty)? == 0 {
+            let mut found = self.walk(missing);
+            let mut evicted = found.clean.len();
+            self.free.lock().append(&mut found.clean);
+            if evicted < missing {
+                let mut cleaned = self.clean(&mut found.dirty)?;
+                evicted += cleaned.len();
+                self.free.lock().append(&mut cleaned);
+            }
+            if evicted == 0 {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
-    /// Evicts a clean page that was not used since the hand last passed, if there is one. The frame is the caller's.
-    fn evict(&self) -> Option<usize> {
+    /// Moves the clock's hand on until `wanted` clean pages that were not used since it last passed are evicted, or a
+    /// batch of dirty ones is met: so many clean pages are not worth passing by more dirty ones, which are as old.
+    fn walk(&self, wanted: usize) -> Found {
+        let mut found = Found::default();
         // Two rounds: the first may only take the marks of recent use away.
         for _ in 0..2 * self.frames.len() {
             let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.frames.len();
-            let frame = &self.frames[index];
-            if frame.is_pinned() || frame.state.take_reference() || frame.state.rec_lsn().is_some() {
+            let state = &self.frames[index].state;
+            let Some(id) = state.page() else { continue };
+            if self.frames[index].is_pinned() || state.take_reference() {
                 continue;
             }
-            let Some(id) = frame.state.page() else { continue };
-            // Asked again under the lock of the shard, where nobody can pin it; what nobody has pinned stays clean.
-            if self.table.remove_if(id, index, || !frame.is_pinned() && frame.state.rec_lsn().is_none()) {
-                frame.state.set_loaded(false);
-                frame.state.set_page(None);
-                self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-                return Some(index);
+            if state.rec_lsn().is_some() {
+                // A small pool is walked round within a batch.
+                if !found.dirty.contains(&(id, index)) {
+                    found.dirty.push((id, index));
+                }
+            } else if self.evict(id, index) {
+                found.clean.push(index);
+            }
+            if found.clean.len() == wanted || found.dirty.len() == PageBatch::MAX_PAGES {
+                break;
             }
         }
-        None
+        found
     }
 
-    /// Dirty pages that could be evicted if they were clean: those that the hand meets next.
-    fn evictable_dirty_pages(&self) -> Vec<(PageId, usize)> {
-        let hand = self.hand.load(Ordering::Relaxed);
-        (0..self.frames.len())
-            .map(|step| (hand.wrapping_add(step)) % self.frames.len())
-            .filter(|index| !self.frames[*index].is_pinned() && self.frames[*index].state.rec_lsn().is_some())
-            .filter_map(|index| Some((self.frames[index].state.page()?, index)))
-            .take(PageBatch::MAX_PAGES)
-            .collect()
+    /// Stores dirty pages and evicts those that nobody uses meanwhile. Returns their frames, which are the caller's.
+    fn clean(&self, dirty: &mut [(PageId, usize)]) -> Result<Vec<usize>> {
+        self.write_pages_back(dirty)?;
+        let evicted = dirty.iter().filter(|(id, index)| self.evict(*id, *index));
+        Ok(evicted.map(|(_, index)| *index).collect())
     }
+
+    /// Evicts a page, unless somebody uses it or it is dirty. Then the frame is the caller's.
+    fn evict(&self, id: PageId, index: usize) -> bool {
+        let frame = &self.frames[index];
+        // Asked under the lock of the shard, where nobody can pin it; what nobody has pinned stays clean.
+        let evicted = self.table.remove_if(id, index, || !frame.is_pinned() && frame.state.rec_lsn().is_none());
+        if evicted {
+            frame.state.set_loaded(false);
+            frame.state.set_page(None);
+            self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+        evicted
+    }
+}
+
+/// What the clock's hand met.
+#[derive(Default)]
+struct Found {
+    /// Frames whose pages were evicted; they belong to the finder.
+    clean: Vec<usize>,
+    /// Pages that could be evicted if they were clean.
+    dirty: Vec<(PageId, usize)>,
 }

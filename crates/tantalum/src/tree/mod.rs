@@ -40,7 +40,7 @@ use tantalum_log::Lsn;
 /// The largest value kept in its leaf, as a part of the page. Four keys of the largest size (two fences, and the
 /// entries on both sides of a cut) and a value must fit in one page, or a split would not always find a place where
 /// both halves fit.
-const INLINE_PART: usize = 8;
+const INLINE_PART: usize = 4;
 
 /// One table's tree. A clone is another handle on the same tree.
 #[derive(Clone)]
