@@ -53,16 +53,32 @@ pub struct Transaction {
     pub kind: Kind,
     /// When it began: the number of the event.
     pub begun: usize,
+    /// When the client called commit.
+    pub called: Option<usize>,
     /// When its end was known to the client.
     pub ended: Option<usize>,
     /// Where its commit stands in the log, when the client was told.
     pub position: Option<u64>,
+    /// When the client was told.
+    pub placed: Option<usize>,
     /// How it came out.
     pub fate: Fate,
     /// What it saw.
     pub reads: Vec<Read>,
     /// What its commit leaves behind: the last write of each key, `None` for a deletion.
     pub writes: BTreeMap<Key, Option<Version>>,
+}
+
+impl Transaction {
+    fn place(&mut self, position: u64, now: usize) {
+        self.position = Some(position);
+        self.placed = Some(now);
+    }
+
+    /// Whether its commit was in the log before `later` began to commit.
+    pub fn was_placed_before(&self, later: &Transaction) -> bool {
+        matches!((self.placed, later.called), (Some(placed), Some(called)) if placed < called)
+    }
 }
 
 /// What a client reports.
@@ -126,8 +142,10 @@ impl History {
                     id,
                     kind,
                     begun: now,
+                    called: None,
                     ended: None,
                     position: None,
+                    placed: None,
                     fate: Fate::RolledBack,
                     reads: Vec::new(),
                     writes: BTreeMap::new(),
@@ -137,15 +155,18 @@ impl History {
             Event::Commit { id, reads, writes } => {
                 let transaction = self.get(id);
                 transaction.fate = Fate::Unknown;
+                transaction.called = Some(now);
                 transaction.reads = reads;
                 transaction.writes = writes;
             }
-            Event::Placed { id, position } => self.get(id).position = Some(position),
+            Event::Placed { id, position } => self.get(id).place(position, now),
             Event::Acknowledged { id, position } => {
                 let transaction = self.get(id);
                 transaction.fate = Fate::Acknowledged;
                 transaction.ended = Some(now);
-                transaction.position = transaction.position.or(position);
+                if let Some(position) = position {
+                    transaction.place(position, now);
+                }
             }
             Event::RolledBack { id, reads } => {
                 let transaction = self.get(id);

@@ -2,15 +2,16 @@
 //! recovered.
 //!
 //! Writers with a known place in the log form a chain that is only followed. A *floating* one was cut off inside
-//! `commit`: it is tried at the end first, then further and further forward, since it ran when the power went.
+//! `commit`: it comes after all that were in the log when its client called `commit`, and is tried there first, since a
+//! commit soon has its place and then waits long for the device.
 
 use std::{collections::BTreeSet, hash::BuildHasher};
 
 use super::{Contents, Rule, Violation, readers, sources, state::State};
 use crate::history::{Fate, Kind, Read, Transaction};
 
-/// How many times a floating writer is placed before the model gives up.
-const PLACEMENTS_MAX: u64 = 200_000;
+/// Writers looked at before the model gives up: about a second.
+const STEPS_MAX: u64 = 50_000_000;
 
 /// How many floating writers the model can keep apart.
 const FLOATING_MAX: usize = 64;
@@ -41,13 +42,17 @@ pub(super) fn find(initial: &Contents, transactions: &[Transaction], recovered: 
 
 struct Floating {
     transaction: usize,
-    /// How many of the chain must come before it, as they were acknowledged before it began.
+    /// How many of the chain must come before it: those in the log when it called commit, and those whose writes it
+    /// overwrote as others saw.
     first_place: usize,
-    /// Whoever began after this event comes after it, as its writes were seen by then.
-    seen_by: usize,
+    /// How many of the chain may come before it: those that did not see its writes, nor began after others had.
+    last_place: usize,
+    /// Someone saw its writes, or may have.
+    was_met: bool,
     /// Without one, it makes no difference whether it was ever there.
     left_a_trace: bool,
-    is_placed: bool,
+    /// The place that it was given.
+    placed_at: Option<usize>,
 }
 
 struct Search<'a> {
@@ -60,9 +65,12 @@ struct Search<'a> {
     /// Lengths of the beginnings that hold all acknowledged ones and are what was recovered.
     recovered_at: Vec<usize>,
     acknowledged_left: usize,
+    /// Transactions that had not ended when the first floating one began.
+    late_readers: Vec<usize>,
     /// Situations that lead nowhere.
     dead_ends: BTreeSet<(usize, u64, u64, bool)>,
-    placements: u64,
+    /// Writers that were looked at.
+    steps: u64,
     /// The furthest that the chain could be followed, and why not further.
     furthest: (usize, String),
     /// The beginning with all acknowledged ones that came nearest to the recovered contents: how many keys differed,
@@ -80,6 +88,9 @@ impl<'a> Search<'a> {
         chain.sort_by_key(|&n| transactions[n].position);
         let acknowledged = chain.iter().chain(&unplaced).filter(|&&n| transactions[n].fate == Fate::Acknowledged);
         let acknowledged_left = acknowledged.count();
+        let first_floating = unplaced.iter().map(|&n| transactions[n].begun).min().unwrap_or(usize::MAX);
+        let is_late = |t: &Transaction| t.ended.is_none_or(|end| end > first_floating);
+        let late_readers = (0..transactions.len()).filter(|&n| is_late(&transactions[n])).collect();
         let floating = unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n)).collect();
         Self {
             initial,
@@ -90,8 +101,9 @@ impl<'a> Search<'a> {
             placed: Vec::new(),
             recovered_at: Vec::new(),
             acknowledged_left,
+            late_readers,
             dead_ends: BTreeSet::new(),
-            placements: 0,
+            steps: 0,
             furthest: (0, String::new()),
             nearest: None,
             was_ordered: false,
@@ -103,16 +115,14 @@ impl<'a> Search<'a> {
     fn check_real_time(&self) -> Result<(), Violation> {
         let mut latest: Option<&Transaction> = None;
         for transaction in self.chain.iter().map(|&n| &self.transactions[n]) {
-            if let (Some(before), Some(end)) = (latest, transaction.ended)
-                && end < before.begun
-            {
+            if let Some(before) = latest.filter(|before| transaction.was_placed_before(before)) {
                 let detail = format!(
-                    "T{} was acknowledged before T{} began, but comes after it in the log",
+                    "T{} was in the log before T{} called commit, but comes after it there",
                     transaction.id, before.id
                 );
                 return Err(Violation { rule: Rule::Isolation, detail });
             }
-            if latest.is_none_or(|latest| latest.begun < transaction.begun) {
+            if latest.is_none_or(|latest| latest.called < transaction.called) {
                 latest = Some(transaction);
             }
         }
@@ -127,43 +137,64 @@ impl<'a> Search<'a> {
             return false;
         }
         let mut place = from;
-        loop {
+        let found = loop {
             self.note_survivors();
+            if let Some(found) = self.branch(place) {
+                break found;
+            }
             if place == self.chain.len() {
-                if self.is_complete() {
-                    return true;
-                }
-                break;
+                break self.is_complete();
             }
             if !self.can_follow(place) {
-                break;
+                break false;
             }
             self.push(self.chain[place]);
             place += 1;
+        };
+        if found {
+            return true;
         }
-        loop {
-            for n in 0..self.floating.len() {
-                if self.can_float(n, place) {
-                    self.floating[n].is_placed = true;
-                    self.push(self.floating[n].transaction);
-                    if self.explore(place) {
-                        return true;
-                    }
-                    self.pop();
-                    self.floating[n].is_placed = false;
-                }
-            }
-            if place == from {
-                break;
-            }
+        for _ in from..place {
             self.pop();
-            place -= 1;
         }
         // Readers depend on the way, and not only on where it has led.
         if self.reader_violation.is_none() {
             self.dead_ends.insert(situation);
         }
         false
+    }
+
+    /// Completes the order with a floating writer at `place`, or else without one there; `None` when none can stand
+    /// there.
+    fn branch(&mut self, place: usize) -> Option<bool> {
+        let mut branched = false;
+        for n in 0..self.floating.len() {
+            if self.can_float(n, place) {
+                branched = true;
+                self.floating[n].placed_at = Some(place);
+                self.push(self.floating[n].transaction);
+                if self.explore(place) {
+                    return Some(true);
+                }
+                self.pop();
+                self.floating[n].placed_at = None;
+            }
+        }
+        if !branched {
+            return None;
+        }
+        if place == self.chain.len() {
+            return Some(self.is_complete());
+        }
+        if !self.can_follow(place) {
+            return Some(false);
+        }
+        self.push(self.chain[place]);
+        let found = self.explore(place + 1);
+        if !found {
+            self.pop();
+        }
+        Some(found)
     }
 
     /// What the rest of the search depends on: the contents, or with snapshot isolation the whole way to them.
@@ -175,7 +206,10 @@ impl<'a> Search<'a> {
     }
 
     fn mask(&self) -> u64 {
-        self.floating.iter().enumerate().fold(0, |mask, (n, floating)| mask | u64::from(floating.is_placed) << n)
+        self.floating
+            .iter()
+            .enumerate()
+            .fold(0, |mask, (n, floating)| mask | u64::from(floating.placed_at.is_some()) << n)
     }
 
     fn note_survivors(&mut self) {
@@ -193,7 +227,14 @@ impl<'a> Search<'a> {
     fn is_complete(&mut self) -> bool {
         self.was_ordered = true;
         let Some(&survivors) = self.recovered_at.last() else { return false };
-        match readers::check(self.initial, self.transactions, &self.placed, survivors) {
+        // Where the floating ones stand matters most to those who were there with them, so these are asked first.
+        let late = self.late_readers.clone();
+        let all: Vec<_> = (0..self.transactions.len()).collect();
+        let check = |search: &mut Self, readers: &[usize]| {
+            search.steps += (search.placed.len() * (1 + readers.len() / 16)) as u64;
+            readers::check(search.initial, search.transactions, &search.placed, survivors, readers)
+        };
+        match check(self, &late).and_then(|()| check(self, &all)) {
             Ok(()) => true,
             Err(violation) => {
                 self.reader_violation.get_or_insert(violation);
@@ -204,9 +245,9 @@ impl<'a> Search<'a> {
 
     fn can_follow(&mut self, place: usize) -> bool {
         let transaction = &self.transactions[self.chain[place]];
-        let is_too_late = |floating: &Floating| !floating.is_placed && floating.seen_by < transaction.begun;
+        let is_too_late = |floating: &Floating| floating.placed_at.is_none() && floating.last_place <= place;
         let contradiction = if self.floating.iter().any(is_too_late) {
-            Some("what an unfinished commit wrote was seen before it began".to_owned())
+            Some("what an unfinished commit wrote was seen by it, or before it began".to_owned())
         } else {
             self.contradiction(self.chain[place])
         };
@@ -224,13 +265,30 @@ impl<'a> Search<'a> {
     /// Whether floating writer `n` can stand here.
     fn can_float(&mut self, n: usize, place: usize) -> bool {
         let floating = &self.floating[n];
-        let may_stand_here = floating.left_a_trace && !floating.is_placed && place >= floating.first_place;
-        if !may_stand_here || self.placements >= PLACEMENTS_MAX {
+        let may_stand_here = floating.left_a_trace
+            && floating.placed_at.is_none()
+            && (floating.first_place..=floating.last_place).contains(&place)
+            && !self.was_tried_the_other_way(n, place);
+        if !may_stand_here || self.steps >= STEPS_MAX {
             return false;
         }
-        let fits = self.contradiction(self.floating[n].transaction).is_none();
-        self.placements += u64::from(fits);
-        fits
+        self.contradiction(self.floating[n].transaction).is_none()
+    }
+
+    /// Whether floating writer `n` would follow one right before it that comes after it in the list, though nobody can
+    /// tell in which order they are.
+    fn was_tried_the_other_way(&self, n: usize, place: usize) -> bool {
+        let Some(&last) = self.placed.last() else { return false };
+        let is_last = |m: &Floating| m.transaction == last && m.placed_at == Some(place);
+        self.floating[n + 1..].iter().any(|m| is_last(m) && self.nobody_can_order(&self.floating[n], m))
+    }
+
+    fn nobody_can_order(&self, a: &Floating, b: &Floating) -> bool {
+        let [x, y] = [a, b].map(|floating| &self.transactions[floating.transaction]);
+        let meet = x.writes.keys().any(|key| y.writes.contains_key(key))
+            || x.reads.iter().any(|read| y.writes.keys().any(|&key| sources::covers(read, key)))
+            || y.reads.iter().any(|read| x.writes.keys().any(|&key| sources::covers(read, key)));
+        !a.was_met && !b.was_met && !meet
     }
 
     /// What stands against writer `n` being the next: a serializable one must see what is there now; a snapshot isolated
@@ -242,6 +300,7 @@ impl<'a> Search<'a> {
             return Some(contradiction);
         }
         let first = readers::first_moment(self.transactions, &self.placed, n);
+        self.steps += 1 + (self.placed.len() - first) as u64;
         let mut moment = self.placed.len();
         let mut agrees = false;
         while moment > first && !agrees {
@@ -257,6 +316,7 @@ impl<'a> Search<'a> {
 
     fn push(&mut self, n: usize) {
         let transaction = &self.transactions[n];
+        self.steps += 1;
         self.acknowledged_left -= usize::from(transaction.fate == Fate::Acknowledged);
         self.state.apply(transaction);
         self.placed.push(n);
@@ -272,7 +332,7 @@ impl<'a> Search<'a> {
     }
 
     fn explain(self) -> Violation {
-        let (rule, detail) = if self.placements >= PLACEMENTS_MAX {
+        let (rule, detail) = if self.steps >= STEPS_MAX {
             let found = self.reader_violation.map_or_else(String::new, |violation| format!("; in one, {violation}"));
             (Rule::Undecided, format!("{} unfinished commits, too many orders{found}", self.floating.len()))
         } else if let Some(violation) = self.reader_violation {
@@ -294,18 +354,38 @@ impl<'a> Search<'a> {
 impl Floating {
     fn new(transactions: &[Transaction], chain: &[usize], recovered: &Contents, n: usize) -> Self {
         let transaction = &transactions[n];
-        let acknowledged_before = |&&w: &&usize| transactions[w].ended.is_some_and(|end| end < transaction.begun);
-        let first_place = chain.iter().rposition(|w| acknowledged_before(&w)).map_or(0, |place| place + 1);
-        let sees_it = |reads: &[Read]| {
-            reads.iter().flat_map(sources::versions).any(|(_, version)| version.transaction == transaction.id)
+        let after = |must_be_before: &dyn Fn(&Transaction) -> bool| {
+            chain.iter().rposition(|&w| must_be_before(&transactions[w])).map_or(0, |place| place + 1)
         };
-        let observers: Vec<_> = transactions.iter().filter(|t| sees_it(&t.reads)).collect();
-        let seen_by = observers.iter().filter_map(|t| t.ended).chain(transaction.ended).min().unwrap_or(usize::MAX);
+        let ended_before = |w: &Transaction, event| w.ended.is_some_and(|end| end < event);
+        let mut first_place = after(&|w| w.was_placed_before(transaction));
+        let mut last_place = chain.len();
+        let mut was_met = false;
+        let mut seen_by = transaction.ended.unwrap_or(usize::MAX);
+        for observer in transactions {
+            let versions = observer.reads.iter().flat_map(sources::versions);
+            for (key, _) in versions.filter(|(_, version)| version.transaction == transaction.id) {
+                was_met = true;
+                seen_by = seen_by.min(observer.ended.unwrap_or(usize::MAX));
+                first_place =
+                    first_place.max(after(&|w| w.writes.contains_key(&key) && ended_before(w, observer.begun)));
+                let place = chain.iter().position(|&w| transactions[w].id == observer.id);
+                last_place = last_place.min(place.unwrap_or(chain.len()));
+            }
+            let may_be_meant =
+                |read: &Read| matches!(read, Read::IsPresent(key) if transaction.writes.contains_key(key));
+            was_met |= observer.reads.iter().any(may_be_meant);
+        }
+        let began_too_late = chain.iter().position(|&w| transactions[w].begun > seen_by);
+        last_place = last_place.min(began_too_late.unwrap_or(chain.len()));
+        let mut is_there = false;
+        for (key, _) in recovered.iter().filter(|(_, version)| version.transaction == transaction.id) {
+            is_there = true;
+            let must_be_there = |w: &Transaction| w.fate == Fate::Acknowledged && w.writes.contains_key(key);
+            first_place = first_place.max(after(&must_be_there));
+        }
         let deletes = transaction.writes.values().any(Option::is_none);
-        let is_there = recovered.values().any(|version| version.transaction == transaction.id);
-        let may_be_meant = |read: &Read| matches!(read, Read::IsPresent(key) if transaction.writes.contains_key(key));
-        let was_met = !observers.is_empty() || transactions.iter().any(|t| t.reads.iter().any(may_be_meant));
         let left_a_trace = deletes || is_there || was_met || transaction.fate == Fate::Acknowledged;
-        Self { transaction: n, first_place, seen_by, left_a_trace, is_placed: false }
+        Self { transaction: n, first_place, last_place, was_met, left_a_trace, placed_at: None }
     }
 }

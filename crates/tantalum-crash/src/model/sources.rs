@@ -34,6 +34,14 @@ pub(super) fn versions(read: &Read) -> Vec<(Key, Version)> {
     }
 }
 
+/// Whether a read says anything of a key.
+pub(super) fn covers(read: &Read, key: Key) -> bool {
+    match read {
+        Read::Is(other, _) | Read::IsPresent(other) => *other == key,
+        Read::Range { table, low, high, .. } => *table == key.table && (*low..=*high).contains(&key.number),
+    }
+}
+
 struct Sources<'a> {
     initial: &'a Contents,
     by_id: BTreeMap<u32, &'a Transaction>,

@@ -52,7 +52,6 @@ impl Superblock {
     /// The superblock as it is written.
     pub fn encode(&self) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
-        block[0..8].copy_from_slice(&MAGIC);
         block[8..10].copy_from_slice(&VERSION.to_le_bytes());
         block[10] = match self.store_kind {
             StoreKind::InPlace => 0,
@@ -65,9 +64,18 @@ impl Superblock {
         block[12..16].copy_from_slice(&self.page_size.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..48].copy_from_slice(&self.log_id.to_le_bytes());
+        Self::repair_checksum(&mut block);
+        block
+    }
+
+    /// Stores the checksum of a block that is long enough, and its magic number with it.
+    pub(crate) fn repair_checksum(block: &mut [u8]) {
+        if block.len() < BLOCK_BYTES {
+            return;
+        }
+        block[0..8].copy_from_slice(&MAGIC);
         let crc = crc32c::crc32c(&block[..CRC_AT]);
         block[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        block
     }
 
     /// Reads what [`encode`](Self::encode) wrote; longer bytes are fine.

@@ -42,6 +42,21 @@ use tantalum_log::Lsn;
 /// both halves fit.
 const INLINE_PART: usize = 4;
 
+/// Reads all of the node in a page, for fuzzers.
+pub(crate) fn decode_node(page: &[u8]) {
+    let Ok(node) = Node::read(page) else { return };
+    for index in 0..node.len() {
+        let _key = node.key(index);
+        let _value = if node.is_leaf() { node.value(index).map(drop) } else { node.child(index).map(drop) };
+    }
+    let lower = node.lower().to_vec();
+    let _found = match node.is_leaf() {
+        true => node.search(&lower).and_then(|_| node.lower_bound(&lower)),
+        false => node.child_for(&lower),
+    };
+    let _sound = node.validate();
+}
+
 /// One table's tree. A clone is another handle on the same tree.
 #[derive(Clone)]
 pub(crate) struct Tree {

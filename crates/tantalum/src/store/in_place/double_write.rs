@@ -39,8 +39,6 @@ impl Header {
     /// The header as it is written.
     pub fn encode(&self) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
-        block[0..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
         block[40..44].copy_from_slice(&self.page_size.to_le_bytes());
@@ -49,9 +47,17 @@ impl Header {
             let at = IDS_AT + 8 * index;
             block[at..at + 8].copy_from_slice(&id.0.to_le_bytes());
         }
+        Self::repair_checksum(&mut block);
+        block
+    }
+
+    /// Stores the checksum of a block that is long enough, and magic number and version with it.
+    pub(crate) fn repair_checksum(block: &mut [u8]) {
+        let Some(block) = block.get_mut(..HEADER_BYTES) else { return };
+        block[0..8].copy_from_slice(&MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
         let crc = crc32c::crc32c(&block[CRC_AT + 4..]);
         block[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        block
     }
 
     /// Reads what [`encode`](Self::encode) wrote. `None` when it is torn, blank, or something else.
