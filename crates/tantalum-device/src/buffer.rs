@@ -8,6 +8,7 @@ use std::alloc::{self, Layout};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Alignment in bytes of an [`AlignedBuffer`]; every device's direct I/O is content with it.
 pub const ALIGNMENT: usize = 4096;
@@ -23,12 +24,24 @@ pub const ALIGNMENT: usize = 4096;
 pub struct AlignedBuffer {
     start: NonNull<u8>,
     len: usize,
+    /// Keeps the memory, of which others may have other parts. `None` if the buffer is empty.
+    memory: Option<Arc<Memory>>,
 }
 
-// SAFETY: the buffer owns its memory alone, like a `Box<[u8]>`.
+/// One allocation.
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the buffer owns its bytes alone, like a `Box<[u8]>`.
 unsafe impl Send for AlignedBuffer {}
 // SAFETY: a shared reference only reads; writing needs `&mut`.
 unsafe impl Sync for AlignedBuffer {}
+// SAFETY: nothing but its end is ever done to an allocation, and that by one owner.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 impl AlignedBuffer {
     /// A buffer of `len` zero bytes. The length is exact, not rounded up.
@@ -37,13 +50,28 @@ impl AlignedBuffer {
     /// If `len` exceeds `isize::MAX` less the alignment. Running out of memory aborts, as for `Vec`.
     pub fn zeroed(len: usize) -> Self {
         if len == 0 {
-            return Self { start: Self::layout(1).dangling_ptr(), len };
+            return Self { start: Self::layout(1).dangling_ptr(), len, memory: None };
         }
         let layout = Self::layout(len);
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc::alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        Self { start, len }
+        Self { start, len, memory: Some(Arc::new(Memory { start, layout })) }
+    }
+
+    /// Cuts the buffer into pieces of `bytes` bytes each, which share its memory: it is freed with the last of them.
+    /// Many small aligned allocations would take twice their size.
+    ///
+    /// # Panics
+    /// Unless `bytes` is a positive multiple of [`ALIGNMENT`] and divides the length.
+    pub fn into_pieces(self, bytes: usize) -> impl Iterator<Item = AlignedBuffer> {
+        assert!(bytes > 0 && bytes.is_multiple_of(ALIGNMENT) && self.len.is_multiple_of(bytes), "pieces are aligned");
+        (0..self.len / bytes).map(move |index| Self {
+            // SAFETY: the piece lies within the allocation, and no other piece overlaps it.
+            start: unsafe { self.start.add(index * bytes) },
+            len: bytes,
+            memory: self.memory.clone(),
+        })
     }
 
     /// A buffer holding a copy of `bytes`.
@@ -58,12 +86,10 @@ impl AlignedBuffer {
     }
 }
 
-impl Drop for AlignedBuffer {
+impl Drop for Memory {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `start` came from `alloc_zeroed` with this same layout, and nothing can refer to it any more.
-            unsafe { alloc::dealloc(self.start.as_ptr(), Self::layout(self.len)) }
-        }
+        // SAFETY: `start` came from `alloc_zeroed` with this same layout, and no buffer has any of it any more.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
@@ -115,5 +141,18 @@ mod tests {
         let mut second = first.clone();
         second[0] = b'x';
         assert_eq!((&first[..], &second[..]), (&b"abc"[..], &b"xbc"[..]));
+    }
+
+    #[test]
+    fn pieces_are_aligned_disjoint_and_outlive_one_another() {
+        let mut whole = AlignedBuffer::zeroed(4 * ALIGNMENT);
+        whole[ALIGNMENT] = 7;
+        let mut pieces: Vec<_> = whole.into_pieces(ALIGNMENT).collect();
+        assert_eq!(pieces.len(), 4);
+        pieces[0].fill(1);
+        let second = pieces.remove(1);
+        drop(pieces);
+        assert_eq!((second[0], second[1], second.len()), (7, 0, ALIGNMENT));
+        assert_eq!(second.as_ptr() as usize % ALIGNMENT, 0);
     }
 }

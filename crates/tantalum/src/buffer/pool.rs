@@ -24,6 +24,9 @@ use crate::{
     store::{Load, PageBatch, PageStore, Protection},
 };
 
+/// Memory for frames is taken in pieces of so many bytes, a multiple of every page size.
+const MEMORY_BYTES: usize = 256 << 10;
+
 /// How large a pool is and what its pages need.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
@@ -48,6 +51,8 @@ pub(super) struct Shared {
     pub page_size: usize,
     pub table: PageTable,
     pub frames: Box<[Frame]>,
+    /// Memory that was taken for frames and has none yet.
+    memory: Mutex<Vec<AlignedBuffer>>,
     /// Frames without a page.
     pub free: Mutex<Vec<usize>>,
     /// Where the clock stands that decides what is evicted.
@@ -113,6 +118,7 @@ impl BufferPool {
             page_size,
             table: PageTable::new(),
             frames: (0..frames).map(|_| Frame::vacant()).collect(),
+            memory: Mutex::new(Vec::new()),
             free: Mutex::new((0..frames).rev().collect()),
             hand: AtomicUsize::new(0),
             write_back: Mutex::new(PageBatch::new(page_size)),
@@ -269,7 +275,7 @@ impl Shared {
         frame.state.set_page(Some(id));
         content.id = id;
         if content.bytes.is_empty() {
-            content.bytes = AlignedBuffer::zeroed(self.page_size);
+            content.bytes = self.page_memory();
         }
         if !self.table.insert(id, index) {
             frame.state.set_page(None);
@@ -292,6 +298,15 @@ impl Shared {
                 Err(error)
             }
         }
+    }
+
+    /// Memory for one more frame.
+    fn page_memory(&self) -> AlignedBuffer {
+        let mut memory = self.memory.lock();
+        memory.pop().unwrap_or_else(|| {
+            memory.extend(AlignedBuffer::zeroed(MEMORY_BYTES).into_pieces(self.page_size));
+            memory.pop().expect("a page is smaller than what is taken at once")
+        })
     }
 
     fn fill(&self, content: &mut Content, source: Source) -> Result<()> {
