@@ -10,6 +10,7 @@ mod db;
 mod device;
 mod error;
 mod log;
+mod opening;
 
 use std::process::ExitCode;
 

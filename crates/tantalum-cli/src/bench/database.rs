@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::{Db, OpenPhase, OpenProgress, TornPageProtection};
+use tantalum::{Db, TornPageProtection};
 use tantalum_device::{Access, Device, FileDevice};
-use tantalum_report::{Progress, Unit};
 
 use super::parse_bytes;
 use crate::error::{Error, Result};
+use crate::opening;
 
 /// Options that all benchmarks share.
 #[derive(Args, Clone, Debug, Serialize)]
@@ -125,7 +125,7 @@ impl Options {
             builder = builder.torn_page_protection(protection.into());
         }
         let started = tantalum_rt::now();
-        let db = builder.progress(show_progress()).open(&directory.path)?;
+        let db = builder.progress(opening::show()).open(&directory.path)?;
         eprintln!("opened {} in {:.2} s", directory.path.display(), started.elapsed().as_secs_f64());
         Ok(Database { db, directory })
     }
@@ -169,28 +169,6 @@ impl Database {
             eprintln!("the database stays in {}", directory.path.display());
         }
         Ok(())
-    }
-}
-
-/// Shows how far creation or recovery is.
-fn show_progress() -> impl FnMut(OpenProgress) + Send + 'static {
-    let mut shown: Option<(OpenPhase, Progress)> = None;
-    move |progress| {
-        if shown.as_ref().is_none_or(|(phase, _)| *phase != progress.phase) {
-            if let Some((_, bar)) = shown.take() {
-                bar.finish();
-            }
-            let label = match progress.phase {
-                OpenPhase::Create => "creating",
-                OpenPhase::ScanLog => "reading the log",
-                OpenPhase::Redo => "recovering",
-                _ => "opening",
-            };
-            shown = Some((progress.phase, Progress::bar(label, progress.total_bytes, Unit::Bytes)));
-        }
-        if let Some((_, bar)) = &shown {
-            bar.set(progress.done_bytes);
-        }
     }
 }
 

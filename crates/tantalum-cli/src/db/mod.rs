@@ -11,10 +11,11 @@ use std::{
 
 use clap::Subcommand;
 use serde::Serialize;
-use tantalum::{Db, OpenPhase};
+use tantalum::Db;
 use tantalum_report::{Progress, Table, Unit, units};
 
 use crate::error::{Error, Out, Result};
+use crate::opening;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -89,25 +90,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
 
 /// Opens the database in `dir` and shows how far recovery is.
 pub fn open(dir: &Path, create: bool) -> Result<Db> {
-    let mut shown: Option<(OpenPhase, Progress)> = None;
-    let show = move |progress: tantalum::OpenProgress| {
-        if shown.as_ref().is_none_or(|(phase, _)| *phase != progress.phase) {
-            if let Some((_, bar)) = shown.take() {
-                bar.finish();
-            }
-            let label = match progress.phase {
-                OpenPhase::Create => "creating",
-                OpenPhase::ScanLog => "reading the log",
-                OpenPhase::Redo => "recovering",
-                _ => "opening",
-            };
-            shown = Some((progress.phase, Progress::bar(label, progress.total_bytes, Unit::Bytes)));
-        }
-        if let Some((_, bar)) = &shown {
-            bar.set(progress.done_bytes);
-        }
-    };
-    Ok(Db::builder().create_if_missing(create).progress(show).open(dir)?)
+    Ok(Db::builder().create_if_missing(create).progress(opening::show()).open(dir)?)
 }
 
 /// Prints a structure of numbers and texts as a table of dotted names.
