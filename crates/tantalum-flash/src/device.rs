@@ -1,0 +1,377 @@
+//! A model behind [`tantalum_device::Device`]: time passes on the runtime's clock, real or virtual.
+//!
+//! Promises: what the model promises. The model is asked under one lock, at times that never go back; the host sees
+//! each operation end when the model says so, or with a loss of power if that comes first.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::{AlignedBuffer, Capabilities, Cause, Device, Durability, Error, Hardware, PendingWrite, Result};
+use tantalum_rt::{Condvar, Instant, Mutex, MutexGuard, Random};
+
+use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
+
+/// An emulated device: a [`Model`] whose time is [`tantalum_rt`]'s.
+///
+/// Time within a simulation is virtual. Outside, operations take as long as the model says, to the precision of the
+/// system's timers.
+///
+/// ```
+/// # use tantalum_device::{Device, Durability};
+/// # use tantalum_flash::{EmulatedDevice, Profile};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = Profile::named("durassd")?.with_capacity(16 << 20).build()?;
+/// let device = EmulatedDevice::new("ssd", model);
+/// device.write(0, &[&[7; 4096]], Durability::Durable)?;
+/// device.power_cut(&mut tantalum_rt::Random::with_seed(1));
+/// device.power_on()?;
+/// let mut block = [0; 4096];
+/// device.read(0, &mut block)?;
+/// assert_eq!(block, [7; 4096]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct EmulatedDevice(Arc<Shared>);
+
+struct Shared {
+    name: Arc<str>,
+    shape: Shape,
+    sends_barriers: bool,
+    origin: Instant,
+    state: Mutex<State>,
+    /// Signalled when an operation may end by other means than the clock.
+    changed: Condvar,
+}
+
+struct State {
+    model: Box<dyn Model>,
+    /// The latest time that the model was told.
+    now: Nanos,
+    power: Power,
+    /// The times of all power cuts. Their number dates operations.
+    cuts: Vec<Nanos>,
+    is_hung: bool,
+    poison: Option<Error>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Power {
+    On,
+    Off,
+    Starting { ready: Nanos },
+}
+
+impl EmulatedDevice {
+    /// A device that behaves as `model` says, made now, with its power on.
+    pub fn new(name: impl Into<String>, model: Box<dyn Model>) -> Arc<Self> {
+        Self::build(name.into(), model, true)
+    }
+
+    /// As [`EmulatedDevice::new`], on a host that sends neither flushes nor forced unit access (a file system mounted
+    /// without barriers). Only a device whose memory outlives a power cut keeps its promises then.
+    pub fn without_barriers(name: impl Into<String>, model: Box<dyn Model>) -> Arc<Self> {
+        Self::build(name.into(), model, false)
+    }
+
+    fn build(name: String, model: Box<dyn Model>, sends_barriers: bool) -> Arc<Self> {
+        let shape = model.describe();
+        let state = State { model, now: 0, power: Power::On, cuts: Vec::new(), is_hung: false, poison: None };
+        Arc::new(Self(Arc::new(Shared {
+            name: name.into(),
+            shape,
+            sends_barriers,
+            origin: tantalum_rt::now(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })))
+    }
+
+    /// The power fails now. Operations under way end with [`Error::PowerLost`], and so does every later one until
+    /// [`EmulatedDevice::power_on`] has returned. A device without power stays as it is.
+    pub fn power_cut(&self, random: &mut Random) {
+        self.power_cut_at(tantalum_rt::now(), random);
+    }
+
+    /// As [`EmulatedDevice::power_cut`] at a given time, for a simulation that has ended at it. A time before the
+    /// latest operation counts as that operation's.
+    pub fn power_cut_at(&self, at: Instant, random: &mut Random) {
+        let mut state = self.0.state.lock();
+        state.advance(self.0.nanos(at));
+        if state.power != Power::Off {
+            let now = state.now;
+            state.model.power_cut(now, random);
+            state.cuts.push(now);
+            state.power = Power::Off;
+            state.poison = None;
+            state.is_hung = false;
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// The power returns; waits until the firmware has recovered, and says how long that took.
+    ///
+    /// # Errors
+    /// [`Error::PowerLost`] if the power fails again before.
+    pub fn power_on(&self) -> Result<Duration> {
+        let mut state = self.0.lock();
+        let start = state.now;
+        if state.power == Power::Off {
+            let ready = state.model.power_on(start);
+            state.power = Power::Starting { ready };
+        }
+        let cuts = state.cuts.len();
+        loop {
+            let now = state.now;
+            match state.power {
+                _ if state.cuts.len() != cuts => return Err(self.0.power_lost(0, 0)),
+                Power::Starting { ready } if ready > now => {
+                    self.0.changed.wait_for(&mut state, Duration::from_nanos(ready - now));
+                    state.advance(self.0.nanos(tantalum_rt::now()));
+                }
+                _ => {
+                    state.power = Power::On;
+                    return Ok(Duration::from_nanos(now - start));
+                }
+            }
+        }
+    }
+
+    /// Whether operations are answered. A hung device takes them and never completes them; those that it had taken
+    /// before complete in time.
+    pub fn set_hung(&self, is_hung: bool) {
+        self.0.state.lock().is_hung = is_hung;
+    }
+
+    /// What the device has done.
+    pub fn counters(&self) -> Counters {
+        self.0.state.lock().model.counters()
+    }
+
+    /// What the device says of itself.
+    pub fn shape(&self) -> Shape {
+        self.0.shape
+    }
+
+    /// Starts an operation. A device that hangs does nothing.
+    fn start(
+        &self,
+        operation: &'static str,
+        range: (u64, u64),
+        changes: bool,
+        act: impl FnOnce(&mut dyn Model, Nanos) -> Outcome,
+    ) -> Result<Pending> {
+        let (offset, len) = range;
+        tantalum_rt::interleave();
+        let mut state = self.0.lock();
+        if let Power::Starting { ready } = state.power
+            && ready <= state.now
+        {
+            state.power = Power::On;
+        }
+        if state.power != Power::On {
+            return Err(self.0.power_lost(offset, len));
+        }
+        if let (true, Some(cause)) = (changes, &state.poison) {
+            return Err(Error::Poisoned { device: Arc::clone(&self.0.name), cause: Box::new(cause.clone()) });
+        }
+        let now = state.now;
+        let outcome = if state.is_hung { Outcome::ok(Nanos::MAX) } else { act(&mut *state.model, now) };
+        debug_assert!(outcome.done >= now, "nothing ends before it begins");
+        let result = outcome.result.map_err(|error| self.0.io_error(operation, offset, len, &error));
+        let cuts = state.cuts.len();
+        Ok(Pending { device: Arc::clone(&self.0), offset, len, done: outcome.done, result: Some(result), cuts })
+    }
+
+    fn start_write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<Pending> {
+        let len = data.len() as u64;
+        self.check(offset, len)?;
+        let durable = durability == Durability::Durable && self.0.sends_barriers;
+        let pending = self.start("write", (offset, len), true, |model, now| model.write(now, offset, data, durable))?;
+        if durable {
+            self.poison(&pending);
+        }
+        Ok(pending)
+    }
+
+    /// A flush, or a write that has one within it, has failed: nobody can tell what was lost.
+    fn poison(&self, pending: &Pending) {
+        if let Some(Err(error)) = &pending.result {
+            self.0.state.lock().poison.get_or_insert_with(|| error.clone());
+        }
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        let (device, block) = (Arc::clone(&self.0.name), self.0.shape.logical_block);
+        if !offset.is_multiple_of(u64::from(block)) || !len.is_multiple_of(u64::from(block)) {
+            return Err(Error::Misaligned { device, offset, len, block });
+        }
+        let capacity = self.0.shape.capacity_bytes;
+        match offset.checked_add(len) {
+            Some(end) if end <= capacity => Ok(()),
+            _ => Err(Error::OutOfRange { device, offset, len, capacity }),
+        }
+    }
+}
+
+impl Shared {
+    /// The state, at the present time.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.advance(self.nanos(tantalum_rt::now()));
+        state
+    }
+
+    fn nanos(&self, at: Instant) -> Nanos {
+        at.as_nanos().saturating_sub(self.origin.as_nanos())
+    }
+
+    fn power_lost(&self, offset: u64, len: u64) -> Error {
+        Error::PowerLost { device: Arc::clone(&self.name), offset, len }
+    }
+
+    fn io_error(&self, operation: &'static str, offset: u64, len: u64, error: &MediaError) -> Error {
+        let cause = Cause { kind: io::ErrorKind::Other, raw_os_error: None, message: error.to_string() };
+        Error::Io { device: Arc::clone(&self.name), operation, offset, len, cause }
+    }
+}
+
+impl State {
+    fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+    }
+}
+
+impl Device for EmulatedDevice {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.0.shape.capacity_bytes
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let shape = &self.0.shape;
+        Capabilities {
+            physical_block: shape.physical_block,
+            atomic_write_bytes: shape.atomic_write_bytes,
+            write_cache: shape.write_cache,
+            fua: Some(shape.fua),
+            rotational: Some(shape.rotational),
+            ..Capabilities::unknown(shape.logical_block)
+        }
+    }
+
+    fn hardware(&self) -> Hardware {
+        Hardware::Memory(Arc::as_ptr(&self.0).addr())
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let len = buffer.len() as u64;
+        self.check(offset, len)?;
+        self.start("read", (offset, len), false, |model, now| model.read(now, offset, buffer))?.finish()
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        match buffers {
+            [one] => self.start_write(offset, one, durability)?.finish(),
+            many => self.start_write(offset, &many.concat(), durability)?.finish(),
+        }
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        Ok(Box::new(self.start_write(offset, &buffer[range], durability)?))
+    }
+
+    fn flush(&self) -> Result<()> {
+        let sends_barriers = self.0.sends_barriers;
+        let act = |model: &mut dyn Model, now| if sends_barriers { model.flush(now) } else { Outcome::ok(now) };
+        let mut pending = self.start("flush", (0, 0), true, act)?;
+        self.poison(&pending);
+        pending.finish()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(offset, len)?;
+        self.start("discard", (offset, len), true, |model, now| model.discard(now, offset, len))?.finish()
+    }
+
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
+        if new_capacity_bytes <= self.0.shape.capacity_bytes {
+            return Ok(());
+        }
+        Err(Error::Unsupported { device: Arc::clone(&self.0.name), operation: "grow: its size is fixed" })
+    }
+}
+
+impl fmt::Debug for EmulatedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmulatedDevice").field("name", &self.0.name).field("shape", &self.0.shape).finish()
+    }
+}
+
+/// An operation under way: its end is known, but the host does not see it before its time.
+struct Pending {
+    device: Arc<Shared>,
+    offset: u64,
+    len: u64,
+    done: Nanos,
+    result: Option<Result<()>>,
+    /// Power cuts before it.
+    cuts: usize,
+}
+
+impl Pending {
+    fn finish(&mut self) -> Result<()> {
+        self.wait(None).expect("without a time-out it waits for the end")
+    }
+
+    /// Its result, once its time or a power cut has come.
+    fn take(&mut self, state: &State) -> Option<Result<()>> {
+        match state.cuts.get(self.cuts) {
+            Some(&cut) if cut < self.done => Some(Err(self.device.power_lost(self.offset, self.len))),
+            None if state.now < self.done => None,
+            _ => Some(self.result.take().expect("nobody asks again after the result")),
+        }
+    }
+}
+
+impl PendingWrite for Pending {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<()>> {
+        let device = Arc::clone(&self.device);
+        let mut state = device.lock();
+        let limit =
+            timeout.map(|timeout| state.now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
+        loop {
+            if let Some(result) = self.take(&state) {
+                return Some(result);
+            }
+            let now = state.now;
+            if limit.is_some_and(|limit| limit <= now) {
+                return None;
+            }
+            match self.done.min(limit.unwrap_or(Nanos::MAX)) {
+                Nanos::MAX => device.changed.wait(&mut state),
+                until => {
+                    device.changed.wait_for(&mut state, Duration::from_nanos(until - now));
+                }
+            }
+            state.advance(device.nanos(tantalum_rt::now()));
+        }
+    }
+
+    fn is_done(&mut self) -> bool {
+        let state = self.device.lock();
+        self.done <= state.now || state.cuts.len() > self.cuts
+    }
+}

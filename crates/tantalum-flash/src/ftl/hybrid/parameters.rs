@@ -1,0 +1,112 @@
+//! What a log-block translation layer is made of: the parameters of a profile.
+
+use serde::Deserialize;
+
+use crate::contents::PIECE_BYTES;
+use crate::disk::SECTOR_BYTES;
+use crate::nand::{Geometry, Timing};
+
+/// A log-block translation layer and its flash.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HybridParameters {
+    /// How the flash is divided. A unit of the map is a block of each plane; pages are of 4 KiB (smaller ones programmed
+    /// on several planes together count as one). `blocks_per_plane` is computed.
+    pub geometry: Geometry,
+    /// How fast it is.
+    pub timing: Timing,
+    /// Log blocks that may be open at a time: how many places the host can write to in turn without merges.
+    pub open_logs: u32,
+    /// What may be written to a log block.
+    pub update_order: UpdateOrder,
+    /// Pages programmed for each unit that is moved to even out wear, on average; 0 for none. The unit and the moment
+    /// are drawn at random, which saves a controller with little memory its counters.
+    pub level_every_pages: u32,
+    /// Where its randomness begins.
+    pub seed: u64,
+}
+
+/// Which pages a log block takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateOrder {
+    /// Only the page that comes next, so that no map of pages is needed: any other write costs a merge, or copies what
+    /// lies between.
+    Sequential,
+    /// Any page of its unit, mapped page by page; what was not in order costs a full merge in the end.
+    Any,
+}
+
+impl HybridParameters {
+    /// A stick of one chip: units of 128 KiB, two open logs in strict order.
+    pub fn example() -> Self {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 1,
+            dies_per_package: 1,
+            planes_per_die: 1,
+            blocks_per_plane: 0,
+            pages_per_block: 32,
+            page_bytes: PIECE_BYTES as u32,
+            spare_bytes: 128,
+            partial_programs: 1,
+        };
+        Self {
+            geometry,
+            timing: Timing { read_ns: 25_000, program_ns: 200_000, erase_ns: 1_500_000, bus_mb_per_s: 40 },
+            open_logs: 2,
+            update_order: UpdateOrder::Sequential,
+            level_every_pages: 0,
+            seed: 1,
+        }
+    }
+
+    /// Pages of a unit.
+    pub(super) fn unit_pages(&self) -> u32 {
+        self.geometry.planes() * self.geometry.pages_per_block
+    }
+
+    /// Units that the host can address.
+    pub(super) fn logical_units(&self, capacity_bytes: u64) -> u32 {
+        capacity_bytes.div_ceil(u64::from(self.unit_pages()) * PIECE_BYTES as u64) as u32
+    }
+
+    /// The geometry with as many blocks as the capacity takes, the open logs, and what merges need.
+    pub(super) fn whole_geometry(&self, capacity_bytes: u64) -> Geometry {
+        // Beside the logs: the scratch unit and its successor, the target of a merge, and one left by a cut merge.
+        Geometry { blocks_per_plane: self.logical_units(capacity_bytes) + self.open_logs + 4, ..self.geometry }
+    }
+
+    /// Whether the layer is possible, and can map as many bytes.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what it should be.
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), (&'static str, String)> {
+        let g = &self.geometry;
+        let within = |key, value: u64, from: u64, to: u64| {
+            if (from..=to).contains(&value) {
+                Ok(())
+            } else {
+                Err((key, format!("{value} is not within {from} to {to}")))
+            }
+        };
+        within("capacity_bytes", capacity_bytes, 1, 1 << 40)?;
+        for (key, count) in [
+            ("channels", g.channels),
+            ("packages_per_channel", g.packages_per_channel),
+            ("dies_per_package", g.dies_per_package),
+            ("planes_per_die", g.planes_per_die),
+        ] {
+            within(key, count.into(), 1, 64)?;
+        }
+        within("pages_per_block", g.pages_per_block.into(), 2, 4096)?;
+        within("open_logs", self.open_logs.into(), 1, u64::from(self.unit_pages()) - 1)?;
+        within("page_bytes", g.page_bytes.into(), PIECE_BYTES as u64, PIECE_BYTES as u64)?;
+        within("spare_bytes", g.spare_bytes.into(), 16, 4096)?;
+        within("bus_mb_per_s", self.timing.bus_mb_per_s, 1, 100_000)?;
+        within("read_ns", self.timing.read_ns, 1, 1_000_000_000)?;
+        within("program_ns", self.timing.program_ns, 1, 1_000_000_000)?;
+        within("erase_ns", self.timing.erase_ns, 1, 10_000_000_000)?;
+        within("capacity_bytes", capacity_bytes % SECTOR_BYTES, 0, 0)
+    }
+}

@@ -1,0 +1,359 @@
+//! The page-mapped translation layer: any sector of 4 KiB can lie anywhere, several to a page.
+//!
+//! Sectors are programmed where a plane is free first; what they replace becomes garbage, which [`collect`](self)
+//! moves out of the way, plane by plane. The map lives in memory and in a journal on flash; after a power cut it is
+//! rebuilt from the journal and from the spare areas of the pages programmed since.
+//!
+//! Invariant: a block is erased only when the programs that made its pages garbage are done, so whatever a cut takes
+//! back, the version before it is still there.
+
+mod collect;
+mod journal;
+mod layout;
+mod rebuild;
+
+use serde::Deserialize;
+
+pub(crate) use journal::pieces_of;
+pub use layout::Layout;
+pub(crate) use rebuild::{Changes, pairs};
+
+use crate::Nanos;
+use crate::contents::{PIECE_BYTES, Piece};
+use crate::nand::{NO_UNIT, Nand, PAGE_PIECES_MAX, Spare};
+use collect::Victim;
+use journal::Journal;
+
+/// What a page is for.
+pub(crate) mod kind {
+    pub(crate) const DATA: u8 = 1;
+    pub(crate) const MAP: u8 = 2;
+    pub(crate) const DELTA: u8 = 3;
+    pub(crate) const DUMP_SECTORS: u8 = 4;
+    pub(crate) const DUMP_CHANGES: u8 = 5;
+    pub(crate) const DUMP_END: u8 = 6;
+}
+
+/// How the next block to collect is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Collection {
+    /// The block with the fewest valid sectors.
+    Greedy,
+    /// The block with the most garbage for its copying, times the age of its youngest sector.
+    CostBenefit,
+}
+
+/// Parameters of the layer, as a profile gives them.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageMapping {
+    /// Flash beside the capacity, as a share of the capacity.
+    pub over_provision: f64,
+    /// How the next block to collect is chosen.
+    pub collection: Collection,
+    /// Difference of erase counts within a plane from which cold blocks are moved.
+    pub wear_spread: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct BlockUse {
+    /// Sectors that the map points to.
+    valid: u32,
+    /// No erase before: a program that made a page garbage is under way until then.
+    erasable_at: Nanos,
+    /// Sequence number of its youngest page.
+    youngest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Plane {
+    free: Vec<u32>,
+    /// The block that the host's sectors go to.
+    host: Option<u32>,
+    /// The block that collected sectors go to.
+    survivors: Option<u32>,
+    victim: Option<Victim>,
+    valid: u32,
+    collections: u32,
+}
+
+/// A sector's place before a program that starts at a time ahead.
+#[derive(Debug, Clone, Copy)]
+struct Move {
+    start: Nanos,
+    unit: u32,
+    from: u32,
+}
+
+/// Totals since the layer was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MappingCounters {
+    /// Sectors that collection moved.
+    pub gc_copies: u64,
+    /// Blocks that collection freed.
+    pub gc_blocks: u64,
+    /// Blocks collected to even out wear.
+    pub wear_moves: u64,
+    /// Pages written for the map.
+    pub map_programs: u64,
+}
+
+/// Moves remembered before those that have begun are looked for.
+const MOVES_SWEEP: usize = 4096;
+
+/// A page-mapped translation layer over flash.
+///
+/// ```
+/// use tantalum_flash::{Contents, ftl::page_mapped::*, nand::*};
+/// let geometry = Geometry {
+///     channels: 2, packages_per_channel: 1, dies_per_package: 1, planes_per_die: 1, blocks_per_plane: 0,
+///     pages_per_block: 16, page_bytes: 8192, spare_bytes: 448, partial_programs: 1,
+/// };
+/// let timing = Timing { read_ns: 50_000, program_ns: 1_000_000, erase_ns: 3_000_000, bus_mb_per_s: 166 };
+/// let mapping = PageMapping { over_provision: 0.1, collection: Collection::Greedy, wear_spread: 16 };
+/// let layout = Layout::new(geometry, &mapping, 4 << 20, 0);
+/// let nand = Nand::new(layout.geometry, timing, Contents::in_memory(layout.geometry.capacity_bytes()));
+/// let mut ftl = PageMapped::new(nand, layout, mapping);
+/// let programmed = ftl.program(0, 0, &[(7, Some([1; 4096].into())), (9, None)]);
+/// assert_eq!(ftl.piece(7).unwrap()[0], 1);
+/// assert!(ftl.read(programmed, 7..8) > programmed);
+/// ```
+#[derive(Debug)]
+pub struct PageMapped {
+    nand: Nand,
+    layout: Layout,
+    mapping: PageMapping,
+    /// Where each sector lies: page times sectors per page, plus the place in the page; [`NO_UNIT`] for nowhere.
+    map: Vec<u32>,
+    blocks: Vec<BlockUse>,
+    planes: Vec<Plane>,
+    journal: Journal,
+    sequence: u64,
+    /// When the last program is done.
+    programs_done: Nanos,
+    /// Where sectors lay before programs that may not have begun yet.
+    moves: Vec<Move>,
+    counters: MappingCounters,
+}
+
+impl PageMapped {
+    /// An empty layer on erased flash, formatted.
+    pub fn new(nand: Nand, layout: Layout, mapping: PageMapping) -> Self {
+        let geometry = *nand.geometry();
+        let planes = (0..geometry.planes()).map(|plane| Plane { free: layout.data_blocks(plane), ..Plane::default() });
+        let mut layer = Self {
+            map: vec![NO_UNIT; layout.units as usize],
+            blocks: vec![BlockUse::default(); geometry.blocks() as usize],
+            planes: planes.collect(),
+            journal: Journal::new(&layout),
+            nand,
+            layout,
+            mapping,
+            sequence: 0,
+            programs_done: 0,
+            moves: Vec::new(),
+            counters: MappingCounters::default(),
+        };
+        layer.format_journal();
+        layer.nand.forget_history();
+        layer.programs_done = 0;
+        layer.counters = MappingCounters::default();
+        layer
+    }
+
+    /// How the flash is divided.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The flash.
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    /// The flash, for what is written beside the layer: its dump blocks.
+    pub(crate) fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
+    /// The number of the next page that is written beside the layer.
+    pub(crate) fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// Totals.
+    pub fn counters(&self) -> MappingCounters {
+        self.counters
+    }
+
+    /// Valid sectors of each block, for tests and inspection.
+    pub fn valid_sectors(&self, block: u32) -> u32 {
+        self.blocks[block as usize].valid
+    }
+
+    /// Everything that is done at `now` is so for ever: no power cut comes before.
+    pub fn settle(&mut self, now: Nanos) {
+        self.nand.settle(now);
+        if self.moves.len() >= MOVES_SWEEP {
+            self.moves.retain(|earlier| earlier.start >= now);
+        }
+    }
+
+    /// What a sector holds. Takes no time: [`PageMapped::read`] does.
+    pub fn piece(&self, unit: u32) -> Piece {
+        let slot = self.map[unit as usize];
+        if slot == NO_UNIT {
+            return None;
+        }
+        let (page, index) = self.layout.place(slot);
+        self.nand.piece(page, index)
+    }
+
+    /// Reads sectors, not before `at`. Returns when all are there; unwritten ones are there at once.
+    pub fn read(&mut self, at: Nanos, units: std::ops::Range<u32>) -> Nanos {
+        let mut done = at;
+        let mut pending: Option<(u32, u32)> = None;
+        for unit in units {
+            let slot = self.map[unit as usize];
+            if slot == NO_UNIT {
+                continue;
+            }
+            let page = self.layout.place(slot).0;
+            pending = match pending {
+                Some((same, sectors)) if same == page => Some((page, sectors + 1)),
+                other => {
+                    if let Some((page, sectors)) = other {
+                        done = done.max(self.nand.read(at, page, sectors * PIECE_BYTES as u32));
+                    }
+                    Some((page, 1))
+                }
+            };
+        }
+        match pending {
+            Some((page, sectors)) => done.max(self.nand.read(at, page, sectors * PIECE_BYTES as u32)),
+            None => done,
+        }
+    }
+
+    /// When the first plane of the channel is free.
+    pub fn channel_ready(&self, channel: u32) -> Nanos {
+        let planes = self.planes_of(channel);
+        planes.map(|plane| self.nand.lines().plane_free(plane)).min().unwrap_or(0)
+    }
+
+    /// Programs up to a page's worth of sectors on a plane of the channel, not before `at`. Returns when it is done.
+    ///
+    /// # Panics
+    /// If there are more sectors than a page takes, or one of them does not exist.
+    pub fn program(&mut self, at: Nanos, channel: u32, sectors: &[(u32, Piece)]) -> Nanos {
+        let plane = self.choose_plane(channel, at);
+        self.make_room(plane, at);
+        let page = self.next_page(plane, Open::Host);
+        let done = self.program_page(at, plane, page, sectors);
+        self.journal_in_background();
+        done
+    }
+
+    /// Forgets what a sector holds: it reads as zeros.
+    pub fn discard(&mut self, unit: u32) {
+        if self.map[unit as usize] != NO_UNIT {
+            self.point(unit, NO_UNIT, 0);
+        }
+    }
+
+    fn planes_of(&self, channel: u32) -> impl Iterator<Item = u32> + use<> {
+        let geometry = self.nand.geometry();
+        (channel..geometry.planes()).step_by(geometry.channels as usize)
+    }
+
+    /// The plane that is free first, of those equally free the emptiest.
+    fn choose_plane(&self, channel: u32, at: Nanos) -> u32 {
+        let key = |plane: u32| {
+            let valid = self.planes[plane as usize].valid;
+            (valid >= self.layout.plane_sectors_max, self.nand.lines().plane_free(plane).max(at), valid)
+        };
+        let plane = self.planes_of(channel).min_by_key(|&plane| key(plane)).expect("a channel has planes");
+        assert!(!key(plane).0, "the capacity fits the planes of every channel");
+        plane
+    }
+
+    fn program_page(&mut self, at: Nanos, plane: u32, page: u32, sectors: &[(u32, Piece)]) -> Nanos {
+        self.sequence += 1;
+        let mut spare = Spare { kind: kind::DATA, sequence: self.sequence, ..Spare::default() };
+        let mut pieces = [const { None }; PAGE_PIECES_MAX];
+        for (index, (unit, piece)) in sectors.iter().enumerate() {
+            spare.units[index] = *unit;
+            pieces[index] = piece.clone();
+        }
+        let done = self.nand.program(at, page, spare, &pieces[..self.layout.page_sectors as usize]);
+        self.programs_done = self.programs_done.max(done);
+        self.blocks[self.nand.geometry().block_of(page) as usize].youngest = self.sequence;
+        debug_assert_eq!(plane, self.nand.geometry().plane_of(self.nand.geometry().block_of(page)));
+        let start = done - self.nand.timing().program_ns;
+        for (index, &(unit, _)) in sectors.iter().enumerate() {
+            self.moves.push(Move { start, unit, from: self.map[unit as usize] });
+            self.point(unit, page * self.layout.page_sectors + index as u32, done);
+        }
+        done
+    }
+
+    /// Lets a sector lie at `slot` from now on; what was there before is garbage once that is `done`.
+    fn point(&mut self, unit: u32, slot: u32, done: Nanos) {
+        let old = std::mem::replace(&mut self.map[unit as usize], slot);
+        if old != NO_UNIT {
+            let block = self.nand.geometry().block_of(self.layout.place(old).0);
+            let usage = &mut self.blocks[block as usize];
+            usage.valid -= 1;
+            usage.erasable_at = usage.erasable_at.max(done);
+            self.planes[self.nand.geometry().plane_of(block) as usize].valid -= 1;
+        }
+        if slot != NO_UNIT {
+            let block = self.nand.geometry().block_of(self.layout.place(slot).0);
+            self.blocks[block as usize].valid += 1;
+            self.planes[self.nand.geometry().plane_of(block) as usize].valid += 1;
+        }
+        self.journal.note(unit);
+    }
+
+    /// The next page to program of one of a plane's open blocks.
+    fn next_page(&mut self, plane: u32, open: Open) -> u32 {
+        let pages = self.nand.geometry().pages_per_block;
+        let current = match open {
+            Open::Host => self.planes[plane as usize].host,
+            Open::Survivors => self.planes[plane as usize].survivors,
+        };
+        let block = match current {
+            Some(block) if self.nand.block(block).next_page < pages => block,
+            _ => {
+                let block = self.take_free(plane);
+                match open {
+                    Open::Host => self.planes[plane as usize].host = Some(block),
+                    Open::Survivors => self.planes[plane as usize].survivors = Some(block),
+                }
+                block
+            }
+        };
+        block * pages + self.nand.block(block).next_page
+    }
+
+    /// The least worn free block.
+    fn take_free(&mut self, plane: u32) -> u32 {
+        let free = &mut self.planes[plane as usize].free;
+        let least = (0..free.len()).min_by_key(|&at| (self.nand.block(free[at]).erase_count, free[at]));
+        let block = free.swap_remove(least.expect("collection keeps blocks free"));
+        self.blocks[block as usize] = BlockUse::default();
+        block
+    }
+}
+
+/// A plane's open blocks.
+#[derive(Debug, Clone, Copy)]
+enum Open {
+    Host,
+    Survivors,
+}
+
+#[cfg(test)]
+mod tests;

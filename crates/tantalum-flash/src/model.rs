@@ -1,0 +1,178 @@
+//! What every emulated device is: a state, and for each operation the time at which it finishes.
+
+use std::fmt::Debug;
+
+use tantalum_device::WriteCache;
+use tantalum_rt::Random;
+
+/// Nanoseconds of device time: since the device was made.
+pub type Nanos = u64;
+
+/// A device as its firmware and mechanics behave: when does each operation finish, and what is on the medium if power
+/// fails now?
+///
+/// Calls come with `now` never decreasing. An operation takes effect in the order of submission; the returned time is
+/// when the host sees it complete. Everything that happens in the background (garbage collection, destaging) is
+/// advanced lazily to `now` at each call. Ranges lie within the device and are whole logical blocks: the caller checks.
+pub trait Model: Send + Debug {
+    /// Size, blocks, and what the device says of itself. It does not change.
+    fn describe(&self) -> Shape;
+
+    /// Fills `buffer` from `offset`.
+    fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome;
+
+    /// Writes `data` at `offset`. With `durable` it is on the medium at the returned time: forced unit access, or a
+    /// write and a flush where there is no such thing.
+    fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome;
+
+    /// Makes every write durable that completed before `now`.
+    fn flush(&mut self, now: Nanos) -> Outcome;
+
+    /// Tells that a range is no longer needed: it reads as zeros or as before.
+    fn discard(&mut self, now: Nanos, offset: u64, len: u64) -> Outcome;
+
+    /// Power fails at `now`: what was in volatile memory is lost in any subset that the model allows (chosen by
+    /// `random`), what was being written to the medium is torn. Until [`Model::power_on`], nothing else is called.
+    fn power_cut(&mut self, now: Nanos, random: &mut Random);
+
+    /// Power returns; recovery of the firmware runs. Returns when the device answers again; no operation comes before.
+    /// A cut may come before that time: recovery then starts over.
+    fn power_on(&mut self, now: Nanos) -> Nanos;
+
+    /// What has happened since the device was made.
+    fn counters(&self) -> Counters;
+}
+
+/// What a device says of itself. Sizes are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes that the host can address.
+    pub capacity_bytes: u64,
+    /// Offsets and lengths are multiples of this.
+    pub logical_block: u32,
+    /// What the medium writes at once.
+    pub physical_block: u32,
+    /// Largest aligned write that a power cut leaves whole or absent; 0 if none is promised.
+    pub atomic_write_bytes: u32,
+    /// Whether completed writes need a flush.
+    pub write_cache: WriteCache,
+    /// Whether one write can pass the cache by itself.
+    pub fua: bool,
+    /// Whether the medium is a spinning disk.
+    pub rotational: bool,
+}
+
+/// When the host sees an operation end, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "an operation may have failed"]
+pub struct Outcome {
+    /// The time of completion; not before the call's `now`. [`Nanos::MAX`] is never: the device hangs.
+    pub done: Nanos,
+    /// Whether the device reports success.
+    pub result: Result<(), MediaError>,
+}
+
+impl Outcome {
+    /// Success at `done`.
+    pub fn ok(done: Nanos) -> Self {
+        Self { done, result: Ok(()) }
+    }
+
+    /// Failure, reported at `done`.
+    pub fn failed(done: Nanos, error: MediaError) -> Self {
+        Self { done, result: Err(error) }
+    }
+}
+
+/// What a device reports to its host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaError {
+    /// The medium gives no correct bytes back.
+    #[error("byte {offset} is unreadable: the medium's error correction failed; restore it from another copy")]
+    Unreadable {
+        /// First byte of what cannot be read.
+        offset: u64,
+    },
+    /// Raw flash was programmed where it is not erased, out of order, or more often than its pages allow.
+    #[error("byte {offset} cannot be programmed: {rule}; erase its block first")]
+    Rule {
+        /// First byte concerned.
+        offset: u64,
+        /// The rule of the flash that the write breaks.
+        rule: &'static str,
+    },
+    /// The device does not support the operation in this form.
+    #[error("the operation at byte {offset} is not supported: {reason}")]
+    Unsupported {
+        /// First byte concerned.
+        offset: u64,
+        /// What is expected instead.
+        reason: &'static str,
+    },
+    /// The file behind the emulated device failed.
+    #[error("the file behind the emulated device failed: {message}; check its file system")]
+    File {
+        /// What the operating system said.
+        message: String,
+    },
+    /// The device no longer works.
+    #[error("the device is dead; replace it")]
+    Dead,
+}
+
+/// What a device has done since it was made. A model counts what applies to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Read commands of the host.
+    pub host_reads: u64,
+    /// Write commands of the host.
+    pub host_writes: u64,
+    /// Bytes that the host read.
+    pub host_read_bytes: u64,
+    /// Bytes that the host wrote.
+    pub host_written_bytes: u64,
+    /// Flush commands.
+    pub flushes: u64,
+    /// Discard commands.
+    pub discards: u64,
+    /// Reads and hits served by the device's memory.
+    pub cache_hits: u64,
+    /// Writes to a place that memory held already, so that the older copy never reached the medium.
+    pub coalesced: u64,
+    /// Pages read from flash, or reads of a disk's platters.
+    pub media_reads: u64,
+    /// Bytes written to the medium, whatever for.
+    pub media_written_bytes: u64,
+    /// Flash pages programmed, whatever for.
+    pub programs: u64,
+    /// Flash blocks erased.
+    pub erases: u64,
+    /// Sectors that garbage collection moved.
+    pub gc_copies: u64,
+    /// Blocks that garbage collection freed.
+    pub gc_blocks: u64,
+    /// Blocks moved to even out wear.
+    pub wear_moves: u64,
+    /// Pages written to keep the map.
+    pub map_programs: u64,
+    /// Merges in which a full log block took the place of its data block.
+    pub switch_merges: u64,
+    /// Merges in which a log block was filled up from its data block and took its place.
+    pub partial_merges: u64,
+    /// Merges that copied the newest pages of data and log blocks into a new block.
+    pub full_merges: u64,
+    /// Movements of a disk's arm to another track.
+    pub seeks: u64,
+    /// Power cuts.
+    pub power_cuts: u64,
+    /// Pages found torn, or blocks half erased, when power returned.
+    pub torn_found: u64,
+    /// Pages that protected memory dumped at power cuts.
+    pub dumped_pages: u64,
+    /// Power cuts at which the capacitors were empty before everything was dumped: a defect of the profile.
+    pub dump_overruns: u64,
+    /// Acknowledged sectors that such a cut may have lost.
+    pub dump_lost_sectors: u64,
+}

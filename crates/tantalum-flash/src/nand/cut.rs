@@ -1,0 +1,120 @@
+//! What a power cut does to flash operations.
+//!
+//! An operation that had not begun is taken back as if it had never been asked for; one under way leaves cells that
+//! have only partly changed: a program has cleared a subset of its bits, an erase has set a subset.
+
+use tantalum_rt::Random;
+
+use super::{Block, Nand, PAGE_PIECES_MAX, PageState, Spare};
+use crate::Nanos;
+use crate::contents::{PIECE_BYTES, Piece};
+
+/// An operation that a power cut may still reach.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    /// When cells begin to change.
+    pub(super) start: Nanos,
+    pub(super) done: Nanos,
+    pub(super) work: Work,
+}
+
+/// What it takes to undo an operation.
+#[derive(Debug)]
+pub(super) enum Work {
+    Program { page: u32, old: [Piece; PAGE_PIECES_MAX] },
+    Part { page: u32, offset: u64, old: Box<[u8]>, next_page: u32, spare: Spare },
+    Erase { block: u32, spares: Box<[Spare]>, old: Block },
+}
+
+impl Nand {
+    /// The power fails at `now`. Returns how many programs and erases it caught under way.
+    pub fn power_cut(&mut self, now: Nanos, random: &mut Random) -> u64 {
+        let mut caught = 0;
+        // Backwards, since later operations on a block stand on earlier ones.
+        for operation in std::mem::take(&mut self.in_flight).into_iter().rev() {
+            if operation.done <= now {
+                continue;
+            }
+            let has_begun = operation.start < now;
+            caught += u64::from(has_begun);
+            match (operation.work, has_begun) {
+                (Work::Program { page, old }, false) => self.undo_program(page, old),
+                (Work::Program { page, .. }, true) | (Work::Part { page, .. }, true) => self.tear(page, random),
+                (Work::Part { page, offset, old, next_page, spare }, false) => {
+                    self.contents.write(offset, &old);
+                    self.spares[page as usize] = spare;
+                    self.blocks[self.geometry.block_of(page) as usize].next_page = next_page;
+                }
+                (Work::Erase { block, spares, old }, false) => {
+                    let pages = self.pages_of(block);
+                    self.spares[pages].copy_from_slice(&spares);
+                    self.blocks[block as usize] = old;
+                }
+                (Work::Erase { block, .. }, true) => {
+                    for page in self.pages_of(block) {
+                        self.tear(page as u32, random);
+                    }
+                    self.blocks[block as usize].next_page = self.geometry.pages_per_block;
+                }
+            }
+        }
+        self.lines.stop(now);
+        caught
+    }
+
+    /// Pages whose programming has not begun at `now`.
+    pub(crate) fn not_begun(&self, now: Nanos) -> Vec<u32> {
+        let pages = self.in_flight.iter().filter(|operation| operation.start >= now);
+        pages
+            .filter_map(|operation| if let Work::Program { page, .. } = operation.work { Some(page) } else { None })
+            .collect()
+    }
+
+    /// Takes back what has not begun at `now`, while what is under way goes on: the power is to fail soon.
+    pub(crate) fn retract(&mut self, now: Nanos) {
+        let (begun, ahead) =
+            std::mem::take(&mut self.in_flight).into_iter().partition(|operation| operation.start < now);
+        self.in_flight = ahead;
+        // None of them is under way, so chance has no part in it.
+        self.power_cut(now, &mut Random::with_seed(0));
+        self.in_flight = begun;
+        let ends: Vec<(u32, Nanos)> =
+            self.in_flight.iter().map(|operation| (self.block_of(operation), operation.done)).collect();
+        for (block, done) in ends {
+            self.lines.busy_until(self.geometry.plane_of(block), done);
+        }
+    }
+
+    fn block_of(&self, operation: &InFlight) -> u32 {
+        match operation.work {
+            Work::Program { page, .. } | Work::Part { page, .. } => self.geometry.block_of(page),
+            Work::Erase { block, .. } => block,
+        }
+    }
+
+    fn undo_program(&mut self, page: u32, old: [Piece; PAGE_PIECES_MAX]) {
+        let first = self.first_piece(page);
+        let pieces = (self.geometry.page_bytes as usize / PIECE_BYTES).min(PAGE_PIECES_MAX);
+        for (index, piece) in old.into_iter().take(pieces).enumerate() {
+            self.contents.replace(first + index, piece);
+        }
+        self.spares[page as usize] = Spare::default();
+        let block = &mut self.blocks[self.geometry.block_of(page) as usize];
+        block.next_page -= 1;
+        debug_assert_eq!(block.next_page, page % self.geometry.pages_per_block, "programs are undone backwards");
+    }
+
+    /// Cells that should be zero are still one here and there.
+    fn tear(&mut self, page: u32, random: &mut Random) {
+        self.counters.torn_pages += 1;
+        let mut data = vec![0; self.geometry.page_bytes as usize];
+        let offset = u64::from(page) * data.len() as u64;
+        self.contents.read(offset, &mut data);
+        for word in data.as_chunks_mut::<8>().0 {
+            *word = (u64::from_le_bytes(*word) | (random.u64(..) & random.u64(..))).to_le_bytes();
+        }
+        self.contents.write(offset, &data);
+        let spare = &mut self.spares[page as usize];
+        spare.state = PageState::Torn;
+    }
+}

@@ -1,0 +1,117 @@
+//! The drive's side of the interface: a command queue, the link, and the processors of the firmware.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use serde::Deserialize;
+
+use crate::Nanos;
+
+/// Parameters of the interface, as a profile gives them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// Bytes that offsets and lengths are multiples of: 512 or 4096.
+    pub logical_block: u32,
+    /// Commands that the drive takes at the same time; 32 with SATA's native command queuing.
+    pub queue_depth: usize,
+    /// What the link carries, in millions of bytes a second.
+    pub link_mb_per_s: u64,
+    /// Processors that serve commands, each one command at a time.
+    pub processors: usize,
+    /// Time of a command in which no processor is busy with it.
+    pub command_ns: Nanos,
+    /// Processor time of a write for each 4 KiB.
+    pub write_sector_ns: Nanos,
+    /// Processor time of a read command.
+    pub read_command_ns: Nanos,
+    /// Whether write commands complete in the order of their arrival.
+    pub ordered: bool,
+    /// The largest command; the host splits what is larger.
+    pub max_command_bytes: u32,
+}
+
+/// Who is busy until when.
+#[derive(Debug)]
+pub(super) struct Host {
+    interface: Interface,
+    processors: Vec<Nanos>,
+    link_free: Nanos,
+    /// When the commands in the queue complete.
+    queue: BinaryHeap<Reverse<Nanos>>,
+    last_write: Nanos,
+}
+
+impl Host {
+    pub(super) fn new(interface: Interface) -> Self {
+        Self {
+            processors: vec![0; interface.processors],
+            link_free: 0,
+            queue: BinaryHeap::new(),
+            last_write: 0,
+            interface,
+        }
+    }
+
+    /// When a command that arrives now leaves the host's queue for the drive's.
+    pub(super) fn admit(&mut self, now: Nanos) -> Nanos {
+        while self.queue.peek().is_some_and(|&Reverse(done)| done <= now) {
+            self.queue.pop();
+        }
+        let mut start = now;
+        while self.queue.len() >= self.interface.queue_depth {
+            if let Some(Reverse(done)) = self.queue.pop() {
+                start = start.max(done);
+            }
+        }
+        start
+    }
+
+    /// A write's work and data. `room` is when the drive's memory has room for it. Returns when it completes.
+    pub(super) fn write(&mut self, start: Nanos, sectors: u64, bytes: u64, room: Nanos) -> Nanos {
+        let start = start.max(room);
+        let worked = self.work(start, sectors * self.interface.write_sector_ns);
+        let mut done = worked.max(self.transfer(start, bytes)) + self.interface.command_ns;
+        if self.interface.ordered {
+            done = done.max(self.last_write);
+            self.last_write = done;
+        }
+        done
+    }
+
+    /// A read's work before its data is looked for. Returns when that can begin.
+    pub(super) fn read(&mut self, start: Nanos) -> Nanos {
+        self.work(start, self.interface.read_command_ns)
+    }
+
+    /// Sends a read's data, which is there at `ready`. Returns when the read completes.
+    pub(super) fn send(&mut self, ready: Nanos, bytes: u64) -> Nanos {
+        self.transfer(ready, bytes) + self.interface.command_ns
+    }
+
+    /// The command occupies the queue until `done`.
+    pub(super) fn enqueue(&mut self, done: Nanos) {
+        self.queue.push(Reverse(done));
+    }
+
+    /// Forgets all commands: the power was cut.
+    pub(super) fn reset(&mut self, now: Nanos) {
+        self.queue.clear();
+        self.processors.fill(now);
+        self.link_free = now;
+        self.last_write = now;
+    }
+
+    fn work(&mut self, start: Nanos, nanos: Nanos) -> Nanos {
+        let processor = self.processors.iter_mut().min().expect("a drive has a processor");
+        *processor = start.max(*processor) + nanos;
+        *processor
+    }
+
+    /// The link carries one command's data after the other's; while it waits for one, others pass.
+    fn transfer(&mut self, ready: Nanos, bytes: u64) -> Nanos {
+        let nanos = bytes * 1000 / self.interface.link_mb_per_s;
+        self.link_free = self.link_free.max(ready.saturating_sub(nanos)) + nanos;
+        self.link_free.max(ready + nanos)
+    }
+}

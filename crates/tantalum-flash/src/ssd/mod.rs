@@ -1,0 +1,301 @@
+//! A solid-state drive: the interface, a buffer pool, the flusher, and a page-mapped translation layer.
+//!
+//! The cache is volatile, written through, or protected by capacitors ([`crate::durassd`]). A volatile cache loses at a
+//! power cut what flash does not hold; since channels are flushed each at its own pace, that is no prefix of the
+//! writes, and of a large write it may be any part. A flush writes all of it back, and the changes of the map.
+
+mod flusher;
+mod host;
+mod pool;
+
+use serde::Deserialize;
+use tantalum_device::WriteCache;
+use tantalum_rt::Random;
+
+pub use host::Interface;
+
+use crate::contents::{PIECE_BYTES, Piece, piece_of};
+use crate::durassd::Protection;
+use crate::ftl::page_mapped::PageMapped;
+use crate::{Counters, Model, Nanos, Outcome, Shape};
+use host::Host;
+use pool::Pool;
+
+/// What the drive does with writes before they are on flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheMode {
+    /// A write is complete when the drive's memory has it.
+    WriteBack,
+    /// A write is complete when flash and the journal of the map have it.
+    WriteThrough,
+}
+
+/// Parameters of the drive's memory, as a profile gives them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// What the drive does with writes.
+    pub mode: CacheMode,
+    /// Size of the buffer pool. Most of a drive's memory holds its map.
+    pub pool_bytes: u64,
+    /// Time of a flush beside its programs.
+    pub flush_ns: Nanos,
+    /// Whether a flush writes protected memory back all the same; volatile memory always is.
+    pub flush_drains: bool,
+    /// How long a sector waits for another one to share its page.
+    pub pairing_wait_ns: Nanos,
+    /// Whether single writes can pass the cache.
+    pub fua: bool,
+}
+
+/// A solid-state drive.
+///
+/// Made from a [`Profile`](crate::Profile).
+#[derive(Debug)]
+pub struct SolidState {
+    interface: Interface,
+    cache: Cache,
+    pub(crate) protection: Option<Protection>,
+    pub(crate) ftl: PageMapped,
+    host: Host,
+    pool: Pool,
+    batch: Vec<u32>,
+    sectors: Vec<(u32, Piece)>,
+    /// When the last sector of the host is on flash.
+    drained: Nanos,
+    pub(crate) counters: Counters,
+}
+
+impl SolidState {
+    /// A drive over a translation layer. Without `protection` its memory is volatile.
+    pub fn new(interface: Interface, cache: Cache, protection: Option<Protection>, ftl: PageMapped) -> Self {
+        let limit = (cache.pool_bytes / PIECE_BYTES as u64) as usize;
+        Self {
+            host: Host::new(interface.clone()),
+            pool: Pool::new(ftl.layout().units, ftl.layout().geometry.channels, limit),
+            batch: Vec::new(),
+            sectors: Vec::new(),
+            drained: 0,
+            counters: Counters::default(),
+            interface,
+            cache,
+            protection,
+            ftl,
+        }
+    }
+
+    fn channel_of(&self, unit: u32) -> u32 {
+        unit / self.ftl.layout().page_sectors % self.ftl.layout().geometry.channels
+    }
+
+    /// A sector's newest bytes.
+    fn piece(&self, unit: u32) -> Piece {
+        match self.pool.newest(unit) {
+            Some(piece) => piece.clone(),
+            None => self.ftl.piece(unit),
+        }
+    }
+
+    /// One write command. Returns when it completes.
+    fn write_command(&mut self, now: Nanos, offset: u64, data: &[u8]) -> Nanos {
+        let start = self.host.admit(now);
+        let (first, last) = units(offset, data.len());
+        let sectors = (last - first) as usize;
+        let room = self.wait_for_room(sectors, start);
+        // The rest of a sector written in part must be read before.
+        let mut begin = room;
+        for unit in [first, last - 1] {
+            let base = u64::from(unit) * PIECE_BYTES as u64;
+            let is_whole = base >= offset && base + PIECE_BYTES as u64 <= offset + data.len() as u64;
+            if !is_whole && self.pool.newest(unit).is_none() {
+                begin = begin.max(self.ftl.read(room, unit..unit + 1));
+            }
+        }
+        let done = self.host.write(start, sectors as u64, data.len() as u64, begin);
+        self.host.enqueue(done);
+        // Protected memory rolls an incomplete command back; volatile memory passes its sectors on as they come.
+        let is_atomic = self.protection.is_some();
+        for unit in first..last {
+            let piece = self.new_piece(unit, offset, data);
+            let ready =
+                if is_atomic { done } else { begin + (done - begin) * u64::from(unit - first + 1) / sectors as u64 };
+            let coalesced = self.pool.push(self.channel_of(unit), unit, piece, ready);
+            self.counters.coalesced += u64::from(coalesced);
+        }
+        done
+    }
+
+    /// The sector's bytes after a write.
+    fn new_piece(&self, unit: u32, offset: u64, data: &[u8]) -> Piece {
+        let base = u64::from(unit) * PIECE_BYTES as u64;
+        if let Some(from) = base.checked_sub(offset)
+            && let Some(whole) = data[from as usize..].first_chunk::<PIECE_BYTES>()
+        {
+            return piece_of(whole);
+        }
+        let mut bytes = self.piece(unit).map_or([0; PIECE_BYTES], |piece| *piece);
+        let (start, end) = (offset.max(base), (offset + data.len() as u64).min(base + PIECE_BYTES as u64));
+        bytes[(start - base) as usize..(end - base) as usize]
+            .copy_from_slice(&data[(start - offset) as usize..(end - offset) as usize]);
+        piece_of(&bytes)
+    }
+
+    /// Everything that happens without the host up to `now`.
+    fn advance(&mut self, now: Nanos) {
+        self.ftl.settle(now);
+        self.flush_until(now);
+        self.pool.release(now);
+    }
+
+    fn outcome(&self, done: Nanos) -> Outcome {
+        match self.ftl.nand().failure() {
+            None => Outcome::ok(done),
+            Some(error) => Outcome::failed(done, error),
+        }
+    }
+
+    /// Writes back everything that was written, and the map's changes.
+    fn write_back_all(&mut self, at: Nanos) -> Nanos {
+        self.drain();
+        self.ftl.sync(at.max(self.drained))
+    }
+
+    /// Empties the drive's memory.
+    pub(crate) fn forget_memory(&mut self, now: Nanos) {
+        self.host.reset(now);
+        self.pool.clear();
+        self.drained = now;
+    }
+
+    /// What only the drive's memory holds at `now`, as sectors and their bytes.
+    pub(crate) fn unwritten(&self, now: Nanos) -> Vec<(u32, Piece)> {
+        self.pool.unwritten(now).into_iter().map(|frame| (frame.unit, frame.piece)).collect()
+    }
+}
+
+/// The sectors that a range touches.
+fn units(offset: u64, len: usize) -> (u32, u32) {
+    let piece = PIECE_BYTES as u64;
+    ((offset / piece) as u32, (offset + len as u64).div_ceil(piece) as u32)
+}
+
+impl Model for SolidState {
+    fn describe(&self) -> Shape {
+        let is_safe = self.protection.is_some() || self.cache.mode == CacheMode::WriteThrough;
+        Shape {
+            capacity_bytes: self.ftl.layout().capacity_bytes(),
+            logical_block: self.interface.logical_block,
+            physical_block: PIECE_BYTES as u32,
+            atomic_write_bytes: if self.protection.is_some() { self.interface.max_command_bytes } else { 0 },
+            write_cache: if is_safe { WriteCache::None } else { WriteCache::Volatile },
+            fua: self.cache.fua,
+            rotational: false,
+        }
+    }
+
+    fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
+        self.advance(now);
+        self.counters.host_reads += 1;
+        self.counters.host_read_bytes += buffer.len() as u64;
+        if buffer.is_empty() {
+            return Outcome::ok(now);
+        }
+        let start = self.host.admit(now);
+        let begin = self.host.read(start);
+        let (first, last) = units(offset, buffer.len());
+        let mut ready = begin;
+        let mut run = first;
+        for unit in first..last {
+            let base = u64::from(unit) * PIECE_BYTES as u64;
+            let (from, to) = (offset.max(base), (offset + buffer.len() as u64).min(base + PIECE_BYTES as u64));
+            let target = &mut buffer[(from - offset) as usize..(to - offset) as usize];
+            match self.piece(unit) {
+                Some(piece) => target.copy_from_slice(&piece[(from - base) as usize..(to - base) as usize]),
+                None => target.fill(0),
+            }
+            if self.pool.newest(unit).is_some() {
+                self.counters.cache_hits += 1;
+                ready = ready.max(self.ftl.read(begin, run..unit));
+                run = unit + 1;
+            }
+        }
+        ready = ready.max(self.ftl.read(begin, run..last));
+        let done = self.host.send(ready, buffer.len() as u64);
+        self.host.enqueue(done);
+        self.outcome(done)
+    }
+
+    fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
+        self.advance(now);
+        let mut done = now;
+        let mut offset = offset;
+        for command in data.chunks(self.interface.max_command_bytes as usize) {
+            self.counters.host_writes += 1;
+            self.counters.host_written_bytes += command.len() as u64;
+            done = done.max(self.write_command(now, offset, command));
+            offset += command.len() as u64;
+        }
+        if self.cache.mode == CacheMode::WriteThrough {
+            done = self.write_back_all(done);
+        } else if durable && self.protection.is_none() {
+            done = self.write_back_all(done) + if self.cache.fua { 0 } else { self.cache.flush_ns };
+        }
+        self.outcome(done)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Outcome {
+        self.advance(now);
+        self.counters.flushes += 1;
+        let drains = self.cache.flush_drains || self.protection.is_none();
+        let written_back = if drains { self.write_back_all(now) } else { now };
+        self.outcome(written_back + self.cache.flush_ns)
+    }
+
+    fn discard(&mut self, now: Nanos, offset: u64, len: u64) -> Outcome {
+        self.advance(now);
+        self.counters.discards += 1;
+        let start = self.host.admit(now);
+        let done = self.host.write(start, 0, 0, start);
+        self.host.enqueue(done);
+        let piece = PIECE_BYTES as u64;
+        for unit in offset.div_ceil(piece)..(offset + len) / piece {
+            self.pool.forget(self.channel_of(unit as u32), unit as u32);
+            self.ftl.discard(unit as u32);
+        }
+        self.outcome(done)
+    }
+
+    fn power_cut(&mut self, now: Nanos, random: &mut Random) {
+        self.counters.power_cuts += 1;
+        self.advance(now);
+        if self.protection.is_some() {
+            self.dump(now, random);
+        } else {
+            self.ftl.power_cut(now, random);
+        }
+        self.forget_memory(now);
+    }
+
+    fn power_on(&mut self, now: Nanos) -> Nanos {
+        let ready = if self.protection.is_some() { self.recover_dump(now) } else { self.ftl.recover(now) };
+        self.forget_memory(ready);
+        ready
+    }
+
+    fn counters(&self) -> Counters {
+        let (nand, mapping) = (self.ftl.nand().counters(), self.ftl.counters());
+        Counters {
+            media_reads: nand.reads,
+            media_written_bytes: nand.programs * u64::from(self.ftl.layout().geometry.page_bytes),
+            programs: nand.programs,
+            erases: nand.erases,
+            gc_copies: mapping.gc_copies,
+            gc_blocks: mapping.gc_blocks,
+            wear_moves: mapping.wear_moves,
+            map_programs: mapping.map_programs,
+            torn_found: nand.torn_pages,
+            ..self.counters
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A USB flash drive: one command at a time over a slow bus, in front of a log-block translation layer.
+//!
+//! Promises: a write that has ended is on the flash; there is no write cache. One that is cut short leaves some of its
+//! pages new and the others old.
+//!
+//! Small appends cost the bus and a program or two. What takes ten or a hundred times as long, FlashLogging's outlier
+//! writes, are the merges of the translation layer and the erases behind them ("FlashLogging", section 3.4).
+
+use serde::Deserialize;
+use tantalum_device::WriteCache;
+use tantalum_rt::Random;
+
+use crate::contents::PIECE_BYTES;
+use crate::ftl::hybrid::{Hybrid, HybridParameters};
+use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
+
+/// A USB flash drive. Times are in microseconds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UsbParameters {
+    /// The translation layer and the flash behind it.
+    pub ftl: HybridParameters,
+    /// What a command takes on the bus, in the controller, and until its status has arrived.
+    pub command_us: f64,
+    /// What bus and controller carry from the host, in MB/s.
+    pub write_mb_per_s: f64,
+    /// What they carry to the host.
+    pub read_mb_per_s: f64,
+    /// Pages that the controller can hold while others are programmed.
+    pub buffer_pages: u32,
+    /// From power on to when the controller begins to look at its flash.
+    pub boot_us: f64,
+}
+
+impl UsbParameters {
+    /// Whether the drive is possible, with so many bytes.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what it should be.
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), (&'static str, String)> {
+        let ranges = [
+            ("command_us", self.command_us, 0.001, 1e6),
+            ("write_mb_per_s", self.write_mb_per_s, 0.01, 1e5),
+            ("read_mb_per_s", self.read_mb_per_s, 0.01, 1e5),
+            ("buffer_pages", f64::from(self.buffer_pages), 1.0, 65_536.0),
+            ("boot_us", self.boot_us, 0.0, 1e9),
+        ];
+        match ranges.iter().find(|(_, value, from, to)| !(from..=to).contains(&value)) {
+            Some((key, value, from, to)) => Err((key, format!("{value} is not within {from} to {to}"))),
+            None => self.ftl.check(capacity_bytes),
+        }
+    }
+}
+
+/// A USB flash drive.
+///
+/// ```
+/// use tantalum_flash::{Contents, Model, ftl::hybrid::HybridParameters, usb::{UsbParameters, UsbStick}};
+/// let mut stick = UsbStick::new(
+///     UsbParameters {
+///         ftl: HybridParameters::example(), command_us: 300.0, write_mb_per_s: 10.0, read_mb_per_s: 20.0,
+///         buffer_pages: 2, boot_us: 1e6,
+///     },
+///     16 << 20,
+///     Contents::in_memory,
+/// );
+/// let first = stick.write(0, 0, &[1; 4096], true).done;
+/// assert!(stick.write(0, 4096, &[1; 4096], true).done > 2 * first - 2_000_000, "one after the other");
+/// ```
+#[derive(Debug)]
+pub struct UsbStick {
+    parameters: UsbParameters,
+    ftl: Hybrid,
+    busy_until: Nanos,
+    counters: Counters,
+}
+
+impl UsbStick {
+    /// An empty drive of so many bytes; `contents` makes what holds its flash's bytes.
+    ///
+    /// # Panics
+    /// If the parameters do not pass [`UsbParameters::check`].
+    pub fn new(parameters: UsbParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
+        assert_eq!(parameters.check(capacity_bytes), Ok(()), "the drive is possible");
+        let ftl = Hybrid::new(parameters.ftl.clone(), capacity_bytes, contents);
+        Self { ftl, parameters, busy_until: 0, counters: Counters::default() }
+    }
+
+    fn command(&self) -> Nanos {
+        (self.parameters.command_us * 1000.0).round() as Nanos
+    }
+
+    fn end(&mut self, done: Nanos) -> Outcome {
+        self.busy_until = done;
+        match self.ftl.failure() {
+            Some(error) => Outcome::failed(done, error),
+            None => Outcome::ok(done),
+        }
+    }
+}
+
+fn bus(bytes: usize, mb_per_s: f64) -> Nanos {
+    (bytes as f64 * 1000.0 / mb_per_s).round() as Nanos
+}
+
+/// The parts of a range that lie in one page each.
+fn parts(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let room = PIECE_BYTES - ((offset + at as u64) % PIECE_BYTES as u64) as usize;
+        let part = at..len.min(at + room);
+        at = part.end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+impl Model for UsbStick {
+    fn describe(&self) -> Shape {
+        Shape {
+            capacity_bytes: self.ftl.capacity_bytes(),
+            logical_block: 512,
+            physical_block: PIECE_BYTES as u32,
+            atomic_write_bytes: 0,
+            write_cache: WriteCache::None,
+            fua: false,
+            rotational: false,
+        }
+    }
+
+    fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
+        self.counters.host_reads += 1;
+        self.counters.host_read_bytes += buffer.len() as u64;
+        let start = now.max(self.busy_until) + self.command();
+        let mut bus_free = start;
+        for part in parts(offset, buffer.len()) {
+            let ready = self.ftl.read(start, offset + part.start as u64, &mut buffer[part.clone()]);
+            bus_free = bus_free.max(ready) + bus(part.len(), self.parameters.read_mb_per_s);
+        }
+        self.end(bus_free)
+    }
+
+    fn write(&mut self, now: Nanos, offset: u64, data: &[u8], _durable: bool) -> Outcome {
+        self.counters.host_writes += 1;
+        self.counters.host_written_bytes += data.len() as u64;
+        let start = now.max(self.busy_until) + self.command();
+        let (mut bus_free, mut done) = (start, start);
+        let mut programmed = Vec::new();
+        for (number, part) in parts(offset, data.len()).enumerate() {
+            let room_at = number.checked_sub(self.parameters.buffer_pages as usize).map_or(start, |i| programmed[i]);
+            bus_free = bus_free.max(room_at) + bus(part.len(), self.parameters.write_mb_per_s);
+            done = done.max(self.ftl.write(bus_free, offset + part.start as u64, &data[part]));
+            programmed.push(done);
+        }
+        self.end(done)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Outcome {
+        self.counters.flushes += 1;
+        let done = now.max(self.busy_until) + self.command();
+        self.end(done)
+    }
+
+    fn discard(&mut self, now: Nanos, offset: u64, _len: u64) -> Outcome {
+        self.counters.discards += 1;
+        Outcome::failed(now, MediaError::Unsupported { offset, reason: "USB drives of this kind know no discard" })
+    }
+
+    fn power_cut(&mut self, now: Nanos, random: &mut Random) {
+        self.ftl.power_cut(now, random);
+        self.busy_until = now;
+    }
+
+    fn power_on(&mut self, now: Nanos) -> Nanos {
+        let boot = (self.parameters.boot_us * 1000.0).round() as Nanos;
+        self.busy_until = self.ftl.power_on(now + boot);
+        self.busy_until
+    }
+
+    fn counters(&self) -> Counters {
+        let Counters { host_reads, host_writes, host_read_bytes, host_written_bytes, flushes, discards, .. } =
+            self.counters;
+        Counters {
+            host_reads,
+            host_writes,
+            host_read_bytes,
+            host_written_bytes,
+            flushes,
+            discards,
+            ..self.ftl.counters()
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What "Early Experience and Evaluation of File Systems on SSD with Database Applications" (sections III-B and III-C)
+//! publishes of the Mtron PRO 7500, on its profile, and that the drive keeps its promises over power cuts.
+
+mod power;
+
+use tantalum_flash::block_ssd::{BlockSsd, BlockSsdParameters};
+use tantalum_flash::{Contents, Kind, Model, Nanos, Profile};
+use tantalum_rt::Random;
+
+fn parameters() -> BlockSsdParameters {
+    let profile = Profile::named("mtron").expect("it comes with the crate");
+    let Kind::BlockSsd(parameters) = profile.device else { panic!("{profile:?}") };
+    parameters
+}
+
+/// A sixteenth of the drive with a sixteenth of its buffer, written once.
+fn drive() -> (BlockSsd, Nanos, u64) {
+    let capacity = 2_000_000_000_u64 / 4096 * 4096;
+    let all = parameters();
+    let parameters = BlockSsdParameters { buffer_kib: all.buffer_kib / 16, ..all };
+    let mut drive = BlockSsd::new(parameters, capacity, Contents::in_memory);
+    let mut now = 0;
+    for offset in (0..capacity).step_by(1 << 20) {
+        let len = (capacity - offset).min(1 << 20) as usize;
+        now = drive.write(now, offset, &vec![0; len], false).done;
+    }
+    (drive, now, capacity)
+}
+
+#[test]
+fn sequential_reads_and_writes_saturate_at_the_same_rate() {
+    let (mut drive, begin, _) = drive();
+    let (mut now, mut buffer) = (begin, vec![1; 256 << 10]);
+    let total = 200_u64 << 20;
+    for offset in (0..total).step_by(buffer.len()) {
+        now = drive.write(now, offset, &buffer, false).done;
+    }
+    let write = total as f64 * 1e3 / (now - begin) as f64;
+    let begin = drive.flush(now).done;
+    now = begin;
+    for offset in (0..total).step_by(buffer.len()) {
+        now = drive.read(now, offset, &mut buffer).done;
+    }
+    let read = total as f64 * 1e3 / (now - begin) as f64;
+    println!("fs.mtron.sequential: reads {read:.0} MB/s, writes {write:.0} MB/s (120)");
+    assert!((0.85 * 120.0..=120.0).contains(&read) && (0.85 * 120.0..=120.0).contains(&write));
+}
+
+#[test]
+fn a_third_of_random_writes_waits_for_a_merge() {
+    let (mut drive, mut now, capacity) = drive();
+    let mut random = Random::with_seed(5);
+    let count = 30_000;
+    let mut latencies = Vec::new();
+    let before = drive.counters();
+    for number in 0..count {
+        let begin = now;
+        now = drive.write(now, random.u64(..capacity / 4096) * 4096, &[2; 4096], false).done;
+        if number >= count / 2 {
+            latencies.push((now - begin) as f64 / 1e6);
+        }
+    }
+    let share = |from: f64, to: f64| {
+        latencies.iter().filter(|&&ms| ms >= from && ms < to).count() as f64 / latencies.len() as f64
+    };
+    let merges = drive.counters().partial_merges - before.partial_merges;
+    println!(
+        "fs.fig5 mtron, random 4 KiB writes: {:.3} below 0.1 ms (2/3), {:.3} from 10 to 30 ms (1/3), {:.3} between, \
+         {:.3} above; {merges} partial merges for {count} writes",
+        share(0.0, 0.1),
+        share(10.0, 30.0),
+        share(0.1, 10.0),
+        share(30.0, f64::MAX)
+    );
+    assert!((0.6..0.73).contains(&share(0.0, 0.1)));
+    assert!((0.2..0.4).contains(&share(10.0, 30.0)));
+    assert!(merges > count / 4, "because of merges");
+}
+
+#[test]
+fn random_reads_mostly_take_less_than_100_us() {
+    let (mut drive, now, capacity) = drive();
+    let (mut now, mut random, mut fast) = (drive.flush(now).done, Random::with_seed(6), 0);
+    for _ in 0..5000 {
+        let begin = now;
+        now = drive.read(now, random.u64(..capacity / 4096) * 4096, &mut [0; 4096]).done;
+        fast += u32::from(now - begin < 100_000);
+    }
+    println!("fs.fig5 mtron, random 4 KiB reads: {:.3} below 0.1 ms (most)", f64::from(fast) / 5000.0);
+    assert!(fast > 4500);
+}
+
+#[test]
+fn what_was_flushed_is_there_after_a_power_cut() {
+    let mut parameters = parameters();
+    parameters.ftl.geometry.pages_per_block = 4;
+    parameters.buffer_kib = 64;
+    for seed in 0..100 {
+        let mut drive = BlockSsd::new(parameters.clone(), 1 << 20, Contents::in_memory);
+        power::search(seed, &mut drive, power::Search { operations: 60, cuts: 6, sectors: 1000, largest: 40 });
+    }
+}
