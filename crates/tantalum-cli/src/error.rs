@@ -20,6 +20,12 @@ pub enum Error {
     /// A device says so.
     #[error(transparent)]
     Device(#[from] tantalum_device::Error),
+    /// An emulated device cannot be made.
+    #[error(transparent)]
+    Flash(#[from] tantalum_flash::Error),
+    /// The lab says so.
+    #[error(transparent)]
+    Lab(#[from] tantalum_lab::Error),
     /// JSON could not be written.
     #[error(transparent)]
     Json(#[from] tantalum_report::Error),

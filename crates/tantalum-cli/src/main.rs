@@ -9,6 +9,7 @@ mod crash;
 mod db;
 mod device;
 mod error;
+mod lab;
 mod log;
 mod opening;
 
@@ -34,9 +35,12 @@ enum Command {
     /// Look at the devices of a log without changing them.
     #[command(subcommand)]
     Log(log::Command),
-    /// Look at a storage device.
+    /// Look at a storage device, or measure it; real and emulated ones.
     #[command(subcommand)]
     Device(device::Command),
+    /// Repeat the papers' experiments on emulated devices.
+    #[command(subcommand)]
+    Lab(lab::Command),
     /// Run a benchmark.
     Bench(bench::Arguments),
     /// Search for power cuts that a database does not survive.
@@ -78,6 +82,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Db(command) => db::run(command),
         Command::Log(command) => log::run(command),
         Command::Device(command) => device::run(command),
+        Command::Lab(command) => lab::run(command),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Crash(arguments) => crash::run(&arguments),
         Command::CrashWorker(arguments) => crash::work(&arguments),

@@ -143,3 +143,81 @@ fn a_few_seeds_of_the_crash_search_pass() {
     assert!(first["counts"]["power cuts"].as_u64().unwrap() > 0);
     assert_eq!(first["fingerprint"], second["fingerprint"], "the same seeds do the same, to the byte");
 }
+
+#[test]
+fn device_bench_measures_a_file_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&dir.path().join(name));
+    let bench = |path: &str, options: &[&str]| {
+        let quick = ["device", "bench", path, "--size", "8M", "--operations", "50", "--seconds", "0.05"];
+        tantalum(&[&quick[..], options].concat())
+    };
+    let (own, results, plots) = (at("own"), at("results.json"), at("plots"));
+    let run = bench(&own, &["--json", &results, "--svg", &plots, "--only", "back-to-back", "--only", "mixed"]);
+    let output = String::from_utf8(run.ok()).unwrap();
+    for word in ["logical block", "seed 42", "mixed", "back-to-back", "p99.9"] {
+        assert!(output.contains(word), "{word}: {output}");
+    }
+    assert!(!Path::new(&own).exists());
+    let found = json(&fs::read(&results).unwrap());
+    assert_eq!(found["results"].as_array().unwrap().len(), 2);
+    assert_eq!(found["configuration"]["seed"], 42);
+    for plot in ["plots/mixed.svg", "plots/back-to-back.svg"] {
+        assert!(fs::read_to_string(at(plot)).unwrap().starts_with("<svg"));
+    }
+
+    // In a directory, then on something that exists.
+    bench(&text(dir.path()), &["--only", "overlapping"]).ok();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "results and plots");
+    fs::write(&own, vec![7; 8 << 20]).unwrap();
+    bench(&own, &["--only", "overlapping"]).fails(&["exists", "--destroy-contents"]);
+    assert!(fs::read(&own).unwrap().iter().all(|&byte| byte == 7));
+    bench(&own, &["--only", "overlapping", "--destroy-contents"]).ok();
+    assert!(fs::read(&own).unwrap().iter().any(|&byte| byte != 7));
+    bench(&own, &["--only", "all"]).fails(&["\"all\"", "random-read"]);
+    tantalum(&["device", "bench", &at("new"), "--size", "4k"]).fails(&["too few"]);
+}
+
+#[test]
+fn emulated_devices_are_listed_shown_and_measured() {
+    let list = json(&tantalum(&["device", "list", "--json"]).ok());
+    let names: Vec<_> = list.as_array().unwrap().iter().map(|profile| profile["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"durassd"), "{names:?}");
+    for name in names {
+        let shown = String::from_utf8(tantalum(&["device", "show", name]).ok()).unwrap();
+        assert!(shown.contains("fitted") && shown.contains("capacity"), "{shown}");
+    }
+    let bench = |path: &str| {
+        let quick = ["--size", "16M", "--operations", "200", "--only", "writes-per-flush"];
+        tantalum(&[&["device", "bench", path], &quick[..]].concat())
+    };
+    let measured = bench("durassd").ok();
+    assert!(String::from_utf8(measured.clone()).unwrap().contains("virtual time"));
+    let named_so = bench("emulated:durassd").ok();
+    let lines = |output: &[u8]| {
+        String::from_utf8(output.to_vec()).unwrap().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&measured), lines(&named_so), "the same seed measures the same");
+    bench("emulated:nobody").fails(&["nobody", "durassd"]);
+}
+
+#[test]
+fn the_lab_lists_what_is_published_and_runs_what_it_can() {
+    let list = json(&tantalum(&["lab", "list", "--json"]).ok());
+    let runs: Vec<_> = list.as_array().unwrap().iter().filter(|listed| listed["runs"] == true).collect();
+    assert!(list.as_array().unwrap().len() > runs.len() && !runs.is_empty());
+    let listed = String::from_utf8(tantalum(&["lab", "list"]).ok()).unwrap();
+    assert!(listed.contains("not yet") && listed.contains("ipl.table3.queries"), "{listed}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = text(&dir.path().join("results.json"));
+    let shown = String::from_utf8(tantalum(&["lab", "run", "fl.ssd.peak*", "--json", &file]).ok()).unwrap();
+    for word in ["published", "measured", "deviation", "fitted", "250"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    let results = json(&fs::read(&file).unwrap());
+    assert_eq!(results["experiments"][0]["id"], "fl.ssd.peak_bandwidth");
+    assert_eq!(results["experiments"][0]["findings"]["comparisons"].as_array().unwrap().len(), 2);
+    tantalum(&["lab", "run", "fs.fig9.intel"]).fails(&["does not run yet", "lab list"]);
+    tantalum(&["lab", "run", "nothing"]).fails(&["nothing", "lab list"]);
+}

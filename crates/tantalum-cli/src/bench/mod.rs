@@ -66,7 +66,7 @@ fn rate(per_second: f64) -> String {
 }
 
 /// A number of bytes such as 65536, 64k, 64M or 64GiB; the letters mean powers of 1024.
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 0,

@@ -1,23 +1,21 @@
-//! `tantalum device`: what a device says about itself, and what follows from it.
+//! `tantalum device show`: what a device says about itself, and what follows from it.
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::Subcommand;
+use clap::Args;
 use serde::Serialize;
 use tantalum_device::{Access, Capabilities, Device, FileDevice, WriteCache};
 
 use crate::error::{Error, Out, Result};
 
-#[derive(Subcommand)]
-pub enum Command {
-    /// Show what was found out about the device that holds PATH, and what follows from it.
-    Show {
-        /// A file, a block device, or a directory (whose device a file in it would use).
-        path: PathBuf,
-        /// Print JSON instead of text.
-        #[arg(long)]
-        json: bool,
-    },
+#[derive(Args)]
+pub struct Arguments {
+    /// A file, a block device, a directory (whose device a file in it would use), or a profile of `device list`.
+    #[arg(value_name = "PATH|PROFILE")]
+    path: PathBuf,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
 }
 
 /// The JSON output of `device show`.
@@ -35,9 +33,11 @@ struct Found {
     advice: Vec<String>,
 }
 
-/// Runs a `device` command.
-pub fn run(command: Command) -> Result<ExitCode> {
-    let Command::Show { path, json } = command;
+/// Runs `device show`.
+pub fn run(Arguments { path, json }: Arguments) -> Result<ExitCode> {
+    if let Some(profile) = super::emulated::find(&path)? {
+        return super::emulated::show(&profile, json);
+    }
     let (capabilities, capacity_bytes) = look_at(&path)?;
     if json {
         tantalum_report::print_json(&found(path, &capabilities, capacity_bytes))?;

@@ -1,0 +1,246 @@
+//! `tantalum device bench`.
+
+use std::{ops::Range, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Args;
+use serde::Serialize;
+use tantalum_device::{Device, WriteCache};
+use tantalum_lab::micro::{self, Benchmark, Data, Plan, Results, suite};
+use tantalum_report::{Progress, Unit, units};
+
+use super::{
+    emulated::{self, Emulated},
+    place,
+};
+use crate::{
+    bench::parse_bytes,
+    error::{Error, Out, Result},
+};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// A profile of `device list`; or a file that does not exist (it is made, and gone afterwards), or a directory (the
+    /// same, in it); with --destroy-contents also an existing file or block device.
+    #[arg(value_name = "PATH|PROFILE")]
+    path: PathBuf,
+    /// Bytes of the device to use: how large the file is made.
+    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
+    size: u64,
+    /// Only this benchmark; may be given again. An unknown name lists them.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Requests of each measurement; of those above 32 KiB each, a tenth.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    operations: u64,
+    /// No measurement takes longer than this, on a real device.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Decides addresses, mixes and data.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Overwrite PATH, which exists. All that it holds is lost.
+    #[arg(long)]
+    destroy_contents: bool,
+    /// Write the results as JSON; docs/cli.md explains its fields.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the results as SVG files into this directory.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+}
+
+/// The JSON output.
+#[derive(Serialize)]
+struct Report {
+    benchmark: &'static str,
+    format: u32,
+    device: Measured,
+    configuration: Plan,
+    results: Vec<Results>,
+}
+
+/// What was measured.
+#[derive(Serialize)]
+struct Measured {
+    name: String,
+    emulated: bool,
+    capacity_bytes: u64,
+    logical_block_bytes: u32,
+    physical_block_bytes: u32,
+    write_cache: &'static str,
+    fua: Option<bool>,
+    rotational: Option<bool>,
+    direct_io: bool,
+}
+
+/// Version of the JSON output; raised when a field changes its meaning or goes away, not when one is added.
+const JSON_FORMAT: u32 = 1;
+
+/// What is measured: a device, or for each benchmark a new one.
+enum Subject {
+    Real(Arc<dyn Device>),
+    Emulated(Box<Emulated>),
+}
+
+/// Runs `device bench`.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let seconds = arguments.seconds;
+    let time_limit = Duration::try_from_secs_f64(seconds)
+        .map_err(|error| Error::Other(format!("--seconds {seconds} is not possible: {error}")))?;
+    // Names are checked before anything is written; they are the same for every range.
+    choose(&Plan::new(4096, 0..1 << 30), &arguments.only)?;
+    let size_bytes = arguments.size - arguments.size % 4096;
+    let (subject, device) = match emulated::find(&arguments.path)? {
+        Some(emulated) => (Subject::Emulated(Box::new(emulated.clone())), emulated.device()?),
+        None => {
+            let device = place::open(&arguments.path, size_bytes, arguments.destroy_contents)?;
+            (Subject::Real(Arc::clone(&device)), device)
+        }
+    };
+    let plan = Plan {
+        operations: arguments.operations,
+        seed: arguments.seed,
+        ..subject.plan(&*device, size_bytes, time_limit)?
+    };
+    let mut out = Out::new();
+    introduce(&mut out, &arguments.path, &*device, &plan)?;
+    subject.prepare(&mut out, &plan)?;
+    let mut results = Vec::new();
+    for benchmark in choose(&plan, &arguments.only)? {
+        let found = subject.measure(&plan, &benchmark)?;
+        show(&mut out, &found)?;
+        results.push(found);
+    }
+    let device = describe(&arguments.path, &*device, matches!(subject, Subject::Emulated(_)));
+    if let Some(directory) = &arguments.svg {
+        draw(directory, &device.name, &results)?;
+    }
+    if let Some(path) = &arguments.json {
+        let report = Report { benchmark: "device", format: JSON_FORMAT, device, configuration: plan, results };
+        tantalum_report::to_json_file(path, &report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Subject {
+    /// Real devices are given random bytes and little time; emulated ones zeros, which take no memory, and all the time
+    /// that they need.
+    fn plan(&self, device: &dyn Device, size_bytes: u64, time_limit: Duration) -> Result<Plan> {
+        let plan = Plan::new(device.capabilities().logical_block, range(device, size_bytes)?);
+        Ok(match self {
+            Self::Real(_) => Plan { time_limit: Some(time_limit), ..plan },
+            Self::Emulated(_) => Plan { data: Data::Zeros, ..plan },
+        })
+    }
+
+    fn prepare(&self, out: &mut Out, plan: &Plan) -> Result<()> {
+        match self {
+            Self::Real(device) => fill(device, plan),
+            Self::Emulated(_) => {
+                out.line("emulated, in virtual time; each benchmark on a new device, written once before")
+            }
+        }
+    }
+
+    fn measure(&self, plan: &Plan, benchmark: &Benchmark) -> Result<Results> {
+        let most = benchmark.jobs.iter().map(|(_, job)| job.operations).max().unwrap_or_default();
+        match self {
+            Self::Real(device) => {
+                let bar = Progress::bar(benchmark.name, most, Unit::Things);
+                let results = micro::execute(device, benchmark, &|label, begun| {
+                    bar.remark(label);
+                    bar.set(begun);
+                })?;
+                bar.finish();
+                Ok(results)
+            }
+            Self::Emulated(emulated) => {
+                // A simulation's tasks must not wait for a lock of the world outside: it is silent until its end.
+                let bar = Progress::open_ended(benchmark.name, Unit::Things);
+                let results = emulated.measure(plan, benchmark)?;
+                bar.finish();
+                Ok(results)
+            }
+        }
+    }
+}
+
+fn choose(plan: &Plan, only: &[String]) -> Result<Vec<Benchmark>> {
+    let mut benchmarks = suite::benchmarks(plan);
+    let names: Vec<_> = benchmarks.iter().map(|benchmark| benchmark.name).collect();
+    if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(Error::Other(format!("there is no benchmark {unknown:?}; there are {}", names.join(", "))));
+    }
+    benchmarks.retain(|benchmark| only.is_empty() || only.iter().any(|name| name == benchmark.name));
+    Ok(benchmarks)
+}
+
+/// What to use of the device.
+fn range(device: &dyn Device, size_bytes: u64) -> Result<Range<u64>> {
+    const LEAST: u64 = 8 << 20;
+    let end = size_bytes.min(device.capacity_bytes());
+    if end < LEAST {
+        let (end, least) = (units::bytes(end), units::bytes(LEAST));
+        return Err(Error::Other(format!(
+            "{end} of {} are too few to measure; give it at least {least}",
+            device.name()
+        )));
+    }
+    Ok(0..end - end % 4096)
+}
+
+fn introduce(out: &mut Out, path: &std::path::Path, device: &dyn Device, plan: &Plan) -> Result<()> {
+    out.line(format_args!("{}: {}", path.display(), device.capabilities()))?;
+    let limit = plan.time_limit.map_or(String::new(), |limit| format!(" or {} s", limit.as_secs_f64()));
+    out.line(format_args!(
+        "{} used, {} requests{limit} a measurement, seed {}",
+        units::bytes(plan.range.end - plan.range.start),
+        units::count(plan.operations),
+        plan.seed
+    ))
+}
+
+fn fill(device: &Arc<dyn Device>, plan: &Plan) -> Result<()> {
+    let megabytes = (plan.range.end - plan.range.start) >> 20;
+    let bar = Progress::bar("filling, MiB", megabytes, Unit::Things);
+    micro::fill(device, plan.range.clone(), plan.data, &|done| bar.set(done))?;
+    bar.finish();
+    Ok(())
+}
+
+fn show(out: &mut Out, results: &Results) -> Result<()> {
+    out.line(format_args!("\n{}: {}", results.name, results.what))?;
+    let (table, notes) = results.table();
+    out.line(table)?;
+    notes.iter().try_for_each(|note| out.line(note))
+}
+
+fn draw(directory: &PathBuf, device: &str, results: &[Results]) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(|error| Error::file("create", directory, error))?;
+    for result in results {
+        if let Some(svg) = result.chart(device).and_then(|chart| chart.to_svg()) {
+            let path = directory.join(format!("{}.svg", result.name));
+            std::fs::write(&path, svg).map_err(|error| Error::file("write", &path, error))?;
+        }
+    }
+    Ok(())
+}
+
+fn describe(path: &std::path::Path, device: &dyn Device, emulated: bool) -> Measured {
+    let found = device.capabilities();
+    Measured {
+        name: path.display().to_string(),
+        emulated,
+        capacity_bytes: device.capacity_bytes(),
+        logical_block_bytes: found.logical_block,
+        physical_block_bytes: found.physical_block,
+        write_cache: match found.write_cache {
+            WriteCache::None => "none",
+            WriteCache::Volatile => "volatile",
+            WriteCache::Unknown => "unknown",
+        },
+        fua: found.fua,
+        rotational: found.rotational,
+        direct_io: found.direct,
+    }
+}

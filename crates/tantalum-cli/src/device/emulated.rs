@@ -1,0 +1,104 @@
+//! Emulated devices: which there are, what they are made of, and their micro benchmarks in virtual time.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use serde::Serialize;
+use tantalum_device::Device;
+use tantalum_flash::{EmulatedDevice, Profile};
+use tantalum_lab::micro::{self, Benchmark, Plan, Results};
+use tantalum_report::{Table, units};
+use tantalum_rt::Simulation;
+
+use crate::error::{Out, Result};
+
+/// A profile, and what it is called on the command line.
+#[derive(Clone)]
+pub struct Emulated {
+    /// Its name or its file.
+    pub name: String,
+    profile: Profile,
+}
+
+/// The JSON output of `device list` (a list of these, without the text) and of `device show`.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    description: String,
+    capacity_bytes: u64,
+    fitted: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+/// The profile that is meant, if one is: `emulated:NAME`, or a profile's name where no file has it.
+pub fn find(path: &Path) -> Result<Option<Emulated>> {
+    let Some(text) = path.to_str() else { return Ok(None) };
+    let name = match text.strip_prefix("emulated:") {
+        Some(name) => name,
+        None if !path.exists() && Profile::names().any(|name| name == text) => text,
+        None => return Ok(None),
+    };
+    Ok(Some(Emulated { name: name.to_owned(), profile: Profile::named(name)? }))
+}
+
+/// Runs `device list`.
+pub fn list(json: bool) -> Result<ExitCode> {
+    let shown = |name: &str| -> Result<Shown> { Ok(Shown::new(name, &Profile::named(name)?, None)) };
+    let all = Profile::names().map(shown).collect::<Result<Vec<_>>>()?;
+    if json {
+        tantalum_report::print_json(&all)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(["profile", "capacity", "what"]);
+    for profile in all {
+        table.row([profile.name, units::bytes(profile.capacity_bytes), profile.description]);
+    }
+    Out::new().line(table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `device show` for a profile.
+pub fn show(emulated: &Emulated, json: bool) -> Result<ExitCode> {
+    let Emulated { name, profile } = emulated;
+    let text = Profile::text(name)?;
+    if json {
+        tantalum_report::print_json(&Shown::new(name, profile, Some(text)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let capabilities = emulated.device()?.capabilities();
+    let mut out = Out::new();
+    out.line(format_args!("{name}: {}, {}", profile.description, units::bytes(profile.capacity_bytes)))?;
+    out.line(capabilities)?;
+    if profile.fitted.is_empty() {
+        out.line("fitted to no published number")?;
+    }
+    profile.fitted.iter().try_for_each(|id| out.line(format_args!("fitted to {id}")))?;
+    out.line(format_args!("\n{}", text.trim_end()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Shown {
+    fn new(name: &str, profile: &Profile, text: Option<String>) -> Self {
+        let Profile { description, capacity_bytes, fitted, .. } = profile.clone();
+        Self { name: name.to_owned(), description, capacity_bytes, fitted, text }
+    }
+}
+
+impl Emulated {
+    /// A new device, in the caller's world.
+    pub fn device(&self) -> Result<Arc<dyn Device>> {
+        Ok(EmulatedDevice::new(&self.name, self.profile.build()?))
+    }
+
+    /// Runs a benchmark on a new device, filled, in virtual time.
+    pub fn measure(&self, plan: &Plan, benchmark: &Benchmark) -> Result<Results> {
+        let (emulated, plan, benchmark) = (self.clone(), plan.clone(), benchmark.clone());
+        let seed = plan.seed;
+        let run = move || {
+            let device = emulated.device()?;
+            micro::fill(&device, plan.range, plan.data, &|_| ())?;
+            Ok(micro::execute(&device, &benchmark, &|_, _| ())?)
+        };
+        Simulation::new(seed).run(run).expect_finished()
+    }
+}

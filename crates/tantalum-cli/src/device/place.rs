@@ -1,0 +1,36 @@
+//! Where `device bench` measures: a file of its own, or what exists already if its contents may go.
+//!
+//! Promise: without the destructive flag nothing that existed before is written to, and nothing stays behind.
+
+use std::{path::Path, sync::Arc};
+
+use tantalum_device::{Access, Device, FileDevice};
+use tantalum_report::{Progress, Unit};
+
+use crate::error::{Error, Result};
+
+/// Opens the device to measure.
+///
+/// The file that is made where there is none loses its name at once, so that it goes away however the program ends.
+pub fn open(path: &Path, size_bytes: u64, destroy_contents: bool) -> Result<Arc<dyn Device>> {
+    if path.is_dir() {
+        return create(&path.join(format!(".tantalum-bench-{}", std::process::id())), size_bytes);
+    }
+    match (path.exists(), destroy_contents) {
+        (false, _) => create(path, size_bytes),
+        (true, true) => Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?)),
+        (true, false) => Err(Error::Other(format!(
+            "{} exists and would be overwritten; name a file that does not exist, or a directory, or give \
+             --destroy-contents to lose what it holds",
+            path.display()
+        ))),
+    }
+}
+
+fn create(path: &Path, size_bytes: u64) -> Result<Arc<dyn Device>> {
+    let bar = Progress::bar("creating the file", size_bytes, Unit::Bytes);
+    let device = FileDevice::create(path, size_bytes, Some(&mut |done, _| bar.set(done)))?;
+    bar.finish();
+    std::fs::remove_file(path).map_err(|error| Error::file("remove", path, error))?;
+    Ok(Arc::new(device))
+}

@@ -1,0 +1,174 @@
+//! The test bed: a fresh emulated device for each measurement, in a simulation of its own.
+
+use std::{ops::Range, sync::Arc};
+
+use tantalum_device::Device;
+use tantalum_flash::{EmulatedDevice, Kind, Profile, disk, ssd};
+use tantalum_rt::Simulation;
+
+use crate::{
+    error::Result,
+    finding::Basis,
+    micro::{self, Data, Job, Measured, Together},
+};
+
+/// How a device is built and made ready.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bed {
+    /// The profile's name.
+    pub profile: &'static str,
+    /// What is different from the profile.
+    pub cache: Cache,
+    /// Bytes of the device; `None` as the profile has it. A smaller one behaves the same and is written full sooner.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes of it that are used, from its begin; no more than it has.
+    pub used_bytes: u64,
+    /// Whether these are written once before.
+    pub is_filled: bool,
+    /// Requests of the same kind before those that are measured: so many that caches are as full as they will be.
+    pub warm_up: u64,
+    /// For addresses, and chance in the model.
+    pub seed: u64,
+}
+
+/// What the paper's host did with the write cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cache {
+    /// As the profile has it.
+    AsProfile,
+    /// Off: writes end on the medium.
+    Off,
+    /// On.
+    On,
+    /// On, and the host sends no flushes.
+    NoBarrier,
+}
+
+impl Bed {
+    /// A profile as it is, all of it used, written once before.
+    pub fn new(profile: &'static str, seed: u64) -> Self {
+        Self {
+            profile,
+            cache: Cache::AsProfile,
+            capacity_bytes: None,
+            used_bytes: u64::MAX,
+            is_filled: true,
+            warm_up: 0,
+            seed,
+        }
+    }
+
+    /// Runs a job on a new device. The bed decides the job's range, seed and data.
+    ///
+    /// # Errors
+    /// As [`micro::run`], and if there is no such profile.
+    pub fn measure(&self, job: Job) -> Result<Measured> {
+        let bed = *self;
+        let profile = self.load()?;
+        let run = move || {
+            let device = bed.device(&profile)?;
+            let range = bed.range(&*device);
+            let job = Job { range, seed: bed.seed, data: Data::Zeros, ..job };
+            if bed.warm_up > 0 {
+                micro::run(&device, &Job { operations: bed.warm_up, seed: !bed.seed, ..job.clone() }, &|_| ())?;
+            }
+            micro::run(&device, &job, &|_| ())
+        };
+        Simulation::new(self.seed).run(run).expect_finished()
+    }
+
+    /// Writes to two new devices at once: bytes a second.
+    ///
+    /// # Errors
+    /// As [`Bed::measure`].
+    pub fn measure_two(&self, load: Together) -> Result<f64> {
+        let bed = *self;
+        let profile = self.load()?;
+        let run = move || micro::run_together(&[bed.device(&profile)?, bed.device(&profile)?], load);
+        Simulation::new(self.seed).run(run).expect_finished()
+    }
+
+    /// Whether what was published by this id was used to choose the profile's parameters.
+    ///
+    /// # Errors
+    /// As [`Bed::measure`].
+    pub fn basis(&self, id: &str) -> Result<Basis> {
+        self.basis_of_cell(id, "", "")
+    }
+
+    /// Whether a cell of a published table was. The profile names the id, and after a colon, if it was not all of it,
+    /// which cells.
+    ///
+    /// # Errors
+    /// As [`Bed::measure`].
+    pub fn basis_of_cell(&self, id: &str, row: &str, cell: &str) -> Result<Basis> {
+        let is_fitted = Profile::named(self.profile)?.fitted.iter().any(|fitted| match fitted.split_once(':') {
+            None => fitted == id,
+            Some((fitted, cells)) => fitted == id && names_cell(cells, row, cell),
+        });
+        Ok(if is_fitted { Basis::Fitted } else { Basis::Predicted })
+    }
+
+    fn load(&self) -> Result<Profile> {
+        let mut profile = Profile::named(self.profile)?;
+        if let Some(capacity_bytes) = self.capacity_bytes {
+            profile = profile.with_capacity(capacity_bytes);
+        }
+        let is_on = match self.cache {
+            Cache::AsProfile => return Ok(profile),
+            Cache::Off => false,
+            Cache::On | Cache::NoBarrier => true,
+        };
+        match &mut profile.device {
+            Kind::SolidState(drive) if is_on => drive.cache.mode = ssd::CacheMode::WriteBack,
+            Kind::SolidState(drive) => drive.cache.mode = ssd::CacheMode::WriteThrough,
+            Kind::HardDisk(disk) if is_on => disk.write_cache = disk::CacheMode::On,
+            Kind::HardDisk(disk) => disk.write_cache = disk::CacheMode::Off,
+            _ => {}
+        }
+        Ok(profile)
+    }
+
+    /// A new device, filled if that is wanted.
+    fn device(&self, profile: &Profile) -> Result<Arc<dyn Device>> {
+        let model = profile.build()?;
+        let device: Arc<dyn Device> = match self.cache {
+            Cache::NoBarrier => EmulatedDevice::without_barriers(self.profile, model),
+            _ => EmulatedDevice::new(self.profile, model),
+        };
+        if self.is_filled {
+            micro::fill(&device, self.range(&*device), Data::Zeros, &|_| ())?;
+        }
+        Ok(device)
+    }
+
+    fn range(&self, device: &dyn Device) -> Range<u64> {
+        let end = self.used_bytes.min(device.capacity_bytes());
+        0..end - end % u64::from(device.capabilities().logical_block)
+    }
+}
+
+/// Whether a list such as `durassd on, 0 and 1; durassd off, 0` names this cell of this row.
+fn names_cell(cells: &str, row: &str, cell: &str) -> bool {
+    cells.split(';').any(|group| {
+        let mut parts = group.split(", ").flat_map(|part| part.split(" and ")).map(str::trim);
+        parts.next() == Some(row) && parts.any(|part| part == cell)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fitted_cells_are_recognised() {
+        let cells = " durassd on, 0 and 1; durassd off, 0";
+        for (row, cell) in [("durassd on", "0"), ("durassd on", "1"), ("durassd off", "0")] {
+            assert!(names_cell(cells, row, cell), "{row} {cell}");
+        }
+        assert!(!names_cell(cells, "durassd off", "1") && !names_cell(cells, "durassd", "0"));
+        let bed = Bed::new("durassd", 1);
+        assert_eq!(bed.basis_of_cell("ds.table1.fsync_frequency", "durassd on", "0").unwrap(), Basis::Fitted);
+        assert_eq!(bed.basis_of_cell("ds.table1.fsync_frequency", "durassd on", "64").unwrap(), Basis::Predicted);
+    }
+}

@@ -1,0 +1,30 @@
+//! The papers' experiments that run here, each by the id of what was published.
+//!
+//! An experiment says what it expects in its own words, beside the data file: a test compares the two. It runs on
+//! emulated devices in virtual time, so that the same seed finds the same on every machine.
+
+mod bed;
+mod durassd;
+mod file_systems;
+mod flash_logging;
+mod registry;
+
+pub use registry::{Expected, Experiment, Text, all, find};
+
+use crate::finding::Findings;
+
+/// What all experiments are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Decides addresses and chance in the models.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { seed: 42 }
+    }
+}
+
+/// What an experiment is: settings, and whom to tell what is measured now.
+type Run = fn(Settings, &dyn Fn(&str)) -> crate::Result<Findings>;

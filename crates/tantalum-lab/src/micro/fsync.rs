@@ -1,0 +1,50 @@
+//! The journal that `fsync` commits to.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tantalum_device::{Device, Durability};
+use tantalum_rt::now;
+
+use super::job::{Flushing, Fsync, Job};
+
+/// The journal of the file system that a job pretends to run on.
+pub(super) struct Journal {
+    begin: u64,
+    blocks: u64,
+    writes: u32,
+    next: AtomicU64,
+    /// The tick after that of the last commit; 0 before the first.
+    next_tick: AtomicU64,
+}
+
+impl Journal {
+    /// `None` if the job calls no `fsync`.
+    pub(super) fn new(job: &Job) -> Option<Self> {
+        let Flushing::Fsync(fsync) = job.flushing else { return None };
+        let len = job.range.end - job.range.start;
+        let bytes = Fsync::JOURNAL_BYTES.min(len / 2);
+        let middle = job.range.start + len / 2;
+        let begin = middle - middle % Fsync::BLOCK_BYTES;
+        let blocks = bytes / Fsync::BLOCK_BYTES;
+        let (next, next_tick) = (AtomicU64::new(0), AtomicU64::new(0));
+        (blocks > 0).then_some(Self { begin, blocks, writes: fsync.journal_writes, next, next_tick })
+    }
+
+    /// Commits, if the tick is a new one, and makes all that was written before durable.
+    pub(super) fn fsync(&self, device: &dyn Device) -> tantalum_device::Result<()> {
+        let tick = now().as_nanos() / Fsync::TICK_NS + 1;
+        let is_new = self.next_tick.swap(tick, Ordering::Relaxed) != tick;
+        let Some(before) = self.writes.checked_sub(1).filter(|_| is_new) else { return device.flush() };
+        for _ in 0..before {
+            self.write(device, Durability::Cached)?;
+        }
+        device.flush()?;
+        self.write(device, Durability::Durable)
+    }
+
+    fn write(&self, device: &dyn Device, durability: Durability) -> tantalum_device::Result<()> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.blocks;
+        let block = [0; Fsync::BLOCK_BYTES as usize];
+        device.write(self.begin + number * Fsync::BLOCK_BYTES, &[&block], durability)
+    }
+}

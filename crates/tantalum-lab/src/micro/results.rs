@@ -1,0 +1,170 @@
+//! The results of one benchmark, for people, for programs, and as a plot.
+
+use std::{fmt::Display, sync::Arc};
+
+use serde::Serialize;
+use tantalum_device::Device;
+use tantalum_report::{Table, units};
+
+use super::{Benchmark, Job, Kind, Latency, Measured, Outliers, Pattern, Summary, run};
+use crate::{
+    error::Result,
+    plot::{Chart, Mark, Series},
+};
+
+/// The results of one benchmark.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Results {
+    /// The benchmark's name.
+    pub name: &'static str,
+    /// What it shows.
+    pub what: &'static str,
+    /// What is different from row to row.
+    pub varies: &'static str,
+    /// A row for each of its jobs.
+    pub rows: Vec<Row>,
+}
+
+/// The result of one job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// What is different from the other rows.
+    pub label: String,
+    /// What was done.
+    pub job: Job,
+    /// In a few numbers.
+    pub summary: Summary,
+    /// Response times of the flushes, if there were any.
+    pub flush: Option<Latency>,
+    /// Those of the second of two streams; the summary is then of both.
+    pub second_stream: Option<Latency>,
+    /// Response times in order that 0, 1, ... 100 percent do not exceed.
+    pub percentiles_ns: Vec<u64>,
+    /// Of durable sequential writes: what stands out.
+    pub outliers: Option<Outliers>,
+    /// Each response time, where a benchmark is about them.
+    pub each_ns: Option<Vec<u64>>,
+}
+
+/// Runs a benchmark's jobs, one after the other. `progress` is told the job, and how many of its requests have begun.
+///
+/// # Errors
+/// As [`run`].
+pub fn execute(device: &Arc<dyn Device>, benchmark: &Benchmark, progress: &dyn Fn(&str, u64)) -> Result<Results> {
+    let row = |(label, job): &(String, Job)| {
+        let measured = run(device, job, &|begun| progress(label, begun))?;
+        Ok(Row::new(label.clone(), job.clone(), &measured, benchmark.name == "back-to-back"))
+    };
+    let rows = benchmark.jobs.iter().map(row).collect::<Result<_>>()?;
+    Ok(Results { name: benchmark.name, what: benchmark.what, varies: benchmark.varies, rows })
+}
+
+impl Row {
+    fn new(label: String, job: Job, measured: &Measured, keep_each: bool) -> Self {
+        let some = |latency: Latency| (latency.count > 0).then_some(latency);
+        let writes_ns = measured.writes_ns();
+        let is_log = job.threads == 1 && job.reads_percent == 0 && job.pattern == Pattern::Sequential;
+        Self {
+            summary: measured.summary(),
+            flush: some(measured.latency_of(|sample| sample.kind == Kind::Flush)),
+            second_stream: some(measured.latency_of(|sample| sample.stream == 1)),
+            percentiles_ns: measured.percentiles_ns(),
+            outliers: is_log.then(|| Outliers::of(&writes_ns)),
+            each_ns: keep_each.then_some(writes_ns),
+            label,
+            job,
+        }
+    }
+}
+
+impl Results {
+    /// As a table; and what does not fit it, a line each.
+    pub fn table(&self) -> (Table, Vec<String>) {
+        let header = [self.varies, "per second", "MB/s", "mean", "p50", "p99", "p99.9", "max"];
+        let mut table = Table::new(header);
+        let mut notes = Vec::new();
+        for row in &self.rows {
+            let summary = &row.summary;
+            table.row(cells(&row.label, summary.per_second, summary.bytes_per_second / 1e6, &summary.latency));
+            if let Some(second) = &row.second_stream {
+                let share = second.count as f64 / summary.operations.max(1) as f64 * summary.per_second;
+                let megabytes = share * f64::from(row.job.request_bytes) / 1e6;
+                table.row(cells("  of these, the second", share, megabytes, second));
+            }
+            if let (Some(outliers), Some(_)) = (&row.outliers, &row.each_ns) {
+                notes.push(format!("{}: {}", row.label, describe(outliers)));
+            }
+        }
+        (table, notes)
+    }
+
+    /// As a plot, where there is something to see: rates over sizes, response times in order or by percent.
+    pub fn chart(&self, device: &str) -> Option<Chart> {
+        let line = |name: String, points: Vec<(f64, f64)>| Series { name, mark: Mark::Line, points };
+        let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        let (x, y, x_is_log, series) = match (self.name, self.varies) {
+            ("back-to-back", _) => {
+                let dots = |row: &Row| Series {
+                    name: row.label.clone(),
+                    mark: Mark::Dots,
+                    points: (0..)
+                        .zip(row.each_ns.iter().flatten())
+                        .map(|(n, &time)| (f64::from(n), microseconds(time)))
+                        .collect(),
+                };
+                ("write", "response time (us)", false, self.rows.iter().map(dots).collect())
+            }
+            ("response-times", _) => {
+                let curve = |row: &Row| {
+                    let points =
+                        (0..).zip(&row.percentiles_ns).map(|(percent, &time)| (f64::from(percent), microseconds(time)));
+                    line(row.label.clone(), points.collect())
+                };
+                ("percent of requests", "response time at most (us)", false, self.rows.iter().map(curve).collect())
+            }
+            (_, "request") => {
+                let points =
+                    self.rows.iter().map(|row| (f64::from(row.job.request_bytes), row.summary.bytes_per_second / 1e6));
+                ("request (bytes)", "MB/s", true, vec![line(self.name.to_owned(), points.collect())])
+            }
+            (_, "threads") => {
+                let points = self.rows.iter().map(|row| (f64::from(row.job.threads), row.summary.per_second));
+                ("threads", "requests per second", true, vec![line(self.name.to_owned(), points.collect())])
+            }
+            _ => return None,
+        };
+        Some(Chart { title: format!("{device}: {}", self.what), x: x.into(), y: y.into(), x_is_log, series })
+    }
+}
+
+fn cells(label: &str, per_second: f64, megabytes: f64, latency: &Latency) -> [String; 8] {
+    let time = |nanoseconds: u64| units::duration_ns(nanoseconds);
+    [
+        label.to_owned(),
+        if per_second < 100.0 { format!("{per_second:.1}") } else { units::count(per_second.round() as u64) },
+        format!("{megabytes:.2}"),
+        time(latency.mean_ns.round() as u64),
+        time(latency.p50_ns),
+        time(latency.p99_ns),
+        time(latency.p999_ns),
+        time(latency.max_ns),
+    ]
+}
+
+fn describe(outliers: &Outliers) -> impl Display {
+    if outliers.count == 0 {
+        return "no write takes more than twice the mean".to_owned();
+    }
+    format!(
+        "{} outliers ({:.2}%), {:.1} times a normal write (the longest {:.1}); {:.1}% of writes near one of the two; \
+         one in {:.1} writes, spacing varies by {:.0}%; predicted by count: {:.2}",
+        outliers.count,
+        outliers.share * 100.0,
+        outliers.times_normal,
+        outliers.longest_times_normal,
+        outliers.bimodal * 100.0,
+        outliers.gap_mean,
+        outliers.gap_variation * 100.0,
+        outliers.predictable,
+    )
+}
