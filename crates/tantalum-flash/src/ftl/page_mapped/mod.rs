@@ -124,7 +124,7 @@ pub struct PageMapped {
     nand: Nand,
     layout: Layout,
     mapping: PageMapping,
-    /// Where each sector lies: page times sectors per page, plus the place in the page; [`NO_UNIT`] for nowhere.
+    /// Where each sector lies: page times sectors per page, plus the place in the page; [`NO_UNIT`] if it has none.
     map: Vec<u32>,
     blocks: Vec<BlockUse>,
     planes: Vec<Plane>,
