@@ -15,6 +15,7 @@ use tantalum_rt::Random;
 use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
+use crate::ranges::{Problem, check_ranges};
 use crate::writeback::Dirty;
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
 
@@ -39,17 +40,14 @@ impl BlockSsdParameters {
     ///
     /// # Errors
     /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), (&'static str, String)> {
-        let ranges = [
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+        check_ranges(&[
             ("command_us", self.command_us, 0.001, 1e6),
             ("interface_mb_per_s", self.interface_mb_per_s, 0.01, 1e5),
             ("buffer_kib", f64::from(self.buffer_kib), 64.0, 1e7),
             ("boot_us", self.boot_us, 0.0, 1e9),
-        ];
-        match ranges.iter().find(|(_, value, from, to)| !(from..=to).contains(&value)) {
-            Some((key, value, from, to)) => Err((key, format!("{value} is not within {from} to {to}"))),
-            None => self.ftl.check(capacity_bytes),
-        }
+        ])?;
+        self.ftl.check(capacity_bytes)
     }
 }
 
@@ -141,7 +139,7 @@ impl BlockSsd {
         if self.leaving.is_empty() && self.dirty.bytes() + data.len() as u64 + fullest > capacity {
             self.evict(at);
         }
-        while self.dirty.bytes() + self.leaving_bytes + data.len() as u64 > capacity {
+        while self.dirty.bytes() + self.leaving_bytes + data.len() as u64 > capacity && !self.ftl.is_read_only() {
             match self.leaving.front() {
                 Some(&(end, _)) => at = at.max(end),
                 None => self.evict(at),
@@ -179,13 +177,20 @@ impl BlockSsd {
         let (from, to) = (unit * self.ftl.unit_bytes(), (unit + 1) * self.ftl.unit_bytes());
         while let Some((offset, run)) = self.dirty.take_within(from, to) {
             self.flushed_at = self.flushed_at.max(self.ftl.write(at, offset, &run));
+            if self.ftl.is_read_only() {
+                // It stays in memory, perhaps for nothing.
+                self.insert(offset, &run);
+                return;
+            }
         }
         self.leaving.push_back((self.flushed_at, segment.bytes));
         self.leaving_bytes += segment.bytes;
     }
 
     fn flush_all(&mut self, at: Nanos) -> Nanos {
-        while let Some(&unit) = self.segments.keys().next() {
+        while let Some(&unit) = self.segments.keys().next()
+            && !self.ftl.is_read_only()
+        {
             self.send(at, unit);
         }
         self.flushed_at.max(at)
@@ -195,6 +200,11 @@ impl BlockSsd {
         while let Some((_, bytes)) = self.leaving.pop_front_if(|&mut (end, _)| end <= now) {
             self.leaving_bytes -= bytes;
         }
+    }
+
+    /// A flush that leaves something in memory has failed.
+    fn end_flush(&self, done: Nanos) -> Outcome {
+        if self.segments.is_empty() { self.end(done) } else { Outcome::failed(done, MediaError::WornOut) }
     }
 
     fn end(&self, done: Nanos) -> Outcome {
@@ -239,6 +249,9 @@ impl Model for BlockSsd {
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
         self.advance(now);
+        if self.ftl.is_read_only() {
+            return Outcome::failed(now, MediaError::WornOut);
+        }
         self.counters.host_writes += 1;
         self.counters.host_written_bytes += data.len() as u64;
         let ready = now + Self::nanos(self.parameters.command_us);
@@ -253,6 +266,7 @@ impl Model for BlockSsd {
         }
         if durable {
             done = self.flush_all(done);
+            return self.end_flush(done);
         }
         self.end(done)
     }
@@ -261,12 +275,17 @@ impl Model for BlockSsd {
         self.advance(now);
         self.counters.flushes += 1;
         let done = self.flush_all(now + Self::nanos(self.parameters.command_us));
-        self.end(done)
+        self.end_flush(done)
     }
 
     fn discard(&mut self, now: Nanos, offset: u64, _len: u64) -> Outcome {
         self.counters.discards += 1;
         Outcome::failed(now, MediaError::Unsupported { offset, reason: "drives of this time know no discard" })
+    }
+
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        self.ftl.peek(offset, buffer);
+        self.dirty.read(offset, buffer);
     }
 
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {

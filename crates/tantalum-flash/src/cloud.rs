@@ -13,6 +13,7 @@ use tantalum_rt::Random;
 
 use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
+use crate::ranges::{Problem, check_ranges};
 use crate::writeback::{Transfer, Transfers, pieces};
 use crate::{Contents, Counters, Model, Nanos, Outcome, Shape};
 
@@ -57,8 +58,8 @@ impl CloudParameters {
     ///
     /// # Errors
     /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), (&'static str, String)> {
-        let ranges = [
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+        check_ranges(&[
             ("iops", self.iops, 1.0, 1e8),
             ("burst_operations", self.burst_operations, 1.0, 1e9),
             ("mb_per_s", self.mb_per_s, 0.01, 1e6),
@@ -73,13 +74,10 @@ impl CloudParameters {
             ("stall_most_us", self.stall_most_us, 1.0, 1e9),
             ("stall_exponent", self.stall_exponent, 0.1, 10.0),
             ("attach_us", self.attach_us, 0.0, 1e9),
-        ];
-        match ranges.iter().find(|(_, value, from, to)| !(from..=to).contains(&value)) {
-            Some((key, value, from, to)) => Err((key, format!("{value} is not within {from} to {to}"))),
-            None if capacity_bytes == 0 || !capacity_bytes.is_multiple_of(SECTOR_BYTES) => {
-                Err(("capacity_bytes", format!("expected a multiple of {SECTOR_BYTES} above 0")))
-            }
-            None => Ok(()),
+        ])?;
+        match capacity_bytes != 0 && capacity_bytes.is_multiple_of(SECTOR_BYTES) {
+            true => Ok(()),
+            false => Err(("capacity_bytes", format!("expected a multiple of {SECTOR_BYTES} above 0"))),
         }
     }
 }
@@ -234,7 +232,7 @@ impl Model for CloudVolume {
         let answered = self.request(now, data.len(), self.replicas.len());
         // Replicas take writes of the same place in the order of submission.
         let done = self.transfers.end_of(offset, data.len() as u64).map_or(answered, |earlier| answered.max(earlier));
-        self.transfers.push(Transfer { begin: now, end: done, offset, data: data.to_vec(), is_acknowledged: false });
+        self.transfers.push(Transfer { end: done, offset, data: data.to_vec() });
         self.end(done)
     }
 
@@ -247,6 +245,11 @@ impl Model for CloudVolume {
         self.counters.discards += 1;
         let done = self.request(now, 0, self.replicas.len());
         self.end(done)
+    }
+
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        self.contents.read(offset, buffer);
+        self.transfers.read(offset, buffer);
     }
 
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
@@ -265,6 +268,15 @@ impl Model for CloudVolume {
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
         now + (self.parameters.attach_us * 1000.0) as Nanos
+    }
+
+    fn catch_up(&mut self, now: Nanos) {
+        self.settle(now);
+    }
+
+    fn shut_down(&mut self, now: Nanos) -> Nanos {
+        self.settle(Nanos::MAX);
+        now
     }
 
     fn counters(&self) -> Counters {

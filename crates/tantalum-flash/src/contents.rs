@@ -3,12 +3,10 @@
 //! All-zero pieces cost nothing, and a copy of a piece shares its bytes. A file that fails is remembered: the store
 //! then reads as zeros, and its owner reports [`Contents::failure`] to the host.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Error, MediaError, Result};
+use crate::MediaError;
+use crate::medium::MediumFile;
 
 /// Bytes of a piece.
 pub const PIECE_BYTES: usize = 4096;
@@ -34,7 +32,11 @@ pub struct Contents {
 #[derive(Debug)]
 enum Store {
     Memory(Vec<Chunk>),
-    File { file: File, failure: std::cell::RefCell<Option<MediaError>> },
+    /// An area of a file, from its first byte there.
+    File {
+        file: Arc<MediumFile>,
+        base: u64,
+    },
 }
 
 /// Pieces per chunk of the index: a chunk is allocated when one of its pieces is.
@@ -49,22 +51,25 @@ impl Contents {
         Self { store: Store::Memory((0..chunks).map(|_| None).collect()), len }
     }
 
-    /// The bytes of a file, which is made (sparse) if it is not there, and locked while it is open.
-    ///
-    /// # Errors
-    /// [`Error::File`], also if another process uses the file; [`Error::WrongSize`] if a file of another size is there.
-    pub fn in_file(path: &Path, len: u64) -> Result<Self> {
-        let failed = |operation| move |source| Error::File { path: path.to_owned(), operation, source };
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(failed("open"))?;
-        file.try_lock().map_err(|error| failed("lock")(error.into()))?;
-        let found = file.metadata().map_err(failed("inspect"))?.len();
-        match found {
-            0 => file.set_len(len).map_err(failed("extend"))?,
-            found if found != len => return Err(Error::WrongSize { path: path.to_owned(), found, expected: len }),
-            _ => {}
+    /// The next area of a file.
+    pub(crate) fn in_file(file: &Arc<MediumFile>, len: u64) -> Self {
+        Self { store: Store::File { base: file.allocate(len), file: Arc::clone(file) }, len }
+    }
+
+    /// The next area of the same file, for what a medium keeps beside its contents; `None` in memory.
+    pub(crate) fn beside(&self, len: u64) -> Option<Self> {
+        match &self.store {
+            Store::Memory(_) => None,
+            Store::File { file, .. } => Some(Self::in_file(file, len)),
         }
-        Ok(Self { store: Store::File { file, failure: std::cell::RefCell::new(None) }, len })
+    }
+
+    /// Whether the device begins to exist. One whose file was there before is powered on instead.
+    pub(crate) fn is_new(&self) -> bool {
+        match &self.store {
+            Store::Memory(_) => true,
+            Store::File { file, .. } => file.is_new(),
+        }
     }
 
     /// Size in bytes.
@@ -81,7 +86,7 @@ impl Contents {
     pub fn failure(&self) -> Option<MediaError> {
         match &self.store {
             Store::Memory(_) => None,
-            Store::File { failure, .. } => failure.borrow().clone(),
+            Store::File { file, .. } => file.failure(),
         }
     }
 
@@ -101,13 +106,7 @@ impl Contents {
                     }
                 }
             }
-            Store::File { file, .. } => {
-                let result = file.read_exact_at(buffer, offset);
-                if result.is_err() {
-                    buffer.fill(0);
-                }
-                self.note(result);
-            }
+            Store::File { file, base } => file.read(base + offset, buffer),
         }
     }
 
@@ -131,10 +130,7 @@ impl Contents {
                     }
                 }
             }
-            Store::File { file, .. } => {
-                let result = file.write_all_at(bytes, offset);
-                self.note(result);
-            }
+            Store::File { file, base } => file.write(*base + offset, bytes),
         }
     }
 
@@ -177,18 +173,24 @@ impl Contents {
         let fits = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
         assert!(fits, "bytes {offset} to {offset} + {len} lie within the {} bytes of the contents", self.len);
     }
-
-    fn note(&self, result: std::io::Result<()>) {
-        if let (Err(error), Store::File { failure, .. }) = (result, &self.store) {
-            failure.borrow_mut().get_or_insert_with(|| MediaError::File { message: error.to_string() });
-        }
-    }
 }
 
 /// A piece holding a copy of `bytes`.
 pub(crate) fn piece_of(bytes: &[u8; PIECE_BYTES]) -> Piece {
-    let is_zero = bytes.as_chunks::<8>().0.iter().all(|word| *word == [0; 8]);
-    (!is_zero).then(|| Arc::new(*bytes))
+    piece_in(None, bytes)
+}
+
+/// The same, in memory that was a piece before.
+pub(crate) fn piece_in(used: Piece, bytes: &[u8; PIECE_BYTES]) -> Piece {
+    if bytes.as_chunks::<8>().0.iter().all(|word| *word == [0; 8]) {
+        return None;
+    }
+    let mut piece = used.unwrap_or_else(|| Arc::new([0; PIECE_BYTES]));
+    match Arc::get_mut(&mut piece) {
+        Some(unshared) => *unshared = *bytes,
+        None => piece = Arc::new(*bytes),
+    }
+    Some(piece)
 }
 
 fn memory_piece(chunks: &[Chunk], piece: usize) -> &Piece {
@@ -242,20 +244,10 @@ mod tests {
     fn memory_and_file_hold_what_was_written() {
         exercise(Contents::in_memory(1 << 30));
         let directory = tempfile::tempdir().unwrap();
-        exercise(Contents::in_file(&directory.path().join("contents"), 1 << 20).unwrap());
-    }
-
-    #[test]
-    fn a_file_is_found_again_and_its_size_is_checked() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("contents");
-        Contents::in_file(&path, 8192).unwrap().write(5, b"kept");
-        let again = Contents::in_file(&path, 8192).unwrap();
-        let mut read = [0; 4];
-        again.read(5, &mut read);
-        assert_eq!(&read, b"kept");
-        assert!(matches!(Contents::in_file(&path, 8192), Err(Error::File { operation: "lock", .. })));
-        drop(again);
-        assert!(matches!(Contents::in_file(&path, 4096), Err(Error::WrongSize { .. })));
+        let file = MediumFile::open(&directory.path().join("medium"), "test").unwrap();
+        let first = Contents::in_file(&file, 1 << 20);
+        let second = first.beside(1 << 20).unwrap();
+        exercise(first);
+        exercise(second);
     }
 }

@@ -3,6 +3,7 @@
 //! Promises: what the model promises. The model is asked under one lock, at times that never go back; the host sees
 //! each operation end when the model says so, or with a loss of power if that comes first.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tantalum_device::{AlignedBuffer, Capabilities, Cause, Device, Durability, Error, Hardware, PendingWrite, Result};
 use tantalum_rt::{Condvar, Instant, Mutex, MutexGuard, Random};
 
-use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
+use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
 
 /// An emulated device: a [`Model`] whose time is [`tantalum_rt`]'s.
 ///
@@ -53,6 +54,10 @@ struct State {
     power: Power,
     /// The times of all power cuts. Their number dates operations.
     cuts: Vec<Nanos>,
+    /// Operations that have not ended as far as is known.
+    open: BTreeSet<Ticket>,
+    /// Those that a power cut has ended.
+    lost: BTreeSet<Ticket>,
     is_hung: bool,
     poison: Option<Error>,
 }
@@ -78,7 +83,16 @@ impl EmulatedDevice {
 
     fn build(name: String, model: Box<dyn Model>, sends_barriers: bool) -> Arc<Self> {
         let shape = model.describe();
-        let state = State { model, now: 0, power: Power::On, cuts: Vec::new(), is_hung: false, poison: None };
+        let state = State {
+            model,
+            now: 0,
+            power: Power::On,
+            cuts: Vec::new(),
+            open: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            is_hung: false,
+            poison: None,
+        };
         Arc::new(Self(Arc::new(Shared {
             name: name.into(),
             shape,
@@ -102,7 +116,9 @@ impl EmulatedDevice {
         state.advance(self.0.nanos(at));
         if state.power != Power::Off {
             let now = state.now;
-            state.model.power_cut(now, random);
+            let State { model, open, lost, .. } = &mut *state;
+            lost.extend(std::mem::take(open).into_iter().filter(|&ticket| model.ask_again(now, ticket).is_some()));
+            model.power_cut(now, random);
             state.cuts.push(now);
             state.power = Power::Off;
             state.poison = None;
@@ -183,7 +199,10 @@ impl EmulatedDevice {
         debug_assert!(outcome.done >= now, "nothing ends before it begins");
         let result = outcome.result.map_err(|error| self.0.io_error(operation, offset, len, &error));
         let cuts = state.cuts.len();
-        Ok(Pending { device: Arc::clone(&self.0), offset, len, done: outcome.done, result: Some(result), cuts })
+        state.open.extend(outcome.ticket);
+        drop(state);
+        let (device, done, ticket) = (Arc::clone(&self.0), outcome.done, outcome.ticket);
+        Ok(Pending { device, offset, len, done, ticket, result: Some(result), cuts })
     }
 
     fn start_write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<Pending> {
@@ -234,6 +253,12 @@ impl Shared {
     }
 
     fn io_error(&self, operation: &'static str, offset: u64, len: u64, error: &MediaError) -> Error {
+        let device = || Arc::clone(&self.name);
+        match *error {
+            MediaError::NoSpace { .. } => return Error::NoSpace { device: device(), offset, len },
+            MediaError::Short { found, .. } => return Error::Truncated { device: device(), offset, len, found },
+            _ => {}
+        }
         let cause = Cause { kind: io::ErrorKind::Other, raw_os_error: None, message: error.to_string() };
         Error::Io { device: Arc::clone(&self.name), operation, offset, len, cause }
     }
@@ -320,12 +345,15 @@ impl fmt::Debug for EmulatedDevice {
     }
 }
 
-/// An operation under way: its end is known, but the host does not see it before its time.
+/// An operation under way. The host does not see its end before its time.
 struct Pending {
     device: Arc<Shared>,
     offset: u64,
     len: u64,
+    /// When it ends; with a ticket, when to ask.
     done: Nanos,
+    /// In [`State::open`] or [`State::lost`] as long as it is here.
+    ticket: Option<Ticket>,
     result: Option<Result<()>>,
     /// Power cuts before it.
     cuts: usize,
@@ -336,13 +364,42 @@ impl Pending {
         self.wait(None).expect("without a time-out it waits for the end")
     }
 
-    /// Its result, once its time or a power cut has come.
-    fn take(&mut self, state: &State) -> Option<Result<()>> {
-        match state.cuts.get(self.cuts) {
-            Some(&cut) if cut < self.done => Some(Err(self.device.power_lost(self.offset, self.len))),
-            None if state.now < self.done => None,
-            _ => Some(self.result.take().expect("nobody asks again after the result")),
+    /// Asks the model whether it has ended, if it may have.
+    fn ask(&mut self, state: &mut State) {
+        let Some(ticket) = self.ticket.filter(|_| self.done <= state.now && state.cuts.len() == self.cuts) else {
+            return;
+        };
+        match state.model.ask_again(state.now, ticket) {
+            Some(later) => {
+                debug_assert!(later > state.now, "a model names a later time");
+                self.done = later;
+            }
+            None => {
+                state.open.remove(&ticket);
+                self.ticket = None;
+            }
         }
+    }
+
+    /// Its result, once its time or a power cut has come.
+    fn take(&mut self, state: &mut State) -> Option<Result<()>> {
+        self.ask(state);
+        let is_lost = match (state.cuts.get(self.cuts), self.ticket.take()) {
+            (Some(_), Some(ticket)) => state.lost.remove(&ticket),
+            (Some(&cut), None) => cut < self.done,
+            (None, ticket) => {
+                self.ticket = ticket;
+                if ticket.is_some() || state.now < self.done {
+                    return None;
+                }
+                false
+            }
+        };
+        if state.cuts.len() == self.cuts {
+            state.model.catch_up(state.now);
+        }
+        let result = self.result.take().expect("nobody asks again after the result");
+        Some(if is_lost { Err(self.device.power_lost(self.offset, self.len)) } else { result })
     }
 }
 
@@ -353,7 +410,7 @@ impl PendingWrite for Pending {
         let limit =
             timeout.map(|timeout| state.now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)));
         loop {
-            if let Some(result) = self.take(&state) {
+            if let Some(result) = self.take(&mut state) {
                 return Some(result);
             }
             let now = state.now;
@@ -371,7 +428,19 @@ impl PendingWrite for Pending {
     }
 
     fn is_done(&mut self) -> bool {
-        let state = self.device.lock();
-        self.done <= state.now || state.cuts.len() > self.cuts
+        let device = Arc::clone(&self.device);
+        let mut state = device.lock();
+        self.ask(&mut state);
+        (self.ticket.is_none() && self.done <= state.now) || state.cuts.len() > self.cuts
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            let mut state = self.device.state.lock();
+            state.open.remove(&ticket);
+            state.lost.remove(&ticket);
+        }
     }
 }

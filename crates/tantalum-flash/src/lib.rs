@@ -5,6 +5,7 @@
 //! (flash pages and blocks, translation layers, caches, mechanics), not from tables of results, and everything is
 //! deterministic: the same calls at the same times give the same answers.
 
+pub mod block_mapped;
 pub mod block_ssd;
 pub mod cloud;
 mod contents;
@@ -12,10 +13,15 @@ mod device;
 pub mod disk;
 pub mod durassd;
 mod error;
+pub mod faults;
 pub mod ftl;
+mod in_file;
+mod medium;
 mod model;
 pub mod nand;
 mod profile;
+mod ranges;
+mod spec;
 pub mod ssd;
 pub mod usb;
 mod writeback;
@@ -23,5 +29,6 @@ mod writeback;
 pub use contents::{Contents, PIECE_BYTES, Piece};
 pub use device::EmulatedDevice;
 pub use error::{Error, Result};
-pub use model::{Counters, MediaError, Model, Nanos, Outcome, Shape};
+pub use model::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
 pub use profile::{Kind, Profile, RawFlash, SolidStateDrive};
+pub use spec::EmulatedSpec;

@@ -11,8 +11,10 @@ pub type Nanos = u64;
 /// A device as its firmware and mechanics behave: when does each operation finish, and what is on the medium if power
 /// fails now?
 ///
-/// Calls come with `now` never decreasing. An operation takes effect in the order of submission; the returned time is
-/// when the host sees it complete. Everything that happens in the background (garbage collection, destaging) is
+/// Calls come with `now` never decreasing. An operation takes effect in the order of submission: a read gives the bytes
+/// of the latest write submitted before it, whichever of the two the device serves first. The returned time is when
+/// the host sees the operation complete, or, where the device chooses the order of what it has queued, the first time at
+/// which it may have ([`Outcome::ticket`]). Everything that happens in the background (garbage collection, destaging) is
 /// advanced lazily to `now` at each call. Ranges lie within the device and are whole logical blocks: the caller checks.
 pub trait Model: Send + Debug {
     /// Size, blocks, and what the device says of itself. It does not change.
@@ -31,6 +33,18 @@ pub trait Model: Send + Debug {
     /// Tells that a range is no longer needed: it reads as zeros or as before.
     fn discard(&mut self, now: Nanos, offset: u64, len: u64) -> Outcome;
 
+    /// Whether the operation with this ticket has ended by `now`: `None` if it has, at whatever time since it was asked
+    /// about before; else a time after `now` at which to ask again. Asking at the times that the model names finds the
+    /// end at its very time. A ticket that the model does not know has ended.
+    fn ask_again(&mut self, now: Nanos, ticket: Ticket) -> Option<Nanos> {
+        let _ = (now, ticket);
+        None
+    }
+
+    /// Fills `buffer` with what a read would give now, but takes no time and is not counted: for who watches the device
+    /// from outside. What cannot be read is as it comes.
+    fn peek(&self, offset: u64, buffer: &mut [u8]);
+
     /// Power fails at `now`: what was in volatile memory is lost in any subset that the model allows (chosen by
     /// `random`), what was being written to the medium is torn. Until [`Model::power_on`], nothing else is called.
     fn power_cut(&mut self, now: Nanos, random: &mut Random);
@@ -38,6 +52,20 @@ pub trait Model: Send + Debug {
     /// Power returns; recovery of the firmware runs. Returns when the device answers again; no operation comes before.
     /// A cut may come before that time: recovery then starts over.
     fn power_on(&mut self, now: Nanos) -> Nanos;
+
+    /// Brings the medium up to `now`: what has ended by then lies in the file behind the device, if there is one, and
+    /// is found there should the program die. Called before the host learns that an operation has ended.
+    fn catch_up(&mut self, now: Nanos) {
+        let _ = now;
+    }
+
+    /// The device is told to stop: writes its memory to the medium, as a drive does before it is switched off in good
+    /// order. Returns when that is done; nothing but [`Model::power_on`] is called afterwards.
+    fn shut_down(&mut self, now: Nanos) -> Nanos {
+        let done = self.flush(now).end(self);
+        self.catch_up(done);
+        done
+    }
 
     /// What has happened since the device was made.
     fn counters(&self) -> Counters;
@@ -62,25 +90,50 @@ pub struct Shape {
     pub rotational: bool,
 }
 
+/// An operation that a device has queued and not served yet. A model gives no ticket twice, not even after a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
 /// When the host sees an operation end, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "an operation may have failed"]
 pub struct Outcome {
-    /// The time of completion; not before the call's `now`. [`Nanos::MAX`] is never: the device hangs.
+    /// The time of completion; not before the call's `now`. [`Nanos::MAX`] is never: the device hangs. With a ticket it
+    /// is the earliest time of completion, at which to ask.
     pub done: Nanos,
-    /// Whether the device reports success.
+    /// Whether the device reports success, once the operation has ended.
     pub result: Result<(), MediaError>,
+    /// What to ask [`Model::ask_again`] with. Without one, `done` is certain.
+    pub ticket: Option<Ticket>,
 }
 
 impl Outcome {
     /// Success at `done`.
     pub fn ok(done: Nanos) -> Self {
-        Self { done, result: Ok(()) }
+        Self { done, result: Ok(()), ticket: None }
+    }
+
+    /// Success, at `earliest` or later: the device has queued the operation.
+    pub fn queued(earliest: Nanos, ticket: Ticket) -> Self {
+        Self { done: earliest, result: Ok(()), ticket: Some(ticket) }
     }
 
     /// Failure, reported at `done`.
     pub fn failed(done: Nanos, error: MediaError) -> Self {
-        Self { done, result: Err(error) }
+        Self { done, result: Err(error), ticket: None }
+    }
+
+    /// When the operation ends if nothing more is asked of the device until then.
+    pub fn end(&self, model: &mut (impl Model + ?Sized)) -> Nanos {
+        let mut done = self.done;
+        while let Some(ticket) = self.ticket
+            && done != Nanos::MAX
+            && let Some(later) = model.ask_again(done, ticket)
+        {
+            debug_assert!(later > done, "a model names a later time");
+            done = later;
+        }
+        done
     }
 }
 
@@ -116,6 +169,34 @@ pub enum MediaError {
         /// What the operating system said.
         message: String,
     },
+    /// Raw flash: the block's last erase failed, or it came so from the factory.
+    #[error("the block of byte {offset} is worn out; use another one")]
+    WornBlock {
+        /// First byte concerned.
+        offset: u64,
+    },
+    /// So many blocks of the flash are worn out that none is left to take the place of another.
+    #[error(
+        "the flash is worn out and has no spare blocks left: the device can only be read; copy its data and replace it"
+    )]
+    WornOut,
+    /// The device is out of space, though the range lies within it: it is provisioned thinly.
+    #[error("no space is left for byte {offset}; free some, or give the device more")]
+    NoSpace {
+        /// First byte concerned.
+        offset: u64,
+    },
+    /// A read ended early.
+    #[error("the read at byte {offset} ended after {found} bytes; read again")]
+    Short {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes that came.
+        found: u64,
+    },
+    /// What was to be flushed may be lost.
+    #[error("the flush failed, so that writes before it may be lost; write them again, or recover from a copy")]
+    FlushFailed,
     /// The device no longer works.
     #[error("the device is dead; replace it")]
     Dead,
@@ -155,6 +236,8 @@ pub struct Counters {
     pub gc_blocks: u64,
     /// Blocks moved to even out wear.
     pub wear_moves: u64,
+    /// Flash blocks that are not used any more, or never were: an erase failed, or they came so from the factory.
+    pub bad_blocks: u64,
     /// Pages written to keep the map.
     pub map_programs: u64,
     /// Merges in which a full log block took the place of its data block.

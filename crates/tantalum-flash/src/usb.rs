@@ -12,6 +12,7 @@ use tantalum_rt::Random;
 
 use crate::contents::PIECE_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
+use crate::ranges::{Problem, check_ranges};
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
 
 /// A USB flash drive. Times are in microseconds.
@@ -26,7 +27,8 @@ pub struct UsbParameters {
     pub write_mb_per_s: f64,
     /// What they carry to the host.
     pub read_mb_per_s: f64,
-    /// Pages that the controller can hold while others are programmed.
+    /// Pages in each half of the controller's buffer. When one half is full, or the command ends, its pages are programmed;
+    /// the other fills from the bus meanwhile, and then this one again, page by page as they are programmed.
     pub buffer_pages: u32,
     /// From power on to when the controller begins to look at its flash.
     pub boot_us: f64,
@@ -37,18 +39,15 @@ impl UsbParameters {
     ///
     /// # Errors
     /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), (&'static str, String)> {
-        let ranges = [
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+        check_ranges(&[
             ("command_us", self.command_us, 0.001, 1e6),
             ("write_mb_per_s", self.write_mb_per_s, 0.01, 1e5),
             ("read_mb_per_s", self.read_mb_per_s, 0.01, 1e5),
             ("buffer_pages", f64::from(self.buffer_pages), 1.0, 65_536.0),
             ("boot_us", self.boot_us, 0.0, 1e9),
-        ];
-        match ranges.iter().find(|(_, value, from, to)| !(from..=to).contains(&value)) {
-            Some((key, value, from, to)) => Err((key, format!("{value} is not within {from} to {to}"))),
-            None => self.ftl.check(capacity_bytes),
-        }
+        ])?;
+        self.ftl.check(capacity_bytes)
     }
 }
 
@@ -103,11 +102,11 @@ fn bus(bytes: usize, mb_per_s: f64) -> Nanos {
     (bytes as f64 * 1000.0 / mb_per_s).round() as Nanos
 }
 
-/// The parts of a range that lie in one page each.
-fn parts(offset: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+/// The parts of a range between multiples of so many bytes.
+fn parts(offset: u64, len: usize, every: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let room = PIECE_BYTES - ((offset + at as u64) % PIECE_BYTES as u64) as usize;
+        let room = every - ((offset + at as u64) % every as u64) as usize;
         let part = at..len.min(at + room);
         at = part.end;
         (!part.is_empty()).then_some(part)
@@ -132,7 +131,7 @@ impl Model for UsbStick {
         self.counters.host_read_bytes += buffer.len() as u64;
         let start = now.max(self.busy_until) + self.command();
         let mut bus_free = start;
-        for part in parts(offset, buffer.len()) {
+        for part in parts(offset, buffer.len(), PIECE_BYTES) {
             let ready = self.ftl.read(start, offset + part.start as u64, &mut buffer[part.clone()]);
             bus_free = bus_free.max(ready) + bus(part.len(), self.parameters.read_mb_per_s);
         }
@@ -140,16 +139,29 @@ impl Model for UsbStick {
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], _durable: bool) -> Outcome {
+        if self.ftl.is_read_only() {
+            return Outcome::failed(now, MediaError::WornOut);
+        }
         self.counters.host_writes += 1;
         self.counters.host_written_bytes += data.len() as u64;
-        let start = now.max(self.busy_until) + self.command();
-        let (mut bus_free, mut done) = (start, start);
-        let mut programmed = Vec::new();
-        for (number, part) in parts(offset, data.len()).enumerate() {
-            let room_at = number.checked_sub(self.parameters.buffer_pages as usize).map_or(start, |i| programmed[i]);
-            bus_free = bus_free.max(room_at) + bus(part.len(), self.parameters.write_mb_per_s);
-            done = done.max(self.ftl.write(bus_free, offset + part.start as u64, &data[part]));
-            programmed.push(done);
+        let start = self.ftl.begin_command(now.max(self.busy_until) + self.command());
+        let half = self.parameters.buffer_pages as usize;
+        let mut bus_free = start;
+        let mut programmed: Vec<Nanos> = Vec::new();
+        for load in parts(offset, data.len(), half * PIECE_BYTES) {
+            let (offset, load) = (offset + load.start as u64, &data[load]);
+            for (page, part) in parts(offset, load.len(), PIECE_BYTES).enumerate() {
+                let before = (programmed.len() + page).checked_sub(2 * half);
+                bus_free = bus_free.max(before.map_or(start, |before| programmed[before]));
+                bus_free += bus(part.len(), self.parameters.write_mb_per_s);
+            }
+            for part in parts(offset, load.len(), PIECE_BYTES) {
+                programmed.push(self.ftl.write(bus_free, offset + part.start as u64, &load[part]));
+            }
+        }
+        let done = programmed.into_iter().fold(bus_free, Nanos::max);
+        if self.ftl.is_read_only() {
+            return Outcome::failed(done, MediaError::WornOut);
         }
         self.end(done)
     }
@@ -163,6 +175,10 @@ impl Model for UsbStick {
     fn discard(&mut self, now: Nanos, offset: u64, _len: u64) -> Outcome {
         self.counters.discards += 1;
         Outcome::failed(now, MediaError::Unsupported { offset, reason: "USB drives of this kind know no discard" })
+    }
+
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        self.ftl.peek(offset, buffer);
     }
 
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {

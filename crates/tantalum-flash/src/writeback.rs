@@ -15,10 +15,6 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
-    pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-    }
-
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -54,6 +50,12 @@ impl Dirty {
             }
         }
         found
+    }
+
+    /// Whether anything of the range is held.
+    pub fn overlaps(&self, offset: u64, len: u64) -> bool {
+        let last = self.runs.range(..offset + len).next_back();
+        last.is_some_and(|(&start, run)| start + run.len() as u64 > offset)
     }
 
     /// Copies what is held of the range over `buffer`, and tells how many bytes that was.
@@ -96,12 +98,9 @@ impl Dirty {
 /// A write on its way to the medium.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    pub begin: Nanos,
     pub end: Nanos,
     pub offset: u64,
     pub data: Vec<u8>,
-    /// Whether the host was told that the write has ended.
-    pub is_acknowledged: bool,
 }
 
 /// Transfers that have not ended, by their ends.
@@ -118,11 +117,6 @@ impl Transfers {
     pub fn end_of(&self, offset: u64, len: u64) -> Option<Nanos> {
         let overlaps = |held: &&Transfer| held.offset < offset + len && offset < held.offset + held.data.len() as u64;
         self.0.iter().rev().find(overlaps).map(|held| held.end)
-    }
-
-    /// When all have ended.
-    pub fn end(&self) -> Option<Nanos> {
-        self.0.back().map(|held| held.end)
     }
 
     /// Copies what is held of the range over `buffer`.
@@ -143,7 +137,7 @@ impl Transfers {
 }
 
 /// Copies the part of `run`, which lies at `start`, that falls into the buffer at `offset`; tells its length.
-fn overlay(start: u64, run: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
+pub(crate) fn overlay(start: u64, run: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
     let from = start.max(offset);
     let to = (start + run.len() as u64).min(offset + buffer.len() as u64);
     if from >= to {

@@ -6,7 +6,7 @@ use tantalum_flash::Contents;
 use tantalum_flash::disk::{CacheMode, DiskParameters, HardDisk};
 
 fn search(parameters: DiskParameters) {
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut disk = HardDisk::new(parameters.clone(), 1 << 30, Contents::in_memory);
         power::search(seed, &mut disk, power::Search { operations: 60, cuts: 6, sectors: 2000, largest: 64 });
     }

@@ -1,9 +1,9 @@
 //! What FlashLogging (SIGMOD 2009) publishes of its disk and its three USB drives, on the profiles: sections 2.1, 3.3,
-//! 3.4 and 4. Each test prints what it measures. Smaller drives than the paper's, all of whose units hold something.
+//! 3.4 and 4. Each test prints what it measures. Smaller drives than the paper's, written once before.
 
 use std::collections::BTreeSet;
 
-use tantalum_flash::{Model, Nanos, Profile};
+use tantalum_flash::{Kind, Model, Nanos, Profile, ftl::hybrid::InitialState};
 
 const CAPACITY: u64 = 64 << 20;
 const NAMES: [&str; 3] = ["usb-a", "usb-b", "usb-c"];
@@ -14,12 +14,10 @@ fn device(name: &str, capacity_bytes: u64) -> Box<dyn Model> {
 }
 
 fn stick(name: &str) -> (Box<dyn Model>, Nanos) {
-    let mut stick = device(name, CAPACITY);
-    let mut now = 0;
-    for offset in (0..CAPACITY).step_by(1 << 20) {
-        now = stick.write(now, offset, &vec![1; 1 << 20], true).done;
-    }
-    (stick, now)
+    let mut profile = Profile::named(name).expect("it comes with the crate").with_capacity(CAPACITY);
+    let Kind::UsbDrive(parameters) = &mut profile.device else { panic!("{name} is a USB drive") };
+    parameters.ftl.initial_state = InitialState::Steady;
+    (profile.build().expect("it is possible"), 0)
 }
 
 fn disk() -> Box<dyn Model> {
@@ -70,15 +68,28 @@ fn fig3_small_writes_over_the_disk() {
 }
 
 #[test]
-fn fig3_the_disk_catches_up_at_32_kib() {
+fn fig3_the_disk_is_as_fast_from_32_kib_on() {
     for size in [32_768, 65_536, 131_072] {
         let disk = mean(&sequential_writes(&mut *disk(), 0, size, 1000));
         for name in NAMES {
             let (mut stick, now) = stick(name);
             let each = mean(&sequential_writes(&mut *stick, now, size, 1000));
-            println!("fl.fig3 {name} {size:>6} B: {each:.2} ms, {:.2} times the disk (about 1 or less)", disk / each);
-            assert!(disk / each < 1.1, "{name}, {size} B: {}", disk / each);
+            println!("fl.fig3 {name} {size:>6} B: {each:.2} ms, {:.2} times the disk (1 or less)", disk / each);
+            assert!(disk / each <= 1.0, "{name}, {size} B: {}", disk / each);
         }
+    }
+}
+
+#[test]
+fn long_writes_reach_ten_to_twenty_mb_a_second() {
+    for name in NAMES {
+        let rate = |size: usize| {
+            let (mut stick, now) = stick(name);
+            size as f64 / 1e3 / mean(&sequential_writes(&mut *stick, now, size, (500 << 20) / size as u64))
+        };
+        let peak = [256 << 10, 1 << 20, 2 << 20].map(rate).into_iter().fold(0.0, f64::max);
+        println!("fl.usb.write_bandwidth {name}: {peak:.1} MB/s (10 to 20)");
+        assert!((10.0..=20.0).contains(&peak), "{name}: {peak} MB/s");
     }
 }
 
@@ -130,7 +141,7 @@ fn fig6_outliers_are_bimodal_and_hard_to_predict() {
     for name in NAMES {
         for size in [512, 4096] {
             let (mut stick, now) = stick(name);
-            let count = 40_000;
+            let count = 200_000;
             let latencies = sequential_writes(&mut *stick, now, size, count);
             let first = outliers(&latencies[..5000]);
             let all = outliers(&latencies);
@@ -147,9 +158,9 @@ fn fig6_outliers_are_bimodal_and_hard_to_predict() {
             assert!((2..1000).contains(&first.len()), "{name}: a number of writes are outliers");
             let distances: BTreeSet<usize> = all.windows(2).map(|pair| pair[1] - pair[0]).collect();
             assert!(distances.len() > 3, "{name}: the number of writes between outliers varies: {distances:?}");
-            if name == "usb-c" {
+            assert!(lift < 1.5, "{name}, {size} B: {lift} times chance");
+            if name == "usb-c" && size == 512 {
                 assert!(longest / normal > 80.0, "two orders of magnitude: {}", longest / normal);
-                assert!(lift < 1.5, "{lift} times chance");
             }
             gaps.push((longest / normal, name));
         }
@@ -186,22 +197,23 @@ fn fig7_a_second_stream_is_nearly_as_fast() {
 #[test]
 fn sec4_overlapping_writes_collapse_on_the_worst_drive() {
     let mut worst: f64 = 0.0;
-    for name in NAMES {
+    for (name, size) in NAMES.into_iter().flat_map(|name| [(name, 1024), (name, 4096)]) {
+        let plain = {
+            let (mut stick, now) = stick(name);
+            mean(&sequential_writes(&mut *stick, now, size, 10_000))
+        };
         let (mut stick, mut now) = stick(name);
-        let plain = mean(&sequential_writes(&mut *stick, now, 4096, 5000));
-        let begin = now.max(1_000_000_000_000);
-        now = begin;
         for number in 0..1000 {
-            now = stick.write(now, CAPACITY / 2 + number * (4096 - 512), &[3; 4096], true).done;
+            now = stick.write(now, number * (size as u64 - 512), &vec![3; size], true).done;
         }
-        let overlapping = (now - begin) as f64 / 1e6 / 1000.0;
+        let overlapping = now as f64 / 1e6 / 1000.0;
         println!(
-            "fl.sec4 {name}: {plain:.2} ms apart, {overlapping:.2} ms overlapping, {:.1} times",
+            "fl.sec4 {name} {size} B: {plain:.2} ms apart, {overlapping:.2} ms overlapping, {:.1} times",
             overlapping / plain
         );
-        assert!(overlapping > 1.5 * plain, "{name}");
+        assert!(overlapping > 1.2 * plain, "{name}, {size} B");
         worst = worst.max(overlapping / plain);
     }
     println!("fl.sec4.overlapping_writes: {worst:.1} (published: up to 60.8)");
-    assert!((0.75 * 60.8..=1.25 * 60.8).contains(&worst), "{worst} times on the worst drive");
+    assert!((0.75 * 60.8..=60.8).contains(&worst), "{worst} times on the worst drive");
 }

@@ -4,6 +4,7 @@
 mod power;
 
 use tantalum_flash::block_ssd::{BlockSsd, BlockSsdParameters};
+use tantalum_flash::ftl::hybrid::{HybridParameters, InitialState};
 use tantalum_flash::{Contents, Kind, Model, Nanos, Profile};
 use tantalum_rt::Random;
 
@@ -13,23 +14,18 @@ fn parameters() -> BlockSsdParameters {
     parameters
 }
 
-/// A sixteenth of the drive with a sixteenth of its buffer, written once.
-fn drive() -> (BlockSsd, Nanos, u64) {
+/// A sixteenth of the drive, written once before, with such a share of its buffer.
+fn drive(buffer_share: u32) -> (BlockSsd, Nanos, u64) {
     let capacity = 2_000_000_000_u64 / 4096 * 4096;
     let all = parameters();
-    let parameters = BlockSsdParameters { buffer_kib: all.buffer_kib / 16, ..all };
-    let mut drive = BlockSsd::new(parameters, capacity, Contents::in_memory);
-    let mut now = 0;
-    for offset in (0..capacity).step_by(1 << 20) {
-        let len = (capacity - offset).min(1 << 20) as usize;
-        now = drive.write(now, offset, &vec![0; len], false).done;
-    }
-    (drive, now, capacity)
+    let ftl = HybridParameters { initial_state: InitialState::Steady, ..all.ftl };
+    let parameters = BlockSsdParameters { buffer_kib: all.buffer_kib / buffer_share, ftl, ..all };
+    (BlockSsd::new(parameters, capacity, Contents::in_memory), 0, capacity)
 }
 
 #[test]
 fn sequential_reads_and_writes_saturate_at_the_same_rate() {
-    let (mut drive, begin, _) = drive();
+    let (mut drive, begin, _) = drive(1);
     let (mut now, mut buffer) = (begin, vec![1; 256 << 10]);
     let total = 200_u64 << 20;
     for offset in (0..total).step_by(buffer.len()) {
@@ -48,7 +44,7 @@ fn sequential_reads_and_writes_saturate_at_the_same_rate() {
 
 #[test]
 fn a_third_of_random_writes_waits_for_a_merge() {
-    let (mut drive, mut now, capacity) = drive();
+    let (mut drive, mut now, capacity) = drive(16);
     let mut random = Random::with_seed(5);
     let count = 30_000;
     let mut latencies = Vec::new();
@@ -78,8 +74,21 @@ fn a_third_of_random_writes_waits_for_a_merge() {
 }
 
 #[test]
+fn random_writes_that_stay_in_the_segments_never_wait() {
+    let (mut drive, mut now, _) = drive(1);
+    now = drive.flush(now).done;
+    let (mut random, before) = (Random::with_seed(5), drive.counters());
+    for _ in 0..10_000 {
+        let begin = now;
+        now = drive.write(now, random.u64(..2 << 20) / 4096 * 4096, &[2; 4096], false).done;
+        assert!(now - begin < 100_000, "all of one unit fits into the buffer: nothing leaves it");
+    }
+    assert_eq!(drive.counters().programs, before.programs);
+}
+
+#[test]
 fn random_reads_mostly_take_less_than_100_us() {
-    let (mut drive, now, capacity) = drive();
+    let (mut drive, now, capacity) = drive(16);
     let (mut now, mut random, mut fast) = (drive.flush(now).done, Random::with_seed(6), 0);
     for _ in 0..5000 {
         let begin = now;

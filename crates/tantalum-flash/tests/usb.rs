@@ -6,8 +6,14 @@ use tantalum_flash::Contents;
 use tantalum_flash::ftl::hybrid::{HybridParameters, UpdateOrder};
 use tantalum_flash::usb::{UsbParameters, UsbStick};
 
-fn search(update_order: UpdateOrder, planes: u32) {
-    let mut ftl = HybridParameters { update_order, level_every_pages: 30, ..HybridParameters::example() };
+fn search(update_order: UpdateOrder, planes: u32, interleave_pages: u32) {
+    let mut ftl = HybridParameters {
+        update_order,
+        interleave_pages,
+        level_every_pages: 30,
+        level_every_writes: 20,
+        ..HybridParameters::example()
+    };
     ftl.geometry.pages_per_block = 8;
     ftl.geometry.planes_per_die = planes;
     let parameters = UsbParameters {
@@ -26,12 +32,18 @@ fn search(update_order: UpdateOrder, planes: u32) {
 
 #[test]
 fn in_strict_order() {
-    search(UpdateOrder::Sequential, 1);
-    search(UpdateOrder::Sequential, 3);
+    search(UpdateOrder::Sequential, 1, 1);
+    search(UpdateOrder::Sequential, 3, 1);
 }
 
 #[test]
 fn in_any_order() {
-    search(UpdateOrder::Any, 1);
-    search(UpdateOrder::Any, 4);
+    search(UpdateOrder::Any, 1, 1);
+    search(UpdateOrder::Any, 4, 1);
+}
+
+#[test]
+fn with_planes_that_take_turns() {
+    search(UpdateOrder::Sequential, 2, 4);
+    search(UpdateOrder::Any, 3, 2);
 }

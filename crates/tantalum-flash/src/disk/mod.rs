@@ -1,29 +1,33 @@
 //! A hard disk: an arm that seeks, platters that turn, a track buffer, and a write cache that is on or off.
 //!
 //! Promises: a sector is whole, old or new, whenever the power fails. With the cache off a write that has ended is on
-//! the platter; with it on, one that was flushed or went past the cache is, and any subset of the others may be.
+//! the platter; with it on, one that was flushed or went past the cache is, and any subset of the others may be. A write
+//! that waits in the queue when the power fails is absent.
 //!
 //! What makes a disk slow for a log is its rotation: when a small write has ended, the sector behind it has just begun
 //! to pass, and while the next command comes in it is gone; the disk waits for nearly a whole turn ("FlashLogging",
 //! section 1.1).
 
 mod arm;
+mod cache;
 mod geometry;
 mod parameters;
+mod queue;
 mod read_ahead;
+mod schedule;
 
-use tantalum_device::WriteCache;
+use tantalum_device::WriteCache as Promise;
 use tantalum_rt::Random;
 
-use self::arm::{Arm, Span, Visit};
+use self::arm::{Arm, Span};
+use self::cache::WriteCache;
 use self::geometry::Geometry;
 pub use self::parameters::{CacheMode, DiskParameters, SECTOR_BYTES, SeekCurve};
+use self::queue::{Command, Queue, Work};
 use self::read_ahead::ReadAhead;
-use crate::writeback::{Dirty, Transfer, Transfers, pieces};
-use crate::{Contents, Counters, Model, Nanos, Outcome, Shape};
-
-/// The most that one movement of the arm destages.
-const DESTAGE_BYTES: usize = 512 << 10;
+use self::schedule::{Flush, Transfer};
+use crate::writeback::{overlay, pieces};
+use crate::{Contents, Counters, Model, Nanos, Outcome, Shape, Ticket};
 
 /// A hard disk.
 ///
@@ -42,10 +46,14 @@ pub struct HardDisk {
     geometry: Geometry,
     arm: Arm,
     platters: Contents,
-    transfers: Transfers,
-    dirty: Dirty,
-    /// Since when there is something to destage.
-    dirty_since: Nanos,
+    queue: Queue,
+    cache: WriteCache,
+    flushes: Vec<Flush>,
+    /// What the arm writes until it is free.
+    writing: Option<Transfer>,
+    /// Commands whose end is known, and lies ahead.
+    ending: Vec<(Ticket, Nanos)>,
+    next_ticket: u64,
     read_ahead: Option<ReadAhead>,
     counters: Counters,
 }
@@ -61,12 +69,15 @@ impl HardDisk {
         let platters = contents(capacity_bytes);
         assert_eq!(platters.len(), capacity_bytes, "the contents have the disk's size");
         Self {
-            arm: Arm::new(&geometry, parameters.queue_depth),
+            arm: Arm::new(&geometry),
             geometry,
             platters,
-            transfers: Transfers::default(),
-            dirty: Dirty::default(),
-            dirty_since: 0,
+            queue: Queue::new(parameters.queue_depth),
+            cache: WriteCache::default(),
+            flushes: Vec::new(),
+            writing: None,
+            ending: Vec::new(),
+            next_ticket: 0,
             read_ahead: None,
             counters: Counters::default(),
             parameters,
@@ -90,72 +101,76 @@ impl HardDisk {
         u64::from(self.parameters.read_ahead_kib) * 1024 / SECTOR_BYTES
     }
 
-    /// Destages what was begun before `now`, and puts on the platters what has ended by then.
-    fn advance(&mut self, now: Nanos) {
-        while !self.dirty.is_empty() && self.arm.free_at().max(self.dirty_since) < now {
-            self.destage();
+    /// Whether memory can take in a write. What is being written keeps its memory until it is on the platters.
+    fn has_room(&self, offset: u64, len: u64) -> bool {
+        let leaving = self.writing.as_ref().filter(|transfer| transfer.is_acknowledged);
+        let bytes = self.cache.bytes() + leaving.map_or(0, |transfer| transfer.data.len() as u64);
+        let segments = self.cache.segments() + usize::from(leaving.is_some());
+        let has_segment = segments < self.parameters.write_cache_segments as usize;
+        bytes + len <= self.cache_bytes() && (has_segment || self.cache.has_segment_for(offset, len))
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        u64::from(self.parameters.write_cache_kib) * 1024
+    }
+
+    /// Takes a write into memory.
+    fn hold(&mut self, offset: u64, data: Vec<u8>, ready: Nanos) {
+        self.counters.coalesced += u64::from(self.cache.insert(offset, data, ready));
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+
+    /// Queues a command.
+    fn enqueue(&mut self, now: Nanos, offset: u64, len: u64, work: Work) -> Outcome {
+        let place = self.geometry.locate(offset / SECTOR_BYTES);
+        let command = Command { ticket: self.ticket(), ready: now + self.command(), offset, len, place, work };
+        let queued = Outcome::queued(self.earliest(now, &command), command.ticket);
+        self.queue.push(command);
+        self.checked(queued)
+    }
+
+    /// Waits for everything that is in memory.
+    fn flush_behind(&mut self, now: Nanos, ready: Nanos) -> Outcome {
+        let through = self.cache.latest();
+        if self.oldest_unwritten() > through {
+            return self.end(ready);
         }
-        while let Some(ended) = self.transfers.take_ended(now) {
-            self.platters.write(ended.offset, &ended.data);
+        let ticket = self.ticket();
+        self.flushes.push(Flush { ticket, ready, through });
+        self.checked(Outcome::queued(ready.max(self.arm.free_at()).max(now + 1), ticket))
+    }
+
+    /// Copies what is not on the platters over `buffer`; tells how many bytes of it the cache holds.
+    fn read_memory(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        if let Some(transfer) = &self.writing {
+            overlay(transfer.offset, &transfer.data, offset, buffer);
+        }
+        let held = self.cache.read(offset, buffer);
+        self.queue.read(offset, buffer);
+        held
+    }
+
+    /// The disk reads on behind a read.
+    fn read_on(&mut self, span: Span, end: Nanos) {
+        let room = self.room();
+        if room > 0 {
+            self.read_ahead = Some(ReadAhead::after(&self.geometry, span.sector, span.count, end, room));
         }
     }
 
-    /// Begins to write what comes next on the way of the arm from the outside to the inside.
-    fn destage(&mut self) {
-        let last = self.arm.last().span;
-        let from = (last.sector + last.count) * SECTOR_BYTES;
-        if let Some((offset, data)) = self.dirty.take_next(from, DESTAGE_BYTES) {
-            self.send(self.dirty_since, offset, data, true);
+    fn checked(&self, outcome: Outcome) -> Outcome {
+        match self.platters.failure() {
+            Some(error) => Outcome { result: Err(error), ..outcome },
+            None => outcome,
         }
-    }
-
-    fn visit(&mut self, ready: Nanos, span: Span, in_order: bool) -> Visit {
-        let visit = self.arm.schedule(&self.geometry, ready, span, in_order);
-        if let Some(read_ahead) = &mut self.read_ahead {
-            read_ahead.leave(visit.depart);
-        }
-        visit
-    }
-
-    /// Sends the arm to write; returns when it has.
-    fn send(&mut self, ready: Nanos, offset: u64, data: Vec<u8>, is_acknowledged: bool) -> Nanos {
-        let span = Span { sector: offset / SECTOR_BYTES, count: data.len() as u64 / SECTOR_BYTES, is_write: true };
-        // An earlier write of the same sectors comes first; destaging is in nobody's way.
-        let in_order = is_acknowledged || self.transfers.end_of(offset, data.len() as u64).is_some();
-        let visit = self.visit(ready, span, in_order);
-        self.counters.media_written_bytes += data.len() as u64;
-        self.transfers.push(Transfer { begin: visit.begin, end: visit.end, offset, data, is_acknowledged });
-        visit.end
-    }
-
-    fn write_cached(&mut self, now: Nanos, offset: u64, data: &[u8]) -> Nanos {
-        let capacity = u64::from(self.parameters.write_cache_kib) * 1024;
-        let mut room_at = now;
-        while !self.dirty.is_empty() && self.dirty.bytes() + data.len() as u64 > capacity {
-            // What is being written keeps its memory until it is on the platter.
-            self.destage();
-            room_at = room_at.max(self.arm.free_at());
-        }
-        let done = room_at + self.command() + self.interface(data.len());
-        if self.dirty.is_empty() {
-            self.dirty_since = done;
-        }
-        self.counters.coalesced += u64::from(self.dirty.insert(offset, data.to_vec()));
-        done
-    }
-
-    fn flush_all(&mut self, now: Nanos) -> Nanos {
-        while !self.dirty.is_empty() {
-            self.destage();
-        }
-        self.transfers.end().unwrap_or(now).max(now)
     }
 
     fn end(&self, done: Nanos) -> Outcome {
-        match self.platters.failure() {
-            Some(error) => Outcome::failed(done, error),
-            None => Outcome::ok(done),
-        }
+        self.checked(Outcome::ok(done))
     }
 
     fn is_lazy(&self, durable: bool) -> bool {
@@ -175,7 +190,7 @@ impl Model for HardDisk {
             logical_block: SECTOR_BYTES as u32,
             physical_block: SECTOR_BYTES as u32,
             atomic_write_bytes: SECTOR_BYTES as u32,
-            write_cache: if is_volatile { WriteCache::Volatile } else { WriteCache::None },
+            write_cache: if is_volatile { Promise::Volatile } else { Promise::None },
             fua: self.parameters.fua,
             rotational: true,
         }
@@ -186,24 +201,18 @@ impl Model for HardDisk {
         self.counters.host_reads += 1;
         self.counters.host_read_bytes += buffer.len() as u64;
         self.platters.read(offset, buffer);
-        self.transfers.read(offset, buffer);
-        let held = self.dirty.read(offset, buffer);
+        let held = self.read_memory(offset, buffer);
         let ready = now + self.command();
         let (sector, count) = (offset / SECTOR_BYTES, buffer.len() as u64 / SECTOR_BYTES);
         let room = self.room();
         let buffered = self.read_ahead.as_mut().and_then(|ahead| ahead.hit(&self.geometry, ready, sector, count, room));
         let available = match buffered {
             _ if held == buffer.len() => ready,
-            Some(at) => at,
-            None => {
-                self.counters.media_reads += 1;
-                let visit = self.visit(ready, Span { sector, count, is_write: false }, false);
-                if room > 0 && visit == *self.arm.last() {
-                    self.read_ahead = Some(ReadAhead::after(&self.geometry, sector, count, visit.end, room));
-                }
-                // The interface carries sectors while others pass; the last one is left.
-                return self.end(visit.end + self.interface(SECTOR_BYTES as usize));
+            Some(at) => {
+                self.arm.stay(at);
+                at
             }
+            None => return self.enqueue(now, offset, buffer.len() as u64, Work::Read),
         };
         self.counters.cache_hits += 1;
         self.end(available.max(ready + self.interface(buffer.len())))
@@ -211,28 +220,41 @@ impl Model for HardDisk {
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
         self.advance(now);
+        let len = data.len() as u64;
         self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
-        if !self.is_lazy(durable) {
-            self.dirty.remove(offset, data.len() as u64);
-            let done = self.send(now + self.command(), offset, data.to_vec(), false);
-            return self.end(done);
-        }
-        let done = self.write_cached(now, offset, data);
+        self.counters.host_written_bytes += len;
         let must_flush = durable && self.parameters.write_cache == CacheMode::On;
-        let done = if must_flush { self.flush_all(done) } else { done };
-        self.end(done)
+        if !self.is_lazy(durable) || len > self.cache_bytes() {
+            return self.enqueue(now, offset, len, Work::Through(data.to_vec()));
+        }
+        if self.has_room(offset, len) && self.queue.lets_pass(offset, len) {
+            let done = now + self.command() + self.interface(data.len());
+            self.hold(offset, data.to_vec(), done);
+            return if must_flush { self.flush_behind(now, done) } else { self.end(done) };
+        }
+        let work = if must_flush { Work::Flushed(data.to_vec()) } else { Work::Cached(data.to_vec()) };
+        self.enqueue(now, offset, len, work)
     }
 
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
         let ready = now + self.command();
-        let done = match self.parameters.write_cache {
-            CacheMode::NeverFlushed => ready,
-            CacheMode::Off | CacheMode::On => self.flush_all(ready),
-        };
-        self.end(done)
+        match self.parameters.write_cache {
+            CacheMode::NeverFlushed => self.end(ready),
+            CacheMode::Off | CacheMode::On => self.flush_behind(now, ready),
+        }
+    }
+
+    fn ask_again(&mut self, now: Nanos, ticket: Ticket) -> Option<Nanos> {
+        self.advance(now);
+        if let Some(&(_, end)) = self.ending.iter().find(|&&(ending, _)| ending == ticket) {
+            return Some(end);
+        }
+        if let Some(flush) = self.flushes.iter().find(|flush| flush.ticket == ticket) {
+            return Some(flush.ready.max(self.arm.free_at()).max(now + 1));
+        }
+        self.queue.find(ticket).map(|command| self.earliest(now, command))
     }
 
     fn discard(&mut self, now: Nanos, _offset: u64, _len: u64) -> Outcome {
@@ -241,13 +263,18 @@ impl Model for HardDisk {
         self.end(now + self.command())
     }
 
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        self.platters.read(offset, buffer);
+        self.read_memory(offset, buffer);
+    }
+
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
         self.advance(now);
         self.counters.power_cuts += 1;
         // Firmware may destage in another order than ours: what the host was told of survives sector by sector, run
         // by run, or only where the arm has been.
         let survives = random.u8(..3);
-        for Transfer { begin, offset, data, is_acknowledged, .. } in self.transfers.drain() {
+        if let Some(Transfer { begin, offset, data, is_acknowledged, .. }) = self.writing.take() {
             let first = offset / SECTOR_BYTES;
             let passes = self.geometry.passes(begin, first, data.len() as u64 / SECTOR_BYTES, true);
             let written = passes.map(|pass| {
@@ -262,7 +289,7 @@ impl Model for HardDisk {
                 }
             }
         }
-        for (offset, run) in self.dirty.drain() {
+        for (offset, run) in self.cache.drain() {
             let whole = survives == 1 && random.bool();
             for (at, sector) in pieces(offset, &run, SECTOR_BYTES as usize) {
                 if whole || (survives == 0 && random.bool()) {
@@ -270,12 +297,25 @@ impl Model for HardDisk {
                 }
             }
         }
+        // What waited was not begun.
+        self.queue.clear();
+        self.flushes.clear();
+        self.ending.clear();
         self.arm.stop(now);
         self.read_ahead = None;
     }
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
         now + Self::nanos(self.parameters.spin_up_us)
+    }
+
+    fn catch_up(&mut self, now: Nanos) {
+        self.advance(now);
+    }
+
+    fn shut_down(&mut self, now: Nanos) -> Nanos {
+        self.advance(Nanos::MAX);
+        self.arm.free_at().max(now)
     }
 
     fn counters(&self) -> Counters {

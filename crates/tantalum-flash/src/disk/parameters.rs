@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use super::geometry::Geometry;
+use crate::ranges::{Problem, check_ranges};
 
 /// Bytes of a sector: the unit that a disk writes whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
@@ -47,12 +48,16 @@ pub struct DiskParameters {
     pub interface_mb_per_s: f64,
     /// Requests that the disk accepts at once and serves in the order that suits its arm; 1 for one after the other.
     pub queue_depth: u32,
+    /// A request that has waited for longer is served next.
+    pub age_limit_us: f64,
     /// What a read leaves in the buffer as the disk reads on, in KiB; 0 for no reading ahead.
     pub read_ahead_kib: u32,
     /// Whether writes end in memory.
     pub write_cache: CacheMode,
     /// Memory for writes, in KiB.
     pub write_cache_kib: u32,
+    /// Runs of sectors that this memory holds: the disk keeps a list of so many, and can sort no more.
+    pub write_cache_segments: u32,
     /// Whether one write can pass the cache; otherwise a durable write is a write and a flush.
     pub fua: bool,
     /// From power on to the first answer.
@@ -113,9 +118,11 @@ impl DiskParameters {
             command_us: 200.0,
             interface_mb_per_s: 300.0,
             queue_depth: 64,
+            age_limit_us: 3e6,
             read_ahead_kib: 512,
             write_cache: CacheMode::Off,
             write_cache_kib: 8192,
+            write_cache_segments: 64,
             fua: true,
             spin_up_us: 10e6,
         }
@@ -130,7 +137,7 @@ impl DiskParameters {
     ///
     /// # Errors
     /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), (&'static str, String)> {
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
         self.check_parts()?;
         let most = Geometry::new(self).sectors() * SECTOR_BYTES;
         match capacity_bytes.is_multiple_of(SECTOR_BYTES) && (1..=most).contains(&capacity_bytes) {
@@ -139,7 +146,7 @@ impl DiskParameters {
         }
     }
 
-    fn check_parts(&self) -> Result<(), (&'static str, String)> {
+    fn check_parts(&self) -> Result<(), Problem> {
         let within = |key, value: u32, from: u32, to: u32| {
             if (from..=to).contains(&value) {
                 Ok(())
@@ -154,6 +161,7 @@ impl DiskParameters {
         within("outer_track_sectors", self.outer_track_sectors, 1, 100_000)?;
         within("inner_track_sectors", self.inner_track_sectors, 1, self.outer_track_sectors)?;
         within("queue_depth", self.queue_depth, 1, 1024)?;
+        within("write_cache_segments", self.write_cache_segments, 1, 4096)?;
         within("read_ahead_kib", self.read_ahead_kib, 0, 1 << 20)?;
         let least_cache = if self.write_cache == CacheMode::Off { 0 } else { 64 };
         within("write_cache_kib", self.write_cache_kib, least_cache, 1 << 20)?;
@@ -162,16 +170,13 @@ impl DiskParameters {
                 return Err((key, "base_us must be above 0, and all parts at most a second".into()));
             }
         }
-        let times = [
+        check_ranges(&[
             ("head_switch_us", self.head_switch_us, 0.0, 1e6),
             ("command_us", self.command_us, 0.0, 1e6),
             ("interface_mb_per_s", self.interface_mb_per_s, 0.1, 1e6),
+            ("age_limit_us", self.age_limit_us, 0.0, 1e9),
             ("spin_up_us", self.spin_up_us, 0.0, 1e9),
-        ];
-        match times.iter().find(|(_, value, from, to)| !(from..=to).contains(&value)) {
-            Some((key, value, from, to)) => Err((key, format!("{value} is not within {from} to {to}"))),
-            None => Ok(()),
-        }
+        ])
     }
 }
 

@@ -9,10 +9,14 @@ fn cached() -> DiskParameters {
 }
 
 /// Milliseconds of each of `count` operations, one after the other.
-fn back_to_back(count: u32, mut operation: impl FnMut(Nanos, u32) -> Nanos) -> f64 {
+fn back_to_back(
+    disk: &mut HardDisk,
+    count: u32,
+    mut operation: impl FnMut(&mut HardDisk, Nanos, u32) -> Outcome,
+) -> f64 {
     let mut now = 0;
     for number in 0..count {
-        now = operation(now, number);
+        now = operation(disk, now, number).end(disk);
     }
     now as f64 / f64::from(count) / 1e6
 }
@@ -20,7 +24,7 @@ fn back_to_back(count: u32, mut operation: impl FnMut(Nanos, u32) -> Nanos) -> f
 #[test]
 fn small_synchronous_writes_wait_for_a_turn_each() {
     let mut disk = disk(DiskParameters::example());
-    let each = back_to_back(2000, |now, n| disk.write(now, u64::from(n) * 512, &[1; 512], true).done);
+    let each = back_to_back(&mut disk, 2000, |disk, now, n| disk.write(now, u64::from(n) * 512, &[1; 512], true));
     assert!((5.99..6.05).contains(&each), "{each} ms");
     assert!(disk.counters().seeks <= 4, "three heads were switched, not more");
 }
@@ -28,10 +32,10 @@ fn small_synchronous_writes_wait_for_a_turn_each() {
 #[test]
 fn the_write_cache_hides_the_turns() {
     let mut disk = disk(cached());
-    let each = back_to_back(20_000, |now, n| disk.write(now, u64::from(n) * 4096, &[1; 4096], false).done);
+    let each = back_to_back(&mut disk, 20_000, |disk, now, n| disk.write(now, u64::from(n) * 4096, &[1; 4096], false));
     assert!(each < 0.25, "{each} ms");
     let mut disk = self::disk(cached());
-    let durable = back_to_back(200, |now, n| disk.write(now, u64::from(n) * 4096, &[1; 4096], true).done);
+    let durable = back_to_back(&mut disk, 200, |disk, now, n| disk.write(now, u64::from(n) * 4096, &[1; 4096], true));
     assert!((6.0..6.2).contains(&durable), "a durable write passes the cache: {durable} ms");
 }
 
@@ -40,7 +44,7 @@ fn random_writes_gain_from_the_cache_as_the_arm_sorts_them() {
     let mut random = Random::with_seed(1);
     let mut spread = |disk: &mut HardDisk| {
         let blocks = disk.describe().capacity_bytes / 4096;
-        back_to_back(10_000, |now, _| disk.write(now, random.u64(..blocks) * 4096, &[1; 4096], false).done)
+        back_to_back(disk, 10_000, |disk, now, _| disk.write(now, random.u64(..blocks) * 4096, &[1; 4096], false))
     };
     let through = spread(&mut disk(DiskParameters::example()));
     let sorted = spread(&mut disk(cached()));
@@ -54,7 +58,8 @@ fn sequential_reads_run_at_the_rate_of_the_media() {
         let mut disk = disk(DiskParameters::example());
         let mut buffer = vec![0; size];
         let count = ((64 << 20) / size) as u32;
-        let each = back_to_back(count, |now, n| disk.read(now, u64::from(n) * size as u64, &mut buffer).done);
+        let each =
+            back_to_back(&mut disk, count, |disk, now, n| disk.read(now, u64::from(n) * size as u64, &mut buffer));
         let rate = size as f64 / 1e3 / each;
         // 840 sectors a turn are 71.7 MB/s, less the switches between tracks; small reads also pay for their commands.
         let least = if size == 4096 { 18.0 } else { 60.0 };
@@ -71,7 +76,7 @@ fn flush_waits_for_everything_and_an_ideal_disk_for_nothing() {
         now = disk.write(now, block * (1 << 30), &[1; 4096], false).done;
     }
     assert!(now < 20_000_000);
-    let flushed = disk.flush(now).done;
+    let flushed = disk.flush(now).end(&mut disk);
     assert!(flushed - now > 150_000_000, "50 seeks and half turns");
     assert_eq!(disk.flush(flushed).done, flushed + disk.command());
     let mut ideal = self::disk(DiskParameters { write_cache: CacheMode::NeverFlushed, ..cached() });
@@ -86,7 +91,7 @@ fn rewriting_a_cached_block_reaches_the_platter_once() {
     for value in 0..20 {
         now = disk.write(now, 4096, &[value; 4096], false).done;
     }
-    let done = disk.flush(now).done;
+    let done = disk.flush(now).end(&mut disk);
     assert!(disk.counters().coalesced >= 18);
     assert!(disk.counters().media_written_bytes <= 512 + 2 * 4096);
     let mut read = [0; 4096];

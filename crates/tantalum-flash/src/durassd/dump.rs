@@ -10,7 +10,7 @@ use tantalum_rt::Random;
 use crate::Nanos;
 use crate::contents::Piece;
 use crate::ftl::page_mapped::{Changes, kind, pairs, pieces_of};
-use crate::nand::{NO_UNIT, PAGE_PIECES_MAX, PageState, Spare};
+use crate::nand::{Block, NO_UNIT, PAGE_PIECES_MAX, PageState, Spare};
 use crate::ssd::SolidState;
 
 /// Writes pages of a dump, a plane after the other.
@@ -94,7 +94,8 @@ impl SolidState {
     pub(crate) fn recover_dump(&mut self, now: Nanos) -> Nanos {
         let Some(protection) = &self.protection else { return now };
         let charged = now + protection.recharge_ns;
-        let (sectors, changes, read) = self.read_dump(charged);
+        let (mut sectors, changes, read) = self.read_dump(charged);
+        sectors.extend(self.mirrored_within_energy());
         let mapped = self.ftl.recover_with(read, &changes);
         let replayed = self.replay(mapped, &sectors);
         let ready = self.clear_dump(replayed);
@@ -102,6 +103,22 @@ impl SolidState {
             protection.ready = ready;
         }
         ready
+    }
+
+    /// What memory held when the program died, which is as if it had been dumped then: as far as the capacitors' energy
+    /// would have gone.
+    fn mirrored_within_energy(&mut self) -> Vec<(u32, Piece)> {
+        let mut sectors = self.mirrored();
+        let (layout, hold_ns) =
+            (self.ftl.layout(), self.protection.as_ref().map_or(0, |protection| protection.hold_ns));
+        let pages = hold_ns / self.ftl.nand().timing().program_ns.max(1) * u64::from(layout.geometry.planes());
+        let most = pages.saturating_mul(u64::from(layout.page_sectors));
+        let lost = (sectors.len() as u64).saturating_sub(most);
+        sectors.retain(|&(unit, _)| unit < layout.units);
+        sectors.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        self.counters.dump_overruns += u64::from(lost > 0);
+        self.counters.dump_lost_sectors += lost;
+        sectors
     }
 
     /// What the dump area holds: sectors in the order of their dump, and changes of the map.
@@ -143,21 +160,33 @@ impl SolidState {
         let mut done = now;
         for (channel, queue) in queues.iter().enumerate() {
             for batch in queue.chunks(limit as usize) {
+                if !self.ftl.has_room(channel as u32) {
+                    self.counters.dump_lost_sectors += batch.len() as u64;
+                    continue;
+                }
                 done = done.max(self.ftl.program(now, channel as u32, batch));
             }
         }
         self.ftl.sync(done)
     }
 
-    /// Erases what was used of the dump area.
+    /// Erases what was used of the dump area. If too little of it is left for the next dump, nothing more is written.
     fn clear_dump(&mut self, now: Nanos) -> Nanos {
         let layout = self.ftl.layout();
         let blocks: Vec<u32> = (0..layout.geometry.planes()).flat_map(|plane| layout.dump_blocks(plane)).collect();
         let mut done = now;
         for block in blocks {
-            if self.ftl.nand().block(block).next_page > 0 {
-                done = done.max(self.ftl.nand_mut().erase(now, block));
+            let Block { next_page, is_bad, .. } = self.ftl.nand().block(block);
+            if next_page > 0 && !is_bad {
+                // One that is worn out stays as it is, and holds nothing.
+                done = done.max(self.ftl.nand_mut().erase(now, block).unwrap_or_else(|worn| worn.done));
             }
+        }
+        let layout = self.ftl.layout();
+        let is_good = |block: &u32| !self.ftl.nand().block(*block).is_bad;
+        let good = |plane: u32| layout.dump_blocks(plane).filter(is_good).count();
+        if (0..layout.geometry.planes()).any(|plane| good(plane) < layout.dump_blocks_min()) {
+            self.ftl.make_read_only();
         }
         done
     }

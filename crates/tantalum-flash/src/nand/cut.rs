@@ -5,6 +5,7 @@
 
 use tantalum_rt::Random;
 
+use super::tables::Spares;
 use super::{Block, Nand, PAGE_PIECES_MAX, PageState, Spare};
 use crate::Nanos;
 use crate::contents::{PIECE_BYTES, Piece};
@@ -23,7 +24,7 @@ pub(super) struct InFlight {
 pub(super) enum Work {
     Program { page: u32, old: [Piece; PAGE_PIECES_MAX] },
     Part { page: u32, offset: u64, old: Box<[u8]>, next_page: u32, spare: Spare },
-    Erase { block: u32, spares: Box<[Spare]>, old: Block },
+    Erase { block: u32, spares: Spares, old: Block },
 }
 
 impl Nand {
@@ -42,19 +43,18 @@ impl Nand {
                 (Work::Program { page, .. }, true) | (Work::Part { page, .. }, true) => self.tear(page, random),
                 (Work::Part { page, offset, old, next_page, spare }, false) => {
                     self.contents.write(offset, &old);
-                    self.spares[page as usize] = spare;
-                    self.blocks[self.geometry.block_of(page) as usize].next_page = next_page;
+                    self.tables.set_spare(page, spare);
+                    self.tables.set_next_page(self.geometry.block_of(page), next_page);
                 }
                 (Work::Erase { block, spares, old }, false) => {
-                    let pages = self.pages_of(block);
-                    self.spares[pages].copy_from_slice(&spares);
-                    self.blocks[block as usize] = old;
+                    self.counters.bad_blocks -= u64::from(self.block(block).is_bad);
+                    self.tables.restore(block, spares, old);
                 }
                 (Work::Erase { block, .. }, true) => {
                     for page in self.pages_of(block) {
-                        self.tear(page as u32, random);
+                        self.tear(page, random);
                     }
-                    self.blocks[block as usize].next_page = self.geometry.pages_per_block;
+                    self.tables.set_next_page(block, self.geometry.pages_per_block);
                 }
             }
         }
@@ -93,20 +93,22 @@ impl Nand {
     }
 
     fn undo_program(&mut self, page: u32, old: [Piece; PAGE_PIECES_MAX]) {
+        self.tables.set_spare(page, Spare::default());
         let first = self.first_piece(page);
         let pieces = (self.geometry.page_bytes as usize / PIECE_BYTES).min(PAGE_PIECES_MAX);
         for (index, piece) in old.into_iter().take(pieces).enumerate() {
             self.contents.replace(first + index, piece);
         }
-        self.spares[page as usize] = Spare::default();
-        let block = &mut self.blocks[self.geometry.block_of(page) as usize];
-        block.next_page -= 1;
-        debug_assert_eq!(block.next_page, page % self.geometry.pages_per_block, "programs are undone backwards");
+        let (block, index) = (self.geometry.block_of(page), page % self.geometry.pages_per_block);
+        debug_assert_eq!(self.block(block).next_page, index + 1, "programs are undone backwards");
+        self.tables.set_next_page(block, index);
     }
 
     /// Cells that should be zero are still one here and there.
     fn tear(&mut self, page: u32, random: &mut Random) {
         self.counters.torn_pages += 1;
+        let spare = Spare { state: PageState::Torn, ..*self.spare(page) };
+        self.tables.set_spare(page, spare);
         let mut data = vec![0; self.geometry.page_bytes as usize];
         let offset = u64::from(page) * data.len() as u64;
         self.contents.read(offset, &mut data);
@@ -114,7 +116,5 @@ impl Nand {
             *word = (u64::from_le_bytes(*word) | (random.u64(..) & random.u64(..))).to_le_bytes();
         }
         self.contents.write(offset, &data);
-        let spare = &mut self.spares[page as usize];
-        spare.state = PageState::Torn;
     }
 }

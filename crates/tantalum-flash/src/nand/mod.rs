@@ -1,20 +1,24 @@
 //! NAND flash: channels, planes, blocks, pages with a spare area, and the rules that they impose.
 //!
 //! Asserted: pages are programmed only when erased and in order within their block, and in parts no more often than the
-//! geometry allows. Operations take effect at the call and carry the time at which they run, which may lie ahead; a
+//! geometry allows; a block that is worn out is neither programmed nor erased again. Operations take effect at the call and carry the time at which they run, which may lie ahead; a
 //! power cut takes back those that had not begun, and leaves torn pages and half-erased blocks of those under way,
 //! detectable by [`PageState::Torn`].
 
 mod cut;
 mod geometry;
 mod raw;
+mod tables;
+mod wear;
 
 pub use geometry::{Geometry, Lines, Timing};
 pub use raw::RawNand;
+pub use wear::{Wear, Worn};
 
 use crate::contents::{Contents, PIECE_BYTES, Piece};
 use crate::{MediaError, Nanos};
 use cut::{InFlight, Work};
+use tables::Tables;
 
 /// Sectors of [`PIECE_BYTES`] in the largest page.
 pub const PAGE_PIECES_MAX: usize = 4;
@@ -63,6 +67,8 @@ pub struct Block {
     pub next_page: u32,
     /// How often it was erased: its wear.
     pub erase_count: u32,
+    /// Whether it must not be used: an erase failed, or it came so from the factory.
+    pub is_bad: bool,
 }
 
 /// Totals since the memory was made.
@@ -76,6 +82,8 @@ pub struct NandCounters {
     pub erases: u64,
     /// Pages torn by power cuts, counting those of half-erased blocks.
     pub torn_pages: u64,
+    /// Blocks that are bad.
+    pub bad_blocks: u64,
 }
 
 /// A flash memory.
@@ -90,25 +98,31 @@ pub struct NandCounters {
 /// let mut nand = Nand::new(geometry, timing, Contents::in_memory(geometry.capacity_bytes()));
 /// let programmed = nand.program(0, 0, Spare { units: [7, 0, 0, 0], ..Spare::default() }, &[None]);
 /// assert_eq!(programmed, 4160 * 25 + 200_000);
-/// assert_eq!(nand.erase(programmed, 0), programmed + 1_500_000);
+/// assert_eq!(nand.erase(programmed, 0), Ok(programmed + 1_500_000));
 /// ```
 #[derive(Debug)]
 pub struct Nand {
     geometry: Geometry,
     timing: Timing,
+    wear: Option<Wear>,
     lines: Lines,
-    blocks: Vec<Block>,
-    spares: Vec<Spare>,
+    tables: Tables,
     contents: Contents,
     in_flight: Vec<InFlight>,
+    /// What programs have replaced, to be used again.
+    used_pieces: Vec<Piece>,
     counters: NandCounters,
 }
 
 /// Operations remembered before those that are done are looked for.
 const IN_FLIGHT_SWEEP: usize = 1024;
 
+/// Pieces that are kept for their memory.
+const USED_PIECES_MAX: usize = 4096;
+
 impl Nand {
-    /// An erased memory; its contents must be empty, of [`Geometry::capacity_bytes`].
+    /// An erased memory that bears any use; its contents must be empty, of [`Geometry::capacity_bytes`], or those of a
+    /// file that was there before.
     ///
     /// # Panics
     /// If a page has more than [`PAGE_PIECES_MAX`] pieces, or the contents have another size.
@@ -119,15 +133,37 @@ impl Nand {
         );
         assert_eq!(contents.len(), geometry.capacity_bytes(), "the contents fit the geometry");
         Self {
+            wear: None,
             lines: Lines::new(&geometry),
-            blocks: vec![Block::default(); geometry.blocks() as usize],
-            spares: vec![Spare::default(); geometry.pages() as usize],
+            tables: Tables::new(&geometry, &contents),
             geometry,
             timing,
             contents,
             in_flight: Vec::new(),
+            used_pieces: Vec::new(),
             counters: NandCounters::default(),
         }
+    }
+
+    /// The memory wears out, and some of its blocks are bad from the beginning, but not the first `good` of each plane:
+    /// whoever keeps what cannot be moved has chosen those.
+    pub fn with_wear(mut self, wear: Option<Wear>, good: u32) -> Self {
+        self.wear = wear;
+        if let Some(wear) = wear.filter(|_| self.is_new()) {
+            wear.factory_bad_blocks(&self.geometry, good).into_iter().for_each(|block| self.tables.set_bad(block));
+        }
+        self.counters.bad_blocks = (0..self.geometry.blocks()).filter(|&block| self.block(block).is_bad).count() as u64;
+        self
+    }
+
+    /// Whether it comes from the factory. Otherwise it lies in a file that was there before: a layer above recovers.
+    pub fn is_new(&self) -> bool {
+        self.contents.is_new()
+    }
+
+    /// An area of a device's protected memory, if the flash lies in a file.
+    pub(crate) fn beside(&self, len: u64) -> Option<Contents> {
+        self.contents.beside(len)
     }
 
     /// How it is divided.
@@ -147,12 +183,12 @@ impl Nand {
 
     /// A block's state.
     pub fn block(&self, block: u32) -> Block {
-        self.blocks[block as usize]
+        self.tables.block(block)
     }
 
     /// What lies beside a page's data. Takes no time: whoever reads the medium for it calls [`Nand::read`].
     pub fn spare(&self, page: u32) -> &Spare {
-        &self.spares[page as usize]
+        self.tables.spare(page)
     }
 
     /// A piece of a page's data. Takes no time either.
@@ -183,20 +219,27 @@ impl Nand {
     /// # Panics
     /// If the page is not the next one of its block.
     pub fn program(&mut self, at: Nanos, page: u32, spare: Spare, pieces: &[Piece]) -> Nanos {
+        self.program_first(at, page, spare, pieces, self.geometry.page_bytes)
+    }
+
+    /// As [`Nand::program`], of a page of which only the first `filled` bytes cross the channel.
+    ///
+    /// # Panics
+    /// As [`Nand::program`].
+    pub fn program_first(&mut self, at: Nanos, page: u32, spare: Spare, pieces: &[Piece], filled: u32) -> Nanos {
         let block = self.geometry.block_of(page);
-        let state = &mut self.blocks[block as usize];
+        let state = self.tables.block(block);
         assert_eq!(page % self.geometry.pages_per_block, state.next_page, "pages of block {block} go in order");
-        state.next_page += 1;
-        let slot = &mut self.spares[page as usize];
-        assert_eq!(slot.state, PageState::Erased, "page {page} is erased before it is programmed");
-        *slot = Spare { state: PageState::Programmed, programs: 1, ..spare };
+        assert!(!state.is_bad, "block {block} is worn out and not programmed");
+        assert_eq!(self.spare(page).state, PageState::Erased, "page {page} is erased before it is programmed");
         let first = self.first_piece(page);
         let mut old = [const { None }; PAGE_PIECES_MAX];
         for (index, piece) in pieces.iter().enumerate() {
             old[index] = self.contents.replace(first + index, piece.clone());
         }
-        let bytes = self.geometry.page_bytes + self.geometry.spare_bytes;
-        let (start, done) = self.occupy_program(at, block, bytes);
+        self.tables.set_spare(page, Spare { state: PageState::Programmed, programs: 1, ..spare });
+        self.tables.set_next_page(block, state.next_page + 1);
+        let (start, done) = self.occupy_program(at, block, filled + self.geometry.spare_bytes);
         self.remember(InFlight { start, done, work: Work::Program { page, old } });
         done
     }
@@ -207,6 +250,9 @@ impl Nand {
     /// # Errors
     /// Nothing is done if the part is not erased, pages of the block after this one are programmed already, or the page
     /// was programmed too often; says which rule it was.
+    ///
+    /// # Panics
+    /// If the block is bad.
     pub fn program_part(
         &mut self,
         at: Nanos,
@@ -217,8 +263,9 @@ impl Nand {
     ) -> std::result::Result<Nanos, &'static str> {
         let block = self.geometry.block_of(page);
         let index = page % self.geometry.pages_per_block;
-        let state = self.blocks[block as usize];
-        let spare = self.spares[page as usize];
+        let state = self.tables.block(block);
+        let spare = *self.spare(page);
+        assert!(!state.is_bad, "block {block} is worn out and not programmed");
         if index + 1 < state.next_page {
             return Err("pages of a block are programmed in order");
         }
@@ -229,13 +276,13 @@ impl Nand {
             return Err("the page has had all its partial programs");
         }
         let offset = u64::from(page) * u64::from(self.geometry.page_bytes) + u64::from(start_byte);
-        self.blocks[block as usize].next_page = index + 1;
         let mut new = Spare { state: PageState::Programmed, programs: spare.programs + 1, ..spare };
         new.units[0] &= !mask;
-        self.spares[page as usize] = new;
         let mut old = vec![0; data.len()];
         self.contents.read(offset, &mut old);
         self.contents.write(offset, data);
+        self.tables.set_spare(page, new);
+        self.tables.set_next_page(block, index + 1);
         let (start, done) = self.occupy_program(at, block, data.len() as u32 + self.geometry.spare_bytes);
         let work = Work::Part { page, offset, old: old.into(), next_page: state.next_page, spare };
         self.remember(InFlight { start, done, work });
@@ -243,32 +290,68 @@ impl Nand {
     }
 
     /// Erases a block, not before `at`. Returns when it is done.
-    pub fn erase(&mut self, at: Nanos, block: u32) -> Nanos {
+    ///
+    /// # Errors
+    /// [`Worn`]: the block bears no more, its pages are torn, and it is bad from now on.
+    ///
+    /// # Panics
+    /// If the block is bad.
+    pub fn erase(&mut self, at: Nanos, block: u32) -> std::result::Result<Nanos, Worn> {
+        let old = self.tables.block(block);
+        assert!(!old.is_bad, "block {block} is worn out and not erased again");
         self.counters.erases += 1;
-        let pages = self.pages_of(block);
-        let spares = self.spares[pages.clone()].into();
-        self.spares[pages].fill(Spare::default());
-        let state = &mut self.blocks[block as usize];
-        let old = *state;
-        *state = Block { next_page: 0, erase_count: old.erase_count + 1 };
+        let spares = self.tables.erase(block);
         let plane = self.geometry.plane_of(block);
         let (start, done) = self.lines.erase(at, plane, self.timing.erase_ns);
         self.remember(InFlight { start, done, work: Work::Erase { block, spares, old } });
-        done
+        match self.wear {
+            Some(wear) if old.erase_count >= wear.endurance_of(block) => {
+                self.fail(block);
+                Err(Worn { done })
+            }
+            _ => Ok(done),
+        }
+    }
+
+    /// The block is worn out: what it holds is nothing, and nothing comes to it.
+    fn fail(&mut self, block: u32) {
+        self.counters.bad_blocks += 1;
+        self.tables.set_bad(block);
+        for page in self.pages_of(block) {
+            self.tables.set_spare(page, Spare { state: PageState::Torn, ..Spare::default() });
+        }
+        self.tables.set_next_page(block, self.geometry.pages_per_block);
     }
 
     /// What was done so far took no time and is not counted: the memory comes from the factory in this state.
     pub fn forget_history(&mut self) {
         self.in_flight.clear();
         self.lines = Lines::new(&self.geometry);
-        self.counters = NandCounters::default();
+        self.counters = NandCounters { bad_blocks: self.counters.bad_blocks, ..NandCounters::default() };
     }
 
     /// Everything that is done at `now` is so for ever: no power cut comes before.
     pub fn settle(&mut self, now: Nanos) {
-        if self.in_flight.len() >= IN_FLIGHT_SWEEP {
-            self.in_flight.retain(|operation| operation.done > now);
+        if self.in_flight.len() < IN_FLIGHT_SWEEP {
+            return;
         }
+        let used_pieces = &mut self.used_pieces;
+        self.in_flight.retain_mut(|operation| {
+            let is_over = operation.done <= now;
+            if let Work::Program { old, .. } = &mut operation.work
+                && is_over
+                && used_pieces.len() < USED_PIECES_MAX
+            {
+                used_pieces.extend(old.iter_mut().map(Option::take).filter(Option::is_some));
+            }
+            !is_over
+        });
+    }
+
+    /// A piece that nobody needs, for its memory. Returning so much at once to the system and taking it back costs more
+    /// than all of the emulation.
+    pub(crate) fn take_used_piece(&mut self) -> Piece {
+        self.used_pieces.pop().flatten()
     }
 
     /// Reads bytes of the data area, as the raw device shows them. Takes no time.
@@ -287,9 +370,9 @@ impl Nand {
         self.in_flight.push(operation);
     }
 
-    fn pages_of(&self, block: u32) -> std::ops::Range<usize> {
-        let first = (block * self.geometry.pages_per_block) as usize;
-        first..first + self.geometry.pages_per_block as usize
+    fn pages_of(&self, block: u32) -> std::ops::Range<u32> {
+        let first = block * self.geometry.pages_per_block;
+        first..first + self.geometry.pages_per_block
     }
 
     fn first_piece(&self, page: u32) -> usize {

@@ -59,6 +59,17 @@ impl RawNand {
         let (first, count) = (start / self.sector_bytes, len / self.sector_bytes);
         (((1u64 << count) - 1) << first) as u32
     }
+
+    /// Copies a part of a page; what is not programmed reads as ones.
+    fn copy(&self, page: u32, start: u32, part: &mut [u8]) {
+        self.nand.peek(u64::from(page) * self.page_bytes() + u64::from(start), part);
+        let programmed = self.programmed(page);
+        for (index, sector) in part.chunks_mut(self.sector_bytes as usize).enumerate() {
+            if programmed >> (start / self.sector_bytes + index as u32) & 1 == 0 {
+                sector.fill(0xff);
+            }
+        }
+    }
 }
 
 impl Model for RawNand {
@@ -83,17 +94,9 @@ impl Model for RawNand {
         for (page, start, len) in self.parts(offset, buffer.len() as u64) {
             done = done.max(self.nand.read(now, page, len));
             let place = u64::from(page) * self.page_bytes() + u64::from(start);
-            self.nand.peek(place, &mut buffer[filled..filled + len as usize]);
-            let programmed = self.programmed(page);
+            self.copy(page, start, &mut buffer[filled..filled + len as usize]);
             if self.nand.spare(page).state == PageState::Torn {
                 torn.get_or_insert(place);
-            }
-            for (index, sector) in
-                buffer[filled..filled + len as usize].chunks_mut(self.sector_bytes as usize).enumerate()
-            {
-                if programmed >> (start / self.sector_bytes + index as u32) & 1 == 0 {
-                    sector.fill(0xff);
-                }
             }
             filled += len as usize;
         }
@@ -111,6 +114,9 @@ impl Model for RawNand {
         let mut rest = data;
         for (page, start, len) in self.parts(offset, data.len() as u64) {
             let place = u64::from(page) * self.page_bytes() + u64::from(start);
+            if self.nand.block(self.nand.geometry().block_of(page)).is_bad {
+                return Outcome::failed(done, MediaError::WornBlock { offset: place });
+            }
             let mask = self.mask(start, len);
             if self.programmed(page) & mask != 0 {
                 let rule = "a byte is erased before it is programmed again";
@@ -141,9 +147,25 @@ impl Model for RawNand {
         }
         let mut done = now;
         for block in offset / block_bytes..(offset + len) / block_bytes {
-            done = done.max(self.nand.erase(now, block as u32));
+            let first = block * block_bytes;
+            if self.nand.block(block as u32).is_bad {
+                return Outcome::failed(done, MediaError::WornBlock { offset: first });
+            }
+            match self.nand.erase(now, block as u32) {
+                Ok(erased) => done = done.max(erased),
+                Err(worn) => return Outcome::failed(worn.done, MediaError::WornBlock { offset: first }),
+            }
         }
         Outcome::ok(done)
+    }
+
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        let mut rest = buffer;
+        for (page, start, len) in self.parts(offset, rest.len() as u64) {
+            let (part, after) = rest.split_at_mut(len as usize);
+            self.copy(page, start, part);
+            rest = after;
+        }
     }
 
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
@@ -163,6 +185,7 @@ impl Model for RawNand {
             programs: nand.programs,
             erases: nand.erases,
             torn_found: nand.torn_pages,
+            bad_blocks: nand.bad_blocks,
             ..self.counters
         }
     }

@@ -66,15 +66,62 @@ fn a_cut_program_is_torn_and_a_later_one_never_was() {
     assert_eq!(nand.block(0).next_page, 2);
 }
 
+fn frail() -> Nand {
+    let wear = Wear { endurance: 10, spread: 0.0, factory_bad: 0.5, spare: 0.5, seed: 1 };
+    assert_eq!(wear.check(), Ok(()));
+    nand().with_wear(Some(wear), 1)
+}
+
+#[test]
+fn a_block_bears_its_endurance_and_fails_for_ever() {
+    let mut nand = frail();
+    let mut now = 0;
+    for _ in 0..10 {
+        now = nand.erase(now, 0).unwrap();
+    }
+    let before = nand.counters().bad_blocks;
+    assert_eq!(nand.erase(now, 0), Err(Worn { done: now + 2_000_000 }));
+    assert_eq!((nand.block(0).is_bad, nand.counters().bad_blocks), (true, before + 1));
+    assert_eq!(nand.spare(0).state, PageState::Torn, "what it holds is nothing");
+    // An erase that had not begun did not fail.
+    nand.power_cut(now, &mut Random::with_seed(1));
+    assert_eq!((nand.block(0).is_bad, nand.counters().bad_blocks), (false, before));
+    assert!(nand.erase(now, 0).is_err());
+}
+
+#[test]
+#[should_panic(expected = "worn out and not erased again")]
+fn a_bad_block_is_not_erased() {
+    let mut nand = frail();
+    let bad = (0..GEOMETRY.blocks()).find(|&block| nand.block(block).is_bad).unwrap();
+    nand.erase(0, bad).unwrap();
+}
+
+#[test]
+#[should_panic(expected = "worn out and not programmed")]
+fn a_bad_block_is_not_programmed() {
+    let mut nand = frail();
+    let bad = (0..GEOMETRY.blocks()).find(|&block| nand.block(block).is_bad).unwrap();
+    nand.program(0, bad * GEOMETRY.pages_per_block, Spare::default(), &[None, None]);
+}
+
+#[test]
+fn factory_bad_blocks_come_by_seed_and_spare_the_first() {
+    let bad = |nand: &Nand| -> Vec<u32> { (0..GEOMETRY.blocks()).filter(|&block| nand.block(block).is_bad).collect() };
+    let first = bad(&frail());
+    assert_eq!(first, bad(&frail()));
+    assert!(!first.is_empty() && first.iter().all(|block| block % GEOMETRY.blocks_per_plane != 0), "{first:?}");
+}
+
 #[test]
 fn a_cut_erase_leaves_a_block_that_must_be_erased_again() {
     let mut nand = nand();
     let programmed = nand.program(0, 0, Spare::default(), &[piece(1), piece(2)]);
-    let erased = nand.erase(programmed, 0);
+    let erased = nand.erase(programmed, 0).unwrap();
     nand.power_cut(erased - 1, &mut Random::with_seed(1));
     assert!((0..4).all(|page| nand.spare(page).state == PageState::Torn));
-    assert_eq!(nand.block(0), Block { next_page: 4, erase_count: 1 });
-    nand.erase(erased, 0);
+    assert_eq!(nand.block(0), Block { next_page: 4, erase_count: 1, is_bad: false });
+    nand.erase(erased, 0).unwrap();
     assert_eq!((nand.spare(0).state, nand.block(0).erase_count), (PageState::Erased, 2));
 }
 
@@ -82,11 +129,11 @@ fn a_cut_erase_leaves_a_block_that_must_be_erased_again() {
 fn an_erase_that_had_not_begun_is_taken_back() {
     let mut nand = nand();
     let programmed = nand.program(0, 0, Spare { sequence: 9, ..Spare::default() }, &[piece(1), piece(2)]);
-    let erased = nand.erase(programmed + 500, 0);
+    let erased = nand.erase(programmed + 500, 0).unwrap();
     nand.program(erased, 0, Spare::default(), &[piece(8), piece(9)]);
     nand.power_cut(programmed, &mut Random::with_seed(1));
     assert_eq!((nand.spare(0).sequence, nand.piece(0, 0), nand.piece(0, 1)), (9, piece(1), piece(2)));
-    assert_eq!(nand.block(0), Block { next_page: 1, erase_count: 0 });
+    assert_eq!(nand.block(0), Block { next_page: 1, erase_count: 0, is_bad: false });
 }
 
 fn raw() -> RawNand {

@@ -7,13 +7,18 @@ mod flash;
 mod parse;
 
 use std::path::Path;
+use std::sync::Arc;
 
 pub use flash::{RawFlash, SolidStateDrive};
 use serde::Deserialize;
 
+use crate::block_mapped::{BlockMapped, BlockMappedParameters};
 use crate::block_ssd::{BlockSsd, BlockSsdParameters};
 use crate::cloud::{CloudParameters, CloudVolume};
 use crate::disk::{DiskParameters, HardDisk};
+use crate::faults::{FaultLog, FaultyModel, Plan};
+use crate::in_file::InFile;
+use crate::medium::MediumFile;
 use crate::usb::{UsbParameters, UsbStick};
 use crate::{Contents, Error, Model, Result};
 
@@ -27,6 +32,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("hdd-7200", include_str!("../../profiles/hdd-7200.toml")),
     ("intel-x25e", include_str!("../../profiles/intel-x25e.toml")),
     ("mtron", include_str!("../../profiles/mtron.toml")),
+    ("mtron-p35", include_str!("../../profiles/mtron-p35.toml")),
     ("nand-k9wag08u1a", include_str!("../../profiles/nand-k9wag08u1a.toml")),
     ("nvme-plp", include_str!("../../profiles/nvme-plp.toml")),
     ("ocz-vertex-ex", include_str!("../../profiles/ocz-vertex-ex.toml")),
@@ -60,6 +66,8 @@ pub struct Profile {
     pub fitted: Vec<String>,
     /// The kind of device.
     pub device: Kind,
+    /// What goes wrong with it.
+    pub faults: Option<Plan>,
     /// The profile's name or file, for messages.
     #[serde(skip)]
     name: String,
@@ -80,6 +88,8 @@ pub enum Kind {
     UsbDrive(UsbParameters),
     /// A solid-state drive with a hybrid log-block translation layer.
     BlockSsd(BlockSsdParameters),
+    /// A solid-state drive whose units are rewritten whole.
+    BlockMapped(BlockMappedParameters),
     /// A network volume.
     CloudVolume(CloudParameters),
 }
@@ -108,10 +118,14 @@ impl Profile {
         }
         let path = Path::new(name);
         if !path.is_file() {
-            let known = Self::names().collect::<Vec<_>>().join(", ");
-            return Err(Error::UnknownProfile { name: name.to_owned(), known });
+            return Err(Error::UnknownProfile { name: name.to_owned(), known: Self::known() });
         }
         std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), operation: "read", source })
+    }
+
+    /// The names that come with the crate, for messages.
+    pub(crate) fn known() -> String {
+        Self::names().collect::<Vec<_>>().join(", ")
     }
 
     /// The same device, of another size.
@@ -123,39 +137,102 @@ impl Profile {
     /// A device made by the profile, new, with its contents in memory.
     ///
     /// # Errors
-    /// [`Error::Impossible`].
+    /// [`Error::Impossible`], [`Error::FaultPlan`].
     pub fn build(&self) -> Result<Box<dyn Model>> {
-        self.build_on(Contents::in_memory)
+        Ok(self.build_logged()?.0)
     }
 
-    /// As [`Profile::build`], on contents that `contents` makes of the size that it is given.
+    /// As [`Profile::build`], with the log of the profile's faults that happen.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`], [`Error::FaultPlan`].
+    pub fn build_logged(&self) -> Result<(Box<dyn Model>, Arc<FaultLog>)> {
+        let model = self.build_on(Contents::in_memory)?;
+        FaultyModel::wrap(&self.name, model, self.faults.clone().unwrap_or_default())
+    }
+
+    /// The device whose medium lies in a file. If the file is not there, or is empty, the device is made by the profile,
+    /// new. Otherwise it is powered on, and its firmware recovers as after a power cut; its time begins when it is ready.
+    ///
+    /// The file is sparse: it takes the room that was written to. A program that drops the device shuts it down in good
+    /// order; one that dies leaves what a drive promises when its host dies: all that has ended if there is no volatile
+    /// cache, and all that was flushed if there is one.
+    ///
+    /// ```
+    /// # use tantalum_flash::Profile;
+    /// # let directory = tempfile::tempdir()?;
+    /// let profile = Profile::named("usb-c")?.with_capacity(8 << 20);
+    /// let path = directory.path().join("stick");
+    /// profile.open_file(&path)?.write(0, 4096, &[7; 512], true).result?;
+    /// let mut read = [0; 512];
+    /// profile.open_file(&path)?.read(0, 4096, &mut read).result?;
+    /// assert_eq!(read, [7; 512]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Impossible`], [`Error::FaultPlan`]; [`Error::Busy`] if the file is in use; [`Error::ForeignFile`] and [`Error::WrongSize`] if
+    /// it holds something else or is damaged, and then it stays as it is; [`Error::File`].
+    pub fn open_file(&self, path: &Path) -> Result<Box<dyn Model>> {
+        self.check()?;
+        let file = MediumFile::open(path, &self.identity())?;
+        let mut model = self.build_on(|len| Contents::in_file(&file, len))?;
+        file.complete()?;
+        let ready = if file.is_new() { 0 } else { model.power_on(0) };
+        let model = Box::new(InFile::new(model, ready));
+        match &self.faults {
+            None => Ok(model),
+            // Damage goes to the file when the device is shut down.
+            Some(plan) => Ok(Box::new(InFile::new(FaultyModel::wrap(&self.name, model, plan.clone())?.0, 0))),
+        }
+    }
+
+    /// What a file must be made for to hold this device: the device and how its medium is divided, but not its speed.
+    fn identity(&self) -> String {
+        let size = self.capacity_bytes;
+        let division = match &self.device {
+            Kind::SolidState(drive) => drive.identity(size),
+            Kind::RawFlash(flash) => format!("{:?}", flash.whole_geometry(size)),
+            Kind::HardDisk(_) | Kind::CloudVolume(_) => "sectors".to_owned(),
+            Kind::BlockMapped(parameters) => format!("{:?}", parameters.whole_geometry(size)),
+            Kind::UsbDrive(UsbParameters { ftl, .. }) | Kind::BlockSsd(BlockSsdParameters { ftl, .. }) => {
+                format!("{:?}", ftl.whole_geometry(size))
+            }
+        };
+        let description: String = self.description.chars().take(200).collect();
+        format!("{description:?}, {size} bytes as {division}")
+    }
+
+    /// Whether it describes a possible device.
     ///
     /// # Errors
     /// [`Error::Impossible`].
-    pub fn build_on(&self, contents: impl FnOnce(u64) -> Contents) -> Result<Box<dyn Model>> {
-        let (file, size) = (&*self.name, self.capacity_bytes);
-        let possible = |check: std::result::Result<(), (&'static str, String)>| {
-            check.map_err(|(key, problem)| Error::Impossible { file: file.to_owned(), key, problem })
+    pub fn check(&self) -> Result<()> {
+        let size = self.capacity_bytes;
+        let checked = match &self.device {
+            Kind::SolidState(drive) => drive.check(size),
+            Kind::RawFlash(flash) => flash.check(size),
+            Kind::HardDisk(parameters) => parameters.check(size),
+            Kind::UsbDrive(parameters) => parameters.check(size),
+            Kind::BlockSsd(parameters) => parameters.check(size),
+            Kind::BlockMapped(parameters) => parameters.check(size),
+            Kind::CloudVolume(parameters) => parameters.check(size),
         };
+        checked.map_err(|(key, problem)| Error::Impossible { file: self.name.clone(), key, problem })
+    }
+
+    /// Builds the device on contents that `contents` makes of the size that it is given.
+    fn build_on(&self, contents: impl FnOnce(u64) -> Contents) -> Result<Box<dyn Model>> {
+        self.check()?;
+        let size = self.capacity_bytes;
         Ok(match &self.device {
-            Kind::SolidState(drive) => Box::new(drive.build(file, size, contents)?),
-            Kind::RawFlash(flash) => Box::new(flash.build(file, size, contents)?),
-            Kind::HardDisk(parameters) => {
-                possible(parameters.check(size))?;
-                Box::new(HardDisk::new(parameters.clone(), size, contents))
-            }
-            Kind::UsbDrive(parameters) => {
-                possible(parameters.check(size))?;
-                Box::new(UsbStick::new(parameters.clone(), size, contents))
-            }
-            Kind::BlockSsd(parameters) => {
-                possible(parameters.check(size))?;
-                Box::new(BlockSsd::new(parameters.clone(), size, contents))
-            }
-            Kind::CloudVolume(parameters) => {
-                possible(parameters.check(size))?;
-                Box::new(CloudVolume::new(parameters.clone(), size, contents))
-            }
+            Kind::SolidState(drive) => Box::new(drive.build(size, contents)),
+            Kind::RawFlash(flash) => Box::new(flash.build(size, contents)),
+            Kind::HardDisk(parameters) => Box::new(HardDisk::new(parameters.clone(), size, contents)),
+            Kind::UsbDrive(parameters) => Box::new(UsbStick::new(parameters.clone(), size, contents)),
+            Kind::BlockSsd(parameters) => Box::new(BlockSsd::new(parameters.clone(), size, contents)),
+            Kind::BlockMapped(parameters) => Box::new(BlockMapped::new(parameters.clone(), size, contents)),
+            Kind::CloudVolume(parameters) => Box::new(CloudVolume::new(parameters.clone(), size, contents)),
         })
     }
 }

@@ -7,7 +7,7 @@ impl SolidState {
     /// Programs everything that can begin until `now`.
     pub(super) fn flush_until(&mut self, now: Nanos) {
         for channel in 0..self.ftl.layout().geometry.channels {
-            while self.program_batch(channel, self.cache.pairing_wait_ns, now) {}
+            while !self.pool.is_idle(channel, now) && self.program_batch(channel, self.cache.pairing_wait_ns, now) {}
         }
     }
 
@@ -15,15 +15,20 @@ impl SolidState {
     pub(super) fn drain(&mut self) {
         for channel in 0..self.ftl.layout().geometry.channels {
             while self.program_batch(channel, 0, Nanos::MAX) {}
-            debug_assert!(self.pool.is_drained(channel), "nothing that waits is left behind");
+            let is_drained = self.pool.is_drained(channel) || self.ftl.is_read_only();
+            debug_assert!(is_drained, "nothing that waits is left behind");
         }
     }
 
-    /// When the pool has taken in so many sectors, not before `at`: the command waits until others have left.
-    pub(super) fn wait_for_room(&mut self, sectors: usize, at: Nanos) -> Nanos {
+    /// When the pool has taken in so many sectors, not before `at`: the command waits until others have left. `None` if
+    /// they cannot, since the flash is worn out.
+    pub(super) fn wait_for_room(&mut self, sectors: usize, at: Nanos) -> Option<Nanos> {
         loop {
             if let Some(room) = self.pool.take_room(sectors, at) {
-                return room;
+                return Some(room);
+            }
+            if self.ftl.is_read_only() {
+                return None;
             }
             // Nobody is known to leave in time: let the flusher go ahead.
             let before = self.drained;
@@ -36,6 +41,9 @@ impl SolidState {
 
     /// Programs one page of a channel, if that can begin until `until`.
     fn program_batch(&mut self, channel: u32, patience: Nanos, until: Nanos) -> bool {
+        if !self.ftl.has_room(channel) {
+            return false;
+        }
         let limit = self.ftl.layout().page_sectors as usize;
         let free = self.ftl.channel_ready(channel);
         let Some(start) = self.pool.next_batch(channel, limit, free, patience, until, &mut self.batch) else {

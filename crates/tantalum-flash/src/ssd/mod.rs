@@ -6,6 +6,7 @@
 
 mod flusher;
 mod host;
+mod mirror;
 mod pool;
 
 use serde::Deserialize;
@@ -14,11 +15,12 @@ use tantalum_rt::Random;
 
 pub use host::Interface;
 
-use crate::contents::{PIECE_BYTES, Piece, piece_of};
+use crate::contents::{PIECE_BYTES, Piece, piece_in, piece_of};
 use crate::durassd::Protection;
 use crate::ftl::page_mapped::PageMapped;
-use crate::{Counters, Model, Nanos, Outcome, Shape};
+use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
 use host::Host;
+use mirror::Mirror;
 use pool::Pool;
 
 /// What the drive does with writes before they are on flash.
@@ -71,9 +73,14 @@ impl SolidState {
     /// A drive over a translation layer. Without `protection` its memory is volatile.
     pub fn new(interface: Interface, cache: Cache, protection: Option<Protection>, ftl: PageMapped) -> Self {
         let limit = (cache.pool_bytes / PIECE_BYTES as u64) as usize;
+        let mut pool = Pool::new(ftl.layout().units, ftl.layout().geometry.channels, limit);
+        let mirror = protection.as_ref().and_then(|_| ftl.nand().beside(Mirror::bytes(limit)));
+        if let Some(area) = mirror {
+            pool.set_mirror(area);
+        }
         Self {
             host: Host::new(interface.clone()),
-            pool: Pool::new(ftl.layout().units, ftl.layout().geometry.channels, limit),
+            pool,
             batch: Vec::new(),
             sectors: Vec::new(),
             drained: 0,
@@ -97,12 +104,23 @@ impl SolidState {
         }
     }
 
-    /// One write command. Returns when it completes.
-    fn write_command(&mut self, now: Nanos, offset: u64, data: &[u8]) -> Nanos {
+    /// Copies the part of a sector that falls into the buffer at `offset`.
+    fn copy(&self, unit: u32, offset: u64, buffer: &mut [u8]) {
+        let base = u64::from(unit) * PIECE_BYTES as u64;
+        let (from, to) = (offset.max(base), (offset + buffer.len() as u64).min(base + PIECE_BYTES as u64));
+        let target = &mut buffer[(from - offset) as usize..(to - offset) as usize];
+        match self.piece(unit) {
+            Some(piece) => target.copy_from_slice(&piece[(from - base) as usize..(to - base) as usize]),
+            None => target.fill(0),
+        }
+    }
+
+    /// One write command. Returns when it completes; `None` if it finds no room any more.
+    fn write_command(&mut self, now: Nanos, offset: u64, data: &[u8]) -> Option<Nanos> {
         let start = self.host.admit(now);
         let (first, last) = units(offset, data.len());
         let sectors = (last - first) as usize;
-        let room = self.wait_for_room(sectors, start);
+        let room = self.wait_for_room(sectors, start)?;
         // The rest of a sector written in part must be read before.
         let mut begin = room;
         for unit in [first, last - 1] {
@@ -123,16 +141,17 @@ impl SolidState {
             let coalesced = self.pool.push(self.channel_of(unit), unit, piece, ready);
             self.counters.coalesced += u64::from(coalesced);
         }
-        done
+        self.pool.commit();
+        Some(done)
     }
 
     /// The sector's bytes after a write.
-    fn new_piece(&self, unit: u32, offset: u64, data: &[u8]) -> Piece {
+    fn new_piece(&mut self, unit: u32, offset: u64, data: &[u8]) -> Piece {
         let base = u64::from(unit) * PIECE_BYTES as u64;
         if let Some(from) = base.checked_sub(offset)
             && let Some(whole) = data[from as usize..].first_chunk::<PIECE_BYTES>()
         {
-            return piece_of(whole);
+            return piece_in(self.ftl.nand_mut().take_used_piece(), whole);
         }
         let mut bytes = self.piece(unit).map_or([0; PIECE_BYTES], |piece| *piece);
         let (start, end) = (offset.max(base), (offset + data.len() as u64).min(base + PIECE_BYTES as u64));
@@ -166,6 +185,20 @@ impl SolidState {
         self.host.reset(now);
         self.pool.clear();
         self.drained = now;
+    }
+
+    /// What protected memory held when the program died, as sectors and their bytes.
+    pub(crate) fn mirrored(&self) -> Vec<(u32, Piece)> {
+        self.pool.mirrored()
+    }
+
+    /// A flush that leaves something in memory has failed.
+    fn flushed(&self, done: Nanos) -> Outcome {
+        let mut channels = 0..self.ftl.layout().geometry.channels;
+        match self.ftl.is_read_only() && !channels.all(|channel| self.pool.is_drained(channel)) {
+            true => Outcome::failed(done, MediaError::WornOut),
+            false => self.outcome(done),
+        }
     }
 
     /// What only the drive's memory holds at `now`, as sectors and their bytes.
@@ -207,13 +240,7 @@ impl Model for SolidState {
         let mut ready = begin;
         let mut run = first;
         for unit in first..last {
-            let base = u64::from(unit) * PIECE_BYTES as u64;
-            let (from, to) = (offset.max(base), (offset + buffer.len() as u64).min(base + PIECE_BYTES as u64));
-            let target = &mut buffer[(from - offset) as usize..(to - offset) as usize];
-            match self.piece(unit) {
-                Some(piece) => target.copy_from_slice(&piece[(from - base) as usize..(to - base) as usize]),
-                None => target.fill(0),
-            }
+            self.copy(unit, offset, buffer);
             if self.pool.newest(unit).is_some() {
                 self.counters.cache_hits += 1;
                 ready = ready.max(self.ftl.read(begin, run..unit));
@@ -228,18 +255,26 @@ impl Model for SolidState {
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
         self.advance(now);
+        if self.ftl.is_read_only() {
+            return Outcome::failed(now, MediaError::WornOut);
+        }
         let mut done = now;
         let mut offset = offset;
         for command in data.chunks(self.interface.max_command_bytes as usize) {
             self.counters.host_writes += 1;
             self.counters.host_written_bytes += command.len() as u64;
-            done = done.max(self.write_command(now, offset, command));
+            match self.write_command(now, offset, command) {
+                Some(completed) => done = done.max(completed),
+                None => return Outcome::failed(done, MediaError::WornOut),
+            }
             offset += command.len() as u64;
         }
         if self.cache.mode == CacheMode::WriteThrough {
             done = self.write_back_all(done);
+            return self.flushed(done);
         } else if durable && self.protection.is_none() {
             done = self.write_back_all(done) + if self.cache.fua { 0 } else { self.cache.flush_ns };
+            return self.flushed(done);
         }
         self.outcome(done)
     }
@@ -247,9 +282,13 @@ impl Model for SolidState {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
+        if self.cache.mode == CacheMode::WriteThrough {
+            return self.outcome(now + self.interface.command_ns); // what has ended is on flash, and in its map
+        }
         let drains = self.cache.flush_drains || self.protection.is_none();
         let written_back = if drains { self.write_back_all(now) } else { now };
-        self.outcome(written_back + self.cache.flush_ns)
+        let done = written_back + self.cache.flush_ns;
+        if drains { self.flushed(done) } else { self.outcome(done) }
     }
 
     fn discard(&mut self, now: Nanos, offset: u64, len: u64) -> Outcome {
@@ -264,6 +303,13 @@ impl Model for SolidState {
             self.ftl.discard(unit as u32);
         }
         self.outcome(done)
+    }
+
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        let (first, last) = units(offset, buffer.len());
+        for unit in first..last {
+            self.copy(unit, offset, buffer);
+        }
     }
 
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
@@ -283,6 +329,16 @@ impl Model for SolidState {
         ready
     }
 
+    fn shut_down(&mut self, now: Nanos) -> Nanos {
+        self.advance(now);
+        let done = self.write_back_all(now);
+        // Flash holds everything, if it still can: nothing of it need be kept for the next start.
+        if !self.ftl.is_read_only() {
+            self.forget_memory(done);
+        }
+        done
+    }
+
     fn counters(&self) -> Counters {
         let (nand, mapping) = (self.ftl.nand().counters(), self.ftl.counters());
         Counters {
@@ -295,6 +351,7 @@ impl Model for SolidState {
             wear_moves: mapping.wear_moves,
             map_programs: mapping.map_programs,
             torn_found: nand.torn_pages,
+            bad_blocks: nand.bad_blocks,
             ..self.counters
         }
     }

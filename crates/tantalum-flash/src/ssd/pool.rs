@@ -7,12 +7,14 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::mirror::Mirror;
 use crate::Nanos;
-use crate::contents::Piece;
+use crate::contents::{Contents, Piece};
 
 /// Never, or not known yet.
 const NEVER: Nanos = Nanos::MAX;
 const NO_FRAME: u32 = u32::MAX;
+const NO_PLACE: u32 = u32::MAX;
 
 /// A sector in the pool.
 #[derive(Debug, Clone)]
@@ -25,6 +27,8 @@ pub(super) struct Frame {
     superseded: Nanos,
     /// When flash holds it.
     programmed: Nanos,
+    /// Where the mirror keeps it, while it is in a queue.
+    place: u32,
 }
 
 /// The pool's frames and queues.
@@ -38,12 +42,16 @@ pub(super) struct Pool {
     /// How far the flusher has come on each channel: it does not go back, so of two versions that wait, it never
     /// programs the older one after the newer.
     clocks: Vec<Nanos>,
+    /// Nothing begins on a channel before this, as long as its queue stays as it is.
+    idle_until: Vec<Nanos>,
     /// Frames whose end is known, by that end.
     ending: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// The same ends, as far as nobody has been given their room.
     leaving: BinaryHeap<Reverse<Nanos>>,
     occupied: usize,
     limit: usize,
+    /// What outlives the program.
+    mirror: Option<Mirror>,
 }
 
 impl Pool {
@@ -54,10 +62,29 @@ impl Pool {
             newest: vec![NO_FRAME; units as usize],
             queues: vec![VecDeque::new(); channels as usize],
             clocks: vec![0; channels as usize],
+            idle_until: vec![0; channels as usize],
             ending: BinaryHeap::new(),
             leaving: BinaryHeap::new(),
             occupied: 0,
             limit,
+            mirror: None,
+        }
+    }
+
+    /// Keeps what waits in a file as well.
+    pub(super) fn set_mirror(&mut self, area: Contents) {
+        self.mirror = Some(Mirror::new(area, self.limit));
+    }
+
+    /// What the mirror has kept since before the program began, in the order of the writes.
+    pub(super) fn mirrored(&self) -> Vec<(u32, Piece)> {
+        self.mirror.as_ref().map_or(Vec::new(), Mirror::sectors)
+    }
+
+    /// A command's sectors are all in the queues.
+    pub(super) fn commit(&mut self) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.commit();
         }
     }
 
@@ -99,7 +126,8 @@ impl Pool {
 
     /// Puts a sector, whose room was taken, into the queue. Returns whether an older copy waits there in vain.
     pub(super) fn push(&mut self, channel: u32, unit: u32, piece: Piece, ready: Nanos) -> bool {
-        let new = Frame { unit, piece, ready, superseded: NEVER, programmed: NEVER };
+        let place = self.mirror.as_mut().map_or(NO_PLACE, |mirror| mirror.keep(unit, &piece));
+        let new = Frame { unit, piece, ready, superseded: NEVER, programmed: NEVER, place };
         let frame = match self.free.pop() {
             Some(frame) => {
                 self.frames[frame as usize] = new;
@@ -112,9 +140,13 @@ impl Pool {
         };
         let older = std::mem::replace(&mut self.newest[unit as usize], frame);
         self.queues[channel as usize].push_back(frame);
+        self.idle_until[channel as usize] = 0;
         match self.frames.get_mut(older as usize) {
             Some(older) => {
                 older.superseded = older.superseded.min(ready);
+                if let (Some(mirror), true) = (&mut self.mirror, older.place != NO_PLACE) {
+                    mirror.supersede(std::mem::replace(&mut older.place, NO_PLACE));
+                }
                 older.programmed == NEVER
             }
             None => false,
@@ -123,16 +155,23 @@ impl Pool {
 
     /// Forgets a sector: it need not reach flash.
     pub(super) fn forget(&mut self, channel: u32, unit: u32) {
+        self.idle_until[channel as usize] = 0;
         for &frame in &self.queues[channel as usize] {
             let frame = &mut self.frames[frame as usize];
             if frame.unit == unit {
                 frame.superseded = 0;
+                release(&mut self.mirror, frame);
             }
         }
         let newest = std::mem::replace(&mut self.newest[unit as usize], NO_FRAME);
         if let Some(frame) = self.frames.get_mut(newest as usize) {
             frame.superseded = 0;
         }
+    }
+
+    /// Whether nothing begins on the channel until `now`, as far as is known.
+    pub(super) fn is_idle(&self, channel: u32, now: Nanos) -> bool {
+        self.queues[channel as usize].is_empty() || now < self.idle_until[channel as usize]
     }
 
     /// Whether nothing waits in a queue.
@@ -173,8 +212,10 @@ impl Pool {
         // Two versions of a sector may both have been candidates; the older one is superfluous by now.
         batch.retain(|&frame| self.frames[frame as usize].superseded > start);
         if start > until || batch.is_empty() {
+            self.idle_until[channel as usize] = if batch.is_empty() { 0 } else { start };
             return None;
         }
+        self.idle_until[channel as usize] = 0;
         self.clocks[channel as usize] = start;
         Some(start)
     }
@@ -186,6 +227,7 @@ impl Pool {
             let at = queue.iter().position(|&queued| queued == frame).expect("a batch comes from its queue");
             queue.remove(at);
             self.frames[frame as usize].programmed = done;
+            release(&mut self.mirror, &mut self.frames[frame as usize]);
             self.ending.push(Reverse((done, frame)));
             self.leaving.push(Reverse(done));
         }
@@ -199,6 +241,7 @@ impl Pool {
                 return;
             }
             self.queues[channel as usize].pop_front();
+            release(&mut self.mirror, &mut self.frames[frame as usize]);
             self.ending.push(Reverse((superseded, frame)));
             self.leaving.push(Reverse(superseded));
         }
@@ -222,6 +265,17 @@ impl Pool {
     /// Empties the pool.
     pub(super) fn clear(&mut self) {
         let (units, channels, limit) = (self.newest.len(), self.queues.len(), self.limit);
-        *self = Self::new(units as u32, channels as u32, limit);
+        let mut mirror = self.mirror.take();
+        if let Some(mirror) = &mut mirror {
+            mirror.clear();
+        }
+        *self = Self { mirror, ..Self::new(units as u32, channels as u32, limit) };
+    }
+}
+
+/// The mirror need not keep the frame any more.
+fn release(mirror: &mut Option<Mirror>, frame: &mut Frame) {
+    if let (Some(mirror), true) = (mirror, frame.place != NO_PLACE) {
+        mirror.release(std::mem::replace(&mut frame.place, NO_PLACE));
     }
 }

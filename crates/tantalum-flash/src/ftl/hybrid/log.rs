@@ -99,6 +99,7 @@ impl Hybrid {
         if is_next && filled < PIECE_BYTES {
             return self.keep_part(ready, slot, index, filled, &image, sequence);
         }
+        let ready = self.level(ready, self.parameters.level_every_pages);
         self.append(ready, slot, index, &image, sequence)
     }
 
@@ -188,7 +189,7 @@ impl Hybrid {
         let mut at = at;
         let full = self.scratch.filter(|&(_, next)| next == self.unit_pages);
         if full.is_some() || self.scratch.is_none() {
-            self.scratch = Some((self.allocate(), 0));
+            self.scratch = Some((self.allocate(at), 0));
             for other in 0..self.logs.len() {
                 if let Some(pending) = self.logs[other].pending {
                     let mut kept = [0; PIECE_BYTES];
@@ -201,9 +202,9 @@ impl Hybrid {
             }
         }
         let (block, position) = self.scratch.expect("a scratch unit was just opened");
-        self.scratch = Some((block, position + 1));
+        (self.scratch, self.scratch_used) = (Some((block, position + 1)), sequence);
         let spare = spare(KIND_SCRATCH, page, filled as u32, sequence);
-        let done = self.program(at, block, position, spare, image);
+        let done = self.program_first(at, block, position, spare, image, filled);
         if let Some((old, _)) = full {
             self.release(old);
         }
@@ -224,7 +225,7 @@ impl Hybrid {
             let oldest = (0..self.logs.len()).min_by_key(|&slot| self.logs[slot].used);
             at = self.close(at, oldest.expect("some log is open"));
         }
-        let block = self.allocate();
+        let block = self.allocate(at);
         self.logs.push(Log::new(unit, block));
         (self.logs.len() - 1, at)
     }

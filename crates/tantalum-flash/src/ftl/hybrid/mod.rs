@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use tantalum_rt::Random;
 
 use self::log::Log;
-pub use self::parameters::{HybridParameters, UpdateOrder};
+pub use self::parameters::{HybridParameters, InitialState, UpdateOrder};
 use crate::contents::{Contents, PIECE_BYTES, piece_of};
 use crate::nand::{Nand, Spare};
 use crate::{Counters, MediaError, Nanos};
@@ -56,10 +56,19 @@ pub struct Hybrid {
     /// By logical unit: its block, as a number within every plane.
     map: Vec<u32>,
     logs: Vec<Log>,
-    /// Erased blocks, or such as will be when what was asked of their planes is done; by wear.
+    /// Blocks of which nothing is needed, by wear. All are erased, or will be when what was asked of their planes is done,
+    /// apart from `stale` ones.
     free: BTreeSet<(u32, u32)>,
+    /// By plane: free blocks whose erase is still to be asked for, and from when on it may be.
+    stale: Vec<Vec<(u32, Nanos)>>,
+    /// Blocks that are not bad on any plane.
+    good_blocks: u32,
+    /// A recovery found no block to write to.
+    is_dead: bool,
     /// The block that takes parts of pages, and its next position.
     scratch: Option<(u32, u32)>,
+    /// The sequence of what it took last.
+    scratch_used: u64,
     sequence: u64,
     /// When everything that was programmed is.
     settled_at: Nanos,
@@ -68,7 +77,8 @@ pub struct Hybrid {
 }
 
 impl Hybrid {
-    /// An empty layer for so many bytes on erased flash; `contents` makes what holds the flash's bytes.
+    /// An empty layer for so many bytes on erased flash; `contents` makes what holds the flash's bytes. If that lies in
+    /// a file from before, nothing is known of it until [`Hybrid::power_on`].
     ///
     /// # Panics
     /// If the parameters do not pass [`HybridParameters::check`].
@@ -76,12 +86,17 @@ impl Hybrid {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the translation layer is possible");
         let geometry = parameters.whole_geometry(capacity_bytes);
         let nand = Nand::new(geometry, parameters.timing, contents(geometry.capacity_bytes()));
-        Self {
+        let nand = nand.with_wear(parameters.wear, 0);
+        let mut layer = Self {
             unit_pages: parameters.unit_pages(),
             map: vec![NONE; parameters.logical_units(capacity_bytes) as usize],
             logs: Vec::new(),
-            free: (0..geometry.blocks_per_plane).map(|block| (0, block)).collect(),
+            free: BTreeSet::new(),
+            good_blocks: 0,
+            is_dead: false,
+            stale: vec![Vec::new(); geometry.planes() as usize],
             scratch: None,
+            scratch_used: 0,
             sequence: 1,
             settled_at: 0,
             random: Random::with_seed(parameters.seed),
@@ -89,7 +104,28 @@ impl Hybrid {
             nand,
             capacity_bytes,
             parameters,
+        };
+        layer.free =
+            (0..geometry.blocks_per_plane).filter(|&block| !layer.is_bad(block)).map(|block| (0, block)).collect();
+        layer.good_blocks = layer.free.len() as u32;
+        if layer.parameters.initial_state == InitialState::Steady && layer.nand.is_new() {
+            layer.write_all_units();
         }
+        layer
+    }
+
+    /// Gives every unit a block of zeros, as if that had taken no time.
+    fn write_all_units(&mut self) {
+        for unit in 0..self.map.len() as u32 {
+            let block = self.allocate(0);
+            for index in 0..self.unit_pages {
+                let place = self.page_at(block, index);
+                self.nand.program(0, place, spare(KIND_UNIT, unit * self.unit_pages + index, NONE, 1), &[None]);
+            }
+            self.nand.settle(Nanos::MAX);
+            self.map[unit as usize] = block;
+        }
+        self.nand.forget_history();
     }
 
     /// Bytes that can be addressed.
@@ -113,13 +149,24 @@ impl Hybrid {
         done
     }
 
-    /// Writes `data` at `offset`, not before `at`. Returns when it is on the flash.
+    /// Fills `buffer` from `offset`, in no time.
+    pub fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        for (page, start, part) in pages(offset, buffer.len()) {
+            let image = self.peek_image(page);
+            buffer[part.clone()].copy_from_slice(&image[start..start + part.len()]);
+        }
+    }
+
+    /// Writes `data` at `offset`, not before `at`. Returns when it is on the flash, apart from what comes after the last
+    /// spare block has gone: see [`Hybrid::is_read_only`].
     pub fn write(&mut self, at: Nanos, offset: u64, data: &[u8]) -> Nanos {
         self.nand.settle(at);
         let mut done = at;
         for (page, start, part) in pages(offset, data.len()) {
-            let levelled = self.level(at);
-            done = done.max(self.write_part(levelled, page, start, &data[part]));
+            if self.is_read_only() {
+                break;
+            }
+            done = done.max(self.write_part(at, page, start, &data[part]));
         }
         done
     }
@@ -138,20 +185,47 @@ impl Hybrid {
             programs: nand.programs,
             media_written_bytes: nand.programs * PIECE_BYTES as u64,
             erases: nand.erases,
+            bad_blocks: nand.bad_blocks,
             ..self.counters
         }
     }
 
-    /// The first failure of the file behind it.
+    /// The first failure of the file behind it, or that it does not work any more.
     pub fn failure(&self) -> Option<MediaError> {
-        self.nand.failure()
+        if self.is_dead { Some(MediaError::Dead) } else { self.nand.failure() }
+    }
+
+    /// Whether it can only be read: so many blocks are worn out that none is left to take the place of another.
+    pub fn is_read_only(&self) -> bool {
+        self.good_blocks < self.parameters.blocks_min(self.capacity_bytes)
+    }
+
+    /// A block's numbers, one for each plane.
+    fn on_planes(&self, block: u32) -> impl Iterator<Item = u32> + use<> {
+        let (planes, per_plane) = (self.nand.geometry().planes(), self.nand.geometry().blocks_per_plane);
+        (0..planes).map(move |plane| plane * per_plane + block)
+    }
+
+    /// Whether a block is bad on one of its planes.
+    fn is_bad(&self, block: u32) -> bool {
+        self.on_planes(block).any(|number| self.nand.block(number).is_bad)
     }
 
     /// The flash page at a position of a block. Positions go round the planes.
     fn page_at(&self, block: u32, position: u32) -> u32 {
-        let geometry = self.nand.geometry();
-        let (plane, page) = (position % geometry.planes(), position / geometry.planes());
-        (plane * geometry.blocks_per_plane + block) * geometry.pages_per_block + page
+        let (geometry, run) = (self.nand.geometry(), self.parameters.interleave_pages);
+        let page = position / run / geometry.planes() * run + position % run;
+        self.number(self.plane_of(position), block) * geometry.pages_per_block + page
+    }
+
+    /// The plane of a position.
+    fn plane_of(&self, position: u32) -> usize {
+        (position / self.parameters.interleave_pages % self.nand.geometry().planes()) as usize
+    }
+
+    /// A block's number in the whole memory.
+    fn number(&self, plane: usize, block: u32) -> u32 {
+        plane as u32 * self.nand.geometry().blocks_per_plane + block
     }
 
     /// Whether the flash page at a position of a block holds something.
@@ -173,11 +247,16 @@ impl Hybrid {
 
     /// The newest bytes of a page, and when they have been read.
     fn image(&mut self, at: Nanos, page: u32) -> (Image, Nanos) {
+        let place = self.place(page / self.unit_pages, page % self.unit_pages);
+        let done = place.map_or(at, |place| self.nand.read(at, place, PIECE_BYTES as u32));
+        (self.peek_image(page), done)
+    }
+
+    /// The newest bytes of a page.
+    fn peek_image(&self, page: u32) -> Image {
         let (unit, index) = (page / self.unit_pages, page % self.unit_pages);
         let mut image = [0; PIECE_BYTES];
-        let mut done = at;
         if let Some(place) = self.place(unit, index) {
-            done = self.nand.read(at, place, PIECE_BYTES as u32);
             self.load(place, &mut image, PIECE_BYTES);
         }
         let pending = self.logs.iter().find(|log| log.unit == unit).and_then(|log| log.pending);
@@ -185,7 +264,7 @@ impl Hybrid {
         if let Some(pending) = pending.filter(|pending| pending.index == index) {
             self.load(pending.place, &mut image, pending.filled);
         }
-        (image, done)
+        image
     }
 
     /// Copies the first `len` bytes of a flash page.
@@ -201,11 +280,27 @@ impl Hybrid {
         self.sequence
     }
 
-    /// Programs a page of a unit at a position of a block.
+    /// Programs a page at a position of a block.
     fn program(&mut self, at: Nanos, block: u32, position: u32, spare: Spare, image: &Image) -> Nanos {
+        self.program_first(at, block, position, spare, image, PIECE_BYTES)
+    }
+
+    /// Programs the first `filled` bytes of a page at a position of a block.
+    fn program_first(
+        &mut self,
+        at: Nanos,
+        block: u32,
+        position: u32,
+        spare: Spare,
+        image: &Image,
+        filled: usize,
+    ) -> Nanos {
         let page = self.page_at(block, position);
-        let done = self.nand.program(at, page, spare, &[piece_of(image)]);
+        let done = self.nand.program_first(at, page, spare, &[piece_of(image)], filled as u32);
         self.settled_at = self.settled_at.max(done);
+        if self.stale.iter().any(|stale| !stale.is_empty()) {
+            self.erase_beside(position, at);
+        }
         done
     }
 }

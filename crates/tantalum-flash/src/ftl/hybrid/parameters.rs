@@ -4,7 +4,8 @@ use serde::Deserialize;
 
 use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
-use crate::nand::{Geometry, Timing};
+use crate::nand::{Geometry, Timing, Wear};
+use crate::ranges::Problem;
 
 /// A log-block translation layer and its flash.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -15,15 +16,27 @@ pub struct HybridParameters {
     pub geometry: Geometry,
     /// How fast it is.
     pub timing: Timing,
+    /// Pages of a unit that lie one after another in one plane before the next plane's follow: 1, or as many as divide a
+    /// block. With several, only what is longer is programmed on two planes at the same time.
+    pub interleave_pages: u32,
     /// Log blocks that may be open at a time: how many places the host can write to in turn without merges.
     pub open_logs: u32,
     /// What may be written to a log block.
     pub update_order: UpdateOrder,
-    /// Pages programmed for each unit that is moved to even out wear, on average; 0 for none. The unit and the moment
-    /// are drawn at random, which saves a controller with little memory its counters.
+    /// Pages programmed to log blocks for each unit that is moved to even out wear, on average; 0 for none. The unit and
+    /// the moment are drawn at random, which saves a controller with little memory its counters.
     pub level_every_pages: u32,
+    /// Write commands for each unit that is moved, on average, whatever the commands' sizes; 0 for none. For controllers
+    /// that look for such work once for each command.
+    pub level_every_writes: u32,
+    /// What the flash holds when the drive is new.
+    #[serde(default)]
+    pub initial_state: InitialState,
     /// Where its randomness begins.
     pub seed: u64,
+    /// How the flash wears out; without, it bears any use.
+    #[serde(default)]
+    pub wear: Option<Wear>,
 }
 
 /// Which pages a log block takes.
@@ -35,6 +48,18 @@ pub enum UpdateOrder {
     Sequential,
     /// Any page of its unit, mapped page by page; what was not in order costs a full merge in the end.
     Any,
+}
+
+/// What the flash of a new drive holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InitialState {
+    /// Nothing: every unit gets its first block when it is first written, so that merges copy nothing.
+    #[default]
+    Factory,
+    /// Zeros everywhere, written once in order: every unit has its block, and only the spare blocks are erased. What
+    /// writing all of the drive leads to, at the cost of none of it.
+    Steady,
 }
 
 impl HybridParameters {
@@ -56,8 +81,12 @@ impl HybridParameters {
             timing: Timing { read_ns: 25_000, program_ns: 200_000, erase_ns: 1_500_000, bus_mb_per_s: 40 },
             open_logs: 2,
             update_order: UpdateOrder::Sequential,
+            interleave_pages: 1,
             level_every_pages: 0,
+            level_every_writes: 0,
+            initial_state: InitialState::Factory,
             seed: 1,
+            wear: None,
         }
     }
 
@@ -72,16 +101,27 @@ impl HybridParameters {
     }
 
     /// The geometry with as many blocks as the capacity takes, the open logs, and what merges need.
-    pub(super) fn whole_geometry(&self, capacity_bytes: u64) -> Geometry {
+    pub(crate) fn whole_geometry(&self, capacity_bytes: u64) -> Geometry {
+        let least = self.blocks_min(capacity_bytes);
+        // A block that is bad on one plane is not used on any.
+        let spare = self.wear.map_or(0, |wear| self.geometry.planes() * wear.spare_blocks(least));
+        let blocks_per_plane = least + spare;
+        Geometry { blocks_per_plane, ..self.geometry }
+    }
+
+    /// Blocks of each plane that the layer cannot do without.
+    pub(super) fn blocks_min(&self, capacity_bytes: u64) -> u32 {
         // Beside the logs: the scratch unit and its successor, the target of a merge, and one left by a cut merge.
-        Geometry { blocks_per_plane: self.logical_units(capacity_bytes) + self.open_logs + 4, ..self.geometry }
+        // What is under way when the last spare block has gone may lose as many again.
+        let others = if self.wear.is_some() { 8 } else { 4 };
+        self.logical_units(capacity_bytes) + self.open_logs + others
     }
 
     /// Whether the layer is possible, and can map as many bytes.
     ///
     /// # Errors
     /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), (&'static str, String)> {
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
         let g = &self.geometry;
         let within = |key, value: u64, from: u64, to: u64| {
             if (from..=to).contains(&value) {
@@ -101,12 +141,17 @@ impl HybridParameters {
         }
         within("pages_per_block", g.pages_per_block.into(), 2, 4096)?;
         within("open_logs", self.open_logs.into(), 1, u64::from(self.unit_pages()) - 1)?;
+        if self.interleave_pages == 0 || !g.pages_per_block.is_multiple_of(self.interleave_pages) {
+            let (pages, found) = (g.pages_per_block, self.interleave_pages);
+            return Err(("interleave_pages", format!("{found} does not divide pages_per_block, {pages}")));
+        }
         within("page_bytes", g.page_bytes.into(), PIECE_BYTES as u64, PIECE_BYTES as u64)?;
         within("spare_bytes", g.spare_bytes.into(), 16, 4096)?;
         within("bus_mb_per_s", self.timing.bus_mb_per_s, 1, 100_000)?;
         within("read_ns", self.timing.read_ns, 1, 1_000_000_000)?;
         within("program_ns", self.timing.program_ns, 1, 1_000_000_000)?;
         within("erase_ns", self.timing.erase_ns, 1, 10_000_000_000)?;
+        self.wear.map_or(Ok(()), |wear| wear.check())?;
         within("capacity_bytes", capacity_bytes % SECTOR_BYTES, 0, 0)
     }
 }

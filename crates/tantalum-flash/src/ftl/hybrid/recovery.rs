@@ -61,17 +61,22 @@ impl Hybrid {
         self.map.fill(NONE);
         self.logs.clear();
         self.free.clear();
-        self.scratch = None;
+        self.stale.iter_mut().for_each(Vec::clear);
+        (self.scratch, self.scratch_used) = (None, 0);
         self.sequence = 1;
         self.settled_at = now;
+        self.is_dead = false;
+        let blocks = self.nand.geometry().blocks_per_plane;
+        let good: Vec<u32> = (0..blocks).filter(|&block| !self.is_bad(block)).collect();
+        self.good_blocks = good.len() as u32;
         let mut survey = Survey::default();
-        for block in 0..self.nand.geometry().blocks_per_plane {
+        for block in good {
             let read = self.nand.read(now, self.page_at(block, 0), 0);
             self.settled_at = self.settled_at.max(read);
             self.inspect(block, &mut survey);
         }
         for block in std::mem::take(&mut survey.junk) {
-            self.release(block);
+            self.erase_block(block);
         }
         for found in survey.units.values_mut() {
             self.drop_redundant(found);
@@ -84,7 +89,7 @@ impl Hybrid {
             self.restore(unit, found, &survey.parts);
         }
         for block in survey.scratch {
-            self.release(block);
+            self.erase_block(block);
         }
         self.settled_at
     }
@@ -115,6 +120,9 @@ impl Hybrid {
                 continue;
             }
             debug_assert_eq!(spare.kind, KIND_UNIT);
+            if page / self.unit_pages >= self.map.len() as u32 {
+                continue;
+            }
             found.versions.resize(self.unit_pages as usize, None);
             owner = Some(page / self.unit_pages);
             let index = page % self.unit_pages;
@@ -143,7 +151,7 @@ impl Hybrid {
                 version.is_none_or(|version| others().any(|block| block.holds(index, version.sequence)))
             });
             if is_redundant {
-                self.release(found.remove(number).block);
+                self.erase_block(found.remove(number).block);
             } else {
                 number += 1;
             }
@@ -172,7 +180,11 @@ impl Hybrid {
             _ => {}
         }
         self.counters.full_merges += 1;
-        let (start, target) = (self.settled_at, self.allocate());
+        if self.free.is_empty() {
+            self.is_dead = true;
+            return;
+        }
+        let (start, target) = (self.settled_at, self.allocate(self.settled_at));
         let end = wanted.iter().rposition(|(page, part)| page.is_some() || part.is_some()).map_or(0, |last| last + 1);
         for (index, (page, part)) in wanted.into_iter().take(end).enumerate() {
             let (mut image, mut ready, mut sequence): (Image, _, _) = ([0; PIECE_BYTES], start, 0);
@@ -189,7 +201,7 @@ impl Hybrid {
         }
         self.map[unit as usize] = target;
         for block in found {
-            self.release(block.block);
+            self.erase_block(block.block);
         }
     }
 }

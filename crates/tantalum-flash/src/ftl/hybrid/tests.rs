@@ -113,3 +113,52 @@ fn the_map_is_rebuilt_from_the_flash() {
     stick.power_on(now + 1);
     assert_eq!(merges(&stick).2, 2, "everything is whole already");
 }
+
+#[test]
+fn a_steady_drive_behaves_as_one_that_was_written_once() {
+    let steady = HybridParameters { initial_state: InitialState::Steady, ..any_order() };
+    let (mut steady, mut written) = (stick(steady), stick(any_order()));
+    let begin = written.write(0, 0, &vec![0; 16 << 20]) + 1_000_000_000;
+    assert_eq!((steady.counters().programs, steady.counters().erases), (0, 0), "its past does not count");
+    let before = written.counters();
+    let (mut now, mut random) = (begin, Random::with_seed(9));
+    for _ in 0..500 {
+        let offset = random.u64(..4096) * 4096;
+        let done = written.write(now, offset, &[1; 4096]);
+        assert_eq!(steady.write(now, offset, &[1; 4096]), done);
+        now = done;
+    }
+    let (steady, written) = (steady.counters(), written.counters());
+    assert_eq!(steady.full_merges, written.full_merges - before.full_merges);
+    assert_eq!(steady.erases, written.erases - before.erases);
+}
+
+#[test]
+fn planes_that_take_turns_erase_while_others_are_programmed() {
+    let mut parameters = HybridParameters { interleave_pages: 8, initial_state: InitialState::Steady, ..any_order() };
+    parameters.geometry.channels = 2;
+    let longest = |parameters: &HybridParameters| {
+        let (mut stick, mut now, mut longest) = (stick(parameters.clone()), 0, 0);
+        for offset in (0..16 << 20).step_by(4096) {
+            let done = stick.write(now, offset, &[1; 4096]);
+            longest = longest.max(done - now);
+            now = done;
+        }
+        assert_eq!(stick.counters().switch_merges, 64, "each of 64 units takes another block");
+        assert!(stick.counters().erases > 2 * 60);
+        longest
+    };
+    let erase = parameters.timing.erase_ns;
+    assert!(longest(&parameters) < erase, "no write waits for an erase");
+    parameters.interleave_pages = 1;
+    assert!(longest(&parameters) >= erase);
+}
+
+#[test]
+fn commands_are_followed_by_moves_whatever_their_size() {
+    let parameters = HybridParameters { level_every_writes: 20, initial_state: InitialState::Steady, ..any_order() };
+    let mut stick = stick(parameters);
+    let moves = (0..1000).filter(|_| stick.begin_command(0) > 0).count();
+    assert!((25..80).contains(&moves), "{moves} of 1000");
+    assert_eq!(stick.counters().wear_moves, moves as u64);
+}

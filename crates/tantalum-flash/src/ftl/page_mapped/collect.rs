@@ -6,7 +6,7 @@
 use super::{BlockUse, Collection, Open, PageMapped};
 use crate::Nanos;
 use crate::contents::Piece;
-use crate::nand::{NO_UNIT, PAGE_PIECES_MAX};
+use crate::nand::{Block, NO_UNIT, PAGE_PIECES_MAX};
 
 /// A block being emptied.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl PageMapped {
         if self.planes[index].free.len() < FREE_LOW || self.planes[index].victim.is_some() {
             self.collect(plane, at, false);
         }
-        while self.planes[index].free.len() < FREE_RESERVE {
+        while self.planes[index].free.len() < FREE_RESERVE && !self.is_read_only {
             self.collect(plane, at, true);
         }
     }
@@ -66,14 +66,24 @@ impl PageMapped {
         self.counters.gc_blocks += 1;
     }
 
-    /// Erases a block that holds nothing valid, and makes it free.
+    /// Erases a block that holds nothing valid, and makes it free; or, if that fails, a spare one.
     pub(super) fn free_block(&mut self, plane: u32, block: u32, at: Nanos) -> Nanos {
         let usage = std::mem::take(&mut self.blocks[block as usize]);
         assert_eq!(usage.valid, 0, "block {block} holds nothing valid when it is erased");
-        let done = self.nand.erase(at.max(usage.erasable_at), block);
+        let erased = self.nand.erase(at.max(usage.erasable_at), block);
         self.blocks[block as usize] = BlockUse::default();
-        self.planes[plane as usize].free.push(block);
-        done
+        let state = &mut self.planes[plane as usize];
+        match erased {
+            Ok(done) => {
+                state.free.push(block);
+                done
+            }
+            Err(worn) => {
+                self.is_read_only |= state.spares.is_empty();
+                state.free.extend(state.spares.pop());
+                worn.done
+            }
+        }
     }
 
     /// Reads the valid sectors of the victim's next page.
@@ -136,9 +146,9 @@ impl PageMapped {
     /// Blocks of a plane that are neither free nor open.
     pub(super) fn closed_blocks(&self, plane: u32) -> impl Iterator<Item = u32> {
         let state = &self.planes[plane as usize];
-        let data = self.layout.data_blocks(plane);
-        data.into_iter().filter(move |&block| {
-            self.nand.block(block).next_page > 0 && state.host != Some(block) && state.survivors != Some(block)
+        self.layout.data_blocks(plane).filter(move |&block| {
+            let Block { next_page, is_bad, .. } = self.nand.block(block);
+            next_page > 0 && !is_bad && state.host != Some(block) && state.survivors != Some(block)
         })
     }
 
@@ -159,7 +169,7 @@ impl PageMapped {
     /// The least worn closed block, if the most worn block of the plane is far ahead of it.
     fn coldest_block(&self, plane: u32) -> Option<u32> {
         let wear = |block: u32| self.nand.block(block).erase_count;
-        let most = self.layout.data_blocks(plane).into_iter().map(wear).max()?;
+        let most = self.layout.data_blocks(plane).filter(|&block| !self.nand.block(block).is_bad).map(wear).max()?;
         let coldest = self.closed_blocks(plane).min_by_key(|&block| (wear(block), block))?;
         (most - wear(coldest) > self.mapping.wear_spread).then_some(coldest)
     }

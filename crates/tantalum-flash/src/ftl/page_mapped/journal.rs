@@ -59,10 +59,11 @@ impl PageMapped {
         self.journal.changed.len()
     }
 
-    /// Journals all that has changed, once all programs are done, not before `at`. Returns when that is done.
+    /// Journals all that has changed, unless the layer is read-only: spare areas tell it all the same. Begins once all programs are done, not
+    /// before `at`. Returns when that is done.
     pub fn sync(&mut self, at: Nanos) -> Nanos {
         let mut done = at;
-        while !self.journal.changed.is_empty() {
+        while !self.journal.changed.is_empty() && !self.is_read_only {
             done = self.journal_changes(done);
         }
         done
@@ -70,7 +71,7 @@ impl PageMapped {
 
     /// Journals by the page, whenever there is enough for one.
     pub(super) fn journal_in_background(&mut self) {
-        if self.journal.changed.len() >= self.changes_per_page() {
+        if self.journal.changed.len() >= self.changes_per_page() && !self.is_read_only {
             self.journal_changes(self.programs_done);
         }
     }
@@ -104,14 +105,34 @@ impl PageMapped {
         for page in 0..self.journal.bases.len() {
             self.append_base(0, page);
             let block = self.layout.journal_blocks[self.journal.head];
-            self.journal.head += usize::from(self.nand.block(block).next_page == self.layout.block_bases_max());
+            if self.nand.block(block).next_page == self.layout.block_bases_max() {
+                self.journal.head = self.next_in_ring(self.journal.head);
+            }
         }
+    }
+
+    /// The next block of the ring that is not bad.
+    pub(super) fn next_in_ring(&self, index: usize) -> usize {
+        let ring = self.layout.journal_blocks.len();
+        let good = (1..=ring).map(|step| (index + step) % ring).find(|&next| !self.is_bad_in_ring(next));
+        good.unwrap_or(index)
+    }
+
+    pub(super) fn is_bad_in_ring(&self, index: usize) -> bool {
+        self.nand.block(self.layout.journal_blocks[index]).is_bad
+    }
+
+    /// Whether bad blocks have left too few for the ring to turn.
+    pub(super) fn ring_is_worn_out(&self) -> bool {
+        let good = (0..self.layout.journal_blocks.len()).filter(|&index| !self.is_bad_in_ring(index)).count();
+        good < self.layout.journal_blocks_min as usize
     }
 
     fn append_base(&mut self, at: Nanos, page: usize) {
         let first = page * self.layout.map_page_entries as usize;
         let last = self.map.len().min(first + self.layout.map_page_entries as usize);
-        let bytes: Vec<u8> = self.map[first..last].iter().flat_map(|slot| slot.to_le_bytes()).collect();
+        // Inverted, so that the pages of a device that holds little are zeros, which take no memory.
+        let bytes: Vec<u8> = self.map[first..last].iter().flat_map(|slot| (!slot).to_le_bytes()).collect();
         self.append_journal(at, kind::MAP, page as u32, &bytes);
         self.journal.bases[page] = self.sequence;
     }
@@ -134,20 +155,30 @@ impl PageMapped {
 
     /// Goes on to the next block when one is full, and cleans the one after that.
     pub(super) fn advance_journal(&mut self, at: Nanos) {
-        let ring = self.layout.journal_blocks.len();
         let pages = self.layout.geometry.pages_per_block;
         while self.nand.block(self.layout.journal_blocks[self.journal.head]).next_page == pages {
-            self.journal.head = (self.journal.head + 1) % ring;
-            self.clean_journal(at, (self.journal.head + 1) % ring);
+            self.journal.head = self.next_in_ring(self.journal.head);
+            self.clean_next(at);
+            if self.is_read_only {
+                return;
+            }
+        }
+    }
+
+    /// Makes the block after the head clean.
+    pub(super) fn clean_next(&mut self, at: Nanos) {
+        while !self.is_read_only && !self.clean_journal(at, self.next_in_ring(self.journal.head)) {
+            self.is_read_only = self.ring_is_worn_out();
         }
     }
 
     /// Makes a block of the ring clean. Its bases move to the head, which holds nothing but what power
     /// cuts have torn during earlier attempts, and a block never holds more bases than leave room for that.
-    pub(super) fn clean_journal(&mut self, at: Nanos, index: usize) {
+    /// Tells whether it is clean then; else it is worn out.
+    fn clean_journal(&mut self, at: Nanos, index: usize) -> bool {
         let block = self.layout.journal_blocks[index];
         if self.nand.block(block).next_page == 0 {
-            return;
+            return true;
         }
         let youngest = self.journal.youngest[index];
         for page in 0..self.journal.bases.len() {
@@ -155,8 +186,8 @@ impl PageMapped {
                 self.append_base(at, page);
             }
         }
-        self.nand.erase(self.programs_done, block);
         self.journal.youngest[index] = 0;
+        self.nand.erase(self.programs_done, block).is_ok()
     }
 }
 

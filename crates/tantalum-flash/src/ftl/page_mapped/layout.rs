@@ -2,7 +2,7 @@
 
 use crate::contents::PIECE_BYTES;
 use crate::ftl::page_mapped::PageMapping;
-use crate::nand::Geometry;
+use crate::nand::{Geometry, Wear};
 
 /// Blocks that a plane keeps beyond its share of valid data: two open ones, three free for collection, and one for
 /// what power cuts leave unused.
@@ -25,6 +25,12 @@ pub struct Layout {
     pub(super) plane_sectors_max: u32,
     journal_per_plane: u32,
     dump_per_plane: u32,
+    /// Blocks for a dump that each plane cannot do without.
+    dump_per_plane_min: u32,
+    /// Data blocks of a plane that take the place of bad ones.
+    spare_per_plane: u32,
+    /// Blocks that the journal cannot do without.
+    pub(super) journal_blocks_min: u32,
 }
 
 impl Layout {
@@ -49,10 +55,8 @@ impl Layout {
         let data_blocks = (sectors as u32).div_ceil(block_sectors) + 1;
         let per_plane = data_blocks + PLANE_RESERVE;
         let blocks_per_plane = per_plane + journal_per_plane + dump_per_plane;
-        let ring =
-            (0..journal_blocks).map(|index| (index % geometry.planes()) * blocks_per_plane + index / geometry.planes());
         Self {
-            journal_blocks: ring.collect(),
+            journal_blocks: ring(journal_blocks, geometry.planes(), blocks_per_plane),
             geometry: Geometry { blocks_per_plane, ..geometry },
             units,
             page_sectors,
@@ -60,6 +64,30 @@ impl Layout {
             plane_sectors_max: data_blocks * block_sectors,
             journal_per_plane,
             dump_per_plane,
+            dump_per_plane_min: dump_per_plane,
+            spare_per_plane: 0,
+            journal_blocks_min: journal_blocks,
+        }
+    }
+
+    /// The layout with blocks in addition, which take the place of those that wear out.
+    pub fn with_wear(self, wear: &Wear) -> Self {
+        let planes = self.geometry.planes();
+        let journal_blocks = self.journal_blocks_min + wear.spare_blocks(self.journal_blocks_min);
+        let journal_per_plane = journal_blocks.div_ceil(planes);
+        let dump_per_plane = self.dump_per_plane + u32::from(self.dump_per_plane > 0);
+        let spare_per_plane = wear.spare_blocks(self.geometry.blocks_per_plane);
+        let blocks_per_plane = self.geometry.blocks_per_plane - self.journal_per_plane - self.dump_per_plane
+            + journal_per_plane
+            + dump_per_plane
+            + spare_per_plane;
+        Self {
+            journal_blocks: ring(journal_blocks, planes, blocks_per_plane),
+            geometry: Geometry { blocks_per_plane, ..self.geometry },
+            journal_per_plane,
+            dump_per_plane,
+            spare_per_plane,
+            ..self
         }
     }
 
@@ -74,9 +102,19 @@ impl Layout {
     }
 
     /// The blocks of a plane that hold data.
-    pub(super) fn data_blocks(&self, plane: u32) -> Vec<u32> {
+    pub(super) fn data_blocks(&self, plane: u32) -> std::ops::Range<u32> {
         let first = plane * self.geometry.blocks_per_plane;
-        (first + self.journal_per_plane + self.dump_per_plane..first + self.geometry.blocks_per_plane).collect()
+        first + self.system_blocks()..first + self.geometry.blocks_per_plane
+    }
+
+    /// Blocks at the beginning of a plane that are not for data.
+    pub(crate) fn system_blocks(&self) -> u32 {
+        self.journal_per_plane + self.dump_per_plane
+    }
+
+    /// Blocks of a plane that must hold data for everything to have room.
+    pub(super) fn data_blocks_min(&self) -> usize {
+        (self.geometry.blocks_per_plane - self.system_blocks() - self.spare_per_plane) as usize
     }
 
     /// The blocks of a plane that are kept clean for a dump.
@@ -85,10 +123,20 @@ impl Layout {
         first..first + self.dump_per_plane
     }
 
+    /// Blocks for a dump that each plane cannot do without.
+    pub(crate) fn dump_blocks_min(&self) -> usize {
+        self.dump_per_plane_min as usize
+    }
+
     /// Page and place in the page of a slot of the map.
     pub(super) fn place(&self, slot: u32) -> (u32, usize) {
         (slot / self.page_sectors, (slot % self.page_sectors) as usize)
     }
+}
+
+/// The blocks of the journal, over all planes in turn.
+fn ring(blocks: u32, planes: u32, blocks_per_plane: u32) -> Vec<u32> {
+    (0..blocks).map(|index| (index % planes) * blocks_per_plane + index / planes).collect()
 }
 
 fn block_bases_max(pages_per_block: u32) -> u32 {

@@ -4,6 +4,9 @@
 //! moves out of the way, plane by plane. The map lives in memory and in a journal on flash; after a power cut it is
 //! rebuilt from the journal and from the spare areas of the pages programmed since.
 //!
+//! A block whose erase fails is bad for ever, and a spare one takes its place. When a plane, or the journal, has none
+//! left, the layer is read-only: it still takes what is on its way, as far as erased pages go, but erases nothing.
+//!
 //! Invariant: a block is erased only when the programs that made its pages garbage are done, so whatever a cut takes
 //! back, the version before it is still there.
 
@@ -69,6 +72,8 @@ struct BlockUse {
 #[derive(Debug, Default)]
 struct Plane {
     free: Vec<u32>,
+    /// Erased blocks that take the place of bad ones.
+    spares: Vec<u32>,
     /// The block that the host's sectors go to.
     host: Option<u32>,
     /// The block that collected sectors go to.
@@ -134,14 +139,17 @@ pub struct PageMapped {
     programs_done: Nanos,
     /// Where sectors lay before programs that may not have begun yet.
     moves: Vec<Move>,
+    is_read_only: bool,
     counters: MappingCounters,
 }
 
 impl PageMapped {
-    /// An empty layer on erased flash, formatted.
+    /// An empty layer on erased flash, formatted; or one on flash that lies in a file from before, of which nothing is
+    /// known until [`PageMapped::recover`].
     pub fn new(nand: Nand, layout: Layout, mapping: PageMapping) -> Self {
         let geometry = *nand.geometry();
-        let planes = (0..geometry.planes()).map(|plane| Plane { free: layout.data_blocks(plane), ..Plane::default() });
+        let good = |plane: u32| layout.data_blocks(plane).filter(|&block| !nand.block(block).is_bad).collect();
+        let planes = (0..geometry.planes()).map(|plane| Plane { free: good(plane), ..Plane::default() });
         let mut layer = Self {
             map: vec![NO_UNIT; layout.units as usize],
             blocks: vec![BlockUse::default(); geometry.blocks() as usize],
@@ -153,9 +161,13 @@ impl PageMapped {
             sequence: 0,
             programs_done: 0,
             moves: Vec::new(),
+            is_read_only: false,
             counters: MappingCounters::default(),
         };
-        layer.format_journal();
+        if layer.nand.is_new() {
+            layer.set_spares_aside();
+            layer.format_journal();
+        }
         layer.nand.forget_history();
         layer.programs_done = 0;
         layer.counters = MappingCounters::default();
@@ -186,6 +198,39 @@ impl PageMapped {
     /// Totals.
     pub fn counters(&self) -> MappingCounters {
         self.counters
+    }
+
+    /// Whether no spare block is left where one is needed. What is written from now on may find no room.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// From now on nothing is erased any more: what is beside the layer is worn out.
+    pub(crate) fn make_read_only(&mut self) {
+        self.is_read_only = true;
+    }
+
+    /// Whether a page can be programmed on the channel: always, unless the layer is read-only.
+    pub fn has_room(&self, channel: u32) -> bool {
+        !self.is_read_only || self.planes_of(channel).any(|plane| self.plane_has_room(plane))
+    }
+
+    /// Whether a page can be programmed without erasing anything.
+    fn plane_has_room(&self, plane: u32) -> bool {
+        let Plane { free, host, .. } = &self.planes[plane as usize];
+        let pages = self.nand.geometry().pages_per_block;
+        !free.is_empty() || host.is_some_and(|block| self.nand.block(block).next_page < pages)
+    }
+
+    /// Keeps blocks that are free back, as many as a plane has beyond what it needs.
+    fn set_spares_aside(&mut self) {
+        for plane in 0..self.layout.geometry.planes() {
+            let good = self.layout.data_blocks(plane).filter(|&block| !self.nand.block(block).is_bad).count();
+            self.is_read_only |= good < self.layout.data_blocks_min();
+            let state = &mut self.planes[plane as usize];
+            let beyond = good.saturating_sub(self.layout.data_blocks_min()).min(state.free.len());
+            state.spares = state.free.split_off(state.free.len() - beyond);
+        }
     }
 
     /// Valid sectors of each block, for tests and inspection.
@@ -246,10 +291,12 @@ impl PageMapped {
     /// Programs up to a page's worth of sectors on a plane of the channel, not before `at`. Returns when it is done.
     ///
     /// # Panics
-    /// If there are more sectors than a page takes, or one of them does not exist.
+    /// If there are more sectors than a page takes, one of them does not exist, or the channel has no room.
     pub fn program(&mut self, at: Nanos, channel: u32, sectors: &[(u32, Piece)]) -> Nanos {
         let plane = self.choose_plane(channel, at);
-        self.make_room(plane, at);
+        if !self.is_read_only {
+            self.make_room(plane, at);
+        }
         let page = self.next_page(plane, Open::Host);
         let done = self.program_page(at, plane, page, sectors);
         self.journal_in_background();
@@ -272,7 +319,8 @@ impl PageMapped {
     fn choose_plane(&self, channel: u32, at: Nanos) -> u32 {
         let key = |plane: u32| {
             let valid = self.planes[plane as usize].valid;
-            (valid >= self.layout.plane_sectors_max, self.nand.lines().plane_free(plane).max(at), valid)
+            let is_full = valid >= self.layout.plane_sectors_max || self.is_read_only && !self.plane_has_room(plane);
+            (is_full, self.nand.lines().plane_free(plane).max(at), valid)
         };
         let plane = self.planes_of(channel).min_by_key(|&plane| key(plane)).expect("a channel has planes");
         assert!(!key(plane).0, "the capacity fits the planes of every channel");
@@ -342,7 +390,7 @@ impl PageMapped {
     fn take_free(&mut self, plane: u32) -> u32 {
         let free = &mut self.planes[plane as usize].free;
         let least = (0..free.len()).min_by_key(|&at| (self.nand.block(free[at]).erase_count, free[at]));
-        let block = free.swap_remove(least.expect("collection keeps blocks free"));
+        let block = free.swap_remove(least.expect("collection keeps blocks free, or the channel was asked for room"));
         self.blocks[block as usize] = BlockUse::default();
         block
     }

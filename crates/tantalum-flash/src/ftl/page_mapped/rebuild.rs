@@ -44,6 +44,7 @@ impl PageMapped {
 
     /// As [`PageMapped::recover`], with lists of changes from a dump.
     pub(crate) fn recover_with(&mut self, now: Nanos, dumped: &[Changes]) -> Nanos {
+        self.is_read_only = self.ring_is_worn_out();
         let (mut words, journal_done) = self.read_journal(now);
         let journaled: Vec<u32> = words.iter().map(|&(_, slot)| slot).collect();
         for (sequence, changes) in dumped {
@@ -54,6 +55,11 @@ impl PageMapped {
         self.sequence = dumped.iter().map(|&(sequence, _)| sequence).fold(self.sequence, u64::max);
         self.adopt(&words, &journaled);
         let done = self.reopen(scanned);
+        self.set_spares_aside();
+        if self.is_read_only {
+            self.programs_done = done;
+            return done;
+        }
         self.restart_journal(done)
     }
 
@@ -81,9 +87,11 @@ impl PageMapped {
             if spare.kind == kind::MAP {
                 let first = spare.units[0] as usize * self.layout.map_page_entries as usize;
                 for (word, slot) in words.iter_mut().skip(first).zip(bytes) {
-                    *word = (sequence, slot);
+                    *word = (sequence, !slot);
                 }
-                self.journal.bases[spare.units[0] as usize] = sequence;
+                if let Some(base) = self.journal.bases.get_mut(spare.units[0] as usize) {
+                    *base = sequence;
+                }
             } else {
                 apply(&mut words, sequence, &pairs(&bytes, spare.units[0]));
             }
@@ -179,6 +187,7 @@ impl PageMapped {
                 self.blocks[block as usize].youngest =
                     written.clone().map(|page| self.nand.spare(page).sequence).max().unwrap_or(0);
                 match self.nand.block(block).next_page {
+                    _ if self.nand.block(block).is_bad => {}
                     0 => self.planes[plane as usize].free.push(block),
                     _ if self.blocks[block as usize].valid == 0 => {
                         done = done.max(self.free_block(plane, block, now));
@@ -199,11 +208,11 @@ impl PageMapped {
     /// Lets the journal go on after its youngest page, with all that it does not say yet.
     fn restart_journal(&mut self, now: Nanos) -> Nanos {
         self.programs_done = now;
-        let ring = self.layout.journal_blocks.len();
-        let youngest = (0..ring).max_by_key(|&index| self.journal.youngest[index]);
+        let ring = (0..self.layout.journal_blocks.len()).filter(|&index| !self.is_bad_in_ring(index));
+        let youngest = ring.max_by_key(|&index| self.journal.youngest[index]);
         self.journal.head = youngest.expect("the ring has blocks");
         // Not clean if the cut came while it was being cleaned.
-        self.clean_journal(now, (self.journal.head + 1) % ring);
+        self.clean_next(now);
         self.advance_journal(now);
         self.sync(now)
     }

@@ -65,7 +65,7 @@ fn overwriting_at_random_goes_on_for_ever_and_wears_evenly() {
             assert_eq!(value(&layer.piece(unit as u32)), expected);
         }
         for plane in 0..4 {
-            let wear = layer.layout.data_blocks(plane).into_iter().map(|block| layer.nand.block(block).erase_count);
+            let wear = layer.layout.data_blocks(plane).map(|block| layer.nand.block(block).erase_count);
             let (least, most) = (wear.clone().min().unwrap(), wear.max().unwrap());
             assert!(most - least <= 30, "{collection:?}: plane {plane} wears from {least} to {most}");
         }

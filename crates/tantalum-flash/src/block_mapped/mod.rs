@@ -1,0 +1,363 @@
+//! The simplest solid-state disk: units of the flash mapped whole, behind a memory of segments.
+//!
+//! Promises: what was flushed survives a power cut; what is in memory then is lost. A unit is rewritten as a whole or not
+//! at all.
+//!
+//! A write ends in the segment of its address. When no segment is free, the one that was not used for longest goes to the
+//! flash: each of its units in which something was written is copied to an erased one, with what is new, and erased. How
+//! many pages were collected until then decides what a write costs ("Design of Flash-Based DBMS: An In-Page Logging
+//! Approach", section 4.1.3).
+
+mod units;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Deserialize;
+use tantalum_device::WriteCache;
+use tantalum_rt::Random;
+
+use self::units::Units;
+use crate::disk::SECTOR_BYTES;
+use crate::nand::{Geometry, Timing, Wear};
+use crate::ranges::{Problem, check_ranges};
+use crate::writeback::Dirty;
+use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
+
+/// A solid-state disk with block mapping. Times are in microseconds.
+///
+/// ```
+/// let parameters = tantalum_flash::block_mapped::BlockMappedParameters::example();
+/// assert_eq!(parameters.segment_bytes(), 1 << 20);
+/// assert!(parameters.check(1 << 30).is_ok() && parameters.check(100).is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockMappedParameters {
+    /// How the flash is divided; a block is a unit. `blocks_per_plane` is computed.
+    pub geometry: Geometry,
+    /// How fast it is.
+    pub timing: Timing,
+    /// Units of a segment. Its pages go round them: the first page of each unit, then the second of each, and so on.
+    pub segment_units: u32,
+    /// Memory for writes, in KiB.
+    pub buffer_kib: u32,
+    /// What a command takes in the interface and the controller.
+    pub command_us: f64,
+    /// What the interface carries, in MB/s.
+    pub interface_mb_per_s: f64,
+    /// From power on to when the controller begins to look at its flash.
+    pub boot_us: f64,
+    /// How much use the flash bears; without, it bears any.
+    pub wear: Option<Wear>,
+}
+
+impl BlockMappedParameters {
+    /// The drive of in-page logging: units of 128 KiB on four chips side by side, eight to a segment of 1 MiB.
+    pub fn example() -> Self {
+        let geometry = Geometry {
+            channels: 1,
+            packages_per_channel: 1,
+            dies_per_package: 1,
+            planes_per_die: 1,
+            blocks_per_plane: 0,
+            pages_per_block: 16,
+            page_bytes: 8192,
+            spare_bytes: 256,
+            partial_programs: 1,
+        };
+        Self {
+            geometry,
+            timing: Timing { read_ns: 25_000, program_ns: 200_000, erase_ns: 1_500_000, bus_mb_per_s: 160 },
+            segment_units: 8,
+            buffer_kib: 16 << 10,
+            command_us: 10.0,
+            interface_mb_per_s: 100.0,
+            boot_us: 1e6,
+            wear: None,
+        }
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        let unit = u64::from(self.geometry.pages_per_block) * u64::from(self.geometry.page_bytes);
+        u64::from(self.segment_units) * unit
+    }
+
+    /// Units that the host can address.
+    fn units(&self, capacity_bytes: u64) -> u32 {
+        capacity_bytes.div_ceil(self.segment_bytes()) as u32 * self.segment_units
+    }
+
+    /// The geometry with as many blocks as the capacity takes, and what rewriting and wear need.
+    pub(crate) fn whole_geometry(&self, capacity_bytes: u64) -> Geometry {
+        // Beside the units: the target of a rewriting, and one that a cut left unfinished.
+        let least = self.units(capacity_bytes).div_ceil(self.geometry.planes()) + 2;
+        let blocks_per_plane = least + self.wear.map_or(0, |wear| wear.spare_blocks(least));
+        Geometry { blocks_per_plane, ..self.geometry }
+    }
+
+    /// Segments that the memory holds.
+    fn segments(&self) -> usize {
+        (u64::from(self.buffer_kib) * 1024 / self.segment_bytes()) as usize
+    }
+
+    /// Whether the drive is possible, with so many bytes.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what it should be.
+    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+        let g = &self.geometry;
+        let whole = |number: u32| f64::from(number);
+        check_ranges(&[
+            ("channels", whole(g.channels), 1.0, 64.0),
+            ("packages_per_channel", whole(g.packages_per_channel), 1.0, 64.0),
+            ("dies_per_package", whole(g.dies_per_package), 1.0, 64.0),
+            ("planes_per_die", whole(g.planes_per_die), 1.0, 64.0),
+            ("pages_per_block", whole(g.pages_per_block), 2.0, 4096.0),
+            ("page_bytes", whole(g.page_bytes), 4096.0, 16384.0),
+            ("spare_bytes", whole(g.spare_bytes), 16.0, 4096.0),
+            ("bus_mb_per_s", self.timing.bus_mb_per_s as f64, 1.0, 1e5),
+            ("read_ns", self.timing.read_ns as f64, 1.0, 1e9),
+            ("program_ns", self.timing.program_ns as f64, 1.0, 1e9),
+            ("erase_ns", self.timing.erase_ns as f64, 1.0, 1e10),
+            ("segment_units", whole(self.segment_units), 1.0, 1024.0),
+            ("buffer_kib", whole(self.buffer_kib), 64.0, 1e7),
+            ("command_us", self.command_us, 0.001, 1e6),
+            ("interface_mb_per_s", self.interface_mb_per_s, 0.01, 1e5),
+            ("boot_us", self.boot_us, 0.0, 1e9),
+            ("capacity_bytes", capacity_bytes as f64, 1.0, (1u64 << 40) as f64),
+        ])?;
+        self.wear.map_or(Ok(()), |wear| wear.check())?;
+        if !g.page_bytes.is_multiple_of(4096) || !capacity_bytes.is_multiple_of(SECTOR_BYTES) {
+            let key = if g.page_bytes.is_multiple_of(4096) { "capacity_bytes" } else { "page_bytes" };
+            return Err((key, format!("expected whole sectors of {SECTOR_BYTES}, and pages of whole 4096 bytes")));
+        }
+        match self.segments() {
+            0 | 1 => Err(("buffer_kib", format!("expected two segments of {} or more", self.segment_bytes()))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A solid-state disk with block mapping.
+///
+/// ```
+/// use tantalum_flash::{Contents, Model};
+/// use tantalum_flash::block_mapped::{BlockMapped, BlockMappedParameters};
+///
+/// let mut drive = BlockMapped::new(BlockMappedParameters::example(), 64 << 20, Contents::in_memory);
+/// let written = drive.write(0, 0, &[1; 8192], false).done;
+/// let flushed = drive.flush(written).done;
+/// assert!(written < 100_000 && flushed - written > 4_000_000, "a page costs the rewriting of a unit");
+/// ```
+#[derive(Debug)]
+pub struct BlockMapped {
+    parameters: BlockMappedParameters,
+    units: Units,
+    capacity_bytes: u64,
+    dirty: Dirty,
+    /// Segments in memory, with the number of the last write to each.
+    held: BTreeMap<u64, u64>,
+    /// When segments on their way to the flash leave their memory to others.
+    leaving: VecDeque<Nanos>,
+    interface_free: Nanos,
+    counters: Counters,
+}
+
+impl BlockMapped {
+    /// An empty drive of so many bytes; `contents` makes what holds its flash's bytes.
+    ///
+    /// # Panics
+    /// If the parameters do not pass [`BlockMappedParameters::check`].
+    pub fn new(parameters: BlockMappedParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
+        assert_eq!(parameters.check(capacity_bytes), Ok(()), "the drive is possible");
+        Self {
+            units: Units::new(&parameters, capacity_bytes, contents),
+            parameters,
+            capacity_bytes,
+            dirty: Dirty::default(),
+            held: BTreeMap::new(),
+            leaving: VecDeque::new(),
+            interface_free: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    fn nanos(micros: f64) -> Nanos {
+        (micros * 1000.0).round() as Nanos
+    }
+
+    fn command(&self) -> Nanos {
+        Self::nanos(self.parameters.command_us)
+    }
+
+    /// What the interface takes for so many bytes.
+    fn interface(&self, bytes: usize) -> Nanos {
+        Self::nanos(bytes as f64 / self.parameters.interface_mb_per_s)
+    }
+
+    /// Carries data over the interface; returns when it has.
+    fn carry(&mut self, ready: Nanos, bytes: usize) -> Nanos {
+        self.interface_free = ready.max(self.interface_free) + self.interface(bytes);
+        self.interface_free
+    }
+
+    /// Holds a part of a write that lies in one segment, when there is memory for it. Returns when there was.
+    fn hold(&mut self, at: Nanos, offset: u64, data: &[u8]) -> Nanos {
+        let segment = offset / self.parameters.segment_bytes();
+        let mut at = at;
+        while !self.held.contains_key(&segment) && self.is_full() && !self.units.is_read_only() {
+            match self.leaving.front() {
+                Some(&end) => at = at.max(end),
+                None => self.evict(at),
+            }
+            self.advance(at);
+        }
+        self.held.insert(segment, self.counters.host_writes);
+        self.counters.coalesced += u64::from(self.dirty.insert(offset, data.to_vec()));
+        if self.is_full() && self.leaving.is_empty() {
+            // The next segment is wanted soon.
+            self.evict(at);
+        }
+        at
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.len() + self.leaving.len() >= self.parameters.segments()
+    }
+
+    /// Sends the segment that was not used for longest to the flash.
+    fn evict(&mut self, at: Nanos) {
+        let oldest = self.held.iter().map(|(&segment, &used)| (used, segment)).min();
+        if let Some((_, segment)) = oldest {
+            self.send(at, segment);
+        }
+    }
+
+    /// Sends a segment to the flash. Its memory is free when all of it is there; what the flash has no room for stays.
+    fn send(&mut self, at: Nanos, segment: u64) {
+        let end = self.units.rewrite(at, segment, &mut self.dirty);
+        let bytes = self.parameters.segment_bytes();
+        if !self.dirty.overlaps(segment * bytes, bytes) {
+            self.held.remove(&segment);
+            self.leaving.push_back(end);
+        }
+    }
+
+    fn flush_all(&mut self, at: Nanos) -> Nanos {
+        while let Some((&segment, _)) = self.held.first_key_value()
+            && !self.units.is_read_only()
+        {
+            self.send(at, segment);
+        }
+        self.leaving.iter().fold(at, |done, &end| done.max(end))
+    }
+
+    /// A flush that leaves something in memory has failed.
+    fn end_flush(&self, done: Nanos) -> Outcome {
+        if self.held.is_empty() { self.end(done) } else { Outcome::failed(done, MediaError::WornOut) }
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        while self.leaving.pop_front_if(|end| *end <= now).is_some() {}
+    }
+
+    fn end(&self, done: Nanos) -> Outcome {
+        match self.units.failure() {
+            Some(error) => Outcome::failed(done, error),
+            None => Outcome::ok(done),
+        }
+    }
+}
+
+impl Model for BlockMapped {
+    fn describe(&self) -> Shape {
+        Shape {
+            capacity_bytes: self.capacity_bytes,
+            logical_block: SECTOR_BYTES as u32,
+            physical_block: self.parameters.geometry.page_bytes,
+            atomic_write_bytes: 0,
+            write_cache: WriteCache::Volatile,
+            fua: false,
+            rotational: false,
+        }
+    }
+
+    fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
+        self.advance(now);
+        self.counters.host_reads += 1;
+        self.counters.host_read_bytes += buffer.len() as u64;
+        let ready = now + self.command();
+        if self.dirty.read(offset, buffer) == buffer.len() {
+            self.counters.cache_hits += 1;
+            let done = self.carry(ready, buffer.len());
+            return self.end(done);
+        }
+        let (first, last) = self.units.read(ready, offset, buffer.len());
+        self.peek(offset, buffer);
+        // Sectors cross the interface as they come; the last one is left.
+        let carried = self.carry(first, buffer.len());
+        self.end(carried.max(last + self.interface(SECTOR_BYTES as usize)))
+    }
+
+    fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
+        self.advance(now);
+        if self.units.is_read_only() {
+            return Outcome::failed(now, MediaError::WornOut);
+        }
+        self.counters.host_writes += 1;
+        self.counters.host_written_bytes += data.len() as u64;
+        let mut done = now + self.command();
+        let segment_bytes = self.parameters.segment_bytes();
+        let mut at = 0;
+        while at < data.len() {
+            let room = (segment_bytes - (offset + at as u64) % segment_bytes) as usize;
+            let part = at..data.len().min(at + room);
+            at = part.end;
+            let carried = self.carry(done, part.len());
+            done = self.hold(carried, offset + part.start as u64, &data[part]);
+        }
+        if durable {
+            done = self.flush_all(done);
+            return self.end_flush(done);
+        }
+        self.end(done)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Outcome {
+        self.advance(now);
+        self.counters.flushes += 1;
+        let done = self.flush_all(now + self.command());
+        self.end_flush(done)
+    }
+
+    fn discard(&mut self, now: Nanos, offset: u64, _len: u64) -> Outcome {
+        self.counters.discards += 1;
+        Outcome::failed(now, MediaError::Unsupported { offset, reason: "drives of this time know no discard" })
+    }
+
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        self.units.peek(offset, buffer);
+        self.dirty.read(offset, buffer);
+    }
+
+    fn power_cut(&mut self, now: Nanos, random: &mut Random) {
+        self.counters.power_cuts += 1;
+        self.units.power_cut(now, random);
+        self.dirty.drain();
+        self.held.clear();
+        self.leaving.clear();
+        self.interface_free = now;
+    }
+
+    fn power_on(&mut self, now: Nanos) -> Nanos {
+        self.units.power_on(now + Self::nanos(self.parameters.boot_us))
+    }
+
+    fn counters(&self) -> Counters {
+        self.units.count(self.counters)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The file behind an emulated device: a head that says which device it holds, then the areas of its medium.
+//!
+//! Promises: only one program at a time uses a file; one that is no device's, another device's, damaged or cut short is
+//! refused and not touched. What was written before the program dies is there at the next opening: the operating
+//! system keeps it, so nothing is synced. A file that fails is remembered, and reads as zeros.
+//!
+//! The head, 4096 bytes, integers little-endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 to 7 | `TANTALUM` |
+//! | 8 to 11 | version of the format |
+//! | 12 to 15 | CRC-32C of the head, with zeros here |
+//! | 16 to 19 | 1 when the device is complete; 0 while it is made |
+//! | 20 to 23 | bytes of its identity |
+//! | 24 to 31 | bytes of the file |
+//! | 32 on | its identity: what it is, and how its medium is divided; UTF-8 |
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::{Error, MediaError, Result};
+
+const MAGIC: &[u8; 8] = b"TANTALUM";
+const VERSION: u32 = 1;
+const HEAD_BYTES: usize = 4096;
+const IDENTITY_AT: usize = 32;
+
+/// The file behind a device.
+#[derive(Debug)]
+pub(crate) struct MediumFile {
+    file: File,
+    path: PathBuf,
+    identity: String,
+    /// The size that the head tells; `None` for a device that is being made.
+    complete_bytes: Option<u64>,
+    /// Where the next area begins.
+    end: AtomicU64,
+    failure: OnceLock<MediaError>,
+}
+
+/// What a head says.
+struct Head {
+    is_complete: bool,
+    file_bytes: u64,
+    identity: String,
+}
+
+impl Head {
+    fn encode(&self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..20].copy_from_slice(&u32::from(self.is_complete).to_le_bytes());
+        bytes[20..24].copy_from_slice(&(self.identity.len() as u32).to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.file_bytes.to_le_bytes());
+        bytes[IDENTITY_AT..][..self.identity.len()].copy_from_slice(self.identity.as_bytes());
+        let checksum = crc32c::crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a head, or says why the bytes are none.
+    fn decode(bytes: &[u8]) -> std::result::Result<Self, &'static str> {
+        if !bytes.starts_with(MAGIC) {
+            return Err("it does not begin like the file of an emulated device; choose another name");
+        }
+        let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
+            return Err("it ends within its head; restore it from a copy, or remove it");
+        };
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if word(8) != VERSION {
+            return Err("it was written by another version of this program; use that one");
+        }
+        let mut plain = *head;
+        plain[12..16].fill(0);
+        let identity = head.get(IDENTITY_AT..).and_then(|rest| rest.get(..word(20) as usize));
+        match identity.map(|bytes| String::from_utf8(bytes.to_vec())) {
+            Some(Ok(identity)) if crc32c::crc32c(&plain) == word(12) => {
+                let file_bytes = u64::from(word(24)) | u64::from(word(28)) << 32;
+                Ok(Self { is_complete: word(16) == 1, file_bytes, identity })
+            }
+            _ => Err("its head is damaged (wrong checksum); restore it from a copy, or remove it"),
+        }
+    }
+}
+
+impl MediumFile {
+    /// Opens and locks the file of the device with this identity. One that is not there, is empty, or was not completed
+    /// makes a new device: allocate its areas, fill them, and [`MediumFile::complete`] it.
+    pub fn open(path: &Path, identity: &str) -> Result<Arc<Self>> {
+        assert!(identity.len() <= HEAD_BYTES - IDENTITY_AT, "the identity fits the head");
+        let failed = |operation| move |source| Error::File { path: path.to_owned(), operation, source };
+        let refused = |problem: String| Error::ForeignFile { path: path.to_owned(), problem };
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(refused("it is not a regular file; choose another name".to_owned()));
+        }
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(failed("open"))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => Error::Busy { path: path.to_owned() },
+            TryLockError::Error(source) => failed("lock")(source),
+        })?;
+        let found = file.metadata().map_err(failed("inspect"))?.len();
+        let mut bytes = vec![0; found.min(HEAD_BYTES as u64) as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(failed("read"))?;
+        let head = match found {
+            0 => None,
+            _ => Some(Head::decode(&bytes).map_err(|problem| refused(problem.to_owned()))?),
+        };
+        let complete = head.filter(|head| head.is_complete);
+        if let Some(head) = &complete {
+            if head.identity != identity {
+                let problem = format!(
+                    "it holds another device: {}, not {identity}; use the profile and capacity that it was made with, or another file",
+                    head.identity
+                );
+                return Err(refused(problem));
+            }
+            if head.file_bytes != found {
+                return Err(Error::WrongSize { path: path.to_owned(), found, expected: head.file_bytes });
+            }
+        } else {
+            file.set_len(0).map_err(failed("empty"))?;
+            let head = Head { is_complete: false, file_bytes: 0, identity: identity.to_owned() };
+            file.write_all_at(&head.encode(), 0).map_err(failed("write"))?;
+        }
+        Ok(Arc::new(Self {
+            file,
+            path: path.to_owned(),
+            identity: identity.to_owned(),
+            complete_bytes: complete.map(|head| head.file_bytes),
+            end: AtomicU64::new(HEAD_BYTES as u64),
+            failure: OnceLock::new(),
+        }))
+    }
+
+    /// Whether the device is being made.
+    pub fn is_new(&self) -> bool {
+        self.complete_bytes.is_none()
+    }
+
+    /// Reserves the next area. They must be asked for in the same order at each opening.
+    pub fn allocate(&self, len: u64) -> u64 {
+        let whole = len.next_multiple_of(HEAD_BYTES as u64);
+        let base = self.end.fetch_add(whole, Ordering::Relaxed);
+        if self.is_new() {
+            self.note(self.file.set_len(base + whole));
+        }
+        base
+    }
+
+    /// All areas are allocated and filled: the device exists from now on, or is found as it was.
+    ///
+    /// # Errors
+    /// [`Error::WrongSize`] if the areas do not fill the file that was found; [`Error::File`].
+    pub fn complete(&self) -> Result<()> {
+        let file_bytes = self.end.load(Ordering::Relaxed);
+        if let Some(found) = self.complete_bytes {
+            let fits = found == file_bytes;
+            let wrong = || Error::WrongSize { path: self.path.clone(), found, expected: file_bytes };
+            return if fits { Ok(()) } else { Err(wrong()) };
+        }
+        let failed = |source| Error::File { path: self.path.clone(), operation: "write", source };
+        if let Some(MediaError::File { message }) = self.failure() {
+            return Err(failed(std::io::Error::other(message)));
+        }
+        let head = Head { is_complete: true, file_bytes, identity: self.identity.clone() };
+        self.file.write_all_at(&head.encode(), 0).map_err(failed)
+    }
+
+    /// Fills `buffer`.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) {
+        let result = self.file.read_exact_at(buffer, offset);
+        if result.is_err() {
+            buffer.fill(0);
+        }
+        self.note(result);
+    }
+
+    /// Stores `bytes`.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.note(self.file.write_all_at(bytes, offset));
+    }
+
+    /// The first failure.
+    pub fn failure(&self) -> Option<MediaError> {
+        self.failure.get().cloned()
+    }
+
+    fn note(&self, result: std::io::Result<()>) {
+        if let Err(error) = result {
+            self.failure.get_or_init(|| MediaError::File { message: error.to_string() });
+        }
+    }
+}
