@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use tantalum_device::Device;
-use tantalum_flash::{EmulatedDevice, Kind, Profile, disk, ssd};
+use tantalum_flash::{EmulatedDevice, Kind, Profile, disk, ftl::hybrid::InitialState, ssd};
 use tantalum_rt::Simulation;
 
 use crate::{
@@ -23,7 +23,7 @@ pub(super) struct Bed {
     pub capacity_bytes: Option<u64>,
     /// Bytes of it that are used, from its begin; no more than it has.
     pub used_bytes: u64,
-    /// Whether these are written once before.
+    /// Whether these are written once before. Drives with a log-block translation layer are built so, all of them.
     pub is_filled: bool,
     /// Requests of the same kind before those that are measured: so many that caches are as full as they will be.
     pub warm_up: u64,
@@ -114,6 +114,11 @@ impl Bed {
         if let Some(capacity_bytes) = self.capacity_bytes {
             profile = profile.with_capacity(capacity_bytes);
         }
+        match &mut profile.device {
+            Kind::UsbDrive(drive) if self.is_filled => drive.ftl.initial_state = InitialState::Steady,
+            Kind::BlockSsd(drive) if self.is_filled => drive.ftl.initial_state = InitialState::Steady,
+            _ => {}
+        }
         let is_on = match self.cache {
             Cache::AsProfile => return Ok(profile),
             Cache::Off => false,
@@ -136,7 +141,7 @@ impl Bed {
             Cache::NoBarrier => EmulatedDevice::without_barriers(self.profile, model),
             _ => EmulatedDevice::new(self.profile, model),
         };
-        if self.is_filled {
+        if self.is_filled && !matches!(profile.device, Kind::UsbDrive(_) | Kind::BlockSsd(_)) {
             micro::fill(&device, self.range(&*device), Data::Zeros, &|_| ())?;
         }
         Ok(device)

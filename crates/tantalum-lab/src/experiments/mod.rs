@@ -7,6 +7,7 @@ mod bed;
 mod durassd;
 mod file_systems;
 mod flash_logging;
+mod in_page_logging;
 mod registry;
 
 pub use registry::{Expected, Experiment, Text, all, find};

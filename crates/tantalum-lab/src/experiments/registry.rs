@@ -2,7 +2,7 @@
 
 use tantalum_flash::Profile;
 
-use super::{Run, Settings, durassd, file_systems, flash_logging};
+use super::{Run, Settings, durassd, file_systems, flash_logging, in_page_logging};
 use crate::{
     error::Result,
     finding::Findings,
@@ -49,7 +49,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
     let has_devices = |experiment: &&Experiment| {
         experiment.profiles.iter().all(|wanted| Profile::names().any(|name| name == *wanted))
     };
-    [flash_logging::EXPERIMENTS, durassd::EXPERIMENTS, file_systems::EXPERIMENTS]
+    [flash_logging::EXPERIMENTS, durassd::EXPERIMENTS, in_page_logging::EXPERIMENTS, file_systems::EXPERIMENTS]
         .into_iter()
         .flatten()
         .filter(has_devices)

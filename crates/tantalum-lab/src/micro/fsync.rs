@@ -1,9 +1,10 @@
 //! The journal that `fsync` commits to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tantalum_device::{Device, Durability};
-use tantalum_rt::now;
+use tantalum_rt::{now, sleep};
 
 use super::job::{Flushing, Fsync, Job};
 
@@ -32,6 +33,7 @@ impl Journal {
 
     /// Commits, if the tick is a new one, and makes all that was written before durable.
     pub(super) fn fsync(&self, device: &dyn Device) -> tantalum_device::Result<()> {
+        sleep(Duration::from_nanos(Fsync::CALL_NS));
         let tick = now().as_nanos() / Fsync::TICK_NS + 1;
         let is_new = self.next_tick.swap(tick, Ordering::Relaxed) != tick;
         let Some(before) = self.writes.checked_sub(1).filter(|_| is_new) else { return device.flush() };
@@ -39,6 +41,11 @@ impl Journal {
             self.write(device, Durability::Cached)?;
         }
         device.flush()?;
+        if device.capabilities().fua == Some(false) {
+            // What a host does that cannot force single writes, whatever the device makes of it.
+            self.write(device, Durability::Cached)?;
+            return device.flush();
+        }
         self.write(device, Durability::Durable)
     }
 

@@ -12,6 +12,8 @@ pub enum Kind {
     Write,
     /// A flush.
     Flush,
+    /// An erase of a block of raw flash.
+    Erase,
 }
 
 /// One response time.
@@ -48,7 +50,7 @@ pub struct Measured {
 /// A job's result in a few numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Reads and writes.
+    /// Reads and writes, or erases.
     pub operations: u64,
     /// Flushes beside them.
     pub flushes: u64,

@@ -6,10 +6,10 @@ use serde::Serialize;
 use tantalum_device::Device;
 use tantalum_report::{Table, units};
 
-use super::{Benchmark, Job, Kind, Latency, Measured, Outliers, Pattern, Summary, run};
+use super::{Benchmark, Kind, Latency, Load, Measured, Outliers, Pattern, Summary, run, run_flash};
 use crate::{
     error::Result,
-    plot::{Chart, Mark, Series},
+    plot::{Axis, Chart, Mark, Series, Unit},
 };
 
 /// The results of one benchmark.
@@ -31,7 +31,7 @@ pub struct Row {
     /// What is different from the other rows.
     pub label: String,
     /// What was done.
-    pub job: Job,
+    pub job: Load,
     /// In a few numbers.
     pub summary: Summary,
     /// Response times of the flushes, if there were any.
@@ -51,8 +51,11 @@ pub struct Row {
 /// # Errors
 /// As [`run`].
 pub fn execute(device: &Arc<dyn Device>, benchmark: &Benchmark, progress: &dyn Fn(&str, u64)) -> Result<Results> {
-    let row = |(label, job): &(String, Job)| {
-        let measured = run(device, job, &|begun| progress(label, begun))?;
+    let row = |(label, job): &(String, Load)| {
+        let measured = match job {
+            Load::Blocks(job) => run(device, job, &|begun| progress(label, begun))?,
+            Load::Flash(job) => run_flash(device, job)?,
+        };
         Ok(Row::new(label.clone(), job.clone(), &measured, benchmark.name == "back-to-back"))
     };
     let rows = benchmark.jobs.iter().map(row).collect::<Result<_>>()?;
@@ -60,10 +63,10 @@ pub fn execute(device: &Arc<dyn Device>, benchmark: &Benchmark, progress: &dyn F
 }
 
 impl Row {
-    fn new(label: String, job: Job, measured: &Measured, keep_each: bool) -> Self {
+    fn new(label: String, job: Load, measured: &Measured, keep_each: bool) -> Self {
         let some = |latency: Latency| (latency.count > 0).then_some(latency);
         let writes_ns = measured.writes_ns();
-        let is_log = job.threads == 1 && job.reads_percent == 0 && job.pattern == Pattern::Sequential;
+        let is_log = matches!(&job, Load::Blocks(job) if job.threads == 1 && job.reads_percent == 0 && job.pattern == Pattern::Sequential);
         Self {
             summary: measured.summary(),
             flush: some(measured.latency_of(|sample| sample.kind == Kind::Flush)),
@@ -88,7 +91,7 @@ impl Results {
             table.row(cells(&row.label, summary.per_second, summary.bytes_per_second / 1e6, &summary.latency));
             if let Some(second) = &row.second_stream {
                 let share = second.count as f64 / summary.operations.max(1) as f64 * summary.per_second;
-                let megabytes = share * f64::from(row.job.request_bytes) / 1e6;
+                let megabytes = share * f64::from(row.job.request_bytes()) / 1e6;
                 table.row(cells("  of these, the second", share, megabytes, second));
             }
             if let (Some(outliers), Some(_)) = (&row.outliers, &row.each_ns) {
@@ -101,39 +104,45 @@ impl Results {
     /// As a plot, where there is something to see: rates over sizes, response times in order or by percent.
     pub fn chart(&self, device: &str) -> Option<Chart> {
         let line = |name: String, points: Vec<(f64, f64)>| Series { name, mark: Mark::Line, points };
-        let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1e3;
-        let (x, y, x_is_log, series) = match (self.name, self.varies) {
+        let numbered = |times: &[u64]| (0..).zip(times).map(|(n, &time)| (f64::from(n), time as f64)).collect();
+        let of_rows = |x: &dyn Fn(&Row) -> Option<f64>, y: &dyn Fn(&Row) -> f64| {
+            let points = self.rows.iter().filter_map(|row| Some((x(row)?, y(row))));
+            vec![line(self.name.to_owned(), points.collect())]
+        };
+        let time = |title| Axis::new(title, Unit::Nanoseconds);
+        let number = |title| Axis::new(title, Unit::Number);
+        let megabytes = |row: &Row| row.summary.bytes_per_second / 1e6;
+        let rate = |row: &Row| row.summary.per_second;
+        let (x, x_is_log, y, series) = match (self.name, self.varies) {
             ("back-to-back", _) => {
                 let dots = |row: &Row| Series {
                     name: row.label.clone(),
                     mark: Mark::Dots,
-                    points: (0..)
-                        .zip(row.each_ns.iter().flatten())
-                        .map(|(n, &time)| (f64::from(n), microseconds(time)))
-                        .collect(),
+                    points: row.each_ns.as_deref().map(numbered).unwrap_or_default(),
                 };
-                ("write", "response time (us)", false, self.rows.iter().map(dots).collect())
+                (number("write"), false, time("response time"), self.rows.iter().map(dots).collect())
             }
             ("response-times", _) => {
-                let curve = |row: &Row| {
-                    let points =
-                        (0..).zip(&row.percentiles_ns).map(|(percent, &time)| (f64::from(percent), microseconds(time)));
-                    line(row.label.clone(), points.collect())
-                };
-                ("percent of requests", "response time at most (us)", false, self.rows.iter().map(curve).collect())
+                let curve = |row: &Row| line(row.label.clone(), numbered(&row.percentiles_ns));
+                let series = self.rows.iter().map(curve).collect();
+                (number("percent of requests"), false, time("response time at most"), series)
             }
+            _ if self.rows.len() < 2 => return None,
             (_, "request") => {
-                let points =
-                    self.rows.iter().map(|row| (f64::from(row.job.request_bytes), row.summary.bytes_per_second / 1e6));
-                ("request (bytes)", "MB/s", true, vec![line(self.name.to_owned(), points.collect())])
+                let series = of_rows(&|row| Some(row.job.request_bytes().into()), &megabytes);
+                (Axis::new("request", Unit::Bytes), true, number("MB/s"), series)
             }
-            (_, "threads") => {
-                let points = self.rows.iter().map(|row| (f64::from(row.job.threads), row.summary.per_second));
-                ("threads", "requests per second", true, vec![line(self.name.to_owned(), points.collect())])
+            (_, "threads" | "planes") => {
+                let series = of_rows(&|row| Some(row.job.tasks().into()), &rate);
+                (number(self.varies), true, number("requests per second"), series)
+            }
+            (_, "writes per flush") => {
+                let series = of_rows(&|row| row.label.parse().ok(), &rate);
+                (number(self.varies), true, number("writes per second"), series)
             }
             _ => return None,
         };
-        Some(Chart { title: format!("{device}: {}", self.what), x: x.into(), y: y.into(), x_is_log, series })
+        Some(Chart { title: format!("{device}: {}", self.what), x, x_is_log, y, series })
     }
 }
 

@@ -196,7 +196,7 @@ impl Run {
     }
 }
 
-fn timed(operation: impl FnOnce() -> tantalum_device::Result<()>) -> tantalum_device::Result<u64> {
+pub(super) fn timed(operation: impl FnOnce() -> tantalum_device::Result<()>) -> tantalum_device::Result<u64> {
     let started = now();
     operation()?;
     Ok((now() - started).as_nanos() as u64)

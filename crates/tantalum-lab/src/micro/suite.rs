@@ -1,11 +1,17 @@
 //! What a device is usually put through: the micro benchmarks of FlashLogging (sections 2.1, 3.4 and 4), DuraSSD
 //! (section 2.3) and of "File systems on SSD" (section III), each a list of jobs.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use serde::Serialize;
+use tantalum_device::Device;
 
-use super::job::{Data, Flushing, Job, Pattern};
+use super::{
+    job::{Data, Flushing, Job, Pattern},
+    raw::{FlashJob, FlashPlan, flash_benchmarks},
+    run::fill,
+};
+use crate::error::Result;
 
 /// How long and where.
 ///
@@ -43,7 +49,94 @@ pub struct Benchmark {
     /// What is different from job to job.
     pub varies: &'static str,
     /// Its jobs, each with its value of what varies.
-    pub jobs: Vec<(String, Job)>,
+    pub jobs: Vec<(String, Load)>,
+}
+
+/// What a benchmark does at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Load {
+    /// To a device of blocks.
+    Blocks(Job),
+    /// To raw flash.
+    Flash(FlashJob),
+}
+
+impl Load {
+    /// Requests in all.
+    pub fn operations(&self) -> u64 {
+        match self {
+            Self::Blocks(job) => job.operations,
+            Self::Flash(job) => job.operations,
+        }
+    }
+
+    /// Bytes of each.
+    pub fn request_bytes(&self) -> u32 {
+        match self {
+            Self::Blocks(job) => job.request_bytes,
+            Self::Flash(job) => job.request_bytes,
+        }
+    }
+
+    /// Tasks that do one at a time each.
+    pub fn tasks(&self) -> u32 {
+        match self {
+            Self::Blocks(job) => job.threads,
+            Self::Flash(job) => job.planes,
+        }
+    }
+}
+
+/// The benchmarks for a device of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Suite {
+    /// Of blocks, as all devices are but raw flash.
+    Blocks(Plan),
+    /// Raw flash.
+    Flash(FlashPlan),
+}
+
+impl Suite {
+    /// All benchmarks.
+    pub fn benchmarks(&self) -> Vec<Benchmark> {
+        match self {
+            Self::Blocks(plan) => benchmarks(plan),
+            Self::Flash(plan) => flash_benchmarks(plan),
+        }
+    }
+
+    /// Bytes that [`Suite::prepare`] writes.
+    pub fn fill_bytes(&self) -> u64 {
+        match self {
+            Self::Blocks(plan) => plan.range.end - plan.range.start,
+            Self::Flash(_) => 0,
+        }
+    }
+
+    /// Makes a device ready, which is then written once; raw flash is, job by job.
+    ///
+    /// # Errors
+    /// As [`fill`].
+    pub fn prepare(&self, device: &Arc<dyn Device>, progress: &dyn Fn(u64)) -> Result<()> {
+        match self {
+            Self::Blocks(plan) => fill(device, plan.range.clone(), plan.data, progress),
+            Self::Flash(_) => Ok(()),
+        }
+    }
+}
+
+impl From<Job> for Load {
+    fn from(job: Job) -> Self {
+        Self::Blocks(job)
+    }
+}
+
+impl From<FlashJob> for Load {
+    fn from(job: FlashJob) -> Self {
+        Self::Flash(job)
+    }
 }
 
 impl Plan {
@@ -77,6 +170,7 @@ pub fn benchmarks(plan: &Plan) -> Vec<Benchmark> {
     let durable = |job| Job { flushing: Flushing::EachWrite, ..job };
     let half = |job| Job { reads_percent: 50, ..job };
     let small = plan.at_least_a_block(4096);
+    let two_streams = Job { pattern: Pattern::TwoStreams { second_percent: 1 }, ..durable(plan.job(small)) };
     vec![
         by_size(plan, "sequential-read", "reads one after the other", &reads),
         by_size(plan, "random-read", "reads anywhere", &|job| random(reads(job))),
@@ -88,9 +182,9 @@ pub fn benchmarks(plan: &Plan) -> Vec<Benchmark> {
             what: "distribution of response times of small random requests, writes cached",
             varies: "requests",
             jobs: vec![
-                ("reads".into(), random(reads(plan.job(small)))),
-                ("writes".into(), random(plan.job(small))),
-                ("half of each".into(), random(half(plan.job(small)))),
+                ("reads".into(), random(reads(plan.job(small))).into()),
+                ("writes".into(), random(plan.job(small)).into()),
+                ("half of each".into(), random(half(plan.job(small))).into()),
             ],
         },
         back_to_back(plan),
@@ -98,10 +192,7 @@ pub fn benchmarks(plan: &Plan) -> Vec<Benchmark> {
             name: "two-streams",
             what: "durable writes, 99 % of them in one sequential stream and 1 % in another",
             varies: "streams",
-            jobs: vec![
-                ("one".into(), durable(plan.job(small))),
-                ("99/1".into(), Job { pattern: Pattern::TwoStreams { second_percent: 1 }, ..durable(plan.job(small)) }),
-            ],
+            jobs: vec![("one".into(), durable(plan.job(small)).into()), ("99/1".into(), two_streams.into())],
         },
         writes_per_flush(plan),
         threads(plan, "threads-read", "small reads anywhere, by many at once", &|job| random(reads(job))),
@@ -112,13 +203,13 @@ pub fn benchmarks(plan: &Plan) -> Vec<Benchmark> {
 }
 
 fn by_size(plan: &Plan, name: &'static str, what: &'static str, shape: &dyn Fn(Job) -> Job) -> Benchmark {
-    let jobs = plan.sizes().map(|size| (bytes(size), shape(plan.job(size)))).collect();
+    let jobs = plan.sizes().map(|size| (bytes(size), shape(plan.job(size)).into())).collect();
     Benchmark { name, what, varies: "request", jobs }
 }
 
 fn threads(plan: &Plan, name: &'static str, what: &'static str, shape: &dyn Fn(Job) -> Job) -> Benchmark {
     let job = |threads| Job { threads, ..shape(plan.job(plan.at_least_a_block(4096))) };
-    let jobs = [1, 2, 4, 8, 16, 32, 64, 128].map(|threads| (threads.to_string(), job(threads))).into();
+    let jobs = [1, 2, 4, 8, 16, 32, 64, 128].map(|threads| (threads.to_string(), job(threads).into())).into();
     Benchmark { name, what, varies: "threads", jobs }
 }
 
@@ -131,19 +222,19 @@ fn back_to_back(plan: &Plan) -> Benchmark {
         name: "back-to-back",
         what: "each response time of durable sequential writes; how many stand out, and could one have known",
         varies: "request",
-        jobs: sizes.into_iter().map(|size| (bytes(size), job(size))).collect(),
+        jobs: sizes.into_iter().map(|size| (bytes(size), job(size).into())).collect(),
     }
 }
 
 /// DuraSSD, Table 1.
 fn writes_per_flush(plan: &Plan) -> Benchmark {
     let job = |flushing| Job { pattern: Pattern::Random, flushing, ..plan.job(plan.at_least_a_block(4096)) };
-    let counts = [1, 4, 8, 16, 32, 64, 128, 256].map(|count| (count.to_string(), job(Flushing::After(count))));
+    let counts = [1, 4, 8, 16, 32, 64, 128, 256].map(|count| (count.to_string(), job(Flushing::After(count)).into()));
     Benchmark {
         name: "writes-per-flush",
         what: "small random cached writes, with a flush after so many",
         varies: "writes per flush",
-        jobs: counts.into_iter().chain([("no flush".to_owned(), job(Flushing::Never))]).collect(),
+        jobs: counts.into_iter().chain([("no flush".to_owned(), job(Flushing::Never).into())]).collect(),
     }
 }
 
@@ -158,7 +249,7 @@ fn page_sizes(plan: &Plan) -> Benchmark {
     let pages = [16 << 10, 8 << 10, 4 << 10].into_iter().filter(|&page| page >= plan.block_bytes);
     let jobs = pages.flat_map(|page| {
         let job = move |job: &Job| Job { request_bytes: page, pattern: Pattern::Random, ..job.clone() };
-        loads.iter().map(move |(load, shape)| (format!("{}, {load}", bytes(page)), job(shape)))
+        loads.iter().map(move |(load, shape)| (format!("{}, {load}", bytes(page)), job(shape).into()))
     });
     Benchmark {
         name: "page-sizes",
@@ -177,19 +268,20 @@ fn overlapping(plan: &Plan) -> Benchmark {
         name: "overlapping",
         what: "durable sequential writes, apart and beginning before the last one's end",
         varies: "overlap",
-        jobs: vec![("none".into(), job(Pattern::Sequential)), (overlap, job(Pattern::Overlapping(plan.block_bytes)))],
+        jobs: vec![
+            ("none".into(), job(Pattern::Sequential).into()),
+            (overlap, job(Pattern::Overlapping(plan.block_bytes)).into()),
+        ],
     }
 }
 
-fn bytes(number: u32) -> String {
+pub(super) fn bytes(number: u32) -> String {
     tantalum_report::units::bytes(number.into())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use tantalum_device::{Device, MemoryDevice, MemoryProfile};
+    use tantalum_device::{MemoryDevice, MemoryProfile};
     use tantalum_rt::Simulation;
 
     use super::super::run;
@@ -203,7 +295,11 @@ mod tests {
                 let device: Arc<dyn Device> = MemoryDevice::with_profile("memory", 8 << 20, profile);
                 let plan = Plan { operations: 20, ..Plan::new(block, 4096..8 << 20) };
                 let jobs = benchmarks(&plan).into_iter().flat_map(|benchmark| benchmark.jobs);
-                jobs.map(|(_, job)| run(&device, &job, &|_| ()).unwrap().summary().operations).collect::<Vec<_>>()
+                jobs.map(|(_, job)| match job {
+                    Load::Blocks(job) => run(&device, &job, &|_| ()).unwrap().summary().operations,
+                    Load::Flash(job) => panic!("{job:?} is for raw flash"),
+                })
+                .collect::<Vec<_>>()
             });
             let counts = counts.expect_finished();
             assert!(counts.len() > 60 && counts.iter().all(|&count| count == 20 || count == 2), "{counts:?}");

@@ -1,0 +1,86 @@
+//! Table 1: what one access takes, to a disk and to a flash chip.
+
+use std::sync::Arc;
+
+use tantalum_device::Device;
+use tantalum_flash::{EmulatedDevice, Kind, Profile};
+use tantalum_rt::Simulation;
+
+use super::super::{
+    Settings,
+    bed::{Bed, Cache},
+};
+use crate::{
+    error::Result,
+    finding::{Basis, Bound, Comparison, Findings, Statement},
+    micro::{FlashJob, FlashLayout, FlashOperation, Job, Pattern, run_flash},
+};
+
+pub(super) const ID: &str = "ipl.table1.access_times";
+pub(super) const PROFILES: &[&str] = &["hdd-7200", "nand-k9wag08u1a"];
+pub(super) const COLUMNS: &[&str] = &["medium", "read_ms", "write_ms", "erase_ms"];
+/// A disk erases nothing: -1.
+pub(super) const ROWS: &[(&[&str], &[f64])] = &[(&["disk"], DISK), (&["nand"], CHIP)];
+const DISK: &[f64] = &[12.7, 13.7, -1.0];
+const CHIP: &[f64] = &[0.080, 0.200, 1.5];
+
+const BLOCK_BYTES: u32 = 128 << 10;
+const PAGE_BYTES: u32 = 2048;
+const SECTOR_BYTES: u32 = 512;
+
+pub(super) fn access_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    progress("disk");
+    let [disk_read, disk_write] = [on_disk(100, settings)?, on_disk(0, settings)?];
+    progress("chip");
+    let chip = |operation, bytes| on_chip(operation, bytes, settings);
+    let read = chip(FlashOperation::RandomRead, PAGE_BYTES)?;
+    let [sector, page] = [chip(FlashOperation::Program, SECTOR_BYTES)?, chip(FlashOperation::Program, PAGE_BYTES)?];
+    let erase = chip(FlashOperation::Erase, BLOCK_BYTES)?;
+    // Of a page's four sectors, three more have crossed the bus.
+    let transfer = (page - sector) * 4.0 / 3.0;
+    let mut comparisons = Vec::new();
+    let mut compare = |what: &str, published, measured, profile| -> Result<()> {
+        let (row, column) = what.split_once(", ").unwrap_or((what, ""));
+        let basis = match published {
+            Bound::Unpublished => Basis::Predicted,
+            _ => Bed::new(profile, settings.seed).basis_of_cell(ID, row, column)?,
+        };
+        comparisons.push(Comparison::new(what, published, measured, "ms", basis));
+        Ok(())
+    };
+    compare("disk, read", Bound::Value(DISK[0]), disk_read, PROFILES[0])?;
+    compare("disk, write", Bound::Value(DISK[1]), disk_write, PROFILES[0])?;
+    compare("nand, read", Bound::Value(CHIP[0]), read, PROFILES[1])?;
+    compare("nand, write", Bound::Value(CHIP[1]), page - transfer, PROFILES[1])?;
+    compare("nand, write with its transfer", Bound::Unpublished, page, PROFILES[1])?;
+    compare("nand, erase", Bound::Value(CHIP[2]), erase, PROFILES[1])?;
+    let says = "a sector of 512 B takes as long to write as 2 KiB, but for its transfer";
+    let found = format!("{:.0} us against {:.0} us", sector * 1e3, page * 1e3);
+    let statement = Statement::new(says, sector > 0.8 * page, found);
+    let configuration = vec![
+        "2 KiB anywhere on the disk, its write cache off; pages of 2 KiB and blocks of 128 KiB of the chip".into(),
+        "the published write of the chip is its program time: the transfer into it, known from writes of 512 B and 2 KiB, is taken off".into(),
+    ];
+    Ok(Findings { configuration, comparisons, statements: vec![statement] })
+}
+
+/// Mean milliseconds of 2 KiB anywhere on the disk.
+fn on_disk(reads_percent: u8, settings: Settings) -> Result<f64> {
+    let bed = Bed { cache: Cache::Off, is_filled: false, ..Bed::new(PROFILES[0], settings.seed) };
+    let job = Job { pattern: Pattern::Random, reads_percent, ..Job::writes(PAGE_BYTES, 5000, 0..0) };
+    Ok(bed.measure(job)?.summary().latency.mean_ns / 1e6)
+}
+
+/// Mean milliseconds of an operation of the chip.
+fn on_chip(operation: FlashOperation, request_bytes: u32, settings: Settings) -> Result<f64> {
+    let profile = Profile::named(PROFILES[1])?;
+    let Kind::RawFlash(flash) = &profile.device else { unreachable!("the chip has no translation layer") };
+    let layout = FlashLayout::of(flash, profile.capacity_bytes);
+    let job = FlashJob { layout, operation, request_bytes, planes: 1, operations: 500, seed: settings.seed };
+    let model = profile.build()?;
+    let run = move || {
+        let device: Arc<dyn Device> = EmulatedDevice::new(PROFILES[1], model);
+        run_flash(&device, &job)
+    };
+    Ok(Simulation::new(settings.seed).run(run).expect_finished()?.summary().latency.mean_ns / 1e6)
+}
