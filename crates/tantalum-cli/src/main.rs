@@ -8,6 +8,7 @@ mod bench;
 mod crash;
 mod db;
 mod device;
+mod emulator;
 mod error;
 mod lab;
 mod log;

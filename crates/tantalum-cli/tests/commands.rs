@@ -140,8 +140,17 @@ fn a_few_seeds_of_the_crash_search_pass() {
     };
     let (first, second) = (run("1"), run("2"));
     assert_eq!(first["failures"].as_array().unwrap().len(), 0);
-    assert!(first["counts"]["power cuts"].as_u64().unwrap() > 0);
-    assert_eq!(first["fingerprint"], second["fingerprint"], "the same seeds do the same, to the byte");
+    assert!(first["report"]["counts"]["power cuts"].as_u64().unwrap() > 0);
+    let fingerprint = |run: &serde_json::Value| run["report"]["fingerprint"].clone();
+    assert_eq!(fingerprint(&first), fingerprint(&second), "the same seeds do the same, to the byte");
+
+    // What a device would lose.
+    let lossy = ["crash", "--seeds", "0..4", "--profile", "durassd", "--no-faults", "--capacitors", "0"];
+    tantalum(&lossy).fails(&["seeds failed"]);
+    tantalum(&["crash", "--profile", "luck"]).fails(&["luck", "durassd"]);
+    let plan = dir.path().join("plan.toml");
+    fs::write(&plan, "[rates]\nluck = 1.0\n").unwrap();
+    tantalum(&["crash", "--faults", &text(&plan)]).fails(&["plan.toml", "luck"]);
 }
 
 #[test]
@@ -202,6 +211,24 @@ fn emulated_devices_are_listed_shown_and_measured() {
 }
 
 #[test]
+fn raw_flash_is_measured_by_its_own_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, plots) = (text(&dir.path().join("results.json")), text(&dir.path().join("plots")));
+    let bench = |only: &str| {
+        let quick = ["--operations", "100", "--json", &file, "--svg", &plots, "--only", only];
+        tantalum(&[&["device", "bench", "nand-k9wag08u1a"], &quick[..]].concat())
+    };
+    let shown = String::from_utf8(bench("operations").ok()).unwrap();
+    assert!(shown.contains("erase a block") && shown.contains("1.50 ms"), "{shown}");
+    bench("planes-program").ok();
+    let results = json(&fs::read(&file).unwrap());
+    assert_eq!(results["configuration"]["layout"]["page_bytes"], 2048);
+    assert_eq!(results["results"][0]["rows"][1]["job"]["planes"], 2);
+    assert!(fs::read_to_string(dir.path().join("plots/planes-program.svg")).unwrap().contains("requests per second"));
+    bench("two-streams").fails(&["two-streams", "operations, sequential-read"]);
+}
+
+#[test]
 fn the_lab_lists_what_is_published_and_runs_what_it_can() {
     let list = json(&tantalum(&["lab", "list", "--json"]).ok());
     let runs: Vec<_> = list.as_array().unwrap().iter().filter(|listed| listed["runs"] == true).collect();
@@ -217,7 +244,7 @@ fn the_lab_lists_what_is_published_and_runs_what_it_can() {
     }
     let results = json(&fs::read(&file).unwrap());
     assert_eq!(results["experiments"][0]["id"], "fl.ssd.peak_bandwidth");
-    assert_eq!(results["experiments"][0]["findings"]["comparisons"].as_array().unwrap().len(), 2);
+    assert_eq!(results["experiments"][0]["findings"]["comparisons"].as_array().unwrap().len(), 3);
     tantalum(&["lab", "run", "fs.fig9.intel"]).fails(&["does not run yet", "lab list"]);
     tantalum(&["lab", "run", "nothing"]).fails(&["nothing", "lab list"]);
 }

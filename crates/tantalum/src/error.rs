@@ -250,6 +250,15 @@ pub enum Error {
         pid: u32,
     },
 
+    /// A device that is no file cannot be opened.
+    #[error("cannot open the device {name}: {what}")]
+    Opener {
+        /// What the settings call it.
+        name: String,
+        /// What the [`DeviceOpener`](crate::DeviceOpener) said.
+        what: String,
+    },
+
     /// A file of the database is gone.
     #[error(
         "{file} is missing, but other files of the database are there; restore it, or the whole database from a backup"
@@ -273,8 +282,8 @@ pub enum Error {
         path: String,
     },
 
-    /// A block device that is to become part of a new database holds something.
-    #[error("{path} is not blank; if nothing on it is needed, write zeros to its first 128 KiB")]
+    /// A device that is to become part of a new database holds something.
+    #[error("{path} is not blank; if nothing on it is needed, write zeros to its first 128 KiB, or give another")]
     NotBlank {
         /// The device.
         path: String,

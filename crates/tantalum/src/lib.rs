@@ -53,7 +53,7 @@ mod tree;
 
 pub use buffer::PoolStats;
 pub use check::{CheckReport, TableReport};
-pub use db::{Db, Devices};
+pub use db::{Db, DeviceOpener, DeviceRequest, Devices};
 pub use error::{Error, Result};
 pub use options::{Builder, Isolation, OpenPhase, OpenProgress, TornPageProtection};
 pub use page::{ChangeError, PageId, TableId};

@@ -12,6 +12,9 @@ pub const MAX_TABLE_NAME_BYTES: usize = 255;
 /// The page sizes a database can be created with, in bytes.
 pub const PAGE_SIZES: [u32; 3] = [4096, 8192, 16384];
 
+/// Bytes of each log device in use where [`Builder::log_bytes`](crate::Builder::log_bytes) is not set: 256 MiB.
+pub const DEFAULT_LOG_BYTES: u64 = 256 << 20;
+
 /// Smallest buffer pool, in pages. A split under load needs about a dozen at once.
 pub const MIN_POOL_PAGES: usize = 64;
 

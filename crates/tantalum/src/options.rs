@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    db::{Db, Devices},
+    db::{Db, DeviceOpener, Devices},
     error::{Error, Result},
     limits,
 };
@@ -90,6 +90,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_pool_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_device: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_devices: Option<Vec<PathBuf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_partitions: Option<u32>,
@@ -106,7 +108,6 @@ pub(crate) struct Settings {
 }
 
 const DEFAULT_POOL_BYTES: u64 = 64 << 20;
-const DEFAULT_LOG_BYTES: u64 = 256 << 20;
 const DEFAULT_LOCK_TIMEOUT_MS: u64 = 10_000;
 /// Smallest log partition: four sections of 64 KiB and the blocks before them.
 const MIN_PARTITION_BYTES: u64 = 512 << 10;
@@ -150,7 +151,7 @@ impl Settings {
     /// These settings with a value for each that must not differ at a later open.
     pub fn with_format_spelt_out(&self) -> Self {
         let (page_size, log_partitions) = (Some(self.page_size()), Some(self.log_partitions()));
-        Self { page_size, log_partitions, ..self.clone() }
+        Self { page_size, log_partitions, log_bytes: Some(self.log_bytes()), ..self.clone() }
     }
 
     /// These settings, with those of `file` where they say nothing.
@@ -158,6 +159,7 @@ impl Settings {
         Self {
             page_size: self.page_size.or(file.page_size),
             buffer_pool_bytes: self.buffer_pool_bytes.or(file.buffer_pool_bytes),
+            data_device: self.data_device.or(file.data_device),
             log_devices: self.log_devices.or(file.log_devices),
             log_partitions: self.log_partitions.or(file.log_partitions),
             log_bytes: self.log_bytes.or(file.log_bytes),
@@ -219,7 +221,7 @@ impl Settings {
     }
 
     pub fn log_bytes(&self) -> u64 {
-        self.log_bytes.unwrap_or(DEFAULT_LOG_BYTES)
+        self.log_bytes.unwrap_or(limits::DEFAULT_LOG_BYTES)
     }
 
     pub fn lock_timeout(&self) -> Duration {
@@ -266,6 +268,7 @@ pub struct Builder {
     pub(crate) settings: Settings,
     pub(crate) refuses_to_create: bool,
     pub(crate) progress: Option<Progress>,
+    pub(crate) opener: Option<Box<dyn DeviceOpener>>,
 }
 
 impl Builder {
@@ -287,6 +290,13 @@ impl Builder {
         self
     }
 
+    /// The raw block device that holds the pages, instead of a file in the directory; a file that exists does too. Its
+    /// end is the double-write area, its size the database's largest. A relative path starts at the directory.
+    pub fn data_device(mut self, path: impl Into<PathBuf>) -> Self {
+        self.settings.data_device = Some(path.into());
+        self
+    }
+
     /// Files or raw block devices that hold the log, in any order; missing files are created together with the
     /// database. Default: one file `log-0` in the directory. Relative paths start at the directory.
     pub fn log_devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
@@ -302,8 +312,8 @@ impl Builder {
         self
     }
 
-    /// Bytes of each log file that is created; default 256 MiB. It bounds recovery time, and the largest transaction:
-    /// about an eighth of an eighth of a partition.
+    /// Bytes of each log file that is created, and used of each device of a [`DeviceOpener`]; default 256 MiB. It bounds
+    /// recovery time, and the largest transaction: about an eighth of an eighth of a partition.
     pub fn log_bytes(mut self, bytes: u64) -> Self {
         self.settings.log_bytes = Some(bytes);
         self
@@ -338,6 +348,13 @@ impl Builder {
     /// Whether a database that does not exist is created; default true.
     pub fn create_if_missing(mut self, create: bool) -> Self {
         self.refuses_to_create = !create;
+        self
+    }
+
+    /// Who opens the devices of [`data_device`](Self::data_device) and [`log_devices`](Self::log_devices) that are not
+    /// files: emulated ones, for example. Default: all are paths.
+    pub fn device_opener(mut self, opener: impl DeviceOpener + 'static) -> Self {
+        self.opener = Some(Box::new(opener));
         self
     }
 
@@ -391,6 +408,7 @@ mod tests {
     fn what_is_written_is_read_back() {
         let settings = Settings {
             page_size: Some(8192),
+            data_device: Some("/dev/c".into()),
             log_devices: Some(vec!["a".into(), "/dev/b".into()]),
             torn_page_protection: Some(TornPageProtection::FullPageImages),
             isolation: Some(Isolation::SnapshotIsolation),

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::{Db, TornPageProtection};
-use tantalum_device::{Access, Device, FileDevice};
+use tantalum::{Builder, Db, TornPageProtection, limits};
+use tantalum_flash::Counters;
 
-use super::parse_bytes;
+use super::{counters::DeviceReport, parse_bytes, simulate};
+use crate::emulator::{Emulator, with_absolute_profile};
 use crate::error::{Error, Result};
 use crate::opening;
 
@@ -33,13 +34,19 @@ pub struct Options {
     #[arg(long, value_parser = parse_bytes)]
     #[serde(rename = "buffer_pool_bytes")]
     buffer_pool: Option<u64>,
-    /// Files or block devices for the log, separated by commas. Default: one file in DIR.
-    #[arg(long, value_delimiter = ',')]
-    log_devices: Vec<PathBuf>,
+    /// A file, block device or emulated:PROFILE[:FILE] for the log; give it again for each device. Default: one file in
+    /// DIR.
+    #[arg(long, value_name = "PATH")]
+    #[serde(rename = "log_devices")]
+    log: Vec<PathBuf>,
+    /// A block device or emulated:PROFILE[:FILE] for the data. Default: a file in DIR.
+    #[arg(long, value_name = "PATH")]
+    #[serde(rename = "data_device")]
+    data: Option<PathBuf>,
     /// Partitions of each log device.
     #[arg(long)]
     log_partitions: Option<u32>,
-    /// Bytes of each log file.
+    /// Bytes of each log file, and used of each emulated log device.
     #[arg(long, value_parser = parse_bytes)]
     log_bytes: Option<u64>,
     /// How torn pages are prevented.
@@ -75,11 +82,18 @@ impl From<Protection> for TornPageProtection {
     }
 }
 
-/// An open database in its directory.
+/// An open database.
 pub struct Database {
     pub db: Db,
-    directory: Directory,
+    /// What the device below the data says of itself.
+    pub device: String,
+    /// None in a simulation.
+    directory: Option<Directory>,
+    emulator: Emulator,
 }
+
+/// What emulated devices had done at some time.
+pub struct Mark(Vec<Counters>);
 
 /// The directory; removed on drop if it is only for this run.
 struct Directory {
@@ -104,16 +118,45 @@ impl Options {
             Some(path) => Directory { path: path.clone(), is_temporary: false },
             None => Directory { path: own_directory()?, is_temporary: !self.keep },
         };
-        let mut builder = Db::builder().create_if_missing(!self.reuse);
-        if let Some(bytes) = self.page_size {
-            let bytes = u32::try_from(bytes).map_err(|_| format!("--page-size {bytes} is too large"))?;
+        let emulator = if directory.is_temporary { Emulator::for_this_run() } else { Emulator::for_keeps() };
+        let mut builder = self.builder()?.create_if_missing(!self.reuse).device_opener(emulator.clone());
+        if !self.log.is_empty() {
+            builder = builder.log_devices(self.log.iter().map(|path| with_absolute_profile(path)));
+        }
+        if let Some(path) = &self.data {
+            builder = builder.data_device(with_absolute_profile(path));
+        }
+        let started = tantalum_rt::now();
+        let db = builder.progress(opening::show()).open(&directory.path)?;
+        eprintln!("opened {} in {:.2} s", directory.path.display(), started.elapsed().as_secs_f64());
+        let device = db.stats()?.data_device;
+        Ok(Database { db, device, directory: Some(directory), emulator })
+    }
+
+    /// Makes the database on new emulated devices, within a simulation.
+    pub fn open_simulated(&self) -> Result<Database> {
+        let emulator = Emulator::for_this_run();
+        let devices = simulate::Wanted {
+            page_size: self.page_size()?.unwrap_or(limits::PAGE_SIZES[0]),
+            log_bytes: self.log_bytes(),
+            log_partitions: self.log_partitions(),
+            data: self.data.as_deref(),
+            log: &self.log,
+        };
+        let devices = devices.devices(&emulator)?;
+        let device = format!("{}: {}", devices.data.name(), devices.data.capabilities());
+        let db = self.builder()?.open_on(devices)?;
+        Ok(Database { db, device, directory: None, emulator })
+    }
+
+    /// What holds for a database in a directory and for one in a simulation.
+    fn builder(&self) -> Result<Builder> {
+        let mut builder = Db::builder();
+        if let Some(bytes) = self.page_size()? {
             builder = builder.page_size(bytes);
         }
         if let Some(bytes) = self.buffer_pool {
             builder = builder.buffer_pool_bytes(bytes);
-        }
-        if !self.log_devices.is_empty() {
-            builder = builder.log_devices(&self.log_devices);
         }
         if let Some(partitions) = self.log_partitions {
             builder = builder.log_partitions(partitions);
@@ -124,10 +167,26 @@ impl Options {
         if let Some(protection) = self.protection {
             builder = builder.torn_page_protection(protection.into());
         }
-        let started = tantalum_rt::now();
-        let db = builder.progress(opening::show()).open(&directory.path)?;
-        eprintln!("opened {} in {:.2} s", directory.path.display(), started.elapsed().as_secs_f64());
-        Ok(Database { db, directory })
+        Ok(builder)
+    }
+
+    fn page_size(&self) -> Result<Option<u32>> {
+        let narrow = |bytes| u32::try_from(bytes).map_err(|_| format!("--page-size {bytes} is too large").into());
+        self.page_size.map(narrow).transpose()
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.log_bytes.unwrap_or(limits::DEFAULT_LOG_BYTES)
+    }
+
+    /// Partitions of each log device.
+    pub fn log_partitions(&self) -> u32 {
+        self.log_partitions.unwrap_or(1)
+    }
+
+    /// What was given as log devices.
+    pub fn log(&self) -> &[PathBuf] {
+        &self.log
     }
 
     /// Refuses to load when --reuse was given.
@@ -150,22 +209,27 @@ impl Database {
         Ok(self.db.stats()?.log.devices.len())
     }
 
-    /// The database's directory.
+    /// The database's directory; the current one in a simulation.
     pub fn path(&self) -> &Path {
-        &self.directory.path
+        self.directory.as_ref().map_or(Path::new(""), |directory| &directory.path)
     }
 
-    /// What is known of the device below the directory.
-    pub fn device(&self) -> Result<String> {
-        let file = FileDevice::open(self.path().join("data"), Access::ReadOnly)?;
-        Ok(file.capabilities().to_string())
+    /// What the emulated devices have done so far.
+    pub fn mark(&self) -> Mark {
+        Mark(self.emulator.opened().iter().map(|device| device.counters()).collect())
+    }
+
+    /// What the emulated devices have done since then.
+    pub fn since(&self, Mark(before): &Mark) -> Vec<DeviceReport> {
+        let devices = self.emulator.opened();
+        before.iter().zip(&devices).map(|(before, device)| DeviceReport::since(before, device)).collect()
     }
 
     /// Closes the database and removes a directory of this run only.
     pub fn close(self) -> Result<()> {
-        let Self { db, directory } = self;
+        let Self { db, directory, .. } = self;
         db.close()?;
-        if !directory.is_temporary {
+        if let Some(directory) = directory.filter(|directory| !directory.is_temporary) {
             eprintln!("the database stays in {}", directory.path.display());
         }
         Ok(())

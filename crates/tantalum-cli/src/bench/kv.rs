@@ -5,26 +5,28 @@
 //! round, and the medians over the rounds are reported, so that a device that changes its speed does not change the
 //! result.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde::Serialize;
-use tantalum_device::{Device, FileDevice};
-use tantalum_report::{Progress, Table, Unit};
+use tantalum_report::Table;
 use tantalum_workloads::{
     driver::{self, Latency},
-    kv::{KEY_BYTES, KeyValue, Parameters, VALUE_BYTES, raw::durable_writes_per_second},
+    kv::{KEY_BYTES, KeyValue, Parameters, VALUE_BYTES},
 };
 
-use super::{JSON_FORMAT, database, latency, rate, write_json};
+use super::{
+    JSON_FORMAT,
+    counters::{self, DeviceReport},
+    database, latency, rate,
+    raw::Raw,
+    simulate::{self, World, clock_line},
+    watch::{Stage, Watch},
+    write_json,
+};
 use crate::error::{Error, Out, Result};
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Arguments {
     /// Numbers of clients, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,128")]
@@ -44,8 +46,9 @@ pub struct Arguments {
     /// Seconds of each slice of a round.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Where the raw device is measured, if not in the database's directory: a directory on the log's device.
-    #[arg(long)]
+    /// Where the raw device is measured, if not in the database's directory: a directory on the log's device. Beside
+    /// emulated log devices, new ones of the same profiles are measured instead.
+    #[arg(long, conflicts_with = "simulate")]
     raw_dir: Option<PathBuf>,
     /// Seeds the clients' choices.
     #[arg(long, default_value_t = 42)]
@@ -54,8 +57,13 @@ pub struct Arguments {
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(flatten)]
+    simulate: simulate::Simulate,
+    #[command(flatten)]
     database: database::Options,
 }
+
+/// What an attempt is charged of a virtual core: about what the engine takes of a real one, with all its threads.
+const CPU_PER_ATTEMPT: Duration = Duration::from_micros(10);
 
 /// The JSON output.
 #[derive(Serialize)]
@@ -64,6 +72,7 @@ struct Outcome {
     format: u32,
     configuration: Configuration,
     device: String,
+    emulated_devices: Vec<DeviceReport>,
     results: Vec<Measured>,
 }
 
@@ -78,6 +87,7 @@ struct Configuration {
     raw_write_bytes: usize,
     log_devices: usize,
     seed: u64,
+    world: World,
     database: database::Options,
 }
 
@@ -108,15 +118,29 @@ struct Round {
 }
 
 /// Loads the keys if need be, and measures.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    check(arguments)?;
-    let database = arguments.database.open()?;
-    let workload = load(arguments, &database)?;
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    check(&arguments)?;
+    let json = arguments.json.clone();
+    let simulate = arguments.simulate.clone();
+    let (outcome, speed) = simulate.run(arguments.seed, move |watch| execute(&arguments, watch))?;
+    print(&outcome)?;
+    if let Some(speed) = speed {
+        Out::new().line(speed)?;
+    }
+    write_json(json.as_ref(), &outcome)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All of it, in either world.
+fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
+    let is_simulated = arguments.simulate.is_on();
+    let database = if is_simulated { arguments.database.open_simulated()? } else { arguments.database.open()? };
+    let workload = load(arguments, &database, watch)?;
     let log_devices = database.log_device_count()?;
-    let raw_directory = arguments.raw_dir.as_deref().unwrap_or(database.path());
-    let results = {
-        let raw = RawFile::create(raw_directory)?;
-        measure(arguments, log_devices, &workload, &raw)?
+    let (results, emulated_devices) = {
+        let raw = raw(arguments, &database, log_devices)?;
+        let before = database.mark();
+        (measure(arguments, &workload, &raw, watch)?, database.since(&before))
     };
     let outcome = Outcome {
         benchmark: "kv",
@@ -131,34 +155,47 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             raw_write_bytes: raw_write_bytes(arguments.updates),
             log_devices,
             seed: arguments.seed,
+            world: arguments.simulate.world(CPU_PER_ATTEMPT),
             database: arguments.database.clone(),
         },
-        device: database.device()?,
+        device: database.device.clone(),
+        emulated_devices,
         results,
     };
-    print(&outcome)?;
-    write_json(arguments.json.as_ref(), &outcome)?;
     drop(workload);
     database.close()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(outcome)
+}
+
+/// What the engine is measured against.
+fn raw(arguments: &Arguments, database: &database::Database, log_devices: usize) -> Result<Raw> {
+    if arguments.raw_dir.is_none()
+        && let Some(twins) = Raw::twins(arguments.database.log(), arguments.database.log_partitions())?
+    {
+        return Ok(twins);
+    }
+    Raw::in_directory(arguments.raw_dir.as_deref().unwrap_or(database.path()), log_devices)
 }
 
 fn check(arguments: &Arguments) -> Result<()> {
     let must = |ok: bool, what: &str| if ok { Ok(()) } else { Err(Error::Other(what.to_owned())) };
+    let has_log = !arguments.simulate.is_on() || !arguments.database.log().is_empty();
+    must(has_log, "bench kv compares with the raw log device; with --simulate, give it: --log emulated:PROFILE")?;
     must(arguments.rounds > 0, "--rounds must be at least 1")?;
     must(arguments.clients.iter().all(|&clients| clients > 0), "--clients must be at least 1 each")?;
     must(arguments.async_depth.iter().all(|&depth| depth > 0), "--async-depth must be at least 1 each")?;
     must((1e-3..1e6).contains(&arguments.seconds), "--seconds must be at least 0.001")
 }
 
-fn load(arguments: &Arguments, database: &database::Database) -> Result<KeyValue> {
+fn load(arguments: &Arguments, database: &database::Database, watch: &Watch) -> Result<KeyValue> {
     let parameters = Parameters { keys: arguments.keys, updates: arguments.updates, async_depth: 1 };
     if !database.db.tables()?.iter().any(|name| name == tantalum_workloads::kv::TABLE_NAME) {
         arguments.database.may_load()?;
     }
-    let bar = Progress::bar("loading keys", arguments.keys, Unit::Things);
-    let workload = KeyValue::load_or_reuse(&database.db, parameters, &mut |loaded| bar.set(loaded))?;
-    bar.finish();
+    let mut show = |done| {
+        watch.show(Stage { label: "loading keys", done, total: Some(arguments.keys), remark: String::new() });
+    };
+    let workload = KeyValue::load_or_reuse(&database.db, parameters, &mut show)?;
     database.db.checkpoint()?;
     Ok(workload)
 }
@@ -172,43 +209,20 @@ fn raw_write_bytes(updates: u32) -> usize {
     bytes.next_multiple_of(BLOCK)
 }
 
-/// A file of zeros, removed at the end.
-struct RawFile {
-    path: PathBuf,
-    device: Arc<FileDevice>,
-}
-
-impl RawFile {
-    fn create(directory: &Path) -> Result<Self> {
-        const BYTES: u64 = 64 << 20;
-        let path = directory.join(format!("raw-limit-{}", std::process::id()));
-        let device = Arc::new(FileDevice::create(&path, BYTES, None)?);
-        Ok(Self { path, device })
-    }
-}
-
-impl Drop for RawFile {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            eprintln!("cannot remove {}: {error}; remove it by hand", self.path.display());
-        }
-    }
-}
-
-fn measure(arguments: &Arguments, log_devices: usize, workload: &KeyValue, raw: &RawFile) -> Result<Vec<Measured>> {
+fn measure(arguments: &Arguments, workload: &KeyValue, raw: &Raw, watch: &Watch) -> Result<Vec<Measured>> {
     let pairs = |&depth: &usize| arguments.clients.iter().map(move |&clients| (clients, depth));
     let setups: Vec<(usize, usize)> = arguments.async_depth.iter().flat_map(pairs).collect();
-    let bar = Progress::bar("measuring", (setups.len() * arguments.rounds) as u64, Unit::Things);
+    let (mut done, total) = (0, Some((setups.len() * arguments.rounds) as u64));
     let mut rounds = vec![Vec::new(); setups.len()];
     for round in 0..arguments.rounds {
         for (&(clients, depth), rounds) in setups.iter().zip(&mut rounds) {
-            bar.remark(&format!("round {}, {clients} clients", round + 1));
+            let remark = format!("round {}, {clients} clients", round + 1);
+            watch.show(Stage { label: "measuring", done, total, remark });
             let workload = Arc::new(workload.with_async_depth(depth)?);
-            rounds.push(measure_round(arguments, round, log_devices, clients, &workload, raw)?);
-            bar.add(1);
+            rounds.push(measure_round(arguments, round, clients, &workload, raw)?);
+            done += 1;
         }
     }
-    bar.finish();
     let results = setups.into_iter().zip(rounds);
     Ok(results.map(|((clients, depth), rounds)| Measured::of(arguments.updates, clients, depth, rounds)).collect())
 }
@@ -216,31 +230,24 @@ fn measure(arguments: &Arguments, log_devices: usize, workload: &KeyValue, raw: 
 fn measure_round(
     arguments: &Arguments,
     round: usize,
-    log_devices: usize,
     clients: usize,
     workload: &Arc<KeyValue>,
-    raw: &RawFile,
+    raw: &Raw,
 ) -> Result<Round> {
     let slice = Duration::from_secs_f64(arguments.seconds);
     let write_bytes = raw_write_bytes(arguments.updates);
-    let raw_at = |depth| {
-        let device: Arc<dyn Device> = raw.device.clone();
-        durable_writes_per_second(device, write_bytes, depth, slice)
-    };
     // A tenth of the slice passes until all clients are at work.
-    let options = driver::Options::timed(clients, slice / 10, slice).with_seed(arguments.seed + round as u64);
+    let options = driver::Options::timed(clients, slice / 10, slice)
+        .with_seed(arguments.seed + round as u64)
+        .with_cpu_per_attempt(arguments.simulate.cpu_per_attempt(CPU_PER_ATTEMPT));
     let run = || driver::run(workload, options, &mut |_| ());
-    let raw_both = || {
-        let one = raw_at(1)?;
-        Ok::<_, Error>((one, if log_devices == 1 { one } else { raw_at(log_devices)? }))
-    };
     // The order alternates, so that neither side always comes first.
     let ((raw_1, raw_all), report) = if round.is_multiple_of(2) {
-        let raw = raw_both()?;
+        let raw = raw.measure(write_bytes, slice)?;
         (raw, run()?)
     } else {
         let report = run()?;
-        (raw_both()?, report)
+        (raw.measure(write_bytes, slice)?, report)
     };
     Ok(Round {
         commits_per_second: report.total.per_second,
@@ -297,6 +304,7 @@ fn print(outcome: &Outcome) -> Result<()> {
     out.line(format_args!(
         "transactions of {updates} durable updates of {VALUE_BYTES} B under {KEY_BYTES} B, {keys} keys"
     ))?;
+    out.line(clock_line(&outcome.configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;
     out.line(format_args!("{log_devices} log devices; raw: durable overwrites of {raw_write_bytes} B"))?;
     out.line(format_args!("medians of {rounds} rounds with slices of {slice_seconds} s"))?;
@@ -331,7 +339,8 @@ fn print(outcome: &Outcome) -> Result<()> {
             latency(result.latency.max_us),
         ]);
     }
-    out.line(table)
+    out.line(table)?;
+    counters::table(&outcome.emulated_devices).map_or(Ok(()), |table| out.line(table))
 }
 
 #[cfg(test)]

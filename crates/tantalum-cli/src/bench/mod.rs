@@ -1,11 +1,15 @@
-//! `tantalum bench`: workloads on a real directory.
+//! `tantalum bench`: workloads on a database in a directory, or on emulated devices in virtual time.
 
 mod acknowledged;
+mod counters;
 mod database;
 mod kv;
+mod raw;
+mod simulate;
 mod tpcc;
+mod watch;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -30,8 +34,8 @@ enum Workload {
 /// Runs a benchmark.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.workload {
-        Workload::Tpcc(arguments) => tpcc::run(&arguments),
-        Workload::Kv(arguments) => kv::run(&arguments),
+        Workload::Tpcc(arguments) => tpcc::run(arguments),
+        Workload::Kv(arguments) => kv::run(arguments),
     }
 }
 
@@ -79,9 +83,38 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
+/// A time such as 80us, 1.5ms or 2s.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit_s = match &text[digits.len()..] {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        unit => return Err(format!("{unit:?} is no unit; use ns, us, ms or s")),
+    };
+    let number: f64 = digits.parse().map_err(|error| format!("{digits:?} is no number: {error}"))?;
+    match Duration::try_from_secs_f64(number * unit_s) {
+        Ok(Duration::ZERO) => Err("it must be above zero, or time would stand still".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse_bytes;
+    use std::time::Duration;
+
+    use super::{parse_bytes, parse_duration};
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(parse_duration("80us"), Ok(Duration::from_micros(80)));
+        assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
+        for bad in ["", "5", "0us", "-1s", "5 m", "xs", "1e99s"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes_are_read() {

@@ -4,16 +4,23 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tantalum_report::{Progress, Table, Unit, units};
+use tantalum_report::{Table, units};
 use tantalum_workloads::{
     driver::{self, RunReport},
     tpcc::{Kind, LoadProgress, Mix, Parameters, Reads, Scale, Tpcc, consistency},
 };
 
-use super::{JSON_FORMAT, acknowledged, database, latency, rate, write_json};
+use super::{
+    JSON_FORMAT, acknowledged,
+    counters::{self, DeviceReport},
+    database, latency, rate,
+    simulate::{self, World, clock_line},
+    watch::{Stage, Watch},
+    write_json,
+};
 use crate::error::{Out, Result};
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Arguments {
     /// Warehouses; each takes about 100 MB.
     #[arg(long, default_value_t = 1)]
@@ -50,8 +57,13 @@ pub struct Arguments {
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(flatten)]
+    simulate: simulate::Simulate,
+    #[command(flatten)]
     database: database::Options,
 }
+
+/// What an attempt is charged of a virtual core: about what the engine takes of a real one, with all its threads.
+const CPU_PER_ATTEMPT: Duration = Duration::from_micros(100);
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MixName {
@@ -100,6 +112,7 @@ struct Outcome {
     load_seconds: Option<f64>,
     tpmc: f64,
     run: RunReport,
+    emulated_devices: Vec<DeviceReport>,
     is_consistent: bool,
     consistency: Vec<consistency::Condition>,
 }
@@ -113,52 +126,69 @@ struct Configuration {
     mix: Mix,
     reads: Reads,
     seed: u64,
+    world: World,
     database: database::Options,
 }
 
 /// Loads if need be, runs, checks. The exit code is 1 when a condition does not hold.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let warm_up = duration("--warm-up", arguments.warm_up)?;
     let measured = duration("--seconds", arguments.seconds)?;
-    let scale = if arguments.tiny { Scale::tiny() } else { Scale::full() };
-    let parameters = Parameters { warehouses: arguments.warehouses, scale, seed: arguments.seed };
-    let database = arguments.database.open()?;
-    let (tpcc, load_seconds) = load(arguments, parameters, &database)?;
+    let options = driver::Options::timed(arguments.clients, warm_up, measured)
+        .with_seed(arguments.seed)
+        .with_cpu_per_attempt(arguments.simulate.cpu_per_attempt(CPU_PER_ATTEMPT));
+    let json = arguments.json.clone();
+    let simulate = arguments.simulate.clone();
+    let (outcome, speed) = simulate.run(arguments.seed, move |watch| execute(&arguments, options, watch))?;
+    print(&outcome)?;
+    if let Some(speed) = speed {
+        Out::new().line(speed)?;
+    }
+    write_json(json.as_ref(), &outcome)?;
+    Ok(if outcome.is_consistent { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// All of it, in either world.
+fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Result<Outcome> {
+    let is_simulated = arguments.simulate.is_on();
+    let database = if is_simulated { arguments.database.open_simulated()? } else { arguments.database.open()? };
+    let (tpcc, load_seconds) = load(arguments, &database, watch)?;
     let mut tpcc = tpcc.with_mix(arguments.mix.into()).with_reads(arguments.reads.into());
     if let Some(path) = &arguments.acknowledged {
         eprintln!("{} orders acknowledged before are all there", acknowledged::check(path, &tpcc)?);
         tpcc = tpcc.with_observer(acknowledged::record(path)?);
     }
-
-    let options = driver::Options::timed(arguments.clients, warm_up, measured).with_seed(arguments.seed);
-    let report = drive(tpcc, options)?;
-    eprintln!("checking the twelve consistency conditions");
+    let parameters = tpcc.parameters();
+    let before = database.mark();
+    let report = drive(tpcc, options, watch)?;
+    let emulated_devices = database.since(&before);
+    watch.label("checking the twelve consistency conditions");
     let consistency = consistency::check(&database.db)?;
     let new_orders = &report.kinds[Kind::NewOrder as usize];
     let outcome = Outcome {
         benchmark: "tpcc",
         format: JSON_FORMAT,
         configuration: Configuration {
-            parameters,
+            parameters: Parameters { seed: arguments.seed, ..parameters },
             clients: arguments.clients,
             seconds: arguments.seconds,
             warm_up_seconds: arguments.warm_up,
             mix: arguments.mix.into(),
             reads: arguments.reads.into(),
             seed: arguments.seed,
+            world: arguments.simulate.world(CPU_PER_ATTEMPT),
             database: arguments.database.clone(),
         },
-        device: database.device()?,
+        device: database.device.clone(),
         load_seconds,
         tpmc: new_orders.per_second * 60.0,
+        emulated_devices,
         is_consistent: consistency.iter().all(consistency::Condition::is_ok),
         consistency,
         run: report,
     };
-    print(&outcome)?;
-    write_json(arguments.json.as_ref(), &outcome)?;
     database.close()?;
-    Ok(if outcome.is_consistent { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(outcome)
 }
 
 fn duration(name: &str, seconds: f64) -> Result<Duration> {
@@ -166,33 +196,35 @@ fn duration(name: &str, seconds: f64) -> Result<Duration> {
 }
 
 /// The loaded database, and the time that loading it took, if it was not there.
-fn load(arguments: &Arguments, parameters: Parameters, database: &database::Database) -> Result<(Tpcc, Option<f64>)> {
+fn load(arguments: &Arguments, database: &database::Database, watch: &Watch) -> Result<(Tpcc, Option<f64>)> {
+    let scale = if arguments.tiny { Scale::tiny() } else { Scale::full() };
+    let parameters = Parameters { warehouses: arguments.warehouses, scale, seed: arguments.seed };
     let is_loaded = Tpcc::open(&database.db)?.is_some();
     if !is_loaded {
         arguments.database.may_load()?;
     }
     let started = tantalum_rt::now();
-    let mut bar: Option<Progress> = None;
     let mut show = |progress: &LoadProgress| {
-        let new = || Progress::bar("loading rows", progress.total_rows, Unit::Things);
-        bar.get_or_insert_with(new).set(progress.rows);
+        let total = Some(progress.total_rows);
+        watch.show(Stage { label: "loading rows", done: progress.rows, total, remark: String::new() });
     };
     let tpcc = Tpcc::load_or_reuse(&database.db, parameters, arguments.loaders, &mut show)?;
-    bar.iter().for_each(Progress::finish);
     Ok((tpcc, (!is_loaded).then(|| started.elapsed().as_secs_f64())))
 }
 
-fn drive(tpcc: Tpcc, options: driver::Options) -> Result<RunReport> {
-    let line = Progress::open_ended("running, transactions", Unit::Things);
+fn drive(tpcc: Tpcc, options: driver::Options, watch: &Watch) -> Result<RunReport> {
     let report = driver::run(&Arc::new(tpcc), options, &mut |progress| {
         let seconds = progress.elapsed.as_secs_f64();
         let new_orders = progress.committed[Kind::NewOrder as usize];
         let total = progress.total.unwrap_or_default().as_secs_f64();
         let tpmc = new_orders as f64 * 60.0 / seconds.max(1e-3);
-        line.remark(&format!("{seconds:.0} of {total:.0} s, {} tpmC, {} aborted", rate(tpmc), progress.aborted));
-        line.set(progress.committed.iter().sum());
+        watch.show(Stage {
+            label: "running, transactions",
+            done: progress.committed.iter().sum(),
+            total: None,
+            remark: format!("{seconds:.0} of {total:.0} s, {} tpmC, {} aborted", rate(tpmc), progress.aborted),
+        });
     })?;
-    line.finish();
     Ok(report)
 }
 
@@ -201,6 +233,7 @@ fn print(outcome: &Outcome) -> Result<()> {
     let mut out = Out::new();
     out.line(format_args!("TPC-C, {}, {} clients, no think time", configuration.parameters, run.clients))?;
     out.line(format_args!("mix {:?}, read-only transactions by {:?}", configuration.mix, configuration.reads))?;
+    out.line(clock_line(&configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;
     match outcome.load_seconds {
         Some(seconds) => out.line(format_args!("loaded in {seconds:.1} s"))?,
@@ -238,6 +271,9 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    if let Some(table) = counters::table(&outcome.emulated_devices) {
+        out.line(table)?;
+    }
     outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
     out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))
 }

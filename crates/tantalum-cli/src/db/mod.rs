@@ -14,6 +14,7 @@ use serde::Serialize;
 use tantalum::Db;
 use tantalum_report::{Progress, Table, Unit, units};
 
+use crate::emulator::Emulator;
 use crate::error::{Error, Out, Result};
 use crate::opening;
 
@@ -90,7 +91,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
 
 /// Opens the database in `dir` and shows how far recovery is.
 pub fn open(dir: &Path, create: bool) -> Result<Db> {
-    Ok(Db::builder().create_if_missing(create).progress(opening::show()).open(dir)?)
+    let builder = Db::builder().create_if_missing(create).device_opener(Emulator::for_keeps());
+    Ok(builder.progress(opening::show()).open(dir)?)
 }
 
 /// Prints a structure of numbers and texts as a table of dotted names.

@@ -5,7 +5,7 @@ use std::{ops::Range, path::PathBuf, process::ExitCode, sync::Arc, time::Duratio
 use clap::Args;
 use serde::Serialize;
 use tantalum_device::{Device, WriteCache};
-use tantalum_lab::micro::{self, Benchmark, Data, Plan, Results, suite};
+use tantalum_lab::micro::{self, Benchmark, Data, FlashPlan, Plan, Results, Suite};
 use tantalum_report::{Progress, Unit, units};
 
 use super::{
@@ -19,8 +19,8 @@ use crate::{
 
 #[derive(Args)]
 pub struct Arguments {
-    /// A profile of `device list`; or a file that does not exist (it is made, and gone afterwards), or a directory (the
-    /// same, in it); with --destroy-contents also an existing file or block device.
+    /// A profile of `device list`, or emulated:PROFILE:FILE; or a file that does not exist (it is made, and gone
+    /// afterwards), or a directory (the same, in it); with --destroy-contents also an existing file or block device.
     #[arg(value_name = "PATH|PROFILE")]
     path: PathBuf,
     /// Bytes of the device to use: how large the file is made.
@@ -55,7 +55,7 @@ struct Report {
     benchmark: &'static str,
     format: u32,
     device: Measured,
-    configuration: Plan,
+    configuration: Suite,
     results: Vec<Results>,
 }
 
@@ -87,27 +87,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seconds = arguments.seconds;
     let time_limit = Duration::try_from_secs_f64(seconds)
         .map_err(|error| Error::Other(format!("--seconds {seconds} is not possible: {error}")))?;
-    // Names are checked before anything is written; they are the same for every range.
-    choose(&Plan::new(4096, 0..1 << 30), &arguments.only)?;
     let size_bytes = arguments.size - arguments.size % 4096;
-    let (subject, device) = match emulated::find(&arguments.path)? {
+    let found = emulated::find(&arguments.path)?;
+    let file = found.as_ref().and_then(|emulated| emulated.file.clone());
+    let _file = file.map(|file| place::Contents::of(file, arguments.destroy_contents)).transpose()?;
+    let (subject, device) = match found {
         Some(emulated) => (Subject::Emulated(Box::new(emulated.clone())), emulated.device()?),
         None => {
+            // Names are checked before anything is opened; they are the same for every range.
+            choose(&Suite::Blocks(Plan::new(4096, 0..1 << 30)), &arguments.only)?;
             let device = place::open(&arguments.path, size_bytes, arguments.destroy_contents)?;
             (Subject::Real(Arc::clone(&device)), device)
         }
     };
-    let plan = Plan {
-        operations: arguments.operations,
-        seed: arguments.seed,
-        ..subject.plan(&*device, size_bytes, time_limit)?
-    };
+    let suite = subject.suite(arguments, &*device, size_bytes, time_limit)?;
+    let benchmarks = choose(&suite, &arguments.only)?;
     let mut out = Out::new();
-    introduce(&mut out, &arguments.path, &*device, &plan)?;
-    subject.prepare(&mut out, &plan)?;
+    introduce(&mut out, &arguments.path, &*device, &suite)?;
+    subject.prepare(&mut out, &suite)?;
     let mut results = Vec::new();
-    for benchmark in choose(&plan, &arguments.only)? {
-        let found = subject.measure(&plan, &benchmark)?;
+    for benchmark in benchmarks {
+        let found = subject.measure(&suite, arguments.seed, &benchmark)?;
         show(&mut out, &found)?;
         results.push(found);
     }
@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         draw(directory, &device.name, &results)?;
     }
     if let Some(path) = &arguments.json {
-        let report = Report { benchmark: "device", format: JSON_FORMAT, device, configuration: plan, results };
+        let report = Report { benchmark: "device", format: JSON_FORMAT, device, configuration: suite, results };
         tantalum_report::to_json_file(path, &report)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -125,25 +125,46 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 impl Subject {
     /// Real devices are given random bytes and little time; emulated ones zeros, which take no memory, and all the time
     /// that they need.
-    fn plan(&self, device: &dyn Device, size_bytes: u64, time_limit: Duration) -> Result<Plan> {
+    fn suite(
+        &self,
+        &Arguments { operations, seed, .. }: &Arguments,
+        device: &dyn Device,
+        size_bytes: u64,
+        time_limit: Duration,
+    ) -> Result<Suite> {
+        if let Self::Emulated(emulated) = self
+            && let Some(layout) = emulated.flash_layout()
+        {
+            return Ok(Suite::Flash(FlashPlan { layout, operations, seed }));
+        }
         let plan = Plan::new(device.capabilities().logical_block, range(device, size_bytes)?);
-        Ok(match self {
+        let plan = Plan { operations, seed, ..plan };
+        Ok(Suite::Blocks(match self {
             Self::Real(_) => Plan { time_limit: Some(time_limit), ..plan },
             Self::Emulated(_) => Plan { data: Data::Zeros, ..plan },
-        })
+        }))
     }
 
-    fn prepare(&self, out: &mut Out, plan: &Plan) -> Result<()> {
-        match self {
-            Self::Real(device) => fill(device, plan),
-            Self::Emulated(_) => {
+    fn prepare(&self, out: &mut Out, suite: &Suite) -> Result<()> {
+        match (self, suite) {
+            (Self::Emulated(_), Suite::Flash(_)) => out.line(
+                "emulated, in virtual time; each benchmark on a new chip, of which what is used is erased before",
+            ),
+            (Self::Emulated(_), Suite::Blocks(_)) => {
                 out.line("emulated, in virtual time; each benchmark on a new device, written once before")
+            }
+            (Self::Real(device), suite) => {
+                let megabytes = suite.fill_bytes() >> 20;
+                let bar = Progress::bar("filling, MiB", megabytes, Unit::Things);
+                suite.prepare(device, &|done| bar.set(done))?;
+                bar.finish();
+                Ok(())
             }
         }
     }
 
-    fn measure(&self, plan: &Plan, benchmark: &Benchmark) -> Result<Results> {
-        let most = benchmark.jobs.iter().map(|(_, job)| job.operations).max().unwrap_or_default();
+    fn measure(&self, suite: &Suite, seed: u64, benchmark: &Benchmark) -> Result<Results> {
+        let most = benchmark.jobs.iter().map(|(_, load)| load.operations()).max().unwrap_or_default();
         match self {
             Self::Real(device) => {
                 let bar = Progress::bar(benchmark.name, most, Unit::Things);
@@ -157,7 +178,7 @@ impl Subject {
             Self::Emulated(emulated) => {
                 // A simulation's tasks must not wait for a lock of the world outside: it is silent until its end.
                 let bar = Progress::open_ended(benchmark.name, Unit::Things);
-                let results = emulated.measure(plan, benchmark)?;
+                let results = emulated.measure(suite, seed, benchmark)?;
                 bar.finish();
                 Ok(results)
             }
@@ -165,8 +186,8 @@ impl Subject {
     }
 }
 
-fn choose(plan: &Plan, only: &[String]) -> Result<Vec<Benchmark>> {
-    let mut benchmarks = suite::benchmarks(plan);
+fn choose(suite: &Suite, only: &[String]) -> Result<Vec<Benchmark>> {
+    let mut benchmarks = suite.benchmarks();
     let names: Vec<_> = benchmarks.iter().map(|benchmark| benchmark.name).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(Error::Other(format!("there is no benchmark {unknown:?}; there are {}", names.join(", "))));
@@ -189,23 +210,24 @@ fn range(device: &dyn Device, size_bytes: u64) -> Result<Range<u64>> {
     Ok(0..end - end % 4096)
 }
 
-fn introduce(out: &mut Out, path: &std::path::Path, device: &dyn Device, plan: &Plan) -> Result<()> {
+fn introduce(out: &mut Out, path: &std::path::Path, device: &dyn Device, suite: &Suite) -> Result<()> {
     out.line(format_args!("{}: {}", path.display(), device.capabilities()))?;
-    let limit = plan.time_limit.map_or(String::new(), |limit| format!(" or {} s", limit.as_secs_f64()));
-    out.line(format_args!(
-        "{} used, {} requests{limit} a measurement, seed {}",
-        units::bytes(plan.range.end - plan.range.start),
-        units::count(plan.operations),
-        plan.seed
-    ))
-}
-
-fn fill(device: &Arc<dyn Device>, plan: &Plan) -> Result<()> {
-    let megabytes = (plan.range.end - plan.range.start) >> 20;
-    let bar = Progress::bar("filling, MiB", megabytes, Unit::Things);
-    micro::fill(device, plan.range.clone(), plan.data, &|done| bar.set(done))?;
-    bar.finish();
-    Ok(())
+    match suite {
+        Suite::Blocks(plan) => {
+            let limit = plan.time_limit.map_or(String::new(), |limit| format!(" or {} s", limit.as_secs_f64()));
+            let (used, requests) = (units::bytes(plan.range.end - plan.range.start), units::count(plan.operations));
+            out.line(format_args!("{used} used, {requests} requests{limit} a measurement, seed {}", plan.seed))
+        }
+        Suite::Flash(FlashPlan { layout, operations, seed }) => out.line(format_args!(
+            "{} planes of {}, blocks of {}, pages of {} programmed in parts of {}, {} requests a measurement, seed {seed}",
+            layout.planes,
+            units::bytes(layout.plane_bytes),
+            units::bytes(layout.block_bytes.into()),
+            units::bytes(layout.page_bytes.into()),
+            units::bytes(layout.sector_bytes.into()),
+            units::count(*operations),
+        )),
+    }
 }
 
 fn show(out: &mut Out, results: &Results) -> Result<()> {

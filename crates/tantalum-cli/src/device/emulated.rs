@@ -1,15 +1,19 @@
 //! Emulated devices: which there are, what they are made of, and their micro benchmarks in virtual time.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use serde::Serialize;
 use tantalum_device::Device;
-use tantalum_flash::{EmulatedDevice, Profile};
-use tantalum_lab::micro::{self, Benchmark, Plan, Results};
+use tantalum_flash::{EmulatedDevice, EmulatedSpec, Kind, Profile};
+use tantalum_lab::micro::{self, Benchmark, FlashLayout, Results, Suite};
 use tantalum_report::{Table, units};
 use tantalum_rt::Simulation;
 
-use crate::error::{Out, Result};
+use crate::error::{Error, Out, Result};
 
 /// A profile, and what it is called on the command line.
 #[derive(Clone)]
@@ -17,6 +21,8 @@ pub struct Emulated {
     /// Its name or its file.
     pub name: String,
     profile: Profile,
+    /// What holds the contents of a device that is measured, if it is not memory.
+    pub file: Option<PathBuf>,
 }
 
 /// The JSON output of `device list` (a list of these, without the text) and of `device show`.
@@ -30,15 +36,17 @@ struct Shown {
     text: Option<String>,
 }
 
-/// The profile that is meant, if one is: `emulated:NAME`, or a profile's name where no file has it.
+/// The profile that is meant, if one is: `emulated:PROFILE[:FILE]`, or a profile's name where no file has it.
 pub fn find(path: &Path) -> Result<Option<Emulated>> {
     let Some(text) = path.to_str() else { return Ok(None) };
-    let name = match text.strip_prefix("emulated:") {
-        Some(name) => name,
-        None if !path.exists() && Profile::names().any(|name| name == text) => text,
+    let spec = match EmulatedSpec::parse(text) {
+        Some(spec) => spec?,
+        None if !path.exists() && Profile::names().any(|name| name == text) => {
+            EmulatedSpec { profile_name: text.to_owned(), file: None }
+        }
         None => return Ok(None),
     };
-    Ok(Some(Emulated { name: name.to_owned(), profile: Profile::named(name)? }))
+    Ok(Some(Emulated { profile: spec.profile()?, name: spec.profile_name, file: spec.file }))
 }
 
 /// Runs `device list`.
@@ -59,7 +67,7 @@ pub fn list(json: bool) -> Result<ExitCode> {
 
 /// Runs `device show` for a profile.
 pub fn show(emulated: &Emulated, json: bool) -> Result<ExitCode> {
-    let Emulated { name, profile } = emulated;
+    let Emulated { name, profile, .. } = emulated;
     let text = Profile::text(name)?;
     if json {
         tantalum_report::print_json(&Shown::new(name, profile, Some(text)))?;
@@ -77,6 +85,12 @@ pub fn show(emulated: &Emulated, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints a profile as it is.
+pub fn print_text(emulated: &Emulated) -> Result<ExitCode> {
+    Out::new().print(Profile::text(&emulated.name)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 impl Shown {
     fn new(name: &str, profile: &Profile, text: Option<String>) -> Self {
         let Profile { description, capacity_bytes, fitted, .. } = profile.clone();
@@ -85,20 +99,36 @@ impl Shown {
 }
 
 impl Emulated {
-    /// A new device, in the caller's world.
+    /// A new device in memory, in the caller's world.
     pub fn device(&self) -> Result<Arc<dyn Device>> {
         Ok(EmulatedDevice::new(&self.name, self.profile.build()?))
     }
 
+    /// How it is divided, if it is raw flash.
+    pub fn flash_layout(&self) -> Option<FlashLayout> {
+        match &self.profile.device {
+            Kind::RawFlash(flash) => Some(FlashLayout::of(flash, self.profile.capacity_bytes)),
+            _ => None,
+        }
+    }
+
     /// Runs a benchmark on a new device, filled, in virtual time.
-    pub fn measure(&self, plan: &Plan, benchmark: &Benchmark) -> Result<Results> {
-        let (emulated, plan, benchmark) = (self.clone(), plan.clone(), benchmark.clone());
-        let seed = plan.seed;
+    pub fn measure(&self, suite: &Suite, seed: u64, benchmark: &Benchmark) -> Result<Results> {
+        let (emulated, suite, benchmark) = (self.clone(), suite.clone(), benchmark.clone());
         let run = move || {
-            let device = emulated.device()?;
-            micro::fill(&device, plan.range, plan.data, &|_| ())?;
+            let device = emulated.new_device()?;
+            suite.prepare(&device, &|_| ())?;
             Ok(micro::execute(&device, &benchmark, &|_, _| ())?)
         };
         Simulation::new(seed).run(run).expect_finished()
+    }
+
+    /// A new device to be measured, in its file if it has one.
+    fn new_device(&self) -> Result<Arc<dyn Device>> {
+        let Some(file) = &self.file else { return self.device() };
+        if file.exists() {
+            std::fs::remove_file(file).map_err(|error| Error::file("replace", file, error))?;
+        }
+        Ok(EmulatedDevice::new(&self.name, self.profile.open_file(file)?))
     }
 }

@@ -24,7 +24,8 @@ pub enum Command {
     /// Measure a device by the micro benchmarks of the papers; an emulated one in virtual time.
     ///
     /// Reads and writes by size, sequential and random; mixed; the distribution of response times; single response times
-    /// of back-to-back writes; two streams; writes per flush; threads; page sizes; overlapping writes.
+    /// of back-to-back writes; two streams; writes per flush; threads; page sizes; overlapping writes. Of raw flash: reads,
+    /// programs and erases, on one plane and on several.
     Bench(bench::Arguments),
 }
 

@@ -2,7 +2,10 @@
 //!
 //! Promise: without the destructive flag nothing that existed before is written to, and nothing stays behind.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tantalum_device::{Access, Device, FileDevice};
 use tantalum_report::{Progress, Unit};
@@ -19,11 +22,39 @@ pub fn open(path: &Path, size_bytes: u64, destroy_contents: bool) -> Result<Arc<
     match (path.exists(), destroy_contents) {
         (false, _) => create(path, size_bytes),
         (true, true) => Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?)),
-        (true, false) => Err(Error::Other(format!(
-            "{} exists and would be overwritten; name a file that does not exist, or a directory, or give \
-             --destroy-contents to lose what it holds",
-            path.display()
-        ))),
+        (true, false) => Err(would_be_lost(path)),
+    }
+}
+
+fn would_be_lost(path: &Path) -> Error {
+    Error::Other(format!(
+        "{} exists and would be overwritten; name a file that does not exist, or a directory, or give \
+         --destroy-contents to lose what it holds",
+        path.display()
+    ))
+}
+
+/// The file with an emulated device's contents; it goes away again if it was not there before.
+pub struct Contents(Option<PathBuf>);
+
+impl Contents {
+    /// Refuses a file that is there, unless what it holds may be lost.
+    pub fn of(file: PathBuf, destroy_contents: bool) -> Result<Self> {
+        match (file.exists(), destroy_contents) {
+            (false, _) => Ok(Self(Some(file))),
+            (true, true) => Ok(Self(None)),
+            (true, false) => Err(would_be_lost(&file)),
+        }
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take_if(|file| file.exists())
+            && let Err(error) = std::fs::remove_file(&file)
+        {
+            eprintln!("cannot remove {}: {error}; remove it by hand", file.display());
+        }
     }
 }
 

@@ -16,6 +16,9 @@ pub struct Arguments {
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
+    /// Print a profile as it is, for a file that is to be changed and given as emulated:FILE.
+    #[arg(long, conflicts_with = "json")]
+    toml: bool,
 }
 
 /// The JSON output of `device show`.
@@ -34,9 +37,14 @@ struct Found {
 }
 
 /// Runs `device show`.
-pub fn run(Arguments { path, json }: Arguments) -> Result<ExitCode> {
-    if let Some(profile) = super::emulated::find(&path)? {
-        return super::emulated::show(&profile, json);
+pub fn run(Arguments { path, json, toml }: Arguments) -> Result<ExitCode> {
+    match super::emulated::find(&path)? {
+        Some(profile) if toml => return super::emulated::print_text(&profile),
+        Some(profile) => return super::emulated::show(&profile, json),
+        None if toml => {
+            return Err(Error::Other(format!("{} is no profile; `tantalum device list` lists them", path.display())));
+        }
+        None => {}
     }
     let (capabilities, capacity_bytes) = look_at(&path)?;
     if json {

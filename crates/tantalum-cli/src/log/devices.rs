@@ -8,16 +8,21 @@ use std::{
 use tantalum_device::{Access, Device, FileDevice, Partition};
 use tantalum_log::format::{BLOCK, superblock::Superblock};
 
-use crate::error::{Error, Result};
+use crate::{
+    emulator::Emulator,
+    error::{Error, Result},
+};
 
 /// Partitions that one device can be cut into.
 const PARTITIONS_MAX: u64 = 64;
 
 /// Opens all devices, or partitions of them, for reading.
 pub fn open(paths: &[PathBuf], partitions: Option<usize>) -> Result<Vec<Arc<dyn Device>>> {
+    let log = Log::named_by(paths)?;
+    let emulator = Emulator::for_keeps();
     let mut devices: Vec<Arc<dyn Device>> = Vec::new();
-    for path in log_files(paths)? {
-        let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, Access::ReadOnly)?);
+    for name in &log.names {
+        let device = log.open(name, &emulator)?;
         match partitions.unwrap_or_else(|| count_partitions(&*device)) {
             1 => devices.push(device),
             count => {
@@ -29,30 +34,60 @@ pub fn open(paths: &[PathBuf], partitions: Option<usize>) -> Result<Vec<Arc<dyn 
     Ok(devices)
 }
 
-/// Replaces a database's directory by its log devices.
-fn log_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let [dir] = paths else { return Ok(paths.to_vec()) };
-    if !dir.is_dir() {
-        return Ok(paths.to_vec());
-    }
-    let settings_path = dir.join("tantalum.toml");
-    let settings = match std::fs::read_to_string(&settings_path) {
-        Ok(text) => text.parse::<toml::Table>().map_err(|error| Error::file("understand", &settings_path, error))?,
-        Err(error) => {
-            let what = format!("{error}; give a database's directory, or the paths of the log's devices");
-            return Err(Error::file("read", &settings_path, what));
+/// The devices of a log, by name.
+struct Log {
+    names: Vec<PathBuf>,
+    /// Where relative paths start.
+    directory: PathBuf,
+    /// Bytes used of an emulated device, if known.
+    bytes: Option<u64>,
+}
+
+impl Log {
+    /// Replaces a database's directory by its log devices.
+    fn named_by(paths: &[PathBuf]) -> Result<Self> {
+        let named = Self { names: paths.to_vec(), directory: PathBuf::new(), bytes: None };
+        let [dir] = paths else { return Ok(named) };
+        if !dir.is_dir() {
+            return Ok(named);
         }
-    };
-    match settings.get("log_devices") {
-        None => Ok(vec![dir.join("log-0")]),
-        Some(value) => named(value, dir)
-            .ok_or_else(|| Error::file("understand", &settings_path, "log_devices is not a list of paths")),
+        let settings_path = dir.join("tantalum.toml");
+        let settings = match std::fs::read_to_string(&settings_path) {
+            Ok(text) => {
+                text.parse::<toml::Table>().map_err(|error| Error::file("understand", &settings_path, error))?
+            }
+            Err(error) => {
+                let what = format!("{error}; give a database's directory, or the paths of the log's devices");
+                return Err(Error::file("read", &settings_path, what));
+            }
+        };
+        let names = match settings.get("log_devices") {
+            None => vec!["log-0".into()],
+            Some(value) => names(value)
+                .ok_or_else(|| Error::file("understand", &settings_path, "log_devices is not a list of paths"))?,
+        };
+        let bytes = settings.get("log_bytes").and_then(toml::Value::as_integer);
+        Ok(Self { names, directory: dir.clone(), bytes: bytes.and_then(|bytes| bytes.try_into().ok()) })
+    }
+
+    fn open(&self, name: &Path, emulator: &Emulator) -> Result<Arc<dyn Device>> {
+        let emulated = match name.to_str() {
+            Some(name) => emulator.open(name, &self.directory, false)?,
+            None => None,
+        };
+        let Some(device) = emulated else {
+            return Ok(Arc::new(FileDevice::open(self.directory.join(name), Access::ReadOnly)?));
+        };
+        match self.bytes.map(|bytes| bytes - bytes % BLOCK as u64) {
+            Some(bytes) if bytes < device.capacity_bytes() => Ok(Arc::new(Partition::new(device, 0..bytes)?)),
+            _ => Ok(device),
+        }
     }
 }
 
-/// The paths in a list of them; relative ones start at `dir`.
-fn named(value: &toml::Value, dir: &Path) -> Option<Vec<PathBuf>> {
-    value.as_array()?.iter().map(|path| Some(dir.join(path.as_str()?))).collect()
+/// A list of paths.
+fn names(value: &toml::Value) -> Option<Vec<PathBuf>> {
+    value.as_array()?.iter().map(|path| Some(path.as_str()?.into())).collect()
 }
 
 /// How many partitions a device was cut into: as many as fit the size that its first superblock tells, and as most

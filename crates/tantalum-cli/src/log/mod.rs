@@ -37,7 +37,8 @@ pub enum Command {
 /// Where the log lies.
 #[derive(Args)]
 pub struct Place {
-    /// A database's directory, or all log files or devices of one log. The database must be closed.
+    /// A database's directory, or all log files or devices of one log, emulated:PROFILE:FILE too. The database must be
+    /// closed.
     #[arg(required = true, value_name = "DIR|PATH")]
     paths: Vec<PathBuf>,
     /// Into how many partitions each file is cut; default: what its superblock tells.

@@ -47,6 +47,9 @@ pub struct Options {
     pub limit: Limit,
     /// Seeds the clients' choices.
     pub seed: u64,
+    /// What each attempt at a transaction is charged at its begin, by [`tantalum_rt::work`]: in a simulation the time
+    /// that it takes one of the virtual cores; elsewhere nothing, as the real work takes its own time.
+    pub cpu_per_attempt: Duration,
 }
 
 /// When a run ends.
@@ -66,17 +69,22 @@ pub enum Limit {
 impl Options {
     /// A run over time.
     pub fn timed(clients: usize, warm_up: Duration, measured: Duration) -> Self {
-        Self { clients, limit: Limit::Time { warm_up, measured }, seed: 1 }
+        Self { clients, limit: Limit::Time { warm_up, measured }, seed: 1, cpu_per_attempt: Duration::ZERO }
     }
 
     /// A run of `steps` transactions by each client.
     pub fn transactions(clients: usize, steps: u64) -> Self {
-        Self { clients, limit: Limit::Steps(steps), seed: 1 }
+        Self { clients, limit: Limit::Steps(steps), seed: 1, cpu_per_attempt: Duration::ZERO }
     }
 
     /// With other choices of the clients.
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
+    }
+
+    /// With each attempt charged so much time of a virtual core.
+    pub fn with_cpu_per_attempt(self, cpu_per_attempt: Duration) -> Self {
+        Self { cpu_per_attempt, ..self }
     }
 }
 
@@ -131,7 +139,7 @@ pub fn run<W: Workload>(workload: &Arc<W>, options: Options, progress: &mut dyn 
 
 fn run_client<W: Workload>(workload: &W, number: usize, options: Options, shared: Arc<Shared>) -> Result<Recorder> {
     let stop_all = shared.clone();
-    let mut recorder = Recorder::new(workload.kinds().len(), shared.clone(), options.seed.wrapping_add(number as u64));
+    let mut recorder = Recorder::new(workload.kinds().len(), shared.clone(), &options, number);
     let mut work = || {
         let mut client = workload.client(number, options.seed)?;
         let mut steps = 0;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tantalum_rt::{Instant, Random, now};
 
-use super::Shared;
+use super::{Options, Shared};
 use crate::error::{Error, Result};
 
 /// How a transaction ended, if not by an error.
@@ -26,6 +26,7 @@ const LONGEST_LATENCY: Duration = Duration::from_secs(3600);
 pub struct Recorder {
     shared: Arc<Shared>,
     random: Random,
+    cpu_per_attempt: Duration,
     pub(super) kinds: Vec<KindCounts>,
 }
 
@@ -46,9 +47,16 @@ impl KindCounts {
 }
 
 impl Recorder {
-    pub(super) fn new(kinds: usize, shared: Arc<Shared>, seed: u64) -> Self {
+    pub(super) fn new(kinds: usize, shared: Arc<Shared>, options: &Options, client: usize) -> Self {
         let kinds = (0..kinds).map(|_| KindCounts::new()).collect();
-        Self { shared, random: Random::with_seed(seed), kinds }
+        let random = Random::with_seed(options.seed.wrapping_add(client as u64));
+        Self { shared, random, cpu_per_attempt: options.cpu_per_attempt, kinds }
+    }
+
+    /// Charges an attempt's time of a core. A workload that makes its attempts without [`run`](Self::run) calls it
+    /// before each.
+    pub fn charge_attempt(&self) {
+        tantalum_rt::work(self.cpu_per_attempt);
     }
 
     /// Makes attempts at one transaction until one ends with something else than an error that says to try again.
@@ -57,6 +65,7 @@ impl Recorder {
         let started = now();
         let mut tries = 0;
         loop {
+            self.charge_attempt();
             match attempt() {
                 Ok(completed) => {
                     self.completed(kind, started, completed);

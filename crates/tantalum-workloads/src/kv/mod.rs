@@ -190,6 +190,7 @@ impl Workload for KeyValue {
         }
         let started = now();
         let ticket = loop {
+            recorder.charge_attempt();
             match self.update(&keys, stamp) {
                 Ok(ticket) => break ticket,
                 Err(error) => recorder.aborted(0, error)?,

@@ -11,7 +11,7 @@ use std::{
 
 use tantalum_device::{Access, AlignedBuffer, Device, FileDevice, Partition};
 
-use super::Devices;
+use super::{DeviceOpener, DeviceRequest, Devices};
 use crate::{
     error::{Error, Result},
     options::{OpenPhase, OpenProgress, Progress, Settings},
@@ -49,7 +49,8 @@ impl Directory {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(no_database(path)),
             Err(error) => return Err(Error::io(path, "look at", error)),
         }
-        if !create && !path.join(DATA).exists() {
+        // The data may be on a device that the settings name.
+        if !create && ![DATA, SETTINGS].iter().any(|name| path.join(name).exists()) {
             return Err(no_database(path));
         }
         Ok(Self { path: path.into(), _lock: lock(&path.join(LOCK))? })
@@ -58,66 +59,6 @@ impl Directory {
     /// The settings that the directory's `tantalum.toml` has, if there is one.
     pub fn settings(&self) -> Result<Settings> {
         Ok(Settings::read(&self.path.join(SETTINGS))?.unwrap_or_default())
-    }
-
-    /// The superblock of the data file; `None` when the database does not exist or its creation did not end.
-    pub fn superblock(&self) -> Result<Option<Superblock>> {
-        let path = self.path.join(DATA);
-        if self.path.join(CREATING).exists() {
-            return Ok(None);
-        }
-        if path.exists() {
-            let data = FileDevice::open(&path, Access::ReadOnly)?;
-            let superblock = Superblock::read(&data)?;
-            // Never taken for a fresh file: then a file that was truncated or overwritten would cost all the others.
-            return superblock.map(Some).ok_or_else(|| Error::Superblock {
-                file: path.display().to_string(),
-                what: "the superblock is blank, so the file was truncated or overwritten; restore the database from a \
-                       backup, or remove its directory to begin anew"
-                    .into(),
-            });
-        }
-        // The data file is made before all others, so others without it were a database once.
-        for name in [LOG, DOUBLE_WRITE] {
-            if self.path.join(name).exists() {
-                return Err(Error::Missing { file: path.display().to_string() });
-            }
-        }
-        Ok(None)
-    }
-
-    /// Opens the files of an existing database.
-    pub fn open_files(&self, settings: &Settings, superblock: &Superblock) -> Result<Devices> {
-        let open = |path: PathBuf| -> Result<Arc<dyn Device>> {
-            if !path.exists() {
-                return Err(Error::Missing { file: path.display().to_string() });
-            }
-            Ok(Arc::new(FileDevice::open(&path, Access::ReadWrite)?))
-        };
-        let double_write = match superblock.protection {
-            Protection::DoubleWrite => Some(open(self.path.join(DOUBLE_WRITE))?),
-            Protection::FullPageImages | Protection::Device => None,
-        };
-        let log = self.log_paths(settings).into_iter().map(open).collect::<Result<Vec<_>>>()?;
-        Ok(Devices { data: open(self.path.join(DATA))?, double_write, log: partition(log, settings)? })
-    }
-
-    /// Makes the files of a new database, over the remains of one whose creation did not end.
-    pub fn create_files(&self, settings: &Settings, progress: &mut Option<Progress>) -> Result<Devices> {
-        let mark = self.path.join(CREATING);
-        let marked = File::create(&mark).and_then(|mark| mark.sync_all()).and_then(|()| self.sync());
-        marked.map_err(|error| Error::io(&mark, "create", error))?;
-        let path = self.path.join(DATA);
-        let data = make_file(&path, INITIAL_DATA_BYTES, true, progress)?;
-        // Always made: whether it is needed depends on what the devices say.
-        let area_bytes = DoubleWrite::area_bytes(settings.page_size() as usize);
-        let double_write = make_file(&self.path.join(DOUBLE_WRITE), area_bytes, true, progress)?;
-        let bytes = settings.log_bytes().next_multiple_of(4096);
-        let mut log = Vec::new();
-        for path in self.log_paths(settings) {
-            log.push(make_file(&path, bytes, path.parent() == Some(&*self.path), progress)?);
-        }
-        Ok(Devices { data, double_write: Some(double_write), log: partition(log, settings)? })
     }
 
     /// Makes it known, durably, that the database has been made.
@@ -145,12 +86,170 @@ impl Directory {
         };
         write().map_err(|error| Error::io(&path, "write", error))
     }
+}
 
-    fn log_paths(&self, settings: &Settings) -> Vec<PathBuf> {
-        match &settings.log_devices {
-            // Joining an absolute path gives that path.
-            Some(paths) => paths.iter().map(|path| self.path.join(path)).collect(),
-            None => vec![self.path.join(LOG)],
+/// Where a database's bytes are: the files in its directory, and the devices that its settings name.
+pub(crate) struct Places<'a> {
+    directory: &'a Directory,
+    settings: &'a Settings,
+    opener: Option<&'a dyn DeviceOpener>,
+    /// The device of the setting `data_device`. Opened once: to open a device in memory again would give another.
+    data_device: Option<Arc<dyn Device>>,
+}
+
+impl<'a> Places<'a> {
+    /// Opens the data device, if the settings name one; it may be made if the database may be.
+    pub fn new(
+        directory: &'a Directory,
+        settings: &'a Settings,
+        opener: Option<&'a dyn DeviceOpener>,
+        may_create: bool,
+    ) -> Result<Self> {
+        let mut places = Self { directory, settings, opener, data_device: None };
+        if let Some(name) = &settings.data_device {
+            places.data_device = Some(match places.ask_opener(name, may_create)? {
+                Some(device) => device,
+                None => places.open_data_path(&directory.path.join(name))?,
+            });
+        }
+        Ok(places)
+    }
+
+    /// The superblock; `None` when the database does not exist or its creation did not end.
+    pub fn superblock(&self) -> Result<Option<Superblock>> {
+        let in_directory = |name| self.directory.path.join(name);
+        if in_directory(CREATING).exists() {
+            return Ok(None);
+        }
+        // The data is made before all other files, so others without it were a database once.
+        let other = [LOG, DOUBLE_WRITE].into_iter().find(|name| in_directory(name).exists());
+        let path = in_directory(DATA);
+        let (found, name) = match &self.data_device {
+            Some(device) => (Superblock::read(&**device)?, device.name().to_owned()),
+            None if path.exists() => {
+                let data = FileDevice::open(&path, Access::ReadOnly)?;
+                (Superblock::read(&data)?, path.display().to_string())
+            }
+            None if other.is_some() => return Err(Error::Missing { file: path.display().to_string() }),
+            None => return Ok(None),
+        };
+        // Never taken for a fresh file: then a file that was truncated or overwritten would cost all the others.
+        if found.is_none() && (self.data_device.is_none() || other.is_some()) {
+            return Err(Error::Superblock {
+                file: name,
+                what: "the superblock is blank, so the file was truncated or overwritten; restore the database from a \
+                       backup, or remove its directory to begin anew"
+                    .into(),
+            });
+        }
+        Ok(found)
+    }
+
+    /// Opens everything of an existing database.
+    pub fn open(self, superblock: &Superblock) -> Result<Devices> {
+        let mut log = Vec::new();
+        for name in self.log_names() {
+            log.push(match self.open_named(&name, false)? {
+                Some(device) => device,
+                None => self.open_file(&name)?,
+            });
+        }
+        let log = partition(log, self.settings)?;
+        if let Some(device) = self.data_device {
+            return Devices::on_data_device(device, superblock.page_size, log);
+        }
+        let double_write = match superblock.protection {
+            Protection::DoubleWrite => Some(self.open_file(Path::new(DOUBLE_WRITE))?),
+            Protection::FullPageImages | Protection::Device => None,
+        };
+        Ok(Devices { data: self.open_file(Path::new(DATA))?, double_write, log })
+    }
+
+    /// Makes everything of a new database, over the remains of one whose creation did not end.
+    pub fn create(self, progress: &mut Option<Progress>) -> Result<Devices> {
+        let directory = self.directory;
+        let mark = directory.path.join(CREATING);
+        let marked = File::create(&mark).and_then(|mark| mark.sync_all()).and_then(|()| directory.sync());
+        marked.map_err(|error| Error::io(&mark, "create", error))?;
+        let mut own = |name: &str, bytes| make_file(&directory.path.join(name), bytes, true, progress);
+        let page_size = self.settings.page_size();
+        let in_directory = match &self.data_device {
+            Some(device) => {
+                check_blank(&**device)?;
+                None
+            }
+            // The double-write area is always made: whether it is needed depends on what the devices say.
+            None => {
+                let area_bytes = DoubleWrite::area_bytes(page_size as usize);
+                Some((own(DATA, INITIAL_DATA_BYTES)?, own(DOUBLE_WRITE, area_bytes)?))
+            }
+        };
+        let mut log = Vec::new();
+        for name in self.log_names() {
+            if let Some(device) = self.open_named(&name, true)? {
+                check_blank(&*device)?;
+                log.push(device);
+                continue;
+            }
+            let path = directory.path.join(&name);
+            self.check_not_data(&path)?;
+            let bytes = self.settings.log_bytes().next_multiple_of(4096);
+            log.push(make_file(&path, bytes, path.parent() == Some(&*directory.path), progress)?);
+        }
+        let log = partition(log, self.settings)?;
+        match (in_directory, self.data_device) {
+            (Some((data, area)), _) => Ok(Devices { data, double_write: Some(area), log }),
+            (None, Some(device)) => Devices::on_data_device(device, page_size, log),
+            (None, None) => unreachable!("without a data device the data is in the directory"),
+        }
+    }
+
+    fn log_names(&self) -> Vec<PathBuf> {
+        self.settings.log_devices.clone().unwrap_or_else(|| vec![LOG.into()])
+    }
+
+    /// A log device that the opener knows; as much of it as a log file has.
+    fn open_named(&self, name: &Path, may_create: bool) -> Result<Option<Arc<dyn Device>>> {
+        let Some(device) = self.ask_opener(name, may_create)? else { return Ok(None) };
+        let bytes = self.settings.log_bytes() / 4096 * 4096;
+        if device.capacity_bytes() <= bytes {
+            return Ok(Some(device));
+        }
+        Ok(Some(Arc::new(Partition::new(device, 0..bytes)?)))
+    }
+
+    fn ask_opener(&self, name: &Path, may_create: bool) -> Result<Option<Arc<dyn Device>>> {
+        let (Some(opener), Some(name)) = (self.opener, name.to_str()) else { return Ok(None) };
+        let opened = opener.open(DeviceRequest::new(name, &self.directory.path, may_create)).transpose();
+        opened.map_err(|error| Error::Opener { name: name.into(), what: error.to_string() })
+    }
+
+    /// A file, or a block device, that exists.
+    fn open_file(&self, name: &Path) -> Result<Arc<dyn Device>> {
+        // Joining an absolute path gives that path.
+        let path = self.directory.path.join(name);
+        if !path.exists() {
+            return Err(Error::Missing { file: path.display().to_string() });
+        }
+        Ok(Arc::new(FileDevice::open(&path, Access::ReadWrite)?))
+    }
+
+    fn open_data_path(&self, path: &Path) -> Result<Arc<dyn Device>> {
+        if !path.exists() {
+            let what = "does not exist; name a block device, or a file as large as the database may become";
+            return Err(Error::Option { what: format!("data_device: {} {what}", path.display()) });
+        }
+        Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?))
+    }
+
+    /// Refuses a log device that is the data device.
+    fn check_not_data(&self, log: &Path) -> Result<()> {
+        let Some(data) = &self.settings.data_device else { return Ok(()) };
+        match (fs::canonicalize(self.directory.path.join(data)), fs::canonicalize(log)) {
+            (Ok(data), Ok(log)) if data == log => {
+                Err(Error::Option { what: format!("log_devices: {} is the data device; give another", log.display()) })
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -199,11 +298,7 @@ fn make_file(path: &Path, bytes: u64, is_ours: bool, progress: &mut Option<Progr
         Ok(metadata) if metadata.is_file() => return Err(Error::Exists { path: path.display().to_string() }),
         Ok(_) => {
             let device = FileDevice::open(path, Access::ReadWrite)?;
-            let mut start = AlignedBuffer::zeroed(BLANK_BYTES.min(device.capacity_bytes()) as usize);
-            device.read(0, &mut start)?;
-            if start.iter().any(|byte| *byte != 0) {
-                return Err(Error::NotBlank { path: path.display().to_string() });
-            }
+            check_blank(&device)?;
             return Ok(Arc::new(device));
         }
         Err(_) => {}
@@ -214,6 +309,17 @@ fn make_file(path: &Path, bytes: u64, is_ours: bool, progress: &mut Option<Progr
         }
     };
     Ok(Arc::new(FileDevice::create(path, bytes, Some(&mut report))?))
+}
+
+/// Refuses a device that seems to hold something.
+fn check_blank(device: &dyn Device) -> Result<()> {
+    let bytes = BLANK_BYTES.min(device.capacity_bytes());
+    let mut start = AlignedBuffer::zeroed((bytes - bytes % u64::from(device.capabilities().logical_block)) as usize);
+    device.read(0, &mut start)?;
+    if start.iter().any(|byte| *byte != 0) {
+        return Err(Error::NotBlank { path: device.name().into() });
+    }
+    Ok(())
 }
 
 fn partition(devices: Vec<Arc<dyn Device>>, settings: &Settings) -> Result<Vec<Arc<dyn Device>>> {

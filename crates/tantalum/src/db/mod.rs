@@ -4,19 +4,25 @@ mod catalog;
 mod core;
 mod files;
 mod open;
+mod opener;
 
 use std::{fmt, path::Path, sync::Arc};
 
-use tantalum_device::Device;
+use tantalum_device::{Device, Partition};
 
 pub(crate) use self::core::Core;
-use self::{files::Directory, open::Opening};
+pub use self::opener::{DeviceOpener, DeviceRequest};
+use self::{
+    files::{Directory, Places},
+    open::Opening,
+};
 use crate::{
     backup,
     check::{self, CheckReport},
     error::{Error, Result},
     options::{Builder, Isolation, Settings},
     stats::Stats,
+    store::in_place::double_write::DoubleWrite,
     table::Table,
     transaction::{Manager, Snapshot, Transaction},
 };
@@ -43,6 +49,26 @@ pub struct Devices {
     pub double_write: Option<Arc<dyn Device>>,
     /// The log's devices, in any order.
     pub log: Vec<Arc<dyn Device>>,
+}
+
+impl Devices {
+    /// A database whose pages and double-write area share one device of fixed size: the area is its end.
+    ///
+    /// # Errors
+    /// [`Error::Option`] when the device has no room for anything beside the area.
+    pub fn on_data_device(device: Arc<dyn Device>, page_size: u32, log: Vec<Arc<dyn Device>>) -> Result<Self> {
+        let (capacity, page) = (device.capacity_bytes(), u64::from(page_size));
+        let area_bytes = DoubleWrite::area_bytes(page_size as usize);
+        let data_bytes = capacity.saturating_sub(area_bytes) / page * page;
+        if data_bytes < area_bytes {
+            let (name, needed) = (device.name(), 2 * area_bytes + page);
+            let what = format!("data_device: {name} has {capacity} bytes, a database needs at least {needed}");
+            return Err(Error::Option { what });
+        }
+        let area = Partition::new(Arc::clone(&device), data_bytes..data_bytes + area_bytes)?;
+        let data = Partition::new(device, 0..data_bytes)?;
+        Ok(Self { data: Arc::new(data), double_write: Some(Arc::new(area)), log })
+    }
 }
 
 /// An open database. Clones are handles to the same one; it is closed when the last of them, and the last transaction
@@ -214,23 +240,26 @@ impl fmt::Debug for Db {
 
 /// Opens or creates the database in a directory.
 pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
-    let Builder { settings, refuses_to_create, mut progress } = builder;
+    let Builder { settings, refuses_to_create, mut progress, opener } = builder;
     let directory = Directory::open(path, !refuses_to_create)?;
     let settings = settings.over(directory.settings()?);
     settings.check()?;
-    let superblock = directory.superblock()?;
+    let places = Places::new(&directory, &settings, opener.as_deref(), !refuses_to_create)?;
+    let superblock = places.superblock()?;
     let is_new = superblock.is_none();
     let devices = match &superblock {
         Some(superblock) => {
             Opening::check_format(&settings, superblock, &path.display().to_string())?;
-            directory.open_files(&settings, superblock)?
+            places.open(superblock)?
         }
         None if refuses_to_create => {
             return Err(Error::NotFound { path: path.display().to_string() });
         }
         None => {
+            let devices = places.create(&mut progress)?;
+            // Not before: settings that name devices which are not there would outlive the failure.
             directory.keep_settings(&settings)?;
-            directory.create_files(&settings, &mut progress)?
+            devices
         }
     };
     let (superblock, opened) =
@@ -243,7 +272,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
 
 /// Opens or creates the database on devices.
 pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
-    let Builder { settings, refuses_to_create, mut progress } = builder;
+    let Builder { settings, refuses_to_create, mut progress, .. } = builder;
     settings.check()?;
     let (superblock, opened) =
         Opening { settings: &settings, refuses_to_create, progress: &mut progress }.run(&devices)?;

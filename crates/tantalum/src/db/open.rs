@@ -96,8 +96,10 @@ impl Opening<'_> {
             store.grow()?;
         }
         // A creation that did not end may have left pages with LSNs of a log that is about to be replaced.
-        let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize);
-        devices.data.write(0, &[&blank], Durability::Durable)?;
+        // The first block is blank already, and stays so until the end: garbage that a power cut leaves there would look
+        // like something else than a database.
+        let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
+        devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?;
         Log::create(superblock.log_id, devices.log.clone(), log_options())?;
         let log = self.open_log(devices)?;
         let opened = self.open_pool(store, log, &superblock)?;

@@ -49,6 +49,9 @@ pub enum NoSuperblock {
 }
 
 impl Superblock {
+    /// The bytes that one copy takes.
+    pub const BYTES: usize = BLOCK_BYTES;
+
     /// The superblock as it is written.
     pub fn encode(&self) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);

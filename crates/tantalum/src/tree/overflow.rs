@@ -1,7 +1,8 @@
 //! Values too large for a leaf, in a chain of pages of their own.
 //!
 //! Body of an overflow page: next page u64 (0 in the last), bytes here u32, bytes. A chain belongs to one leaf entry
-//! and is written once; it is read and freed under that leaf's latch, so it cannot change meanwhile.
+//! and is written once, in one record, so all of its pages have the same LSN; it is read and freed under that leaf's
+//! latch, so it cannot change meanwhile.
 
 use super::{Tree, damaged};
 use crate::buffer::ChangeGroup;
@@ -59,14 +60,18 @@ impl Tree {
     /// Visits the pages of a chain with the bytes that each holds. Every page brings the end nearer, so no damage makes
     /// this endless.
     fn walk_chain(&self, length: u32, first: PageId, mut visit: impl FnMut(PageId, &[u8])) -> Result<()> {
-        let mut missing = length as usize;
-        let mut id = first;
+        let (mut missing, mut id) = (length as usize, first);
+        let mut lsn = None;
         while missing > 0 {
             let page = self.pool.pin(id)?.read();
             if header::kind(&page)? != PageKind::Overflow {
                 return Err(damaged(&page, "a part of a large value was expected here"));
             }
             self.check_owner(&page)?;
+            // A device that loses a write leaves a part of another value, sound by itself.
+            if *lsn.get_or_insert(header::lsn(&page)) != header::lsn(&page) {
+                return Err(damaged(&page, "this part of a large value was not written together with its first part"));
+            }
             let (next, part) = decode(&page).ok_or_else(|| damaged(&page, "its part of a large value is malformed"))?;
             missing = match missing.checked_sub(part.len()) {
                 Some(rest) if !part.is_empty() && (rest == 0) == (next.0 == 0) => rest,

@@ -5,6 +5,7 @@
 mod api;
 mod concurrent;
 mod damage;
+mod devices;
 mod files;
 mod space;
 mod support;

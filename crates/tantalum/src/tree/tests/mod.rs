@@ -5,6 +5,7 @@ mod concurrent;
 mod model;
 mod nodes;
 mod recovery;
+mod stale;
 
 use super::{LeafPosition, LeafWrite, Staged, Tree};
 use crate::buffer::ChangeGroup;

@@ -1,0 +1,86 @@
+//! What emulated devices did below a benchmark.
+
+use serde::Serialize;
+use tantalum_device::Device;
+use tantalum_flash::{Counters, EmulatedDevice};
+use tantalum_report::{Table, units};
+
+/// One device's counters, from the end of loading to the end of the run.
+#[derive(Debug, Serialize)]
+pub struct DeviceReport {
+    name: String,
+    host_reads: u64,
+    host_read_bytes: u64,
+    host_writes: u64,
+    host_written_bytes: u64,
+    flushes: u64,
+    coalesced: u64,
+    media_written_bytes: u64,
+    /// Bytes written to the medium for each of the host's; null where one of the two is zero.
+    write_amplification: Option<f64>,
+    programs: u64,
+    erases: u64,
+    gc_copies: u64,
+    switch_merges: u64,
+    partial_merges: u64,
+    full_merges: u64,
+    seeks: u64,
+}
+
+impl DeviceReport {
+    /// What the device has done since its counters were `before`.
+    pub fn since(before: &Counters, device: &EmulatedDevice) -> Self {
+        let now = device.counters();
+        let (host_bytes, media_bytes) = (
+            now.host_written_bytes.saturating_sub(before.host_written_bytes),
+            now.media_written_bytes.saturating_sub(before.media_written_bytes),
+        );
+        Self {
+            name: device.name().to_owned(),
+            host_reads: now.host_reads.saturating_sub(before.host_reads),
+            host_read_bytes: now.host_read_bytes.saturating_sub(before.host_read_bytes),
+            host_writes: now.host_writes.saturating_sub(before.host_writes),
+            host_written_bytes: host_bytes,
+            flushes: now.flushes.saturating_sub(before.flushes),
+            coalesced: now.coalesced.saturating_sub(before.coalesced),
+            media_written_bytes: media_bytes,
+            write_amplification: (host_bytes > 0 && media_bytes > 0).then(|| media_bytes as f64 / host_bytes as f64),
+            programs: now.programs.saturating_sub(before.programs),
+            erases: now.erases.saturating_sub(before.erases),
+            gc_copies: now.gc_copies.saturating_sub(before.gc_copies),
+            switch_merges: now.switch_merges.saturating_sub(before.switch_merges),
+            partial_merges: now.partial_merges.saturating_sub(before.partial_merges),
+            full_merges: now.full_merges.saturating_sub(before.full_merges),
+            seeks: now.seeks.saturating_sub(before.seeks),
+        }
+    }
+}
+
+/// The devices as a table; `None` without any.
+pub fn table(devices: &[DeviceReport]) -> Option<Table> {
+    let mut table = Table::new([
+        "device",
+        "writes",
+        "written",
+        "reads",
+        "flushes",
+        "to the medium",
+        "amplification",
+        "erases",
+        "merges (switch/partial/full)",
+    ]);
+    for device in devices {
+        table.row([
+            device.name.clone(),
+            units::count(device.host_writes),
+            units::bytes(device.host_written_bytes),
+            units::count(device.host_reads),
+            units::count(device.flushes),
+            units::bytes(device.media_written_bytes),
+            device.write_amplification.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}")),
+            units::count(device.erases),
+            format!("{}/{}/{}", device.switch_merges, device.partial_merges, device.full_merges),
+        ]);
+    }
+    (!devices.is_empty()).then_some(table)
+}

@@ -1,0 +1,102 @@
+//! `emulated:PROFILE` and `emulated:PROFILE:FILE` wherever the path of a device is asked for.
+//!
+//! Promise: a database that is meant to stay never gets a device whose contents go with the process.
+
+use std::{path::Path, sync::Arc};
+
+use tantalum::{DeviceOpener, DeviceRequest};
+use tantalum_device::Device;
+use tantalum_flash::{EmulatedDevice, EmulatedSpec, Profile};
+use tantalum_rt::Mutex;
+
+use crate::error::{Error, Result};
+
+/// Opens emulated devices, and remembers them.
+#[derive(Clone)]
+pub struct Emulator {
+    opened: Arc<Mutex<Vec<Arc<EmulatedDevice>>>>,
+    takes_memory: bool,
+}
+
+impl Emulator {
+    /// For what stays when the program ends: each device needs a file.
+    pub fn for_keeps() -> Self {
+        Self { opened: Arc::default(), takes_memory: false }
+    }
+
+    /// For what goes when the program ends.
+    pub fn for_this_run() -> Self {
+        Self { opened: Arc::default(), takes_memory: true }
+    }
+
+    /// The device that `name` stands for, if it is that of an emulated one. Relative paths in it start at `directory`.
+    pub fn open(&self, name: &str, directory: &Path, may_create: bool) -> Result<Option<Arc<EmulatedDevice>>> {
+        let Some(spec) = EmulatedSpec::parse(name) else { return Ok(None) };
+        let mut spec = spec?;
+        if !self.takes_memory && spec.file.is_none() {
+            return Err(Error::Other(format!(
+                "its contents are in memory and gone when the program ends, and the database with them; give them a \
+                 file: {name}:FILE"
+            )));
+        }
+        let named = directory.join(&spec.profile_name);
+        if !is_built_in(&spec.profile_name) && named.is_file() {
+            spec.profile_name = named.display().to_string();
+        }
+        if let Some(file) = &mut spec.file {
+            *file = directory.join(&*file);
+            if !may_create && !file.exists() {
+                let file = file.display();
+                return Err(Error::Other(format!("{file} is missing, which holds its contents; put it back")));
+            }
+        }
+        let mut opened = self.opened.lock();
+        // Devices in memory may share a name.
+        let same = opened.iter().filter(|device| without_number(device.name()) == name).count();
+        let name = if same == 0 { name.to_owned() } else { format!("{name} #{}", same + 1) };
+        let profile = spec.profile()?;
+        let model = match &spec.file {
+            Some(file) => profile.open_file(file)?,
+            None => profile.build()?,
+        };
+        let device = EmulatedDevice::new(name, model);
+        opened.push(Arc::clone(&device));
+        Ok(Some(device))
+    }
+
+    /// All devices that were opened, in order.
+    pub fn opened(&self) -> Vec<Arc<EmulatedDevice>> {
+        self.opened.lock().clone()
+    }
+}
+
+impl DeviceOpener for Emulator {
+    fn open(
+        &self,
+        request: DeviceRequest<'_>,
+    ) -> Option<Result<Arc<dyn Device>, Box<dyn std::error::Error + Send + Sync>>> {
+        let opened = self.open(request.name, request.directory, request.may_create).transpose()?;
+        Some(opened.map(|device| device as Arc<dyn Device>).map_err(|error| error.to_string().into()))
+    }
+}
+
+/// A name as it is given on the command line, with a profile's path that holds wherever the database lies.
+pub fn with_absolute_profile(name: &Path) -> std::path::PathBuf {
+    let spec = name.to_str().and_then(EmulatedSpec::parse).and_then(Result::ok);
+    let Some(mut spec) = spec.filter(|spec| !is_built_in(&spec.profile_name)) else { return name.to_owned() };
+    if let Ok(path) = std::path::absolute(&spec.profile_name)
+        && path.is_file()
+        && let Some(path) = path.to_str().filter(|path| !path.contains(':'))
+    {
+        spec.profile_name = path.to_owned();
+    }
+    spec.to_string().into()
+}
+
+fn is_built_in(profile_name: &str) -> bool {
+    Profile::names().any(|name| name == profile_name)
+}
+
+fn without_number(name: &str) -> &str {
+    name.rsplit_once(" #").map_or(name, |(name, _)| name)
+}

@@ -1,0 +1,67 @@
+//! The door through which devices come that are neither files nor block devices. The engine knows none of them.
+
+use std::{error::Error as StdError, path::Path, sync::Arc};
+
+use tantalum_device::Device;
+
+/// A device that a database's settings name.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRequest<'a> {
+    /// As it stands in the settings.
+    pub name: &'a str,
+    /// The database's directory, where relative paths start.
+    pub directory: &'a Path,
+    /// Whether the device may be made if it does not exist; a new one reads as zeros.
+    pub may_create: bool,
+}
+
+impl<'a> DeviceRequest<'a> {
+    /// A request for `name` of the database in `directory`.
+    pub fn new(name: &'a str, directory: &'a Path, may_create: bool) -> Self {
+        Self { name, directory, may_create }
+    }
+}
+
+/// What an opener answers: the device, or why it cannot be opened; `None` where the name is a path, for the engine to
+/// open.
+pub type Opened = Option<Result<Arc<dyn Device>, Box<dyn StdError + Send + Sync>>>;
+
+/// Opens the devices that a database's settings name, where they are not paths. See
+/// [`Builder::device_opener`](crate::Builder::device_opener).
+///
+/// Closures are openers:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use tantalum::DeviceRequest;
+/// use tantalum_device::{Device, MemoryDevice};
+///
+/// # let dir = tempfile::tempdir()?;
+/// let memory = |request: DeviceRequest<'_>| {
+///     let name = request.name.strip_prefix("memory:")?;
+///     Some(Ok(MemoryDevice::new(name, 16 << 20) as Arc<dyn Device>))
+/// };
+/// let db = tantalum::Db::builder()
+///     .device_opener(memory)
+///     .data_device("memory:data")
+///     .log_devices(["memory:log"])
+///     .log_bytes(8 << 20)
+///     .open(dir.path())?;
+/// # db.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait DeviceOpener: Send {
+    /// Opens the device, if its name is one of this opener's. Each call opens one more.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being opened, in words that say what to do.
+    fn open(&self, request: DeviceRequest<'_>) -> Opened;
+}
+
+impl<F: Fn(DeviceRequest<'_>) -> Opened + Send> DeviceOpener for F {
+    fn open(&self, request: DeviceRequest<'_>) -> Opened {
+        self(request)
+    }
+}
