@@ -14,10 +14,10 @@ use tantalum::{Db, Error, Snapshot, Table, Ticket, Transaction, Value};
 use tantalum_rt::Random;
 
 use crate::{
-    config::Load,
     content::{Key, VALUE_LEN_MIN, Version, decode_key, decode_value, encode_key, encode_value},
     history::{Event, Kind, Recorder},
-    session::Session,
+    load::Load,
+    session::{Contradiction, Session},
 };
 
 /// Why a transaction went no further.
@@ -25,6 +25,12 @@ use crate::{
 pub(crate) enum Stop {
     /// The engine refused, as it may: a deadlock, a conflict, too large a transaction.
     Refused(&'static str),
+    /// The engine reports a failure that only a device can be the cause of.
+    Failed(Error),
+    /// What must not happen on sound devices.
+    Odd(String),
+    /// The engine's own check found something wrong.
+    Unsound(String),
     /// What must never happen.
     Violation(String),
 }
@@ -36,14 +42,27 @@ impl From<Error> for Stop {
             Error::LockTimeout { .. } => Self::Refused("lock time-outs"),
             Error::WriteConflict { .. } => Self::Refused("write conflicts"),
             Error::TransactionTooLarge { .. } => Self::Refused("transactions too large"),
-            error => Self::Violation(format!("unexpected error: {error}")),
+            error => Self::Failed(error),
         }
     }
 }
 
-impl From<String> for Stop {
-    fn from(violation: String) -> Self {
-        Self::Violation(violation)
+impl From<Contradiction> for Stop {
+    fn from(contradiction: Contradiction) -> Self {
+        Self::Odd(contradiction)
+    }
+}
+
+impl Stop {
+    /// As the history has it.
+    pub fn into_event(self) -> Event {
+        match self {
+            Self::Refused(why) => Event::Violation(format!("refused where nothing stands against it: {why}")),
+            Self::Failed(error) => Event::Reported(error.to_string()),
+            Self::Odd(what) => Event::Oddity(what),
+            Self::Unsound(what) => Event::Unsound(what),
+            Self::Violation(what) => Event::Violation(what),
+        }
     }
 }
 
@@ -58,6 +77,8 @@ pub(crate) struct Shared {
     pub kind: Kind,
     pub recorder: Recorder,
     pub next_id: Arc<AtomicU32>,
+    /// The power goes before there are more transactions than the model can look through.
+    pub id_max: u32,
 }
 
 /// One client.
@@ -89,11 +110,14 @@ impl Client {
         Ok(())
     }
 
-    /// Runs transactions until `deadline` of virtual time; `None`: until the power is cut.
+    /// Runs so many transactions; `None`: until the power is cut.
     pub fn run(&mut self, transactions: Option<usize>) -> Result<(), Stop> {
         let mut left = transactions.unwrap_or(usize::MAX);
         while left > 0 {
             left -= 1;
+            if self.shared.next_id.load(Ordering::Relaxed) >= self.shared.id_max {
+                tantalum_rt::power_cut();
+            }
             self.pause();
             let load = Arc::clone(&self.shared.load);
             match self.random.u32(0..100) {
@@ -159,7 +183,11 @@ impl Client {
                 self.rolled_back(session, why);
                 Ok(())
             }
-            Err(violation) => Err(violation),
+            Err(stop) => {
+                drop(transaction);
+                self.rolled_back(session, "transactions that a failure ended");
+                Err(stop)
+            }
         }
     }
 
@@ -178,7 +206,12 @@ impl Client {
                 recorder.record(Event::RolledBack { id, reads });
                 Ok(())
             }
-            violation => Err(violation),
+            // Only this one leaves open whether it took place.
+            Stop::Failed(error @ Error::OutcomeUnknown { .. }) => Err(Stop::Failed(error)),
+            stop => {
+                recorder.record(Event::RolledBack { id, reads });
+                Err(stop)
+            }
         };
         // A commit by ticket tells its place in the log before it is durable, which spares the model guessing.
         if self.random.u8(0..4) == 0 {
@@ -339,7 +372,7 @@ impl Client {
                 Ok(()) => {}
                 Err(error) => match Stop::from(error) {
                     Stop::Refused(_) => break,
-                    violation => return Err(violation),
+                    stop => return Err(stop),
                 },
             }
         }
@@ -438,7 +471,8 @@ struct Span {
 pub(crate) fn rows_of(table: u8, key_pad: u16, rows: &[(Value, Value)]) -> Result<Vec<(u32, Version)>, Stop> {
     let name = |(key, value): &(Value, Value)| {
         let number = decode_key(key, key_pad).ok_or_else(|| {
-            format!("table {table} holds a key that nobody wrote: {:?}", key.escape_ascii().to_string())
+            let key = key.escape_ascii().to_string();
+            Stop::Violation(format!("table {table} holds a key that nobody wrote: {key:?}"))
         })?;
         Ok((number, version_of(Key { table, number }, value)?))
     };
@@ -464,7 +498,7 @@ pub(crate) fn read_everything(
         let mut backward = snapshot.range(table, ..)?.rev().collect::<tantalum::Result<Vec<_>>>()?;
         backward.reverse();
         if forward != backward {
-            return Err(Stop::Violation(format!("table {number} reads differently backward")));
+            return Err(Stop::Odd(format!("table {number} reads differently backward")));
         }
         let rows = rows_of(*number, key_pad, &forward)?;
         contents.extend(rows.into_iter().map(|(row, version)| (Key { table: *number, number: row }, version)));

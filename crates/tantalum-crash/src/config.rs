@@ -2,11 +2,15 @@
 
 use std::{fmt, ops::Range, str::FromStr, time::Duration};
 
-use tantalum_device::{MemoryProfile, TearUnit};
+use serde::{Deserialize, Serialize};
+use tantalum_device::{MemoryProfile, TearUnit, WriteCache};
+use tantalum_flash::Profile;
 use tantalum_rt::Random;
 
+use crate::{faults, load::Load, scope::Scope};
+
 /// How torn pages are prevented.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Protection {
     /// A double-write area, on a data device that tears.
     DoubleWrite,
@@ -50,18 +54,42 @@ impl FromStr for Protection {
 
 /// Where the log lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogLayout {
+pub(crate) enum LogLayout {
     /// Each log device is a device of its own.
     Devices(usize),
     /// The log devices are partitions of one device.
     Partitions(usize),
 }
 
+/// One device.
+#[derive(Clone, Debug)]
+pub(crate) struct Drive {
+    /// Its name among the devices.
+    pub name: String,
+    /// The name of its profile.
+    pub profile: String,
+    pub kind: DriveKind,
+    /// How long a small durable write takes, about.
+    pub latency: Duration,
+    /// How long it takes to answer when power returns.
+    pub start_latency: Duration,
+    /// Whether it loses what it says is durable.
+    pub is_unsafe: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum DriveKind {
+    Memory(MemoryProfile),
+    /// The profile holds its faults.
+    Emulated {
+        profile: Box<Profile>,
+        sends_barriers: bool,
+    },
+}
+
 /// Everything that stays the same through a seed's rounds.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// The seed.
-    pub seed: u64,
+pub(crate) struct Config {
     /// How torn pages are prevented.
     pub protection: Protection,
     /// Bytes of a page.
@@ -72,12 +100,16 @@ pub struct Config {
     pub log: LogLayout,
     /// Bytes of each log device or partition.
     pub log_bytes: u64,
-    /// Whether the devices lose unflushed cached writes.
-    pub volatile_cache: bool,
-    /// How long writes to the log take.
-    pub log_latency: Range<Duration>,
-    /// How long writes to the data device take.
-    pub data_latency: Range<Duration>,
+    /// Bytes of a data device that cannot grow.
+    pub data_bytes: u64,
+    /// The data device.
+    pub data: Drive,
+    /// The device of the double-write area, if there is one.
+    pub double_write: Option<Drive>,
+    /// The log devices; with partitions, one.
+    pub logs: Vec<Drive>,
+    /// Which faults were chosen for the devices.
+    pub faults: faults::Choice,
     /// Whether read-write transactions are serializable; else snapshot isolated.
     pub is_serializable: bool,
     /// Whether locks are released when the commit is in the log, and not only when it is durable.
@@ -90,128 +122,125 @@ pub struct Config {
     pub load: Load,
 }
 
-/// What clients do.
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// Clients at the same time.
-    pub clients: usize,
-    /// Tables.
-    pub tables: u8,
-    /// Keys in each table.
-    pub keys: u32,
-    /// Bytes added to a key, to twice as many.
-    pub key_pad: u16,
-    /// Bytes of an ordinary value.
-    pub value_len: Range<usize>,
-    /// One value in so many is large enough for overflow pages.
-    pub large_value_every: u32,
-    /// Operations in a transaction, at most.
-    pub operations_max: usize,
-    /// Percent of operations that only read.
-    pub reads_percent: u32,
-    /// Percent of transactions that are rolled back.
-    pub rollbacks_percent: u32,
-    /// Percent of transactions that are read-only snapshots.
-    pub snapshots_percent: u32,
-    /// Unfinished commits that a client may have.
-    pub async_depth: usize,
-    /// Whether clients also create and drop tables.
-    pub drops_tables: bool,
-    /// Whether all transactions write one value of one size and do nothing else. Then all log records are equally long,
-    /// and after a cut new ones start where lost ones did: what was left behind must not be taken for their
-    /// continuation.
-    pub is_uniform: bool,
-}
-
 impl Config {
-    /// What `seed` decides.
-    pub fn new(seed: u64) -> Self {
+    /// What `seed` decides within `scope`.
+    pub fn new(seed: u64, scope: &Scope) -> Self {
         let mut random = Random::with_seed(seed);
-        let protection = Protection::ALL[random.usize(0..Protection::ALL.len())];
         let page_size = [4096, 4096, 4096, 8192, 16384][random.usize(0..5)];
         let devices = random.usize(1..=4);
         let load = Load::new(&mut random, page_size);
-        // A section must hold a page's image several times over.
-        let log_bytes = (page_size as u64 / 4096) * random.u64(128..=256) * 4096;
+        let faults = faults::Choice::new(&mut random, &scope.options.faults);
+        let mut chooser = Chooser { seed, scope, faults: &faults, volatile_cache: random.u8(0..4) > 0, made: 0 };
+        let data = scope.pick(&mut random);
+        let protection = Self::protection(&mut random, scope, data, page_size);
+        let tears = match protection {
+            Protection::Device => TearUnit::Atomic(page_size as u32),
+            Protection::DoubleWrite | Protection::FullPageImages => TearUnit::Sector512,
+        };
+        let data_latency = latency(&mut random);
+        let data = chooser.drive("data", data, &data_latency, tears, &mut random);
+        let double_write = (protection == Protection::DoubleWrite).then(|| {
+            let stock = scope.pick(&mut random);
+            chooser.drive("doublewrite", stock, &data_latency, TearUnit::Sector512, &mut random)
+        });
+        let log = if random.u8(0..4) == 0 { LogLayout::Partitions(devices) } else { LogLayout::Devices(devices) };
+        let log_latency = latency(&mut random);
+        // As often devices of one kind as any mixture of them.
+        let (mut is_mixed, mut first) = (random.bool(), scope.pick(&mut random));
+        if load.is_uniform && scope.stock[0].profile.is_none() && random.bool() {
+            // What a cut leaves out of order needs latencies as different as only memory's.
+            (is_mixed, first) = (false, 0);
+        }
+        let log_devices = if let LogLayout::Devices(n) = log { n } else { 1 };
+        let logs = (0..log_devices).map(|n| {
+            let stock = if n > 0 && is_mixed { scope.pick(&mut random) } else { first };
+            chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut random)
+        });
+        let logs = logs.collect();
         Self {
-            seed,
             protection,
             page_size,
             pool_pages: 64 + random.usize(0..=64),
-            log: if random.u8(0..4) == 0 { LogLayout::Partitions(devices) } else { LogLayout::Devices(devices) },
-            log_bytes,
-            volatile_cache: random.u8(0..4) > 0,
-            log_latency: latency(&mut random),
-            data_latency: latency(&mut random),
+            log,
+            // A section must hold a page's image several times over.
+            log_bytes: (page_size as u64 / 4096) * random.u64(128..=256) * 4096,
+            data_bytes: load.data_bytes(page_size),
+            data,
+            double_write,
+            logs,
             is_serializable: random.u8(0..4) > 0,
             early_lock_release: random.u8(0..4) > 0,
             cores: random.usize(1..=4),
             rounds: if load.is_uniform { random.usize(8..=16) } else { random.usize(2..=4) },
             load,
+            faults,
         }
     }
 
-    /// A device's behaviour. `salt` tells devices of one seed apart.
-    pub fn profile(&self, latency: &Range<Duration>, tears: TearUnit, salt: u64) -> MemoryProfile {
-        MemoryProfile {
-            logical_block: 4096,
-            write_latency: latency.clone(),
-            read_latency: latency.start / 2..latency.end / 2 + Duration::from_nanos(1),
-            flush_latency: latency.clone(),
-            volatile_cache: self.volatile_cache,
-            tears,
-            seed: self.seed.wrapping_mul(31).wrapping_add(salt),
-        }
+    /// One of those that the data device allows.
+    fn protection(random: &mut Random, scope: &Scope, data: usize, page_size: usize) -> Protection {
+        let shape = scope.stock[data].shape;
+        let is_atomic = shape.is_none_or(|shape| shape.atomic_write_bytes as usize >= page_size);
+        Protection::ALL[random.usize(0..if is_atomic { 3 } else { 2 })]
     }
 
-    /// How many log devices or partitions there are.
-    pub fn log_devices(&self) -> usize {
-        match self.log {
-            LogLayout::Devices(n) | LogLayout::Partitions(n) => n,
-        }
+    /// All devices.
+    pub fn drives(&self) -> impl Iterator<Item = &Drive> {
+        self.logs.iter().chain([&self.data]).chain(&self.double_write)
+    }
+
+    /// The names of the profiles in use, each once.
+    pub fn profiles(&self) -> Vec<String> {
+        let names: std::collections::BTreeSet<_> = self.drives().map(|drive| drive.profile.clone()).collect();
+        names.into_iter().collect()
     }
 }
 
-impl Load {
-    fn new(random: &mut Random, page_size: usize) -> Self {
-        let is_contended = random.bool();
-        let value_len_max = [24, 100, page_size / 8][random.usize(0..3)];
-        Self {
-            clients: random.usize(2..=8),
-            tables: random.u8(1..=3),
-            keys: if is_contended { random.u32(4..=24) } else { random.u32(50..=600) },
-            key_pad: [0, 0, 20, 150][random.usize(0..4)],
-            value_len: 8..value_len_max,
-            large_value_every: [8, 40, 1000][random.usize(0..3)],
-            operations_max: [2, 5, 12][random.usize(0..3)],
-            reads_percent: [10, 40, 70][random.usize(0..3)],
-            rollbacks_percent: [0, 10, 30][random.usize(0..3)],
-            snapshots_percent: [0, 10, 30][random.usize(0..3)],
-            async_depth: [0, 0, 2, 6][random.usize(0..4)],
-            drops_tables: random.u8(0..4) == 0,
-            is_uniform: false,
-        }
-        .or_uniform(random)
-    }
+/// Makes devices as the seed has them.
+struct Chooser<'a> {
+    seed: u64,
+    scope: &'a Scope,
+    faults: &'a faults::Choice,
+    /// Whether memory devices lose unflushed writes.
+    volatile_cache: bool,
+    /// Tells devices of one seed apart.
+    made: u64,
+}
 
-    /// One in four loads is uniform instead.
-    fn or_uniform(self, random: &mut Random) -> Self {
-        if random.u8(0..4) > 0 {
-            return self;
-        }
-        Self {
-            keys: random.u32(4..=24),
-            key_pad: 0,
-            large_value_every: u32::MAX,
-            value_len: 40..41,
-            operations_max: 1,
-            reads_percent: 0,
-            rollbacks_percent: 0,
-            snapshots_percent: 0,
-            drops_tables: false,
-            is_uniform: true,
-            ..self
-        }
+impl Chooser<'_> {
+    fn drive(
+        &mut self,
+        name: &str,
+        stock: usize,
+        latency: &Range<Duration>,
+        tears: TearUnit,
+        random: &mut Random,
+    ) -> Drive {
+        self.made += 1;
+        let seed = self.seed.wrapping_mul(31).wrapping_add(self.made);
+        let stock = &self.scope.stock[stock];
+        let (name, profile) = (name.to_owned(), stock.name.clone());
+        let Some(emulated) = &stock.profile else {
+            let kind = DriveKind::Memory(MemoryProfile {
+                logical_block: 4096,
+                write_latency: latency.clone(),
+                read_latency: latency.start / 2..latency.end / 2 + Duration::from_nanos(1),
+                flush_latency: latency.clone(),
+                volatile_cache: self.volatile_cache,
+                tears,
+                seed,
+            });
+            let latency = (latency.start + latency.end) / 2;
+            return Drive { name, profile, kind, latency, start_latency: Duration::ZERO, is_unsafe: false };
+        };
+        // What says that it has no volatile cache needs no barriers.
+        let is_durable = stock.shape.is_some_and(|shape| shape.write_cache == WriteCache::None);
+        let omits_barriers = self.scope.options.without_barriers || (is_durable && random.u8(0..4) == 0);
+        let mut emulated = Box::new(emulated.clone());
+        emulated.faults = self.faults.plan(seed, emulated.faults.take());
+        let kind = DriveKind::Emulated { profile: emulated, sends_barriers: !omits_barriers };
+        let (latency, start_latency, is_unsafe) = (stock.write_latency, stock.start_latency, stock.is_unsafe);
+        Drive { name, profile, kind, latency, start_latency, is_unsafe }
     }
 }
 
@@ -221,17 +250,30 @@ fn latency(random: &mut Random) -> Range<Duration> {
     fastest..fastest * [2, 2, 20][random.usize(0..3)]
 }
 
+impl fmt::Display for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let barriers = match &self.kind {
+            DriveKind::Emulated { sends_barriers: false, .. } => " without barriers",
+            _ => "",
+        };
+        write!(f, "{} on {}{barriers}", self.name, self.profile)
+    }
+}
+
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (log, load) = (&self.log, &self.load);
+        let drives: Vec<_> = self.drives().map(Drive::to_string).collect();
         write!(
             f,
-            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB, {}, locks released {}, {} clients, \
+            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
             self.page_size,
             self.pool_pages,
             self.log_bytes >> 10,
+            drives.join(", "),
+            self.faults,
             if self.is_serializable { "serializable" } else { "snapshot isolation" },
             if self.early_lock_release { "early" } else { "when durable" },
             load.clients,
@@ -244,12 +286,25 @@ impl fmt::Display for Config {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::Options;
 
     #[test]
-    fn seeds_reach_every_protection() {
-        let all: std::collections::BTreeSet<_> = (0..50).map(|seed| Config::new(seed).protection).collect();
-        assert_eq!(all.len(), 3);
+    fn seeds_reach_every_protection_and_every_profile() {
+        let scope = Scope::new(Options::default()).unwrap();
+        let configs: Vec<_> = (0..200).map(|seed| Config::new(seed, &scope)).collect();
+        let protections: BTreeSet<_> = configs.iter().map(|config| config.protection).collect();
+        assert_eq!(protections.len(), 3);
+        let profiles: BTreeSet<_> = configs.iter().flat_map(Config::profiles).collect();
+        assert_eq!(profiles, scope.profiles().map(str::to_owned).collect());
+        let omits = |drive: &Drive| matches!(drive.kind, DriveKind::Emulated { sends_barriers: false, .. });
+        assert!(configs.iter().any(|config| config.drives().any(omits)));
+    }
+
+    #[test]
+    fn protections_have_names() {
         assert_eq!("double-write".parse(), Ok(Protection::DoubleWrite));
         assert!("none".parse::<Protection>().is_err());
     }

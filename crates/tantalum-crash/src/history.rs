@@ -98,6 +98,12 @@ pub enum Event {
     Recovered { contents: BTreeMap<Key, Version> },
     /// Something that must never happen was seen.
     Violation(String),
+    /// Something that must not happen on sound devices: what was written once is now out of place.
+    Oddity(String),
+    /// The engine's own check found something wrong.
+    Unsound(String),
+    /// The engine says that it cannot go on with something, and why.
+    Reported(String),
     /// The named thing was counted.
     Count(&'static str, u64),
 }
@@ -175,7 +181,12 @@ impl History {
                 transaction.reads = reads;
                 transaction.writes.clear();
             }
-            Event::Recovered { .. } | Event::Violation(_) | Event::Count(..) => {}
+            Event::Recovered { .. }
+            | Event::Violation(_)
+            | Event::Oddity(_)
+            | Event::Unsound(_)
+            | Event::Reported(_)
+            | Event::Count(..) => {}
         }
     }
 

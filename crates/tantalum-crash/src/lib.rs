@@ -1,25 +1,30 @@
 //! The crash search: random transactions on simulated devices, power cuts at random instants, recovery, and a model of
 //! what must hold afterwards.
 //!
-//! One seed decides everything: the devices and their timing, the engine's options, what the clients do, how tasks are
-//! scheduled, when the power goes, and what then survives of the writes that were not yet durable. [`search`] runs a
-//! seed; a failing one fails again.
+//! One seed decides everything: the devices, which may be any that `tantalum-flash` emulates, and their faults, the
+//! engine's options, what the clients do, how tasks are scheduled, when the power goes, and what then survives of the
+//! writes that were not yet durable. [`search()`] runs a seed; a failing one fails again.
 //!
-//! How a seed runs: `search` prepares the devices (`machine`) and starts simulations on them, one after another; inside
-//! each, `round` recovers and checks the database and lets the clients (`client`) loose until the cut; what they did and
-//! saw comes out as events (`history`), and `model` judges it against what the next recovery finds.
+//! How a seed runs: `scope` knows the devices to choose from, `config` chooses. `search` prepares them (`machine`) and
+//! starts simulations on them, one after another; inside each, `round` recovers and checks the database and lets the
+//! clients (`client`) loose until the cut; what they did and saw comes out as events (`history`), and `model` judges it
+//! against what the next recovery finds. What then counts as a failure depends on the `faults` that there were.
 
 mod client;
 mod config;
 mod content;
+mod faults;
 mod history;
+mod load;
 mod machine;
 mod model;
 mod report;
 mod round;
+mod scope;
 mod search;
 mod session;
 
-pub use config::{Config, Load, LogLayout, Protection};
-pub use report::{Failure, Report};
+pub use config::Protection;
+pub use report::{Failure, FaultCounts, ProfileCounts, Report};
+pub use scope::{Faults, Options, Scope};
 pub use search::search;

@@ -1,7 +1,10 @@
 //! What happens inside the simulation: recovery, checks, clients, until the power goes.
 
 use std::{
-    sync::{Arc, atomic::AtomicU32},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,14 +15,22 @@ use crate::{
     client::{Client, Shared, Stop, read_everything},
     config::{Config, Protection},
     history::{Event, Kind, Recorder},
-    machine::Fuse,
+    machine::{Fuse, Machine},
 };
+
+/// Virtual time after which a start that is not to be cut is one that hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Transactions of one start.
+const TRANSACTIONS_MAX: u32 = 4000;
 
 /// When the power goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cut {
     /// Not at all: each client runs so many transactions, then the database is closed.
     Never { transactions: usize },
+    /// Counted from the moment at which the devices get power.
+    DuringStart(Length),
     /// Counted from the start of the recovery.
     DuringRecovery(Length),
     /// Counted from the start of the clients.
@@ -51,7 +62,7 @@ impl Length {
 /// What one start of the database is given.
 pub(crate) struct Start {
     pub config: Arc<Config>,
-    pub devices: Devices,
+    pub machine: Arc<Machine>,
     pub fuse: Arc<Fuse>,
     pub cut: Cut,
     pub seed: u64,
@@ -62,25 +73,23 @@ pub(crate) struct Start {
 /// The root task. Returns the virtual time at the orderly end.
 pub(crate) fn play(start: Start) -> Duration {
     let recorder = start.recorder.clone();
-    if let Cut::DuringRecovery(length) = start.cut {
-        length.start(&start.fuse);
-    }
     if let Err(stop) = live(start) {
-        recorder.record(Event::Violation(describe(stop)));
+        recorder.record(stop.into_event());
     }
     Duration::from_nanos(tantalum_rt::now().as_nanos())
 }
 
-fn describe(stop: Stop) -> String {
-    match stop {
-        Stop::Violation(what) => what,
-        Stop::Refused(why) => format!("refused where nothing stands against it: {why}"),
-    }
-}
-
 fn live(start: Start) -> Result<(), Stop> {
-    let Start { config, devices, fuse, cut, seed, recorder, next_id } = start;
-    let db = open(&config, devices)?;
+    let Start { config, machine, fuse, cut, seed, recorder, next_id } = start;
+    Length { time: PATIENCE, operations: None }.start(&fuse);
+    if let Cut::DuringStart(length) = cut {
+        length.start(&fuse);
+    }
+    machine.power_on();
+    if let Cut::DuringRecovery(length) = cut {
+        length.start(&fuse);
+    }
+    let db = open(&config, machine.devices(&fuse).map_err(tantalum::Error::from)?)?;
     let recovery = db.stats()?.recovery;
     recorder.count("torn pages repaired", recovery.torn_pages);
     recorder.count("log records replayed", recovery.records);
@@ -91,12 +100,13 @@ fn live(start: Start) -> Result<(), Stop> {
     let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
     let transactions = match cut {
         Cut::Never { transactions } => Some(transactions),
-        Cut::DuringRecovery(_) => None,
+        Cut::DuringStart(_) | Cut::DuringRecovery(_) => None,
         Cut::DuringLoad(length) => {
             length.start(&fuse);
             None
         }
     };
+    let id_max = next_id.load(Ordering::Relaxed).saturating_add(TRANSACTIONS_MAX);
     let shared = Shared {
         db: db.clone(),
         tables,
@@ -105,6 +115,7 @@ fn live(start: Start) -> Result<(), Stop> {
         kind: if config.is_serializable { Kind::Serializable } else { Kind::SnapshotIsolation },
         recorder: recorder.clone(),
         next_id,
+        id_max,
     };
     let clients: Vec<_> = (0..config.load.clients)
         .map(|number| {
@@ -114,8 +125,12 @@ fn live(start: Start) -> Result<(), Stop> {
                 let fills = number == 0 && is_empty && transactions != Some(0);
                 let result = if fills { client.fill() } else { Ok(()) };
                 if let Err(stop) = result.and_then(|()| client.run(transactions)) {
-                    recorder.record(Event::Violation(describe(stop)));
-                    tantalum_rt::power_cut();
+                    let is_report = matches!(stop, Stop::Failed(_));
+                    recorder.record(stop.into_event());
+                    // The others go on with what still works.
+                    if !is_report {
+                        tantalum_rt::power_cut();
+                    }
                 }
             })
         })
@@ -124,6 +139,9 @@ fn live(start: Start) -> Result<(), Stop> {
         client.join().map_err(|_| Stop::Violation("a client panicked".to_owned()))?;
     }
     drop(shared);
+    if transactions.is_none() {
+        tantalum_rt::power_cut();
+    }
     check(&db, &recorder)?;
     db.close()?;
     Ok(())
@@ -152,7 +170,7 @@ fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     recorder.count("database checks", 1);
     match report.problems().first() {
         None => Ok(()),
-        Some(problem) => Err(Stop::Violation(format!("the check finds: {problem}"))),
+        Some(problem) => Err(Stop::Unsound(problem.clone())),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -11,50 +12,68 @@ use std::{
     time::Duration,
 };
 
+use tantalum_flash::faults::FaultKind;
 use tantalum_rt::{Outcome, Random, Simulation};
 
 use crate::{
     config::{Config, LogLayout},
+    content::{Key, Version},
+    faults::{Tolerance, fails_reads, hangs, tolerance},
     history::{Event, History, Recorder},
     machine::{Fuse, Machine},
-    model::{Contents, judge},
+    model::{Contents, Rule, judge},
     report::{Failure, Report},
-    round::{Cut, Length, Start, play},
+    round::{Cut, Length, PATIENCE, Start, play},
+    scope::Scope,
 };
 
 /// Virtual time after which a run that goes on is one that never ends.
-const TIME_LIMIT: Duration = Duration::from_secs(3600);
+const TIME_LIMIT: Duration = PATIENCE.saturating_mul(2);
 /// Task switches after which a run that goes on is one that never ends.
 const STEP_LIMIT: u64 = 20_000_000;
 /// Power cuts in a row that may hit recovery, before it is let through.
 const CUTS_DURING_RECOVERY_MAX: usize = 4;
+/// Whatever the log's latency, a round may be so long.
+const LENGTH_LEAST_MAX: Duration = Duration::from_millis(20);
+/// Starts in a row that fail, before the database is given up.
+const FAILED_STARTS_MAX: usize = 4;
 
 /// Runs one seed: everything is decided by it, and running it again does the same to the byte.
 ///
 /// Power cuts leak the heap that the cut-off tasks own: run many seeds in processes of their own.
 ///
 /// ```no_run
-/// let report = tantalum_crash::search(7)?;
+/// let scope = tantalum_crash::Scope::new(tantalum_crash::Options::default())?;
+/// let report = tantalum_crash::search(7, &scope)?;
 /// assert_eq!(report.seeds, 1);
-/// # Ok::<(), tantalum_crash::Failure>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
 /// What was violated. A panic inside the simulation, a deadlock among them, is a failure too.
-pub fn search(seed: u64) -> Result<Report, Failure> {
-    let config = Arc::new(Config::new(seed));
+pub fn search(seed: u64, scope: &Scope) -> Result<Report, Failure> {
+    let config = Arc::new(Config::new(seed, scope));
+    if !scope.options.only.is_empty() && !scope.options.only.contains(&config.protection) {
+        return Ok(Report::default());
+    }
+    let machine = Machine::new(&config).map_err(|error| scope.failure(seed, 0, error.to_string()))?;
     let mut search = Search {
-        machine: Arc::new(Machine::new(&config)),
+        machine: Arc::new(machine),
         random: Random::with_seed(seed ^ 0x7461_6e74_616c_756d),
-        config,
+        config: Arc::clone(&config),
         next_id: Arc::new(AtomicU32::new(0)),
         contents: Contents::new(),
         history: History::default(),
+        committed: BTreeSet::new(),
+        counted: BTreeMap::new(),
+        recent: Recent::default(),
+        failed_starts: 0,
+        expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
         report: Report { seeds: 1, ..Report::default() },
         fingerprint: foldhash::quality::FixedState::with_seed(0).build_hasher(),
         clock: Duration::ZERO,
     };
-    search.run().map_err(|(round, what)| Failure { seed, configuration: search.config.to_string(), round, what })?;
+    search.run().map_err(|(round, what)| scope.failure(seed, round, what))?;
     search.report.fingerprint = search.fingerprint.finish();
     Ok(search.report)
 }
@@ -68,24 +87,64 @@ struct Search {
     contents: Contents,
     /// What happened since.
     history: History,
+    /// Whatever a commit was called for: nothing else may ever be read.
+    committed: BTreeSet<(Key, Version)>,
+    /// The faults that were counted so far.
+    counted: BTreeMap<FaultKind, u64>,
+    /// What there was since the last completed recovery.
+    recent: Recent,
+    /// Starts in a row that ended with a report before recovery did.
+    failed_starts: usize,
+    /// Whether a device is there that loses what it says is durable.
+    expects_loss: bool,
     report: Report,
     fingerprint: <foldhash::quality::FixedState as BuildHasher>::Hasher,
     clock: Duration,
 }
 
+/// What there was since the last completed recovery.
+#[derive(Default)]
+struct Recent {
+    faults: BTreeSet<FaultKind>,
+    was_cut: bool,
+    was_reported: bool,
+    was_lost: bool,
+}
+
+/// Whether the search can go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    /// The engine says again and again that the database cannot be opened.
+    GivenUp,
+}
+
 impl Search {
     fn run(&mut self) -> Result<(), (usize, String)> {
         self.note_configuration();
-        for round in 0..self.config.rounds {
+        let result = self.run_rounds();
+        self.count_faults();
+        self.settle_faults();
+        self.report.count("dumps that exceeded the capacitors", self.machine.dump_overruns());
+        self.report.count("transactions", u64::from(self.next_id.load(Ordering::Relaxed)));
+        result
+    }
+
+    fn run_rounds(&mut self) -> Result<(), (usize, String)> {
+        let rounds = self.config.rounds;
+        for round in 0..rounds {
             for cut in self.plan_round() {
-                self.step(cut).map_err(|what| (round, what))?;
+                if self.step(cut).map_err(|what| (round, what))? == Step::GivenUp {
+                    return Ok(());
+                }
             }
         }
         // The last starts are not cut: an orderly end, and a start after it.
         for transactions in [10, 0] {
-            self.step(Cut::Never { transactions }).map_err(|what| (self.config.rounds, what))?;
+            if self.step(Cut::Never { transactions }).map_err(|what| (rounds, what))? == Step::GivenUp {
+                return Ok(());
+            }
         }
-        self.report.count("transactions", u64::from(self.next_id.load(Ordering::Relaxed)));
         Ok(())
     }
 
@@ -93,29 +152,47 @@ impl Search {
     fn plan_round(&mut self) -> Vec<Cut> {
         let cuts_during_recovery = [0, 0, 1, 2, CUTS_DURING_RECOVERY_MAX][self.random.usize(0..5)];
         let mut cuts = Vec::new();
+        let slowest = self.config.drives().map(|drive| drive.start_latency).max().unwrap_or_default();
         for _ in 0..cuts_during_recovery {
-            cuts.push(Cut::DuringRecovery(self.length(1.0, 300.0)));
+            cuts.push(if self.random.u8(0..4) == 0 {
+                Cut::DuringStart(Length { time: slowest.mul_f64(1.2 * self.random.f64()), operations: None })
+            } else {
+                Cut::DuringRecovery(self.length(1.0, 300.0))
+            });
         }
         let longest = if self.config.load.is_uniform { 30.0 } else { 400.0 };
         cuts.push(Cut::DuringLoad(self.length(2.0, longest)));
         cuts
     }
 
-    /// So many latencies of the log at random, short ones as often as long ones by order of magnitude.
+    /// So many latencies of a device at random, short ones as often as long ones by order of magnitude.
     fn length(&mut self, min: f64, max: f64) -> Length {
         let latencies = min * (max / min).powf(self.random.f64());
-        let latency = (self.config.log_latency.start + self.config.log_latency.end) / 2;
+        let drives: Vec<_> = self.config.drives().collect();
+        // Mostly those of the log, which come first, and which clients wait for. A uniform load is about what a short
+        // round leaves in the log for the next one.
+        let logs = self.config.logs.len();
+        let count = if self.config.load.is_uniform || self.random.bool() { logs } else { drives.len() };
+        let latency = drives[self.random.usize(0..count)].latency;
+        // While a slow device does little, a fast log could do more than the model can look through.
+        let fastest = drives[..logs].iter().map(|drive| drive.latency).min().unwrap_or_default();
+        let time = latency.mul_f64(latencies).min(LENGTH_LEAST_MAX + fastest.mul_f64(max));
         let operations = self.random.bool().then(|| 1 + (latencies * self.random.f64() * 3.0) as u64);
-        Length { time: latency.mul_f64(latencies), operations }
+        if self.config.faults.hang() && self.random.bool() {
+            // Long enough for somebody to lose patience.
+            let time = Duration::from_secs(self.random.u64(10..60));
+            return Length { time, operations: Some(operations.unwrap_or(latencies as u64 * 3 + 1)) };
+        }
+        Length { time, operations }
     }
 
     /// One start of the database until its power is cut, or its orderly end; then the judgement.
-    fn step(&mut self, cut: Cut) -> Result<(), String> {
+    fn step(&mut self, cut: Cut) -> Result<Step, String> {
         let (recorder, events) = Recorder::new();
         let fuse = Fuse::new(self.random.bool());
         let start = Start {
             config: Arc::clone(&self.config),
-            devices: self.machine.devices(&fuse).map_err(|error| error.to_string())?,
+            machine: Arc::clone(&self.machine),
             fuse,
             cut,
             seed: self.random.u64(..),
@@ -129,24 +206,40 @@ impl Search {
             .step_limit(STEP_LIMIT);
         let root = move || play(start);
         let outcome = catch_unwind(AssertUnwindSafe(|| simulation.run(root)));
-        let mut was_recovered = false;
+        if let Err(panic) = outcome {
+            return Err(format!("panic: {}", message(panic.as_ref())));
+        }
+        self.count_faults();
+        let mut seen = Seen::default();
         while let Ok(event) = events.try_recv() {
-            was_recovered |= matches!(event, Event::Recovered { .. });
-            self.take(event)?;
+            self.take(event, &mut seen)?;
         }
-        match outcome {
-            Ok(Outcome::Finished(now)) => self.clock = now,
-            Ok(Outcome::PowerCut { at }) => {
-                self.clock = at;
-                self.cut_devices();
-                self.report.count("power cuts", 1);
-                self.report.count("power cuts during recovery", u64::from(!was_recovered));
-            }
-            Err(panic) => return Err(format!("panic: {}", message(panic.as_ref()))),
+        let started = self.clock;
+        let is_cut_short = matches!(outcome, Ok(Outcome::PowerCut { .. }));
+        if let Ok(Outcome::Finished(now) | Outcome::PowerCut { at: now }) = outcome {
+            self.clock = now;
         }
-        assert!(was_recovered || !matches!(cut, Cut::Never { .. }), "a start that is not cut ends after its recovery");
+        if is_cut_short && self.clock - started >= PATIENCE && !self.has_hung() {
+            return Err(format!("it hangs: no end after {PATIENCE:?}"));
+        }
+        if is_cut_short {
+            self.recent.was_cut = true;
+            self.report.count("power cuts", 1);
+            self.report.count("power cuts during recovery", u64::from(!seen.recovered));
+            self.report.count("power cuts while devices start", u64::from(matches!(cut, Cut::DuringStart(_))));
+        }
+        if is_cut_short || seen.reported {
+            // After a report the machine is switched off and on, too: an operator would try that first.
+            self.cut_devices();
+        }
+        assert!(seen.recovered || seen.reported || is_cut_short, "a start that is not cut ends after its recovery");
         self.clock.hash(&mut self.fingerprint);
-        Ok(())
+        self.failed_starts = if seen.reported && !seen.recovered { self.failed_starts + 1 } else { 0 };
+        if self.failed_starts < FAILED_STARTS_MAX {
+            return Ok(Step::Done);
+        }
+        self.report.count("databases given up after a report", 1);
+        Ok(Step::GivenUp)
     }
 
     /// Decides what the devices have lost. What was under way at the cut is known by the virtual clock, so this is done on
@@ -157,27 +250,116 @@ impl Search {
         simulation.run(move || machine.power_cut(&mut random)).expect_finished();
     }
 
-    fn take(&mut self, event: Event) -> Result<(), String> {
+    fn take(&mut self, event: Event, seen: &mut Seen) -> Result<(), String> {
         format!("{event:?}").hash(&mut self.fingerprint);
+        let tolerance = self.tolerance();
         match event {
             Event::Violation(what) => return Err(what),
+            Event::Reported(what) if tolerance < Tolerance::Errors => return Err(format!("unexpected error: {what}")),
+            Event::Reported(_) => {
+                seen.reported = true;
+                self.recent.was_reported = true;
+                self.report.count("failures reported", 1);
+            }
+            Event::Unsound(what) if !self.may_fail_reads() && tolerance < Tolerance::Loss => {
+                return Err(format!("the check finds: {what}"));
+            }
+            Event::Unsound(_) => {
+                seen.reported = true;
+                self.recent.was_reported = true;
+                self.report.count("problems that the check found", 1);
+            }
+            Event::Oddity(what) if tolerance < Tolerance::Loss => return Err(what),
+            Event::Oddity(_) => {
+                self.recent.was_lost = true;
+                self.report.count("oddities read", 1);
+            }
             Event::Count(name, n) => self.report.count(name, n),
             Event::Recovered { contents } => {
-                let history = std::mem::take(&mut self.history).into_transactions();
-                let judgement =
-                    judge(&self.contents, &history, &contents).map_err(|violation| violation.to_string())?;
-                self.report.count("recoveries checked", 1);
-                self.report.count("unknown commits found", judgement.survived);
-                self.report.count("unknown commits absent", judgement.lost);
-                self.contents = contents;
+                seen.recovered = true;
+                self.judge(contents, tolerance)?;
             }
             event => {
                 let is_acknowledged = matches!(event, Event::Acknowledged { .. });
                 self.report.count("acknowledged", u64::from(is_acknowledged));
+                if let Event::Commit { writes, .. } = &event {
+                    let written = writes.iter().filter_map(|(&key, &version)| Some((key, version?)));
+                    self.committed.extend(written);
+                }
                 self.history.add(event);
             }
         }
         Ok(())
+    }
+
+    /// Compares what recovery found with what clients know.
+    fn judge(&mut self, contents: Contents, tolerance: Tolerance) -> Result<(), String> {
+        let history = std::mem::take(&mut self.history).into_transactions();
+        match judge(&self.contents, &history, &contents) {
+            Ok(judgement) => {
+                self.report.count("unknown commits found", judgement.survived);
+                self.report.count("unknown commits absent", judgement.lost);
+            }
+            Err(violation) if tolerance < Tolerance::Loss => return Err(violation.to_string()),
+            Err(violation) => {
+                let invented = contents.iter().find(|&(&key, &version)| !self.committed.contains(&(key, version)));
+                if let Some((key, version)) = invented {
+                    return Err(format!("key {key} holds {version}, which nobody committed, ever"));
+                }
+                self.recent.was_lost = true;
+                self.report.count("losses that nobody could know", u64::from(violation.rule != Rule::Undecided));
+            }
+        }
+        self.report.count("recoveries checked", 1);
+        self.report.schedules += u64::from(self.recent.was_cut);
+        for profile in self.config.profiles() {
+            self.report.profiles.entry(profile).or_default().schedules += u64::from(self.recent.was_cut);
+        }
+        self.settle_faults();
+        self.contents = contents;
+        Ok(())
+    }
+
+    /// Takes note of the faults that happened since the last time.
+    fn count_faults(&mut self) {
+        let machine = Arc::clone(&self.machine);
+        for (kind, count) in machine.faults() {
+            let before = self.counted.insert(kind, count).unwrap_or(0);
+            if count > before {
+                self.recent.faults.insert(kind);
+                self.report.fault(kind).injected += count - before;
+            }
+        }
+    }
+
+    /// What the recent faults have come to.
+    fn settle_faults(&mut self) {
+        let Recent { faults, was_reported, was_lost, .. } = std::mem::take(&mut self.recent);
+        for kind in faults {
+            let counts = self.report.fault(kind);
+            match (was_lost, was_reported) {
+                (true, _) => counts.lost += 1,
+                (false, true) => counts.reported += 1,
+                (false, false) => counts.survived += 1,
+            }
+        }
+    }
+
+    /// What may happen after the faults that there were.
+    fn tolerance(&self) -> Tolerance {
+        let of_faults = self.counted.iter().filter(|(_, count)| **count > 0).map(|(&kind, _)| tolerance(kind));
+        let of_devices = if self.expects_loss { Tolerance::Loss } else { Tolerance::Nothing };
+        of_faults.fold(of_devices, Tolerance::max)
+    }
+
+    /// Whether a page may be one that the check cannot read.
+    fn may_fail_reads(&self) -> bool {
+        self.counted.iter().any(|(&kind, count)| *count > 0 && fails_reads(kind))
+    }
+
+    /// Whether a device was stuck, so that whoever needs it waits.
+    fn has_hung(&self) -> bool {
+        self.counted.iter().any(|(&kind, count)| *count > 0 && hangs(kind))
     }
 
     fn note_configuration(&mut self) {
@@ -188,18 +370,30 @@ impl Search {
         };
         let isolation = if config.is_serializable { "serializable" } else { "snapshot isolation" };
         let release = if config.early_lock_release { "early lock release" } else { "locks held until durable" };
+        let faults = config.faults.describe();
+        for profile in config.profiles() {
+            self.report.profiles.entry(profile).or_default().seeds += 1;
+        }
         let load = if config.load.is_uniform { "uniform load" } else { "mixed load" };
         for name in [
             format!("protection {}", config.protection),
             load.to_owned(),
             format!("page size {}", config.page_size),
             layout,
+            faults.to_owned(),
             isolation.to_owned(),
             release.to_owned(),
         ] {
             self.report.configured(name);
         }
     }
+}
+
+/// What one start brought.
+#[derive(Default)]
+struct Seen {
+    recovered: bool,
+    reported: bool,
 }
 
 /// What a panic said.

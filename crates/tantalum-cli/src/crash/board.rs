@@ -20,11 +20,20 @@ pub struct Board {
 struct State {
     seeds: Seeds,
     failures_max: usize,
-    report: Report,
-    failures: Vec<Failure>,
+    total: Total,
     /// Seeds that were run or left out.
     done: u64,
     running: BTreeMap<u32, Running>,
+}
+
+/// Everything that workers have found.
+#[derive(Clone, Default)]
+pub struct Total {
+    pub report: Report,
+    /// In the order of their seeds, when it is the result.
+    pub failures: Vec<Failure>,
+    /// Processor time.
+    pub cpu: Duration,
 }
 
 struct Running {
@@ -35,15 +44,15 @@ struct Running {
 
 impl Board {
     pub fn new(seeds: Seeds, failures_max: usize) -> Self {
-        let (report, failures, running) = (Report::default(), Vec::new(), BTreeMap::new());
-        Self { state: Mutex::new(State { seeds, failures_max, report, failures, done: 0, running }) }
+        let (total, running) = (Total::default(), BTreeMap::new());
+        Self { state: Mutex::new(State { seeds, failures_max, total, done: 0, running }) }
     }
 
     /// The next seeds for a worker; none when all are given out or too many failed.
     pub fn next_batch(&self) -> Option<Seeds> {
         let mut state = self.state.lock();
         let Seeds { from, to } = state.seeds;
-        if from == to || state.failures.len() >= state.failures_max {
+        if from == to || state.total.failures.len() >= state.failures_max {
             return None;
         }
         let batch = Seeds { from, to: to.min(from.saturating_add(BATCH)) };
@@ -64,8 +73,8 @@ impl Board {
         let mut state = self.state.lock();
         state.done += 1;
         match result {
-            Ok(report) => state.report.add(&report),
-            Err(failure) => state.failures.push(failure),
+            Ok(report) => state.total.report.add(&report),
+            Err(failure) => state.total.failures.push(failure),
         }
         if let Some(running) = state.running.get_mut(&worker) {
             running.since = now();
@@ -92,14 +101,18 @@ impl Board {
     /// Seeds done, and how many of them failed.
     pub fn progress(&self) -> (u64, usize) {
         let state = self.state.lock();
-        (state.done, state.failures.len())
+        (state.done, state.total.failures.len())
     }
 
-    /// Everything, the failures in order of their seeds.
-    pub fn result(&self) -> (Report, Vec<Failure>) {
-        let state = self.state.lock();
-        let mut failures = state.failures.clone();
-        failures.sort_by_key(|failure| failure.seed);
-        (state.report.clone(), failures)
+    /// A worker has used so much of a processor.
+    pub fn used(&self, cpu: Duration) {
+        self.state.lock().total.cpu += cpu;
+    }
+
+    /// Everything.
+    pub fn result(&self) -> Total {
+        let mut total = self.state.lock().total.clone();
+        total.failures.sort_by_key(|failure| failure.seed);
+        total
     }
 }

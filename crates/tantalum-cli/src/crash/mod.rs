@@ -7,11 +7,12 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, process::ExitCode, str::Fro
 
 use clap::Args;
 use serde::Serialize;
-use tantalum_crash::{Failure, Protection, Report};
+use tantalum_crash::{Failure, FaultCounts, Faults, Options, Protection, Report, Scope};
+use tantalum_flash::faults::Plan;
 use tantalum_report::{Progress, Table, Unit, units};
 
 use crate::error::{Error, Out, Result};
-use board::Board;
+use board::{Board, Total};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -21,6 +22,21 @@ pub struct Arguments {
     /// Processes at the same time; default: as many as there are cores.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
+    /// Only devices of these profiles (names as in `device list`, or files), or `memory`. Default: all of them.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    profile: Vec<String>,
+    /// Every device has the faults of this plan, instead of those that the seed decides.
+    #[arg(long, value_name = "PLAN.toml", conflicts_with = "no_faults")]
+    faults: Option<PathBuf>,
+    /// Devices have no faults.
+    #[arg(long)]
+    no_faults: bool,
+    /// Send the devices no flushes, as a file system mounted without barriers: what would be lost?
+    #[arg(long)]
+    without_barriers: bool,
+    /// Give devices with capacitors so many of them; with 0, none: what would be lost?
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    capacitors: Option<u32>,
     /// Only seeds with this torn-page protection: double-write, full-page-images or device. May be given several
     /// times.
     #[arg(long, value_name = "PROTECTION")]
@@ -37,8 +53,56 @@ pub struct Arguments {
 pub struct WorkerArguments {
     #[arg(long)]
     seeds: Seeds,
+    /// What is searched, as JSON.
     #[arg(long)]
-    only: Vec<Protection>,
+    options: String,
+}
+
+impl Arguments {
+    fn scope(&self) -> Result<Scope> {
+        let faults = match &self.faults {
+            _ if self.no_faults => Faults::None,
+            None => Faults::BySeed,
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| Error::file("read", path, error))?;
+                let plan = Plan::parse(&path.display().to_string(), &text).map_err(other)?;
+                Faults::Plan(plan)
+            }
+        };
+        let options = Options {
+            profiles: self.profile.clone(),
+            only: self.only.clone(),
+            faults,
+            without_barriers: self.without_barriers,
+            capacitors: self.capacitors,
+        };
+        Scope::new(options).map_err(other)
+    }
+
+    /// What repeats a seed.
+    fn command(&self, seed: u64) -> String {
+        let mut command = format!("tantalum crash --seeds {seed}");
+        let mut add = |option: &str, value: String| command.extend([" ", option, " ", &value]);
+        if !self.profile.is_empty() {
+            add("--profile", self.profile.join(","));
+        }
+        if let Some(path) = &self.faults {
+            add("--faults", path.display().to_string());
+        }
+        if let Some(capacitors) = self.capacitors {
+            add("--capacitors", capacitors.to_string());
+        }
+        for (is_given, flag) in [(self.no_faults, " --no-faults"), (self.without_barriers, " --without-barriers")] {
+            if is_given {
+                command.push_str(flag);
+            }
+        }
+        command
+    }
+}
+
+fn other(error: impl fmt::Display) -> Error {
+    Error::Other(error.to_string())
 }
 
 /// A range of seeds.
@@ -77,11 +141,11 @@ impl fmt::Display for Seeds {
 #[derive(Serialize)]
 struct Summary<'a> {
     seeds: Seeds,
+    options: &'a Options,
     seconds: f64,
-    passed: u64,
-    counts: &'a BTreeMap<String, u64>,
-    configurations: &'a BTreeMap<String, u64>,
-    fingerprint: u64,
+    cpu_seconds: f64,
+    schedules_per_core_hour: f64,
+    report: &'a Report,
     failures: &'a [Failure],
 }
 
@@ -96,11 +160,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let start = tantalum_rt::now();
     let progress = Progress::bar("crash search", seeds.to - seeds.from, Unit::Things);
     let board = Arc::new(Board::new(seeds, arguments.max_failures));
-    let only = arguments.only.clone();
+    let scope = Arc::new(arguments.scope()?);
     let tasks: Vec<_> = (0..jobs)
         .map(|job| {
-            let (board, program, only) = (Arc::clone(&board), program.clone(), only.clone());
-            tantalum_rt::spawn(format!("crash-job-{job}"), move || worker::supervise(&board, &program, &only))
+            let (board, program, scope) = (Arc::clone(&board), program.clone(), Arc::clone(&scope));
+            tantalum_rt::spawn(format!("crash-job-{job}"), move || worker::supervise(&board, &program, &scope))
         })
         .collect();
     while tasks.iter().any(|task| !task.is_finished()) {
@@ -116,13 +180,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for task in tasks {
         task.join().map_err(|_| Error::Other("a supervisor of workers panicked".to_owned()))??;
     }
-    let (report, failures) = board.result();
-    let seconds = start.elapsed().as_secs_f64();
-    show(&report, &failures, seconds)?;
+    let Total { report, failures, cpu } = board.result();
+    let (seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu.as_secs_f64());
+    let schedules_per_core_hour = report.schedules as f64 / cpu_seconds.max(0.001) * 3600.0;
+    let summary = Summary {
+        seeds,
+        options: scope.options(),
+        seconds,
+        cpu_seconds,
+        schedules_per_core_hour,
+        report: &report,
+        failures: &failures,
+    };
+    show(arguments, &summary)?;
     if let Some(path) = &arguments.json {
-        let Report { seeds: passed, counts, configurations, fingerprint } = &report;
-        let (passed, fingerprint) = (*passed, *fingerprint);
-        let summary = Summary { seeds, seconds, passed, counts, configurations, fingerprint, failures: &failures };
         tantalum_report::to_json_file(path, &summary)?;
     }
     if failures.is_empty() {
@@ -133,10 +204,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Err(Error::Other(format!("{many} seeds failed, the first is {first}; each repeats with the command shown with it")))
 }
 
-fn show(report: &Report, failures: &[Failure], seconds: f64) -> Result<()> {
-    let mut out = Out::new();
+fn show(arguments: &Arguments, summary: &Summary<'_>) -> Result<()> {
+    let (mut out, report) = (Out::new(), summary.report);
     let mut table = Table::new(["what", "count"]);
     table.row(["seeds passed".to_owned(), units::count(report.seeds)]);
+    table.row(["schedules: cut, recovered, checked".to_owned(), units::count(report.schedules)]);
     let rows = |map: &BTreeMap<String, u64>, prefix: &str, table: &mut Table| {
         for (name, n) in map {
             table.row([format!("{prefix}{name}"), units::count(*n)]);
@@ -145,11 +217,42 @@ fn show(report: &Report, failures: &[Failure], seconds: f64) -> Result<()> {
     rows(&report.counts, "", &mut table);
     rows(&report.configurations, "seeds with ", &mut table);
     out.print(table)?;
-    out.line(format_args!("{:.1} s, {:.1} seeds/s", seconds, report.seeds as f64 / seconds.max(0.001)))?;
-    for failure in failures {
-        out.line(format_args!("FAILED {failure}"))?;
+    let mut table = Table::new(["machines with", "seeds passed", "schedules", "seeds failed"]);
+    for (name, counts) in profiles(summary) {
+        table.row([name, units::count(counts.0), units::count(counts.1), units::count(counts.2)]);
+    }
+    out.print(table)?;
+    if !report.faults.is_empty() {
+        let mut table = Table::new(["fault", "injected", "schedules survived", "reported", "lost unknowably"]);
+        for (name, counts) in &report.faults {
+            let FaultCounts { injected, survived, reported, lost } = *counts;
+            let counts = [injected, survived, reported, lost].map(units::count);
+            table.row(std::iter::once(name.clone()).chain(counts));
+        }
+        out.print(table)?;
+    }
+    out.line(format_args!(
+        "{:.1} s, {:.1} s of processor time, {:.1} seeds/s, {} schedules per core-hour",
+        summary.seconds,
+        summary.cpu_seconds,
+        report.seeds as f64 / summary.seconds.max(0.001),
+        units::count(summary.schedules_per_core_hour as u64),
+    ))?;
+    for failure in summary.failures {
+        out.line(format_args!("FAILED {failure}\n  repeat it with: {}", arguments.command(failure.seed)))?;
     }
     Ok(())
+}
+
+/// By profile: seeds that passed, schedules in them, seeds that failed.
+fn profiles(summary: &Summary<'_>) -> BTreeMap<String, (u64, u64, u64)> {
+    let passed = summary.report.profiles.iter();
+    let mut rows: BTreeMap<_, _> =
+        passed.map(|(name, counts)| (name.clone(), (counts.seeds, counts.schedules, 0))).collect();
+    for profile in summary.failures.iter().flat_map(|failure| &failure.profiles) {
+        rows.entry(profile.clone()).or_default().2 += 1;
+    }
+    rows
 }
 
 #[cfg(test)]

@@ -1,0 +1,90 @@
+//! What clients do, as the seed has it.
+
+use std::ops::Range;
+
+use tantalum_rt::Random;
+
+/// What clients do.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Clients at the same time.
+    pub clients: usize,
+    /// Tables.
+    pub tables: u8,
+    /// Keys in each table.
+    pub keys: u32,
+    /// Bytes added to a key, to twice as many.
+    pub key_pad: u16,
+    /// Bytes of an ordinary value.
+    pub value_len: Range<usize>,
+    /// One value in so many is large enough for overflow pages.
+    pub large_value_every: u32,
+    /// Operations in a transaction, at most.
+    pub operations_max: usize,
+    /// Percent of operations that only read.
+    pub reads_percent: u32,
+    /// Percent of transactions that are rolled back.
+    pub rollbacks_percent: u32,
+    /// Percent of transactions that are read-only snapshots.
+    pub snapshots_percent: u32,
+    /// Unfinished commits that a client may have.
+    pub async_depth: usize,
+    /// Whether clients also create and drop tables.
+    pub drops_tables: bool,
+    /// Whether all transactions write one value of one size and do nothing else. Then all log records are equally long,
+    /// and after a cut new ones start where lost ones did: what was left behind must not be taken for their
+    /// continuation.
+    pub is_uniform: bool,
+}
+
+impl Load {
+    pub(crate) fn new(random: &mut Random, page_size: usize) -> Self {
+        let is_contended = random.bool();
+        let value_len_max = [24, 100, page_size / 8][random.usize(0..3)];
+        Self {
+            clients: random.usize(2..=8),
+            tables: random.u8(1..=3),
+            keys: if is_contended { random.u32(4..=24) } else { random.u32(50..=600) },
+            key_pad: [0, 0, 20, 150][random.usize(0..4)],
+            value_len: 8..value_len_max,
+            large_value_every: [8, 40, 1000][random.usize(0..3)],
+            operations_max: [2, 5, 12][random.usize(0..3)],
+            reads_percent: [10, 40, 70][random.usize(0..3)],
+            rollbacks_percent: [0, 10, 30][random.usize(0..3)],
+            snapshots_percent: [0, 10, 30][random.usize(0..3)],
+            async_depth: [0, 0, 2, 6][random.usize(0..4)],
+            drops_tables: random.u8(0..4) == 0,
+            is_uniform: false,
+        }
+        .or_uniform(random)
+    }
+
+    /// One in four loads is uniform instead.
+    fn or_uniform(self, random: &mut Random) -> Self {
+        if random.u8(0..4) > 0 {
+            return self;
+        }
+        Self {
+            keys: random.u32(4..=24),
+            key_pad: 0,
+            large_value_every: u32::MAX,
+            value_len: 40..41,
+            operations_max: 1,
+            reads_percent: 0,
+            rollbacks_percent: 0,
+            snapshots_percent: 0,
+            drops_tables: false,
+            is_uniform: true,
+            ..self
+        }
+    }
+
+    /// Room for all that the load may store at a time, several times over.
+    pub(crate) fn data_bytes(&self, page_size: usize) -> u64 {
+        let scratch_rows = if self.drops_tables { self.clients as u64 * 40 } else { 0 };
+        let rows = u64::from(self.tables) * u64::from(self.keys) + scratch_rows;
+        let row = 32 + 2 * u64::from(self.key_pad) + self.value_len.end as u64;
+        let large = 4 * page_size as u64 * rows / u64::from(self.large_value_every);
+        (4 * (rows * row + large) + 64 * page_size as u64).next_multiple_of(1 << 20) + (3 << 20)
+    }
+}

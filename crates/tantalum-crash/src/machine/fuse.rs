@@ -1,0 +1,106 @@
+//! A fuse that cuts the power of the whole simulation at a device operation.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, Result};
+
+/// Does nothing until it is lit.
+#[derive(Debug)]
+pub(crate) struct Fuse {
+    /// Operations that still succeed.
+    left: AtomicU64,
+    /// Whether the last write is still submitted.
+    submits_last: bool,
+}
+
+impl Fuse {
+    pub fn new(submits_last: bool) -> Arc<Self> {
+        Arc::new(Self { left: AtomicU64::new(u64::MAX), submits_last })
+    }
+
+    /// From now on it burns, for so many operations.
+    pub fn light(&self, operations: u64) {
+        self.left.store(operations, Ordering::Relaxed);
+    }
+
+    /// An operation begins. Returns whether the power goes right after it.
+    fn burn(&self) -> bool {
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            1 if self.submits_last => true,
+            1 => tantalum_rt::power_cut(),
+            _ => false,
+        }
+    }
+}
+
+/// A device on a fuse, which burns with every operation.
+#[derive(Debug)]
+pub(crate) struct Wired {
+    pub device: Arc<dyn Device>,
+    pub fuse: Arc<Fuse>,
+}
+
+impl Wired {
+    fn operate<T>(&self, operation: impl FnOnce() -> T) -> T {
+        let is_last = self.fuse.burn();
+        let result = operation();
+        if is_last {
+            tantalum_rt::power_cut();
+        }
+        result
+    }
+}
+
+impl Device for Wired {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.device.capacity_bytes()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn hardware(&self) -> Hardware {
+        self.device.hardware()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.operate(|| self.device.read(offset, buffer))
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.operate(|| self.device.write(offset, buffers, durability))
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        self.operate(|| self.device.submit(offset, buffer, range, durability))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.operate(|| self.device.flush())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.operate(|| self.device.discard(offset, len))
+    }
+
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
+        self.operate(|| self.device.grow(new_capacity_bytes))
+    }
+}

@@ -1,0 +1,155 @@
+//! The machine that loses its power: devices that outlive it.
+
+mod fuse;
+mod miniature;
+
+use std::sync::Arc;
+
+use tantalum::Devices;
+use tantalum_device::{Device, MemoryDevice, Partition};
+use tantalum_flash::{
+    EmulatedDevice, Profile,
+    faults::{FaultKind, FaultLog},
+};
+use tantalum_rt::{Random, Simulation, spawn};
+
+pub(crate) use fuse::Fuse;
+pub(crate) use miniature::miniature;
+
+use crate::config::{Config, Drive, DriveKind, LogLayout};
+use fuse::Wired;
+
+/// The devices of one seed. They keep their contents from round to round, as far as power cuts let them.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    data: Unit,
+    double_write: Option<Unit>,
+    logs: Vec<Unit>,
+    log_partitions: Option<usize>,
+}
+
+/// One device.
+#[derive(Debug)]
+enum Unit {
+    Memory(Arc<MemoryDevice>),
+    Emulated(Arc<EmulatedDevice>, Arc<FaultLog>),
+}
+
+const DOUBLE_WRITE_BYTES: u64 = 4 << 20;
+/// A data device of memory grows from this.
+const MEMORY_BYTES: u64 = 1 << 20;
+
+impl Machine {
+    /// # Errors
+    /// What is wrong with a profile.
+    pub fn new(config: &Arc<Config>) -> Result<Self, tantalum_flash::Error> {
+        // Devices count time from where they are made: here the beginning of the virtual clock.
+        let config = Arc::clone(config);
+        Simulation::new(0).run(move || Self::assemble(&config)).expect_finished()
+    }
+
+    fn assemble(config: &Config) -> Result<Self, tantalum_flash::Error> {
+        let (log_bytes, log_partitions) = match config.log {
+            LogLayout::Devices(_) => (config.log_bytes, None),
+            LogLayout::Partitions(n) => (config.log_bytes * n as u64, Some(n)),
+        };
+        let logs: Result<_, _> = config.logs.iter().map(|drive| Unit::new(drive, log_bytes)).collect();
+        let data_bytes = match config.data.kind {
+            DriveKind::Memory(_) => MEMORY_BYTES,
+            DriveKind::Emulated { .. } => config.data_bytes,
+        };
+        Ok(Self {
+            data: Unit::new(&config.data, data_bytes)?,
+            double_write: config.double_write.as_ref().map(|drive| Unit::new(drive, DOUBLE_WRITE_BYTES)).transpose()?,
+            logs: logs?,
+            log_partitions,
+        })
+    }
+
+    /// The devices as the engine is given them; `fuse` burns with every operation on any of them.
+    pub fn devices(&self, fuse: &Arc<Fuse>) -> tantalum_device::Result<Devices> {
+        let wired =
+            |unit: &Unit| -> Arc<dyn Device> { Arc::new(Wired { device: unit.device(), fuse: Arc::clone(fuse) }) };
+        let mut log: Vec<_> = self.logs.iter().map(wired).collect();
+        if let Some(n) = self.log_partitions {
+            let partitions = Partition::split(Arc::clone(&log[0]), n)?;
+            log = partitions.into_iter().map(|partition| Arc::new(partition) as Arc<dyn Device>).collect();
+        }
+        Ok(Devices { data: wired(&self.data), double_write: self.double_write.as_ref().map(wired), log })
+    }
+
+    /// Cuts the power: what was not durable is lost, or torn, or there, as `random` has it.
+    pub fn power_cut(&self, random: &mut Random) {
+        for unit in self.units() {
+            match unit {
+                Unit::Memory(device) => device.power_cut(random),
+                Unit::Emulated(device, _) => device.power_cut(random),
+            }
+        }
+    }
+
+    /// Lets the power return, and waits until all devices answer.
+    pub fn power_on(&self) {
+        let emulated = self.units().filter_map(|unit| match unit {
+            Unit::Memory(_) => None,
+            Unit::Emulated(device, _) => Some(Arc::clone(device)),
+        });
+        let starts: Vec<_> =
+            emulated.map(|device| spawn(format!("start-{}", device.name()), move || device.power_on())).collect();
+        for start in starts {
+            let result = start.join().expect("a start does not panic");
+            result.expect("power is cut by the end of the simulation, not before");
+        }
+    }
+
+    /// How often each fault has happened, on all devices.
+    pub fn faults(&self) -> impl Iterator<Item = (FaultKind, u64)> {
+        let count = |kind| self.logs_of_faults().map(|log| log.count(kind)).sum();
+        FaultKind::ALL.into_iter().map(move |kind| (kind, count(kind)))
+    }
+
+    /// Power cuts at which capacitors were empty before everything was dumped.
+    pub fn dump_overruns(&self) -> u64 {
+        let overruns = |unit: &Unit| match unit {
+            Unit::Memory(_) => 0,
+            Unit::Emulated(device, _) => device.counters().dump_overruns,
+        };
+        self.units().map(overruns).sum()
+    }
+
+    fn units(&self) -> impl Iterator<Item = &Unit> {
+        self.logs.iter().chain([&self.data]).chain(&self.double_write)
+    }
+
+    fn logs_of_faults(&self) -> impl Iterator<Item = &FaultLog> {
+        self.units().filter_map(|unit| match unit {
+            Unit::Memory(_) => None,
+            Unit::Emulated(_, log) => Some(&**log),
+        })
+    }
+}
+
+impl Unit {
+    fn new(drive: &Drive, bytes: u64) -> Result<Self, tantalum_flash::Error> {
+        match &drive.kind {
+            DriveKind::Memory(profile) => {
+                Ok(Self::Memory(MemoryDevice::with_profile(&*drive.name, bytes, profile.clone())))
+            }
+            DriveKind::Emulated { profile, sends_barriers } => {
+                let (model, log) = Profile::clone(profile).with_capacity(bytes).build_logged()?;
+                let device = match sends_barriers {
+                    true => EmulatedDevice::new(&*drive.name, model),
+                    false => EmulatedDevice::without_barriers(&*drive.name, model),
+                };
+                Ok(Self::Emulated(device, log))
+            }
+        }
+    }
+
+    fn device(&self) -> Arc<dyn Device> {
+        match self {
+            Self::Memory(device) => Arc::clone(device) as Arc<dyn Device>,
+            Self::Emulated(device, _) => Arc::clone(device) as Arc<dyn Device>,
+        }
+    }
+}

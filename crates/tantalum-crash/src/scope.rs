@@ -1,0 +1,157 @@
+//! What a search may choose from: the devices by their profiles, and what is asked of them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tantalum_flash::{Error, Kind, Profile, Result, Shape, disk::CacheMode, faults::Plan};
+use tantalum_rt::Random;
+
+use crate::{
+    config::{Config, Protection},
+    machine::miniature,
+    report::Failure,
+};
+
+/// The name of the device without a profile: memory with any latency, which tears and loses whatever a device may.
+const MEMORY: &str = "memory";
+
+/// What a search is asked for. The default is everything.
+///
+/// ```
+/// let options = tantalum_crash::Options { profiles: vec!["durassd".into()], ..Default::default() };
+/// let scope = tantalum_crash::Scope::new(options)?;
+/// assert_eq!(scope.profiles().collect::<Vec<_>>(), ["durassd"]);
+/// # Ok::<(), tantalum_flash::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Profiles by name or file, or `memory`; none: all that come with Tantalum but for raw flash, and memory.
+    pub profiles: Vec<String>,
+    /// Only seeds with one of these torn-page protections; none: all.
+    pub only: Vec<Protection>,
+    /// Which faults devices have.
+    pub faults: Faults,
+    /// No device is sent a flush or forced unit access.
+    pub without_barriers: bool,
+    /// Devices with capacitors have so many.
+    pub capacitors: Option<u32>,
+}
+
+/// Which faults devices have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Faults {
+    /// As the seed decides: none, some that must be survived, or one that cannot be.
+    #[default]
+    BySeed,
+    /// None but those of a profile itself.
+    None,
+    /// Every device has these.
+    Plan(Plan),
+}
+
+/// A device to choose.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    pub name: String,
+    /// Small, so that it is soon made, and its garbage collected early; none: memory.
+    pub profile: Option<Profile>,
+    /// What it says of itself.
+    pub shape: Option<Shape>,
+    /// From submission to completion of a small durable write.
+    pub write_latency: Duration,
+    /// From power on to the first answer.
+    pub start_latency: Duration,
+    /// Whether it loses writes by design that it says are durable.
+    pub is_unsafe: bool,
+}
+
+/// [`Options`], with everything loaded that they name.
+#[derive(Debug)]
+pub struct Scope {
+    pub(crate) options: Options,
+    pub(crate) stock: Vec<Stock>,
+}
+
+impl Scope {
+    /// Loads what `options` name.
+    ///
+    /// # Errors
+    /// What is wrong with a profile.
+    pub fn new(options: Options) -> Result<Self> {
+        let names: Vec<String> = match options.profiles.is_empty() {
+            true => std::iter::once(MEMORY).chain(Profile::names()).map(str::to_owned).collect(),
+            false => options.profiles.clone(),
+        };
+        let mut stock = Vec::new();
+        for name in names {
+            let profile = if name == MEMORY { None } else { Some(Profile::named(&name)?) };
+            // Nobody can put a database on flash without a translation layer.
+            let is_raw = profile.as_ref().is_some_and(|profile| matches!(profile.device, Kind::RawFlash(_)));
+            match (is_raw, options.profiles.is_empty()) {
+                (false, _) => stock.push(Stock::new(name, profile, &options)?),
+                (true, true) => {}
+                (true, false) => {
+                    let problem = "a database needs a device with a translation layer".to_owned();
+                    return Err(Error::Impossible { file: name, key: "device.raw-flash", problem });
+                }
+            }
+        }
+        Ok(Self { options, stock })
+    }
+
+    /// What was asked for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The names of the devices to choose from.
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.stock.iter().map(|stock| &*stock.name)
+    }
+
+    /// What a seed runs on, for a failure of its process.
+    pub fn failure(&self, seed: u64, round: usize, what: String) -> Failure {
+        let config = Config::new(seed, self);
+        Failure { seed, profiles: config.profiles(), configuration: config.to_string(), round, what }
+    }
+
+    /// One of them.
+    pub(crate) fn pick(&self, random: &mut Random) -> usize {
+        // Memory goes to more extremes than any profile.
+        let has_memory = self.stock[0].profile.is_none();
+        if has_memory && random.u8(0..6) == 0 { 0 } else { random.usize(0..self.stock.len()) }
+    }
+}
+
+impl Stock {
+    fn new(name: String, profile: Option<Profile>, options: &Options) -> Result<Self> {
+        let Some(profile) = profile else {
+            let zero = Duration::ZERO;
+            let (write_latency, start_latency) = (zero, zero);
+            return Ok(Self { name, profile, shape: None, write_latency, start_latency, is_unsafe: false });
+        };
+        let mut profile = miniature(profile);
+        if let (Kind::SolidState(drive), Some(count)) = (&mut profile.device, options.capacitors)
+            && let Some(capacitors) = &mut drive.capacitors
+        {
+            capacitors.count = count;
+        }
+        let is_unsafe = matches!(&profile.device, Kind::HardDisk(disk) if disk.write_cache == CacheMode::NeverFlushed);
+        let mut sound = profile.clone().with_capacity(1 << 20);
+        sound.faults = None;
+        let mut model = sound.build()?;
+        let block = [1; 4096];
+        let first = model.write(0, 0, &block, true).done;
+        let second = model.write(first, 4096, &block, true).done;
+        model.power_cut(second, &mut Random::with_seed(0));
+        let start = model.power_on(second) - second;
+        Ok(Self {
+            name,
+            shape: Some(model.describe()),
+            profile: Some(profile),
+            write_latency: Duration::from_nanos(second - first),
+            start_latency: Duration::from_nanos(start),
+            is_unsafe,
+        })
+    }
+}
