@@ -216,12 +216,12 @@ fn show(arguments: &Arguments, summary: &Summary<'_>) -> Result<()> {
     };
     rows(&report.counts, "", &mut table);
     rows(&report.configurations, "seeds with ", &mut table);
-    out.print(table)?;
+    out.line(format_args!("{table}\n"))?;
     let mut table = Table::new(["machines with", "seeds passed", "schedules", "seeds failed"]);
     for (name, counts) in profiles(summary) {
         table.row([name, units::count(counts.0), units::count(counts.1), units::count(counts.2)]);
     }
-    out.print(table)?;
+    out.line(format_args!("{table}\n"))?;
     if !report.faults.is_empty() {
         let mut table = Table::new(["fault", "injected", "schedules survived", "reported", "lost unknowably"]);
         for (name, counts) in &report.faults {
@@ -229,7 +229,7 @@ fn show(arguments: &Arguments, summary: &Summary<'_>) -> Result<()> {
             let counts = [injected, survived, reported, lost].map(units::count);
             table.row(std::iter::once(name.clone()).chain(counts));
         }
-        out.print(table)?;
+        out.line(format_args!("{table}\n"))?;
     }
     out.line(format_args!(
         "{:.1} s, {:.1} s of processor time, {:.1} seeds/s, {} schedules per core-hour",
