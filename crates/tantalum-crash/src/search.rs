@@ -335,6 +335,10 @@ impl Search {
     /// What the recent faults have come to.
     fn settle_faults(&mut self) {
         let Recent { faults, was_reported, was_lost, .. } = std::mem::take(&mut self.recent);
+        if self.expects_loss {
+            // Whatever came of them, it need not be their doing.
+            return;
+        }
         for kind in faults {
             let counts = self.report.fault(kind);
             match (was_lost, was_reported) {
