@@ -1,4 +1,5 @@
-//! `emulated:PROFILE` and `emulated:PROFILE:FILE` wherever the path of a device is asked for.
+//! `emulated:PROFILE` and `emulated:PROFILE:FILE` wherever the path of a device is asked for, and devices that stall
+//! on purpose ([`crate::stalled`]).
 //!
 //! Promise: a database that is meant to stay never gets a device whose contents go with the process.
 
@@ -9,7 +10,10 @@ use tantalum_device::Device;
 use tantalum_flash::{EmulatedDevice, EmulatedSpec, Profile};
 use tantalum_rt::Mutex;
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    stalled::{self, Stalled},
+};
 
 /// Opens emulated devices, and remembers them.
 #[derive(Clone)]
@@ -70,13 +74,26 @@ impl Emulator {
     }
 }
 
+impl Emulator {
+    fn open_any(&self, request: &DeviceRequest<'_>) -> Result<Option<Arc<dyn Device>>> {
+        let DeviceRequest { name, directory, may_create, .. } = *request;
+        let Some(stalled) = Stalled::parse(name).transpose()? else {
+            return Ok(self.open(name, directory, may_create)?.map(|device| device as Arc<dyn Device>));
+        };
+        let device = match self.open(stalled.device, directory, may_create)? {
+            Some(device) => device,
+            None => stalled::open_file(&directory.join(stalled.device), request.bytes, may_create)?,
+        };
+        Ok(Some(stalled.wrap(device)))
+    }
+}
+
 impl DeviceOpener for Emulator {
     fn open(
         &self,
         request: DeviceRequest<'_>,
     ) -> Option<Result<Arc<dyn Device>, Box<dyn std::error::Error + Send + Sync>>> {
-        let opened = self.open(request.name, request.directory, request.may_create).transpose()?;
-        Some(opened.map(|device| device as Arc<dyn Device>).map_err(|error| error.to_string().into()))
+        self.open_any(&request).map_err(|error| error.to_string().into()).transpose()
     }
 }
 

@@ -13,6 +13,7 @@ mod error;
 mod lab;
 mod log;
 mod opening;
+mod stalled;
 
 use std::process::ExitCode;
 

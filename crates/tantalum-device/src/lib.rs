@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod memory;
 mod partition;
+mod stalling;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer};
@@ -26,3 +27,4 @@ pub use error::{Cause, Error, Result};
 pub use file::{Access, FileDevice};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
 pub use partition::Partition;
+pub use stalling::StallingDevice;

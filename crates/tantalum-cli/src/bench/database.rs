@@ -35,7 +35,7 @@ pub struct Options {
     #[serde(rename = "buffer_pool_bytes")]
     buffer_pool: Option<u64>,
     /// A file, block device or emulated:PROFILE[:FILE] for the log; give it again for each device. Default: one file in
-    /// DIR.
+    /// DIR. With stalled:200ms/1s: before it, its writes stand still for 200 ms of every second.
     #[arg(long, value_name = "PATH")]
     #[serde(rename = "log_devices")]
     log: Vec<PathBuf>,

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     emulator::Emulator,
     error::{Error, Result},
+    stalled::Stalled,
 };
 
 #[derive(Args, Clone, Debug)]
@@ -162,6 +163,9 @@ pub fn divide(devices: Vec<Arc<dyn Device>>, bytes: u64, partitions: u32) -> Res
 
 fn new_device(emulator: &Emulator, path: &Path) -> Result<Arc<dyn Device>> {
     let name = path.display().to_string();
+    if let Some(stalled) = Stalled::parse(&name).transpose()? {
+        return Ok(stalled.wrap(new_device(emulator, Path::new(stalled.device))?));
+    }
     if let Some(Ok(EmulatedSpec { file: Some(file), .. })) = EmulatedSpec::parse(&name)
         && file.exists()
     {

@@ -11,6 +11,7 @@ use tantalum_log::format::{BLOCK, superblock::Superblock};
 use crate::{
     emulator::Emulator,
     error::{Error, Result},
+    stalled::Stalled,
 };
 
 /// Partitions that one device can be cut into.
@@ -71,6 +72,9 @@ impl Log {
     }
 
     fn open(&self, name: &Path, emulator: &Emulator) -> Result<Arc<dyn Device>> {
+        // To read it, it need not stall.
+        let stalled = name.to_str().and_then(Stalled::parse).transpose()?;
+        let name = stalled.as_ref().map_or(name, |stalled| Path::new(stalled.device));
         let emulated = match name.to_str() {
             Some(name) => emulator.open(name, &self.directory, false)?,
             None => None,

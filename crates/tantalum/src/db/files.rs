@@ -107,7 +107,7 @@ impl<'a> Places<'a> {
     ) -> Result<Self> {
         let mut places = Self { directory, settings, opener, data_device: None };
         if let Some(name) = &settings.data_device {
-            places.data_device = Some(match places.ask_opener(name, may_create)? {
+            places.data_device = Some(match places.ask_opener(name, may_create, None)? {
                 Some(device) => device,
                 None => places.open_data_path(&directory.path.join(name))?,
             });
@@ -210,17 +210,17 @@ impl<'a> Places<'a> {
 
     /// A log device that the opener knows; as much of it as a log file has.
     fn open_named(&self, name: &Path, may_create: bool) -> Result<Option<Arc<dyn Device>>> {
-        let Some(device) = self.ask_opener(name, may_create)? else { return Ok(None) };
         let bytes = self.settings.log_bytes() / 4096 * 4096;
+        let Some(device) = self.ask_opener(name, may_create, Some(bytes))? else { return Ok(None) };
         if device.capacity_bytes() <= bytes {
             return Ok(Some(device));
         }
         Ok(Some(Arc::new(Partition::new(device, 0..bytes)?)))
     }
 
-    fn ask_opener(&self, name: &Path, may_create: bool) -> Result<Option<Arc<dyn Device>>> {
+    fn ask_opener(&self, name: &Path, may_create: bool, bytes: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
         let (Some(opener), Some(name)) = (self.opener, name.to_str()) else { return Ok(None) };
-        let opened = opener.open(DeviceRequest::new(name, &self.directory.path, may_create)).transpose();
+        let opened = opener.open(DeviceRequest::new(name, &self.directory.path, may_create, bytes)).transpose();
         opened.map_err(|error| Error::Opener { name: name.into(), what: error.to_string() })
     }
 

@@ -14,12 +14,14 @@ pub struct DeviceRequest<'a> {
     pub directory: &'a Path,
     /// Whether the device may be made if it does not exist; a new one reads as zeros.
     pub may_create: bool,
+    /// How many bytes of the device are used, where that is known before it is open.
+    pub bytes: Option<u64>,
 }
 
 impl<'a> DeviceRequest<'a> {
-    /// A request for `name` of the database in `directory`.
-    pub fn new(name: &'a str, directory: &'a Path, may_create: bool) -> Self {
-        Self { name, directory, may_create }
+    /// A request for `bytes` of `name` of the database in `directory`.
+    pub fn new(name: &'a str, directory: &'a Path, may_create: bool, bytes: Option<u64>) -> Self {
+        Self { name, directory, may_create, bytes }
     }
 }
 

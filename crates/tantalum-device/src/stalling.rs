@@ -1,0 +1,185 @@
+//! A device that stops now and then: what a jittery volume does, on hardware that is healthy.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_rt::{Instant, now, sleep};
+
+use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
+
+/// A device whose writes and flushes stand still at the end of every period, for measuring what that costs.
+///
+/// What arrives during a stall is passed on when the stall is over; what was passed on before is not held up. Reads are
+/// as quick as ever. A stalling device counts as hardware of its own, since it is slow when nothing else is.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tantalum_device::{Device, Durability, MemoryDevice, StallingDevice};
+/// let memory = MemoryDevice::new("volume", 64 << 10);
+/// let device = StallingDevice::new(memory, Duration::from_millis(1), Duration::from_millis(50));
+/// device.write(0, &[&[7; 4096]], Durability::Durable)?; // late by up to 1 ms
+/// # Ok::<(), tantalum_device::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct StallingDevice {
+    device: Arc<dyn Device>,
+    stall: Duration,
+    period: Duration,
+    since: Instant,
+}
+
+impl StallingDevice {
+    /// `device`, which from now on stalls for the last `stall` of every `period`.
+    ///
+    /// # Panics
+    /// If a stall is as long as the period or longer, so that nothing would ever be written.
+    pub fn new(device: Arc<dyn Device>, stall: Duration, period: Duration) -> Self {
+        assert!(stall < period, "a device that always stalls writes nothing");
+        Self { device, stall, period, since: now() }
+    }
+
+    /// When what arrives now is passed on; `None` if at once.
+    fn passed_on_at(&self) -> Option<Instant> {
+        let period = self.period.as_nanos();
+        let elapsed = (now() - self.since).as_nanos();
+        let left = period - elapsed % period;
+        let stall = self.stall.as_nanos();
+        (left <= stall).then(|| now() + Duration::from_nanos(left as u64))
+    }
+
+    fn wait_for_turn(&self) {
+        if let Some(at) = self.passed_on_at() {
+            sleep(at - now());
+        }
+    }
+}
+
+impl Device for StallingDevice {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.device.capacity_bytes()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn hardware(&self) -> Hardware {
+        Hardware::Memory(std::ptr::from_ref(self).addr())
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.device.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.wait_for_turn();
+        self.device.write(offset, buffers, durability)
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        let Some(at) = self.passed_on_at() else { return self.device.submit(offset, buffer, range, durability) };
+        assert!(range.end <= buffer.len(), "the range lies within the buffer");
+        let held = Held { device: Arc::clone(&self.device), offset, buffer, range, durability };
+        Ok(Box::new(Stalled { at, write: Write::Held(held) }))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.wait_for_turn();
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.device.discard(offset, len)
+    }
+
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
+        self.device.grow(new_capacity_bytes)
+    }
+}
+
+/// A write that arrived during a stall.
+struct Stalled {
+    at: Instant,
+    write: Write,
+}
+
+enum Write {
+    Held(Held),
+    PassedOn(Box<dyn PendingWrite>),
+    /// It could not be passed on.
+    Refused(Error),
+    /// Its outcome was told.
+    Over,
+}
+
+struct Held {
+    device: Arc<dyn Device>,
+    offset: u64,
+    buffer: Arc<AlignedBuffer>,
+    range: Range<usize>,
+    durability: Durability,
+}
+
+impl Stalled {
+    fn pass_on(&mut self) {
+        if let Write::Held(held) = std::mem::replace(&mut self.write, Write::Over) {
+            let Held { device, offset, buffer, range, durability } = held;
+            let submitted = device.submit(offset, buffer, range, durability);
+            self.write = submitted.map_or_else(Write::Refused, Write::PassedOn);
+        }
+    }
+}
+
+impl PendingWrite for Stalled {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<()>> {
+        let deadline = timeout.map(|timeout| now() + timeout);
+        if matches!(self.write, Write::Held(_)) {
+            let until = deadline.map_or(self.at, |deadline| deadline.min(self.at));
+            sleep(until - now());
+            if until < self.at {
+                return None;
+            }
+            self.pass_on();
+        }
+        match std::mem::replace(&mut self.write, Write::Over) {
+            Write::PassedOn(mut pending) => {
+                let outcome = pending.wait(deadline.map(|deadline| deadline - now()));
+                if outcome.is_none() {
+                    self.write = Write::PassedOn(pending);
+                }
+                outcome
+            }
+            Write::Refused(error) => Some(Err(error)),
+            Write::Held(_) | Write::Over => panic!("the outcome of a write is told once"),
+        }
+    }
+
+    fn is_done(&mut self) -> bool {
+        if matches!(self.write, Write::Held(_)) && now() >= self.at {
+            self.pass_on();
+        }
+        match &mut self.write {
+            Write::Held(_) => false,
+            Write::PassedOn(pending) => pending.is_done(),
+            Write::Refused(_) | Write::Over => true,
+        }
+    }
+}
+
+impl Drop for Stalled {
+    /// A write that nobody waits for still happens; it need not be late, and nobody hears of its error.
+    fn drop(&mut self) {
+        self.pass_on();
+    }
+}
