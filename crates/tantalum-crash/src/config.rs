@@ -3,6 +3,7 @@
 use std::{fmt, ops::Range, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tantalum::LogHiding;
 use tantalum_device::{MemoryProfile, TearUnit, WriteCache};
 use tantalum_flash::Profile;
 use tantalum_rt::Random;
@@ -100,6 +101,8 @@ pub(crate) struct Config {
     pub log: LogLayout,
     /// Bytes of each log device or partition.
     pub log_bytes: u64,
+    /// What happens to late log writes.
+    pub log_hiding: LogHiding,
     /// Bytes of a data device that cannot grow.
     pub data_bytes: u64,
     /// The data device.
@@ -157,6 +160,7 @@ impl Config {
             chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut random)
         });
         let logs = logs.collect();
+        let log_hiding = [LogHiding::On, LogHiding::On, LogHiding::On, LogHiding::Naive, LogHiding::Off];
         Self {
             protection,
             page_size,
@@ -164,6 +168,7 @@ impl Config {
             log,
             // A section must hold a page's image several times over.
             log_bytes: (page_size as u64 / 4096) * random.u64(128..=256) * 4096,
+            log_hiding: log_hiding[random.usize(0..5)],
             data_bytes: load.data_bytes(page_size),
             data,
             double_write,
@@ -266,12 +271,13 @@ impl fmt::Display for Config {
         let drives: Vec<_> = self.drives().map(Drive::to_string).collect();
         write!(
             f,
-            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
             self.page_size,
             self.pool_pages,
             self.log_bytes >> 10,
+            self.log_hiding,
             drives.join(", "),
             self.faults,
             if self.is_serializable { "serializable" } else { "snapshot isolation" },

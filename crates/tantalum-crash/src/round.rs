@@ -47,10 +47,11 @@ pub(crate) struct Length {
 }
 
 impl Length {
-    /// Lets the power go when this has passed from now on.
-    fn start(self, fuse: &Fuse) {
+    /// Lets the power go when this has passed from now on. If time decides, `last` is called right before.
+    fn start(self, fuse: &Fuse, last: impl FnOnce() + Send + 'static) {
         spawn("power", move || {
             tantalum_rt::sleep(self.time);
+            last();
             tantalum_rt::power_cut()
         });
         if let Some(operations) = self.operations {
@@ -81,13 +82,13 @@ pub(crate) fn play(start: Start) -> Duration {
 
 fn live(start: Start) -> Result<(), Stop> {
     let Start { config, machine, fuse, cut, seed, recorder, next_id } = start;
-    Length { time: PATIENCE, operations: None }.start(&fuse);
+    Length { time: PATIENCE, operations: None }.start(&fuse, || ());
     if let Cut::DuringStart(length) = cut {
-        length.start(&fuse);
+        length.start(&fuse, || ());
     }
     machine.power_on();
     if let Cut::DuringRecovery(length) = cut {
-        length.start(&fuse);
+        length.start(&fuse, || ());
     }
     let db = open(&config, machine.devices(&fuse).map_err(tantalum::Error::from)?)?;
     let recovery = db.stats()?.recovery;
@@ -102,7 +103,8 @@ fn live(start: Start) -> Result<(), Stop> {
         Cut::Never { transactions } => Some(transactions),
         Cut::DuringStart(_) | Cut::DuringRecovery(_) => None,
         Cut::DuringLoad(length) => {
-            length.start(&fuse);
+            let (db, recorder) = (db.clone(), recorder.clone());
+            length.start(&fuse, move || drop(count_log(&db, &recorder)));
             None
         }
     };
@@ -143,7 +145,18 @@ fn live(start: Start) -> Result<(), Stop> {
         tantalum_rt::power_cut();
     }
     check(&db, &recorder)?;
+    count_log(&db, &recorder)?;
     db.close()?;
+    Ok(())
+}
+
+/// What the log did with late writes since it was opened. A session that ends by a count of operations is not counted.
+fn count_log(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
+    let log = db.stats()?.log;
+    recorder.count("late log writes", log.hiding.outliers);
+    recorder.count("late log writes given to another device", log.hiding.reissued);
+    recorder.count("late log writes that another device saved", log.hiding.won);
+    recorder.count("log writes of devices that failed or hung", log.reissued);
     Ok(())
 }
 
@@ -160,6 +173,7 @@ fn open(config: &Config, devices: Devices) -> Result<Db, Stop> {
         .torn_page_protection(protection)
         .isolation(isolation)
         .early_lock_release(config.early_lock_release)
+        .log_hiding(config.log_hiding)
         .open_on(devices)?;
     Ok(db)
 }

@@ -381,6 +381,10 @@ impl Search {
         let isolation = if config.is_serializable { "serializable" } else { "snapshot isolation" };
         let release = if config.early_lock_release { "early lock release" } else { "locks held until durable" };
         let faults = config.faults.describe();
+        let hiding = match config.log {
+            LogLayout::Devices(n) if n > 1 => format!("late log writes: hiding {:?}", config.log_hiding).to_lowercase(),
+            _ => "late log writes waited for: one device".to_owned(),
+        };
         for profile in config.profiles() {
             self.report.profiles.entry(profile).or_default().seeds += 1;
         }
@@ -391,6 +395,7 @@ impl Search {
             format!("page size {}", config.page_size),
             layout,
             faults.to_owned(),
+            hiding,
             isolation.to_owned(),
             release.to_owned(),
         ] {

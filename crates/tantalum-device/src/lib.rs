@@ -3,6 +3,7 @@
 //! - [`FileDevice`]: a regular file or a raw block device, by direct I/O and io_uring.
 //! - [`Partition`]: a byte range of a device that is a device itself.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
+//! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
 //!
 //! What every device promises: a [`Durability::Durable`] write survives a power cut once it has completed; a
@@ -12,6 +13,7 @@
 mod append_buffer;
 mod buffer;
 mod capability;
+mod characteristics;
 mod device;
 mod error;
 mod file;
@@ -22,6 +24,7 @@ mod stalling;
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer};
 pub use capability::{Capabilities, WriteCache};
+pub use characteristics::{Characteristics, CharacteristicsError, WriteLatency};
 pub use device::{Device, Durability, Hardware, PendingWrite};
 pub use error::{Cause, Error, Result};
 pub use file::{Access, FileDevice};

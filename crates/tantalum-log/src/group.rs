@@ -31,16 +31,16 @@ impl Group {
 pub(crate) enum Source {
     /// In a sealed group that nobody has taken yet.
     Sealed(Arc<Group>),
-    /// In a buffer with the same prefix.
-    Taken(AlignedBuffer),
+    /// In a buffer with the same prefix, which a write may still read, so that its headers must stay as they are.
+    Borrowed(Arc<AlignedBuffer>),
 }
 
 impl Source {
-    /// The buffer, once every append under way has copied its bytes.
+    /// A buffer with the records, once every append under way has copied its bytes.
     pub(crate) fn take(self) -> AlignedBuffer {
         match self {
             Source::Sealed(group) => group.records.take(),
-            Source::Taken(buffer) => buffer,
+            Source::Borrowed(buffer) => AlignedBuffer::clone(&buffer),
         }
     }
 }

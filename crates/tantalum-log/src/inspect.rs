@@ -7,7 +7,6 @@ use tantalum_device::Device;
 use crate::format::BLOCK;
 use crate::format::slot::Slot;
 use crate::layout::slot_offset;
-use crate::recovery::locate::Section;
 use crate::recovery::members::{Member, identify};
 use crate::recovery::merge::is_void;
 use crate::recovery::{Reader, survey};
@@ -39,13 +38,15 @@ pub struct DeviceInspection {
     pub device_count: u32,
     /// Bytes of a section.
     pub section_bytes: u32,
-    /// Number of sections.
+    /// Number of sections, those of the hiding area not counted.
     pub section_count: u32,
+    /// Number of sections of the hiding area.
+    pub hiding_section_count: u32,
     /// The two checkpoint slots; `None` where a slot is invalid.
     pub slots: [Option<SlotInspection>; 2],
-    /// The sections, oldest first.
+    /// The sections, oldest first, those of the hiding area last.
     pub sections: Vec<SectionInspection>,
-    /// The requests, oldest first.
+    /// The requests, oldest first, those of the hiding area last.
     pub requests: Vec<RequestInspection>,
 }
 
@@ -73,7 +74,9 @@ pub struct SlotInspection {
 pub struct SectionInspection {
     /// Where it lies on the device, in bytes.
     pub offset: u64,
-    /// Its number.
+    /// Whether it belongs to the hiding area.
+    pub is_hiding: bool,
+    /// Its number in its area.
     pub number: u64,
     /// Whether its header is intact.
     pub header_valid: bool,
@@ -88,9 +91,11 @@ pub struct RequestInspection {
     pub offset: u64,
     /// Bytes on the device, padding included.
     pub bytes: u64,
+    /// Whether it lies in the hiding area: another device was late with it.
+    pub is_hidden: bool,
     /// The session that wrote it.
     pub epoch: u64,
-    /// Its number among the device's writes.
+    /// Its number among the area's writes.
     pub sequence: u64,
     /// Its first record's start.
     pub start: Lsn,
@@ -169,9 +174,12 @@ pub struct Verification {
 pub fn inspect(devices: &[Arc<dyn Device>]) -> Result<Inspection> {
     let members = identify(devices)?;
     let survey = survey(members, 0, &mut |_| {})?;
-    let (members, end) = (survey.members, survey.merged.end);
+    let (members, areas, end) = (survey.members, survey.areas, survey.merged.end);
     let slot = &members.slot;
-    let describe = |member: &Member| inspect_device(member, slot, end);
+    let describe = |member: &Member| {
+        let own = areas.iter().filter(|area| area.superblock.ordinal == member.superblock.ordinal);
+        inspect_device(member, own, slot, end)
+    };
     Ok(Inspection {
         log_id: members.log_id,
         checkpoint_lsn: slot.checkpoint,
@@ -181,18 +189,25 @@ pub fn inspect(devices: &[Arc<dyn Device>]) -> Result<Inspection> {
     })
 }
 
-fn inspect_device(member: &Member, slot: &Slot, end: Lsn) -> Result<DeviceInspection> {
-    let sections = member.read_sections(|_| {})?.sections;
-    let mut requests = Vec::new();
-    for section in &sections {
-        inspect_section(member, section.number, slot, end, &mut requests)?;
+fn inspect_device<'a>(
+    member: &Member,
+    areas: impl Iterator<Item = &'a Member>,
+    slot: &Slot,
+    end: Lsn,
+) -> Result<DeviceInspection> {
+    let (mut sections, mut requests) = (Vec::new(), Vec::new());
+    for area in areas {
+        for section in area.read_sections(|_| {})?.sections {
+            inspect_section(area, section.number, slot, end, &mut requests)?;
+            sections.push(SectionInspection {
+                offset: area.layout.section(section.number).start,
+                is_hiding: area.is_hiding,
+                number: section.number,
+                header_valid: section.header.is_some(),
+                stream_lsn: section.stream_lsn,
+            });
+        }
     }
-    let describe_section = |section: &Section| SectionInspection {
-        offset: member.layout.section(section.number).start,
-        number: section.number,
-        header_valid: section.header.is_some(),
-        stream_lsn: section.stream_lsn,
-    };
     let describe_slot = |parity: usize| {
         member.slots[parity].as_ref().map(|slot| SlotInspection {
             offset: slot_offset(parity as u64),
@@ -210,8 +225,9 @@ fn inspect_device(member: &Member, slot: &Slot, end: Lsn) -> Result<DeviceInspec
         device_count: member.superblock.device_count,
         section_bytes: member.superblock.section_bytes,
         section_count: member.superblock.section_count,
+        hiding_section_count: member.superblock.hiding_section_count,
         slots: [describe_slot(0), describe_slot(1)],
-        sections: sections.iter().map(describe_section).collect(),
+        sections,
         requests,
     })
 }
@@ -248,6 +264,7 @@ fn inspect_section(
         requests.push(RequestInspection {
             offset,
             bytes,
+            is_hidden: member.is_hiding,
             epoch,
             sequence,
             start: header.start,
@@ -272,7 +289,7 @@ pub fn verify(devices: &[Arc<dyn Device>]) -> Result<Verification> {
     let (mut records, mut record_bytes) = (0, 0);
     let mut reader = Reader::new(survey.merged.order, checkpoint_lsn);
     loop {
-        match reader.next(&survey.members, &mut survey.scans) {
+        match reader.next(&survey.areas, &mut survey.scans) {
             Ok(Some(record)) => {
                 records += 1;
                 record_bytes += record.bytes.len() as u64;

@@ -34,6 +34,7 @@ mod error;
 pub mod format;
 mod group;
 mod inspect;
+mod latency;
 mod layout;
 mod log;
 mod lsn;
@@ -52,7 +53,7 @@ pub use inspect::{
 };
 pub use log::Log;
 pub use lsn::{Lsn, LsnRange};
-pub use options::LogOptions;
+pub use options::{Hiding, LogOptions};
 pub use recovery::{Record, Recovery, RecoveryPhase, RecoveryProgress};
-pub use stats::{DeviceState, DeviceStats, LogStats};
+pub use stats::{DeviceState, DeviceStats, HidingStats, LogStats};
 pub use ticket::Ticket;

@@ -179,7 +179,7 @@ impl Log {
     /// closed.
     ///
     /// One is due when more than half of the log is used, when a device was set aside whose records are still needed,
-    /// and when somebody waits for space.
+    /// when a hiding area is full, and when somebody waits for space.
     pub fn wait_for_pressure(&self, timeout: Duration) -> bool {
         self.scheduler().wait_for_pressure(timeout)
     }

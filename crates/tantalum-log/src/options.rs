@@ -1,6 +1,9 @@
 //! How a log is laid out and how patient it is.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use tantalum_device::Characteristics;
 
 use crate::format::BLOCK;
 use crate::{Error, Result};
@@ -27,6 +30,30 @@ pub struct LogOptions {
     /// Record bytes that recovery keeps in memory between scanning and [`Recovery::next_record`](crate::Recovery::next_record);
     /// what exceeds it is read twice. Default 32 MiB.
     pub recovery_memory_bytes: usize,
+    /// What happens to a write that takes much longer than usual. When the log is created, [`Hiding::On`] on several
+    /// pieces of hardware reserves hiding areas, a quarter of a small device and a sixteenth of a large one.
+    pub hiding: Hiding,
+    /// What was measured of devices, by their names. The others' latencies are learnt while the log runs.
+    pub characteristics: BTreeMap<String, Characteristics>,
+}
+
+/// What happens to outliers: writes that take more than twice the average of their size ("FlashLogging", section 3.4).
+/// It makes a difference only where the log stands on several pieces of hardware.
+///
+/// ```
+/// assert_eq!(tantalum_log::Hiding::default(), tantalum_log::Hiding::On);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hiding {
+    /// An outlier is written to the hiding area of another device as well, and counts as soon as either has it. On
+    /// a device without such an area as with [`Hiding::Naive`].
+    #[default]
+    On,
+    /// Outliers are waited for.
+    Off,
+    /// As [`Hiding::On`], but without hiding areas: the other device takes the outlier only if it has not taken a newer
+    /// request yet, which is rare. For comparisons.
+    Naive,
 }
 
 impl Default for LogOptions {
@@ -36,6 +63,8 @@ impl Default for LogOptions {
             buffer_bytes: 1 << 20,
             hang_timeout: Duration::from_secs(10),
             recovery_memory_bytes: 32 << 20,
+            hiding: Hiding::On,
+            characteristics: BTreeMap::new(),
         }
     }
 }

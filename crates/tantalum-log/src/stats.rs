@@ -24,7 +24,15 @@ pub struct LogStats {
     pub flush_waits: u64,
     /// Requests that were written again because their device failed or hung.
     pub reissued: u64,
-    /// Bytes of device area that hold records at or past the checkpoint, or are lost to section ends.
+    /// What hiding outliers did, all devices together.
+    pub hiding: HidingStats,
+    /// Whether outliers are re-issued as soon as they are seen. False without several pieces of hardware, with
+    /// [`Hiding::Off`](crate::Hiding::Off), and while hiding takes a break because it did not pay.
+    pub hides: bool,
+    /// How often hiding took a break.
+    pub hiding_breaks: u64,
+    /// Bytes of device area that hold records at or past the checkpoint, or are lost to section ends. Hiding areas are
+    /// not counted, here and below.
     pub used_bytes: u64,
     /// Bytes of all healthy devices' sections.
     pub capacity_bytes: u64,
@@ -65,6 +73,38 @@ pub struct DeviceStats {
     pub bytes: u64,
     /// Time during which a request was under way.
     pub busy: Duration,
+    /// What hiding outliers did.
+    pub hiding: HidingStats,
+}
+
+/// Counters of outlier hiding ("FlashLogging", section 3.5).
+///
+/// ```
+/// let hiding = tantalum_log::HidingStats { reissued: 4, won: 3, lost: 1, ..Default::default() };
+/// assert_eq!(hiding.won + hiding.lost, hiding.reissued);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HidingStats {
+    /// Writes that this device was late with.
+    pub outliers: u64,
+    /// Requests that this device was given because another was late with them.
+    pub reissued: u64,
+    /// Those of them with which it was first.
+    pub won: u64,
+    /// Those with which it was not, or failed.
+    pub lost: u64,
+    /// Time that this device went on writing what another had saved already. It grows when its write ends.
+    pub saved: Duration,
+}
+
+impl HidingStats {
+    pub(crate) fn add(&mut self, other: &HidingStats) {
+        self.outliers += other.outliers;
+        self.reissued += other.reissued;
+        self.won += other.won;
+        self.lost += other.lost;
+        self.saved += other.saved;
+    }
 }
 
 /// Whether a device takes requests.

@@ -1,5 +1,8 @@
 //! One device's append position: which section and block the next request takes, and which sections are free.
 //!
+//! A device with a hiding area has a second stream, for requests that another device is late with ("FlashLogging",
+//! section 3.4). It has sections and numbers of its own, and in it LSNs never decrease.
+//!
 //! Invariants: sections are used in the order of their numbers; one is reused only when every request in it ends at or
 //! below a durable checkpoint; placed requests never overlap one another nor a section that is needed; a request lies
 //! in one section; and request sequence numbers have no gaps.
@@ -8,14 +11,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::Device;
+use tantalum_device::{Device, Hardware};
 use tantalum_rt::Instant;
 
 use crate::format::BLOCK;
 use crate::format::section::{MAX_ENTRIES, StrideEntry};
+use crate::latency::LatencyTable;
 use crate::layout::Layout;
 use crate::space::Share;
-use crate::{DeviceState, Lsn};
+use crate::{DeviceState, HidingStats, Lsn};
 
 /// A section that holds something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +58,15 @@ pub(crate) struct Placement {
 /// The request that is under way on a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
+    /// Where its records start. A request under way on several devices has the same start on each.
+    pub(crate) start: Lsn,
+    /// Bytes on the device, padding included.
     pub(crate) bytes: u64,
     pub(crate) since: Instant,
+    /// Whether another device was given it before and is late with it.
+    pub(crate) is_reissued: bool,
+    /// When another device turned out to be first.
+    pub(crate) overtaken: Option<Instant>,
 }
 
 /// The section that is being filled.
@@ -67,13 +78,21 @@ struct Open {
     entries: Vec<StrideEntry>,
 }
 
-/// One device of a running log.
+/// One device of a running log, or its hiding area.
 pub(crate) struct Stream {
     pub(crate) device: Arc<dyn Device>,
+    pub(crate) hardware: Hardware,
     pub(crate) ordinal: u32,
     pub(crate) layout: Layout,
+    /// The device's hiding area, if it has one. Its state, latencies and counters are not used but the device's.
+    pub(crate) hiding: Option<Box<Stream>>,
+    is_hiding: bool,
     pub(crate) state: DeviceState,
+    /// At most one, in whichever area: so only the last request of an area can be torn.
     pub(crate) in_flight: Option<InFlight>,
+    /// Averages by size, to tell outliers.
+    pub(crate) latencies: LatencyTable,
+    pub(crate) hidden: HidingStats,
     /// Smoothed duration of a write, for choosing among idle devices.
     pub(crate) latency: Duration,
     pub(crate) writes: u64,
@@ -86,9 +105,14 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) fn new(device: Arc<dyn Device>, ordinal: u32, layout: Layout, resume: Resume) -> Stream {
         let stream = Stream {
+            hardware: device.hardware(),
             device,
             ordinal,
             layout,
+            hiding: None,
+            is_hiding: false,
+            latencies: LatencyTable::default(),
+            hidden: HidingStats::default(),
             state: DeviceState::Healthy,
             in_flight: None,
             latency: Duration::ZERO,
@@ -102,14 +126,31 @@ impl Stream {
         stream
     }
 
+    /// Gives the device a hiding area, which goes on at `resume`.
+    pub(crate) fn with_hiding(mut self, layout: Layout, resume: Resume) -> Stream {
+        let hiding = Stream::new(Arc::clone(&self.device), self.ordinal, layout, resume);
+        self.hiding = Some(Box::new(Stream { is_hiding: true, ..hiding }));
+        self
+    }
+
     /// Whether the device is healthy and no request is under way on it.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.is_healthy() && self.in_flight.is_none()
     }
 
+    /// Whether the request that starts at `start` is under way on the device.
+    pub(crate) fn is_writing(&self, start: Lsn) -> bool {
+        self.in_flight.is_some_and(|request| request.start == start)
+    }
+
     /// The largest end LSN ever given to the device.
     pub(crate) fn max_end(&self) -> Lsn {
-        self.resume.stream_lsn
+        self.hiding.as_ref().map_or(self.resume.stream_lsn, |hiding| self.resume.stream_lsn.max(hiding.max_end()))
+    }
+
+    /// Whether a request that starts at `start` keeps LSNs in this area from decreasing.
+    pub(crate) fn keeps_order(&self, start: Lsn) -> bool {
+        start >= self.resume.stream_lsn
     }
 
     /// Sections that hold nothing needed.
@@ -130,22 +171,24 @@ impl Stream {
     pub(crate) fn share(&self) -> Share {
         let section = self.layout.assured_section_bytes();
         let open = self.open.as_ref().map_or(0, |open| section.saturating_sub(open.next - BLOCK as u64));
-        let in_flight = self.in_flight.map_or(0, |request| request.bytes);
+        // What was re-issued here is under way elsewhere: if this device is lost, nobody has to take it.
+        let in_flight = self.in_flight.filter(|request| !request.is_reissued).map_or(0, |request| request.bytes);
         Share { assured: open + section * self.free_sections(), in_flight }
     }
 
-    /// Bytes of sections in use, the unwritten rest of the open one not included.
+    /// Bytes of the main area's sections in use, the unwritten rest of the open one not included.
     pub(crate) fn used_bytes(&self) -> u64 {
         let rest = self.open.as_ref().map_or(0, |open| self.layout.section_bytes - open.next);
         self.resume.used.len() as u64 * self.layout.section_bytes - rest
     }
 
-    /// Gives a request of `bytes` device bytes that ends at `end` its place.
+    /// Gives a request of `bytes` device bytes that reaches from `start` to `end` its place.
     ///
     /// # Panics
-    /// If there is no room, or the device is not idle.
-    pub(crate) fn place(&mut self, bytes: u64, end: Lsn, now: Instant) -> Placement {
+    /// If there is no room, the device is not idle, or LSNs in a hiding area would decrease.
+    pub(crate) fn place(&mut self, bytes: u64, start: Lsn, end: Lsn) -> Placement {
         assert!(self.is_idle(), "a device takes one request at a time");
+        assert!(!self.is_hiding || self.keeps_order(start), "LSNs in a hiding area never decrease");
         assert!(bytes <= self.layout.max_request_bytes() && bytes.is_multiple_of(BLOCK as u64));
         let opens = (!self.fits_open(bytes)).then(|| self.open_section());
         let stride = self.layout.section_bytes.div_ceil(BLOCK as u64).div_ceil(MAX_ENTRIES as u64);
@@ -168,7 +211,6 @@ impl Stream {
         self.resume.stream_lsn = self.resume.stream_lsn.max(end);
         let used = self.resume.used.back_mut().expect("the open section is in use");
         used.max_end = used.max_end.max(self.resume.stream_lsn);
-        self.in_flight = Some(InFlight { bytes, since: now });
         placement
     }
 
@@ -190,6 +232,9 @@ impl Stream {
             self.resume.used.pop_front();
         }
         self.check();
+        if let Some(hiding) = &mut self.hiding {
+            hiding.release(checkpoint);
+        }
     }
 
     /// The sections in use end right before the next number, without gaps, and fit the circle.
@@ -209,14 +254,35 @@ mod tests {
 
     fn stream() -> Stream {
         let device = MemoryDevice::new("d", 1 << 20);
-        let layout = Layout { section_bytes: 65536, section_count: 4 };
+        let layout = Layout { base: 16384, section_bytes: 65536, section_count: 4 };
         Stream::new(device, 0, layout, Resume::default())
     }
 
     fn place(stream: &mut Stream, blocks: u64, end: u64) -> Placement {
-        let placement = stream.place(blocks * 4096, Lsn::new(end), tantalum_rt::now());
-        stream.in_flight = None;
-        placement
+        stream.place(blocks * 4096, Lsn::new(end - 1), Lsn::new(end))
+    }
+
+    #[test]
+    fn a_hiding_area_has_sections_of_its_own_and_counts_for_the_device() {
+        let layout = Layout { base: 16384 + 4 * 65536, section_bytes: 65536, section_count: 2 };
+        let mut stream = stream().with_hiding(layout, Resume::default());
+        place(&mut stream, 1, 10);
+        let hiding = stream.hiding.as_mut().expect("given");
+        assert_eq!(hiding.place(4096, Lsn::new(20), Lsn::new(30)).offset, layout.base + 4096);
+        assert!(!hiding.keeps_order(Lsn::new(29)) && hiding.keeps_order(Lsn::new(30)));
+        assert_eq!(stream.max_end().get(), 30);
+        assert_eq!(stream.share().assured, 4 * 49152 - 4096, "only the main area is counted on");
+        stream.release(Lsn::new(30));
+        assert_eq!(stream.hiding.expect("given").free_sections(), 1, "the open section stays");
+    }
+
+    #[test]
+    #[should_panic(expected = "never decrease")]
+    fn a_hiding_area_refuses_what_is_older_than_what_it_has() {
+        let layout = Layout { base: 16384 + 4 * 65536, section_bytes: 65536, section_count: 2 };
+        let mut hiding = stream().with_hiding(layout, Resume::default()).hiding.expect("given");
+        place(&mut hiding, 1, 10);
+        place(&mut hiding, 1, 10);
     }
 
     #[test]

@@ -54,6 +54,34 @@ pub enum TornPageProtection {
     TrustDevice,
 }
 
+/// What happens to log writes that take more than twice as long as usual, where the log stands on several devices
+/// (FlashLogging, section 3.4).
+///
+/// ```
+/// assert_eq!(tantalum::LogHiding::default(), tantalum::LogHiding::On);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogHiding {
+    /// Another device writes the same into an area set aside for that; the commit returns when either has it.
+    #[default]
+    On,
+    /// Whoever waits for the write waits on.
+    Off,
+    /// As `On` without such areas: another device takes the write only if it has not gone on meanwhile. For comparisons.
+    Naive,
+}
+
+impl From<LogHiding> for tantalum_log::Hiding {
+    fn from(hiding: LogHiding) -> Self {
+        match hiding {
+            LogHiding::On => Self::On,
+            LogHiding::Off => Self::Off,
+            LogHiding::Naive => Self::Naive,
+        }
+    }
+}
+
 /// Where opening a database is. See [`Builder::progress`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -97,6 +125,10 @@ pub(crate) struct Settings {
     pub log_partitions: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_hiding: Option<LogHiding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_characteristics: Option<Vec<PathBuf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn_page_protection: Option<TornPageProtection>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,6 +195,8 @@ impl Settings {
             log_devices: self.log_devices.or(file.log_devices),
             log_partitions: self.log_partitions.or(file.log_partitions),
             log_bytes: self.log_bytes.or(file.log_bytes),
+            log_hiding: self.log_hiding.or(file.log_hiding),
+            log_characteristics: self.log_characteristics.or(file.log_characteristics),
             torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
             lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
             early_lock_release: self.early_lock_release.or(file.early_lock_release),
@@ -192,6 +226,11 @@ impl Settings {
         let devices = self.log_devices.as_ref().map_or(1, Vec::len) as u64;
         if partitions == 0 || partitions.saturating_mul(devices) > u64::from(MAX_LOG_DEVICES) {
             return Some(("log_partitions", format!("there must be 1 to {MAX_LOG_DEVICES} partitions in all")));
+        }
+        if let (Some(files), Some(devices)) = (&self.log_characteristics, &self.log_devices)
+            && files.len() != devices.len()
+        {
+            return Some(("log_characteristics", wrong_number_of_files(files.len(), devices.len())));
         }
         if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
             return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
@@ -224,6 +263,10 @@ impl Settings {
         self.log_bytes.unwrap_or(limits::DEFAULT_LOG_BYTES)
     }
 
+    pub fn log_hiding(&self) -> LogHiding {
+        self.log_hiding.unwrap_or_default()
+    }
+
     pub fn lock_timeout(&self) -> Duration {
         Duration::from_millis(self.lock_timeout_ms.unwrap_or(DEFAULT_LOCK_TIMEOUT_MS))
     }
@@ -239,6 +282,11 @@ impl Settings {
     pub fn torn_page_protection(&self) -> TornPageProtection {
         self.torn_page_protection.unwrap_or_default()
     }
+}
+
+/// What is wrong if each log device does not have its file.
+pub(crate) fn wrong_number_of_files(files: usize, devices: usize) -> String {
+    format!("{files} files are given for {devices} log devices; give one for each, in their order")
 }
 
 /// The line of the file that sets `key`.
@@ -316,6 +364,22 @@ impl Builder {
     /// recovery time, and the largest transaction: about an eighth of an eighth of a partition.
     pub fn log_bytes(mut self, bytes: u64) -> Self {
         self.settings.log_bytes = Some(bytes);
+        self
+    }
+
+    /// What happens to log writes that take much longer than usual; default [`LogHiding::On`]. It makes a difference only
+    /// where the log stands on several devices. A database that was created with `On` has areas set aside for it on its
+    /// log devices.
+    pub fn log_hiding(mut self, hiding: LogHiding) -> Self {
+        self.settings.log_hiding = Some(hiding);
+        self
+    }
+
+    /// What was measured of the log devices: a file for each (`docs/characteristics.md`), in the order of
+    /// [`log_devices`](Self::log_devices). Relative paths start at the directory. Default: how long writes usually take is
+    /// learnt from the writes.
+    pub fn log_characteristics(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.settings.log_characteristics = Some(paths.into_iter().map(Into::into).collect());
         self
     }
 
@@ -412,6 +476,8 @@ mod tests {
             log_devices: Some(vec!["a".into(), "/dev/b".into()]),
             torn_page_protection: Some(TornPageProtection::FullPageImages),
             isolation: Some(Isolation::SnapshotIsolation),
+            log_hiding: Some(LogHiding::Naive),
+            log_characteristics: Some(vec!["a.toml".into(), "/etc/b.toml".into()]),
             lock_timeout_ms: Some(5),
             ..Settings::default()
         };
@@ -434,6 +500,9 @@ mod tests {
         assert_eq!(error_of("log_partitions = 65\n").0, 1);
         assert_eq!(error_of("buffer_pool_bytes = 9\n").0, 1);
         assert_eq!(error_of("isolation = \"none\"\n").0, 1);
+        assert_eq!(error_of("log_hiding = \"maybe\"\n").0, 1);
+        let (line, what) = error_of("log_devices = [\"a\", \"b\"]\nlog_characteristics = [\"a.toml\"]\n");
+        assert!(line == 2 && what.contains("1 files are given for 2 log devices"), "{what}");
     }
 
     #[test]

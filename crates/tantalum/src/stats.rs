@@ -59,6 +59,13 @@ pub struct LogSummary {
     pub flush_waits: u64,
     /// Requests written again because their device failed or hung.
     pub reissued: u64,
+    /// What hiding late writes did, all devices together.
+    pub hiding: LogHidingSummary,
+    /// Whether late writes are given to other devices as soon as they are seen; false also while that takes a break
+    /// because it did not pay.
+    pub hides: bool,
+    /// How often hiding took a break.
+    pub hiding_breaks: u64,
     /// Bytes in use.
     pub used_bytes: u64,
     /// Bytes in all.
@@ -89,6 +96,24 @@ pub struct LogDevice {
     pub bytes: u64,
     /// Microseconds during which a request was under way.
     pub busy_us: u64,
+    /// What hiding late writes did on this device.
+    pub hiding: LogHidingSummary,
+}
+
+/// What hiding late writes did, in [`LogSummary`] and [`LogDevice`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LogHidingSummary {
+    /// Writes that took more than twice the average of their size.
+    pub outliers: u64,
+    /// Requests taken because another device was late with them.
+    pub reissued: u64,
+    /// Those of them that were written first here.
+    pub won: u64,
+    /// Those that were not.
+    pub lost: u64,
+    /// Microseconds that late writes went on after another device had written the same.
+    pub saved_us: u64,
 }
 
 /// What opening the database had to do, in [`Stats`].
@@ -136,6 +161,9 @@ impl LogSummary {
             mean_group_bytes: stats.mean_group_bytes(),
             flush_waits: stats.flush_waits,
             reissued: stats.reissued,
+            hiding: LogHidingSummary::of(stats.hiding),
+            hides: stats.hides,
+            hiding_breaks: stats.hiding_breaks,
             used_bytes: stats.used_bytes,
             capacity_bytes: stats.capacity_bytes,
             checkpoint_lsn: stats.checkpoint_lsn.get(),
@@ -157,7 +185,24 @@ impl LogDevice {
             },
             writes: stats.writes,
             bytes: stats.bytes,
-            busy_us: u64::try_from(stats.busy.as_micros()).unwrap_or(u64::MAX),
+            busy_us: microseconds(stats.busy),
+            hiding: LogHidingSummary::of(stats.hiding),
         }
     }
+}
+
+impl LogHidingSummary {
+    fn of(stats: tantalum_log::HidingStats) -> Self {
+        Self {
+            outliers: stats.outliers,
+            reissued: stats.reissued,
+            won: stats.won,
+            lost: stats.lost,
+            saved_us: microseconds(stats.saved),
+        }
+    }
+}
+
+fn microseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

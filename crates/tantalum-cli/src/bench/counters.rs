@@ -1,6 +1,7 @@
-//! What emulated devices did below a benchmark.
+//! What the log and emulated devices did below a benchmark.
 
 use serde::Serialize;
+use tantalum::{LogHidingSummary, LogSummary};
 use tantalum_device::Device;
 use tantalum_flash::{Counters, EmulatedDevice};
 use tantalum_report::{Table, units};
@@ -83,4 +84,24 @@ pub fn table(devices: &[DeviceReport]) -> Option<Table> {
         ]);
     }
     (!devices.is_empty()).then_some(table)
+}
+
+/// What hiding late writes did on each log device; `None` if there was none.
+pub fn hiding(log: &LogSummary) -> Option<Table> {
+    let mut table =
+        Table::new(["log device", "writes", "outliers", "taken over", "first with", "late with", "time saved"]);
+    let mut row = |name: &str, writes: u64, hiding: &LogHidingSummary| {
+        table.row([
+            name.to_owned(),
+            units::count(writes),
+            units::count(hiding.outliers),
+            units::count(hiding.reissued),
+            units::count(hiding.won),
+            units::count(hiding.lost),
+            format!("{:.1} ms", hiding.saved_us as f64 / 1e3),
+        ]);
+    };
+    log.devices.iter().for_each(|device| row(&device.name, device.writes, &device.hiding));
+    row("all", log.devices.iter().map(|device| device.writes).sum(), &log.hiding);
+    (log.hiding.outliers > 0).then_some(table)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::{Builder, Db, TornPageProtection, limits};
+use tantalum::{Builder, Db, LogHiding, LogSummary, TornPageProtection, limits};
 use tantalum_flash::Counters;
 
 use super::{counters::DeviceReport, parse_bytes, simulate};
@@ -49,9 +49,37 @@ pub struct Options {
     /// Bytes of each log file, and used of each emulated log device.
     #[arg(long, value_parser = parse_bytes)]
     log_bytes: Option<u64>,
+    /// What happens to log writes that take more than twice as long as usual, with several log devices. Default: on.
+    #[arg(long, value_enum)]
+    log_hiding: Option<Hiding>,
+    /// What was measured of the log devices: a file for each --log, in their order.
+    #[arg(long, value_name = "FILE")]
+    log_characteristics: Vec<PathBuf>,
     /// How torn pages are prevented.
     #[arg(long, value_enum)]
     protection: Option<Protection>,
+}
+
+/// [`LogHiding`] on the command line.
+#[derive(Clone, Copy, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Hiding {
+    /// Another device writes the same, into an area set aside for that.
+    On,
+    /// They are waited for.
+    Off,
+    /// As on, without such areas.
+    Naive,
+}
+
+impl From<Hiding> for LogHiding {
+    fn from(hiding: Hiding) -> Self {
+        match hiding {
+            Hiding::On => Self::On,
+            Hiding::Off => Self::Off,
+            Hiding::Naive => Self::Naive,
+        }
+    }
 }
 
 /// [`TornPageProtection`] on the command line.
@@ -164,6 +192,14 @@ impl Options {
         if let Some(bytes) = self.log_bytes {
             builder = builder.log_bytes(bytes);
         }
+        if let Some(hiding) = self.log_hiding {
+            builder = builder.log_hiding(hiding.into());
+        }
+        if !self.log_characteristics.is_empty() {
+            let absolute = |path| std::path::absolute(path).map_err(|error| Error::file("find", path, error));
+            let files = self.log_characteristics.iter().map(absolute).collect::<Result<Vec<_>>>()?;
+            builder = builder.log_characteristics(files);
+        }
         if let Some(protection) = self.protection {
             builder = builder.torn_page_protection(protection.into());
         }
@@ -206,7 +242,12 @@ impl Options {
 impl Database {
     /// Log devices, each partition counted as one.
     pub fn log_device_count(&self) -> Result<usize> {
-        Ok(self.db.stats()?.log.devices.len())
+        Ok(self.log()?.devices.len())
+    }
+
+    /// What the log did since it was opened.
+    pub fn log(&self) -> Result<LogSummary> {
+        Ok(self.db.stats()?.log)
     }
 
     /// The database's directory; the current one in a simulation.

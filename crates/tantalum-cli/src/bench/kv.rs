@@ -9,6 +9,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde::Serialize;
+use tantalum::LogSummary;
 use tantalum_report::Table;
 use tantalum_workloads::{
     driver::{self, Latency},
@@ -72,6 +73,8 @@ struct Outcome {
     format: u32,
     configuration: Configuration,
     device: String,
+    /// What the log did, loading included.
+    log: LogSummary,
     emulated_devices: Vec<DeviceReport>,
     results: Vec<Measured>,
 }
@@ -142,6 +145,7 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
         let before = database.mark();
         (measure(arguments, &workload, &raw, watch)?, database.since(&before))
     };
+    let log = database.log()?;
     let outcome = Outcome {
         benchmark: "kv",
         format: JSON_FORMAT,
@@ -159,6 +163,7 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
             database: arguments.database.clone(),
         },
         device: database.device.clone(),
+        log,
         emulated_devices,
         results,
     };
@@ -340,6 +345,9 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    if let Some(table) = counters::hiding(&outcome.log) {
+        out.line(table)?;
+    }
     counters::table(&outcome.emulated_devices).map_or(Ok(()), |table| out.line(table))
 }
 

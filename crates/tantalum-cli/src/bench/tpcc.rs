@@ -4,6 +4,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use tantalum::LogSummary;
 use tantalum_report::{Table, units};
 use tantalum_workloads::{
     driver::{self, RunReport},
@@ -112,6 +113,8 @@ struct Outcome {
     load_seconds: Option<f64>,
     tpmc: f64,
     run: RunReport,
+    /// What the log did, loading included.
+    log: LogSummary,
     emulated_devices: Vec<DeviceReport>,
     is_consistent: bool,
     consistency: Vec<consistency::Condition>,
@@ -182,6 +185,7 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
         device: database.device.clone(),
         load_seconds,
         tpmc: new_orders.per_second * 60.0,
+        log: database.log()?,
         emulated_devices,
         is_consistent: consistency.iter().all(consistency::Condition::is_ok),
         consistency,
@@ -271,6 +275,9 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    if let Some(table) = counters::hiding(&outcome.log) {
+        out.line(table)?;
+    }
     if let Some(table) = counters::table(&outcome.emulated_devices) {
         out.line(table)?;
     }

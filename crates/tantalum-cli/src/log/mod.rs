@@ -91,11 +91,12 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
     ))?;
     for device in &inspection.devices {
         out.line(format_args!(
-            "\n{}: device {} of {}, {} sections of {}",
+            "\n{}: device {} of {}, {} sections, {} more to hide late writes in, of {}",
             device.name,
             device.ordinal,
             device.device_count,
             device.section_count,
+            device.hiding_section_count,
             units::bytes(u64::from(device.section_bytes))
         ))?;
         for (number, slot) in device.slots.iter().enumerate() {
@@ -107,19 +108,21 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
                 ))?,
             }
         }
-        let mut table = Table::new(["section", "offset", "header", "lsn before it"]);
+        let mut table = Table::new(["area", "section", "offset", "header", "lsn before it"]);
         for section in &device.sections {
             let header = if section.header_valid { "valid" } else { "invalid" };
             let number = section.number.to_string();
-            table.row([number, section.offset.to_string(), header.to_owned(), section.stream_lsn.to_string()]);
+            let area = area_name(section.is_hiding).to_owned();
+            table.row([area, number, section.offset.to_string(), header.to_owned(), section.stream_lsn.to_string()]);
         }
         out.print(table)?;
         let live = device.requests.iter().filter(|request| request.state == RequestState::Live).count();
         out.line(format_args!("  {} requests, {live} of them live", device.requests.len()))?;
         if with_requests {
-            let mut table = Table::new(["offset", "bytes", "epoch", "sequence", "start", "end", "state"]);
+            let mut table = Table::new(["area", "offset", "bytes", "epoch", "sequence", "start", "end", "state"]);
             for request in &device.requests {
                 table.row([
+                    area_name(request.is_hidden).to_owned(),
                     request.offset.to_string(),
                     request.bytes.to_string(),
                     request.epoch.to_string(),
@@ -151,6 +154,10 @@ fn print_verification(verification: &Verification) -> Result<()> {
     ))
 }
 
+fn area_name(is_hiding: bool) -> &'static str {
+    if is_hiding { "hiding" } else { "main" }
+}
+
 fn state_name(state: RequestState) -> &'static str {
     match state {
         RequestState::Live => "live",
@@ -179,6 +186,7 @@ struct DeviceJson {
     device_count: u32,
     section_bytes: u32,
     section_count: u32,
+    hiding_section_count: u32,
     slots: Vec<Option<SlotJson>>,
     sections: Vec<SectionJson>,
     requests: Vec<RequestJson>,
@@ -195,6 +203,7 @@ struct SlotJson {
 
 #[derive(Serialize)]
 struct SectionJson {
+    area: &'static str,
     offset: u64,
     number: u64,
     header_valid: bool,
@@ -203,6 +212,7 @@ struct SectionJson {
 
 #[derive(Serialize)]
 struct RequestJson {
+    area: &'static str,
     offset: u64,
     bytes: u64,
     epoch: u64,
@@ -234,12 +244,14 @@ impl DeviceJson {
             clean_end_lsn: slot.clean_end.map(|lsn| lsn.get()),
         };
         let section = |section: &tantalum_log::SectionInspection| SectionJson {
+            area: area_name(section.is_hiding),
             offset: section.offset,
             number: section.number,
             header_valid: section.header_valid,
             stream_lsn: section.stream_lsn.get(),
         };
         let request = |request: &tantalum_log::RequestInspection| RequestJson {
+            area: area_name(request.is_hidden),
             offset: request.offset,
             bytes: request.bytes,
             epoch: request.epoch,
@@ -254,6 +266,7 @@ impl DeviceJson {
             device_count: device.device_count,
             section_bytes: device.section_bytes,
             section_count: device.section_count,
+            hiding_section_count: device.hiding_section_count,
             slots: device.slots.iter().map(|found| found.as_ref().map(slot)).collect(),
             sections: device.sections.iter().map(section).collect(),
             requests: device.requests.iter().map(request).collect(),

@@ -22,7 +22,7 @@ use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, Pe
 use contents::{Change, Contents, Effect};
 pub use fault::Fault;
 use image::Image;
-use state::{State, io_error, pick};
+use state::{Borrowed, State, io_error, pick};
 
 /// What a power cut leaves whole of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,6 +68,9 @@ impl Default for MemoryProfile {
 }
 
 /// A device in memory that loses power, tears writes, hangs and fails on demand.
+///
+/// A submitted write borrows its buffer until it is done: a change meanwhile panics, because real hardware might write
+/// either state of it.
 ///
 /// Time is [`tantalum_rt`]'s: virtual in a simulation, real elsewhere.
 ///
@@ -196,12 +199,19 @@ impl MemoryDevice {
         check_range(&self.0.name, self.0.profile.logical_block, self.capacity_bytes(), offset, len)
     }
 
-    fn begin(&self, offset: u64, len: u64, change: Change, durability: Durability) -> Result<MemoryWrite> {
+    fn begin(
+        &self,
+        offset: u64,
+        len: u64,
+        change: Change,
+        durability: Durability,
+        borrowed: Option<Borrowed>,
+    ) -> Result<MemoryWrite> {
         self.check(offset, len)?;
         tantalum_rt::interleave();
         let mut state = self.0.lock();
         state.check_poison(&self.0.name)?;
-        let id = state.begin(&self.0.name, &self.0.profile, Effect { offset, change }, len, durability);
+        let id = state.begin(&self.0.name, &self.0.profile, Effect { offset, change }, len, durability, borrowed);
         Ok(MemoryWrite { device: Arc::clone(&self.0), id, offset, len })
     }
 }
@@ -265,7 +275,7 @@ impl Device for MemoryDevice {
             [one] => Box::from(*one),
             many => Box::from(&gather(many)[..]),
         };
-        let mut write = self.begin(offset, total_len(buffers) as u64, Change::Write(bytes), durability)?;
+        let mut write = self.begin(offset, total_len(buffers) as u64, Change::Write(bytes), durability, None)?;
         write.wait_to_end()
     }
 
@@ -276,8 +286,9 @@ impl Device for MemoryDevice {
         range: Range<usize>,
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
-        let bytes = &buffer[range];
-        let write = self.begin(offset, bytes.len() as u64, Change::Write(bytes.into()), durability)?;
+        let bytes: Box<[u8]> = buffer[range.clone()].into();
+        let borrowed = Some((buffer, range));
+        let write = self.begin(offset, bytes.len() as u64, Change::Write(bytes), durability, borrowed)?;
         Ok(Box::new(write))
     }
 
@@ -304,7 +315,7 @@ impl Device for MemoryDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         // Checked by `begin`, before the length is used.
-        self.begin(offset, len, Change::Discard(len as usize), Durability::Cached)?.wait_to_end()
+        self.begin(offset, len, Change::Discard(len as usize), Durability::Cached, None)?.wait_to_end()
     }
 
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use tantalum_rt::{Instant, Random};
 
 use super::MemoryProfile;
-use super::contents::{Contents, Effect};
+use super::contents::{Change, Contents, Effect};
 use super::fault::Faults;
-use crate::{Durability, Error, Result};
+use crate::{AlignedBuffer, Durability, Error, Result};
 
 pub(super) struct State {
     pub(super) contents: Contents,
@@ -40,7 +40,12 @@ pub(super) struct InFlight {
     error: Option<Error>,
     /// Whether somebody will ask for the result.
     pub(super) is_watched: bool,
+    /// The memory that a submitted write borrows until it is done.
+    borrowed: Option<Borrowed>,
 }
+
+/// Memory that must not change before the write is done: real hardware may read it at any time until then.
+pub(super) type Borrowed = (Arc<AlignedBuffer>, Range<usize>);
 
 impl State {
     pub(super) fn new(contents: Contents, random: Random) -> Self {
@@ -62,6 +67,7 @@ impl State {
         fork.in_flight = self.in_flight.clone();
         for operation in fork.in_flight.values_mut() {
             operation.is_watched = false;
+            operation.borrowed = None;
         }
         fork.next_id = self.next_id;
         fork
@@ -86,6 +92,9 @@ impl State {
     }
 
     fn complete(&mut self, id: u64, operation: InFlight) {
+        if let (Some((buffer, range)), Change::Write(bytes)) = (operation.borrowed, &operation.effect.change) {
+            assert!(buffer[range] == bytes[..], "a buffer stays as it is until the write that reads it is done");
+        }
         let result = match operation.error {
             None => {
                 self.contents.complete(operation.effect, operation.durability);
@@ -112,13 +121,14 @@ impl State {
         effect: Effect,
         len: u64,
         durability: Durability,
+        borrowed: Option<Borrowed>,
     ) -> u64 {
         let error = self.faults.fail_write().then(|| io_error(name, "write", effect.offset, len));
         let latency = pick(&profile.write_latency, &mut self.random) + self.faults.slow_writes_by;
         let done_at = (!self.faults.hang_writes).then(|| tantalum_rt::now() + latency);
         let id = self.next_id;
         self.next_id += 1;
-        self.in_flight.insert(id, InFlight { effect, durability, done_at, error, is_watched: true });
+        self.in_flight.insert(id, InFlight { effect, durability, done_at, error, is_watched: true, borrowed });
         id
     }
 

@@ -7,7 +7,7 @@ use super::{BLOCK, DecodeError, Decoder, Encoder, VERSION, check, check_numbers}
 use crate::Lsn;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TNTLSECT");
-const FIXED_BYTES: usize = 64;
+const FIXED_BYTES: usize = 68;
 const ENTRY_BYTES: usize = 12;
 
 /// The most entries about the previous section.
@@ -20,13 +20,15 @@ pub struct SectionHeader {
     pub log_id: u128,
     /// The device's place in the log.
     pub ordinal: u32,
-    /// The section's number on its device; it lies at position `number % section count`.
+    /// Whether it belongs to the device's hiding area, whose sections have numbers of their own.
+    pub is_hiding: bool,
+    /// The section's number in its area; it lies at position `number % section count`.
     pub number: u64,
     /// The session that began the section.
     pub epoch: u64,
     /// The sequence number of the section's first request.
     pub first_sequence: u64,
-    /// The largest end LSN on the device before this section.
+    /// The largest end LSN in the area before this section.
     pub stream_lsn: Lsn,
     /// Requests of the previous section, one for each stride of blocks, in order.
     pub previous: Vec<StrideEntry>,
@@ -37,7 +39,7 @@ pub struct SectionHeader {
 pub struct StrideEntry {
     /// The block of the section at which the request starts.
     pub block: u32,
-    /// The largest end LSN on the device before the request.
+    /// The largest end LSN in the area before the request.
     pub stream_lsn: Lsn,
 }
 
@@ -55,6 +57,7 @@ impl SectionHeader {
         encoder.u16(self.previous.len() as u16);
         encoder.u128(self.log_id);
         encoder.u32(self.ordinal);
+        encoder.u32(self.is_hiding.into());
         encoder.u64(self.number);
         encoder.u64(self.epoch);
         encoder.u64(self.first_sequence);
@@ -72,7 +75,7 @@ impl SectionHeader {
         decoder.preamble(MAGIC)?;
         let count = decoder.u16()?;
         check(usize::from(count) <= MAX_ENTRIES, "entry count", count.into())?;
-        let (log_id, ordinal) = (decoder.u128()?, decoder.u32()?);
+        let (log_id, ordinal, area) = (decoder.u128()?, decoder.u32()?, decoder.u32()?);
         let (number, epoch, first_sequence) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
         let stream_lsn = Lsn::new(decoder.u64()?);
         let mut previous = Vec::with_capacity(count.into());
@@ -80,9 +83,10 @@ impl SectionHeader {
             previous.push(StrideEntry { block: decoder.u32()?, stream_lsn: Lsn::new(decoder.u64()?) });
         }
         decoder.checksum()?;
+        check(area <= 1, "area", area.into())?;
         check_numbers([number, epoch, first_sequence, stream_lsn.get()])?;
         let ascending = previous.is_sorted_by(|a, b| a.block < b.block && a.stream_lsn <= b.stream_lsn);
         check(ascending, "entry order", 0)?;
-        Ok(SectionHeader { log_id, ordinal, number, epoch, first_sequence, stream_lsn, previous })
+        Ok(SectionHeader { log_id, ordinal, is_hiding: area == 1, number, epoch, first_sequence, stream_lsn, previous })
     }
 }

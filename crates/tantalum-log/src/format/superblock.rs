@@ -14,6 +14,8 @@ pub const MIN_SECTION_BYTES: u32 = 64 << 10;
 pub const MAX_SECTION_BYTES: u32 = 1 << 30;
 /// The fewest sections of a device.
 pub const MIN_SECTIONS: u32 = 4;
+/// The fewest sections of a hiding area, if there is one: one is filled while the other is still needed.
+pub const MIN_HIDING_SECTIONS: u32 = 2;
 
 /// A device's identity and division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +28,10 @@ pub struct Superblock {
     pub device_count: u32,
     /// Bytes of a section.
     pub section_bytes: u32,
-    /// How many sections the device has.
+    /// How many sections the device has, those of its hiding area not counted.
     pub section_count: u32,
+    /// How many sections its hiding area has, which follows the others; 0 without one.
+    pub hiding_section_count: u32,
     /// Bytes of the device that the log uses.
     pub area_bytes: u64,
 }
@@ -46,6 +50,7 @@ impl Superblock {
         encoder.u32(BLOCK as u32);
         encoder.u32(self.section_bytes);
         encoder.u32(self.section_count);
+        encoder.u32(self.hiding_section_count);
         encoder.u64(self.area_bytes);
         encoder.checksum();
         block
@@ -58,7 +63,7 @@ impl Superblock {
         decoder.u16()?;
         let log_id = decoder.u128()?;
         let (ordinal, device_count, block_bytes) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
-        let (section_bytes, section_count) = (decoder.u32()?, decoder.u32()?);
+        let (section_bytes, section_count, hiding_section_count) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
         let area_bytes = decoder.u64()?;
         decoder.checksum()?;
         check(block_bytes == BLOCK as u32, "block size", block_bytes.into())?;
@@ -68,8 +73,11 @@ impl Superblock {
         let whole = section_bytes.is_multiple_of(BLOCK as u32);
         check(whole && sections.contains(&section_bytes), "section bytes", section_bytes.into())?;
         check(section_count >= MIN_SECTIONS, "section count", section_count.into())?;
-        let needed = FIXED_BLOCKS * BLOCK as u64 + u64::from(section_bytes) * u64::from(section_count);
+        let hides = hiding_section_count == 0 || hiding_section_count >= MIN_HIDING_SECTIONS;
+        check(hides, "hiding section count", hiding_section_count.into())?;
+        let sections = u64::from(section_count) + u64::from(hiding_section_count);
+        let needed = FIXED_BLOCKS * BLOCK as u64 + u64::from(section_bytes) * sections;
         check(area_bytes == needed, "area bytes", area_bytes)?;
-        Ok(Superblock { log_id, ordinal, device_count, section_bytes, section_count, area_bytes })
+        Ok(Superblock { log_id, ordinal, device_count, section_bytes, section_count, hiding_section_count, area_bytes })
     }
 }

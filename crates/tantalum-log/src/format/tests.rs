@@ -50,14 +50,15 @@ fn decode_all(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn superblocks_round_trip(log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999) {
+    fn superblocks_round_trip(log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999, hiding in prop_oneof![Just(0u32), 2u32..99]) {
         let superblock = Superblock {
             log_id,
             ordinal: ordinal % count,
             device_count: count,
             section_bytes: blocks * BLOCK as u32,
             section_count: sections,
-            area_bytes: (4 + u64::from(blocks) * u64::from(sections)) * BLOCK as u64,
+            hiding_section_count: hiding,
+            area_bytes: (4 + u64::from(blocks) * u64::from(sections + hiding)) * BLOCK as u64,
         };
         prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
     }
@@ -81,13 +82,14 @@ proptest! {
 
     #[test]
     fn section_headers_round_trip(
-        log_id: u128, ordinal: u32, ids in numbers::<4>(),
+        log_id: u128, ordinal: u32, is_hiding: bool, ids in numbers::<4>(),
         blocks in prop::collection::btree_set(any::<u32>(), 0..=MAX_ENTRIES), lsns in ascending(MAX_ENTRIES),
     ) {
         let previous = blocks.into_iter().zip(lsns);
         let header = SectionHeader {
             log_id,
             ordinal,
+            is_hiding,
             number: ids[0],
             epoch: ids[1],
             first_sequence: ids[2],
@@ -139,6 +141,7 @@ fn a_newer_version_is_told_from_damage() {
         device_count: 1,
         section_bytes: 65536,
         section_count: 4,
+        hiding_section_count: 0,
         area_bytes: 65536 * 4 + 4 * BLOCK as u64,
     };
     let mut block = superblock.encode();

@@ -57,7 +57,7 @@ impl Member {
         let at = |number: u64| self.layout.position(number) == position;
         let header = SectionHeader::decode(&blocks[..BLOCK]).ok().filter(|header| {
             let own = header.log_id == self.superblock.log_id && header.ordinal == self.superblock.ordinal;
-            own && at(header.number)
+            own && header.is_hiding == self.is_hiding && at(header.number)
         });
         let offset = self.layout.section(position).start + BLOCK as u64;
         let first = self.decode_request(&blocks[BLOCK..], offset).ok().map(|first| first.header);

@@ -11,12 +11,14 @@ use crate::format::{BLOCK, DecodeError, VERSION};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
 use crate::{Error, Lsn, Result};
 
-/// A device of the log.
+/// A device of the log; or its hiding area, which recovery treats as a device ("FlashLogging", section 3.4).
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
+    /// The main area's, or the hiding area's.
     pub(crate) layout: Layout,
+    pub(crate) is_hiding: bool,
     /// What its two slots hold, if valid, in the order of their offsets.
     pub(crate) slots: [Option<Slot>; 2],
 }
@@ -43,6 +45,15 @@ impl Members {
         }
         self.members.retain(|member| member.superblock.ordinal != ordinal);
         Ok(())
+    }
+
+    /// All that is to be scanned: the devices' main areas, then their hiding areas.
+    pub(crate) fn areas(&self) -> Vec<Member> {
+        let hiding = |member: &Member| {
+            let layout = Layout::of_hiding(&member.superblock)?;
+            Some(Member { layout, is_hiding: true, ..member.clone() })
+        };
+        self.members.iter().cloned().chain(self.members.iter().filter_map(hiding)).collect()
     }
 
     /// The bits of the devices that are not here.
@@ -104,7 +115,7 @@ fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
         device.read(slot_offset(parity as u64), &mut block)?;
         *slot = Slot::decode(&block).ok().filter(|slot| slot.log_id == superblock.log_id);
     }
-    Ok(Member { device: Arc::clone(device), superblock, layout: Layout::of(&superblock), slots })
+    Ok(Member { device: Arc::clone(device), superblock, layout: Layout::of(&superblock), is_hiding: false, slots })
 }
 
 /// Reads the superblock, or its copy if the first is damaged.

@@ -2,16 +2,16 @@
 
 use std::cmp::Reverse;
 
-use super::members::Members;
+use super::members::Member;
 use super::scan::Scan;
 use crate::format::request::RequestHeader;
-use crate::format::slot::EpochStart;
+use crate::format::slot::{EpochStart, Slot};
 use crate::{Damage, Lsn};
 
 /// The requests of one log, in LSN order without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
-    /// (device, index of its scan).
+    /// (area, index into what its scan found).
     pub(crate) order: Vec<(usize, usize)>,
     pub(crate) end: Lsn,
     pub(crate) damage: Vec<Damage>,
@@ -26,14 +26,13 @@ pub(crate) fn is_void(request: &RequestHeader, epochs: &[EpochStart]) -> bool {
 }
 
 /// Merges the scans from the checkpoint to the first gap.
-pub(crate) fn merge(members: &Members, scans: &[Scan]) -> Merged {
-    let slot = &members.slot;
+pub(crate) fn merge(slot: &Slot, areas: &[Member], scans: &[Scan]) -> Merged {
     let mut candidates = Vec::new();
-    for (device, scan) in scans.iter().enumerate() {
+    for (area, scan) in scans.iter().enumerate() {
         for (index, found) in scan.found.iter().enumerate() {
             let header = &found.request.header;
             if header.end() > slot.checkpoint && !is_void(header, &slot.epochs) {
-                candidates.push((header.start, Reverse(header.epoch), device, index));
+                candidates.push((header.start, Reverse(header.epoch), area, index));
             }
         }
     }
@@ -41,8 +40,8 @@ pub(crate) fn merge(members: &Members, scans: &[Scan]) -> Merged {
 
     let mut merged = Merged { order: Vec::new(), end: slot.checkpoint, damage: Vec::new() };
     let mut last_epoch = 0;
-    for (start, Reverse(epoch), device, index) in candidates {
-        let header = &scans[device].found[index].request.header;
+    for (start, Reverse(epoch), area, index) in candidates {
+        let header = &scans[area].found[index].request.header;
         if start > merged.end {
             break; // the first gap: nothing behind it was acknowledged
         }
@@ -51,21 +50,21 @@ pub(crate) fn merge(members: &Members, scans: &[Scan]) -> Merged {
         }
         if start < merged.end && !merged.order.is_empty() {
             let what = format!("the request of epoch {epoch} overlaps that of epoch {last_epoch} before it");
-            merged.damage.push(members.members[device].damage(header.offset, start, what));
+            merged.damage.push(areas[area].damage(header.offset, start, what));
             continue;
         }
         last_epoch = epoch;
         merged.end = header.end();
-        merged.order.push((device, index));
+        merged.order.push((area, index));
     }
-    check_end(members, scans, &mut merged);
+    check_end(slot, areas, scans, &mut merged);
     merged
 }
 
 /// Nothing may testify that the log went on behind the end that was found.
-fn check_end(members: &Members, scans: &[Scan], merged: &mut Merged) {
-    let (slot, end) = (&members.slot, merged.end);
-    let Some(first) = members.members.first() else { return };
+fn check_end(slot: &Slot, areas: &[Member], scans: &[Scan], merged: &mut Merged) {
+    let end = merged.end;
+    let Some(first) = areas.first() else { return };
     let slot_damage = |what: String| first.damage(crate::layout::slot_offset(slot.sequence), end, what);
     if let Some(clean_end) = slot.clean_end.filter(|clean_end| *clean_end != end) {
         let what = format!("the log was closed at LSN {clean_end}, but its records end at LSN {end}");
@@ -76,13 +75,13 @@ fn check_end(members: &Members, scans: &[Scan], merged: &mut Merged) {
         let what = format!("epoch {} started at LSN {}, but the records end at LSN {end}", newest.epoch, newest.start);
         merged.damage.push(slot_damage(what));
     }
-    for (member, scan) in members.members.iter().zip(scans) {
+    for (area, scan) in areas.iter().zip(scans) {
         let (durable, offset) = scan.witness;
         if durable > end {
             let what = format!(
                 "a request says that everything before LSN {durable} was durable, but the records end at LSN {end}"
             );
-            merged.damage.push(member.damage(offset, end, what));
+            merged.damage.push(area.damage(offset, end, what));
         }
     }
 }
@@ -134,7 +133,7 @@ mod tests {
             Scan { found: requests.iter().map(found).collect(), ..Scan::default() }
         };
         let scans = devices.map(scan);
-        let merged = merge(&members, &scans);
+        let merged = merge(&members.slot, &members.members, &scans);
         let header = |&(device, index): &(usize, usize)| &scans[device].found[index].request.header;
         let order = merged.order.iter().map(header).map(|h| (h.epoch, h.start.get(), h.end().get())).collect();
         (order, merged.end.get(), merged.damage.len())

@@ -1,5 +1,5 @@
 //! Recovery: identify the devices, locate the checkpoint, scan in parallel, merge up to the first gap, and start the
-//! next epoch.
+//! next epoch. A device's hiding area is scanned as if it were a device.
 
 pub(crate) mod locate;
 pub(crate) mod members;
@@ -15,13 +15,14 @@ use std::sync::atomic::AtomicI64;
 use tantalum_device::Device;
 
 use locate::Sections;
-use members::{Members, identify};
+use members::{Member, Members, identify};
 use merge::{Merged, merge};
 use progress::{Progress, in_parallel};
 pub use progress::{RecoveryPhase, RecoveryProgress};
 pub(crate) use read::Reader;
 use scan::{Scan, Scope, scan};
 
+use crate::latency::LatencyTable;
 use crate::scheduler::{SlotWriter, Start, write_slots};
 use crate::stream::{Resume, Stream, UsedSection};
 use crate::{Damage, Error, Log, LogOptions, Lsn, Result};
@@ -63,6 +64,8 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Recovery {
     members: Members,
+    areas: Vec<Member>,
+    /// One for each area.
     scans: Vec<Scan>,
     end: Lsn,
     reader: Reader,
@@ -73,6 +76,9 @@ pub struct Recovery {
 /// What all devices hold, before anything is decided about damage.
 pub(crate) struct Survey {
     pub(crate) members: Members,
+    /// What was scanned.
+    pub(crate) areas: Vec<Member>,
+    /// One for each area.
     pub(crate) scans: Vec<Scan>,
     pub(crate) merged: Merged,
     pub(crate) locate_reads: u64,
@@ -97,9 +103,9 @@ pub(crate) fn open(
     if let Some(Damage { device, offset, lsn, what }) = damage.cloned() {
         return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
     }
-    let Survey { members, scans, merged, locate_reads } = survey;
+    let Survey { members, areas, scans, merged, locate_reads } = survey;
     let reader = Reader::new(merged.order, members.slot.checkpoint);
-    Ok(Recovery { members, scans, end: merged.end, reader, locate_reads, options })
+    Ok(Recovery { members, areas, scans, end: merged.end, reader, locate_reads, options })
 }
 
 /// Reads everything that recovery needs. Errors are those of needed devices; damage is left in the result, but a
@@ -109,49 +115,53 @@ pub(crate) fn survey(
     memory_bytes: usize,
     report: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Survey> {
-    let headers = |members: &Members| members.members.iter().map(|member| member.layout.section_count * 8192).sum();
-    let located =
-        in_parallel(&members.members, RecoveryPhase::Locate, headers(&members), report, |member, progress| {
-            member.read_sections(|bytes| progress.add(bytes))
-        });
-    let located = keep(&mut members, located, |_| None)?;
-    let locate_reads = located.iter().map(|sections| sections.reads).sum();
+    let areas = members.areas();
+    let headers = areas.iter().map(|area| area.layout.section_count * 8192).sum();
+    let located = in_parallel(&areas, RecoveryPhase::Locate, headers, report, |area, progress| {
+        area.read_sections(|bytes| progress.add(bytes))
+    });
+    let located = keep(&mut members, areas, located, |_| None)?;
+    let locate_reads = located.iter().map(|(_, sections)| sections.reads).sum();
 
     let memory = Arc::new(AtomicI64::new(memory_bytes as i64));
     let (checkpoint, epoch) = (members.slot.checkpoint, members.slot.newest().epoch);
-    let jobs: Vec<_> = members.members.iter().cloned().zip(located).collect();
-    let total = jobs.iter().map(|(member, sections)| scan_bytes(member, sections, checkpoint)).sum();
-    let scans = in_parallel(&jobs, RecoveryPhase::Scan, total, report, move |(member, sections), progress| {
-        scan(
-            member,
-            sections,
-            &Scope { checkpoint, epoch, memory: Arc::clone(&memory), progress: Arc::clone(progress) },
-        )
+    let total = located.iter().map(|(area, sections)| scan_bytes(area, sections, checkpoint)).sum();
+    let scans = in_parallel(&located, RecoveryPhase::Scan, total, report, move |(area, sections), progress| {
+        scan(area, sections, &Scope { checkpoint, epoch, memory: Arc::clone(&memory), progress: Arc::clone(progress) })
     });
     let damage = |scan: &Scan| scan.damage.first().cloned();
-    let scans = keep(&mut members, scans, damage)?;
-    let merged = merge(&members, &scans);
-    Ok(Survey { members, scans, merged, locate_reads })
+    let areas = located.into_iter().map(|(area, _)| area).collect();
+    let (areas, scans): (Vec<_>, Vec<_>) = keep(&mut members, areas, scans, damage)?.into_iter().unzip();
+    let merged = merge(&members.slot, &areas, &scans);
+    Ok(Survey { members, areas, scans, merged, locate_reads })
 }
 
-/// The results of the devices in use. Those that are not needed are excluded if they failed or are damaged.
-fn keep<T>(members: &mut Members, results: Vec<Result<T>>, damage: impl Fn(&T) -> Option<Damage>) -> Result<Vec<T>> {
-    let ordinals: Vec<u32> = members.members.iter().map(|member| member.superblock.ordinal).collect();
+/// The results of the devices in use, by area. Those that are not needed are excluded, with both their areas, if they
+/// failed or are damaged.
+fn keep<T>(
+    members: &mut Members,
+    areas: Vec<Member>,
+    results: Vec<Result<T>>,
+    damage: impl Fn(&T) -> Option<Damage>,
+) -> Result<Vec<(Member, T)>> {
     let mut kept = Vec::new();
-    for (ordinal, result) in ordinals.into_iter().zip(results) {
+    for (area, result) in areas.into_iter().zip(results) {
+        let ordinal = area.superblock.ordinal;
         match result {
-            Ok(result) if !members.is_superfluous(ordinal) || damage(&result).is_none() => kept.push(result),
+            Ok(result) if !members.is_superfluous(ordinal) || damage(&result).is_none() => kept.push((area, result)),
             Ok(_) => members.members.retain(|member| member.superblock.ordinal != ordinal),
             Err(error) => members.exclude(ordinal, error)?,
         }
     }
+    let is_member = |ordinal| members.members.iter().any(|member| member.superblock.ordinal == ordinal);
+    kept.retain(|(area, _)| is_member(area.superblock.ordinal));
     Ok(kept)
 }
 
 /// The most that a scan reads.
-fn scan_bytes(member: &members::Member, sections: &Sections, checkpoint: Lsn) -> u64 {
-    let start = sections.locate(member, checkpoint).ok().flatten().map_or(0, |start| start.index);
-    (sections.sections.len() - start + 1) as u64 * member.layout.section_bytes
+fn scan_bytes(area: &Member, sections: &Sections, checkpoint: Lsn) -> u64 {
+    let start = sections.locate(area, checkpoint).ok().flatten().map_or(0, |start| start.index);
+    (sections.sections.len() - start + 1) as u64 * area.layout.section_bytes
 }
 
 impl Recovery {
@@ -185,14 +195,14 @@ impl Recovery {
     /// # Errors
     /// [`Error::Device`] or [`Error::Corrupt`] if a request that was too large to keep cannot be read a second time.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
-        self.reader.next(&self.members, &mut self.scans)
+        self.reader.next(&self.areas, &mut self.scans)
     }
 
     /// Starts the log: writes the new epoch to every device, and only then lets anyone append.
     ///
     /// # Errors
     /// The error of a device; the log is as it was, and can be opened again.
-    pub fn finish(mut self) -> Result<Log> {
+    pub fn finish(self) -> Result<Log> {
         let mut slots = SlotWriter::new(self.members.slot.clone());
         let unusable = self.members.missing_bits();
         let epoch = slots.begin_epoch(self.end, unusable);
@@ -202,17 +212,28 @@ impl Recovery {
             let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
             results.into_iter().collect::<Result<()>>()?;
         }
-        let scans = std::mem::take(&mut self.scans);
-        let resumed = self.members.members.iter().zip(scans).map(|(member, scan)| {
-            let resume = resume(&scan, self.members.slot.checkpoint, self.end);
-            Stream::new(Arc::clone(&member.device), member.superblock.ordinal, member.layout, resume)
-        });
+        let (checkpoint, end) = (self.members.slot.checkpoint, self.end);
+        let scanned: Vec<_> = self.areas.into_iter().zip(&self.scans).collect();
+        let hiding_of = |ordinal| scanned.iter().find(|(area, _)| area.is_hiding && area.superblock.ordinal == ordinal);
+        let stream = |(area, scan): &(Member, &Scan)| {
+            let ordinal = area.superblock.ordinal;
+            let resumed = resume(scan, checkpoint, end);
+            let mut stream = Stream::new(Arc::clone(&area.device), ordinal, area.layout, resumed);
+            if let Some(measured) = self.options.characteristics.get(area.device.name()) {
+                stream.latencies = LatencyTable::measured(&measured.write_latency);
+            }
+            match hiding_of(ordinal) {
+                Some((area, scan)) => stream.with_hiding(area.layout, resume(scan, checkpoint, end)),
+                None => stream,
+            }
+        };
+        let streams = scanned.iter().filter(|(area, _)| !area.is_hiding).map(stream).collect();
         Ok(Log::start(Start {
             log_id: self.members.log_id,
             epoch,
             end: self.end,
             device_count: self.members.device_count,
-            streams: resumed.collect(),
+            streams,
             slots,
             options: self.options,
         }))

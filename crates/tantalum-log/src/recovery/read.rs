@@ -1,7 +1,7 @@
 //! Delivering the merged requests record by record, with bounded memory.
 
 use super::Record;
-use super::members::{Member, Members};
+use super::members::Member;
 use super::scan::{Found, Scan};
 use crate::format::record::{self, FRAME_BYTES};
 use crate::format::request::HEADER_BYTES;
@@ -10,7 +10,7 @@ use crate::{Error, Lsn, Result};
 /// Where delivery stands.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Requests as (device, index), in LSN order.
+    /// Requests as (area, index), in LSN order.
     order: std::vec::IntoIter<(usize, usize)>,
     /// The rest of the request that is being delivered.
     current: Option<Current>,
@@ -20,7 +20,7 @@ pub(crate) struct Reader {
 
 #[derive(Debug)]
 struct Current {
-    device: usize,
+    area: usize,
     payload: Box<[u8]>,
     at: usize,
     start: Lsn,
@@ -33,18 +33,18 @@ impl Reader {
     }
 
     /// The next record. Requests that were delivered give their memory back.
-    pub(crate) fn next(&mut self, members: &Members, scans: &mut [Scan]) -> Result<Option<Record>> {
+    pub(crate) fn next(&mut self, areas: &[Member], scans: &mut [Scan]) -> Result<Option<Record>> {
         loop {
             let Some(current) = &mut self.current else {
-                let Some((device, index)) = self.order.next() else { return Ok(None) };
-                let found = &mut scans[device].found[index];
+                let Some((area, index)) = self.order.next() else { return Ok(None) };
+                let found = &mut scans[area].found[index];
                 let payload = match found.payload.take() {
                     Some(payload) => payload,
-                    None => read_again(&members.members[device], found)?,
+                    None => read_again(&areas[area], found)?,
                 };
                 let header = &found.request.header;
                 let (start, offset) = (header.start, header.offset);
-                self.current = Some(Current { device, payload, at: 0, start, offset });
+                self.current = Some(Current { area, payload, at: 0, start, offset });
                 continue;
             };
             if current.at == current.payload.len() {
@@ -53,7 +53,7 @@ impl Reader {
             }
             let start = Lsn::new(current.start.get() + current.at as u64);
             let bytes = record::decode(&current.payload[current.at..]).map_err(|error| Error::Corrupt {
-                device: members.members[current.device].device.name().into(),
+                device: areas[current.area].device.name().into(),
                 offset: current.offset,
                 lsn: start,
                 what: format!("the request is intact, but its records are not: {error}"),

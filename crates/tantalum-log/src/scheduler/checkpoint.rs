@@ -94,6 +94,7 @@ impl Scheduler {
         let checkpoint = slots.slot.checkpoint;
         let mut state = self.lock();
         state.checkpoint = checkpoint;
+        state.hiding_is_full = false;
         let recorded = slots.slot.not_needed;
         state.aside_is_needed =
             state.streams.iter().any(|stream| !stream.state.is_healthy() && recorded & 1 << stream.ordinal == 0);

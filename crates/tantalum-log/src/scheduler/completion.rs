@@ -13,30 +13,47 @@ use crate::{DeviceState, Error, Lsn};
 impl Scheduler {
     /// Takes note of a write's end. The caller calls `summon`, and wakes those returned: their records are durable.
     pub(super) fn complete(&self, state: &mut State, outcome: Outcome) -> Vec<Arc<Waiter>> {
+        let now = now();
         let stream = &mut state.streams[outcome.stream];
         let in_flight = stream.in_flight.take().expect("a device has its request in flight until it is complete");
         state.under_way.0 -= 1;
         state.under_way.1 -= outcome.end.bytes_since(outcome.start);
-        let took = now() - in_flight.since;
+        let took = now - in_flight.since;
         stream.busy += took;
-        match &outcome.result {
+        if outcome.result.is_ok() {
+            stream.writes += 1;
+            stream.bytes += in_flight.bytes;
+            // A second stream may have other latencies.
+            if self.can_give_up && !in_flight.is_reissued {
+                stream.latencies.learn(in_flight.bytes, took);
+            }
+            state.learn_latency(outcome.stream, took);
+        }
+        let was_complete = self.is_complete(state, outcome.start);
+        self.settle(state, &outcome, &in_flight, was_complete, now);
+        match outcome.result {
             Ok(()) => {
-                stream.writes += 1;
-                stream.bytes += in_flight.bytes;
-                state.learn_latency(outcome.stream, took);
-                let before = state.completed.insert(outcome.start, outcome.end);
-                assert!(before.is_none(), "a request completes once");
+                if !was_complete {
+                    let before = state.completed.insert(outcome.start, outcome.end);
+                    assert!(before.is_none(), "a request completes once");
+                }
                 self.pool.give_back(outcome.buffer);
                 self.rebalance(state, 0);
                 self.advance_durable(state)
             }
-            Err(error) => {
-                let error = error.clone();
-                self.reissue(state, &outcome);
-                self.set_aside(state, outcome.stream, error);
+            Err(ref error) => {
+                if !was_complete && !state.streams.iter().any(|stream| stream.is_writing(outcome.start)) {
+                    self.reissue(state, &outcome);
+                }
+                self.set_aside(state, outcome.stream, error.clone());
                 Vec::new()
             }
         }
+    }
+
+    /// Whether a device has written the request that starts at `start`.
+    pub(super) fn is_complete(&self, state: &State, start: Lsn) -> bool {
+        start < self.durable() || state.completed.contains_key(&start)
     }
 
     /// The prefix rule: durable is only what is completed together with everything before it.

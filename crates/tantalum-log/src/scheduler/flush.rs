@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use tantalum_rt::{MutexGuard, Parker};
 
-use super::job::Job;
+use super::job::{Job, Outcome, UnderWay, Written};
 use super::turn::{Call, Waiter};
 use super::{Scheduler, State};
 use crate::{Error, Lsn, Result};
@@ -32,7 +32,9 @@ impl Scheduler {
             self.check_appended(&state, lsn)?;
             state.check_failure()?;
             if let Some(job) = self.next_job(&mut state, lsn) {
-                self.carry_out(state, job);
+                if let Some(late) = self.carry_out(state, job) {
+                    self.leave_behind(late);
+                }
                 continue;
             }
             let (parker, waiter) = sleeper.get_or_insert_with(|| {
@@ -47,11 +49,22 @@ impl Scheduler {
         }
     }
 
-    /// Writes a request, with the lock released, and tells those who wait for it.
-    pub(super) fn carry_out(&self, mut state: MutexGuard<'_, State>, job: Job) {
+    /// Writes a request, with the lock released, and tells those who wait for it. Returns a write that is late; the
+    /// caller sees to it that somebody goes on waiting for it.
+    pub(super) fn carry_out(&self, mut state: MutexGuard<'_, State>, job: Job) -> Option<UnderWay> {
         self.summon(&mut state);
         drop(state);
-        let outcome = self.write(job);
+        match self.write(job) {
+            Written::Ended(outcome) => {
+                self.finish(outcome);
+                None
+            }
+            Written::Late(late) => Some(late),
+        }
+    }
+
+    /// Takes note of a write's end, and tells those who wait for it.
+    pub(super) fn finish(&self, outcome: Outcome) {
         let mut state = self.lock();
         let woken = self.complete(&mut state, outcome);
         // First the device gets its next writer, then the others are woken, without the lock that they may ask for.

@@ -1,31 +1,54 @@
 //! One request's way to one device: choosing the device and the place, and the write itself.
 
-use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tantalum_device::{AlignedBuffer, Device, Durability};
-use tantalum_rt::now;
+use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite};
+use tantalum_rt::{Instant, now};
 
 use super::{Scheduler, State};
-use crate::format::BLOCK;
-use crate::format::request::RequestHeader;
+use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::section::SectionHeader;
+use crate::format::{BLOCK, round_up};
 use crate::group::{Request, Source, compose};
 use crate::layout::log_tag;
-use crate::stream::{Placement, Stream};
+use crate::stream::{InFlight, Placement, Stream};
 use crate::{Error, Lsn, Result};
+
+/// Where on a device a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Area {
+    Main,
+    Hiding,
+}
 
 /// A request with its place, to be written outside the lock.
 pub(super) struct Job {
     /// Index of the stream.
-    pub(super) stream: usize,
-    pub(super) start: Lsn,
-    pub(super) end: Lsn,
+    stream: usize,
+    area: Area,
+    start: Lsn,
+    end: Lsn,
     source: Source,
     placement: Placement,
     device: Arc<dyn Device>,
     ordinal: u32,
     durable: Lsn,
+    /// After how long it is an outlier.
+    patience: Option<Duration>,
+}
+
+/// A write that was submitted.
+pub(super) struct UnderWay {
+    pub(super) stream: usize,
+    pub(super) start: Lsn,
+    pub(super) end: Lsn,
+    pub(super) buffer: Arc<AlignedBuffer>,
+    device: Arc<dyn Device>,
+    offset: u64,
+    bytes: u64,
+    since: Instant,
+    pending: Box<dyn PendingWrite>,
 }
 
 /// How a job ended.
@@ -35,6 +58,37 @@ pub(super) struct Outcome {
     pub(super) end: Lsn,
     pub(super) buffer: Arc<AlignedBuffer>,
     pub(super) result: Result<()>,
+}
+
+/// How far a job came until its writer's patience ended.
+pub(super) enum Written {
+    Ended(Outcome),
+    Late(UnderWay),
+}
+
+impl UnderWay {
+    /// Waits for the write until it has taken so long.
+    fn wait(mut self, limit: Duration) -> Written {
+        match self.pending.wait(Some(limit.saturating_sub(self.since.elapsed()))) {
+            Some(result) => Written::Ended(self.end(result.map_err(Error::from))),
+            None => Written::Late(self),
+        }
+    }
+
+    /// Waits for the write, and gives it up if it takes longer than `timeout` in all.
+    pub(super) fn wait_to_end(self, timeout: Duration) -> Outcome {
+        match self.wait(timeout) {
+            Written::Ended(outcome) => outcome,
+            Written::Late(hung) => {
+                let (device, offset, bytes) = (hung.device.name().into(), hung.offset, hung.bytes);
+                hung.end(Err(Error::DeviceHung { device, offset, bytes, timeout }))
+            }
+        }
+    }
+
+    fn end(self, result: Result<()>) -> Outcome {
+        Outcome { stream: self.stream, start: self.start, end: self.end, buffer: self.buffer, result }
+    }
 }
 
 impl Scheduler {
@@ -53,21 +107,36 @@ impl Scheduler {
             return None;
         };
         let request = state.queue.pop_front()?;
-        let placement = state.streams[index].place(bytes, request.end, now());
-        self.rebalance(state, request.charge());
+        let charge = request.charge();
+        let job = self.start_job(state, index, Area::Main, (request.start, request.end, request.source), false);
+        self.rebalance(state, charge);
+        Some(job)
+    }
+
+    /// Gives a request to an idle device.
+    pub(super) fn start_job(
+        &self,
+        state: &mut State,
+        index: usize,
+        area: Area,
+        (start, end, source): (Lsn, Lsn, Source),
+        is_reissued: bool,
+    ) -> Job {
+        let (payload, now) = (end.bytes_since(start), now());
+        let bytes = round_up(HEADER_BYTES + payload as usize) as u64;
+        let patience = self.patience(state, index, bytes, now);
         state.under_way.0 += 1;
-        state.under_way.1 += request.payload_bytes() as u64;
-        let stream = &state.streams[index];
-        Some(Job {
-            stream: index,
-            start: request.start,
-            end: request.end,
-            source: request.source,
-            placement,
-            device: Arc::clone(&stream.device),
-            ordinal: stream.ordinal,
-            durable: self.durable(),
-        })
+        state.under_way.1 += payload;
+        let stream = &mut state.streams[index];
+        assert!(stream.is_idle(), "a device takes one request at a time");
+        let placement = match (area, &mut stream.hiding) {
+            (Area::Hiding, Some(hiding)) => hiding.place(bytes, start, end),
+            (Area::Hiding, None) => unreachable!("a hiding area is chosen only where there is one"),
+            (Area::Main, _) => stream.place(bytes, start, end),
+        };
+        stream.in_flight = Some(InFlight { start, bytes, since: now, is_reissued, overtaken: None });
+        let (device, ordinal, durable) = (Arc::clone(&stream.device), stream.ordinal, self.durable());
+        Job { stream: index, area, start, end, source, placement, device, ordinal, durable, patience }
     }
 
     /// Whether what has gathered should go out now, beside the requests under way.
@@ -82,9 +151,12 @@ impl Scheduler {
         self.can_give_up || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
     }
 
-    /// Writes a request and waits for it.
-    pub(super) fn write(&self, job: Job) -> Outcome {
-        let Job { stream, start, end, source, placement, device, ordinal, durable } = job;
+    /// Writes a request and waits for it until it is an outlier, or as long as its device may take at most.
+    ///
+    /// If no other hardware could take it there is nothing better to do than to wait in the kernel, which is also the
+    /// quickest way to wait.
+    pub(super) fn write(&self, job: Job) -> Written {
+        let Job { stream, area, start, end, source, placement, device, ordinal, durable, patience } = job;
         let header = RequestHeader {
             log_tag: log_tag(self.log_id),
             epoch: self.epoch,
@@ -99,6 +171,7 @@ impl Scheduler {
         let section = placement.opens.map(|previous| SectionHeader {
             log_id: self.log_id,
             ordinal,
+            is_hiding: area == Area::Hiding,
             number: placement.section,
             epoch: self.epoch,
             first_sequence: placement.sequence,
@@ -109,40 +182,34 @@ impl Scheduler {
         let range_end = compose(&mut buffer, &header, section.as_ref());
         // The section's header lies right before the request, on the device as in the buffer.
         let (offset, range) = match section {
-            Some(_) => (placement.offset - BLOCK as u64, 0..range_end),
-            None => (placement.offset, BLOCK..range_end),
+            Some(_) => (header.offset - BLOCK as u64, 0..range_end),
+            None => (header.offset, BLOCK..range_end),
         };
+        let bytes = range.len() as u64;
         let buffer = Arc::new(buffer);
-        let result = self.write_durably(&*device, offset, &buffer, range);
-        Outcome { stream, start, end, buffer, result }
-    }
-
-    /// One durable write. It is given up after the hang time-out if other hardware could take the request; without
-    /// any, there is nothing better to do than to wait in the kernel, which is also the quickest way to wait.
-    fn write_durably(
-        &self,
-        device: &dyn Device,
-        offset: u64,
-        buffer: &Arc<AlignedBuffer>,
-        range: Range<usize>,
-    ) -> Result<()> {
+        let ended = |buffer, result| Written::Ended(Outcome { stream, start, end, buffer, result });
         if !self.can_give_up {
-            return Ok(device.write(offset, &[&buffer[range]], Durability::Durable)?);
+            let result = device.write(offset, &[&buffer[range]], Durability::Durable);
+            return ended(buffer, result.map_err(Error::from));
         }
-        let (bytes, timeout) = (range.len() as u64, self.options.hang_timeout);
-        let mut pending = device.submit(offset, Arc::clone(buffer), range, Durability::Durable)?;
-        let hung = || Error::DeviceHung { device: device.name().into(), offset, bytes, timeout };
-        Ok(pending.wait(Some(timeout)).ok_or_else(hung)??)
+        let since = now();
+        match device.submit(offset, Arc::clone(&buffer), range, Durability::Durable) {
+            Err(error) => ended(buffer, Err(error.into())),
+            Ok(pending) => {
+                let under_way = UnderWay { stream, start, end, buffer, device, offset, bytes, since, pending };
+                match patience.filter(|&patience| patience < self.options.hang_timeout) {
+                    Some(patience) => under_way.wait(patience),
+                    None => Written::Ended(under_way.wait_to_end(self.options.hang_timeout)),
+                }
+            }
+        }
     }
 
-    /// Makes a request that failed or hung wait for another device. Its bytes are copied, because a write that hung
-    /// may still read them while the copy gets another header.
+    /// Makes a request that failed or hung wait for another device. A write that hung may still read its bytes.
     pub(super) fn reissue(&self, state: &mut State, outcome: &Outcome) {
-        let request = Request {
-            start: outcome.start,
-            end: outcome.end,
-            source: Source::Taken(AlignedBuffer::clone(&outcome.buffer)),
-        };
+        let source = Source::Borrowed(Arc::clone(&outcome.buffer));
+        let request = Request { start: outcome.start, end: outcome.end, source };
+        state.overdue.retain(|overdue| overdue.start != request.start);
         self.space.shift(-(request.charge() as i64));
         state.reissued += 1;
         let at = state.queue.partition_point(|queued| queued.start < request.start);

@@ -2,7 +2,8 @@
 //!
 //! There is no timer and no dedicated writer: a thread that needs its records durable takes a device that is free,
 //! makes one request of all that gathered since the last, and writes it; if no device is free it waits, and is woken
-//! when its records are durable or when it is its turn to write. Workers do the same for those who do not wait.
+//! when its records are durable or when it is its turn to write. Workers do the same for those who do not wait, and
+//! hide what devices are late with ([`hiding`]).
 //!
 //! Invariants, asserted as they are kept:
 //! - requests tile the log: each starts where the one before ended;
@@ -11,9 +12,11 @@
 //!   pool's;
 //! - whoever releases the lock leaves no device idle that has work, unless somebody is on the way to do it ([`turn`]).
 
+mod adaptive;
 mod checkpoint;
 mod completion;
 mod flush;
+mod hiding;
 mod job;
 mod space_wait;
 mod turn;
@@ -25,14 +28,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tantalum_device::AppendRefused;
 use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock, Unparker};
 
+use adaptive::Adaptive;
 pub(crate) use checkpoint::{SlotWriter, write_slots};
+use hiding::Overdue;
+use job::UnderWay;
 use turn::Waiter;
 
+use crate::create::stand_on_several;
 use crate::format::record;
 use crate::group::{Group, Pool, Request, Source};
 use crate::space::{self, GROUP_CHARGE, Space};
 use crate::stream::Stream;
-use crate::{Error, LogOptions, LogStats, Lsn, LsnRange, Result};
+use crate::{Error, Hiding, HidingStats, LogOptions, LogStats, Lsn, LsnRange, Result};
 
 /// A running log: what its handles, tickets and workers share.
 pub(crate) struct Scheduler {
@@ -69,6 +76,13 @@ struct State {
     sealed_end: Lsn,
     /// Completed requests behind the durable end: start to end.
     completed: BTreeMap<Lsn, Lsn>,
+    /// Requests that devices are late with and that are not complete, by LSN.
+    overdue: Vec<Overdue>,
+    /// Late writes that wait for a worker to see them through.
+    left_behind: Vec<UnderWay>,
+    adaptive: Adaptive,
+    /// A hiding area had no room for an overdue request since the last checkpoint.
+    hiding_is_full: bool,
     /// Tasks in `flush`, by what they wait for. A task that is woken was taken out.
     waiters: BTreeMap<(Lsn, u64), Arc<Waiter>>,
     next_waiter: u64,
@@ -116,15 +130,17 @@ impl Scheduler {
         let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
         let pool = Pool::new(max_payload_bytes, 2 * start.streams.len() + 2);
         let active = pool.group(start.end);
-        let mut hardware = start.streams.iter().map(|stream| stream.device.hardware());
-        let first = hardware.next();
-        let can_give_up = hardware.any(|other| Some(other) != first);
+        let can_give_up = stand_on_several(start.streams.iter().map(|stream| stream.hardware));
         let state = State {
             streams: start.streams,
             device_count: start.device_count,
             queue: VecDeque::new(),
             sealed_end: start.end,
             completed: BTreeMap::new(),
+            overdue: Vec::new(),
+            left_behind: Vec::new(),
+            adaptive: Adaptive::new(),
+            hiding_is_full: false,
             waiters: BTreeMap::new(),
             next_waiter: 0,
             idle_workers: Vec::new(),
@@ -313,8 +329,13 @@ impl Scheduler {
         let state = self.lock();
         let healthy = state.streams.iter().filter(|stream| stream.state.is_healthy());
         let capacity = |stream: &Stream| stream.layout.section_bytes * stream.layout.section_count;
+        let mut hiding = HidingStats::default();
+        state.streams.iter().for_each(|stream| hiding.add(&stream.hidden));
         LogStats {
             devices: state.device_stats(),
+            hiding,
+            hides: self.can_give_up && self.options.hiding != Hiding::Off && state.adaptive.is_on(),
+            hiding_breaks: state.adaptive.breaks,
             requests: state.requests,
             request_bytes: state.request_bytes,
             records,

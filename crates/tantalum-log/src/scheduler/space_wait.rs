@@ -65,7 +65,7 @@ impl Scheduler {
     }
 
     /// Whether the owner should checkpoint: somebody waits for space, a device was set aside that still holds needed
-    /// records, or less than half of the space is left.
+    /// records, a hiding area is full, or less than half of the space is left.
     pub(super) fn is_pressed(&self, state: &State) -> bool {
         if state.failure.is_some() || state.closed {
             return false;
@@ -77,6 +77,6 @@ impl Scheduler {
         };
         let left = space::spare(healthy.clone().map(Stream::share));
         let all = space::spare(healthy.map(empty));
-        self.space.has_waiters() || state.aside_is_needed || left < all / 2
+        self.space.has_waiters() || state.aside_is_needed || state.hiding_is_full || left < all / 2
     }
 }

@@ -63,6 +63,7 @@ impl Waiter {
 impl Scheduler {
     /// Sees to it that every idle device that has work gets somebody to do it.
     pub(super) fn summon(&self, state: &mut State) {
+        self.summon_for_overdue(state);
         loop {
             let needed = state.idle_with_room().min(self.work(state));
             if state.failure.is_some() || state.summoned >= needed {
@@ -95,15 +96,28 @@ impl Scheduler {
         self.summon(state);
     }
 
-    /// A background worker: writes whenever there is work and nobody else to do it.
+    /// A background worker: sees through what was left behind, re-issues what is overdue, and writes whenever there is
+    /// work and nobody else to do it. It ends only when nothing is left behind.
     pub(crate) fn run_worker(&self) {
         let parker = Parker::new();
         let waiter = Waiter::new(&parker);
         let mut state = self.lock();
-        while !state.stopping {
+        while !state.stopping || !state.left_behind.is_empty() {
+            if let Some(late) = state.left_behind.pop() {
+                self.summon(&mut state);
+                MutexGuard::unlocked(&mut state, || self.see_through(late));
+                continue;
+            }
             let wanted = state.wanted;
-            if let Some(job) = self.next_job(&mut state, wanted) {
-                self.carry_out(state, job);
+            let job = self.next_hidden(&mut state).or_else(|| self.next_job(&mut state, wanted));
+            if let Some(job) = job {
+                if let Some(late) = self.carry_out(state, job) {
+                    let mut state = self.lock();
+                    self.note_late(&mut state, &late);
+                    self.summon(&mut state);
+                    drop(state);
+                    self.see_through(late);
+                }
                 state = self.lock();
                 continue;
             }
@@ -184,6 +198,7 @@ impl State {
                 writes: stream.writes,
                 bytes: stream.bytes,
                 busy: stream.busy,
+                hiding: stream.hidden,
             },
         };
         (0..self.device_count).map(describe).collect()

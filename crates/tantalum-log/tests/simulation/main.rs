@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod hiding;
 mod power_cuts;
 mod space;
 mod world;

@@ -27,8 +27,11 @@ fn acknowledged_records_survive_power_cuts() {
         total.cuts_in_recovery += counts.cuts_in_recovery;
         total.closes += counts.closes;
         total.reissued += counts.reissued;
+        total.hidden += counts.hidden;
+        total.hidden_won += counts.hidden_won;
         total.recovered += counts.recovered;
     }
     println!("{total:?}");
     assert!(total.fulls > 0 && total.reissued > 0 && total.closes > 0 && total.cuts_in_recovery > 0, "{total:?}");
+    assert!(total.hidden_won > 0 && total.hidden > total.hidden_won, "{total:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{Error, Log, LogOptions, Lsn};
+use tantalum_log::{Error, Hiding, Log, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 /// A generator for `seed`. Small seeds are spread first: neighbours would begin alike.
@@ -30,6 +30,9 @@ pub struct Plan {
     pub rounds: u64,
     /// Whether devices may fail or hang.
     pub faults: bool,
+    /// Whether devices stall now and then instead.
+    pub stalls: bool,
+    pub hiding: Hiding,
     /// The mean of a record's bytes.
     pub record_bytes: u64,
     /// Whether all records are of one size, so that what a crash leaves behind has the LSNs of what comes later.
@@ -43,13 +46,16 @@ impl Plan {
     pub fn new(seed: u64) -> Plan {
         let mut random = random(seed);
         let devices = random.usize(1..=4);
+        let faults = devices > 1 && random.bool();
         Plan {
             seed,
             devices,
-            sections: random.u64(4..=7),
+            sections: random.u64(4..=9),
             clients: random.u64(1..=5),
             rounds: random.u64(2..=6),
-            faults: devices > 1 && random.bool(),
+            faults,
+            stalls: devices > 1 && !faults && random.u8(0..4) > 0,
+            hiding: [Hiding::On, Hiding::On, Hiding::On, Hiding::Naive, Hiding::Off][random.usize(0..5)],
             record_bytes: [20, 300, 3000, 12000][random.usize(0..4)],
             buffer_bytes: [1 << 20, 5000][random.usize(0..2)],
             one_size: random.bool(),
@@ -61,8 +67,10 @@ impl Plan {
         LogOptions {
             section_bytes: Some(64 << 10),
             buffer_bytes: self.buffer_bytes,
-            hang_timeout: Duration::from_millis(3),
+            hang_timeout: Duration::from_millis(if self.stalls { 30 } else { 3 }),
             recovery_memory_bytes: if self.seed.is_multiple_of(3) { 10_000 } else { 1 << 20 },
+            hiding: self.hiding,
+            ..LogOptions::default()
         }
     }
 
@@ -115,6 +123,8 @@ pub struct Counts {
     pub cuts_in_recovery: u64,
     pub closes: u64,
     pub reissued: u64,
+    pub hidden: u64,
+    pub hidden_won: u64,
     pub recovered: u64,
 }
 
@@ -314,6 +324,20 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         spawn("checkpointer", move || checkpointer(&log, &model, &plan, session));
     }
     let length = Duration::from_micros(random.u64(10..30_000));
+    if plan.stalls {
+        let (devices, mut random) = (devices.to_vec(), random.fork());
+        spawn("stalls", move || {
+            loop {
+                let mut us = |most| Duration::from_micros(random.u64(1..most));
+                let (by, length, pause) = (us(3000), us(500), us(1500));
+                let victim = &devices[random.usize(0..devices.len())];
+                victim.inject(Fault::SlowWrites { by });
+                sleep(length);
+                victim.clear_faults();
+                sleep(pause);
+            }
+        });
+    }
     if plan.faults && random.u8(0..3) > 0 {
         sleep(length / 3);
         let victim = random.usize(0..devices.len());
@@ -323,7 +347,13 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         });
     }
     sleep(length);
-    lock(model).counts.reissued += log.stats().reissued;
+    let stats = log.stats();
+    {
+        let mut model = lock(model);
+        model.counts.reissued += stats.reissued;
+        model.counts.hidden += stats.hiding.reissued;
+        model.counts.hidden_won += stats.hiding.won;
+    }
     if random.u8(0..5) == 0 {
         log.close().expect("close");
         let mut model = lock(model);

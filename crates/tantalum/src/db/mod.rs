@@ -262,8 +262,8 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
             devices
         }
     };
-    let (superblock, opened) =
-        Opening { settings: &settings, refuses_to_create, progress: &mut progress }.run(&devices)?;
+    let mut opening = Opening { settings: &settings, directory: path, refuses_to_create, progress: &mut progress };
+    let (superblock, opened) = opening.run(&devices)?;
     if is_new {
         directory.end_creation()?;
     }
@@ -274,7 +274,8 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
 pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
     let Builder { settings, refuses_to_create, mut progress, .. } = builder;
     settings.check()?;
-    let (superblock, opened) =
-        Opening { settings: &settings, refuses_to_create, progress: &mut progress }.run(&devices)?;
+    let mut opening =
+        Opening { settings: &settings, directory: Path::new("."), refuses_to_create, progress: &mut progress };
+    let (superblock, opened) = opening.run(&devices)?;
     Ok(Db::start(Core::start(settings, superblock, opened, &devices, None)?))
 }

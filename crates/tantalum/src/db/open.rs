@@ -2,9 +2,9 @@
 //!
 //! Creation writes the superblock last, so a creation that did not end leaves no database, and is simply begun anew.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use tantalum_device::{AlignedBuffer, Device, Durability};
+use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
 use tantalum_log::{Log, LogOptions, Recovery};
 use tantalum_rt::{Random, random_seed};
 
@@ -13,7 +13,7 @@ use crate::{
     buffer::PoolOptions,
     error::{Error, Result},
     limits,
-    options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection},
+    options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection, wrong_number_of_files},
     recovery::{self, Opened, RedoProgress},
     store::{InPlaceStore, PageStore, Protection, StoreKind, Superblock},
 };
@@ -27,6 +27,8 @@ const LOG_BUFFER_BYTES: usize = 2 * limits::MAX_VALUE_BYTES;
 /// What is needed to open a database on devices.
 pub(crate) struct Opening<'a> {
     pub settings: &'a Settings,
+    /// Where relative paths start.
+    pub directory: &'a Path,
     pub refuses_to_create: bool,
     pub progress: &'a mut Option<Progress>,
 }
@@ -100,7 +102,7 @@ impl Opening<'_> {
         // like something else than a database.
         let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
         devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?;
-        Log::create(superblock.log_id, devices.log.clone(), log_options())?;
+        Log::create(superblock.log_id, devices.log.clone(), self.log_options(devices)?)?;
         let log = self.open_log(devices)?;
         let opened = self.open_pool(store, log, &superblock)?;
         // A split logs nearly two pages at once.
@@ -153,11 +155,29 @@ impl Opening<'_> {
         })
     }
 
+    fn log_options(&self, devices: &Devices) -> Result<LogOptions> {
+        let mut characteristics = BTreeMap::new();
+        let partitions = self.settings.log_partitions() as usize;
+        let files = self.settings.log_characteristics.as_deref().unwrap_or_default();
+        let refuse = |what: String| Error::Option { what: format!("log_characteristics: {what}") };
+        if !files.is_empty() && files.len() * partitions != devices.log.len() {
+            return Err(refuse(wrong_number_of_files(files.len(), devices.log.len() / partitions)));
+        }
+        for (path, partitions) in files.iter().zip(devices.log.chunks(partitions)) {
+            let measured =
+                Characteristics::load(self.directory.join(path)).map_err(|error| refuse(error.to_string()))?;
+            characteristics.extend(partitions.iter().map(|part| (part.name().to_owned(), measured.clone())));
+        }
+        let hiding = self.settings.log_hiding().into();
+        Ok(LogOptions { buffer_bytes: LOG_BUFFER_BYTES, hiding, characteristics, ..LogOptions::default() })
+    }
+
     fn open_log(&mut self, devices: &Devices) -> Result<Recovery> {
+        let options = self.log_options(devices)?;
         let report = &mut |progress: tantalum_log::RecoveryProgress| {
             self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
         };
-        Ok(Log::open(devices.log.clone(), log_options(), report)?)
+        Ok(Log::open(devices.log.clone(), options, report)?)
     }
 
     fn open_pool(&mut self, store: Arc<dyn PageStore>, log: Recovery, superblock: &Superblock) -> Result<Opened> {
@@ -173,8 +193,4 @@ impl Opening<'_> {
             callback(OpenProgress { phase, done_bytes, total_bytes });
         }
     }
-}
-
-fn log_options() -> LogOptions {
-    LogOptions { buffer_bytes: LOG_BUFFER_BYTES, ..LogOptions::default() }
 }
