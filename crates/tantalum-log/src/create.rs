@@ -14,9 +14,14 @@ use crate::{Error, LogOptions, Lsn, Result};
 pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
     options.check()?;
     check_devices(devices)?;
+    options.layout.check(devices.len())?;
     let smallest = devices.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
     let section_bytes = Layout::section_bytes(options.section_bytes, smallest)?;
-    let divide = |device: &Arc<dyn Device>| Layout::divide(device.name(), device.capacity_bytes(), section_bytes);
+    let logical = devices.iter().map(|device| device.capabilities().logical_block).max().unwrap_or(0);
+    let block_bytes = Layout::block_bytes(options.block_bytes, options.layout, logical)?;
+    let divide = |device: &Arc<dyn Device>| {
+        Layout::divide(device.name(), device.capacity_bytes(), section_bytes, options.layout, block_bytes)
+    };
     let layouts = devices.iter().map(divide).collect::<Result<Vec<_>>>()?;
 
     let zeros = vec![0; 2 * BLOCK];
@@ -47,6 +52,8 @@ pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOpt
             log_id,
             ordinal: ordinal as u32,
             device_count: devices.len() as u32,
+            layout: options.layout,
+            block_bytes,
             section_bytes,
             section_count: layout.section_count as u32,
             area_bytes: layout.area_bytes(),

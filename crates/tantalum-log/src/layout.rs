@@ -1,14 +1,20 @@
 //! Where things lie on a log device: superblocks in blocks 0 and 1, slots in blocks 2 and 3, then equal sections.
+//! Blocks are of 4096 bytes here; requests are written in blocks that may be smaller.
 
 use std::ops::Range;
 
-use crate::format::superblock::{FIXED_BLOCKS, MAX_SECTION_BYTES, MIN_SECTION_BYTES, MIN_SECTIONS, Superblock};
+use crate::format::superblock::{
+    FIXED_BLOCKS, MAX_SECTION_BYTES, MIN_BLOCK_BYTES, MIN_SECTION_BYTES, MIN_SECTIONS, Superblock,
+};
 use crate::format::{BLOCK, request};
-use crate::{Error, Result};
+use crate::{Error, LogLayout, Result};
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
 /// Sections are no larger than this unless the options ask for it: what recovery may have to read for nothing.
 const DEFAULT_MAX_SECTION_BYTES: u64 = 16 << 20;
+
+/// Where packed requests start.
+const PACKED_BYTES: u64 = 8;
 
 /// Byte offsets of the superblock and its copy.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, BLOCK_BYTES];
@@ -23,23 +29,51 @@ pub(crate) fn log_tag(log_id: u128) -> u64 {
     (log_id ^ (log_id >> 64)) as u64
 }
 
-/// How a device's area is divided.
+/// How a device's area is divided and filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) section_bytes: u64,
     pub(crate) section_count: u64,
+    /// Requests start at multiples of this, one right behind the other. Divides the block.
+    pub(crate) alignment: u64,
+    /// Device writes start and end at multiples of this.
+    pub(crate) block_bytes: u64,
 }
 
 impl Layout {
-    /// Divides a device of `capacity_bytes` into sections of `section_bytes`.
-    pub(crate) fn divide(device: &str, capacity_bytes: u64, section_bytes: u32) -> Result<Layout> {
+    /// Divides a device of `capacity_bytes` into sections of `section_bytes`, to be written in blocks of `block_bytes`.
+    pub(crate) fn divide(
+        device: &str,
+        capacity_bytes: u64,
+        section_bytes: u32,
+        log_layout: LogLayout,
+        block_bytes: u32,
+    ) -> Result<Layout> {
         let section_bytes = u64::from(section_bytes);
         let section_count = capacity_bytes.saturating_sub(FIXED_BLOCKS * BLOCK_BYTES) / section_bytes;
         if section_count < u64::from(MIN_SECTIONS) {
             let needed = FIXED_BLOCKS * BLOCK_BYTES + u64::from(MIN_SECTIONS) * section_bytes;
             return Err(Error::AreaTooSmall { device: device.into(), bytes: capacity_bytes, needed });
         }
-        Ok(Layout { section_bytes, section_count: section_count.min(u32::MAX.into()) })
+        let block_bytes = block_bytes.into();
+        let alignment = alignment(log_layout, block_bytes);
+        Ok(Layout { section_bytes, section_count: section_count.min(u32::MAX.into()), alignment, block_bytes })
+    }
+
+    /// The block in which requests are written to a device with these logical blocks: what was asked for, or the
+    /// default of the layout.
+    pub(crate) fn block_bytes(wanted: Option<u32>, log_layout: LogLayout, logical_block: u32) -> Result<u32> {
+        let least = logical_block.max(MIN_BLOCK_BYTES);
+        let default = match log_layout {
+            LogLayout::FlashLogging => BLOCK as u32,
+            LogLayout::Single => least,
+        };
+        let chosen = wanted.unwrap_or(default);
+        if !chosen.is_power_of_two() || !(least..=BLOCK as u32).contains(&chosen) {
+            let expected = "it must be a power of two from 512, and from the logical block of every device, to 4096";
+            return Err(Error::InvalidOption { option: "block_bytes", value: chosen.into(), expected });
+        }
+        Ok(chosen)
     }
 
     /// The section size for a log whose smallest device has `capacity_bytes`: what was asked for, or the default.
@@ -57,7 +91,13 @@ impl Layout {
     }
 
     pub(crate) fn of(superblock: &Superblock) -> Layout {
-        Layout { section_bytes: superblock.section_bytes.into(), section_count: superblock.section_count.into() }
+        let block_bytes = superblock.block_bytes.into();
+        Layout {
+            section_bytes: superblock.section_bytes.into(),
+            section_count: superblock.section_count.into(),
+            alignment: alignment(superblock.layout, block_bytes),
+            block_bytes,
+        }
     }
 
     pub(crate) fn area_bytes(&self) -> u64 {
@@ -79,15 +119,33 @@ impl Layout {
         self.section_bytes / 4 / BLOCK_BYTES * BLOCK_BYTES
     }
 
+    /// Whether a request may begin in the block in which the one before it ended.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.alignment < self.block_bytes
+    }
+
+    /// What a request of `bytes` bytes of header and payload occupies.
+    pub(crate) fn request_bytes(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(self.alignment)
+    }
+
     /// Record bytes that fit in the largest request.
     pub(crate) fn max_payload_bytes(&self) -> usize {
         (self.max_request_bytes() as usize - request::HEADER_BYTES).min(request::MAX_PAYLOAD_BYTES as usize)
     }
 
     /// Request bytes that every section takes whatever their sizes: what is left over at its end is smaller than the
-    /// largest request, and its header takes one block.
+    /// largest request, by at least the alignment, and its header takes one block.
     pub(crate) fn assured_section_bytes(&self) -> u64 {
-        self.section_bytes - self.max_request_bytes()
+        self.section_bytes - BLOCK_BYTES - (self.max_request_bytes() - self.alignment)
+    }
+}
+
+/// Where requests start in blocks of `block_bytes`.
+fn alignment(log_layout: LogLayout, block_bytes: u64) -> u64 {
+    match log_layout {
+        LogLayout::FlashLogging => block_bytes,
+        LogLayout::Single => PACKED_BYTES,
     }
 }
 
@@ -97,7 +155,7 @@ mod tests {
 
     #[test]
     fn sections_tile_the_area() {
-        let layout = Layout::divide("d", 1 << 20, 65536).expect("large enough");
+        let layout = Layout::divide("d", 1 << 20, 65536, LogLayout::FlashLogging, 4096).expect("large enough");
         assert_eq!(layout.section_count, 15);
         assert_eq!(layout.section(0).start, 16384);
         assert_eq!(layout.section(1).start, layout.section(0).end);
@@ -108,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_device_too_small_is_named_with_what_it_needs() {
-        let error = Layout::divide("tiny", 100_000, 65536).unwrap_err();
+        let error = Layout::divide("tiny", 100_000, 65536, LogLayout::Single, 512).unwrap_err();
         assert!(matches!(&error, Error::AreaTooSmall { device, needed: 278_528, .. } if device == "tiny"), "{error}");
     }
 

@@ -36,6 +36,7 @@ mod group;
 mod inspect;
 mod layout;
 mod log;
+mod log_layout;
 mod lsn;
 mod options;
 mod recovery;
@@ -43,6 +44,7 @@ mod scheduler;
 mod space;
 mod stats;
 mod stream;
+mod tail;
 mod ticket;
 
 pub use error::{Error, Result};
@@ -51,6 +53,7 @@ pub use inspect::{
     Verification, inspect, verify,
 };
 pub use log::Log;
+pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::LogOptions;
 pub use recovery::{Record, Recovery, RecoveryPhase, RecoveryProgress};

@@ -15,6 +15,7 @@ use crate::format::BLOCK;
 use crate::format::section::{MAX_ENTRIES, StrideEntry};
 use crate::layout::Layout;
 use crate::space::Share;
+use crate::tail::Tail;
 use crate::{DeviceState, Lsn};
 
 /// A section that holds something.
@@ -47,6 +48,8 @@ pub(crate) struct Placement {
     pub(crate) sequence: u64,
     /// The largest end LSN on the device before it.
     pub(crate) stream_lsn: Lsn,
+    pub(crate) layout: Layout,
+    pub(crate) tail: Arc<Tail>,
     /// Present if the request opens its section: what the section's header says about the previous one.
     pub(crate) opens: Option<Vec<StrideEntry>>,
 }
@@ -81,6 +84,7 @@ pub(crate) struct Stream {
     pub(crate) busy: Duration,
     resume: Resume,
     open: Option<Open>,
+    tail: Arc<Tail>,
 }
 
 impl Stream {
@@ -97,6 +101,7 @@ impl Stream {
             busy: Duration::ZERO,
             resume,
             open: None,
+            tail: Arc::default(),
         };
         stream.check();
         stream
@@ -117,9 +122,9 @@ impl Stream {
         self.layout.section_count - self.resume.used.len() as u64
     }
 
-    /// Whether a request of `bytes` bytes has a place.
+    /// Whether a request of `bytes` bytes of header and payload has a place.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.fits_open(bytes) || self.free_sections() > 0
+        self.fits_open(self.layout.request_bytes(bytes)) || self.free_sections() > 0
     }
 
     fn fits_open(&self, bytes: u64) -> bool {
@@ -140,15 +145,16 @@ impl Stream {
         self.resume.used.len() as u64 * self.layout.section_bytes - rest
     }
 
-    /// Gives a request of `bytes` device bytes that ends at `end` its place.
+    /// Gives a request of `bytes` bytes of header and payload that ends at `end` its place.
     ///
     /// # Panics
     /// If there is no room, or the device is not idle.
     pub(crate) fn place(&mut self, bytes: u64, end: Lsn, now: Instant) -> Placement {
         assert!(self.is_idle(), "a device takes one request at a time");
-        assert!(bytes <= self.layout.max_request_bytes() && bytes.is_multiple_of(BLOCK as u64));
+        let bytes = self.layout.request_bytes(bytes);
+        assert!(bytes <= self.layout.max_request_bytes(), "requests are sealed before they are too large");
         let opens = (!self.fits_open(bytes)).then(|| self.open_section());
-        let stride = self.layout.section_bytes.div_ceil(BLOCK as u64).div_ceil(MAX_ENTRIES as u64);
+        let stride = self.layout.section_bytes.div_ceil(BLOCK as u64).div_ceil(MAX_ENTRIES as u64) * BLOCK as u64;
         let open = self.open.as_mut().expect("a section was opened if none had room");
         let section = self.layout.section(open.number);
         let placement = Placement {
@@ -156,11 +162,12 @@ impl Stream {
             section: open.number,
             sequence: self.resume.next_sequence,
             stream_lsn: self.resume.stream_lsn,
+            layout: self.layout,
+            tail: Arc::clone(&self.tail),
             opens,
         };
-        let block = open.next / BLOCK as u64;
-        if open.entries.last().is_none_or(|last| block / stride > u64::from(last.block) / stride) {
-            open.entries.push(StrideEntry { block: block as u32, stream_lsn: self.resume.stream_lsn });
+        if open.entries.last().is_none_or(|last| open.next / stride > u64::from(last.at) / stride) {
+            open.entries.push(StrideEntry { at: open.next as u32, stream_lsn: self.resume.stream_lsn });
         }
         open.next += bytes;
         assert!(section.start + open.next <= section.end, "a request lies in one section");
@@ -207,9 +214,9 @@ mod tests {
     use super::*;
     use tantalum_device::MemoryDevice;
 
-    fn stream() -> Stream {
+    fn stream(alignment: u64, block_bytes: u64) -> Stream {
         let device = MemoryDevice::new("d", 1 << 20);
-        let layout = Layout { section_bytes: 65536, section_count: 4 };
+        let layout = Layout { section_bytes: 65536, section_count: 4, alignment, block_bytes };
         Stream::new(device, 0, layout, Resume::default())
     }
 
@@ -221,7 +228,7 @@ mod tests {
 
     #[test]
     fn requests_fill_a_section_and_move_on() {
-        let mut stream = stream();
+        let mut stream = stream(4096, 4096);
         let first = place(&mut stream, 4, 10);
         assert_eq!((first.offset, first.section, first.opens), (16384 + 4096, 0, Some(vec![])));
         for n in 1..3 {
@@ -229,32 +236,35 @@ mod tests {
         }
         let second = place(&mut stream, 4, 13);
         assert_eq!((second.section, second.sequence, second.stream_lsn.get()), (1, 3, 12));
-        let blocks: Vec<u32> = second.opens.expect("a new section").iter().map(|entry| entry.block).collect();
-        assert_eq!(blocks, [1, 5, 9]);
+        let starts: Vec<u32> = second.opens.expect("a new section").iter().map(|entry| entry.at / 4096).collect();
+        assert_eq!(starts, [1, 5, 9]);
     }
 
     #[test]
     fn every_section_takes_what_it_is_assured_to_take() {
         // Whatever the sizes, the share falls by at most the bytes placed, and a positive share means room.
-        for seed in 0..200 {
+        for seed in 0..300 {
             let mut random = tantalum_rt::Random::with_seed(seed);
-            let mut stream = stream();
+            let (alignment, block_bytes) = [(4096, 4096), (512, 512), (8, 512)][seed as usize % 3];
+            let mut stream = stream(alignment, block_bytes);
+            let at_most = [16384, 5000, 700][random.usize(0..3)];
             loop {
                 let before = stream.share().assured;
-                let blocks = random.u64(1..=4);
-                if !stream.has_room(blocks * 4096) {
-                    assert!(before < blocks * 4096);
+                let bytes = random.u64(97..=at_most);
+                if !stream.has_room(bytes) {
+                    assert!(before < stream.layout.request_bytes(bytes));
                     break;
                 }
-                place(&mut stream, blocks, 1);
-                assert!(stream.share().assured + blocks * 4096 >= before);
+                stream.place(bytes, Lsn::new(1), tantalum_rt::now());
+                stream.in_flight = None;
+                assert!(stream.share().assured + stream.layout.request_bytes(bytes) >= before);
             }
         }
     }
 
     #[test]
     fn sections_are_freed_by_checkpoints_only() {
-        let mut stream = stream();
+        let mut stream = stream(4096, 4096);
         let mut end = 0;
         while stream.has_room(16384) {
             end += 10;

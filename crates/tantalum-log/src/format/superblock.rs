@@ -1,8 +1,9 @@
-//! The superblock: which log a device belongs to, as which member, and how its area is divided.
+//! The superblock: which log a device belongs to, as which member, and how its area is divided and filled.
 //!
 //! Written once, at creation, in block 0 and again in block 1.
 
 use super::{BLOCK, DecodeError, Decoder, Encoder, MAX_DEVICES, VERSION, check};
+use crate::LogLayout;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TNTLMLOG");
 
@@ -14,6 +15,8 @@ pub const MIN_SECTION_BYTES: u32 = 64 << 10;
 pub const MAX_SECTION_BYTES: u32 = 1 << 30;
 /// The fewest sections of a device.
 pub const MIN_SECTIONS: u32 = 4;
+/// The smallest block in which requests are written.
+pub const MIN_BLOCK_BYTES: u32 = 512;
 
 /// A device's identity and division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,10 @@ pub struct Superblock {
     pub ordinal: u32,
     /// How many devices the log has.
     pub device_count: u32,
+    /// How requests are laid out on the devices.
+    pub layout: LogLayout,
+    /// Requests are written in multiples of this: a power of two between 512 and 4096.
+    pub block_bytes: u32,
     /// Bytes of a section.
     pub section_bytes: u32,
     /// How many sections the device has.
@@ -39,11 +46,14 @@ impl Superblock {
         let mut encoder = Encoder::new(&mut block);
         encoder.u64(MAGIC);
         encoder.u16(VERSION);
-        encoder.u16(0);
+        encoder.u16(match self.layout {
+            LogLayout::FlashLogging => 0,
+            LogLayout::Single => 1,
+        });
         encoder.u128(self.log_id);
         encoder.u32(self.ordinal);
         encoder.u32(self.device_count);
-        encoder.u32(BLOCK as u32);
+        encoder.u32(self.block_bytes);
         encoder.u32(self.section_bytes);
         encoder.u32(self.section_count);
         encoder.u64(self.area_bytes);
@@ -55,13 +65,19 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Result<Superblock, DecodeError> {
         let mut decoder = Decoder::new(bytes);
         decoder.preamble(MAGIC)?;
-        decoder.u16()?;
+        let kind = decoder.u16()?;
         let log_id = decoder.u128()?;
         let (ordinal, device_count, block_bytes) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
         let (section_bytes, section_count) = (decoder.u32()?, decoder.u32()?);
         let area_bytes = decoder.u64()?;
         decoder.checksum()?;
-        check(block_bytes == BLOCK as u32, "block size", block_bytes.into())?;
+        let blocks = MIN_BLOCK_BYTES..=BLOCK as u32;
+        check(block_bytes.is_power_of_two() && blocks.contains(&block_bytes), "block size", block_bytes.into())?;
+        let layout = match kind {
+            0 => LogLayout::FlashLogging,
+            1 => LogLayout::Single,
+            _ => return Err(DecodeError::Field { field: "layout", value: kind.into() }),
+        };
         check((1..=MAX_DEVICES as u32).contains(&device_count), "device count", device_count.into())?;
         check(ordinal < device_count, "ordinal", ordinal.into())?;
         let sections = MIN_SECTION_BYTES..=MAX_SECTION_BYTES;
@@ -70,6 +86,6 @@ impl Superblock {
         check(section_count >= MIN_SECTIONS, "section count", section_count.into())?;
         let needed = FIXED_BLOCKS * BLOCK as u64 + u64::from(section_bytes) * u64::from(section_count);
         check(area_bytes == needed, "area bytes", area_bytes)?;
-        Ok(Superblock { log_id, ordinal, device_count, section_bytes, section_count, area_bytes })
+        Ok(Superblock { log_id, ordinal, device_count, layout, block_bytes, section_bytes, section_count, area_bytes })
     }
 }

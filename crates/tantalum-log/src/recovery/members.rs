@@ -98,6 +98,10 @@ fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
     if bytes < superblock.area_bytes {
         return Err(Error::Truncated { device: device.name().into(), bytes, expected: superblock.area_bytes });
     }
+    let (found, expected) = (device.capabilities().logical_block, superblock.block_bytes);
+    if found > expected {
+        return Err(Error::UnsupportedBlock { device: device.name().into(), found, expected });
+    }
     let mut block = vec![0; BLOCK];
     let mut slots = [None, None];
     for (parity, slot) in slots.iter_mut().enumerate() {

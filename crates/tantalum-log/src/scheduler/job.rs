@@ -46,7 +46,7 @@ impl Scheduler {
         if state.queue.is_empty() && wanted > state.sealed_end && self.is_worth_a_request(state) {
             self.seal(state);
         }
-        let bytes = state.queue.front()?.device_bytes();
+        let bytes = state.queue.front()?.bytes();
         let Some(index) = choose(&state.streams, bytes) else {
             let stuck = state.streams.iter().all(|stream| stream.in_flight.is_none() || !stream.state.is_healthy());
             assert!(!stuck || state.set_aside > 1, "admission leaves room for what was appended");
@@ -106,12 +106,9 @@ impl Scheduler {
             previous,
         });
         let mut buffer = source.take();
-        let range_end = compose(&mut buffer, &header, section.as_ref());
-        // The section's header lies right before the request, on the device as in the buffer.
-        let (offset, range) = match section {
-            Some(_) => (placement.offset - BLOCK as u64, 0..range_end),
-            None => (placement.offset, BLOCK..range_end),
-        };
+        let range = compose(&mut buffer, &header, section.as_ref(), &placement.layout, &placement.tail);
+        // What the write carries before the request lies right before it, on the device as in the buffer.
+        let offset = placement.offset + range.start as u64 - BLOCK as u64;
         let buffer = Arc::new(buffer);
         let result = self.write_durably(&*device, offset, &buffer, range);
         Outcome { stream, start, end, buffer, result }

@@ -1,7 +1,9 @@
-//! The log on simulated devices: random load and power cuts, failing devices, damage, space.
+//! The log on simulated devices: random load and power cuts, failing devices, damage, space, layouts.
 
 mod damage;
 mod faults;
 mod power_cuts;
+mod recorder;
+mod single;
 mod space;
 mod world;

@@ -3,6 +3,8 @@
 //!
 //! `TANTALUM_SEEDS=from..to` runs other seeds than the default.
 
+use tantalum_log::LogLayout;
+
 use crate::world::{Counts, Plan, run};
 
 fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
@@ -11,11 +13,10 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     chosen.and_then(parse).unwrap_or(default)
 }
 
-#[test]
-fn acknowledged_records_survive_power_cuts() {
+fn search(default: std::ops::Range<u64>, layout: impl Fn(u64) -> LogLayout) -> Counts {
     let mut total = Counts::default();
-    for seed in seeds(0..100) {
-        let plan = Plan::new(seed);
+    for seed in seeds(default) {
+        let plan = Plan::new(seed, layout(seed));
         let counts = std::panic::catch_unwind(|| run(&plan)).unwrap_or_else(|panic| {
             eprintln!("failed with {plan:?}");
             std::panic::resume_unwind(panic)
@@ -30,5 +31,17 @@ fn acknowledged_records_survive_power_cuts() {
         total.recovered += counts.recovered;
     }
     println!("{total:?}");
-    assert!(total.fulls > 0 && total.reissued > 0 && total.closes > 0 && total.cuts_in_recovery > 0, "{total:?}");
+    assert!(total.fulls > 0 && total.closes > 0 && total.cuts_in_recovery > 0, "{total:?}");
+    total
+}
+
+#[test]
+fn acknowledged_records_survive_power_cuts() {
+    let total = search(0..100, |_| LogLayout::FlashLogging);
+    assert!(total.reissued > 0, "{total:?}");
+}
+
+#[test]
+fn acknowledged_records_survive_power_cuts_in_the_single_layout() {
+    search(0..60, |_| LogLayout::Single);
 }
