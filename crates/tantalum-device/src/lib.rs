@@ -1,7 +1,7 @@
 //! Block devices behind one trait, [`Device`].
 //!
 //! - [`FileDevice`]: a regular file or a raw block device, by direct I/O and io_uring.
-//! - [`Partition`]: a byte range of a device that is a device itself.
+//! - [`Partition`]: a byte range of a device that is a device itself; [`Striped`]: several devices as one.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
 //!
@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod memory;
 mod partition;
+mod striped;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer};
@@ -26,3 +27,4 @@ pub use error::{Cause, Error, Result};
 pub use file::{Access, FileDevice};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
 pub use partition::Partition;
+pub use striped::Striped;

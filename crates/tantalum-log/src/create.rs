@@ -5,27 +5,41 @@ use std::sync::Arc;
 use tantalum_device::{Device, Durability};
 
 use crate::format::slot::{EpochStart, Slot};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{Superblock, area_bytes_of};
 use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
-use crate::{Error, LogOptions, Lsn, Result};
+use crate::{Error, LogOptions, Lsn, Result, striped};
 
 /// Formats `devices`. The superblocks are written last, so that devices formatted in part are no log.
 pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
     options.check()?;
     check_devices(devices)?;
-    options.layout.check(devices.len())?;
-    let smallest = devices.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
-    let section_bytes = Layout::section_bytes(options.section_bytes, smallest)?;
     let logical = devices.iter().map(|device| device.capabilities().logical_block).max().unwrap_or(0);
     let block_bytes = Layout::block_bytes(options.block_bytes, options.layout, logical)?;
-    let divide = |device: &Arc<dyn Device>| {
-        Layout::divide(device.name(), device.capacity_bytes(), section_bytes, options.layout, block_bytes)
+    options.layout.check(devices.len(), block_bytes)?;
+    let written = striped::array(options.layout, devices)?;
+    let smallest = written.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
+    let section_bytes = Layout::section_bytes(options.section_bytes, smallest)?;
+    let describe = |ordinal: usize, device: &Arc<dyn Device>| {
+        let section_count = Layout::section_count(device.name(), device.capacity_bytes(), section_bytes)?;
+        let device_count = devices.len() as u32;
+        Ok(Superblock {
+            log_id,
+            ordinal: ordinal as u32,
+            device_count,
+            layout: options.layout,
+            block_bytes,
+            section_bytes,
+            section_count,
+            area_bytes: area_bytes_of(options.layout, device_count, section_bytes.into(), section_count.into()),
+        })
     };
-    let layouts = devices.iter().map(divide).collect::<Result<Vec<_>>>()?;
+    let superblocks =
+        written.iter().enumerate().map(|(at, device)| describe(at, device)).collect::<Result<Vec<_>>>()?;
 
     let zeros = vec![0; 2 * BLOCK];
-    for (device, layout) in devices.iter().zip(&layouts) {
+    for (device, superblock) in written.iter().zip(&superblocks) {
+        let layout = Layout::of(superblock);
         for offset in SUPERBLOCKS {
             device.write(offset, &[&zeros[..BLOCK]], Durability::Cached)?;
         }
@@ -47,17 +61,10 @@ pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOpt
             device.write(slot_offset(sequence), &[&slot.encode()], Durability::Durable)?;
         }
     }
-    for (ordinal, (device, layout)) in devices.iter().zip(&layouts).enumerate() {
-        let superblock = Superblock {
-            log_id,
-            ordinal: ordinal as u32,
-            device_count: devices.len() as u32,
-            layout: options.layout,
-            block_bytes,
-            section_bytes,
-            section_count: layout.section_count as u32,
-            area_bytes: layout.area_bytes(),
-        };
+    for (ordinal, device) in devices.iter().enumerate() {
+        // All devices of an array have its superblock, with their own ordinals.
+        let superblock = superblocks.get(ordinal).unwrap_or(&superblocks[0]);
+        let superblock = Superblock { ordinal: ordinal as u32, ..*superblock };
         for offset in SUPERBLOCKS {
             device.write(offset, &[&superblock.encode()], Durability::Durable)?;
         }

@@ -38,26 +38,21 @@ pub(crate) struct Layout {
     pub(crate) alignment: u64,
     /// Device writes start and end at multiples of this.
     pub(crate) block_bytes: u64,
+    /// Requests that may be under way at the same time. If more than one, a power cut may leave a request torn and
+    /// later ones whole; but only in the last section, see [`crate::striped`].
+    pub(crate) depth: usize,
 }
 
 impl Layout {
-    /// Divides a device of `capacity_bytes` into sections of `section_bytes`, to be written in blocks of `block_bytes`.
-    pub(crate) fn divide(
-        device: &str,
-        capacity_bytes: u64,
-        section_bytes: u32,
-        log_layout: LogLayout,
-        block_bytes: u32,
-    ) -> Result<Layout> {
+    /// How many sections of `section_bytes` a device of `capacity_bytes` has.
+    pub(crate) fn section_count(device: &str, capacity_bytes: u64, section_bytes: u32) -> Result<u32> {
         let section_bytes = u64::from(section_bytes);
-        let section_count = capacity_bytes.saturating_sub(FIXED_BLOCKS * BLOCK_BYTES) / section_bytes;
-        if section_count < u64::from(MIN_SECTIONS) {
+        let count = capacity_bytes.saturating_sub(FIXED_BLOCKS * BLOCK_BYTES) / section_bytes;
+        if count < u64::from(MIN_SECTIONS) {
             let needed = FIXED_BLOCKS * BLOCK_BYTES + u64::from(MIN_SECTIONS) * section_bytes;
             return Err(Error::AreaTooSmall { device: device.into(), bytes: capacity_bytes, needed });
         }
-        let block_bytes = block_bytes.into();
-        let alignment = alignment(log_layout, block_bytes);
-        Ok(Layout { section_bytes, section_count: section_count.min(u32::MAX.into()), alignment, block_bytes })
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// The block in which requests are written to a device with these logical blocks: what was asked for, or the
@@ -66,7 +61,7 @@ impl Layout {
         let least = logical_block.max(MIN_BLOCK_BYTES);
         let default = match log_layout {
             LogLayout::FlashLogging => BLOCK as u32,
-            LogLayout::Single => least,
+            LogLayout::Single | LogLayout::Striped { .. } => least,
         };
         let chosen = wanted.unwrap_or(default);
         if !chosen.is_power_of_two() || !(least..=BLOCK as u32).contains(&chosen) {
@@ -97,11 +92,11 @@ impl Layout {
             section_count: superblock.section_count.into(),
             alignment: alignment(superblock.layout, block_bytes),
             block_bytes,
+            depth: match superblock.layout {
+                LogLayout::FlashLogging | LogLayout::Single => 1,
+                LogLayout::Striped { .. } => superblock.device_count as usize,
+            },
         }
-    }
-
-    pub(crate) fn area_bytes(&self) -> u64 {
-        FIXED_BLOCKS * BLOCK_BYTES + self.section_bytes * self.section_count
     }
 
     pub(crate) fn position(&self, number: u64) -> u64 {
@@ -144,7 +139,7 @@ impl Layout {
 /// Where requests start in blocks of `block_bytes`.
 fn alignment(log_layout: LogLayout, block_bytes: u64) -> u64 {
     match log_layout {
-        LogLayout::FlashLogging => block_bytes,
+        LogLayout::FlashLogging | LogLayout::Striped { .. } => block_bytes,
         LogLayout::Single => PACKED_BYTES,
     }
 }
@@ -155,18 +150,17 @@ mod tests {
 
     #[test]
     fn sections_tile_the_area() {
-        let layout = Layout::divide("d", 1 << 20, 65536, LogLayout::FlashLogging, 4096).expect("large enough");
-        assert_eq!(layout.section_count, 15);
+        assert_eq!(Layout::section_count("d", 1 << 20, 65536).expect("large enough"), 15);
+        let layout = Layout { section_bytes: 65536, section_count: 15, alignment: 512, block_bytes: 512, depth: 1 };
         assert_eq!(layout.section(0).start, 16384);
         assert_eq!(layout.section(1).start, layout.section(0).end);
         assert_eq!(layout.section(15), layout.section(0));
         assert!(layout.section(14).end <= 1 << 20);
-        assert!(layout.area_bytes() <= 1 << 20);
     }
 
     #[test]
     fn a_device_too_small_is_named_with_what_it_needs() {
-        let error = Layout::divide("tiny", 100_000, 65536, LogLayout::Single, 512).unwrap_err();
+        let error = Layout::section_count("tiny", 100_000, 65536).unwrap_err();
         assert!(matches!(&error, Error::AreaTooSmall { device, needed: 278_528, .. } if device == "tiny"), "{error}");
     }
 

@@ -44,6 +44,7 @@ mod scheduler;
 mod space;
 mod stats;
 mod stream;
+mod striped;
 mod tail;
 mod ticket;
 

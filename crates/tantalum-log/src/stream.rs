@@ -2,7 +2,7 @@
 //!
 //! Invariants: sections are used in the order of their numbers; one is reused only when every request in it ends at or
 //! below a durable checkpoint; placed requests never overlap one another nor a section that is needed; a request lies
-//! in one section; and request sequence numbers have no gaps.
+//! in one section; request sequence numbers have no gaps; and of several requests under way none opens a section.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,11 +54,13 @@ pub(crate) struct Placement {
     pub(crate) opens: Option<Vec<StrideEntry>>,
 }
 
-/// The request that is under way on a device.
+/// A request that is under way on a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
+    end: Lsn,
     pub(crate) bytes: u64,
     pub(crate) since: Instant,
+    opens: bool,
 }
 
 /// The section that is being filled.
@@ -76,7 +78,8 @@ pub(crate) struct Stream {
     pub(crate) ordinal: u32,
     pub(crate) layout: Layout,
     pub(crate) state: DeviceState,
-    pub(crate) in_flight: Option<InFlight>,
+    /// At most as many as the layout's depth.
+    in_flight: Vec<InFlight>,
     /// Smoothed duration of a write, for choosing among idle devices.
     pub(crate) latency: Duration,
     pub(crate) writes: u64,
@@ -94,7 +97,7 @@ impl Stream {
             ordinal,
             layout,
             state: DeviceState::Healthy,
-            in_flight: None,
+            in_flight: Vec::new(),
             latency: Duration::ZERO,
             writes: 0,
             bytes: 0,
@@ -107,9 +110,23 @@ impl Stream {
         stream
     }
 
-    /// Whether the device is healthy and no request is under way on it.
+    /// Whether the device is healthy and takes one more request.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state.is_healthy() && self.in_flight.is_none()
+        self.state.is_healthy() && self.in_flight.len() < self.layout.depth
+    }
+
+    /// Whether a request is under way on the device.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Takes note that the request that ends at `end` is no longer under way.
+    ///
+    /// # Panics
+    /// If it was not.
+    pub(crate) fn end_request(&mut self, end: Lsn) -> InFlight {
+        let at = self.in_flight.iter().position(|request| request.end == end);
+        self.in_flight.swap_remove(at.expect("a request is under way from its placement until it is complete"))
     }
 
     /// The largest end LSN ever given to the device.
@@ -122,9 +139,13 @@ impl Stream {
         self.layout.section_count - self.resume.used.len() as u64
     }
 
-    /// Whether a request of `bytes` bytes of header and payload has a place.
+    /// Whether a request of `bytes` bytes of header and payload has a place now: what opens a section is under way by
+    /// itself.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.fits_open(self.layout.request_bytes(bytes)) || self.free_sections() > 0
+        match self.fits_open(self.layout.request_bytes(bytes)) {
+            true => !self.in_flight.iter().any(|request| request.opens),
+            false => self.free_sections() > 0 && (self.in_flight.is_empty() || self.layout.depth == 1),
+        }
     }
 
     fn fits_open(&self, bytes: u64) -> bool {
@@ -135,7 +156,7 @@ impl Stream {
     pub(crate) fn share(&self) -> Share {
         let section = self.layout.assured_section_bytes();
         let open = self.open.as_ref().map_or(0, |open| section.saturating_sub(open.next - BLOCK as u64));
-        let in_flight = self.in_flight.map_or(0, |request| request.bytes);
+        let in_flight = self.in_flight.iter().map(|request| request.bytes).sum();
         Share { assured: open + section * self.free_sections(), in_flight }
     }
 
@@ -150,7 +171,7 @@ impl Stream {
     /// # Panics
     /// If there is no room, or the device is not idle.
     pub(crate) fn place(&mut self, bytes: u64, end: Lsn, now: Instant) -> Placement {
-        assert!(self.is_idle(), "a device takes one request at a time");
+        assert!(self.is_idle() && self.has_room(bytes), "a request is placed where there is room for it");
         let bytes = self.layout.request_bytes(bytes);
         assert!(bytes <= self.layout.max_request_bytes(), "requests are sealed before they are too large");
         let opens = (!self.fits_open(bytes)).then(|| self.open_section());
@@ -175,7 +196,7 @@ impl Stream {
         self.resume.stream_lsn = self.resume.stream_lsn.max(end);
         let used = self.resume.used.back_mut().expect("the open section is in use");
         used.max_end = used.max_end.max(self.resume.stream_lsn);
-        self.in_flight = Some(InFlight { bytes, since: now });
+        self.in_flight.push(InFlight { end, bytes, since: now, opens: placement.opens.is_some() });
         placement
     }
 
@@ -216,13 +237,13 @@ mod tests {
 
     fn stream(alignment: u64, block_bytes: u64) -> Stream {
         let device = MemoryDevice::new("d", 1 << 20);
-        let layout = Layout { section_bytes: 65536, section_count: 4, alignment, block_bytes };
+        let layout = Layout { section_bytes: 65536, section_count: 4, alignment, block_bytes, depth: 1 };
         Stream::new(device, 0, layout, Resume::default())
     }
 
     fn place(stream: &mut Stream, blocks: u64, end: u64) -> Placement {
         let placement = stream.place(blocks * 4096, Lsn::new(end), tantalum_rt::now());
-        stream.in_flight = None;
+        stream.end_request(Lsn::new(end));
         placement
     }
 
@@ -256,10 +277,28 @@ mod tests {
                     break;
                 }
                 stream.place(bytes, Lsn::new(1), tantalum_rt::now());
-                stream.in_flight = None;
+                stream.end_request(Lsn::new(1));
                 assert!(stream.share().assured + stream.layout.request_bytes(bytes) >= before);
             }
         }
+    }
+
+    #[test]
+    fn what_opens_a_section_is_under_way_by_itself() {
+        let mut stream = stream(512, 512);
+        stream.layout.depth = 3;
+        let place = |stream: &mut Stream, end: u64| stream.place(16384, Lsn::new(end), tantalum_rt::now()).opens;
+        assert!(place(&mut stream, 1).is_some());
+        assert!(stream.is_idle() && !stream.has_room(16384), "the first one opens a section");
+        stream.end_request(Lsn::new(1));
+        assert_eq!((place(&mut stream, 2), place(&mut stream, 3)), (None, None));
+        assert!(stream.is_idle() && !stream.has_room(16384), "the fourth one opens the next");
+        assert!(stream.has_room(8192));
+        stream.end_request(Lsn::new(3));
+        assert!(!stream.has_room(16384));
+        stream.end_request(Lsn::new(2));
+        assert!(place(&mut stream, 4).is_some());
+        assert_eq!(stream.share().in_flight, 16384);
     }
 
     #[test]

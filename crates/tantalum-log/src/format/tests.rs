@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::request::{HEADER_BYTES, RequestHeader};
 use super::section::{MAX_ENTRIES, SectionHeader, StrideEntry};
 use super::slot::{EpochStart, MAX_EPOCHS, Slot};
-use super::superblock::Superblock;
+use super::superblock::{Superblock, area_bytes_of};
 use super::*;
 use crate::{LogLayout, Lsn};
 
@@ -51,18 +51,20 @@ fn decode_all(bytes: &[u8]) {
 proptest! {
     #[test]
     fn superblocks_round_trip(
-        log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999, single: bool,
-        block in 9u32..=12,
+        log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999, kind in 0usize..3,
+        block in 9u32..=12, units in 1u32..=64,
     ) {
+        let unit_bytes = units << block;
+        let layout = [LogLayout::FlashLogging, LogLayout::Single, LogLayout::Striped { unit_bytes }][kind];
         let superblock = Superblock {
             log_id,
             ordinal: ordinal % count,
             device_count: count,
-            layout: if single { LogLayout::Single } else { LogLayout::FlashLogging },
+            layout,
             block_bytes: 1 << block,
             section_bytes: blocks * BLOCK as u32,
             section_count: sections,
-            area_bytes: (4 + u64::from(blocks) * u64::from(sections)) * BLOCK as u64,
+            area_bytes: area_bytes_of(layout, count, u64::from(blocks) * BLOCK as u64, sections.into()),
         };
         prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
     }

@@ -2,7 +2,8 @@
 //!
 //! A device has one write under way at a time, so only its last request can be torn. What is not intact is taken for
 //! the end only if nothing proves that the device went on: requests carry consecutive sequence numbers, each section's
-//! header tells the first of its section, and the rest of the last section is searched for later requests.
+//! header tells the first of its section, and the rest of the last section is searched for later requests. On an array
+//! ([`crate::striped`]) several of the last section's requests can be torn, and later ones only bear witness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -58,7 +59,7 @@ pub(crate) fn scan(member: &Member, sections: &Sections, scope: &Scope) -> Resul
     let mut scanner = Scanner { member, scope, scan: Scan::default(), chunk: Vec::new(), chunk_offset: 0 };
     match sections.locate(member, scope.checkpoint) {
         Err(damage) => scanner.scan.damage.push(damage),
-        Ok(None) => scanner.search_proof(0, member.layout.section(0).start, member.layout.section(0).end)?,
+        Ok(None) => scanner.search_proof(0, member.layout.section(0).start, false)?,
         Ok(Some(start)) => scanner.walk_from(sections, start)?,
     }
     Ok(scanner.scan)
@@ -93,7 +94,7 @@ impl Scanner<'_> {
         }
         // Behind the last section there may be one whose first write was torn; but then nothing came after it.
         let behind = self.member.layout.section(self.scan.next_number);
-        self.search_proof(self.scan.next_number, behind.start, behind.end)
+        self.search_proof(self.scan.next_number, behind.start, false)
     }
 
     /// Walks a section's requests from its byte `from`. `expected` is the first one's sequence number, `until` that of the
@@ -120,7 +121,7 @@ impl Scanner<'_> {
         }
         self.scan.next_sequence = expected.unwrap_or(0);
         match until {
-            None => self.search_proof(number, offset, section.end),
+            None => self.search_proof(number, offset, self.member.layout.depth > 1),
             Some(until) if expected != Some(until) => {
                 let what = format!("the section ends before request {until}, with which the next one starts");
                 self.damage(offset.min(section.end - BLOCK as u64), what);
@@ -177,14 +178,20 @@ impl Scanner<'_> {
     }
 
     /// Behind the last intact request: any request of the same section there proves that the device went on, so that
-    /// what is not intact in between was durable once.
-    fn search_proof(&mut self, number: u64, from: u64, section_end: u64) -> Result<()> {
+    /// what is not intact in between was durable once. Unless a gap may be there: then they only tell what was durable.
+    fn search_proof(&mut self, number: u64, from: u64, may_have_gap: bool) -> Result<()> {
         let member = self.member;
+        let section_end = member.layout.section(number).end;
         let mut offset = from;
         while offset < section_end {
             let bytes = self.read(offset, HEADER_BYTES as u64, section_end)?;
             let later = member.decode_request(bytes, offset).ok().map(|later| later.header);
             if let Some(later) = later.filter(|later| later.section == number && offset > from) {
+                self.scan.witness = self.scan.witness.max((later.durable_lsn, offset));
+                if may_have_gap {
+                    offset += member.layout.alignment;
+                    continue;
+                }
                 let what =
                     format!("a request is damaged, but a later one (request {} at {offset}) is there", later.sequence);
                 self.damage(from, what);

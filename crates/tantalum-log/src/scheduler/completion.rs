@@ -14,7 +14,7 @@ impl Scheduler {
     /// Takes note of a write's end. The caller calls `summon`, and wakes those returned: their records are durable.
     pub(super) fn complete(&self, state: &mut State, outcome: Outcome) -> Vec<Arc<Waiter>> {
         let stream = &mut state.streams[outcome.stream];
-        let in_flight = stream.in_flight.take().expect("a device has its request in flight until it is complete");
+        let in_flight = stream.end_request(outcome.end);
         state.under_way.0 -= 1;
         state.under_way.1 -= outcome.end.bytes_since(outcome.start);
         let took = now() - in_flight.since;

@@ -48,7 +48,7 @@ impl Scheduler {
         }
         let bytes = state.queue.front()?.bytes();
         let Some(index) = choose(&state.streams, bytes) else {
-            let stuck = state.streams.iter().all(|stream| stream.in_flight.is_none() || !stream.state.is_healthy());
+            let stuck = state.streams.iter().all(|stream| !stream.is_busy() || !stream.state.is_healthy());
             assert!(!stuck || state.set_aside > 1, "admission leaves room for what was appended");
             return None;
         };
@@ -72,14 +72,14 @@ impl Scheduler {
 
     /// Whether what has gathered should go out now, beside the requests under way.
     ///
-    /// Several devices take whatever there is: one of them may be slow. Partitions of one device share its speed, and
+    /// Several devices, striped or not, take whatever there is: one of them may be slow. Partitions of one device share its speed, and
     /// many small requests are slower than few large ones; there a request goes out beside others only if it is no
     /// smaller than they are on average, up to a size that takes about as long as the smallest.
     pub(super) fn is_worth_a_request(&self, state: &State) -> bool {
         const SMALL_BYTES: u64 = 16 << 10;
         let (requests, bytes) = state.under_way;
         let gathered = || self.end().bytes_since(state.sealed_end);
-        self.can_give_up || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
+        self.can_give_up || self.is_striped || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
     }
 
     /// Writes a request and waits for it.

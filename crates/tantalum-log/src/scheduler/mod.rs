@@ -42,6 +42,8 @@ pub(crate) struct Scheduler {
     max_payload_bytes: usize,
     /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
     can_give_up: bool,
+    /// Whether the one device is an array.
+    is_striped: bool,
     /// The group that appends add to. Replaced only under the state's lock.
     active: RwLock<Arc<Group>>,
     /// The durable end of the log. Written only under the state's lock.
@@ -114,10 +116,12 @@ impl Scheduler {
         let largest = start.streams.iter().map(|stream| stream.layout.max_payload_bytes()).min().unwrap_or(0);
         // A record must be admitted to an empty log, whatever the options say.
         let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
-        let pool = Pool::new(max_payload_bytes, 2 * start.streams.len() + 2);
+        let depth: usize = start.streams.iter().map(|stream| stream.layout.depth).sum();
+        let pool = Pool::new(max_payload_bytes, 2 * depth + 2);
         let active = pool.group(start.end);
         let mut hardware = start.streams.iter().map(|stream| stream.device.hardware());
         let first = hardware.next();
+        let is_striped = start.streams.iter().any(|stream| stream.layout.depth > 1);
         let can_give_up = hardware.any(|other| Some(other) != first);
         let state = State {
             streams: start.streams,
@@ -151,6 +155,7 @@ impl Scheduler {
             options: start.options,
             max_payload_bytes,
             can_give_up,
+            is_striped,
             active: RwLock::new(active),
             durable: AtomicU64::new(start.end.get()),
             stopped: AtomicBool::new(false),

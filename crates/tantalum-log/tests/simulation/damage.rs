@@ -124,6 +124,11 @@ fn every_flipped_byte_of_a_packed_log_is_reported_or_harmless() {
 }
 
 #[test]
+fn every_flipped_byte_on_one_of_two_striped_devices_is_reported_or_harmless() {
+    flip_bytes(LogLayout::Striped { unit_bytes: 4096 }, 2);
+}
+
+#[test]
 fn lost_and_misdirected_blocks_are_reported_or_harmless() {
     let (devices, records) = closed_log(LogLayout::FlashLogging, 2);
     let image = devices[0].image();

@@ -6,4 +6,5 @@ mod power_cuts;
 mod recorder;
 mod single;
 mod space;
+mod striped;
 mod world;

@@ -45,3 +45,10 @@ fn acknowledged_records_survive_power_cuts() {
 fn acknowledged_records_survive_power_cuts_in_the_single_layout() {
     search(0..60, |_| LogLayout::Single);
 }
+
+#[test]
+fn acknowledged_records_survive_power_cuts_in_the_striped_layout() {
+    // No smaller than the block.
+    let units = |seed: u64| if seed.is_multiple_of(2) { [512, 2048, 65536] } else { [4096, 16384, 65536] };
+    search(0..120, |seed| LogLayout::Striped { unit_bytes: units(seed)[seed as usize % 3] });
+}
