@@ -1,7 +1,7 @@
 //! Block devices behind one trait, [`Device`].
 //!
 //! - [`FileDevice`]: a regular file or a raw block device, by direct I/O and io_uring.
-//! - [`Partition`]: a byte range of a device that is a device itself.
+//! - [`Partition`]: a byte range of a device that is a device itself; [`Striped`]: several devices as one.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
 //! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
@@ -20,6 +20,7 @@ mod file;
 mod memory;
 mod partition;
 mod stalling;
+mod striped;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer};
@@ -31,3 +32,4 @@ pub use file::{Access, FileDevice};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
 pub use partition::Partition;
 pub use stalling::StallingDevice;
+pub use striped::Striped;

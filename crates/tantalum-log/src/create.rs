@@ -5,28 +5,49 @@ use std::sync::Arc;
 use tantalum_device::{Device, Durability, Hardware};
 
 use crate::format::slot::{EpochStart, Slot};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{Superblock, area_bytes_of};
 use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
-use crate::{Error, Hiding, LogOptions, Lsn, Result};
+use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result, striped};
 
 /// Formats `devices`. The superblocks are written last, so that devices formatted in part are no log.
 pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
     options.check()?;
     check_devices(devices)?;
-    let smallest = devices.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
+    let logical = devices.iter().map(|device| device.capabilities().logical_block).max().unwrap_or(0);
+    let block_bytes = Layout::block_bytes(options.block_bytes, options.layout, logical)?;
+    options.layout.check(devices.len(), block_bytes)?;
+    let written = striped::array(options.layout, devices)?;
+    let smallest = written.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
     let section_bytes = Layout::section_bytes(options.section_bytes, smallest)?;
-    let hides = options.hiding == Hiding::On && stand_on_several(devices.iter().map(|device| device.hardware()));
-    let divide =
-        |device: &Arc<dyn Device>| Layout::divide(device.name(), device.capacity_bytes(), section_bytes, hides);
-    let layouts = devices.iter().map(divide).collect::<Result<Vec<_>>>()?;
+    let hides = options.layout == LogLayout::FlashLogging
+        && options.hiding == Hiding::On
+        && stand_on_several(devices.iter().map(|device| device.hardware()));
+    let describe = |ordinal: usize, device: &Arc<dyn Device>| {
+        let (main, hiding) = Layout::section_counts(device.name(), device.capacity_bytes(), section_bytes, hides)?;
+        let device_count = devices.len() as u32;
+        let sections = u64::from(main) + u64::from(hiding);
+        Ok(Superblock {
+            log_id,
+            ordinal: ordinal as u32,
+            device_count,
+            layout: options.layout,
+            block_bytes,
+            section_bytes,
+            section_count: main,
+            hiding_section_count: hiding,
+            area_bytes: area_bytes_of(options.layout, device_count, section_bytes.into(), sections),
+        })
+    };
+    let superblocks =
+        written.iter().enumerate().map(|(at, device)| describe(at, device)).collect::<Result<Vec<_>>>()?;
 
     let zeros = vec![0; 2 * BLOCK];
-    for (device, (main, hiding)) in devices.iter().zip(&layouts) {
+    for (device, superblock) in written.iter().zip(&superblocks) {
         for offset in SUPERBLOCKS {
             device.write(offset, &[&zeros[..BLOCK]], Durability::Cached)?;
         }
-        for area in [main].into_iter().chain(hiding) {
+        for area in [Layout::of(superblock)].into_iter().chain(Layout::of_hiding(superblock)) {
             for number in 0..area.section_count {
                 device.write(area.section(number).start, &[&zeros], Durability::Cached)?;
             }
@@ -46,16 +67,10 @@ pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOpt
             device.write(slot_offset(sequence), &[&slot.encode()], Durability::Durable)?;
         }
     }
-    for (ordinal, (device, (main, hiding))) in devices.iter().zip(&layouts).enumerate() {
-        let superblock = Superblock {
-            log_id,
-            ordinal: ordinal as u32,
-            device_count: devices.len() as u32,
-            section_bytes,
-            section_count: main.section_count as u32,
-            hiding_section_count: hiding.map_or(0, |hiding| hiding.section_count as u32),
-            area_bytes: hiding.unwrap_or(*main).end(),
-        };
+    for (ordinal, device) in devices.iter().enumerate() {
+        // All devices of an array have its superblock, with their own ordinals.
+        let superblock = superblocks.get(ordinal).unwrap_or(&superblocks[0]);
+        let superblock = Superblock { ordinal: ordinal as u32, ..*superblock };
         for offset in SUPERBLOCKS {
             device.write(offset, &[&superblock.encode()], Durability::Durable)?;
         }

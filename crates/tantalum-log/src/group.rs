@@ -1,5 +1,6 @@
 //! Records that gather in memory until a flush makes them one request.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tantalum_device::{AlignedBuffer, AppendBuffer};
@@ -9,6 +10,8 @@ use crate::Lsn;
 use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::section::SectionHeader;
 use crate::format::{BLOCK, round_up};
+use crate::layout::Layout;
+use crate::tail::Tail;
 
 /// Space before the records: a section header, which goes out only if the request opens a section, and the request's.
 pub(crate) const PREFIX_BYTES: usize = BLOCK + HEADER_BYTES;
@@ -57,9 +60,9 @@ impl Request {
         self.end.bytes_since(self.start) as usize
     }
 
-    /// Bytes on the device, padding included.
-    pub(crate) fn device_bytes(&self) -> u64 {
-        round_up(HEADER_BYTES + self.payload_bytes()) as u64
+    /// Bytes of header and payload, without padding.
+    pub(crate) fn bytes(&self) -> u64 {
+        (HEADER_BYTES + self.payload_bytes()) as u64
     }
 
     /// What its appends paid for it.
@@ -68,16 +71,35 @@ impl Request {
     }
 }
 
-/// Completes a request's buffer: headers before the records, zeros behind them. Returns where the write ends.
-pub(crate) fn compose(buffer: &mut AlignedBuffer, header: &RequestHeader, section: Option<&SectionHeader>) -> usize {
+/// Completes a request's buffer: headers, or the rest of the block, before the records, zeros behind them. Returns the
+/// part to be written; the device's `header.offset` lies at [`BLOCK`] of the buffer.
+pub(crate) fn compose(
+    buffer: &mut AlignedBuffer,
+    header: &RequestHeader,
+    section: Option<&SectionHeader>,
+    layout: &Layout,
+    tail: &Tail,
+) -> Range<usize> {
     let records_end = PREFIX_BYTES + header.payload_bytes as usize;
-    let end = BLOCK + header.device_bytes();
+    let request_end = BLOCK + layout.request_bytes(header.bytes()) as usize;
+    let in_block = |at: usize| (header.offset as usize + at - BLOCK) % layout.block_bytes as usize;
+    let beyond = in_block(request_end);
+    let end = request_end + (layout.block_bytes as usize - beyond) % layout.block_bytes as usize;
     buffer[records_end..end].fill(0);
     header.encode(&mut buffer[BLOCK..]);
-    if let Some(section) = section {
-        section.encode(&mut buffer[..BLOCK]);
+    let start = match section {
+        Some(section) => {
+            section.encode(&mut buffer[..BLOCK]);
+            0
+        }
+        None if layout.is_packed() => tail.put_before(buffer, BLOCK, in_block(BLOCK)),
+        None => BLOCK,
+    };
+    if layout.is_packed() {
+        tail.keep(&buffer[request_end - beyond..request_end]);
     }
-    end
+    assert!(in_block(BLOCK) == BLOCK - start || section.is_some(), "writes start at a block's beginning");
+    start..end
 }
 
 /// Buffers for groups, reused once no device reads them any more.
@@ -97,7 +119,8 @@ impl Pool {
     /// An empty group that starts at `base`.
     pub(crate) fn group(&self, base: Lsn) -> Arc<Group> {
         let idle = self.buffers.lock().pop();
-        let buffer = idle.unwrap_or_else(|| AlignedBuffer::zeroed(round_up(PREFIX_BYTES + self.payload_bytes)));
+        // A packed request may end in one block more than if it began at a block's beginning.
+        let buffer = idle.unwrap_or_else(|| AlignedBuffer::zeroed(round_up(PREFIX_BYTES + self.payload_bytes) + BLOCK));
         Arc::new(Group { base, records: AppendBuffer::new(buffer, PREFIX_BYTES, self.payload_bytes) })
     }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tantalum_device::Device;
 
 use crate::format::BLOCK;
+use crate::format::request::HEADER_BYTES;
 use crate::format::slot::Slot;
 use crate::layout::slot_offset;
 use crate::recovery::members::{Member, identify};
 use crate::recovery::merge::is_void;
 use crate::recovery::{Reader, survey};
-use crate::{Error, Lsn, Result};
+use crate::{Error, LogLayout, Lsn, Result};
 
 /// Everything that can be read from the devices of a log, from [`inspect`].
 #[derive(Clone, Debug)]
@@ -36,6 +37,10 @@ pub struct DeviceInspection {
     pub ordinal: u32,
     /// How many devices the log has.
     pub device_count: u32,
+    /// How requests are laid out on it.
+    pub layout: LogLayout,
+    /// Requests are written in multiples of this.
+    pub block_bytes: u32,
     /// Bytes of a section.
     pub section_bytes: u32,
     /// Number of sections, those of the hiding area not counted.
@@ -223,6 +228,8 @@ fn inspect_device<'a>(
         name: member.device.name().into(),
         ordinal: member.superblock.ordinal,
         device_count: member.superblock.device_count,
+        layout: member.superblock.layout,
+        block_bytes: member.superblock.block_bytes,
         section_bytes: member.superblock.section_bytes,
         section_count: member.superblock.section_count,
         hiding_section_count: member.superblock.hiding_section_count,
@@ -242,17 +249,15 @@ fn inspect_section(
 ) -> Result<()> {
     let section = member.layout.section(number);
     let mut offset = section.start + BLOCK as u64;
-    let mut block = vec![0; BLOCK];
-    while offset < section.end {
-        member.device.read(offset, &mut block)?;
-        let Ok(request) = member.decode_request(&block, offset) else { break };
+    while offset + HEADER_BYTES as u64 <= section.end {
+        let header = member.read_unaligned(offset, HEADER_BYTES as u64)?;
+        let Ok(request) = member.decode_request(&header, offset) else { break };
         let header = request.header;
-        let bytes = header.device_bytes() as u64;
+        let bytes = member.layout.request_bytes(header.bytes());
         if header.section != number || bytes > section.end - offset {
             break;
         }
-        let mut whole = vec![0; bytes as usize];
-        member.device.read(offset, &mut whole)?;
+        let whole = member.read_unaligned(offset, header.bytes())?;
         let state = match request.check_payload(&whole) {
             Err(_) => RequestState::Damaged,
             Ok(()) if header.end() <= slot.checkpoint => RequestState::Released,

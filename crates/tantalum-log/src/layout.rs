@@ -1,17 +1,21 @@
 //! Where things lie on a log device: superblocks in blocks 0 and 1, slots in blocks 2 and 3, then equal sections: first
-//! those of the main area, then those of the hiding area.
+//! those of the main area, then those of the hiding area. Blocks are of 4096 bytes here; requests are written in blocks
+//! that may be smaller.
 
 use std::ops::Range;
 
 use crate::format::superblock::{
-    FIXED_BLOCKS, MAX_SECTION_BYTES, MIN_HIDING_SECTIONS, MIN_SECTION_BYTES, MIN_SECTIONS, Superblock,
+    FIXED_BLOCKS, MAX_SECTION_BYTES, MIN_BLOCK_BYTES, MIN_HIDING_SECTIONS, MIN_SECTION_BYTES, MIN_SECTIONS, Superblock,
 };
 use crate::format::{BLOCK, request};
-use crate::{Error, Result};
+use crate::{Error, LogLayout, Result};
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
 /// Sections are no larger than this unless the options ask for it: what recovery may have to read for nothing.
 const DEFAULT_MAX_SECTION_BYTES: u64 = 16 << 20;
+
+/// Where packed requests start.
+const PACKED_BYTES: u64 = 8;
 
 /// Byte offsets of the superblock and its copy.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, BLOCK_BYTES];
@@ -26,44 +30,60 @@ pub(crate) fn log_tag(log_id: u128) -> u64 {
     (log_id ^ (log_id >> 64)) as u64
 }
 
-/// A circle of sections: a device's main area, or its hiding area.
+/// A circle of sections, a device's main area or its hiding area, and how it is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Where the first section lies, in bytes.
     pub(crate) base: u64,
     pub(crate) section_bytes: u64,
     pub(crate) section_count: u64,
+    /// Requests start at multiples of this, one right behind the other. Divides the block.
+    pub(crate) alignment: u64,
+    /// Device writes start and end at multiples of this.
+    pub(crate) block_bytes: u64,
+    /// Requests that may be under way at the same time. If more than one, a power cut may leave a request torn and
+    /// later ones whole; but only in the last section, see [`crate::striped`].
+    pub(crate) depth: usize,
 }
 
 impl Layout {
-    /// Divides a device of `capacity_bytes` into sections of `section_bytes`, and gives those at its end to a hiding
-    /// area if it `hides` and there is room: a sixteenth of them, but at least four if that is no more than a quarter.
-    pub(crate) fn divide(
+    /// How many sections of `section_bytes` a device of `capacity_bytes` has in its main and in its hiding area. If it
+    /// `hides` and there is room, the hiding area has a sixteenth of them, but at least four if that is no more than a
+    /// quarter.
+    pub(crate) fn section_counts(
         device: &str,
         capacity_bytes: u64,
         section_bytes: u32,
         hides: bool,
-    ) -> Result<(Layout, Option<Layout>)> {
+    ) -> Result<(u32, u32)> {
         let section_bytes = u64::from(section_bytes);
         let sections = capacity_bytes.saturating_sub(FIXED_BLOCKS * BLOCK_BYTES) / section_bytes;
-        let sections = sections.min(u32::MAX.into());
-        if sections < u64::from(MIN_SECTIONS) {
+        let sections = u32::try_from(sections).unwrap_or(u32::MAX);
+        if sections < MIN_SECTIONS {
             let needed = FIXED_BLOCKS * BLOCK_BYTES + u64::from(MIN_SECTIONS) * section_bytes;
             return Err(Error::AreaTooSmall { device: device.into(), bytes: capacity_bytes, needed });
         }
-        let hiding = match hides && sections >= u64::from(MIN_SECTIONS + MIN_HIDING_SECTIONS) {
-            true => (sections / 4).clamp(MIN_HIDING_SECTIONS.into(), 4).max(sections / 16),
+        let hiding = match hides && sections >= MIN_SECTIONS + MIN_HIDING_SECTIONS {
+            true => (sections / 4).clamp(MIN_HIDING_SECTIONS, 4).max(sections / 16),
             false => 0,
         };
-        let base = FIXED_BLOCKS * BLOCK_BYTES;
-        let main = Layout { base, section_bytes, section_count: sections - hiding };
-        Ok((main, main.followed_by(hiding)))
+        Ok((sections - hiding, hiding))
     }
 
-    /// The area of `section_count` sections behind this one.
-    fn followed_by(&self, section_count: u64) -> Option<Layout> {
-        let base = self.base + self.section_bytes * self.section_count;
-        (section_count > 0).then_some(Layout { base, section_bytes: self.section_bytes, section_count })
+    /// The block in which requests are written to a device with these logical blocks: what was asked for, or the
+    /// default of the layout.
+    pub(crate) fn block_bytes(wanted: Option<u32>, log_layout: LogLayout, logical_block: u32) -> Result<u32> {
+        let least = logical_block.max(MIN_BLOCK_BYTES);
+        let default = match log_layout {
+            LogLayout::FlashLogging => BLOCK as u32,
+            LogLayout::Single | LogLayout::Striped { .. } => least,
+        };
+        let chosen = wanted.unwrap_or(default);
+        if !chosen.is_power_of_two() || !(least..=BLOCK as u32).contains(&chosen) {
+            let expected = "it must be a power of two from 512, and from the logical block of every device, to 4096";
+            return Err(Error::InvalidOption { option: "block_bytes", value: chosen.into(), expected });
+        }
+        Ok(chosen)
     }
 
     /// The section size for a log whose smallest device has `capacity_bytes`: what was asked for, or the default.
@@ -82,13 +102,25 @@ impl Layout {
 
     /// The main area.
     pub(crate) fn of(superblock: &Superblock) -> Layout {
-        let (section_bytes, section_count) = (superblock.section_bytes.into(), superblock.section_count.into());
-        Layout { base: FIXED_BLOCKS * BLOCK_BYTES, section_bytes, section_count }
+        let block_bytes = superblock.block_bytes.into();
+        Layout {
+            base: FIXED_BLOCKS * BLOCK_BYTES,
+            section_bytes: superblock.section_bytes.into(),
+            section_count: superblock.section_count.into(),
+            alignment: alignment(superblock.layout, block_bytes),
+            block_bytes,
+            depth: match superblock.layout {
+                LogLayout::FlashLogging | LogLayout::Single => 1,
+                LogLayout::Striped { .. } => superblock.device_count as usize,
+            },
+        }
     }
 
     /// The hiding area, if there is one.
     pub(crate) fn of_hiding(superblock: &Superblock) -> Option<Layout> {
-        Layout::of(superblock).followed_by(superblock.hiding_section_count.into())
+        let main = Layout::of(superblock);
+        let section_count = superblock.hiding_section_count.into();
+        (section_count > 0).then_some(Layout { base: main.end(), section_count, ..main })
     }
 
     /// Where the area ends.
@@ -111,15 +143,33 @@ impl Layout {
         self.section_bytes / 4 / BLOCK_BYTES * BLOCK_BYTES
     }
 
+    /// Whether a request may begin in the block in which the one before it ended.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.alignment < self.block_bytes
+    }
+
+    /// What a request of `bytes` bytes of header and payload occupies.
+    pub(crate) fn request_bytes(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(self.alignment)
+    }
+
     /// Record bytes that fit in the largest request.
     pub(crate) fn max_payload_bytes(&self) -> usize {
         (self.max_request_bytes() as usize - request::HEADER_BYTES).min(request::MAX_PAYLOAD_BYTES as usize)
     }
 
     /// Request bytes that every section takes whatever their sizes: what is left over at its end is smaller than the
-    /// largest request, and its header takes one block.
+    /// largest request, by at least the alignment, and its header takes one block.
     pub(crate) fn assured_section_bytes(&self) -> u64 {
-        self.section_bytes - self.max_request_bytes()
+        self.section_bytes - BLOCK_BYTES - (self.max_request_bytes() - self.alignment)
+    }
+}
+
+/// Where requests start in blocks of `block_bytes`.
+fn alignment(log_layout: LogLayout, block_bytes: u64) -> u64 {
+    match log_layout {
+        LogLayout::FlashLogging | LogLayout::Striped { .. } => block_bytes,
+        LogLayout::Single => PACKED_BYTES,
     }
 }
 
@@ -129,8 +179,9 @@ mod tests {
 
     #[test]
     fn sections_tile_the_area() {
-        let (layout, hiding) = Layout::divide("d", 1 << 20, 65536, false).expect("large enough");
-        assert_eq!((layout.section_count, hiding), (15, None));
+        assert_eq!(Layout::section_counts("d", 1 << 20, 65536, false).expect("large enough"), (15, 0));
+        let layout =
+            Layout { base: 16384, section_bytes: 65536, section_count: 15, alignment: 512, block_bytes: 512, depth: 1 };
         assert_eq!(layout.section(0).start, 16384);
         assert_eq!(layout.section(1).start, layout.section(0).end);
         assert_eq!(layout.section(15), layout.section(0));
@@ -142,20 +193,34 @@ mod tests {
     fn the_hiding_area_follows_the_main_area_where_there_is_room() {
         let sections = [(4, 0), (5, 0), (6, 2), (11, 2), (12, 3), (16, 4), (64, 4), (160, 10)];
         for (sections, expected) in sections {
-            let capacity = 16384 + sections * 65536 + 5000;
-            let (main, hiding) = Layout::divide("d", capacity, 65536, true).expect("large enough");
-            assert_eq!(hiding.map_or(0, |hiding| hiding.section_count), expected, "of {sections}");
-            assert_eq!(main.section_count, sections - expected);
+            let capacity = 16384 + u64::from(sections) * 65536 + 5000;
+            let counts = Layout::section_counts("d", capacity, 65536, true).expect("large enough");
+            assert_eq!(counts, (sections - expected, expected));
+            let superblock = Superblock {
+                log_id: 1,
+                ordinal: 0,
+                device_count: 2,
+                layout: LogLayout::FlashLogging,
+                block_bytes: 4096,
+                section_bytes: 65536,
+                section_count: counts.0,
+                hiding_section_count: counts.1,
+                area_bytes: capacity - 5000,
+            };
+            let main = Layout::of(&superblock);
+            let hiding = Layout::of_hiding(&superblock);
+            assert_eq!(hiding.is_some(), expected > 0);
             if let Some(hiding) = hiding {
                 assert_eq!(hiding.section(0).start, main.end());
                 assert_eq!(hiding.section(hiding.section_count - 1).end, hiding.end());
             }
+            assert_eq!(hiding.unwrap_or(main).end(), superblock.area_bytes);
         }
     }
 
     #[test]
     fn a_device_too_small_is_named_with_what_it_needs() {
-        let error = Layout::divide("tiny", 100_000, 65536, true).unwrap_err();
+        let error = Layout::section_counts("tiny", 100_000, 65536, true).unwrap_err();
         assert!(matches!(&error, Error::AreaTooSmall { device, needed: 278_528, .. } if device == "tiny"), "{error}");
     }
 

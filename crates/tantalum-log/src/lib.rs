@@ -37,6 +37,7 @@ mod inspect;
 mod latency;
 mod layout;
 mod log;
+mod log_layout;
 mod lsn;
 mod options;
 mod recovery;
@@ -44,6 +45,8 @@ mod scheduler;
 mod space;
 mod stats;
 mod stream;
+mod striped;
+mod tail;
 mod ticket;
 
 pub use error::{Error, Result};
@@ -52,6 +55,7 @@ pub use inspect::{
     Verification, inspect, verify,
 };
 pub use log::Log;
+pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
 pub use recovery::{Record, Recovery, RecoveryPhase, RecoveryProgress};

@@ -83,7 +83,7 @@ impl Log {
     }
 
     pub(crate) fn start(start: Start) -> Log {
-        let workers = start.streams.len();
+        let workers = start.streams.iter().map(|stream| stream.layout.depth).sum();
         let scheduler = Arc::new(Scheduler::new(start));
         let spawn_worker = |n| {
             let scheduler = Arc::clone(&scheduler);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tantalum_device::Characteristics;
 
 use crate::format::BLOCK;
-use crate::{Error, Result};
+use crate::{Error, LogLayout, Result};
 
 /// Options of [`Log::create`](crate::Log::create) and [`Log::open`](crate::Log::open).
 ///
@@ -21,6 +21,14 @@ pub struct LogOptions {
     /// Bytes of a section, fixed when the log is created: a multiple of 4096 between 64 KiB and 1 GiB. By default an
     /// eighth of the smallest device, between 64 KiB and 16 MiB. A request is at most a quarter of a section.
     pub section_bytes: Option<u32>,
+    /// How requests are laid out on the devices, fixed when the log is created. By default as FlashLogging does.
+    pub layout: LogLayout,
+    /// Requests are written in multiples of so many bytes, fixed when the log is created: a power of two between 512,
+    /// or the devices' logical block, and 4096. By default 4096, for the comparison layouts the logical block.
+    ///
+    /// Small blocks waste less space on small commits. Where the device's physical block is larger, it reads and
+    /// rewrites the requests beside a write, and a power cut may then take those along.
+    pub block_bytes: Option<u32>,
     /// Record bytes that may gather in memory before they become a request without a flush. Also bounds the largest
     /// record. At least 4096; default 1 MiB.
     pub buffer_bytes: usize,
@@ -60,6 +68,8 @@ impl Default for LogOptions {
     fn default() -> Self {
         LogOptions {
             section_bytes: None,
+            layout: LogLayout::default(),
+            block_bytes: None,
             buffer_bytes: 1 << 20,
             hang_timeout: Duration::from_secs(10),
             recovery_memory_bytes: 32 << 20,

@@ -5,7 +5,7 @@
 //!
 //! Invariants: sections are used in the order of their numbers; one is reused only when every request in it ends at or
 //! below a durable checkpoint; placed requests never overlap one another nor a section that is needed; a request lies
-//! in one section; and request sequence numbers have no gaps.
+//! in one section; request sequence numbers have no gaps; and of several requests under way none opens a section.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use crate::format::section::{MAX_ENTRIES, StrideEntry};
 use crate::latency::LatencyTable;
 use crate::layout::Layout;
 use crate::space::Share;
+use crate::tail::Tail;
 use crate::{DeviceState, HidingStats, Lsn};
 
 /// A section that holds something.
@@ -51,11 +52,13 @@ pub(crate) struct Placement {
     pub(crate) sequence: u64,
     /// The largest end LSN on the device before it.
     pub(crate) stream_lsn: Lsn,
+    pub(crate) layout: Layout,
+    pub(crate) tail: Arc<Tail>,
     /// Present if the request opens its section: what the section's header says about the previous one.
     pub(crate) opens: Option<Vec<StrideEntry>>,
 }
 
-/// The request that is under way on a device.
+/// A request that is under way on a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
     /// Where its records start. A request under way on several devices has the same start on each.
@@ -63,6 +66,8 @@ pub(crate) struct InFlight {
     /// Bytes on the device, padding included.
     pub(crate) bytes: u64,
     pub(crate) since: Instant,
+    /// Whether it opens a section.
+    pub(crate) opens: bool,
     /// Whether another device was given it before and is late with it.
     pub(crate) is_reissued: bool,
     /// When another device turned out to be first.
@@ -88,8 +93,9 @@ pub(crate) struct Stream {
     pub(crate) hiding: Option<Box<Stream>>,
     is_hiding: bool,
     pub(crate) state: DeviceState,
-    /// At most one, in whichever area: so only the last request of an area can be torn.
-    pub(crate) in_flight: Option<InFlight>,
+    /// At most as many as the layout's depth, in whichever area: with a depth of one only the last request of an area can
+    /// be torn.
+    in_flight: Vec<InFlight>,
     /// Averages by size, to tell outliers.
     pub(crate) latencies: LatencyTable,
     pub(crate) hidden: HidingStats,
@@ -100,6 +106,7 @@ pub(crate) struct Stream {
     pub(crate) busy: Duration,
     resume: Resume,
     open: Option<Open>,
+    tail: Arc<Tail>,
 }
 
 impl Stream {
@@ -114,13 +121,14 @@ impl Stream {
             latencies: LatencyTable::default(),
             hidden: HidingStats::default(),
             state: DeviceState::Healthy,
-            in_flight: None,
+            in_flight: Vec::new(),
             latency: Duration::ZERO,
             writes: 0,
             bytes: 0,
             busy: Duration::ZERO,
             resume,
             open: None,
+            tail: Arc::default(),
         };
         stream.check();
         stream
@@ -133,14 +141,41 @@ impl Stream {
         self
     }
 
-    /// Whether the device is healthy and no request is under way on it.
+    /// Whether the device is healthy and takes one more request.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state.is_healthy() && self.in_flight.is_none()
+        self.state.is_healthy() && self.in_flight.len() < self.layout.depth
+    }
+
+    /// Whether a request is under way on the device.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Takes note that a request of `bytes` bytes that was given its place here, or in the hiding area, is under way.
+    pub(crate) fn begin_request(&mut self, start: Lsn, bytes: u64, opens: bool, is_reissued: bool, now: Instant) {
+        let bytes = self.layout.request_bytes(bytes);
+        self.in_flight.push(InFlight { start, bytes, since: now, opens, is_reissued, overtaken: None });
+    }
+
+    /// Takes note that the request that starts at `start` is no longer under way.
+    ///
+    /// # Panics
+    /// If it was not.
+    pub(crate) fn end_request(&mut self, start: Lsn) -> InFlight {
+        let at = self.in_flight.iter().position(|request| request.start == start);
+        self.in_flight.swap_remove(at.expect("a request is under way from its placement until it is complete"))
+    }
+
+    /// Takes note that another device was first with the request that starts at `start`, if it is under way here.
+    pub(crate) fn overtake(&mut self, start: Lsn, now: Instant) {
+        for request in self.in_flight.iter_mut().filter(|request| request.start == start) {
+            request.overtaken = Some(now);
+        }
     }
 
     /// Whether the request that starts at `start` is under way on the device.
     pub(crate) fn is_writing(&self, start: Lsn) -> bool {
-        self.in_flight.is_some_and(|request| request.start == start)
+        self.in_flight.iter().any(|request| request.start == start)
     }
 
     /// The largest end LSN ever given to the device.
@@ -158,9 +193,13 @@ impl Stream {
         self.layout.section_count - self.resume.used.len() as u64
     }
 
-    /// Whether a request of `bytes` bytes has a place.
+    /// Whether a request of `bytes` bytes of header and payload has a place now: what opens a section is under way by
+    /// itself.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.fits_open(bytes) || self.free_sections() > 0
+        match self.fits_open(self.layout.request_bytes(bytes)) {
+            true => !self.in_flight.iter().any(|request| request.opens),
+            false => self.free_sections() > 0 && (self.in_flight.is_empty() || self.layout.depth == 1),
+        }
     }
 
     fn fits_open(&self, bytes: u64) -> bool {
@@ -172,7 +211,8 @@ impl Stream {
         let section = self.layout.assured_section_bytes();
         let open = self.open.as_ref().map_or(0, |open| section.saturating_sub(open.next - BLOCK as u64));
         // What was re-issued here is under way elsewhere: if this device is lost, nobody has to take it.
-        let in_flight = self.in_flight.filter(|request| !request.is_reissued).map_or(0, |request| request.bytes);
+        let own = self.in_flight.iter().filter(|request| !request.is_reissued);
+        let in_flight = own.map(|request| request.bytes).sum();
         Share { assured: open + section * self.free_sections(), in_flight }
     }
 
@@ -182,16 +222,17 @@ impl Stream {
         self.resume.used.len() as u64 * self.layout.section_bytes - rest
     }
 
-    /// Gives a request of `bytes` device bytes that reaches from `start` to `end` its place.
+    /// Gives a request of `bytes` bytes of header and payload that reaches from `start` to `end` its place.
     ///
     /// # Panics
     /// If there is no room, the device is not idle, or LSNs in a hiding area would decrease.
     pub(crate) fn place(&mut self, bytes: u64, start: Lsn, end: Lsn) -> Placement {
-        assert!(self.is_idle(), "a device takes one request at a time");
+        assert!(self.is_idle() && self.has_room(bytes), "a request is placed where there is room for it");
         assert!(!self.is_hiding || self.keeps_order(start), "LSNs in a hiding area never decrease");
-        assert!(bytes <= self.layout.max_request_bytes() && bytes.is_multiple_of(BLOCK as u64));
+        let bytes = self.layout.request_bytes(bytes);
+        assert!(bytes <= self.layout.max_request_bytes(), "requests are sealed before they are too large");
         let opens = (!self.fits_open(bytes)).then(|| self.open_section());
-        let stride = self.layout.section_bytes.div_ceil(BLOCK as u64).div_ceil(MAX_ENTRIES as u64);
+        let stride = self.layout.section_bytes.div_ceil(BLOCK as u64).div_ceil(MAX_ENTRIES as u64) * BLOCK as u64;
         let open = self.open.as_mut().expect("a section was opened if none had room");
         let section = self.layout.section(open.number);
         let placement = Placement {
@@ -199,11 +240,12 @@ impl Stream {
             section: open.number,
             sequence: self.resume.next_sequence,
             stream_lsn: self.resume.stream_lsn,
+            layout: self.layout,
+            tail: Arc::clone(&self.tail),
             opens,
         };
-        let block = open.next / BLOCK as u64;
-        if open.entries.last().is_none_or(|last| block / stride > u64::from(last.block) / stride) {
-            open.entries.push(StrideEntry { block: block as u32, stream_lsn: self.resume.stream_lsn });
+        if open.entries.last().is_none_or(|last| open.next / stride > u64::from(last.at) / stride) {
+            open.entries.push(StrideEntry { at: open.next as u32, stream_lsn: self.resume.stream_lsn });
         }
         open.next += bytes;
         assert!(section.start + open.next <= section.end, "a request lies in one section");
@@ -252,9 +294,9 @@ mod tests {
     use super::*;
     use tantalum_device::MemoryDevice;
 
-    fn stream() -> Stream {
+    fn stream(alignment: u64, block_bytes: u64) -> Stream {
         let device = MemoryDevice::new("d", 1 << 20);
-        let layout = Layout { base: 16384, section_bytes: 65536, section_count: 4 };
+        let layout = Layout { base: 16384, section_bytes: 65536, section_count: 4, alignment, block_bytes, depth: 1 };
         Stream::new(device, 0, layout, Resume::default())
     }
 
@@ -262,10 +304,15 @@ mod tests {
         stream.place(blocks * 4096, Lsn::new(end - 1), Lsn::new(end))
     }
 
+    fn hiding(stream: &Stream) -> Layout {
+        Layout { base: stream.layout.end(), section_count: 2, ..stream.layout }
+    }
+
     #[test]
     fn a_hiding_area_has_sections_of_its_own_and_counts_for_the_device() {
-        let layout = Layout { base: 16384 + 4 * 65536, section_bytes: 65536, section_count: 2 };
-        let mut stream = stream().with_hiding(layout, Resume::default());
+        let stream = stream(4096, 4096);
+        let layout = hiding(&stream);
+        let mut stream = stream.with_hiding(layout, Resume::default());
         place(&mut stream, 1, 10);
         let hiding = stream.hiding.as_mut().expect("given");
         assert_eq!(hiding.place(4096, Lsn::new(20), Lsn::new(30)).offset, layout.base + 4096);
@@ -279,15 +326,16 @@ mod tests {
     #[test]
     #[should_panic(expected = "never decrease")]
     fn a_hiding_area_refuses_what_is_older_than_what_it_has() {
-        let layout = Layout { base: 16384 + 4 * 65536, section_bytes: 65536, section_count: 2 };
-        let mut hiding = stream().with_hiding(layout, Resume::default()).hiding.expect("given");
+        let stream = stream(4096, 4096);
+        let layout = hiding(&stream);
+        let mut hiding = stream.with_hiding(layout, Resume::default()).hiding.expect("given");
         place(&mut hiding, 1, 10);
         place(&mut hiding, 1, 10);
     }
 
     #[test]
     fn requests_fill_a_section_and_move_on() {
-        let mut stream = stream();
+        let mut stream = stream(4096, 4096);
         let first = place(&mut stream, 4, 10);
         assert_eq!((first.offset, first.section, first.opens), (16384 + 4096, 0, Some(vec![])));
         for n in 1..3 {
@@ -295,32 +343,56 @@ mod tests {
         }
         let second = place(&mut stream, 4, 13);
         assert_eq!((second.section, second.sequence, second.stream_lsn.get()), (1, 3, 12));
-        let blocks: Vec<u32> = second.opens.expect("a new section").iter().map(|entry| entry.block).collect();
-        assert_eq!(blocks, [1, 5, 9]);
+        let starts: Vec<u32> = second.opens.expect("a new section").iter().map(|entry| entry.at / 4096).collect();
+        assert_eq!(starts, [1, 5, 9]);
     }
 
     #[test]
     fn every_section_takes_what_it_is_assured_to_take() {
         // Whatever the sizes, the share falls by at most the bytes placed, and a positive share means room.
-        for seed in 0..200 {
+        for seed in 0..300 {
             let mut random = tantalum_rt::Random::with_seed(seed);
-            let mut stream = stream();
+            let (alignment, block_bytes) = [(4096, 4096), (512, 512), (8, 512)][seed as usize % 3];
+            let mut stream = stream(alignment, block_bytes);
+            let at_most = [16384, 5000, 700][random.usize(0..3)];
             loop {
                 let before = stream.share().assured;
-                let blocks = random.u64(1..=4);
-                if !stream.has_room(blocks * 4096) {
-                    assert!(before < blocks * 4096);
+                let bytes = random.u64(97..=at_most);
+                if !stream.has_room(bytes) {
+                    assert!(before < stream.layout.request_bytes(bytes));
                     break;
                 }
-                place(&mut stream, blocks, 1);
-                assert!(stream.share().assured + blocks * 4096 >= before);
+                stream.place(bytes, Lsn::new(0), Lsn::new(1));
+                assert!(stream.share().assured + stream.layout.request_bytes(bytes) >= before);
             }
         }
     }
 
     #[test]
+    fn what_opens_a_section_is_under_way_by_itself() {
+        let mut stream = stream(512, 512);
+        stream.layout.depth = 3;
+        let place = |stream: &mut Stream, start: u64| {
+            let opens = stream.place(16384, Lsn::new(start), Lsn::new(start + 1)).opens;
+            stream.begin_request(Lsn::new(start), 16384, opens.is_some(), false, tantalum_rt::now());
+            opens
+        };
+        assert!(place(&mut stream, 1).is_some());
+        assert!(stream.is_idle() && !stream.has_room(16384), "the first one opens a section");
+        stream.end_request(Lsn::new(1));
+        assert_eq!((place(&mut stream, 2), place(&mut stream, 3)), (None, None));
+        assert!(stream.is_idle() && !stream.has_room(16384), "the fourth one opens the next");
+        assert!(stream.has_room(8192));
+        stream.end_request(Lsn::new(3));
+        assert!(!stream.has_room(16384));
+        stream.end_request(Lsn::new(2));
+        assert!(place(&mut stream, 4).is_some());
+        assert_eq!(stream.share().in_flight, 16384);
+    }
+
+    #[test]
     fn sections_are_freed_by_checkpoints_only() {
-        let mut stream = stream();
+        let mut stream = stream(4096, 4096);
         let mut end = 0;
         while stream.has_room(16384) {
             end += 10;

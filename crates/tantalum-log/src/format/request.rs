@@ -54,9 +54,9 @@ impl RequestHeader {
         Lsn::new(self.start.get() + u64::from(self.payload_bytes))
     }
 
-    /// Bytes on the device, padding included.
-    pub fn device_bytes(&self) -> usize {
-        super::round_up(HEADER_BYTES + self.payload_bytes as usize)
+    /// Bytes of header and payload, without padding.
+    pub fn bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.payload_bytes)
     }
 
     /// Writes the header before its payload: `bytes` holds space for the header, then the payload.

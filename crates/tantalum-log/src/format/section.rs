@@ -37,8 +37,8 @@ pub struct SectionHeader {
 /// A request of the previous section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrideEntry {
-    /// The block of the section at which the request starts.
-    pub block: u32,
+    /// The byte of the section at which the request starts.
+    pub at: u32,
     /// The largest end LSN in the area before the request.
     pub stream_lsn: Lsn,
 }
@@ -63,7 +63,7 @@ impl SectionHeader {
         encoder.u64(self.first_sequence);
         encoder.u64(self.stream_lsn.get());
         for entry in &self.previous {
-            encoder.u32(entry.block);
+            encoder.u32(entry.at);
             encoder.u64(entry.stream_lsn.get());
         }
         encoder.checksum();
@@ -80,12 +80,12 @@ impl SectionHeader {
         let stream_lsn = Lsn::new(decoder.u64()?);
         let mut previous = Vec::with_capacity(count.into());
         for _ in 0..count {
-            previous.push(StrideEntry { block: decoder.u32()?, stream_lsn: Lsn::new(decoder.u64()?) });
+            previous.push(StrideEntry { at: decoder.u32()?, stream_lsn: Lsn::new(decoder.u64()?) });
         }
         decoder.checksum()?;
         check(area <= 1, "area", area.into())?;
         check_numbers([number, epoch, first_sequence, stream_lsn.get()])?;
-        let ascending = previous.is_sorted_by(|a, b| a.block < b.block && a.stream_lsn <= b.stream_lsn);
+        let ascending = previous.is_sorted_by(|a, b| a.at < b.at && a.stream_lsn <= b.stream_lsn);
         check(ascending, "entry order", 0)?;
         Ok(SectionHeader { log_id, ordinal, is_hiding: area == 1, number, epoch, first_sequence, stream_lsn, previous })
     }

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::request::{HEADER_BYTES, RequestHeader};
 use super::section::{MAX_ENTRIES, SectionHeader, StrideEntry};
 use super::slot::{EpochStart, MAX_EPOCHS, Slot};
-use super::superblock::Superblock;
+use super::superblock::{Superblock, area_bytes_of};
 use super::*;
-use crate::Lsn;
+use crate::{LogLayout, Lsn};
 
 fn ascending(len: usize) -> impl Strategy<Value = Vec<u64>> {
     prop::collection::btree_set(0..NUMBER_LIMIT, 1..=len).prop_map(|set| set.into_iter().collect())
@@ -50,15 +50,23 @@ fn decode_all(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn superblocks_round_trip(log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999, hiding in prop_oneof![Just(0u32), 2u32..99]) {
+    fn superblocks_round_trip(
+        log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999, kind in 0usize..3,
+        block in 9u32..=12, units in 1u32..=64, hiding in prop_oneof![Just(0u32), 2u32..99],
+    ) {
+        let unit_bytes = units << block;
+        let layout = [LogLayout::FlashLogging, LogLayout::Single, LogLayout::Striped { unit_bytes }][kind];
+        let hiding = if layout == LogLayout::FlashLogging { hiding } else { 0 };
         let superblock = Superblock {
             log_id,
             ordinal: ordinal % count,
             device_count: count,
+            layout,
+            block_bytes: 1 << block,
             section_bytes: blocks * BLOCK as u32,
             section_count: sections,
             hiding_section_count: hiding,
-            area_bytes: (4 + u64::from(blocks) * u64::from(sections + hiding)) * BLOCK as u64,
+            area_bytes: area_bytes_of(layout, count, u64::from(blocks) * BLOCK as u64, (sections + hiding).into()),
         };
         prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
     }
@@ -94,7 +102,7 @@ proptest! {
             epoch: ids[1],
             first_sequence: ids[2],
             stream_lsn: Lsn::new(ids[3]),
-            previous: previous.map(|(block, lsn)| StrideEntry { block, stream_lsn: Lsn::new(lsn) }).collect(),
+            previous: previous.map(|(at, lsn)| StrideEntry { at, stream_lsn: Lsn::new(lsn) }).collect(),
         };
         let mut block = vec![0xff; BLOCK];
         header.encode(&mut block);
@@ -139,6 +147,8 @@ fn a_newer_version_is_told_from_damage() {
         log_id: 1,
         ordinal: 0,
         device_count: 1,
+        layout: LogLayout::FlashLogging,
+        block_bytes: 4096,
         section_bytes: 65536,
         section_count: 4,
         hiding_section_count: 0,

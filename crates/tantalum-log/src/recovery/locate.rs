@@ -32,9 +32,9 @@ pub(crate) struct Sections {
 pub(crate) struct Start {
     /// Index into the sections.
     pub(crate) index: usize,
-    /// A block of the section at which a request starts.
-    pub(crate) block: u32,
-    /// The largest end LSN on the device before that block.
+    /// A byte of the section at which a request starts.
+    pub(crate) at: u64,
+    /// The largest end LSN on the device before it.
     pub(crate) stream_lsn: Lsn,
 }
 
@@ -95,6 +95,16 @@ impl Member {
         }
     }
 
+    /// `bytes` bytes from `offset`, which may lie anywhere in the device's blocks.
+    pub(crate) fn read_unaligned(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let start = offset / BLOCK as u64 * BLOCK as u64;
+        let mut blocks = vec![0; (offset + bytes - start).next_multiple_of(BLOCK as u64) as usize];
+        self.device.read(start, &mut blocks)?;
+        blocks.truncate((offset + bytes - start) as usize);
+        blocks.drain(..(offset - start) as usize);
+        Ok(blocks)
+    }
+
     pub(crate) fn damage(&self, offset: u64, lsn: Lsn, what: impl Into<String>) -> Damage {
         Damage { device: self.device.name().into(), offset, lsn: Some(lsn), what: what.into() }
     }
@@ -116,10 +126,14 @@ impl Sections {
         let next = self.sections.get(index + 1).filter(|next| next.number == section.number + 1);
         let entries = next.and_then(|next| next.header.as_ref()).map_or(&[][..], |header| &header.previous);
         let entry = entries.partition_point(|entry| entry.stream_lsn <= lsn).checked_sub(1).map(|at| entries[at]);
-        let in_section = |block: u32| block > 0 && u64::from(block) < member.layout.section_bytes / BLOCK as u64;
+        let first = BLOCK as u64;
+        let in_section = |at: u64| (first..member.layout.section_bytes).contains(&at);
+        let is_start = |at: u64| in_section(at) && at.is_multiple_of(member.layout.alignment);
         Ok(Some(match entry {
-            Some(entry) if in_section(entry.block) => Start { index, block: entry.block, stream_lsn: entry.stream_lsn },
-            _ => Start { index, block: 1, stream_lsn: section.stream_lsn },
+            Some(entry) if is_start(entry.at.into()) => {
+                Start { index, at: entry.at.into(), stream_lsn: entry.stream_lsn }
+            }
+            _ => Start { index, at: first, stream_lsn: section.stream_lsn },
         }))
     }
 }

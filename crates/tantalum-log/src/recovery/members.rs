@@ -9,7 +9,7 @@ use crate::format::slot::Slot;
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, DecodeError, VERSION};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
-use crate::{Error, Lsn, Result};
+use crate::{Error, LogLayout, Lsn, Result, striped};
 
 /// A device of the log; or its hiding area, which recovery treats as a device ("FlashLogging", section 3.4).
 #[derive(Clone, Debug)]
@@ -33,6 +33,11 @@ pub(crate) struct Members {
 }
 
 impl Members {
+    /// The layout that all superblocks name.
+    pub(crate) fn layout(&self) -> LogLayout {
+        self.members.first().map_or_else(LogLayout::default, |member| member.superblock.layout)
+    }
+
     /// Whether the newest slot says that a device holds nothing needed.
     pub(crate) fn is_superfluous(&self, ordinal: u32) -> bool {
         self.slot.not_needed & 1 << ordinal != 0
@@ -100,7 +105,7 @@ pub(crate) fn identify(devices: &[Arc<dyn Device>]) -> Result<Members> {
         let missing = Error::MissingDevice { ordinal: missing.trailing_zeros(), count: device_count };
         return Err(unreadable.unwrap_or(missing));
     }
-    Ok(members)
+    striped::assemble(members)
 }
 
 fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
@@ -108,6 +113,10 @@ fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
     let bytes = device.capacity_bytes();
     if bytes < superblock.area_bytes {
         return Err(Error::Truncated { device: device.name().into(), bytes, expected: superblock.area_bytes });
+    }
+    let (found, expected) = (device.capabilities().logical_block, superblock.block_bytes);
+    if found > expected {
+        return Err(Error::UnsupportedBlock { device: device.name().into(), found, expected });
     }
     let mut block = vec![0; BLOCK];
     let mut slots = [None, None];
@@ -153,6 +162,10 @@ fn check_belongs(member: &Member, others: &[Member]) -> Result<()> {
         let expected = first.superblock.log_id;
         if own.log_id != expected {
             return Err(Error::ForeignDevice { device: device(), found: own.log_id, expected });
+        }
+        if own.layout != first.superblock.layout {
+            let what = format!("its layout is {}, that of others {}", own.layout, first.superblock.layout);
+            return Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what });
         }
         if own.device_count != first.superblock.device_count {
             let what = format!("it counts {} devices, others {}", own.device_count, first.superblock.device_count);

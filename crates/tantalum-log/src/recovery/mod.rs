@@ -25,7 +25,7 @@ use scan::{Scan, Scope, scan};
 use crate::latency::LatencyTable;
 use crate::scheduler::{SlotWriter, Start, write_slots};
 use crate::stream::{Resume, Stream, UsedSection};
-use crate::{Damage, Error, Log, LogOptions, Lsn, Result};
+use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result};
 
 /// One record as it was appended.
 ///
@@ -168,6 +168,11 @@ impl Recovery {
     /// The log's identity.
     pub fn log_id(&self) -> u128 {
         self.members.log_id
+    }
+
+    /// How the log lies on its devices.
+    pub fn layout(&self) -> LogLayout {
+        self.members.layout()
     }
 
     /// The checkpoint: the first record delivered starts at or after it.

@@ -70,8 +70,7 @@ impl Reader {
 /// Reads a request that the scan found intact but did not keep.
 fn read_again(member: &Member, found: &Found) -> Result<Box<[u8]>> {
     let header = &found.request.header;
-    let mut bytes = vec![0; header.device_bytes()];
-    member.device.read(header.offset, &mut bytes)?;
+    let bytes = member.read_unaligned(header.offset, header.bytes())?;
     let same = member.decode_request(&bytes, header.offset).is_ok_and(|again| again == found.request);
     if !same || found.request.check_payload(&bytes).is_err() {
         return Err(Error::Corrupt {

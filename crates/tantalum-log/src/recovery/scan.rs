@@ -2,7 +2,8 @@
 //!
 //! A device has one write under way at a time, so only its last request can be torn. What is not intact is taken for
 //! the end only if nothing proves that the device went on: requests carry consecutive sequence numbers, each section's
-//! header tells the first of its section, and the rest of the last section is searched for later requests.
+//! header tells the first of its section, and the rest of the last section is searched for later requests. On an array
+//! ([`crate::striped`]) several of the last section's requests can be torn, and later ones only bear witness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -58,7 +59,7 @@ pub(crate) fn scan(member: &Member, sections: &Sections, scope: &Scope) -> Resul
     let mut scanner = Scanner { member, scope, scan: Scan::default(), chunk: Vec::new(), chunk_offset: 0 };
     match sections.locate(member, scope.checkpoint) {
         Err(damage) => scanner.scan.damage.push(damage),
-        Ok(None) => scanner.search_proof(0, member.layout.section(0).start, member.layout.section(0).end)?,
+        Ok(None) => scanner.search_proof(0, member.layout.section(0).start, false)?,
         Ok(Some(start)) => scanner.walk_from(sections, start)?,
     }
     Ok(scanner.scan)
@@ -77,7 +78,7 @@ impl Scanner<'_> {
     fn walk_from(&mut self, sections: &Sections, start: Start) -> Result<()> {
         let sections = &sections.sections[start.index..];
         self.scan.stream_lsn = start.stream_lsn;
-        let mut expected = (start.block == 1).then_some(sections[0].first_sequence);
+        let mut expected = (start.at == BLOCK as u64).then_some(sections[0].first_sequence);
         for (at, section) in sections.iter().enumerate() {
             let next = sections.get(at + 1);
             if next.is_some_and(|next| next.number != section.number + 1) {
@@ -85,22 +86,22 @@ impl Scanner<'_> {
                 let missing = self.member.layout.section(section.number + 1).start;
                 self.damage(missing, what);
             }
-            let block = if at == 0 { start.block } else { 1 };
-            self.walk(section.number, block, expected, next.map(|next| next.first_sequence))?;
+            let from = if at == 0 { start.at } else { BLOCK as u64 };
+            self.walk(section.number, from, expected, next.map(|next| next.first_sequence))?;
             self.scan.sections.push((section.number, self.scan.stream_lsn));
             self.scan.next_number = section.number + 1;
             expected = Some(self.scan.next_sequence);
         }
         // Behind the last section there may be one whose first write was torn; but then nothing came after it.
         let behind = self.member.layout.section(self.scan.next_number);
-        self.search_proof(self.scan.next_number, behind.start, behind.end)
+        self.search_proof(self.scan.next_number, behind.start, false)
     }
 
-    /// Walks a section's requests from `block`. `expected` is the first one's sequence number, `until` that of the
+    /// Walks a section's requests from its byte `from`. `expected` is the first one's sequence number, `until` that of the
     /// first request of the next section, if there is a next section.
-    fn walk(&mut self, number: u64, block: u32, expected: Option<u64>, until: Option<u64>) -> Result<()> {
+    fn walk(&mut self, number: u64, from: u64, expected: Option<u64>, until: Option<u64>) -> Result<()> {
         let section = self.member.layout.section(number);
-        let mut offset = section.start + u64::from(block) * BLOCK as u64;
+        let mut offset = section.start + from;
         let mut expected = expected;
         while offset < section.end && (until.is_none() || expected != until) {
             match self.request_at(offset, section.end, number, expected)? {
@@ -112,7 +113,7 @@ impl Scanner<'_> {
                     break;
                 }
                 Ok(header) => {
-                    offset += header.device_bytes() as u64;
+                    offset += self.member.layout.request_bytes(header.bytes());
                     expected = Some(header.sequence + 1);
                     self.scan.stream_lsn = self.scan.stream_lsn.max(header.end());
                 }
@@ -120,7 +121,7 @@ impl Scanner<'_> {
         }
         self.scan.next_sequence = expected.unwrap_or(0);
         match until {
-            None => self.search_proof(number, offset, section.end),
+            None => self.search_proof(number, offset, self.member.layout.depth > 1),
             Some(until) if expected != Some(until) => {
                 let what = format!("the section ends before request {until}, with which the next one starts");
                 self.damage(offset.min(section.end - BLOCK as u64), what);
@@ -140,7 +141,7 @@ impl Scanner<'_> {
         expected: Option<u64>,
     ) -> Result<std::result::Result<RequestHeader, String>> {
         let member = self.member;
-        let request = match member.decode_request(self.read(offset, BLOCK as u64, section_end)?, offset) {
+        let request = match member.decode_request(self.read(offset, HEADER_BYTES as u64, section_end)?, offset) {
             Ok(request) => request,
             Err(error) => return Ok(Err(format!("no request: {error}"))),
         };
@@ -149,7 +150,7 @@ impl Scanner<'_> {
             let (section, sequence) = (header.section, header.sequence);
             return Ok(Err(format!("request {sequence} of section {section} stands where another was written")));
         }
-        let bytes = header.device_bytes() as u64;
+        let bytes = member.layout.request_bytes(header.bytes());
         if bytes > section_end - offset {
             return Ok(Err(format!("the request's {bytes} bytes exceed its section")));
         }
@@ -177,20 +178,26 @@ impl Scanner<'_> {
     }
 
     /// Behind the last intact request: any request of the same section there proves that the device went on, so that
-    /// what is not intact in between was durable once.
-    fn search_proof(&mut self, number: u64, from: u64, section_end: u64) -> Result<()> {
+    /// what is not intact in between was durable once. Unless a gap may be there: then they only tell what was durable.
+    fn search_proof(&mut self, number: u64, from: u64, may_have_gap: bool) -> Result<()> {
         let member = self.member;
+        let section_end = member.layout.section(number).end;
         let mut offset = from;
         while offset < section_end {
-            let bytes = self.read(offset, BLOCK as u64, section_end)?;
+            let bytes = self.read(offset, HEADER_BYTES as u64, section_end)?;
             let later = member.decode_request(bytes, offset).ok().map(|later| later.header);
             if let Some(later) = later.filter(|later| later.section == number && offset > from) {
+                self.scan.witness = self.scan.witness.max((later.durable_lsn, offset));
+                if may_have_gap {
+                    offset += member.layout.alignment;
+                    continue;
+                }
                 let what =
                     format!("a request is damaged, but a later one (request {} at {offset}) is there", later.sequence);
                 self.damage(from, what);
                 return Ok(());
             }
-            offset += BLOCK as u64;
+            offset += member.layout.alignment;
         }
         Ok(())
     }
@@ -200,15 +207,18 @@ impl Scanner<'_> {
         self.scan.damage.push(damage);
     }
 
-    /// `bytes` bytes at `offset`, read with what follows them in the section.
+    /// `bytes` bytes at `offset`, or those up to the section's end, read with what follows them in the section.
     fn read(&mut self, offset: u64, bytes: u64, section_end: u64) -> Result<&[u8]> {
         let chunk_end = self.chunk_offset + self.chunk.len() as u64;
+        let bytes = bytes.min(section_end - offset);
         if offset < self.chunk_offset || offset + bytes > chunk_end {
-            let wanted = bytes.max(CHUNK_BYTES).min(section_end - offset);
+            let start = offset / BLOCK as u64 * BLOCK as u64;
+            let wanted = (offset - start + bytes).next_multiple_of(BLOCK as u64).max(CHUNK_BYTES);
+            let wanted = wanted.min(section_end - start);
             self.chunk.clear();
             self.chunk.resize(wanted as usize, 0);
-            self.chunk_offset = offset;
-            self.member.device.read(offset, &mut self.chunk)?;
+            self.chunk_offset = start;
+            self.member.device.read(start, &mut self.chunk)?;
             self.scope.progress.add(wanted);
         }
         let at = (offset - self.chunk_offset) as usize;

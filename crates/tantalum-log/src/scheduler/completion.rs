@@ -15,7 +15,7 @@ impl Scheduler {
     pub(super) fn complete(&self, state: &mut State, outcome: Outcome) -> Vec<Arc<Waiter>> {
         let now = now();
         let stream = &mut state.streams[outcome.stream];
-        let in_flight = stream.in_flight.take().expect("a device has its request in flight until it is complete");
+        let in_flight = stream.end_request(outcome.start);
         state.under_way.0 -= 1;
         state.under_way.1 -= outcome.end.bytes_since(outcome.start);
         let took = now - in_flight.since;

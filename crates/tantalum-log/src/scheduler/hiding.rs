@@ -20,7 +20,6 @@ use tantalum_rt::Instant;
 use super::job::{Area, Job, Outcome, UnderWay};
 use super::{Scheduler, State};
 use crate::format::request::HEADER_BYTES;
-use crate::format::round_up;
 use crate::group::Source;
 use crate::stream::{InFlight, Stream};
 use crate::{Hiding, Lsn};
@@ -36,8 +35,9 @@ pub(super) struct Overdue {
 }
 
 impl Overdue {
-    fn device_bytes(&self) -> u64 {
-        round_up(HEADER_BYTES + self.end.bytes_since(self.start) as usize) as u64
+    /// Bytes of header and payload, without padding.
+    fn bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + self.end.bytes_since(self.start)
     }
 }
 
@@ -125,9 +125,10 @@ impl Scheduler {
         }
         let Rescue::Give(at, stream, area) = self.rescue(state) else { return None };
         let overdue = &mut state.overdue[at];
-        let (start, end, bytes) = (overdue.start, overdue.end, overdue.device_bytes());
+        let (start, end) = (overdue.start, overdue.end);
+        let room = state.streams[stream].layout.request_bytes(overdue.bytes());
         // The main area's room is promised to what was appended; a copy pays for what it takes.
-        if area == Area::Main && !self.space.take(bytes) {
+        if area == Area::Main && !self.space.take(room) {
             return None;
         }
         overdue.is_waiting = false;
@@ -135,7 +136,7 @@ impl Scheduler {
         state.streams[stream].hidden.reissued += 1;
         let job = self.start_job(state, stream, area, (start, end, source), true);
         if area == Area::Main {
-            self.rebalance(state, bytes);
+            self.rebalance(state, room);
         }
         Some(job)
     }
@@ -143,7 +144,7 @@ impl Scheduler {
     fn rescue(&self, state: &State) -> Rescue {
         let mut is_full = false;
         for (at, overdue) in state.overdue.iter().enumerate().filter(|(_, overdue)| overdue.is_waiting) {
-            let bytes = overdue.device_bytes();
+            let bytes = overdue.bytes();
             let has_it = |stream: &Stream| {
                 let writing = state.streams.iter().filter(|other| other.is_writing(overdue.start));
                 writing.into_iter().any(|other| other.hardware == stream.hardware)
@@ -157,7 +158,7 @@ impl Scheduler {
                     Some(hiding) if self.options.hiding == Hiding::On => (Area::Hiding, &**hiding),
                     _ => (Area::Main, stream),
                 };
-                let is_free = area == Area::Hiding || self.space.has(bytes);
+                let is_free = area == Area::Hiding || self.space.has(stream.layout.request_bytes(bytes));
                 if !positions.keeps_order(overdue.start) || !is_free {
                     continue;
                 }
@@ -199,10 +200,7 @@ impl Scheduler {
         }
         if !was_complete && outcome.result.is_ok() {
             state.overdue.retain(|overdue| overdue.start != outcome.start);
-            let others = state.streams.iter_mut().filter_map(|stream| stream.in_flight.as_mut());
-            for other in others.filter(|other| other.start == outcome.start) {
-                other.overtaken = Some(now);
-            }
+            state.streams.iter_mut().for_each(|stream| stream.overtake(outcome.start, now));
         }
     }
 }

@@ -7,12 +7,12 @@ use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite};
 use tantalum_rt::{Instant, now};
 
 use super::{Scheduler, State};
+use crate::format::BLOCK;
 use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::section::SectionHeader;
-use crate::format::{BLOCK, round_up};
 use crate::group::{Request, Source, compose};
 use crate::layout::log_tag;
-use crate::stream::{InFlight, Placement, Stream};
+use crate::stream::{Placement, Stream};
 use crate::{Error, Lsn, Result};
 
 /// Where on a device a request goes.
@@ -100,9 +100,9 @@ impl Scheduler {
         if state.queue.is_empty() && wanted > state.sealed_end && self.is_worth_a_request(state) {
             self.seal(state);
         }
-        let bytes = state.queue.front()?.device_bytes();
+        let bytes = state.queue.front()?.bytes();
         let Some(index) = choose(&state.streams, bytes) else {
-            let stuck = state.streams.iter().all(|stream| stream.in_flight.is_none() || !stream.state.is_healthy());
+            let stuck = state.streams.iter().all(|stream| !stream.is_busy() || !stream.state.is_healthy());
             assert!(!stuck || state.set_aside > 1, "admission leaves room for what was appended");
             return None;
         };
@@ -123,32 +123,32 @@ impl Scheduler {
         is_reissued: bool,
     ) -> Job {
         let (payload, now) = (end.bytes_since(start), now());
-        let bytes = round_up(HEADER_BYTES + payload as usize) as u64;
+        let bytes = HEADER_BYTES as u64 + payload;
         let patience = self.patience(state, index, bytes, now);
         state.under_way.0 += 1;
         state.under_way.1 += payload;
         let stream = &mut state.streams[index];
-        assert!(stream.is_idle(), "a device takes one request at a time");
+        assert!(stream.is_idle(), "a device takes no more requests than it may");
         let placement = match (area, &mut stream.hiding) {
             (Area::Hiding, Some(hiding)) => hiding.place(bytes, start, end),
             (Area::Hiding, None) => unreachable!("a hiding area is chosen only where there is one"),
             (Area::Main, _) => stream.place(bytes, start, end),
         };
-        stream.in_flight = Some(InFlight { start, bytes, since: now, is_reissued, overtaken: None });
+        stream.begin_request(start, bytes, placement.opens.is_some(), is_reissued, now);
         let (device, ordinal, durable) = (Arc::clone(&stream.device), stream.ordinal, self.durable());
         Job { stream: index, area, start, end, source, placement, device, ordinal, durable, patience }
     }
 
     /// Whether what has gathered should go out now, beside the requests under way.
     ///
-    /// Several devices take whatever there is: one of them may be slow. Partitions of one device share its speed, and
+    /// Several devices, striped or not, take whatever there is: one of them may be slow. Partitions of one device share its speed, and
     /// many small requests are slower than few large ones; there a request goes out beside others only if it is no
     /// smaller than they are on average, up to a size that takes about as long as the smallest.
     pub(super) fn is_worth_a_request(&self, state: &State) -> bool {
         const SMALL_BYTES: u64 = 16 << 10;
         let (requests, bytes) = state.under_way;
         let gathered = || self.end().bytes_since(state.sealed_end);
-        self.can_give_up || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
+        self.can_give_up || self.is_striped || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
     }
 
     /// Writes a request and waits for it until it is an outlier, or as long as its device may take at most.
@@ -179,12 +179,9 @@ impl Scheduler {
             previous,
         });
         let mut buffer = source.take();
-        let range_end = compose(&mut buffer, &header, section.as_ref());
-        // The section's header lies right before the request, on the device as in the buffer.
-        let (offset, range) = match section {
-            Some(_) => (header.offset - BLOCK as u64, 0..range_end),
-            None => (header.offset, BLOCK..range_end),
-        };
+        let range = compose(&mut buffer, &header, section.as_ref(), &placement.layout, &placement.tail);
+        // What the write carries before the request lies right before it, on the device as in the buffer.
+        let offset = header.offset + range.start as u64 - BLOCK as u64;
         let bytes = range.len() as u64;
         let buffer = Arc::new(buffer);
         let ended = |buffer, result| Written::Ended(Outcome { stream, start, end, buffer, result });

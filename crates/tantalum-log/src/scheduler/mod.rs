@@ -49,6 +49,8 @@ pub(crate) struct Scheduler {
     max_payload_bytes: usize,
     /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
     can_give_up: bool,
+    /// Whether the one device is an array.
+    is_striped: bool,
     /// The group that appends add to. Replaced only under the state's lock.
     active: RwLock<Arc<Group>>,
     /// The durable end of the log. Written only under the state's lock.
@@ -128,8 +130,10 @@ impl Scheduler {
         let largest = start.streams.iter().map(|stream| stream.layout.max_payload_bytes()).min().unwrap_or(0);
         // A record must be admitted to an empty log, whatever the options say.
         let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
-        let pool = Pool::new(max_payload_bytes, 2 * start.streams.len() + 2);
+        let depth: usize = start.streams.iter().map(|stream| stream.layout.depth).sum();
+        let pool = Pool::new(max_payload_bytes, 2 * depth + 2);
         let active = pool.group(start.end);
+        let is_striped = start.streams.iter().any(|stream| stream.layout.depth > 1);
         let can_give_up = stand_on_several(start.streams.iter().map(|stream| stream.hardware));
         let state = State {
             streams: start.streams,
@@ -167,6 +171,7 @@ impl Scheduler {
             options: start.options,
             max_payload_bytes,
             can_give_up,
+            is_striped,
             active: RwLock::new(active),
             durable: AtomicU64::new(start.end.get()),
             stopped: AtomicBool::new(false),

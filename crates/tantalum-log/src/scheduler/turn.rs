@@ -160,7 +160,7 @@ impl Scheduler {
 impl State {
     /// Idle devices that can take the next request.
     fn idle_with_room(&self) -> usize {
-        let bytes = self.queue.front().map_or(0, |request| request.device_bytes());
+        let bytes = self.queue.front().map_or(0, |request| request.bytes());
         self.streams.iter().filter(|stream| stream.is_idle() && stream.has_room(bytes)).count()
     }
 

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use tantalum_device::{Device, MemoryDevice};
-use tantalum_log::{Error, Log, LogOptions, Lsn, Record, inspect, verify};
+use tantalum_device::{Device, MemoryDevice, MemoryProfile};
+use tantalum_log::{Error, Log, LogLayout, LogOptions, Lsn, Record, inspect, verify};
 
 use tantalum_rt::Simulation;
 
@@ -14,15 +14,22 @@ fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), ..LogOptions::default() }
 }
 
-/// A small log, closed cleanly, with its records. Made in a simulation, so that it is always the same.
-fn closed_log(count: usize, sections: u64) -> (Vec<Arc<MemoryDevice>>, Vec<Record>) {
-    Simulation::new(1).run(move || make_closed_log(count, sections)).expect_finished()
+/// The comparison layouts write in blocks of 512 bytes.
+fn devices(layout: LogLayout, count: usize, sections: u64) -> Vec<Arc<MemoryDevice>> {
+    let logical_block = if layout == LogLayout::FlashLogging { 4096 } else { 512 };
+    let profile = MemoryProfile { logical_block, ..MemoryProfile::default() };
+    let bytes = (4 + sections * 16) * 4096;
+    (0..count).map(|n| MemoryDevice::with_profile(format!("log-{n}"), bytes, profile.clone())).collect()
 }
 
-fn make_closed_log(count: usize, sections: u64) -> (Vec<Arc<MemoryDevice>>, Vec<Record>) {
-    let device = |n| MemoryDevice::new(format!("log-{n}"), (4 + sections * 16) * 4096);
-    let devices: Vec<_> = (0..count).map(device).collect();
-    Log::create(LOG_ID, as_devices(&devices), options()).expect("create");
+/// A small log, closed cleanly, with its records. Made in a simulation, so that it is always the same.
+fn closed_log(layout: LogLayout, count: usize) -> (Vec<Arc<MemoryDevice>>, Vec<Record>) {
+    Simulation::new(1).run(move || make_closed_log(layout, count)).expect_finished()
+}
+
+fn make_closed_log(layout: LogLayout, count: usize) -> (Vec<Arc<MemoryDevice>>, Vec<Record>) {
+    let devices = devices(layout, count, 5);
+    Log::create(LOG_ID, as_devices(&devices), LogOptions { layout, ..options() }).expect("create");
     let mut checkpoint = Lsn::ZERO;
     // Several sessions and rounds of the circle, so that stale sections and requests lie about.
     for session in 0..4u8 {
@@ -82,13 +89,14 @@ fn check(devices: &[Arc<MemoryDevice>], records: &[Record], what: &str, damage: 
 }
 
 /// Flips a bit in all bytes of the structures, and in some of the payloads, padding and unused space.
-fn flip_bytes(count: usize) {
-    let (devices, records) = closed_log(count, 5);
+fn flip_bytes(layout: LogLayout, count: usize) {
+    let (devices, records) = closed_log(layout, count);
     let (mut harmless, mut reported) = (0, 0);
     let image = devices[0].image();
-    let interesting = |offset: &usize| {
-        let block = offset / 4096 * 4096;
-        image[block..].starts_with(b"TNTL") && offset - block < 130 || offset.is_multiple_of(509)
+    let starts: Vec<usize> = (0..image.len()).step_by(8).filter(|&at| image[at..].starts_with(b"TNTL")).collect();
+    let interesting = |&offset: &usize| {
+        let before = starts.partition_point(|&start| start <= offset).checked_sub(1).map(|at| starts[at]);
+        before.is_some_and(|start| offset - start < 130) || offset.is_multiple_of(509)
     };
     for offset in (0..image.len()).filter(interesting) {
         let flip = |device: &MemoryDevice| device.corrupt(offset as u64, 1, |bytes| bytes[0] ^= 1 << (offset % 8));
@@ -102,17 +110,27 @@ fn flip_bytes(count: usize) {
 
 #[test]
 fn every_flipped_byte_on_one_device_is_reported_or_harmless() {
-    flip_bytes(1);
+    flip_bytes(LogLayout::FlashLogging, 1);
 }
 
 #[test]
 fn every_flipped_byte_on_one_of_two_devices_is_reported_or_harmless() {
-    flip_bytes(2);
+    flip_bytes(LogLayout::FlashLogging, 2);
+}
+
+#[test]
+fn every_flipped_byte_of_a_packed_log_is_reported_or_harmless() {
+    flip_bytes(LogLayout::Single, 1);
+}
+
+#[test]
+fn every_flipped_byte_on_one_of_two_striped_devices_is_reported_or_harmless() {
+    flip_bytes(LogLayout::Striped { unit_bytes: 4096 }, 2);
 }
 
 #[test]
 fn lost_and_misdirected_blocks_are_reported_or_harmless() {
-    let (devices, records) = closed_log(2, 5);
+    let (devices, records) = closed_log(LogLayout::FlashLogging, 2);
     let image = devices[0].image();
     let blocks = image.len() / 4096;
     let mut reported = 0;
@@ -134,7 +152,7 @@ fn lost_and_misdirected_blocks_are_reported_or_harmless() {
 
 #[test]
 fn a_newer_version_is_refused_with_its_number() {
-    let (devices, _) = closed_log(1, 5);
+    let (devices, _) = closed_log(LogLayout::FlashLogging, 1);
     for offset in [0, 4096] {
         devices[0].corrupt(offset + 8, 1, |version| version[0] = 7);
     }
@@ -144,7 +162,7 @@ fn a_newer_version_is_refused_with_its_number() {
 
 #[test]
 fn a_truncated_device_is_refused() {
-    let (devices, _) = closed_log(1, 5);
+    let (devices, _) = closed_log(LogLayout::FlashLogging, 1);
     let image = devices[0].image();
     for blocks in [0, 1, 2, 3, 4, 5, 20, image.len() / 4096 - 1] {
         let short = MemoryDevice::new("short", 4096);
@@ -158,7 +176,7 @@ fn a_truncated_device_is_refused() {
 
 #[test]
 fn a_damaged_superblock_is_read_from_its_copy() {
-    let (devices, records) = closed_log(1, 5);
+    let (devices, records) = closed_log(LogLayout::FlashLogging, 1);
     assert!(check(&devices, &records, "first copy", |device| device.corrupt(100, 10, |bytes| bytes.fill(1))));
     assert!(check(&devices, &records, "first copy", |device| device.corrupt(0, 4096, |bytes| bytes.fill(0))));
     let both = |device: &MemoryDevice| device.corrupt(20, 4100, |bytes| bytes.fill(1));
@@ -168,10 +186,10 @@ fn a_damaged_superblock_is_read_from_its_copy() {
 /// A log that nobody closed: every request but the last is proven by what came later, on its device or on another.
 #[test]
 fn a_damaged_request_is_taken_for_a_torn_one_only_at_the_very_end() {
-    for count in [1, 2, 3] {
-        let device = |n| MemoryDevice::new(format!("log-{n}"), (4 + 6 * 16) * 4096);
-        let devices: Vec<_> = (0..count).map(device).collect();
-        Log::create(LOG_ID, as_devices(&devices), options()).expect("create");
+    let flash_logging = [1, 2, 3].map(|count| (LogLayout::FlashLogging, count));
+    for (layout, count) in flash_logging.into_iter().chain([(LogLayout::Single, 1)]) {
+        let devices = devices(layout, count, 6);
+        Log::create(LOG_ID, as_devices(&devices), LogOptions { layout, ..options() }).expect("create");
         let log = Log::open(as_devices(&devices), options(), &mut |_| {}).expect("open").finish().expect("finish");
         for n in 0..30u8 {
             let record = log.append(&[&vec![n; 100 + 300 * n as usize]]).expect("append");

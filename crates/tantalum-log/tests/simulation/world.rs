@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{Error, Hiding, Log, LogOptions, Lsn};
+use tantalum_log::{Error, Hiding, Log, LogLayout, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 /// A generator for `seed`. Small seeds are spread first: neighbours would begin alike.
@@ -24,7 +24,12 @@ pub const LOG_ID: u128 = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
+    pub layout: LogLayout,
     pub devices: usize,
+    /// The devices' logical block.
+    pub logical_block: u32,
+    /// What requests are written in.
+    pub block_bytes: Option<u32>,
     pub sections: u64,
     pub clients: u64,
     pub rounds: u64,
@@ -43,18 +48,27 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(seed: u64) -> Plan {
+    pub fn new(seed: u64, layout: LogLayout) -> Plan {
         let mut random = random(seed);
-        let devices = random.usize(1..=4);
-        let faults = devices > 1 && random.bool();
+        let devices = match (random.usize(1..=4), layout) {
+            (_, LogLayout::Single) => 1,
+            (devices, LogLayout::FlashLogging | LogLayout::Striped { .. }) => devices,
+        };
+        // In the other layouts one device's failure ends the log.
+        let is_array = devices > 1 && layout == LogLayout::FlashLogging;
+        let faults = is_array && random.bool();
+        let logical_block = if seed.is_multiple_of(2) { 512 } else { 4096 };
         Plan {
             seed,
+            layout,
             devices,
+            logical_block,
+            block_bytes: seed.is_multiple_of(4).then_some(logical_block),
             sections: random.u64(4..=9),
             clients: random.u64(1..=5),
             rounds: random.u64(2..=6),
             faults,
-            stalls: devices > 1 && !faults && random.u8(0..4) > 0,
+            stalls: is_array && !faults && random.u8(0..4) > 0,
             hiding: [Hiding::On, Hiding::On, Hiding::On, Hiding::Naive, Hiding::Off][random.usize(0..5)],
             record_bytes: [20, 300, 3000, 12000][random.usize(0..4)],
             buffer_bytes: [1 << 20, 5000][random.usize(0..2)],
@@ -66,6 +80,8 @@ impl Plan {
     pub fn options(&self) -> LogOptions {
         LogOptions {
             section_bytes: Some(64 << 10),
+            layout: self.layout,
+            block_bytes: self.block_bytes,
             buffer_bytes: self.buffer_bytes,
             hang_timeout: Duration::from_millis(if self.stalls { 30 } else { 3 }),
             recovery_memory_bytes: if self.seed.is_multiple_of(3) { 10_000 } else { 1 << 20 },
@@ -82,7 +98,7 @@ impl Plan {
                 write_latency: us(40)..us(200 * slow),
                 read_latency: us(1)..us(20),
                 flush_latency: us(1)..us(100),
-                logical_block: if self.seed.is_multiple_of(2) { 512 } else { 4096 },
+                logical_block: self.logical_block,
                 seed: self.seed * 31 + n as u64,
                 ..MemoryProfile::default()
             };

@@ -1,0 +1,126 @@
+//! A device that notes every write: where, which bytes, and from when to when.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, MemoryDevice, PendingWrite, Result};
+use tantalum_rt::{Instant, now};
+
+use crate::world::lock;
+
+/// A write as the device saw it.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+    pub submitted: Instant,
+    /// `None` while somebody still waits for it.
+    pub done: Option<Instant>,
+}
+
+impl Write {
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes.len() as u64
+    }
+}
+
+/// A memory device whose writes are noted.
+#[derive(Debug)]
+pub struct Recorder {
+    device: Arc<MemoryDevice>,
+    writes: Arc<Mutex<Vec<Write>>>,
+}
+
+impl Recorder {
+    pub fn new(device: Arc<MemoryDevice>) -> Arc<Recorder> {
+        Arc::new(Recorder { device, writes: Arc::default() })
+    }
+
+    /// The writes to sections, in the order of their submission.
+    pub fn section_writes(&self) -> Vec<Write> {
+        lock(&self.writes).iter().filter(|write| write.offset >= 4 * 4096).cloned().collect()
+    }
+
+    /// Forgets the writes so far.
+    pub fn clear(&self) {
+        lock(&self.writes).clear();
+    }
+
+    fn note(&self, offset: u64, bytes: Vec<u8>) -> usize {
+        let mut writes = lock(&self.writes);
+        writes.push(Write { offset, bytes, submitted: now(), done: None });
+        writes.len() - 1
+    }
+}
+
+impl Device for Recorder {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.device.capacity_bytes()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn hardware(&self) -> Hardware {
+        self.device.hardware()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.device.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        let index = self.note(offset, buffers.concat());
+        let result = self.device.write(offset, buffers, durability);
+        lock(&self.writes)[index].done = Some(now());
+        result
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        let index = self.note(offset, buffer[range.clone()].to_vec());
+        let pending = self.device.submit(offset, buffer, range, durability)?;
+        Ok(Box::new(Pending { pending, writes: Arc::clone(&self.writes), index }))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.device.discard(offset, len)
+    }
+
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
+        self.device.grow(new_capacity_bytes)
+    }
+}
+
+struct Pending {
+    pending: Box<dyn PendingWrite>,
+    writes: Arc<Mutex<Vec<Write>>>,
+    index: usize,
+}
+
+impl PendingWrite for Pending {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<()>> {
+        let result = self.pending.wait(timeout)?;
+        lock(&self.writes)[self.index].done = Some(now());
+        Some(result)
+    }
+
+    fn is_done(&mut self) -> bool {
+        self.pending.is_done()
+    }
+}
