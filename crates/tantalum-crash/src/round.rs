@@ -160,6 +160,7 @@ fn open(config: &Config, devices: Devices) -> Result<Db, Stop> {
         .torn_page_protection(protection)
         .isolation(isolation)
         .early_lock_release(config.early_lock_release)
+        .log_layout(config.log.of_engine())
         .open_on(devices)?;
     Ok(db)
 }

@@ -91,12 +91,14 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
     ))?;
     for device in &inspection.devices {
         out.line(format_args!(
-            "\n{}: device {} of {}, {} sections of {}",
+            "\n{}: device {} of {}, {} sections of {}, layout {} in blocks of {} bytes",
             device.name,
             device.ordinal,
             device.device_count,
             device.section_count,
-            units::bytes(u64::from(device.section_bytes))
+            units::bytes(u64::from(device.section_bytes)),
+            device.layout,
+            device.block_bytes
         ))?;
         for (number, slot) in device.slots.iter().enumerate() {
             match slot {
@@ -177,6 +179,8 @@ struct DeviceJson {
     name: String,
     ordinal: u32,
     device_count: u32,
+    layout: String,
+    block_bytes: u32,
     section_bytes: u32,
     section_count: u32,
     slots: Vec<Option<SlotJson>>,
@@ -252,6 +256,8 @@ impl DeviceJson {
             name: device.name.clone(),
             ordinal: device.ordinal,
             device_count: device.device_count,
+            layout: device.layout.to_string(),
+            block_bytes: device.block_bytes,
             section_bytes: device.section_bytes,
             section_count: device.section_count,
             slots: device.slots.iter().map(|found| found.as_ref().map(slot)).collect(),

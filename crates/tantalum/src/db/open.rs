@@ -100,7 +100,7 @@ impl Opening<'_> {
         // like something else than a database.
         let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
         devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?;
-        Log::create(superblock.log_id, devices.log.clone(), log_options())?;
+        Log::create(superblock.log_id, devices.log.clone(), self.log_options())?;
         let log = self.open_log(devices)?;
         let opened = self.open_pool(store, log, &superblock)?;
         // A split logs nearly two pages at once.
@@ -154,10 +154,29 @@ impl Opening<'_> {
     }
 
     fn open_log(&mut self, devices: &Devices) -> Result<Recovery> {
+        let log_options = self.log_options();
         let report = &mut |progress: tantalum_log::RecoveryProgress| {
             self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
         };
-        Ok(Log::open(devices.log.clone(), log_options(), report)?)
+        let log = Log::open(devices.log.clone(), log_options, report)?;
+        match self.settings.log_layout {
+            Some(asked) if asked != log.layout() => Err(Error::Option {
+                what: format!(
+                    "log_layout: {asked} was asked for, but the log was created as {}; it cannot be changed",
+                    log.layout()
+                ),
+            }),
+            _ => Ok(log),
+        }
+    }
+
+    fn log_options(&self) -> LogOptions {
+        LogOptions {
+            layout: self.settings.log_layout(),
+            block_bytes: self.settings.log_block_bytes,
+            buffer_bytes: LOG_BUFFER_BYTES,
+            ..LogOptions::default()
+        }
     }
 
     fn open_pool(&mut self, store: Arc<dyn PageStore>, log: Recovery, superblock: &Superblock) -> Result<Opened> {
@@ -173,8 +192,4 @@ impl Opening<'_> {
             callback(OpenProgress { phase, done_bytes, total_bytes });
         }
     }
-}
-
-fn log_options() -> LogOptions {
-    LogOptions { buffer_bytes: LOG_BUFFER_BYTES, ..LogOptions::default() }
 }
