@@ -60,6 +60,28 @@ pub(crate) enum LogLayout {
     Devices(usize),
     /// The log devices are partitions of one device.
     Partitions(usize),
+    /// As conventional logs lie: one device with overlapping writes, or so many striped in units of so many bytes.
+    Single,
+    Striped(usize, u32),
+}
+
+impl LogLayout {
+    /// How many devices it lies on.
+    pub fn devices(self) -> usize {
+        match self {
+            Self::Devices(n) | Self::Striped(n, _) => n,
+            Self::Partitions(_) | Self::Single => 1,
+        }
+    }
+
+    /// What the engine is told.
+    pub fn of_engine(self) -> tantalum::LogLayout {
+        match self {
+            Self::Devices(_) | Self::Partitions(_) => tantalum::LogLayout::FlashLogging,
+            Self::Single => tantalum::LogLayout::Single,
+            Self::Striped(_, unit_bytes) => tantalum::LogLayout::Striped { unit_bytes },
+        }
+    }
 }
 
 /// One device.
@@ -154,8 +176,15 @@ impl Config {
             // What a cut leaves out of order needs latencies as different as only memory's.
             (is_mixed, first) = (false, 0);
         }
-        let log_devices = if let LogLayout::Devices(n) = log { n } else { 1 };
-        let logs = (0..log_devices).map(|n| {
+        // By a generator of its own: what a seed decided before there were these is as it was.
+        let mut comparison = Random::with_seed(seed ^ 0x5ca1_ab1e);
+        let log = match comparison.u8(0..16) {
+            // Its overlapping writes need sectors that are old or new after a power cut.
+            0 if !chooser.faults.garble_sectors() => LogLayout::Single,
+            1 => LogLayout::Striped(devices, [4096, 16384, 65536][comparison.usize(0..3)]),
+            _ => log,
+        };
+        let logs = (0..log.devices()).map(|n| {
             let stock = if n > 0 && is_mixed { scope.pick(&mut random) } else { first };
             chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut random)
         });
@@ -307,6 +336,8 @@ mod tests {
         assert_eq!(profiles, scope.profiles().map(str::to_owned).collect());
         let omits = |drive: &Drive| matches!(drive.kind, DriveKind::Emulated { sends_barriers: false, .. });
         assert!(configs.iter().any(|config| config.drives().any(omits)));
+        let has = |log: fn(LogLayout) -> bool| configs.iter().any(|config| log(config.log));
+        assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }
 
     #[test]

@@ -85,6 +85,16 @@ impl Choice {
         }
     }
 
+    /// Whether a power cut may leave a sector neither as it was nor as it was to be written.
+    pub fn garble_sectors(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Rates(rates) => rates.contains_key(&FaultKind::SectorGarbage),
+            // Nothing is known of it.
+            Self::Plan(_) => true,
+        }
+    }
+
     /// In the words of the report's table.
     pub fn describe(&self) -> &'static str {
         match self {

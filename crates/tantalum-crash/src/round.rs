@@ -174,6 +174,7 @@ fn open(config: &Config, devices: Devices) -> Result<Db, Stop> {
         .isolation(isolation)
         .early_lock_release(config.early_lock_release)
         .log_hiding(config.log_hiding)
+        .log_layout(config.log.of_engine())
         .open_on(devices)?;
     Ok(db)
 }

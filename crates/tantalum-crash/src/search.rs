@@ -377,6 +377,8 @@ impl Search {
         let layout = match config.log {
             LogLayout::Devices(n) => format!("log on {n} devices"),
             LogLayout::Partitions(n) => format!("log on {n} partitions"),
+            LogLayout::Single => "log in the single layout".to_owned(),
+            LogLayout::Striped(n, _) => format!("log striped over {n} devices"),
         };
         let isolation = if config.is_serializable { "serializable" } else { "snapshot isolation" };
         let release = if config.early_lock_release { "early lock release" } else { "locks held until durable" };

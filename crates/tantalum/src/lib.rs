@@ -42,6 +42,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod limits;
+mod log_layout;
 mod options;
 mod page;
 mod recovery;
@@ -60,4 +61,5 @@ pub use page::{ChangeError, PageId, TableId};
 pub use stats::{LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
 pub use store::{Protection, StoreKind, StoreStats};
 pub use table::Table;
+pub use tantalum_log::LogLayout;
 pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};

@@ -1,5 +1,5 @@
 //! What a database can be told: by the [`Builder`], or by `tantalum.toml` in its directory. Both have the same keys; the
-//! builder wins. What fixes the format (page size, log devices and their partitions) must not differ from what the
+//! builder wins. What fixes the format (page size, log layout, devices and their partitions) must not differ from what the
 //! database was created with.
 
 use std::{
@@ -9,11 +9,12 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tantalum_log::LogLayout;
 
 use crate::{
     db::{Db, DeviceOpener, Devices},
     error::{Error, Result},
-    limits,
+    limits, log_layout,
 };
 
 /// How concurrent transactions may see each other's work.
@@ -125,6 +126,10 @@ pub(crate) struct Settings {
     pub log_partitions: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_bytes: Option<u64>,
+    #[serde(default, with = "log_layout", skip_serializing_if = "Option::is_none")]
+    pub log_layout: Option<LogLayout>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_block_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_hiding: Option<LogHiding>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,6 +202,8 @@ impl Settings {
             log_bytes: self.log_bytes.or(file.log_bytes),
             log_hiding: self.log_hiding.or(file.log_hiding),
             log_characteristics: self.log_characteristics.or(file.log_characteristics),
+            log_layout: self.log_layout.or(file.log_layout),
+            log_block_bytes: self.log_block_bytes.or(file.log_block_bytes),
             torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
             lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
             early_lock_release: self.early_lock_release.or(file.early_lock_release),
@@ -232,6 +239,9 @@ impl Settings {
         {
             return Some(("log_characteristics", wrong_number_of_files(files.len(), devices.len())));
         }
+        if self.log_layout() == LogLayout::Single && partitions.saturating_mul(devices) != 1 {
+            return Some(("log_layout", "the single layout has one log device and one partition".into()));
+        }
         if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
             return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
         }
@@ -265,6 +275,10 @@ impl Settings {
 
     pub fn log_hiding(&self) -> LogHiding {
         self.log_hiding.unwrap_or_default()
+    }
+
+    pub fn log_layout(&self) -> LogLayout {
+        self.log_layout.unwrap_or_default()
     }
 
     pub fn lock_timeout(&self) -> Duration {
@@ -383,6 +397,24 @@ impl Builder {
         self
     }
 
+    /// How the log lies on its devices: as FlashLogging does (the default), or in a layout to compare it with. In the
+    /// file `"flash-logging"`, `"single"`, `"striped:64KiB"` or `{ striped = "64KiB" }`. Fixed when the database is
+    /// created.
+    pub fn log_layout(mut self, layout: LogLayout) -> Self {
+        self.settings.log_layout = Some(layout);
+        self
+    }
+
+    /// Bytes of which each write to the log is a multiple: a power of two from 512, or the log devices' logical block,
+    /// to 4096. Default 4096, in the comparison layouts the logical block. Fixed when the database is created.
+    ///
+    /// Small blocks waste less on small commits; but where a device's physical block is larger, it rewrites earlier
+    /// commits beside a write, and a power cut may then take those along.
+    pub fn log_block_bytes(mut self, bytes: u32) -> Self {
+        self.settings.log_block_bytes = Some(bytes);
+        self
+    }
+
     /// How pages survive a power cut in the middle of their write.
     pub fn torn_page_protection(mut self, protection: TornPageProtection) -> Self {
         self.settings.torn_page_protection = Some(protection);
@@ -479,6 +511,8 @@ mod tests {
             log_hiding: Some(LogHiding::Naive),
             log_characteristics: Some(vec!["a.toml".into(), "/etc/b.toml".into()]),
             lock_timeout_ms: Some(5),
+            log_layout: Some(LogLayout::Striped { unit_bytes: 512 }),
+            log_block_bytes: Some(512),
             ..Settings::default()
         };
         assert_eq!(Settings::parse(settings.to_toml().unwrap().as_bytes()), Ok(settings));
@@ -496,6 +530,9 @@ mod tests {
         assert_eq!(line, 2);
         assert!(what.contains("bool"), "{what}");
         assert_eq!(error_of("page_size = 4096\nlog_devices = []\n").0, 2);
+        let (line, what) = error_of("page_size = 4096\nlog_layout = \"double\"\n");
+        assert!(line == 2 && what.contains("flash-logging"), "{what}");
+        assert_eq!(error_of("log_partitions = 2\nlog_layout = \"single\"\n").0, 2);
         assert_eq!(error_of("log_bytes = 99\n").0, 1);
         assert_eq!(error_of("log_partitions = 65\n").0, 1);
         assert_eq!(error_of("buffer_pool_bytes = 9\n").0, 1);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
-use tantalum::{Builder, Db, LogHiding, LogSummary, TornPageProtection, limits};
+use serde::{Serialize, Serializer};
+use tantalum::{Builder, Db, LogHiding, LogLayout, LogSummary, TornPageProtection, limits};
 use tantalum_flash::Counters;
 
 use super::{counters::DeviceReport, parse_bytes, simulate};
@@ -55,6 +55,18 @@ pub struct Options {
     /// What was measured of the log devices: a file for each --log, in their order.
     #[arg(long, value_name = "FILE")]
     log_characteristics: Vec<PathBuf>,
+    /// How the log lies on its devices: flash-logging, single (one device, overlapping writes), or striped:64KiB
+    /// (round robin, units of 512B to 256KiB).
+    #[arg(long, value_name = "LAYOUT")]
+    #[serde(serialize_with = "as_text")]
+    log_layout: Option<LogLayout>,
+    /// Bytes of which each write to the log is a multiple: 512 to 4096.
+    #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+    #[serde(rename = "log_block_bytes")]
+    log_block: Option<u64>,
+    /// Release a transaction's locks when its commit is durable, not already when it is in the log.
+    #[arg(long)]
+    late_lock_release: bool,
     /// How torn pages are prevented.
     #[arg(long, value_enum)]
     protection: Option<Protection>,
@@ -200,6 +212,16 @@ impl Options {
             let files = self.log_characteristics.iter().map(absolute).collect::<Result<Vec<_>>>()?;
             builder = builder.log_characteristics(files);
         }
+        if let Some(layout) = self.log_layout {
+            builder = builder.log_layout(layout);
+        }
+        if let Some(bytes) = self.log_block {
+            let bytes = u32::try_from(bytes).map_err(|_| format!("--log-block {bytes} is too large"))?;
+            builder = builder.log_block_bytes(bytes);
+        }
+        if self.late_lock_release {
+            builder = builder.early_lock_release(false);
+        }
         if let Some(protection) = self.protection {
             builder = builder.torn_page_protection(protection.into());
         }
@@ -275,6 +297,10 @@ impl Database {
         }
         Ok(())
     }
+}
+
+fn as_text<S: Serializer>(layout: &Option<LogLayout>, serializer: S) -> Result<S::Ok, S::Error> {
+    layout.map(|layout| layout.to_string()).serialize(serializer)
 }
 
 /// In the current directory, not the system's for temporary files: that may lie in memory.

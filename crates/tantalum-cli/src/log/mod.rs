@@ -91,13 +91,15 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
     ))?;
     for device in &inspection.devices {
         out.line(format_args!(
-            "\n{}: device {} of {}, {} sections, {} more to hide late writes in, of {}",
+            "\n{}: device {} of {}, {} sections, {} more to hide late writes in, of {}, layout {} in blocks of {} bytes",
             device.name,
             device.ordinal,
             device.device_count,
             device.section_count,
             device.hiding_section_count,
-            units::bytes(u64::from(device.section_bytes))
+            units::bytes(u64::from(device.section_bytes)),
+            device.layout,
+            device.block_bytes
         ))?;
         for (number, slot) in device.slots.iter().enumerate() {
             match slot {
@@ -184,6 +186,8 @@ struct DeviceJson {
     name: String,
     ordinal: u32,
     device_count: u32,
+    layout: String,
+    block_bytes: u32,
     section_bytes: u32,
     section_count: u32,
     hiding_section_count: u32,
@@ -264,6 +268,8 @@ impl DeviceJson {
             name: device.name.clone(),
             ordinal: device.ordinal,
             device_count: device.device_count,
+            layout: device.layout.to_string(),
+            block_bytes: device.block_bytes,
             section_bytes: device.section_bytes,
             section_count: device.section_count,
             hiding_section_count: device.hiding_section_count,

@@ -50,7 +50,7 @@ impl Machine {
 
     fn assemble(config: &Config) -> Result<Self, tantalum_flash::Error> {
         let (log_bytes, log_partitions) = match config.log {
-            LogLayout::Devices(_) => (config.log_bytes, None),
+            LogLayout::Devices(_) | LogLayout::Single | LogLayout::Striped(..) => (config.log_bytes, None),
             LogLayout::Partitions(n) => (config.log_bytes * n as u64, Some(n)),
         };
         let logs: Result<_, _> = config.logs.iter().map(|drive| Unit::new(drive, log_bytes)).collect();

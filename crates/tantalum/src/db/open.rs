@@ -169,7 +169,14 @@ impl Opening<'_> {
             characteristics.extend(partitions.iter().map(|part| (part.name().to_owned(), measured.clone())));
         }
         let hiding = self.settings.log_hiding().into();
-        Ok(LogOptions { buffer_bytes: LOG_BUFFER_BYTES, hiding, characteristics, ..LogOptions::default() })
+        Ok(LogOptions {
+            layout: self.settings.log_layout(),
+            block_bytes: self.settings.log_block_bytes,
+            buffer_bytes: LOG_BUFFER_BYTES,
+            hiding,
+            characteristics,
+            ..LogOptions::default()
+        })
     }
 
     fn open_log(&mut self, devices: &Devices) -> Result<Recovery> {
@@ -177,7 +184,16 @@ impl Opening<'_> {
         let report = &mut |progress: tantalum_log::RecoveryProgress| {
             self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
         };
-        Ok(Log::open(devices.log.clone(), options, report)?)
+        let log = Log::open(devices.log.clone(), options, report)?;
+        match self.settings.log_layout {
+            Some(asked) if asked != log.layout() => Err(Error::Option {
+                what: format!(
+                    "log_layout: {asked} was asked for, but the log was created as {}; it cannot be changed",
+                    log.layout()
+                ),
+            }),
+            _ => Ok(log),
+        }
     }
 
     fn open_pool(&mut self, store: Arc<dyn PageStore>, log: Recovery, superblock: &Superblock) -> Result<Opened> {

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use tantalum::{Db, Error, Result};
+use tantalum::{Db, Error, LogLayout, Result};
 
 use crate::support::{check, contents, get, open, put, small};
 
@@ -187,4 +187,47 @@ fn the_log_can_lie_on_several_devices_elsewhere() {
     fs::remove_file(&paths[1]).unwrap();
     let text = message(Db::open(dir.path()));
     assert!(text.contains("two"), "{text}");
+}
+
+#[test]
+fn the_log_can_lie_as_conventional_logs_do() {
+    let striped = |unit_bytes| LogLayout::Striped { unit_bytes };
+    for (layout, count) in [(LogLayout::Single, 1), (striped(4096), 2), (striped(65536), 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        let names: Vec<_> = (0..count).map(|n| format!("part-{n}")).collect();
+        let builder = || Db::builder().log_bytes(2 << 20).buffer_pool_bytes(64 * 4096).log_devices(&names);
+        let db = builder().log_layout(layout).open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        for n in 0..200 {
+            put(&db, &table, &[("k", &format!("{n}")), (&format!("{n}"), "v")]);
+        }
+        drop(db);
+        // The settings keep it, and without them the log knows.
+        let db = Db::open(dir.path()).unwrap();
+        assert_eq!(get(&db, &db.table("t").unwrap(), "k").as_deref(), Some(&b"199"[..]));
+        check(&db);
+        db.close().unwrap();
+        let toml = dir.path().join("tantalum.toml");
+        let text = fs::read_to_string(&toml).unwrap();
+        assert!(text.contains(&format!("log_layout = \"{layout}\"")), "{text}");
+        let without: String =
+            text.lines().filter(|line| !line.starts_with("log_layout")).map(|l| l.to_owned() + "\n").collect();
+        fs::write(&toml, without).unwrap();
+        drop(Db::open(dir.path()).unwrap());
+        let other = message(builder().log_layout(LogLayout::FlashLogging).open(dir.path()));
+        assert!(other.contains("log_layout") && other.contains(&layout.to_string()), "{other}");
+    }
+}
+
+#[test]
+fn the_log_layout_can_be_a_table_in_the_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let toml = dir.path().join("tantalum.toml");
+    fs::write(&toml, "log_layout = { striped = \"8KiB\" }\nlog_devices = [\"a\", \"b\"]\nlog_bytes = 4194304\n")
+        .unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    assert_eq!(db.stats().unwrap().log.devices.len(), 1, "an array is one device to the log");
+    drop(db);
+    fs::write(&toml, "log_layout = { striped = \"8KiB\", unit = 3 }\n").unwrap();
+    assert!(message(Db::open(dir.path())).contains("log_layout"));
 }
