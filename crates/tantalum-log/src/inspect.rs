@@ -167,8 +167,8 @@ pub struct Verification {
 /// # Errors
 /// Those of identifying the devices, and their read errors.
 pub fn inspect(devices: &[Arc<dyn Device>]) -> Result<Inspection> {
-    let members = identify(devices)?;
-    let survey = survey(members, 0, &mut |_| {})?;
+    let members = identify(devices, None)?;
+    let survey = survey(members, None, 0, &mut |_| {})?;
     let (members, end) = (survey.members, survey.merged.end);
     let slot = &members.slot;
     let describe = |member: &Member| inspect_device(member, slot, end);
@@ -264,7 +264,7 @@ fn inspect_section(
 /// # Errors
 /// Those of identifying the devices, and their read errors.
 pub fn verify(devices: &[Arc<dyn Device>]) -> Result<Verification> {
-    let mut survey = survey(identify(devices)?, 0, &mut |_| {})?;
+    let mut survey = survey(identify(devices, None)?, None, 0, &mut |_| {})?;
     let requests = survey.merged.order.len() as u64;
     let checkpoint_lsn = survey.members.slot.checkpoint;
     let mut damage: Vec<Damage> = survey.scans.iter_mut().flat_map(|scan| std::mem::take(&mut scan.damage)).collect();
@@ -272,7 +272,7 @@ pub fn verify(devices: &[Arc<dyn Device>]) -> Result<Verification> {
     let (mut records, mut record_bytes) = (0, 0);
     let mut reader = Reader::new(survey.merged.order, checkpoint_lsn);
     loop {
-        match reader.next(&survey.members, &mut survey.scans) {
+        match reader.next(&mut survey.scans) {
             Ok(Some(record)) => {
                 records += 1;
                 record_bytes += record.bytes.len() as u64;

@@ -28,6 +28,7 @@
 //! # Ok::<(), tantalum_log::Error>(())
 //! ```
 
+mod archive;
 mod create;
 mod error;
 #[doc(hidden)]
@@ -44,7 +45,9 @@ mod space;
 mod stats;
 mod stream;
 mod ticket;
+mod time;
 
+pub use archive::{ArchiveOptions, ArchiveTarget};
 pub use error::{Error, Result};
 pub use inspect::{
     Damage, DeviceInspection, Inspection, RequestInspection, RequestState, SectionInspection, SlotInspection,
@@ -54,5 +57,5 @@ pub use log::Log;
 pub use lsn::{Lsn, LsnRange};
 pub use options::LogOptions;
 pub use recovery::{Record, Recovery, RecoveryPhase, RecoveryProgress};
-pub use stats::{DeviceState, DeviceStats, LogStats};
+pub use stats::{ArchiveStats, DeviceState, DeviceStats, LogStats};
 pub use ticket::Ticket;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::format::BLOCK;
-use crate::{Error, Result};
+use crate::{ArchiveOptions, Error, Result};
 
 /// Options of [`Log::create`](crate::Log::create) and [`Log::open`](crate::Log::open).
 ///
@@ -27,6 +27,9 @@ pub struct LogOptions {
     /// Record bytes that recovery keeps in memory between scanning and [`Recovery::next_record`](crate::Recovery::next_record);
     /// what exceeds it is read twice. Default 32 MiB.
     pub recovery_memory_bytes: usize,
+    /// Where the whole log is archived. Default: nowhere. An archive that does not exist is created when the log is
+    /// opened with it.
+    pub archive: Option<ArchiveOptions>,
 }
 
 impl Default for LogOptions {
@@ -36,6 +39,7 @@ impl Default for LogOptions {
             buffer_bytes: 1 << 20,
             hang_timeout: Duration::from_secs(10),
             recovery_memory_bytes: 32 << 20,
+            archive: None,
         }
     }
 }
@@ -51,7 +55,7 @@ impl LogOptions {
             let expected = "no write completes in no time";
             return Err(Error::InvalidOption { option: "hang_timeout", value: 0, expected });
         }
-        Ok(())
+        self.archive.as_ref().map_or(Ok(()), ArchiveOptions::check)
     }
 }
 

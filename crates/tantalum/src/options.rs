@@ -5,10 +5,13 @@
 use std::{
     fmt::{self, Debug},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
+use tantalum_device::Device;
+use tantalum_log::{ArchiveOptions, ArchiveTarget};
 
 use crate::{
     db::{Db, DeviceOpener, Devices},
@@ -98,6 +101,12 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_archive: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_archive_keep_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_archive_keep_hours: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub torn_page_protection: Option<TornPageProtection>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_timeout_ms: Option<u64>,
@@ -163,6 +172,9 @@ impl Settings {
             log_devices: self.log_devices.or(file.log_devices),
             log_partitions: self.log_partitions.or(file.log_partitions),
             log_bytes: self.log_bytes.or(file.log_bytes),
+            log_archive: self.log_archive.or(file.log_archive),
+            log_archive_keep_bytes: self.log_archive_keep_bytes.or(file.log_archive_keep_bytes),
+            log_archive_keep_hours: self.log_archive_keep_hours.or(file.log_archive_keep_hours),
             torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
             lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
             early_lock_release: self.early_lock_release.or(file.early_lock_release),
@@ -224,6 +236,12 @@ impl Settings {
         self.log_bytes.unwrap_or(limits::DEFAULT_LOG_BYTES)
     }
 
+    /// The options of an archive at `target`.
+    pub fn archive(&self, target: ArchiveTarget) -> ArchiveOptions {
+        let keep_time = self.log_archive_keep_hours.map(|hours| Duration::from_secs(hours.saturating_mul(3600)));
+        ArchiveOptions { keep_bytes: self.log_archive_keep_bytes, keep_time, ..ArchiveOptions::at(target) }
+    }
+
     pub fn lock_timeout(&self) -> Duration {
         Duration::from_millis(self.lock_timeout_ms.unwrap_or(DEFAULT_LOCK_TIMEOUT_MS))
     }
@@ -269,6 +287,7 @@ pub struct Builder {
     pub(crate) refuses_to_create: bool,
     pub(crate) progress: Option<Progress>,
     pub(crate) opener: Option<Box<dyn DeviceOpener>>,
+    pub(crate) archive_device: Option<Arc<dyn Device>>,
 }
 
 impl Builder {
@@ -316,6 +335,35 @@ impl Builder {
     /// recovery time, and the largest transaction: about an eighth of an eighth of a partition.
     pub fn log_bytes(mut self, bytes: u64) -> Self {
         self.settings.log_bytes = Some(bytes);
+        self
+    }
+
+    /// Where the whole log is kept once more, a little behind its end (FlashLogging, section 3.7): a directory, a raw block
+    /// device, or a device of the [`DeviceOpener`]. It completes commits when it is faster than the log's devices, outlives
+    /// them, and gives every later state of a [base backup](Db::base_backup). A relative path starts at the directory.
+    /// Default: nowhere. A new archive begins when the database is opened with it.
+    pub fn log_archive(mut self, path: impl Into<PathBuf>) -> Self {
+        self.settings.log_archive = Some(path.into());
+        self
+    }
+
+    /// The oldest files of an archive in a directory are removed while all take more than this, except for what opening
+    /// the database needs. Default: never.
+    pub fn log_archive_keep_bytes(mut self, bytes: u64) -> Self {
+        self.settings.log_archive_keep_bytes = Some(bytes);
+        self
+    }
+
+    /// Files of an archive in a directory are removed when all that they hold is older than so many hours, except for what
+    /// opening the database needs. Default: never.
+    pub fn log_archive_keep_hours(mut self, hours: u64) -> Self {
+        self.settings.log_archive_keep_hours = Some(hours);
+        self
+    }
+
+    /// The device on which the log is archived, for [`open_on`](Self::open_on).
+    pub fn log_archive_on(mut self, device: Arc<dyn Device>) -> Self {
+        self.archive_device = Some(device);
         self
     }
 
@@ -412,6 +460,8 @@ mod tests {
             log_devices: Some(vec!["a".into(), "/dev/b".into()]),
             torn_page_protection: Some(TornPageProtection::FullPageImages),
             isolation: Some(Isolation::SnapshotIsolation),
+            log_archive: Some("/archive".into()),
+            log_archive_keep_hours: Some(48),
             lock_timeout_ms: Some(5),
             ..Settings::default()
         };

@@ -24,26 +24,34 @@ impl Scheduler {
                 stream.writes += 1;
                 stream.bytes += in_flight.bytes;
                 state.learn_latency(outcome.stream, took);
-                let before = state.completed.insert(outcome.start, outcome.end);
-                assert!(before.is_none(), "a request completes once");
+                // The archive may have been first.
+                if outcome.end > self.durable() {
+                    let before = state.completed.insert(outcome.start, outcome.end);
+                    assert!(before.is_none(), "a request completes once");
+                }
                 self.pool.give_back(outcome.buffer);
                 self.rebalance(state, 0);
-                self.advance_durable(state)
+                self.advance_durable(state, Lsn::ZERO)
             }
             Err(error) => {
                 let error = error.clone();
-                self.reissue(state, &outcome);
+                if outcome.end > self.durable() {
+                    self.reissue(state, &outcome);
+                }
                 self.set_aside(state, outcome.stream, error);
                 Vec::new()
             }
         }
     }
 
-    /// The prefix rule: durable is only what is completed together with everything before it.
-    /// Returns those who waited for what it made durable.
-    fn advance_durable(&self, state: &mut State) -> Vec<Arc<Waiter>> {
+    /// The prefix rule: durable is only what is completed together with everything before it; the archive has everything
+    /// before `archived`. Returns those who waited for what it made durable.
+    pub(super) fn advance_durable(&self, state: &mut State, archived: Lsn) -> Vec<Arc<Waiter>> {
         let before = self.durable();
-        let mut durable = before;
+        let mut durable = before.max(archived);
+        while state.completed.first_key_value().is_some_and(|(&start, _)| start < durable) {
+            state.completed.pop_first();
+        }
         while let Some(end) = state.completed.remove(&durable) {
             assert!(end > durable, "no request is empty");
             durable = end;

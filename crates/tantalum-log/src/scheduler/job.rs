@@ -10,7 +10,7 @@ use super::{Scheduler, State};
 use crate::format::BLOCK;
 use crate::format::request::RequestHeader;
 use crate::format::section::SectionHeader;
-use crate::group::{Request, Source, compose};
+use crate::group::{PREFIX_BYTES, Request, Source, compose};
 use crate::layout::log_tag;
 use crate::stream::{Placement, Stream};
 use crate::{Error, Lsn, Result};
@@ -95,6 +95,7 @@ impl Scheduler {
             stream_lsn: placement.stream_lsn,
             durable_lsn: durable,
             payload_bytes: end.bytes_since(start) as u32,
+            time_us: crate::time::wall_clock_us(),
         };
         let section = placement.opens.map(|previous| SectionHeader {
             log_id: self.log_id,
@@ -106,6 +107,7 @@ impl Scheduler {
             previous,
         });
         let mut buffer = source.take();
+        self.feed.give(start, &buffer[PREFIX_BYTES..PREFIX_BYTES + header.payload_bytes as usize]);
         let range_end = compose(&mut buffer, &header, section.as_ref());
         // The section's header lies right before the request, on the device as in the buffer.
         let (offset, range) = match section {

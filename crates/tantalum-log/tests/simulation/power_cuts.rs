@@ -11,24 +11,28 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     chosen.and_then(parse).unwrap_or(default)
 }
 
-#[test]
-fn acknowledged_records_survive_power_cuts() {
+fn run_all(plans: impl Iterator<Item = Plan>) -> Counts {
     let mut total = Counts::default();
-    for seed in seeds(0..100) {
-        let plan = Plan::new(seed);
+    for plan in plans {
         let counts = std::panic::catch_unwind(|| run(&plan)).unwrap_or_else(|panic| {
             eprintln!("failed with {plan:?}");
             std::panic::resume_unwind(panic)
         });
-        total.records += counts.records;
-        total.fulls += counts.fulls;
-        total.checkpoints += counts.checkpoints;
-        total.cuts += counts.cuts;
-        total.cuts_in_recovery += counts.cuts_in_recovery;
-        total.closes += counts.closes;
-        total.reissued += counts.reissued;
-        total.recovered += counts.recovered;
+        total.add(&counts);
     }
     println!("{total:?}");
+    total
+}
+
+#[test]
+fn acknowledged_records_survive_power_cuts() {
+    let total = run_all(seeds(0..100).map(Plan::new));
     assert!(total.fulls > 0 && total.reissued > 0 && total.closes > 0 && total.cuts_in_recovery > 0, "{total:?}");
+}
+
+#[test]
+fn with_an_archive_they_survive_too_and_what_is_archived_survives_without_the_devices() {
+    let total = run_all(seeds(0..100).map(|seed| Plan::new(seed).with_archive()));
+    assert!(total.fulls > 0 && total.reissued > 0 && total.closes > 0 && total.cuts_in_recovery > 0, "{total:?}");
+    assert!(total.rebuilt > 0 && total.archived_first > 0 && total.archives_set_aside > 0, "{total:?}");
 }
