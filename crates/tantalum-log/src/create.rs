@@ -1,17 +1,47 @@
-//! Formatting devices as a new log.
+//! Formatting devices: as a new log, or as new devices of one that is recovered from its archive.
 
 use std::sync::Arc;
 
-use tantalum_device::{Device, Durability, Hardware};
+use tantalum_device::{Access, Device, Durability, Hardware};
 
+use crate::archive::Archive;
 use crate::format::slot::{EpochStart, Slot};
 use crate::format::superblock::{Superblock, area_bytes_of};
 use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
 use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result, striped};
 
-/// Formats `devices`. The superblocks are written last, so that devices formatted in part are no log.
+/// Formats `devices` as a new, empty log, and makes its archive.
 pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
+    let slot = Slot {
+        log_id,
+        sequence: 1,
+        checkpoint: Lsn::ZERO,
+        epochs: vec![EpochStart { epoch: 1, start: Lsn::ZERO }],
+        clean_end: Some(Lsn::ZERO),
+        not_needed: 0,
+        archive_run: None,
+    };
+    options.check()?;
+    let archive = match &options.archive {
+        None => None,
+        Some(options) => match Archive::find(options, Access::ReadWrite)? {
+            Some(archive) if archive.log_id() != log_id => return Err(archive.foreign(log_id)),
+            _ => Some(Archive::create(options, log_id)?),
+        },
+    };
+    let beside = archive.map(|archive| Arc::clone(archive.store.control()));
+    format_devices(devices, options, &slot, beside.as_slice())
+}
+
+/// Formats `devices` as the empty devices of the log that `slot` describes; the slot goes to the devices `beside` them
+/// too. The superblocks are written last, so that devices formatted in part are no log.
+pub(crate) fn format_devices(
+    devices: &[Arc<dyn Device>],
+    options: &LogOptions,
+    slot: &Slot,
+    beside: &[Arc<dyn Device>],
+) -> Result<()> {
     options.check()?;
     check_devices(devices)?;
     let logical = devices.iter().map(|device| device.capabilities().logical_block).max().unwrap_or(0);
@@ -28,7 +58,7 @@ pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOpt
         let device_count = devices.len() as u32;
         let sections = u64::from(main) + u64::from(hiding);
         Ok(Superblock {
-            log_id,
+            log_id: slot.log_id,
             ordinal: ordinal as u32,
             device_count,
             layout: options.layout,
@@ -54,17 +84,10 @@ pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOpt
         }
         device.flush()?;
     }
-    for sequence in 1..=2 {
-        let slot = Slot {
-            log_id,
-            sequence,
-            checkpoint: Lsn::ZERO,
-            epochs: vec![EpochStart { epoch: 1, start: Lsn::ZERO }],
-            clean_end: Some(Lsn::ZERO),
-            not_needed: 0,
-        };
-        for device in devices {
-            device.write(slot_offset(sequence), &[&slot.encode()], Durability::Durable)?;
+    for sequence in [slot.sequence, slot.sequence + 1] {
+        let block = Slot { sequence, ..slot.clone() }.encode();
+        for device in devices.iter().chain(beside) {
+            device.write(slot_offset(sequence), &[&block], Durability::Durable)?;
         }
     }
     for (ordinal, device) in devices.iter().enumerate() {

@@ -205,6 +205,84 @@ pub enum Error {
         /// How many devices the log has.
         count: u32,
     },
+    /// The log's archive is not there, and holds records that are nowhere else.
+    #[error(
+        "the log cannot be opened without its archive, which may alone hold records from LSN {from} on; name the archive, or restore a backup"
+    )]
+    MissingArchive {
+        /// Where the records end that the devices hold.
+        from: Lsn,
+    },
+    /// The archive ends too early.
+    #[error(
+        "{archive}: the archive ends at LSN {end}, but LSN {needed} and what follows was archived; it is damaged, or an old copy: put the right one in its place"
+    )]
+    ArchiveTooShort {
+        /// The archive's name.
+        archive: String,
+        /// Where it ends.
+        end: Lsn,
+        /// Up to where it must reach at least.
+        needed: Lsn,
+    },
+    /// The archive lacks records that are asked for.
+    #[error(
+        "{archive}: the archive lacks the records from LSN {from} up to LSN {to}; ask for what it has, or begin with a later backup"
+    )]
+    NotArchived {
+        /// The archive's name.
+        archive: String,
+        /// Where the missing records start.
+        from: Lsn,
+        /// Where the archive goes on, or where its end was expected.
+        to: Lsn,
+    },
+    /// What was named as an archive is none.
+    #[error("{archive}: not an archive of a log: {what}; name another place, or empty this one")]
+    NotAnArchive {
+        /// The archive's name.
+        archive: String,
+        /// What was found.
+        what: String,
+    },
+    /// The archive belongs to another log.
+    #[error(
+        "{archive}: is the archive of log {found:032x}, not of log {expected:032x}; give each log an archive of its own"
+    )]
+    ForeignArchive {
+        /// The archive's name.
+        archive: String,
+        /// The log that it belongs to.
+        found: u128,
+        /// The log that is opened.
+        expected: u128,
+    },
+    /// The log has an archive already.
+    #[error("the log is archived in {archive} already; a log has one archive at a time")]
+    ArchiveInUse {
+        /// The archive's name.
+        archive: String,
+    },
+    /// An archive that was set aside cannot be given up yet.
+    #[error(
+        "{archive}: the archive was set aside and holds records up to LSN {until} that are nowhere else; make a checkpoint first"
+    )]
+    ArchiveNeeded {
+        /// The archive's name.
+        archive: String,
+        /// Where those records end.
+        until: Lsn,
+    },
+    /// A file operation on an archive's directory failed.
+    #[error("{path}: cannot {doing} it: {what}; check the archive's directory and its file system")]
+    ArchiveDirectory {
+        /// The file or directory.
+        path: String,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        what: String,
+    },
     /// Something that was durable is damaged or gone.
     #[error(
         "{device}: the log is damaged at offset {offset} (near LSN {lsn}): {what}; nothing was changed, restore the device or its log from a backup"

@@ -34,6 +34,8 @@ impl Group {
 pub(crate) enum Source {
     /// In a sealed group that nobody has taken yet.
     Sealed(Arc<Group>),
+    /// In a buffer with the same prefix that nobody reads.
+    Taken(AlignedBuffer),
     /// In a buffer with the same prefix, which a write may still read, so that its headers must stay as they are.
     Borrowed(Arc<AlignedBuffer>),
 }
@@ -43,6 +45,7 @@ impl Source {
     pub(crate) fn take(self) -> AlignedBuffer {
         match self {
             Source::Sealed(group) => group.records.take(),
+            Source::Taken(buffer) => buffer,
             Source::Borrowed(buffer) => AlignedBuffer::clone(&buffer),
         }
     }

@@ -8,6 +8,7 @@ use crate::format::BLOCK;
 use crate::format::request::HEADER_BYTES;
 use crate::format::slot::Slot;
 use crate::layout::slot_offset;
+use crate::recovery::chunks::read_unaligned;
 use crate::recovery::members::{Member, identify};
 use crate::recovery::merge::is_void;
 use crate::recovery::{Reader, survey};
@@ -177,8 +178,8 @@ pub struct Verification {
 /// # Errors
 /// Those of identifying the devices, and their read errors.
 pub fn inspect(devices: &[Arc<dyn Device>]) -> Result<Inspection> {
-    let members = identify(devices)?;
-    let survey = survey(members, 0, &mut |_| {})?;
+    let members = identify(devices, None)?;
+    let survey = survey(members, None, 0, &mut |_| {})?;
     let (members, areas, end) = (survey.members, survey.areas, survey.merged.end);
     let slot = &members.slot;
     let describe = |member: &Member| {
@@ -250,14 +251,14 @@ fn inspect_section(
     let section = member.layout.section(number);
     let mut offset = section.start + BLOCK as u64;
     while offset + HEADER_BYTES as u64 <= section.end {
-        let header = member.read_unaligned(offset, HEADER_BYTES as u64)?;
+        let header = read_unaligned(&*member.device, offset, HEADER_BYTES as u64)?;
         let Ok(request) = member.decode_request(&header, offset) else { break };
         let header = request.header;
         let bytes = member.layout.request_bytes(header.bytes());
         if header.section != number || bytes > section.end - offset {
             break;
         }
-        let whole = member.read_unaligned(offset, header.bytes())?;
+        let whole = read_unaligned(&*member.device, offset, header.bytes())?;
         let state = match request.check_payload(&whole) {
             Err(_) => RequestState::Damaged,
             Ok(()) if header.end() <= slot.checkpoint => RequestState::Released,
@@ -286,7 +287,7 @@ fn inspect_section(
 /// # Errors
 /// Those of identifying the devices, and their read errors.
 pub fn verify(devices: &[Arc<dyn Device>]) -> Result<Verification> {
-    let mut survey = survey(identify(devices)?, 0, &mut |_| {})?;
+    let mut survey = survey(identify(devices, None)?, None, 0, &mut |_| {})?;
     let requests = survey.merged.order.len() as u64;
     let checkpoint_lsn = survey.members.slot.checkpoint;
     let mut damage: Vec<Damage> = survey.scans.iter_mut().flat_map(|scan| std::mem::take(&mut scan.damage)).collect();
@@ -294,7 +295,7 @@ pub fn verify(devices: &[Arc<dyn Device>]) -> Result<Verification> {
     let (mut records, mut record_bytes) = (0, 0);
     let mut reader = Reader::new(survey.merged.order, checkpoint_lsn);
     loop {
-        match reader.next(&survey.areas, &mut survey.scans) {
+        match reader.next(&mut survey.scans) {
             Ok(Some(record)) => {
                 records += 1;
                 record_bytes += record.bytes.len() as u64;

@@ -28,6 +28,7 @@
 //! # Ok::<(), tantalum_log::Error>(())
 //! ```
 
+mod archive;
 mod create;
 mod error;
 #[doc(hidden)]
@@ -48,7 +49,9 @@ mod stream;
 mod striped;
 mod tail;
 mod ticket;
+mod time;
 
+pub use archive::{ArchiveOptions, ArchiveTarget};
 pub use error::{Error, Result};
 pub use inspect::{
     Damage, DeviceInspection, Inspection, RequestInspection, RequestState, SectionInspection, SlotInspection,
@@ -59,5 +62,5 @@ pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
 pub use recovery::{Record, Recovery, RecoveryPhase, RecoveryProgress};
-pub use stats::{DeviceState, DeviceStats, HidingStats, LogStats};
+pub use stats::{ArchiveStats, DeviceState, DeviceStats, HidingStats, LogStats};
 pub use ticket::Ticket;

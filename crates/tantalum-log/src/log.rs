@@ -7,8 +7,12 @@ use std::time::Duration;
 use tantalum_device::Device;
 use tantalum_rt::{JoinHandle, Mutex, spawn};
 
-use crate::scheduler::{Scheduler, Start};
-use crate::{Error, LogOptions, LogStats, Lsn, LsnRange, Recovery, RecoveryProgress, Result, Ticket, create, recovery};
+use crate::archive::Writer;
+use crate::scheduler::{Scheduler, Start, StartArchive};
+use crate::{
+    ArchiveOptions, Error, LogOptions, LogStats, Lsn, LsnRange, Recovery, RecoveryProgress, Result, Ticket, create,
+    recovery,
+};
 
 /// A running log. Clones are handles to the same log; all methods may be called by many tasks at once.
 ///
@@ -40,6 +44,7 @@ pub struct Log {
 struct Handle {
     scheduler: Arc<Scheduler>,
     workers: Mutex<Vec<JoinHandle<()>>>,
+    archiver: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Handle {
@@ -82,15 +87,51 @@ impl Log {
         recovery::open(devices, options, progress)
     }
 
-    pub(crate) fn start(start: Start) -> Log {
+    /// Puts a log whose devices are lost on new `devices`, from the archive that `options` name, and returns what there is
+    /// to recover. Everything on the new devices is lost.
+    ///
+    /// The log ends where its archive ends: what was durable and not archived ([`LogStats::archive`]) is lost with the old
+    /// devices, which must not be used any more. It can be done again if it is interrupted.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tantalum_device::{Device, MemoryDevice};
+    /// # use tantalum_log::{ArchiveOptions, Log, LogOptions};
+    /// let disk = MemoryDevice::new("archive", 4 << 20);
+    /// let options = LogOptions { archive: Some(ArchiveOptions::on_device(disk)), ..LogOptions::default() };
+    /// let flash: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("flash", 1 << 20)];
+    /// Log::create(7, flash.clone(), options.clone())?;
+    /// let log = Log::open(flash, options.clone(), &mut |_| {})?.finish()?;
+    /// log.flush_archived(log.append(&[b"a record"])?.end)?;
+    /// drop(log);
+    ///
+    /// let fresh: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("fresh", 1 << 20)];
+    /// let mut recovery = Log::rebuild(fresh, options, &mut |_| {})?;
+    /// assert_eq!(recovery.next_record()?.map(|record| record.bytes), Some(b"a record".to_vec()));
+    /// # Ok::<(), tantalum_log::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Log::create`] and [`Log::open`]; [`Error::NotArchived`] if the archive does not reach back to the checkpoint.
+    pub fn rebuild(
+        devices: Vec<Arc<dyn Device>>,
+        options: LogOptions,
+        progress: &mut dyn FnMut(RecoveryProgress),
+    ) -> Result<Recovery> {
+        recovery::rebuild(devices, options, progress)
+    }
+
+    pub(crate) fn start(start: Start, archive: Option<StartArchive>) -> Log {
         let workers = start.streams.iter().map(|stream| stream.layout.depth).sum();
-        let scheduler = Arc::new(Scheduler::new(start));
+        let scheduler = Arc::new(Scheduler::new(start, archive.as_ref()));
         let spawn_worker = |n| {
             let scheduler = Arc::clone(&scheduler);
             spawn(format!("log-worker-{n}"), move || scheduler.run_worker())
         };
-        let workers = (0..workers).map(spawn_worker).collect();
-        Log { handle: Arc::new(Handle { scheduler, workers: Mutex::new(workers) }) }
+        let workers = Mutex::new((0..workers).map(spawn_worker).collect());
+        let archive = archive.filter(|archive| archive.failure.is_none());
+        let archiver = archive.map(|archive| spawn_archiver(&scheduler, archive.writer));
+        Log { handle: Arc::new(Handle { archiver: Mutex::new(archiver), scheduler, workers }) }
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {
@@ -190,12 +231,42 @@ impl Log {
         self.scheduler().end_pressure_waits();
     }
 
+    /// Begins to archive the running log, which has no archive or whose archive was set aside. The archive is made if there
+    /// is none; one of this log is gone on with, behind a gap. What was appended before is not archived: a base backup
+    /// that is to be followed by the archive begins after this.
+    ///
+    /// # Errors
+    /// [`Error::ArchiveInUse`], [`Error::ArchiveNeeded`], [`Error::ForeignArchive`], [`Error::NotAnArchive`],
+    /// [`Error::InvalidOption`], [`Error::Closed`], [`Error::Poisoned`], or the error of a device.
+    pub fn attach_archive(&self, options: &ArchiveOptions) -> Result<()> {
+        let mut archiver = self.handle.archiver.lock();
+        let writer = self.scheduler().attach_archive(options)?;
+        *archiver = Some(spawn_archiver(self.scheduler(), writer));
+        Ok(())
+    }
+
+    /// Everything before this position is durable in the archive, too. `None` without an archive that works.
+    pub fn archived_lsn(&self) -> Option<Lsn> {
+        self.scheduler().archived()
+    }
+
+    /// Blocks until everything before `lsn` is durable, in the archive too if there is one that works. What is not to be
+    /// lost even with all log devices waits for this.
+    ///
+    /// # Errors
+    /// As [`Log::flush`].
+    pub fn flush_archived(&self, lsn: Lsn) -> Result<()> {
+        self.flush(lsn)?;
+        self.scheduler().wait_archived(lsn);
+        Ok(())
+    }
+
     /// Counters and positions, taken at one instant except for those that appends move.
     pub fn stats(&self) -> LogStats {
         self.scheduler().stats()
     }
 
-    /// Makes everything durable, records in both slots of every device that the log ended here, and stops the
+    /// Makes everything durable, in the archive too, records in both slots of every device that the log ended here, and stops the
     /// workers. Later calls of `append` get [`Error::Closed`]; closing again does nothing.
     ///
     /// # Errors
@@ -204,7 +275,15 @@ impl Log {
         if !self.scheduler().close()? {
             return Ok(());
         }
+        // Then a new log on other devices could go on from the archive alone.
+        self.scheduler().wait_archived(self.end_lsn());
         self.scheduler().stop_workers();
+        if let Some(archiver) = self.handle.archiver.lock().take()
+            && self.archived_lsn().is_some()
+        {
+            // One that was set aside may hang.
+            archiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
         for worker in std::mem::take(&mut *self.handle.workers.lock()) {
             if let Err(panic) = worker.join() {
                 std::panic::resume_unwind(panic);
@@ -212,6 +291,11 @@ impl Log {
         }
         self.scheduler().mark_clean()
     }
+}
+
+fn spawn_archiver(scheduler: &Arc<Scheduler>, writer: Writer) -> JoinHandle<()> {
+    let scheduler = Arc::clone(scheduler);
+    spawn("log-archiver", move || scheduler.run_archive(writer))
 }
 
 impl fmt::Debug for Log {

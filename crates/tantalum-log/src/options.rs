@@ -6,7 +6,7 @@ use std::time::Duration;
 use tantalum_device::Characteristics;
 
 use crate::format::BLOCK;
-use crate::{Error, LogLayout, Result};
+use crate::{ArchiveOptions, Error, LogLayout, Result};
 
 /// Options of [`Log::create`](crate::Log::create) and [`Log::open`](crate::Log::open).
 ///
@@ -38,6 +38,9 @@ pub struct LogOptions {
     /// Record bytes that recovery keeps in memory between scanning and [`Recovery::next_record`](crate::Recovery::next_record);
     /// what exceeds it is read twice. Default 32 MiB.
     pub recovery_memory_bytes: usize,
+    /// Where the whole log is archived. Default: nowhere. An archive that does not exist is created when the log is
+    /// opened with it.
+    pub archive: Option<ArchiveOptions>,
     /// What happens to a write that takes much longer than usual. When the log is created, [`Hiding::On`] on several
     /// pieces of hardware reserves hiding areas, a quarter of a small device and a sixteenth of a large one.
     pub hiding: Hiding,
@@ -75,6 +78,7 @@ impl Default for LogOptions {
             recovery_memory_bytes: 32 << 20,
             hiding: Hiding::On,
             characteristics: BTreeMap::new(),
+            archive: None,
         }
     }
 }
@@ -90,7 +94,7 @@ impl LogOptions {
             let expected = "no write completes in no time";
             return Err(Error::InvalidOption { option: "hang_timeout", value: 0, expected });
         }
-        Ok(())
+        self.archive.as_ref().map_or(Ok(()), ArchiveOptions::check)
     }
 }
 

@@ -44,6 +44,8 @@ pub struct LogStats {
     pub end_lsn: Lsn,
     /// The epoch, raised by every open.
     pub epoch: u64,
+    /// The archive, if the log has one.
+    pub archive: Option<ArchiveStats>,
 }
 
 impl LogStats {
@@ -105,6 +107,34 @@ impl HidingStats {
         self.lost += other.lost;
         self.saved += other.saved;
     }
+}
+
+/// Counters of the archive.
+///
+/// ```
+/// let archive = tantalum_log::ArchiveStats::default();
+/// assert!(archive.state.is_healthy() && archive.behind_bytes == 0);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ArchiveStats {
+    /// The directory's path or the device's name.
+    pub name: String,
+    /// Whether it is written to.
+    pub state: DeviceState,
+    /// The archive has no gap from here to its end.
+    pub run_start_lsn: Lsn,
+    /// The archive has everything before it, durably.
+    pub archived_lsn: Lsn,
+    /// Record bytes that it does not have yet.
+    pub behind_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Record bytes written.
+    pub bytes: u64,
+    /// Time during which a write was under way.
+    pub busy: Duration,
+    /// Requests that no device needed to write, because the archive had them first.
+    pub completed: u64,
 }
 
 /// Whether a device takes requests.

@@ -5,11 +5,13 @@
 use std::{
     fmt::{self, Debug},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tantalum_log::LogLayout;
+use tantalum_device::Device;
+use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
 
 use crate::{
     db::{Db, DeviceOpener, Devices},
@@ -135,6 +137,12 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_characteristics: Option<Vec<PathBuf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_archive: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_archive_keep_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_archive_keep_hours: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub torn_page_protection: Option<TornPageProtection>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_timeout_ms: Option<u64>,
@@ -204,6 +212,9 @@ impl Settings {
             log_characteristics: self.log_characteristics.or(file.log_characteristics),
             log_layout: self.log_layout.or(file.log_layout),
             log_block_bytes: self.log_block_bytes.or(file.log_block_bytes),
+            log_archive: self.log_archive.or(file.log_archive),
+            log_archive_keep_bytes: self.log_archive_keep_bytes.or(file.log_archive_keep_bytes),
+            log_archive_keep_hours: self.log_archive_keep_hours.or(file.log_archive_keep_hours),
             torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
             lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
             early_lock_release: self.early_lock_release.or(file.early_lock_release),
@@ -281,6 +292,12 @@ impl Settings {
         self.log_layout.unwrap_or_default()
     }
 
+    /// The options of an archive at `target`.
+    pub fn archive(&self, target: ArchiveTarget) -> ArchiveOptions {
+        let keep_time = self.log_archive_keep_hours.map(|hours| Duration::from_secs(hours.saturating_mul(3600)));
+        ArchiveOptions { keep_bytes: self.log_archive_keep_bytes, keep_time, ..ArchiveOptions::at(target) }
+    }
+
     pub fn lock_timeout(&self) -> Duration {
         Duration::from_millis(self.lock_timeout_ms.unwrap_or(DEFAULT_LOCK_TIMEOUT_MS))
     }
@@ -331,6 +348,7 @@ pub struct Builder {
     pub(crate) refuses_to_create: bool,
     pub(crate) progress: Option<Progress>,
     pub(crate) opener: Option<Box<dyn DeviceOpener>>,
+    pub(crate) archive_device: Option<Arc<dyn Device>>,
 }
 
 impl Builder {
@@ -412,6 +430,35 @@ impl Builder {
     /// commits beside a write, and a power cut may then take those along.
     pub fn log_block_bytes(mut self, bytes: u32) -> Self {
         self.settings.log_block_bytes = Some(bytes);
+        self
+    }
+
+    /// Where the whole log is kept once more, a little behind its end (FlashLogging, section 3.7): a directory, a raw block
+    /// device, or a device of the [`DeviceOpener`]. It completes commits when it is faster than the log's devices, outlives
+    /// them, and gives every later state of a [base backup](Db::base_backup). A relative path starts at the directory.
+    /// Default: nowhere. A new archive begins when the database is opened with it.
+    pub fn log_archive(mut self, path: impl Into<PathBuf>) -> Self {
+        self.settings.log_archive = Some(path.into());
+        self
+    }
+
+    /// The oldest files of an archive in a directory are removed while all take more than this, except for what opening
+    /// the database needs. Default: never.
+    pub fn log_archive_keep_bytes(mut self, bytes: u64) -> Self {
+        self.settings.log_archive_keep_bytes = Some(bytes);
+        self
+    }
+
+    /// Files of an archive in a directory are removed when all that they hold is older than so many hours, except for what
+    /// opening the database needs. Default: never.
+    pub fn log_archive_keep_hours(mut self, hours: u64) -> Self {
+        self.settings.log_archive_keep_hours = Some(hours);
+        self
+    }
+
+    /// The device on which the log is archived, for [`open_on`](Self::open_on).
+    pub fn log_archive_on(mut self, device: Arc<dyn Device>) -> Self {
+        self.archive_device = Some(device);
         self
     }
 
@@ -510,6 +557,8 @@ mod tests {
             isolation: Some(Isolation::SnapshotIsolation),
             log_hiding: Some(LogHiding::Naive),
             log_characteristics: Some(vec!["a.toml".into(), "/etc/b.toml".into()]),
+            log_archive: Some("/archive".into()),
+            log_archive_keep_hours: Some(48),
             lock_timeout_ms: Some(5),
             log_layout: Some(LogLayout::Striped { unit_bytes: 512 }),
             log_block_bytes: Some(512),

@@ -1,5 +1,7 @@
 //! What a database tells about itself.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tantalum_log::DeviceState;
 
@@ -80,6 +82,32 @@ pub struct LogSummary {
     pub epoch: u64,
     /// The devices.
     pub devices: Vec<LogDevice>,
+    /// The archive, if there is one.
+    pub archive: Option<LogArchive>,
+}
+
+/// The log's archive in [`LogSummary`].
+#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
+pub struct LogArchive {
+    /// Its directory or device.
+    pub name: String,
+    /// Why nothing more is archived; `None` while all is well.
+    pub set_aside: Option<String>,
+    /// The archive has no gap from here to its end.
+    pub run_start_lsn: u64,
+    /// The archive has everything before it.
+    pub archived_lsn: u64,
+    /// Record bytes that it does not have yet.
+    pub behind_bytes: u64,
+    /// Writes to it.
+    pub writes: u64,
+    /// Record bytes written to it.
+    pub bytes: u64,
+    /// Microseconds during which a write was under way.
+    pub busy_us: u64,
+    /// Requests that no log device needed to write, because the archive had them first.
+    pub completed: u64,
 }
 
 /// A device of the log in [`LogSummary`].
@@ -171,6 +199,7 @@ impl LogSummary {
             end_lsn: stats.end_lsn.get(),
             epoch: stats.epoch,
             devices: stats.devices.into_iter().map(LogDevice::of).collect(),
+            archive: stats.archive.map(LogArchive::of),
         }
     }
 }
@@ -179,13 +208,10 @@ impl LogDevice {
     fn of(stats: tantalum_log::DeviceStats) -> Self {
         Self {
             name: stats.name,
-            set_aside: match stats.state {
-                DeviceState::Healthy => None,
-                DeviceState::SetAside { reason } => Some(reason),
-            },
+            set_aside: reason(stats.state),
             writes: stats.writes,
             bytes: stats.bytes,
-            busy_us: microseconds(stats.busy),
+            busy_us: micros(stats.busy),
             hiding: LogHidingSummary::of(stats.hiding),
         }
     }
@@ -198,11 +224,35 @@ impl LogHidingSummary {
             reissued: stats.reissued,
             won: stats.won,
             lost: stats.lost,
-            saved_us: microseconds(stats.saved),
+            saved_us: micros(stats.saved),
         }
     }
 }
 
-fn microseconds(duration: std::time::Duration) -> u64 {
+impl LogArchive {
+    fn of(stats: tantalum_log::ArchiveStats) -> Self {
+        Self {
+            name: stats.name,
+            set_aside: reason(stats.state),
+            run_start_lsn: stats.run_start_lsn.get(),
+            archived_lsn: stats.archived_lsn.get(),
+            behind_bytes: stats.behind_bytes,
+            writes: stats.writes,
+            bytes: stats.bytes,
+            busy_us: micros(stats.busy),
+            completed: stats.completed,
+        }
+    }
+}
+
+/// Why it was set aside, if it was.
+fn reason(state: DeviceState) -> Option<String> {
+    match state {
+        DeviceState::Healthy => None,
+        DeviceState::SetAside { reason } => Some(reason),
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -3,6 +3,7 @@
 //! All integers are little-endian. Every structure starts with a magic number, the format version and the log's
 //! identity, and is guarded by a CRC-32C. Decoding never panics and never allocates what a length field asks for.
 
+pub mod archive;
 pub mod record;
 pub mod request;
 pub mod section;

@@ -37,6 +37,8 @@ pub struct RequestHeader {
     pub durable_lsn: Lsn,
     /// Bytes of records.
     pub payload_bytes: u32,
+    /// The wall clock when the request was sealed, in microseconds since the Unix epoch.
+    pub time_us: u64,
 }
 
 /// A header read from a device, with the checksum that its payload must satisfy.
@@ -77,7 +79,7 @@ impl RequestHeader {
         for lsn in [self.start, self.stream_lsn, self.durable_lsn] {
             encoder.u64(lsn.get());
         }
-        encoder.u64(0);
+        encoder.u64(self.time_us);
         let whole = crc32c::crc32c_append(crc32c::crc32c(&header[..DESCRIPTION_BYTES]), payload);
         header[DESCRIPTION_BYTES..DESCRIPTION_BYTES + 4].copy_from_slice(&whole.to_le_bytes());
         let own = crc32c::crc32c(&header[..DESCRIPTION_BYTES + 4]);
@@ -94,14 +96,24 @@ impl RequestHeader {
         let start = Lsn::new(decoder.u64()?);
         let stream_lsn = Lsn::new(decoder.u64()?);
         let durable_lsn = Lsn::new(decoder.u64()?);
-        decoder.u64()?;
+        let time_us = decoder.u64()?;
         let whole_checksum = decoder.u32()?;
         decoder.checksum()?;
         check(usize::from(header_bytes) == HEADER_BYTES, "header bytes", header_bytes.into())?;
         check((1..=MAX_PAYLOAD_BYTES).contains(&payload_bytes), "payload bytes", payload_bytes.into())?;
-        check_numbers([epoch, sequence, section, start.get(), stream_lsn.get(), durable_lsn.get()])?;
-        let header =
-            RequestHeader { log_tag, epoch, sequence, section, offset, start, stream_lsn, durable_lsn, payload_bytes };
+        check_numbers([epoch, sequence, section, start.get(), stream_lsn.get(), durable_lsn.get(), time_us])?;
+        let header = RequestHeader {
+            log_tag,
+            epoch,
+            sequence,
+            section,
+            offset,
+            start,
+            stream_lsn,
+            durable_lsn,
+            payload_bytes,
+            time_us,
+        };
         Ok(DecodedRequest { header, whole_checksum })
     }
 }

@@ -11,6 +11,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"TNTLSLOT");
 /// The most epochs that a slot remembers.
 pub const MAX_EPOCHS: usize = 100;
 
+const CLEAN: u32 = 1;
+const NEEDS_ARCHIVE: u32 = 2;
+
 /// A checkpoint and the epochs that matter behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
@@ -26,6 +29,9 @@ pub struct Slot {
     pub clean_end: Option<Lsn>,
     /// Bit `n` is set if device `n` was set aside and holds nothing that is needed.
     pub not_needed: u64,
+    /// Present if records behind the checkpoint may be in the archive only, so that the log cannot be opened without it:
+    /// where the archive's present run starts.
+    pub archive_run: Option<Lsn>,
 }
 
 /// A session of the log: every open starts one.
@@ -57,9 +63,11 @@ impl Slot {
         encoder.u128(self.log_id);
         encoder.u64(self.sequence);
         encoder.u64(self.checkpoint.get());
-        encoder.u32(self.clean_end.is_some().into());
+        encoder
+            .u32(u32::from(self.clean_end.is_some()) * CLEAN | u32::from(self.archive_run.is_some()) * NEEDS_ARCHIVE);
         encoder.u64(self.clean_end.unwrap_or_default().get());
         encoder.u64(self.not_needed);
+        encoder.u64(self.archive_run.unwrap_or_default().get());
         for epoch in &self.epochs {
             encoder.u64(epoch.epoch);
             encoder.u64(epoch.start.get());
@@ -76,19 +84,21 @@ impl Slot {
         check((1..=MAX_EPOCHS as u16).contains(&count), "epoch count", count.into())?;
         let log_id = decoder.u128()?;
         let (sequence, checkpoint) = (decoder.u64()?, Lsn::new(decoder.u64()?));
-        let (is_clean, clean_end, not_needed) = (decoder.u32()?, Lsn::new(decoder.u64()?), decoder.u64()?);
+        let (flags, clean_end, not_needed) = (decoder.u32()?, Lsn::new(decoder.u64()?), decoder.u64()?);
+        let archive_run = Lsn::new(decoder.u64()?);
         let mut epochs = Vec::with_capacity(count.into());
         for _ in 0..count {
             epochs.push(EpochStart { epoch: decoder.u64()?, start: Lsn::new(decoder.u64()?) });
         }
         decoder.checksum()?;
-        check(is_clean <= 1, "clean flag", is_clean.into())?;
-        check_numbers([sequence, checkpoint.get(), clean_end.get()])?;
+        check(flags & !(CLEAN | NEEDS_ARCHIVE) == 0, "flags", flags.into())?;
+        check_numbers([sequence, checkpoint.get(), clean_end.get(), archive_run.get()])?;
         check_numbers(epochs.iter().flat_map(|epoch| [epoch.epoch, epoch.start.get()]))?;
         let ascending = epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start < b.start);
         check(ascending, "epoch order", 0)?;
-        let clean_end = (is_clean == 1).then_some(clean_end);
+        let clean_end = (flags & CLEAN != 0).then_some(clean_end);
         check(clean_end.is_none_or(|end| end >= checkpoint), "clean end", clean_end.unwrap_or_default().get())?;
-        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed })
+        let archive_run = (flags & NEEDS_ARCHIVE != 0).then_some(archive_run);
+        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run })
     }
 }

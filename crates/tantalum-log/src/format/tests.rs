@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::archive::{ArchiveSuperblock, SegmentHeader};
 use super::request::{HEADER_BYTES, RequestHeader};
 use super::section::{MAX_ENTRIES, SectionHeader, StrideEntry};
 use super::slot::{EpochStart, MAX_EPOCHS, Slot};
@@ -19,7 +20,7 @@ fn numbers<const N: usize>() -> impl Strategy<Value = [u64; N]> {
 
 fn request() -> impl Strategy<Value = (RequestHeader, Vec<u8>)> {
     let payload = prop::collection::vec(any::<u8>(), 1..9000);
-    (payload, numbers::<5>(), 0..NUMBER_LIMIT, numbers::<2>()).prop_map(|(payload, ids, start, lsns)| {
+    (payload, numbers::<5>(), 0..NUMBER_LIMIT, numbers::<3>()).prop_map(|(payload, ids, start, lsns)| {
         let header = RequestHeader {
             log_tag: ids[0],
             epoch: ids[1],
@@ -30,6 +31,7 @@ fn request() -> impl Strategy<Value = (RequestHeader, Vec<u8>)> {
             stream_lsn: Lsn::new(lsns[0]),
             durable_lsn: Lsn::new(lsns[1]),
             payload_bytes: payload.len() as u32,
+            time_us: lsns[2],
         };
         (header, payload)
     })
@@ -39,6 +41,8 @@ fn decode_all(bytes: &[u8]) {
     let _ = Superblock::decode(bytes);
     let _ = Slot::decode(bytes);
     let _ = SectionHeader::decode(bytes);
+    let _ = ArchiveSuperblock::decode(bytes);
+    let _ = SegmentHeader::decode(bytes);
     if let Ok(request) = RequestHeader::decode(bytes) {
         let _ = request.check_payload(bytes);
     }
@@ -73,7 +77,7 @@ proptest! {
 
     #[test]
     fn slots_round_trip(
-        log_id: u128, [sequence, checkpoint, end] in numbers::<3>(), clean: bool, not_needed: u64,
+        log_id: u128, [sequence, checkpoint, end, run] in numbers::<4>(), clean: bool, not_needed: u64, needs_archive: bool,
         epochs in ascending(MAX_EPOCHS), starts in ascending(MAX_EPOCHS),
     ) {
         let epochs = epochs.into_iter().zip(starts);
@@ -84,8 +88,25 @@ proptest! {
             epochs: epochs.map(|(epoch, start)| EpochStart { epoch, start: Lsn::new(start) }).collect(),
             clean_end: clean.then(|| Lsn::new(end.max(checkpoint))),
             not_needed,
+            archive_run: needs_archive.then(|| Lsn::new(run)),
         };
         prop_assert_eq!(Slot::decode(&slot.encode()), Ok(slot));
+    }
+
+    #[test]
+    fn archive_superblocks_round_trip(log_id: u128, blocks in 16u32..8192, segments in 4u32..9999, in_directory: bool) {
+        let segment_count = if in_directory { 0 } else { segments };
+        let superblock = ArchiveSuperblock { log_id, segment_bytes: blocks * BLOCK as u32, segment_count };
+        prop_assert_eq!(ArchiveSuperblock::decode(&superblock.encode()), Ok(superblock));
+    }
+
+    #[test]
+    fn segment_headers_round_trip(log_id: u128, [number, epoch, first_sequence, start, before, time_us] in numbers::<6>()) {
+        let (start, run_start) = (Lsn::new(start), Lsn::new(start.min(before)));
+        let header = SegmentHeader { log_id, number, epoch, first_sequence, start, run_start, time_us };
+        let mut block = vec![0xff; BLOCK];
+        header.encode(&mut block);
+        prop_assert_eq!(SegmentHeader::decode(&block), Ok(header));
     }
 
     #[test]

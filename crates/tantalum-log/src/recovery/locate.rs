@@ -95,16 +95,6 @@ impl Member {
         }
     }
 
-    /// `bytes` bytes from `offset`, which may lie anywhere in the device's blocks.
-    pub(crate) fn read_unaligned(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-        let start = offset / BLOCK as u64 * BLOCK as u64;
-        let mut blocks = vec![0; (offset + bytes - start).next_multiple_of(BLOCK as u64) as usize];
-        self.device.read(start, &mut blocks)?;
-        blocks.truncate((offset + bytes - start) as usize);
-        blocks.drain(..(offset - start) as usize);
-        Ok(blocks)
-    }
-
     pub(crate) fn damage(&self, offset: u64, lsn: Lsn, what: impl Into<String>) -> Damage {
         Damage { device: self.device.name().into(), offset, lsn: Some(lsn), what: what.into() }
     }

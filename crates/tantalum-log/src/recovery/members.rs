@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tantalum_device::Device;
 
+use crate::archive::Archive;
 use crate::create::check_devices;
 use crate::format::slot::Slot;
 use crate::format::superblock::Superblock;
@@ -70,7 +71,7 @@ impl Members {
 
 /// Reads who the devices are, in whatever order they come, and finds the newest slot. Every device that may hold
 /// something needed must be there.
-pub(crate) fn identify(devices: &[Arc<dyn Device>]) -> Result<Members> {
+pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -> Result<Members> {
     check_devices(devices)?;
     let mut members: Vec<Member> = Vec::new();
     let mut unreadable = None;
@@ -90,7 +91,11 @@ pub(crate) fn identify(devices: &[Arc<dyn Device>]) -> Result<Members> {
     members.sort_by_key(|member| member.superblock.ordinal);
     let Some(first) = members.first() else { return Err(unreadable.unwrap_or(Error::NoDevices)) };
     let (log_id, device_count) = (first.superblock.log_id, first.superblock.device_count);
-    let slots = members.iter().flat_map(|member| member.slots.iter().flatten());
+    if let Some(archive) = archive.filter(|archive| archive.log_id() != log_id) {
+        return Err(archive.foreign(log_id));
+    }
+    let slots = members.iter().map(|member| &member.slots).chain(archive.map(|archive| &archive.slots));
+    let slots = slots.flat_map(|slots| slots.iter().flatten());
     let Some(slot) = slots.max_by_key(|slot| slot.sequence).cloned() else {
         return Err(Error::Corrupt {
             device: first.device.name().into(),

@@ -11,7 +11,7 @@ use crate::{Damage, Lsn};
 /// The requests of one log, in LSN order without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
-    /// (area, index into what its scan found).
+    /// (scan, index in it).
     pub(crate) order: Vec<(usize, usize)>,
     pub(crate) end: Lsn,
     pub(crate) damage: Vec<Damage>,
@@ -28,11 +28,12 @@ pub(crate) fn is_void(request: &RequestHeader, epochs: &[EpochStart]) -> bool {
 /// Merges the scans from the checkpoint to the first gap.
 pub(crate) fn merge(slot: &Slot, areas: &[Member], scans: &[Scan]) -> Merged {
     let mut candidates = Vec::new();
-    for (area, scan) in scans.iter().enumerate() {
+    for (at, scan) in scans.iter().enumerate() {
         for (index, found) in scan.found.iter().enumerate() {
             let header = &found.request.header;
             if header.end() > slot.checkpoint && !is_void(header, &slot.epochs) {
-                candidates.push((header.start, Reverse(header.epoch), area, index));
+                // The longer first: the archive's requests are several of the devices' at once.
+                candidates.push((header.start, Reverse(header.epoch), Reverse(header.end()), at, index));
             }
         }
     }
@@ -40,8 +41,9 @@ pub(crate) fn merge(slot: &Slot, areas: &[Member], scans: &[Scan]) -> Merged {
 
     let mut merged = Merged { order: Vec::new(), end: slot.checkpoint, damage: Vec::new() };
     let mut last_epoch = 0;
-    for (start, Reverse(epoch), area, index) in candidates {
-        let header = &scans[area].found[index].request.header;
+    for (start, Reverse(epoch), _, at, index) in candidates {
+        let found = &scans[at].found[index];
+        let header = &found.request.header;
         if start > merged.end {
             break; // the first gap: nothing behind it was acknowledged
         }
@@ -50,12 +52,13 @@ pub(crate) fn merge(slot: &Slot, areas: &[Member], scans: &[Scan]) -> Merged {
         }
         if start < merged.end && !merged.order.is_empty() {
             let what = format!("the request of epoch {epoch} overlaps that of epoch {last_epoch} before it");
-            merged.damage.push(areas[area].damage(header.offset, start, what));
+            let (device, offset) = (found.device.name().into(), header.offset);
+            merged.damage.push(Damage { device, offset, lsn: Some(start), what });
             continue;
         }
         last_epoch = epoch;
         merged.end = header.end();
-        merged.order.push((area, index));
+        merged.order.push((at, index));
     }
     check_end(slot, areas, scans, &mut merged);
     merged
@@ -75,13 +78,13 @@ fn check_end(slot: &Slot, areas: &[Member], scans: &[Scan], merged: &mut Merged)
         let what = format!("epoch {} started at LSN {}, but the records end at LSN {end}", newest.epoch, newest.start);
         merged.damage.push(slot_damage(what));
     }
-    for (area, scan) in areas.iter().zip(scans) {
+    for scan in scans {
         let (durable, offset) = scan.witness;
         if durable > end {
             let what = format!(
                 "a request says that everything before LSN {durable} was durable, but the records end at LSN {end}"
             );
-            merged.damage.push(area.damage(offset, end, what));
+            merged.damage.push(Damage { device: scan.name.clone(), offset, lsn: Some(end), what });
         }
     }
 }
@@ -109,6 +112,7 @@ mod tests {
             stream_lsn: Lsn::ZERO,
             durable_lsn: Lsn::ZERO,
             payload_bytes: (end - start) as u32,
+            time_us: 0,
         }
     }
 
@@ -120,7 +124,7 @@ mod tests {
     ) -> (Vec<(u64, u64, u64)>, u64, usize) {
         let memory: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("a", 1 << 20), MemoryDevice::new("b", 1 << 20)];
         Log::create(1, memory.clone(), LogOptions::default()).expect("create");
-        let mut members = identify(&memory).expect("identify");
+        let mut members = identify(&memory, None).expect("identify");
         members.slot.checkpoint = Lsn::new(checkpoint);
         members.slot.clean_end = None;
         let epoch = |&(epoch, start): &(u64, u64)| EpochStart { epoch, start: Lsn::new(start) };
@@ -129,6 +133,7 @@ mod tests {
             let found = |&(epoch, start, end): &(u64, u64, u64)| Found {
                 request: DecodedRequest { header: request(epoch, start, end), whole_checksum: 0 },
                 payload: None,
+                device: Arc::clone(&memory[0]),
             };
             Scan { found: requests.iter().map(found).collect(), ..Scan::default() }
         };
@@ -157,6 +162,15 @@ mod tests {
         // The checkpoint lies within a request, and what is below it does not matter.
         assert_eq!(merged(15, &[(1, 0)], [&a, &b]), (vec![(1, 10, 20), (1, 20, 30)], 30, 0));
         assert_eq!(merged(30, &[(1, 0)], [&a, &b]), (vec![], 30, 0));
+    }
+
+    #[test]
+    fn an_archive_request_stands_for_those_that_it_covers() {
+        let archive = [(1, 0, 30), (2, 30, 50)];
+        let device = [(1, 0, 10), (1, 20, 30), (1, 30, 40), (1, 40, 50), (2, 50, 60)];
+        let expected = (vec![(1, 0, 30), (2, 30, 50), (2, 50, 60)], 60, 0);
+        assert_eq!(merged(0, &[(1, 0), (2, 50)], [&device, &archive]), expected);
+        assert_eq!(merged(12, &[(1, 0), (2, 50)], [&device, &archive]), expected);
     }
 
     #[test]

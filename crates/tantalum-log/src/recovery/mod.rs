@@ -1,29 +1,36 @@
 //! Recovery: identify the devices, locate the checkpoint, scan in parallel, merge up to the first gap, and start the
 //! next epoch. A device's hiding area is scanned as if it were a device.
 
+mod archived;
+pub(crate) mod chunks;
 pub(crate) mod locate;
 pub(crate) mod members;
 pub(crate) mod merge;
 mod progress;
 mod read;
+mod rebuild;
 pub(crate) mod scan;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use tantalum_device::Device;
+use tantalum_device::{Access, Device};
 
+use archived::FoundArchive;
 use locate::Sections;
 use members::{Member, Members, identify};
 use merge::{Merged, merge};
-use progress::{Progress, in_parallel};
+pub(crate) use progress::Progress;
+use progress::in_parallel;
 pub use progress::{RecoveryPhase, RecoveryProgress};
 pub(crate) use read::Reader;
+pub(crate) use rebuild::rebuild;
 use scan::{Scan, Scope, scan};
 
+use crate::archive::{Archive, Scanned};
 use crate::latency::LatencyTable;
-use crate::scheduler::{SlotWriter, Start, write_slots};
+use crate::scheduler::{SlotWriter, Start, StartArchive, write_slots};
 use crate::stream::{Resume, Stream, UsedSection};
 use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result};
 
@@ -70,18 +77,24 @@ pub struct Recovery {
     end: Lsn,
     reader: Reader,
     locate_reads: u64,
+    archive: Option<FoundArchive>,
+    begun: Option<Begun>,
     options: LogOptions,
 }
 
 /// What all devices hold, before anything is decided about damage.
 pub(crate) struct Survey {
     pub(crate) members: Members,
-    /// What was scanned.
+    /// What was scanned of the devices.
     pub(crate) areas: Vec<Member>,
-    /// One for each area.
+    /// One for each area, and behind them the archive's.
     pub(crate) scans: Vec<Scan>,
     pub(crate) merged: Merged,
     pub(crate) locate_reads: u64,
+    /// What the archive holds, without its scan.
+    pub(crate) scanned: Option<Scanned>,
+    /// Where the scans of the members began.
+    pub(crate) from: Lsn,
 }
 
 pub(crate) fn open(
@@ -90,7 +103,11 @@ pub(crate) fn open(
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Recovery> {
     options.check()?;
-    let mut members = identify(&devices)?;
+    let archive = match &options.archive {
+        Some(options) => Archive::find(options, Access::ReadWrite)?,
+        None => None,
+    };
+    let mut members = identify(&devices, archive.as_ref())?;
     // What is read must not be lost in a power cut that follows: the owner acts on it, and a new epoch starts at its
     // end. A device that still has it in its cache makes it durable now.
     for member in members.members.clone() {
@@ -98,23 +115,43 @@ pub(crate) fn open(
             members.exclude(member.superblock.ordinal, error.into())?;
         }
     }
-    let survey = survey(members, options.recovery_memory_bytes, progress)?;
+    if let Some(archive) = &archive {
+        archive.store.control().flush()?;
+    }
+    let survey = survey(members, archive.as_ref(), options.recovery_memory_bytes, progress)?;
     let damage = survey.scans.iter().flat_map(|scan| &scan.damage).chain(&survey.merged.damage).next();
     if let Some(Damage { device, offset, lsn, what }) = damage.cloned() {
         return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
     }
-    let Survey { members, areas, scans, merged, locate_reads } = survey;
+    let Survey { members, areas, scans, merged, locate_reads, scanned, from } = survey;
+    let end = merged.end;
+    if members.slot.archive_run.is_some() && archive.is_none() {
+        return Err(Error::MissingArchive { from: end });
+    }
+    let archive = options.archive.is_some().then(|| FoundArchive::new(archive, scanned, &scans, &merged, from));
     let reader = Reader::new(merged.order, members.slot.checkpoint);
-    Ok(Recovery { members, areas, scans, end: merged.end, reader, locate_reads, options })
+    Ok(Recovery { members, areas, scans, end, reader, locate_reads, archive, begun: None, options })
 }
 
 /// Reads everything that recovery needs. Errors are those of needed devices; damage is left in the result, but a
 /// device that is not needed is left out if it fails or is damaged.
 pub(crate) fn survey(
     mut members: Members,
+    archive: Option<&Archive>,
     memory_bytes: usize,
     report: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Survey> {
+    let memory = Arc::new(AtomicI64::new(memory_bytes as i64));
+    let mut scanned = match archive {
+        Some(archive) => archived::scan(archive, &members.slot, &memory, report)?,
+        None => None,
+    };
+    let checkpoint = members.slot.checkpoint;
+    // What the archive has need not be read from the devices.
+    let from = match &scanned {
+        Some(scanned) if scanned.run_start <= checkpoint => scanned.end.max(checkpoint),
+        _ => checkpoint,
+    };
     let areas = members.areas();
     let headers = areas.iter().map(|area| area.layout.section_count * 8192).sum();
     let located = in_parallel(&areas, RecoveryPhase::Locate, headers, report, |area, progress| {
@@ -123,17 +160,18 @@ pub(crate) fn survey(
     let located = keep(&mut members, areas, located, |_| None)?;
     let locate_reads = located.iter().map(|(_, sections)| sections.reads).sum();
 
-    let memory = Arc::new(AtomicI64::new(memory_bytes as i64));
-    let (checkpoint, epoch) = (members.slot.checkpoint, members.slot.newest().epoch);
-    let total = located.iter().map(|(area, sections)| scan_bytes(area, sections, checkpoint)).sum();
+    let epoch = members.slot.newest().epoch;
+    let total = located.iter().map(|(area, sections)| scan_bytes(area, sections, from)).sum();
     let scans = in_parallel(&located, RecoveryPhase::Scan, total, report, move |(area, sections), progress| {
-        scan(area, sections, &Scope { checkpoint, epoch, memory: Arc::clone(&memory), progress: Arc::clone(progress) })
+        let (memory, progress) = (Arc::clone(&memory), Arc::clone(progress));
+        scan(area, sections, &Scope { checkpoint: from, epoch, memory, progress })
     });
     let damage = |scan: &Scan| scan.damage.first().cloned();
     let areas = located.into_iter().map(|(area, _)| area).collect();
-    let (areas, scans): (Vec<_>, Vec<_>) = keep(&mut members, areas, scans, damage)?.into_iter().unzip();
+    let (areas, mut scans): (Vec<_>, Vec<_>) = keep(&mut members, areas, scans, damage)?.into_iter().unzip();
+    scans.extend(scanned.as_mut().map(|scanned| std::mem::take(&mut scanned.scan)));
     let merged = merge(&members.slot, &areas, &scans);
-    Ok(Survey { members, areas, scans, merged, locate_reads })
+    Ok(Survey { members, areas, scans, merged, locate_reads, scanned, from })
 }
 
 /// The results of the devices in use, by area. Those that are not needed are excluded, with both their areas, if they
@@ -200,40 +238,60 @@ impl Recovery {
     /// # Errors
     /// [`Error::Device`] or [`Error::Corrupt`] if a request that was too large to keep cannot be read a second time.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
-        self.reader.next(&self.areas, &mut self.scans)
+        self.reader.next(&mut self.scans)
     }
 
-    /// Starts the log: writes the new epoch to every device, and only then lets anyone append.
+    /// Writes the new epoch to every device and the archive, and archives what the archive lacks. What is recovered stays
+    /// then, whatever happens: an owner that stores what it reads, before it calls [`finish`](Self::finish), begins so.
     ///
     /// # Errors
-    /// The error of a device; the log is as it was, and can be opened again.
-    pub fn finish(self) -> Result<Log> {
+    /// The error of a device or of the archive; the log is as it was, and can be opened again.
+    pub fn begin_epoch(&mut self) -> Result<()> {
+        if self.begun.is_some() {
+            return Ok(());
+        }
         let mut slots = SlotWriter::new(self.members.slot.clone());
         let unusable = self.members.missing_bits();
         let epoch = slots.begin_epoch(self.end, unusable);
+        let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
+        slots.set_archive_run(archive.as_ref().map(|archive| archive.run_start()));
         // Twice, so that both slots know the epoch: one that is damaged later cannot hide it.
         for _ in 0..2 {
-            let devices: Vec<_> = self.members.members.iter().map(|member| Arc::clone(&member.device)).collect();
+            let mut devices: Vec<_> = self.members.members.iter().map(|member| Arc::clone(&member.device)).collect();
+            devices.extend(archive.as_ref().map(|archive| Arc::clone(archive.control())));
             let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
             results.into_iter().collect::<Result<()>>()?;
         }
-        let (checkpoint, end) = (self.members.slot.checkpoint, self.end);
+        let archive = archive.map(|archive| archive.catch_up(&self.scans, self.options.hang_timeout));
+        self.begun = Some(Begun { slots, epoch, archive });
+        Ok(())
+    }
+
+    /// Starts the log, after [`begin_epoch`](Self::begin_epoch): only now may anyone append.
+    ///
+    /// # Errors
+    /// As [`begin_epoch`](Self::begin_epoch).
+    pub fn finish(mut self) -> Result<Log> {
+        self.begin_epoch()?;
+        let Begun { slots, epoch, archive } = self.begun.take().expect("the epoch has begun");
+        let from = archive.as_ref().map_or(self.members.slot.checkpoint, |archive| archive.only_here);
+        let end = self.end;
         let scanned: Vec<_> = self.areas.into_iter().zip(&self.scans).collect();
         let hiding_of = |ordinal| scanned.iter().find(|(area, _)| area.is_hiding && area.superblock.ordinal == ordinal);
         let stream = |(area, scan): &(Member, &Scan)| {
             let ordinal = area.superblock.ordinal;
-            let resumed = resume(scan, checkpoint, end);
+            let resumed = resume(scan, from, end);
             let mut stream = Stream::new(Arc::clone(&area.device), ordinal, area.layout, resumed);
             if let Some(measured) = self.options.characteristics.get(area.device.name()) {
                 stream.latencies = LatencyTable::measured(&measured.write_latency);
             }
             match hiding_of(ordinal) {
-                Some((area, scan)) => stream.with_hiding(area.layout, resume(scan, checkpoint, end)),
+                Some((area, scan)) => stream.with_hiding(area.layout, resume(scan, from, end)),
                 None => stream,
             }
         };
         let streams = scanned.iter().filter(|(area, _)| !area.is_hiding).map(stream).collect();
-        Ok(Log::start(Start {
+        let start = Start {
             log_id: self.members.log_id,
             epoch,
             end: self.end,
@@ -241,8 +299,17 @@ impl Recovery {
             streams,
             slots,
             options: self.options,
-        }))
+        };
+        Ok(Log::start(start, archive))
     }
+}
+
+/// What is ready once the epoch is durable.
+#[derive(Debug)]
+struct Begun {
+    slots: SlotWriter,
+    epoch: u64,
+    archive: Option<StartArchive>,
 }
 
 /// Where a device goes on. It starts a new section, since what follows the last request may be torn bytes.

@@ -39,6 +39,8 @@ impl RecoveryProgress {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryPhase {
+    /// Reading the archive behind the checkpoint.
+    Archive,
     /// Reading section headers to find where the checkpoint lies.
     Locate,
     /// Reading the log behind the checkpoint.

@@ -1,16 +1,20 @@
 //! Delivering the merged requests record by record, with bounded memory.
 
+use std::sync::Arc;
+
+use tantalum_device::Device;
+
 use super::Record;
-use super::members::Member;
+use super::chunks::read_unaligned;
 use super::scan::{Found, Scan};
 use crate::format::record::{self, FRAME_BYTES};
-use crate::format::request::HEADER_BYTES;
+use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::{Error, Lsn, Result};
 
 /// Where delivery stands.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Requests as (area, index), in LSN order.
+    /// Requests as (scan, index), in LSN order.
     order: std::vec::IntoIter<(usize, usize)>,
     /// The rest of the request that is being delivered.
     current: Option<Current>,
@@ -20,7 +24,7 @@ pub(crate) struct Reader {
 
 #[derive(Debug)]
 struct Current {
-    area: usize,
+    device: Arc<dyn Device>,
     payload: Box<[u8]>,
     at: usize,
     start: Lsn,
@@ -33,18 +37,18 @@ impl Reader {
     }
 
     /// The next record. Requests that were delivered give their memory back.
-    pub(crate) fn next(&mut self, areas: &[Member], scans: &mut [Scan]) -> Result<Option<Record>> {
+    pub(crate) fn next(&mut self, scans: &mut [Scan]) -> Result<Option<Record>> {
         loop {
             let Some(current) = &mut self.current else {
-                let Some((area, index)) = self.order.next() else { return Ok(None) };
-                let found = &mut scans[area].found[index];
+                let Some((scan, index)) = self.order.next() else { return Ok(None) };
+                let found = &mut scans[scan].found[index];
                 let payload = match found.payload.take() {
                     Some(payload) => payload,
-                    None => read_again(&areas[area], found)?,
+                    None => read_again(found)?,
                 };
-                let header = &found.request.header;
+                let (header, device) = (&found.request.header, Arc::clone(&found.device));
                 let (start, offset) = (header.start, header.offset);
-                self.current = Some(Current { area, payload, at: 0, start, offset });
+                self.current = Some(Current { device, payload, at: 0, start, offset });
                 continue;
             };
             if current.at == current.payload.len() {
@@ -53,7 +57,7 @@ impl Reader {
             }
             let start = Lsn::new(current.start.get() + current.at as u64);
             let bytes = record::decode(&current.payload[current.at..]).map_err(|error| Error::Corrupt {
-                device: areas[current.area].device.name().into(),
+                device: current.device.name().into(),
                 offset: current.offset,
                 lsn: start,
                 what: format!("the request is intact, but its records are not: {error}"),
@@ -67,14 +71,14 @@ impl Reader {
     }
 }
 
-/// Reads a request that the scan found intact but did not keep.
-fn read_again(member: &Member, found: &Found) -> Result<Box<[u8]>> {
+/// The records of a request that the scan found intact but did not keep.
+pub(crate) fn read_again(found: &Found) -> Result<Box<[u8]>> {
     let header = &found.request.header;
-    let bytes = member.read_unaligned(header.offset, header.bytes())?;
-    let same = member.decode_request(&bytes, header.offset).is_ok_and(|again| again == found.request);
+    let bytes = read_unaligned(&*found.device, header.offset, header.bytes())?;
+    let same = RequestHeader::decode(&bytes).is_ok_and(|again| again == found.request);
     if !same || found.request.check_payload(&bytes).is_err() {
         return Err(Error::Corrupt {
-            device: member.device.name().into(),
+            device: found.device.name().into(),
             offset: header.offset,
             lsn: header.start,
             what: "the request was intact during the scan, and is not any more".into(),

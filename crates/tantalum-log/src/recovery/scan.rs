@@ -8,15 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use tantalum_device::Device;
+
 use super::Progress;
+use super::chunks::Chunks;
 use super::locate::{Sections, Start};
 use super::members::Member;
 use crate::format::BLOCK;
 use crate::format::request::{DecodedRequest, HEADER_BYTES, RequestHeader};
 use crate::{Damage, Lsn, Result};
-
-/// Bytes of one read.
-const CHUNK_BYTES: u64 = 1 << 20;
 
 /// An intact request.
 #[derive(Debug)]
@@ -24,11 +24,15 @@ pub(crate) struct Found {
     pub(crate) request: DecodedRequest,
     /// Its records, if they fit in the memory set aside for them.
     pub(crate) payload: Option<Box<[u8]>>,
+    /// Where it lies.
+    pub(crate) device: Arc<dyn Device>,
 }
 
 /// What a device holds from the checkpoint on.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
+    /// The device's or archive's name.
+    pub(crate) name: String,
     /// Intact requests in the order in which they were written, void ones included.
     pub(crate) found: Vec<Found>,
     /// What cannot be explained by a power cut.
@@ -56,7 +60,8 @@ pub(crate) struct Scope {
 
 /// Reads a device from the place located for the checkpoint.
 pub(crate) fn scan(member: &Member, sections: &Sections, scope: &Scope) -> Result<Scan> {
-    let mut scanner = Scanner { member, scope, scan: Scan::default(), chunk: Vec::new(), chunk_offset: 0 };
+    let scan = Scan { name: member.device.name().into(), ..Scan::default() };
+    let mut scanner = Scanner { member, scope, scan, chunks: Chunks::new(Arc::clone(&member.device)) };
     match sections.locate(member, scope.checkpoint) {
         Err(damage) => scanner.scan.damage.push(damage),
         Ok(None) => scanner.search_proof(0, member.layout.section(0).start, false)?,
@@ -69,8 +74,19 @@ struct Scanner<'a> {
     member: &'a Member,
     scope: &'a Scope,
     scan: Scan,
-    chunk: Vec<u8>,
-    chunk_offset: u64,
+    chunks: Chunks,
+}
+
+impl Scan {
+    /// Takes an intact request, of which `whole` starts with the header, if any of it lies behind the checkpoint.
+    pub(crate) fn take(&mut self, request: DecodedRequest, whole: &[u8], scope: &Scope, device: &Arc<dyn Device>) {
+        let header = request.header;
+        if header.end() > scope.checkpoint {
+            let payload = &whole[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize];
+            let payload = reserve(&scope.memory, payload.len()).then(|| payload.into());
+            self.found.push(Found { request, payload, device: Arc::clone(device) });
+        }
+    }
 }
 
 impl Scanner<'_> {
@@ -141,7 +157,8 @@ impl Scanner<'_> {
         expected: Option<u64>,
     ) -> Result<std::result::Result<RequestHeader, String>> {
         let member = self.member;
-        let request = match member.decode_request(self.read(offset, HEADER_BYTES as u64, section_end)?, offset) {
+        let found = self.chunks.read(offset, HEADER_BYTES as u64, section_end, &self.scope.progress)?;
+        let request = match member.decode_request(found, offset) {
             Ok(request) => request,
             Err(error) => return Ok(Err(format!("no request: {error}"))),
         };
@@ -163,17 +180,11 @@ impl Scanner<'_> {
                 format!("a request of epoch {epoch} proves that a newer slot than epoch {known}'s was lost"),
             );
         }
-        let keep = header.end() > self.scope.checkpoint;
-        let memory = &self.scope.memory;
-        let whole = self.read(offset, bytes, section_end)?;
+        let whole = self.chunks.read(offset, bytes, section_end, &self.scope.progress)?;
         if let Err(error) = request.check_payload(whole) {
             return Ok(Err(format!("damaged request: {error}")));
         }
-        if keep {
-            let payload = &whole[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize];
-            let payload = reserve(memory, payload.len()).then(|| payload.into());
-            self.scan.found.push(Found { request, payload });
-        }
+        self.scan.take(request, whole, self.scope, &member.device);
         Ok(Ok(header))
     }
 
@@ -184,7 +195,7 @@ impl Scanner<'_> {
         let section_end = member.layout.section(number).end;
         let mut offset = from;
         while offset < section_end {
-            let bytes = self.read(offset, HEADER_BYTES as u64, section_end)?;
+            let bytes = self.chunks.read(offset, HEADER_BYTES as u64, section_end, &self.scope.progress)?;
             let later = member.decode_request(bytes, offset).ok().map(|later| later.header);
             if let Some(later) = later.filter(|later| later.section == number && offset > from) {
                 self.scan.witness = self.scan.witness.max((later.durable_lsn, offset));
@@ -205,24 +216,6 @@ impl Scanner<'_> {
     fn damage(&mut self, offset: u64, what: String) {
         let damage = self.member.damage(offset, self.scan.stream_lsn, what);
         self.scan.damage.push(damage);
-    }
-
-    /// `bytes` bytes at `offset`, or those up to the section's end, read with what follows them in the section.
-    fn read(&mut self, offset: u64, bytes: u64, section_end: u64) -> Result<&[u8]> {
-        let chunk_end = self.chunk_offset + self.chunk.len() as u64;
-        let bytes = bytes.min(section_end - offset);
-        if offset < self.chunk_offset || offset + bytes > chunk_end {
-            let start = offset / BLOCK as u64 * BLOCK as u64;
-            let wanted = (offset - start + bytes).next_multiple_of(BLOCK as u64).max(CHUNK_BYTES);
-            let wanted = wanted.min(section_end - start);
-            self.chunk.clear();
-            self.chunk.resize(wanted as usize, 0);
-            self.chunk_offset = start;
-            self.member.device.read(start, &mut self.chunk)?;
-            self.scope.progress.add(wanted);
-        }
-        let at = (offset - self.chunk_offset) as usize;
-        Ok(&self.chunk[at..at + bytes as usize])
     }
 }
 

@@ -12,6 +12,7 @@ use crate::layout::slot_offset;
 use crate::{Error, Lsn, Result};
 
 /// The newest slot, and whether there may be another.
+#[derive(Debug)]
 pub(crate) struct SlotWriter {
     slot: Slot,
     closed: bool,
@@ -44,6 +45,11 @@ impl SlotWriter {
         self.slot.clean_end = None;
         self.slot.not_needed = not_needed;
         epoch
+    }
+
+    /// Lets the next slot say that the log cannot be opened without its archive, whose run starts there.
+    pub(crate) fn set_archive_run(&mut self, run_start: Option<Lsn>) {
+        self.slot.archive_run = run_start;
     }
 
     fn prune_epochs(&mut self) {
@@ -79,14 +85,16 @@ pub(crate) fn write_slots(
 impl Scheduler {
     /// Makes `lsn` the checkpoint; see [`Log::set_checkpoint`](crate::Log::set_checkpoint).
     pub(crate) fn set_checkpoint(&self, lsn: Lsn) -> Result<()> {
-        let mut slots = self.slots.lock();
-        if slots.closed {
-            return Err(Error::Closed);
-        }
         let durable = self.durable();
         if lsn > durable {
             self.lock().check_failure()?;
             return Err(Error::CheckpointNotDurable { lsn, durable });
+        }
+        // So that the archive alone could carry the log from the checkpoint on.
+        self.wait_archived(lsn);
+        let mut slots = self.slots.lock();
+        if slots.closed {
+            return Err(Error::Closed);
         }
         slots.slot.checkpoint = slots.slot.checkpoint.max(lsn);
         slots.prune_epochs();
@@ -96,26 +104,34 @@ impl Scheduler {
         state.checkpoint = checkpoint;
         state.hiding_is_full = false;
         let recorded = slots.slot.not_needed;
-        state.aside_is_needed =
-            state.streams.iter().any(|stream| !stream.state.is_healthy() && recorded & 1 << stream.ordinal == 0);
+        state.aside_is_needed = slots.slot.archive_run.is_some() && state.archive_control().is_none()
+            || state.streams.iter().any(|stream| !stream.state.is_healthy() && recorded & 1 << stream.ordinal == 0);
         for stream in &mut state.streams {
             stream.release(checkpoint);
         }
         self.rebalance(&mut state, 0);
         self.summon(&mut state);
+        self.wake_archive();
         Ok(())
     }
 
-    /// Writes the next slot to every healthy device. A device that fails is set aside; one must succeed.
+    /// Writes the next slot to every healthy device, and to the archive. A device that fails is set aside; one must succeed.
     fn write_slot(&self, slots: &mut SlotWriter) -> Result<()> {
         let state = self.lock();
         state.check_failure()?;
         slots.slot.not_needed = state.not_needed(slots.slot.checkpoint);
+        let (checkpoint, is_closed) = (slots.slot.checkpoint, slots.closed);
+        slots.slot.archive_run = state.archive.as_ref().and_then(|archive| archive.needed_run(checkpoint, is_closed));
         let healthy: Vec<usize> = (0..state.streams.len()).filter(|&at| state.streams[at].state.is_healthy()).collect();
-        let devices: Vec<_> = healthy.iter().map(|&at| Arc::clone(&state.streams[at].device)).collect();
+        let mut devices: Vec<_> = healthy.iter().map(|&at| Arc::clone(&state.streams[at].device)).collect();
+        let archive = state.archive_control();
+        devices.extend(archive.clone());
         drop(state);
-        let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
+        let mut results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
         let mut state = self.lock();
+        if let Some(Err(error)) = archive.and_then(|_| results.pop()) {
+            self.set_archive_aside(&mut state, error);
+        }
         for (index, result) in healthy.into_iter().zip(results) {
             if let Err(error) = result {
                 self.set_aside(&mut state, index, error);
@@ -124,6 +140,12 @@ impl Scheduler {
         self.summon(&mut state);
         // Every failure set its device aside; if no device was left, the log is poisoned now.
         state.check_failure()
+    }
+
+    /// Writes a slot with what the state says now.
+    pub(super) fn refresh_slot(&self) -> Result<()> {
+        let mut slots = self.slots.lock();
+        if slots.closed { Err(Error::Closed) } else { self.write_slot(&mut slots) }
     }
 
     /// Records in both slots that the log ended cleanly at its durable end. Nothing may be written afterwards.

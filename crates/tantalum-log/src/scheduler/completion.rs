@@ -33,13 +33,14 @@ impl Scheduler {
         self.settle(state, &outcome, &in_flight, was_complete, now);
         match outcome.result {
             Ok(()) => {
+                // Another device, or the archive, may have been first.
                 if !was_complete {
                     let before = state.completed.insert(outcome.start, outcome.end);
                     assert!(before.is_none(), "a request completes once");
                 }
                 self.pool.give_back(outcome.buffer);
                 self.rebalance(state, 0);
-                self.advance_durable(state)
+                self.advance_durable(state, Lsn::ZERO)
             }
             Err(ref error) => {
                 if !was_complete && !state.streams.iter().any(|stream| stream.is_writing(outcome.start)) {
@@ -51,16 +52,19 @@ impl Scheduler {
         }
     }
 
-    /// Whether a device has written the request that starts at `start`.
+    /// Whether a device or the archive has the request that starts at `start`.
     pub(super) fn is_complete(&self, state: &State, start: Lsn) -> bool {
         start < self.durable() || state.completed.contains_key(&start)
     }
 
-    /// The prefix rule: durable is only what is completed together with everything before it.
-    /// Returns those who waited for what it made durable.
-    fn advance_durable(&self, state: &mut State) -> Vec<Arc<Waiter>> {
+    /// The prefix rule: durable is only what is completed together with everything before it; the archive has everything
+    /// before `archived`. Returns those who waited for what it made durable.
+    pub(super) fn advance_durable(&self, state: &mut State, archived: Lsn) -> Vec<Arc<Waiter>> {
         let before = self.durable();
-        let mut durable = before;
+        let mut durable = before.max(archived);
+        while state.completed.first_key_value().is_some_and(|(&start, _)| start < durable) {
+            state.completed.pop_first();
+        }
         while let Some(end) = state.completed.remove(&durable) {
             assert!(end > durable, "no request is empty");
             durable = end;
@@ -71,6 +75,7 @@ impl Scheduler {
             return Vec::new();
         }
         self.durable.store(durable.get(), Ordering::Release);
+        state.overdue.retain(|overdue| overdue.start >= durable);
         state.take_waiters(durable)
     }
 

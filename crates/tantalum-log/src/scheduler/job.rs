@@ -10,7 +10,7 @@ use super::{Scheduler, State};
 use crate::format::BLOCK;
 use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::section::SectionHeader;
-use crate::group::{Request, Source, compose};
+use crate::group::{PREFIX_BYTES, Request, Source, compose};
 use crate::layout::log_tag;
 use crate::stream::{Placement, Stream};
 use crate::{Error, Lsn, Result};
@@ -167,6 +167,7 @@ impl Scheduler {
             stream_lsn: placement.stream_lsn,
             durable_lsn: durable,
             payload_bytes: end.bytes_since(start) as u32,
+            time_us: crate::time::wall_clock_us(),
         };
         let section = placement.opens.map(|previous| SectionHeader {
             log_id: self.log_id,
@@ -179,6 +180,7 @@ impl Scheduler {
             previous,
         });
         let mut buffer = source.take();
+        self.feed.give(start, &buffer[PREFIX_BYTES..PREFIX_BYTES + header.payload_bytes as usize]);
         let range = compose(&mut buffer, &header, section.as_ref(), &placement.layout, &placement.tail);
         // What the write carries before the request lies right before it, on the device as in the buffer.
         let offset = header.offset + range.start as u64 - BLOCK as u64;

@@ -13,6 +13,7 @@
 //! - whoever releases the lock leaves no device idle that has work, unless somebody is on the way to do it ([`turn`]).
 
 mod adaptive;
+mod archive;
 mod checkpoint;
 mod completion;
 mod flush;
@@ -29,6 +30,8 @@ use tantalum_device::AppendRefused;
 use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock, Unparker};
 
 use adaptive::Adaptive;
+pub(crate) use archive::StartArchive;
+use archive::{Archiving, Feed};
 pub(crate) use checkpoint::{SlotWriter, write_slots};
 use hiding::Overdue;
 use job::UnderWay;
@@ -63,6 +66,7 @@ pub(crate) struct Scheduler {
     state: Mutex<State>,
     /// Notified when the owner should checkpoint.
     pressure: Condvar,
+    feed: Feed,
     /// Serializes slot writes, which take long; never wanted while the state is locked.
     slots: Mutex<SlotWriter>,
 }
@@ -111,6 +115,7 @@ struct State {
     request_bytes: u64,
     flush_waits: u64,
     reissued: u64,
+    archive: Option<Archiving>,
 }
 
 /// What recovery hands over to start a log.
@@ -126,8 +131,9 @@ pub(crate) struct Start {
 
 impl Scheduler {
     /// A log that appends at `start.end`, where everything before is durable.
-    pub(crate) fn new(start: Start) -> Scheduler {
-        let largest = start.streams.iter().map(|stream| stream.layout.max_payload_bytes()).min().unwrap_or(0);
+    pub(crate) fn new(start: Start, archive: Option<&StartArchive>) -> Scheduler {
+        let largest = start.streams.iter().map(|stream| stream.layout.max_payload_bytes());
+        let largest = largest.chain(archive.map(|archive| archive.writer.max_payload_bytes())).min().unwrap_or(0);
         // A record must be admitted to an empty log, whatever the options say.
         let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
         let depth: usize = start.streams.iter().map(|stream| stream.layout.depth).sum();
@@ -135,6 +141,7 @@ impl Scheduler {
         let active = pool.group(start.end);
         let is_striped = start.streams.iter().any(|stream| stream.layout.depth > 1);
         let can_give_up = stand_on_several(start.streams.iter().map(|stream| stream.hardware));
+        let feed = Feed::default();
         let state = State {
             streams: start.streams,
             device_count: start.device_count,
@@ -164,6 +171,7 @@ impl Scheduler {
             request_bytes: 0,
             flush_waits: 0,
             reissued: 0,
+            archive: archive.map(|archive| Archiving::new(archive, &feed)),
         };
         let scheduler = Scheduler {
             log_id: start.log_id,
@@ -180,6 +188,7 @@ impl Scheduler {
             pool,
             state: Mutex::new(state),
             pressure: Condvar::new(),
+            feed,
             slots: Mutex::new(start.slots),
         };
         let mut state = scheduler.state.lock();
@@ -208,7 +217,7 @@ impl Scheduler {
     pub(crate) fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
         let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
         let charge = self.charge(bytes)?;
-        if !self.space.take(charge) {
+        if self.feed.is_behind(self.end()) || !self.space.take(charge) {
             self.check_running()?;
             return Err(Error::Full { needed: charge });
         }
@@ -229,7 +238,9 @@ impl Scheduler {
                     }
                     self.records.fetch_add(1, Ordering::Relaxed);
                     let start = Lsn::new(group.base.get() + offset as u64);
-                    return Ok(LsnRange { start, end: Lsn::new(start.get() + (frame.len() + bytes) as u64) });
+                    let end = Lsn::new(start.get() + (frame.len() + bytes) as u64);
+                    self.feed.appended(end);
+                    return Ok(LsnRange { start, end });
                 }
                 Err(refused) => self.replace_group(&group, refused),
             }
@@ -313,12 +324,14 @@ impl Scheduler {
         self.stopped.store(true, Ordering::Release);
         state.wake_everybody();
         self.pressure.notify_all();
+        self.wake_archive();
     }
 
     /// Ends the workers. Nothing more is written for those who do not wait.
     pub(crate) fn stop_workers(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
+        self.wake_archive();
         for worker in std::mem::take(&mut state.idle_workers) {
             worker.wake_done();
         }
@@ -352,6 +365,7 @@ impl Scheduler {
             durable_lsn: self.durable(),
             end_lsn,
             epoch: self.epoch,
+            archive: state.archive_stats(end_lsn),
         }
     }
 }

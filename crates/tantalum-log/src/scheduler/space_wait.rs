@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tantalum_rt::{Parker, now};
 
-use super::{Scheduler, State};
+use super::{Archiving, Scheduler, State};
 use crate::Result;
 use crate::space::{self, Share};
 use crate::stream::Stream;
@@ -13,7 +13,7 @@ impl Scheduler {
     /// Blocks until a record of `bytes` bytes would be admitted; see [`Log::wait_for_space`](crate::Log::wait_for_space).
     pub(crate) fn wait_for_space(&self, bytes: usize) -> Result<()> {
         let charge = self.charge(bytes)?;
-        if self.space.has(charge) {
+        if self.has_room(charge) {
             return self.check_running();
         }
         let parker = Parker::new();
@@ -26,20 +26,29 @@ impl Scheduler {
             if let Err(error) = state.check_running() {
                 break Err(error);
             }
-            if self.space.has(charge) {
+            self.check_archive_hung(&mut state);
+            if self.has_room(charge) {
                 break Ok(());
             }
             // Buffered data is charged for the worst packing: written data is not, so writing it may be all it takes.
             state.wanted = state.wanted.max(self.end());
             self.summon(&mut state);
             self.pressure.notify_all();
+            let waits_for_archive = self.feed.is_behind(self.end());
             drop(state);
-            parker.park();
+            match waits_for_archive {
+                true => drop(parker.park_timeout(self.options.hang_timeout)),
+                false => parker.park(),
+            }
             state = self.lock();
         };
         state.space_waiters.retain(|(waiting, _)| *waiting != id);
         self.space.end_wait();
         result
+    }
+
+    fn has_room(&self, charge: u64) -> bool {
+        self.space.has(charge) && !self.feed.is_behind(self.end())
     }
 
     /// Blocks until a checkpoint is due, at most for `timeout`; see [`Log::wait_for_pressure`](crate::Log::wait_for_pressure).
@@ -77,6 +86,8 @@ impl Scheduler {
         };
         let left = space::spare(healthy.clone().map(Stream::share));
         let all = space::spare(healthy.map(empty));
-        self.space.has_waiters() || state.aside_is_needed || state.hiding_is_full || left < all / 2
+        let archive_is_pressed = state.archive.as_ref().is_some_and(Archiving::is_pressed);
+        let is_full = archive_is_pressed || state.hiding_is_full || left < all / 2;
+        self.space.has_waiters() || state.aside_is_needed || is_full
     }
 }

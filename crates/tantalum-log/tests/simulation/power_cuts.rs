@@ -13,24 +13,14 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     chosen.and_then(parse).unwrap_or(default)
 }
 
-fn search(default: std::ops::Range<u64>, layout: impl Fn(u64) -> LogLayout) -> Counts {
+fn search(plans: impl Iterator<Item = Plan>) -> Counts {
     let mut total = Counts::default();
-    for seed in seeds(default) {
-        let plan = Plan::new(seed, layout(seed));
+    for plan in plans {
         let counts = std::panic::catch_unwind(|| run(&plan)).unwrap_or_else(|panic| {
             eprintln!("failed with {plan:?}");
             std::panic::resume_unwind(panic)
         });
-        total.records += counts.records;
-        total.fulls += counts.fulls;
-        total.checkpoints += counts.checkpoints;
-        total.cuts += counts.cuts;
-        total.cuts_in_recovery += counts.cuts_in_recovery;
-        total.closes += counts.closes;
-        total.reissued += counts.reissued;
-        total.hidden += counts.hidden;
-        total.hidden_won += counts.hidden_won;
-        total.recovered += counts.recovered;
+        total.add(&counts);
     }
     println!("{total:?}");
     assert!(total.fulls > 0 && total.closes > 0 && total.cuts_in_recovery > 0, "{total:?}");
@@ -39,19 +29,27 @@ fn search(default: std::ops::Range<u64>, layout: impl Fn(u64) -> LogLayout) -> C
 
 #[test]
 fn acknowledged_records_survive_power_cuts() {
-    let total = search(0..100, |_| LogLayout::FlashLogging);
+    let total = search(seeds(0..100).map(|seed| Plan::new(seed, LogLayout::FlashLogging)));
     assert!(total.reissued > 0, "{total:?}");
     assert!(total.hidden_won > 0 && total.hidden > total.hidden_won, "{total:?}");
 }
 
 #[test]
 fn acknowledged_records_survive_power_cuts_in_the_single_layout() {
-    search(0..60, |_| LogLayout::Single);
+    search(seeds(0..60).map(|seed| Plan::new(seed, LogLayout::Single)));
 }
 
 #[test]
 fn acknowledged_records_survive_power_cuts_in_the_striped_layout() {
     // No smaller than the block.
     let units = |seed: u64| if seed.is_multiple_of(2) { [512, 2048, 65536] } else { [4096, 16384, 65536] };
-    search(0..120, |seed| LogLayout::Striped { unit_bytes: units(seed)[seed as usize % 3] });
+    let layout = |seed: u64| LogLayout::Striped { unit_bytes: units(seed)[seed as usize % 3] };
+    search(seeds(0..120).map(|seed| Plan::new(seed, layout(seed))));
+}
+
+#[test]
+fn with_an_archive_they_survive_too_and_what_is_archived_survives_without_the_devices() {
+    let total = search(seeds(0..100).map(|seed| Plan::new(seed, LogLayout::FlashLogging).with_archive()));
+    assert!(total.reissued > 0 && total.hidden_won > 0, "{total:?}");
+    assert!(total.rebuilt > 0 && total.archived_first > 0 && total.archives_set_aside > 0, "{total:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{Error, Hiding, Log, LogLayout, LogOptions, Lsn};
+use tantalum_log::{ArchiveOptions, Error, Hiding, Log, LogLayout, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 /// A generator for `seed`. Small seeds are spread first: neighbours would begin alike.
@@ -45,6 +45,10 @@ pub struct Plan {
     pub buffer_bytes: usize,
     /// How long the owner takes at most before it checkpoints, once that is due.
     pub checkpoint_delay_us: u64,
+    /// Whether the log is archived, on the last of the devices.
+    pub archive: bool,
+    /// One in so many power cuts takes all log devices, never to be seen again; 0 for none.
+    pub loses_devices_one_in: u8,
 }
 
 impl Plan {
@@ -74,11 +78,32 @@ impl Plan {
             buffer_bytes: [1 << 20, 5000][random.usize(0..2)],
             one_size: random.bool(),
             checkpoint_delay_us: [200, 10_000][random.usize(0..2)],
+            archive: false,
+            loses_devices_one_in: 0,
         }
     }
 
-    pub fn options(&self) -> LogOptions {
+    /// The same with an archive, which a power cut may leave alone.
+    pub fn with_archive(self) -> Plan {
+        let mut random = random(self.seed ^ 0xa2c);
+        let loses_devices_one_in = [0, 2, 4][random.usize(0..3)];
+        let faults = random.bool();
+        Plan { archive: true, loses_devices_one_in, faults, stalls: self.stalls && !faults, ..self }
+    }
+
+    pub fn log_devices<'a>(&self, devices: &'a [Arc<MemoryDevice>]) -> &'a [Arc<MemoryDevice>] {
+        &devices[..self.devices]
+    }
+
+    pub fn options(&self, devices: &[Arc<MemoryDevice>]) -> LogOptions {
+        let archive = devices.get(self.devices).map(|device| ArchiveOptions {
+            segment_bytes: Some(64 << 10),
+            delay: Duration::from_micros([100, 2000, 20_000][self.seed as usize % 3]),
+            lag_bytes: 1 << 20,
+            ..ArchiveOptions::on_device(device.clone())
+        });
         LogOptions {
+            archive,
             section_bytes: Some(64 << 10),
             layout: self.layout,
             block_bytes: self.block_bytes,
@@ -104,7 +129,18 @@ impl Plan {
             };
             MemoryDevice::with_profile(format!("log-{n}"), (4 + self.sections * 16) * 4096, profile)
         };
-        (0..self.devices).map(device).collect()
+        let archive = self.archive.then(|| {
+            let latency_us = [20, 100, 900][self.seed as usize / 3 % 3];
+            let profile = MemoryProfile {
+                write_latency: us(latency_us)..us(3 * latency_us),
+                read_latency: us(1)..us(20),
+                flush_latency: us(1)..us(100),
+                seed: self.seed * 31 + 99,
+                ..MemoryProfile::default()
+            };
+            MemoryDevice::with_profile("archive", (4 + (self.sections + self.seed % 20) * 16) * 4096, profile)
+        });
+        (0..self.devices).map(device).chain(archive).collect()
     }
 }
 
@@ -126,6 +162,12 @@ pub struct Model {
     /// Records whose append had begun but not returned, by client.
     pub under_way: BTreeMap<u64, Vec<u8>>,
     pub was_closed: bool,
+    /// The largest LSN that was known to be archived.
+    pub archived: u64,
+    /// The archive failed or hung once, so that there may be a gap in it.
+    pub archive_failed: bool,
+    /// All log devices are lost.
+    pub lost: bool,
     /// What the runs did, to see that they do what they should.
     pub counts: Counts,
 }
@@ -142,6 +184,32 @@ pub struct Counts {
     pub hidden: u64,
     pub hidden_won: u64,
     pub recovered: u64,
+    /// Recoveries from the archive alone.
+    pub rebuilt: u64,
+    /// Those that a gap in the archive made impossible.
+    pub not_archived: u64,
+    /// Requests that the archive completed before a device took them.
+    pub archived_first: u64,
+    pub archives_set_aside: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        self.records += other.records;
+        self.fulls += other.fulls;
+        self.checkpoints += other.checkpoints;
+        self.cuts += other.cuts;
+        self.cuts_in_recovery += other.cuts_in_recovery;
+        self.closes += other.closes;
+        self.reissued += other.reissued;
+        self.hidden += other.hidden;
+        self.hidden_won += other.hidden_won;
+        self.recovered += other.recovered;
+        self.rebuilt += other.rebuilt;
+        self.not_archived += other.not_archived;
+        self.archived_first += other.archived_first;
+        self.archives_set_aside += other.archives_set_aside;
+    }
 }
 
 fn record(session: u64, client: u64, n: u64, bytes: usize) -> Vec<u8> {
@@ -189,7 +257,8 @@ fn client(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64, client: u6
             assert!(model.records.insert(range.start.get(), record).is_none(), "an LSN is given once");
         }
         let outcome = match random.u8(0..10) {
-            0..6 => Some(log.flush(range.end)),
+            0 => Some(log.flush_archived(range.end)),
+            1..6 => Some(log.flush(range.end)),
             6 => {
                 log.ticket(range.end).ok();
                 None
@@ -209,8 +278,10 @@ fn client(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64, client: u6
         match outcome {
             Some(Ok(())) => {
                 assert!(log.durable_lsn() >= range.end);
+                let archived = log.archived_lsn().map_or(0, Lsn::get);
                 let mut model = lock(model);
                 model.acknowledged = model.acknowledged.max(range.end.get());
+                model.archived = model.archived.max(archived);
             }
             Some(Err(error)) => {
                 assert!(matches!(error, Error::Poisoned { .. }), "{error}");
@@ -258,25 +329,37 @@ fn checkpointer(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64) {
     }
 }
 
-/// Opens the log, checks what comes back against the model, and makes that the model.
-pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>, random: &mut Random) -> Log {
-    let mut order = as_devices(devices);
+/// Opens the log, checks what comes back against the model, and makes that the model. `None` if all log devices are lost
+/// and the archive has a gap.
+pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>, random: &mut Random) -> Option<Log> {
+    let mut order = as_devices(plan.log_devices(devices));
     random.shuffle(&mut order);
-    let mut recovery = match Log::open(order, plan.options(), &mut |_| {}) {
+    let is_lost = lock(model).lost;
+    let opened = match is_lost {
+        false => Log::open(order, plan.options(devices), &mut |_| {}),
+        true => Log::rebuild(order, plan.options(devices), &mut |_| {}),
+    };
+    let mut recovery = match opened {
         Ok(recovery) => recovery,
+        Err(Error::NotArchived { .. } | Error::ArchiveTooShort { .. }) if is_lost && lock(model).archive_failed => {
+            lock(model).counts.not_archived += 1;
+            return None;
+        }
         Err(error) => panic!("open failed: {error}"),
     };
     let checkpoint = recovery.checkpoint_lsn().get();
     {
         let model = lock(model);
-        let allowed = [model.checkpoint_done, model.checkpoint_asked];
+        let allowed = [if is_lost { 0 } else { model.checkpoint_done }, model.checkpoint_asked];
         let between = (allowed[0]..=allowed[1]).contains(&checkpoint);
         assert!(between, "checkpoint {checkpoint} not within {allowed:?}");
-        if model.was_closed {
+        if model.was_closed && !is_lost {
             assert!(recovery.was_clean(), "closed, but not found clean");
         }
-        assert!(recovery.end_lsn().get() >= model.acknowledged, "acknowledged records are lost");
-        assert!(recovery.end_lsn().get() >= model.fixed_end, "recovered records are lost");
+        let end = recovery.end_lsn().get();
+        assert!(end >= model.archived, "archived records are lost");
+        assert!(is_lost || end >= model.acknowledged, "acknowledged records are lost");
+        assert!(is_lost || end >= model.fixed_end, "recovered records are lost");
     }
     let mut recovered = BTreeMap::new();
     let mut last_end = None;
@@ -308,13 +391,15 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
     lock(model).was_closed = false;
     let log = recovery.finish().expect("finish");
     let mut model = lock(model);
+    model.counts.rebuilt += u64::from(is_lost);
+    (model.lost, model.archived) = (false, model.archived.min(end));
     model.counts.recovered += recovered.len() as u64;
     model.records = recovered;
     model.fixed_end = end;
     model.acknowledged = end;
     (model.checkpoint_done, model.checkpoint_asked) = (checkpoint, checkpoint);
     model.under_way.clear();
-    log
+    Some(log)
 }
 
 /// One session: recover, work, and end in one way or another. True if it ended as planned, false if the power was cut.
@@ -330,7 +415,7 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
             cut(&devices, &survivors)
         });
     }
-    let log = recover(devices, plan, model, &mut random);
+    let Some(log) = recover(devices, plan, model, &mut random) else { return };
     for n in 0..plan.clients {
         let (log, model, plan) = (log.clone(), Arc::clone(model), plan.clone());
         spawn(format!("client-{n}"), move || client(&log, &model, &plan, session, n));
@@ -356,7 +441,11 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
     }
     if plan.faults && random.u8(0..3) > 0 {
         sleep(length / 3);
-        let victim = random.usize(0..devices.len());
+        // One log device alone may not fail.
+        let victim = random.usize(if plan.devices == 1 { 1 } else { 0 }..devices.len());
+        if victim == plan.devices {
+            lock(model).archive_failed = true;
+        }
         devices[victim].inject(match random.bool() {
             true => Fault::HangWrites,
             false => Fault::FailWrites { after: random.u64(0..20) },
@@ -370,6 +459,13 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         model.counts.hidden += stats.hiding.reissued;
         model.counts.hidden_won += stats.hiding.won;
     }
+    if let Some(archive) = &stats.archive {
+        let mut model = lock(model);
+        model.counts.archived_first += archive.completed;
+        // A full archive that no checkpoint relieves in time, for example.
+        model.archive_failed |= !archive.state.is_healthy();
+        model.counts.archives_set_aside += u64::from(!archive.state.is_healthy());
+    }
     if random.u8(0..5) == 0 {
         log.close().expect("close");
         let mut model = lock(model);
@@ -377,6 +473,10 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         model.was_closed = true;
         model.acknowledged = log.end_lsn().get();
         assert_eq!(log.durable_lsn(), log.end_lsn());
+        if let Some(archived) = log.archived_lsn() {
+            assert_eq!(archived, log.end_lsn(), "a closed log is archived");
+            model.archived = archived.get();
+        }
     }
     cut(devices, survivors)
 }
@@ -397,7 +497,7 @@ pub fn cut(devices: &[Arc<MemoryDevice>], survivors: &Survivors) -> ! {
 pub fn run(plan: &Plan) -> Counts {
     let model = Arc::new(Mutex::new(Model::default()));
     let mut devices = plan.create_devices();
-    Log::create(LOG_ID, as_devices(&devices), plan.options()).expect("create");
+    Log::create(LOG_ID, as_devices(plan.log_devices(&devices)), plan.options(&devices)).expect("create");
     let mut random = random(plan.seed ^ 0xc0ffee);
     for round in 0..plan.rounds {
         let survivors: Survivors = Arc::default();
@@ -405,9 +505,19 @@ pub fn run(plan: &Plan) -> Counts {
             let (plan, model, survivors, devices) = (plan.clone(), model.clone(), survivors.clone(), devices.clone());
             move || session(&devices, &plan, &model, round + 1, &survivors)
         });
+        if matches!(outcome, Outcome::Finished { .. }) {
+            return lock(&model).counts.clone();
+        }
         assert!(matches!(outcome, Outcome::PowerCut { .. }));
         devices = std::mem::take(&mut *lock(&survivors));
-        lock(&model).counts.cuts += 1;
+        let mut model = lock(&model);
+        model.counts.cuts += 1;
+        let is_lost = plan.loses_devices_one_in > 0 && random.u8(0..plan.loses_devices_one_in) == 0;
+        if is_lost && !model.lost {
+            model.lost = true;
+            let new = plan.create_devices();
+            devices[..plan.devices].clone_from_slice(plan.log_devices(&new));
+        }
     }
     simulation(plan, plan.rounds).run({
         let (plan, model) = (plan.clone(), model.clone());

@@ -96,7 +96,8 @@ impl Shared {
     /// read from the devices.
     fn make_log_durable(&self, newest: Lsn) -> Result<()> {
         match self.log.get() {
-            Some(log) => Ok(log.flush(newest)?),
+            // In the archive too: then the pages suit a log that is made anew from it.
+            Some(log) => Ok(log.flush_archived(newest)?),
             None => Ok(()),
         }
     }

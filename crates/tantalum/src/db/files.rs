@@ -10,6 +10,7 @@ use std::{
 };
 
 use tantalum_device::{Access, AlignedBuffer, Device, FileDevice, Partition};
+use tantalum_log::ArchiveTarget;
 
 use super::{DeviceOpener, DeviceRequest, Devices};
 use crate::{
@@ -202,6 +203,22 @@ impl<'a> Places<'a> {
             (None, Some(device)) => Devices::on_data_device(device, page_size, log),
             (None, None) => unreachable!("without a data device the data is in the directory"),
         }
+    }
+
+    /// Where the log is archived: a device of the opener, a block device, or a directory.
+    pub fn archive(&self, may_create: bool) -> Result<Option<ArchiveTarget>> {
+        let Some(name) = &self.settings.log_archive else { return Ok(None) };
+        if let Some(device) = self.ask_opener(name, may_create, None)? {
+            return Ok(Some(ArchiveTarget::Device(device)));
+        }
+        let path = self.directory.path.join(name);
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Ok(Some(ArchiveTarget::Device(Arc::new(FileDevice::open(&path, Access::ReadWrite)?)))),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(&path, "look at", error)),
+        }
+        Ok(Some(ArchiveTarget::Directory(path)))
     }
 
     fn log_names(&self) -> Vec<PathBuf> {

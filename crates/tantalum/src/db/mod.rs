@@ -9,6 +9,7 @@ mod opener;
 use std::{fmt, path::Path, sync::Arc};
 
 use tantalum_device::{Device, Partition};
+use tantalum_log::ArchiveTarget;
 
 pub(crate) use self::core::Core;
 pub use self::opener::{DeviceOpener, DeviceRequest};
@@ -240,13 +241,17 @@ impl fmt::Debug for Db {
 
 /// Opens or creates the database in a directory.
 pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
-    let Builder { settings, refuses_to_create, mut progress, opener } = builder;
+    let Builder { settings, refuses_to_create, mut progress, opener, archive_device } = builder;
     let directory = Directory::open(path, !refuses_to_create)?;
     let settings = settings.over(directory.settings()?);
     settings.check()?;
     let places = Places::new(&directory, &settings, opener.as_deref(), !refuses_to_create)?;
     let superblock = places.superblock()?;
     let is_new = superblock.is_none();
+    let archive = match archive_device {
+        Some(device) => Some(ArchiveTarget::Device(device)),
+        None => places.archive(!refuses_to_create)?,
+    };
     let devices = match &superblock {
         Some(superblock) => {
             Opening::check_format(&settings, superblock, &path.display().to_string())?;
@@ -262,7 +267,8 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
             devices
         }
     };
-    let mut opening = Opening { settings: &settings, directory: path, refuses_to_create, progress: &mut progress };
+    let mut opening =
+        Opening { settings: &settings, directory: path, refuses_to_create, archive, progress: &mut progress };
     let (superblock, opened) = opening.run(&devices)?;
     if is_new {
         directory.end_creation()?;
@@ -272,10 +278,11 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
 
 /// Opens or creates the database on devices.
 pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
-    let Builder { settings, refuses_to_create, mut progress, .. } = builder;
+    let Builder { settings, refuses_to_create, mut progress, archive_device, .. } = builder;
     settings.check()?;
-    let mut opening =
-        Opening { settings: &settings, directory: Path::new("."), refuses_to_create, progress: &mut progress };
+    let archive = archive_device.map(ArchiveTarget::Device);
+    let directory = Path::new(".");
+    let mut opening = Opening { settings: &settings, directory, refuses_to_create, archive, progress: &mut progress };
     let (superblock, opened) = opening.run(&devices)?;
     Ok(Db::start(Core::start(settings, superblock, opened, &devices, None)?))
 }

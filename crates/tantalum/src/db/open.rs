@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
-use tantalum_log::{Log, LogOptions, Recovery};
+use tantalum_log::{ArchiveTarget, Log, LogOptions, Recovery};
 use tantalum_rt::{Random, random_seed};
 
 use super::{Devices, catalog::Catalog};
@@ -30,6 +30,8 @@ pub(crate) struct Opening<'a> {
     /// Where relative paths start.
     pub directory: &'a Path,
     pub refuses_to_create: bool,
+    /// Where the log is archived.
+    pub archive: Option<ArchiveTarget>,
     pub progress: &'a mut Option<Progress>,
 }
 
@@ -74,7 +76,8 @@ impl Opening<'_> {
     fn recover(&mut self, devices: &Devices, superblock: &Superblock) -> Result<Opened> {
         Self::check_format(self.settings, superblock, devices.data.name())?;
         let store = self.store(devices, superblock)?;
-        let log = self.open_log(devices)?;
+        let archive = self.archive.clone().map(|target| self.settings.archive(target));
+        let log = self.open_log(devices, LogOptions { archive, ..self.log_options(devices)? })?;
         if log.log_id() != superblock.log_id {
             return Err(Error::ForeignLog {
                 data: devices.data.name().into(),
@@ -102,8 +105,10 @@ impl Opening<'_> {
         // like something else than a database.
         let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
         devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?;
-        Log::create(superblock.log_id, devices.log.clone(), self.log_options(devices)?)?;
-        let log = self.open_log(devices)?;
+        let options = self.log_options(devices)?;
+        Log::create(superblock.log_id, devices.log.clone(), options.clone())?;
+        // Not archived yet: an archive of a creation that does not end would belong to no database.
+        let log = self.open_log(devices, options)?;
         let opened = self.open_pool(store, log, &superblock)?;
         // A split logs nearly two pages at once.
         let (record, needed) = (opened.pool.log().max_record_bytes(), 3 * superblock.page_size as usize);
@@ -119,6 +124,9 @@ impl Opening<'_> {
         Catalog::create(&opened.pool, &opened.space)?;
         opened.pool.checkpoint()?;
         superblock.write(&*devices.data)?;
+        if let Some(target) = &self.archive {
+            opened.pool.log().attach_archive(&self.settings.archive(target.clone()))?;
+        }
         Ok((superblock, opened))
     }
 
@@ -179,8 +187,7 @@ impl Opening<'_> {
         })
     }
 
-    fn open_log(&mut self, devices: &Devices) -> Result<Recovery> {
-        let options = self.log_options(devices)?;
+    fn open_log(&mut self, devices: &Devices, options: LogOptions) -> Result<Recovery> {
         let report = &mut |progress: tantalum_log::RecoveryProgress| {
             self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
         };

@@ -41,6 +41,8 @@ pub fn open(
     progress: &mut dyn FnMut(RedoProgress),
 ) -> Result<Opened> {
     let torn_pages = store.recover()?;
+    // The archive must have what redo reads before redo stores a page.
+    log.begin_epoch()?;
     let pool = BufferPool::new(store, options);
     let mut redo = redo::run(&pool, &mut log, progress)?;
     redo.torn_pages = torn_pages;

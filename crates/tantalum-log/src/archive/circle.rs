@@ -1,0 +1,110 @@
+//! An archive on a device: equal segments as a circle, behind the control area.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tantalum_device::{Device, Durability};
+
+use super::store::{Place, Segment, Store};
+use crate::format::BLOCK;
+use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, MIN_SEGMENTS};
+use crate::format::superblock::MIN_SECTION_BYTES;
+use crate::{Error, Lsn, Result};
+
+/// Segments are no larger than this unless the options ask for it.
+const DEFAULT_MAX_BYTES: u64 = 64 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Circle {
+    device: Arc<dyn Device>,
+    superblock: ArchiveSuperblock,
+}
+
+impl Circle {
+    /// The archive that `superblock` says is on `device`.
+    pub(crate) fn new(device: Arc<dyn Device>, superblock: ArchiveSuperblock) -> Result<Circle> {
+        let expected = CONTROL_BYTES + u64::from(superblock.segment_bytes) * u64::from(superblock.segment_count);
+        let bytes = device.capacity_bytes();
+        if bytes < expected {
+            return Err(Error::Truncated { device: device.name().into(), bytes, expected });
+        }
+        Ok(Circle { device, superblock })
+    }
+
+    /// How an archive of `log_id` would divide the device.
+    pub(crate) fn divide(device: &dyn Device, log_id: u128, segment_bytes: Option<u32>) -> Result<ArchiveSuperblock> {
+        let area = device.capacity_bytes().saturating_sub(CONTROL_BYTES);
+        let share = (area / 16).min(DEFAULT_MAX_BYTES) / BLOCK as u64 * BLOCK as u64;
+        let segment_bytes = segment_bytes.unwrap_or((share as u32).max(MIN_SECTION_BYTES));
+        let count = area / u64::from(segment_bytes);
+        if count < u64::from(MIN_SEGMENTS) {
+            let needed = CONTROL_BYTES + u64::from(MIN_SEGMENTS) * u64::from(segment_bytes);
+            let bytes = device.capacity_bytes();
+            return Err(Error::AreaTooSmall { device: device.name().into(), bytes, needed });
+        }
+        let segment_count = u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(ArchiveSuperblock { log_id, segment_bytes, segment_count })
+    }
+
+    /// Blanks the headers of all segments.
+    pub(crate) fn blank(&self) -> Result<()> {
+        for position in 0..u64::from(self.superblock.segment_count) {
+            self.device.write(self.range(position).start, &[&[0; BLOCK]], Durability::Cached)?;
+        }
+        Ok(self.device.flush()?)
+    }
+
+    fn range(&self, position: u64) -> Range<u64> {
+        let bytes = u64::from(self.superblock.segment_bytes);
+        let start = CONTROL_BYTES + position * bytes;
+        start..start + bytes
+    }
+
+    fn place(&self, number: u64) -> Place {
+        let position = number % u64::from(self.superblock.segment_count);
+        Place { device: Arc::clone(&self.device), range: self.range(position) }
+    }
+}
+
+impl Store for Circle {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn control(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn superblock(&self) -> &ArchiveSuperblock {
+        &self.superblock
+    }
+
+    fn segments(&self, from: Option<Lsn>, _writable: bool) -> Result<Vec<Segment>> {
+        let mut segments = Vec::new();
+        for position in 0..u64::from(self.superblock.segment_count) {
+            let place = self.place(position);
+            // A position whose header is damaged or was never written: its neighbours' numbers and LSNs show a loss.
+            let Ok(header) = place.read_header(self.superblock.log_id)? else { continue };
+            if header.number % u64::from(self.superblock.segment_count) == position {
+                segments.push(Segment { place, header: Ok(header), start: header.start });
+            }
+        }
+        segments.sort_by_key(|segment| segment.header.map_or(0, |header| header.number));
+        // The oldest may be overwritten in part, by a write that the power cut off.
+        let first = from.and_then(|from| segments.iter().rposition(|segment| segment.start <= from));
+        segments.drain(..first.unwrap_or(0));
+        Ok(segments)
+    }
+
+    fn create(&self, number: u64, _start: Lsn, _bytes: u64) -> Result<Place> {
+        Ok(self.place(number))
+    }
+
+    fn extend(&self, _place: &Place, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, segment: &Segment) -> Result<()> {
+        Ok(segment.place.device.write(segment.place.range.start, &[&[0; BLOCK]], Durability::Durable)?)
+    }
+}

@@ -1,0 +1,32 @@
+//! The near-zero-delay archive ("FlashLogging", section 3.7): the whole log once more, in order, on one device or in a
+//! directory, as soon as a little of it has gathered.
+//!
+//! What the archive has is durable, so it completes the log's requests like a log device, and recovery reads it first.
+//! It keeps what checkpoints release, so a backup and the archive give every later state of the log's owner.
+//!
+//! An archive is a control area, laid out as a log device's first blocks (superblock and copy, two checkpoint slots),
+//! and *segments*: a header, then requests that follow each other without gaps. One write is under way at a time.
+//!
+//! Invariants:
+//! - A *run* of segments has no gap: each starts where the one before ended, or earlier, which voids what that one holds
+//!   from there on. A gap starts a new run, and the first segment of a run says so.
+//! - While the archive works, no checkpoint passes what it has.
+
+mod circle;
+mod directory;
+mod options;
+mod reader;
+mod store;
+mod writer;
+
+pub use options::{ArchiveOptions, ArchiveTarget};
+pub(crate) use reader::{Archive, Scanned};
+
+pub(crate) use writer::{Archived, Batch, Resume, Writer};
+
+use crate::layout::log_tag;
+
+/// What the requests of an archive carry to tell them from those of the log's devices, and of another log.
+pub(crate) fn archive_tag(log_id: u128) -> u64 {
+    log_tag(log_id) ^ u64::from_le_bytes(*b"archive\0")
+}

@@ -1,0 +1,232 @@
+//! Appending to an archive: one large durable write after another, and a new segment when one is full.
+//!
+//! Every session begins a segment of its own with its first write, since what follows the last request may be torn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::{AlignedBuffer, Durability};
+
+use super::archive_tag;
+use super::store::{Place, Store};
+use crate::format::archive::{ArchiveSuperblock, SegmentHeader};
+use crate::format::request::{HEADER_BYTES, RequestHeader};
+use crate::format::{BLOCK, round_up};
+use crate::group::PREFIX_BYTES;
+use crate::time::wall_clock_us;
+use crate::{Error, Lsn, Result};
+
+/// Record bytes of one write at most.
+pub(super) const MAX_WRITE_BYTES: usize = 4 << 20;
+
+/// Proof that the archive has everything of its run before an LSN, durably: only a write that completed gives one.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Archived(Lsn);
+
+impl Archived {
+    pub(crate) fn end(&self) -> Lsn {
+        self.0
+    }
+}
+
+/// Where writing goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Resume {
+    pub(crate) epoch: u64,
+    pub(crate) next_number: u64,
+    pub(crate) next_sequence: u64,
+    /// Where the next write starts.
+    pub(crate) end: Lsn,
+    pub(crate) run_start: Lsn,
+    /// Segments that hold something behind the checkpoint, by number, with their ends.
+    pub(crate) used: VecDeque<(u64, Lsn)>,
+}
+
+/// Record bytes from one LSN to another.
+pub(crate) struct Batch<'a> {
+    pub(crate) pieces: &'a [Box<[u8]>],
+    pub(crate) durable: Lsn,
+    pub(crate) time_us: u64,
+}
+
+/// The end of an archive.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    store: Arc<dyn Store>,
+    resume: Resume,
+    open: Option<Open>,
+    /// Kept from write to write.
+    buffer: Option<AlignedBuffer>,
+}
+
+/// The segment that is being filled.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    place: Place,
+    /// The segment's first unused byte on its device.
+    next: u64,
+}
+
+/// Record bytes that one write to an archive takes at most.
+pub(super) fn max_payload_bytes(superblock: &ArchiveSuperblock) -> usize {
+    (superblock.segment_bytes as usize - BLOCK - HEADER_BYTES).min(MAX_WRITE_BYTES)
+}
+
+impl Writer {
+    pub(crate) fn new(store: Arc<dyn Store>, resume: Resume) -> Writer {
+        Writer { store, resume, open: None, buffer: None }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Where the next write starts.
+    pub(crate) fn end(&self) -> Lsn {
+        self.resume.end
+    }
+
+    pub(crate) fn run_start(&self) -> Lsn {
+        self.resume.run_start
+    }
+
+    pub(crate) fn max_payload_bytes(&self) -> usize {
+        max_payload_bytes(self.store.superblock())
+    }
+
+    /// Whether a write of so many record bytes has a place: in the open segment, or in one that holds nothing needed.
+    pub(crate) fn has_room(&mut self, payload_bytes: usize, checkpoint: Lsn) -> bool {
+        self.release(checkpoint);
+        let used = &self.resume.used;
+        let count = u64::from(self.store.superblock().segment_count);
+        let next = self.resume.next_number;
+        let fits = |open: &Open| open.next + device_bytes(payload_bytes) <= open.place.range.end;
+        count == 0 || self.open.as_ref().is_some_and(fits) || used.front().is_none_or(|used| next - used.0 < count)
+    }
+
+    /// Refuses segments that are too small for requests of the log.
+    pub(crate) fn check_takes(&self, payload_bytes: usize) -> Result<()> {
+        if payload_bytes <= self.max_payload_bytes() {
+            return Ok(());
+        }
+        let value = self.store.superblock().segment_bytes.into();
+        let expected = "the log has larger requests to archive; name another place, and ask for larger segments there";
+        Err(Error::InvalidOption { option: "archive.segment_bytes", value, expected })
+    }
+
+    /// Percent of the segments that hold something behind `checkpoint`; 0 where there are as many as needed.
+    pub(crate) fn fill_percent(&mut self, checkpoint: Lsn) -> u64 {
+        self.release(checkpoint);
+        let count = u64::from(self.store.superblock().segment_count);
+        (100 * self.resume.used.len() as u64).checked_div(count).unwrap_or(0)
+    }
+
+    /// Bytes of all segments.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        let superblock = self.store.superblock();
+        match superblock.segment_count {
+            0 => u64::MAX,
+            count => u64::from(count) * u64::from(superblock.segment_bytes),
+        }
+    }
+
+    /// Forgets segments that hold nothing behind `checkpoint`.
+    fn release(&mut self, checkpoint: Lsn) {
+        let open = self.open.as_ref().map(|open| open.number);
+        let used = &mut self.resume.used;
+        while used.front().is_some_and(|(number, end)| *end <= checkpoint && Some(*number) != open) {
+            used.pop_front();
+        }
+    }
+
+    /// Writes a batch behind the last one and waits until it is durable.
+    ///
+    /// # Errors
+    /// Those of the store; [`Error::DeviceHung`] after `timeout`. Nothing may be written afterwards.
+    pub(crate) fn append(&mut self, batch: &Batch<'_>, timeout: Duration) -> Result<Archived> {
+        let payload_bytes = batch.pieces.iter().map(|piece| piece.len()).sum();
+        assert!((1..=self.max_payload_bytes()).contains(&payload_bytes), "a batch is what one write takes");
+        let bytes = device_bytes(payload_bytes);
+        let start = self.resume.end;
+        let end = Lsn::new(start.get() + payload_bytes as u64);
+        let opens = match &self.open {
+            Some(open) if open.next + bytes <= open.place.range.end => {
+                let used = open.next + bytes - open.place.range.start;
+                self.store.extend(&open.place, used)?;
+                None
+            }
+            _ => Some(self.open_segment(start, bytes)?),
+        };
+        let open = self.open.as_mut().expect("a segment was opened if none had room");
+        let header = RequestHeader {
+            log_tag: archive_tag(self.store.superblock().log_id),
+            epoch: self.resume.epoch,
+            sequence: self.resume.next_sequence,
+            section: open.number,
+            offset: open.next,
+            start,
+            stream_lsn: start,
+            durable_lsn: batch.durable,
+            payload_bytes: payload_bytes as u32,
+            time_us: batch.time_us,
+        };
+        let needed = BLOCK + bytes as usize;
+        let idle = self.buffer.take().filter(|buffer| buffer.len() >= needed);
+        let mut buffer = idle.unwrap_or_else(|| AlignedBuffer::zeroed(needed.next_power_of_two()));
+        let mut at = PREFIX_BYTES;
+        for piece in batch.pieces {
+            buffer[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        buffer[at..needed].fill(0);
+        header.encode(&mut buffer[BLOCK..]);
+        let (offset, range) = match &opens {
+            Some(segment) => {
+                segment.encode(&mut buffer[..BLOCK]);
+                (open.next - BLOCK as u64, 0..needed)
+            }
+            None => (open.next, BLOCK..needed),
+        };
+        let (buffer, written) = (Arc::new(buffer), range.len() as u64);
+        let device = &open.place.device;
+        let mut pending = device.submit(offset, Arc::clone(&buffer), range, Durability::Durable)?;
+        let hung = || Error::DeviceHung { device: device.name().into(), offset, bytes: written, timeout };
+        pending.wait(Some(timeout)).ok_or_else(hung)??;
+        self.buffer = Arc::try_unwrap(buffer).ok();
+        open.next += bytes;
+        assert!(open.next <= open.place.range.end, "a request lies in one segment");
+        self.resume.next_sequence += 1;
+        self.resume.end = end;
+        match self.resume.used.back_mut() {
+            Some(used) if used.0 == open.number => used.1 = end,
+            _ => self.resume.used.push_back((open.number, end)),
+        }
+        Ok(Archived(end))
+    }
+
+    /// Moves on to the next segment and returns its header.
+    fn open_segment(&mut self, start: Lsn, bytes: u64) -> Result<SegmentHeader> {
+        let number = self.resume.next_number;
+        let place = self.store.create(number, start, BLOCK as u64 + bytes)?;
+        let next = place.range.start + BLOCK as u64;
+        self.resume.next_number += 1;
+        self.open = Some(Open { number, place, next });
+        Ok(SegmentHeader {
+            log_id: self.store.superblock().log_id,
+            number,
+            epoch: self.resume.epoch,
+            first_sequence: self.resume.next_sequence,
+            start,
+            run_start: self.resume.run_start,
+            time_us: wall_clock_us(),
+        })
+    }
+}
+
+/// Bytes of a request in the archive.
+pub(super) fn device_bytes(payload_bytes: usize) -> u64 {
+    round_up(HEADER_BYTES + payload_bytes) as u64
+}

@@ -1,0 +1,56 @@
+//! A log whose devices are all lost, on new ones, from its archive alone.
+//!
+//! The new devices are formatted as empty devices of the same log whose newest epoch starts where the archive ends. Then
+//! the log is opened like any other: the archive is read first, and the devices have nothing to add.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use tantalum_device::{Access, Device};
+
+use super::{Recovery, RecoveryProgress, archived, open};
+use crate::archive::Archive;
+use crate::create::format_devices;
+use crate::format::slot::{EpochStart, Slot};
+use crate::{Damage, Error, LogOptions, Lsn, Result};
+
+/// Epochs that the archive may not have heard of. An old device that is found again must not bear a number that is used
+/// once more.
+const UNHEARD_EPOCHS: u64 = 1 << 20;
+
+pub(crate) fn rebuild(
+    devices: Vec<Arc<dyn Device>>,
+    options: LogOptions,
+    progress: &mut dyn FnMut(RecoveryProgress),
+) -> Result<Recovery> {
+    options.check()?;
+    let Some(archive_options) = &options.archive else { return Err(Error::MissingArchive { from: Lsn::ZERO }) };
+    let Some(archive) = Archive::find(archive_options, Access::ReadWrite)? else {
+        let name = archive_options.target.name();
+        return Err(Error::NotAnArchive { archive: name, what: "there is nothing".into() });
+    };
+    archive.store.control().flush()?;
+    let slot = archive.slot()?;
+    let name = archive.store.name().to_owned();
+    let scanned = archived::scan(&archive, slot, &Arc::new(AtomicI64::new(0)), progress)?;
+    let (run_start, end) = scanned.as_ref().map_or((Lsn::ZERO, Lsn::ZERO), |scanned| (scanned.run_start, scanned.end));
+    if end < slot.checkpoint {
+        return Err(Error::ArchiveTooShort { archive: name, end, needed: slot.checkpoint });
+    }
+    if let Some(Damage { device, offset, lsn, what }) = scanned.and_then(|scanned| scanned.scan.damage.first().cloned())
+    {
+        return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
+    }
+    if run_start > slot.checkpoint {
+        return Err(Error::NotArchived { archive: name, from: slot.checkpoint, to: run_start });
+    }
+    let mut epochs = slot.epochs.clone();
+    let epoch = slot.newest().epoch + UNHEARD_EPOCHS;
+    epochs.retain(|older| older.start < end);
+    epochs.push(EpochStart { epoch, start: end });
+    epochs.drain(..epochs.len().saturating_sub(crate::format::slot::MAX_EPOCHS));
+    let sequence = slot.sequence + 1;
+    let slot = Slot { sequence, epochs, clean_end: None, not_needed: 0, archive_run: Some(run_start), ..slot.clone() };
+    format_devices(&devices, &options, &slot, &[Arc::clone(archive.store.control())])?;
+    open(devices, options, progress)
+}

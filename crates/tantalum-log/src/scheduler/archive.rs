@@ -1,0 +1,502 @@
+//! The archival worker ("FlashLogging", section 3.7, Figure 10): the whole log once more, a little behind its end, and
+//! what its writes complete.
+//!
+//! Whoever takes a sealed group's bytes first, a device's writer or the worker, leaves a copy here; the worker joins what
+//! follows its last write into the next. A group's own buffer is sized for the largest group, so small ones are copied
+//! rather than held.
+//!
+//! An archive that is slow holds up checkpoints, and appends once so much is not archived that memory is at stake. One
+//! that fails or hangs is set aside: then it holds up nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use tantalum_device::{Access, Device};
+use tantalum_rt::{Condvar, Instant, Mutex, Parker, Unparker, now};
+
+use super::turn::Waiter;
+use super::{Scheduler, State};
+use crate::archive::{Archive, Archived, Batch, Resume, Writer};
+use crate::group::{PREFIX_BYTES, Source};
+use crate::stats::ArchiveStats;
+use crate::time::wall_clock_us;
+use crate::{ArchiveOptions, DeviceState, Error, Lsn, Result};
+
+/// So much that is not archived makes a write worth its while, on a disk as well ("FlashLogging", section 3.7).
+const EAGER_BYTES: u64 = 32 << 10;
+
+/// An archive to be written to.
+#[derive(Debug)]
+pub(crate) struct StartArchive {
+    pub(crate) writer: Writer,
+    pub(crate) options: ArchiveOptions,
+    /// Records below it may be in the archive only.
+    pub(crate) only_here: Lsn,
+    /// Why it cannot be used in this session.
+    pub(crate) failure: Option<Error>,
+}
+
+/// What appends and writers share with the worker without the state's lock.
+#[derive(Debug)]
+pub(super) struct Feed {
+    /// An append that reaches this LSN wakes the worker.
+    trigger: AtomicU64,
+    /// An append at or past this LSN finds the log full.
+    limit: AtomicU64,
+    pieces: Mutex<Pieces>,
+    worker: Mutex<Option<Unparker>>,
+    /// Notified when the archive got further, or was set aside.
+    progress: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Pieces {
+    /// Copied record bytes that are not archived, by start.
+    by_start: BTreeMap<Lsn, Box<[u8]>>,
+    /// Bytes from here on are wanted; `None` if there is no archive, or it was set aside.
+    from: Option<Lsn>,
+    /// The worker waits for a piece that a writer is about to leave.
+    is_awaited: bool,
+}
+
+/// The archive's part of the state.
+#[derive(Debug)]
+pub(super) struct Archiving {
+    name: String,
+    control: Arc<dyn Device>,
+    state: DeviceState,
+    options: ArchiveOptions,
+    run_start: Lsn,
+    /// The run is durable in the archive up to here.
+    archived: Lsn,
+    /// Somebody waits until it is.
+    wanted: Lsn,
+    /// No record at or past it is in the archive only.
+    only_here: Lsn,
+    /// Since when the worker is at a write, or at making room for one.
+    busy_since: Option<Instant>,
+    /// Percent of the segments that hold something behind the checkpoint; 0 in a directory, which has as many as needed.
+    fill_percent: u64,
+    writes: u64,
+    bytes: u64,
+    busy: Duration,
+    completed: u64,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Feed {
+            trigger: AtomicU64::new(u64::MAX),
+            limit: AtomicU64::new(u64::MAX),
+            pieces: Mutex::default(),
+            worker: Mutex::default(),
+            progress: Condvar::new(),
+        }
+    }
+}
+
+impl Feed {
+    /// Wakes the worker if a record that ends at `end` makes a write due.
+    pub(super) fn appended(&self, end: Lsn) {
+        if self.limit.load(Ordering::Relaxed) == u64::MAX {
+            return; // no archive; one that is attached right now looks for itself
+        }
+        // The append's bytes must be seen by a worker whose trigger is not seen here.
+        fence(Ordering::SeqCst);
+        if end.get() >= self.trigger.load(Ordering::Relaxed)
+            && self.trigger.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
+        {
+            self.wake();
+        }
+    }
+
+    /// Whether too much is not archived to append more at `end`.
+    pub(super) fn is_behind(&self, end: Lsn) -> bool {
+        end.get() >= self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Leaves a copy of the records that start at `start`, unless they are archived or there already.
+    pub(super) fn give(&self, start: Lsn, records: &[u8]) {
+        let mut pieces = self.pieces.lock();
+        if pieces.from.is_some_and(|from| start >= from) {
+            pieces.by_start.entry(start).or_insert_with(|| records.into());
+            if std::mem::take(&mut pieces.is_awaited) {
+                self.wake();
+            }
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(worker) = &*self.worker.lock() {
+            worker.unpark();
+        }
+    }
+
+    /// Takes what follows what was taken before, up to `limit` bytes. Empty if a writer is about to leave the next piece;
+    /// it wakes the worker then.
+    fn take(&self, limit: usize) -> Vec<Box<[u8]>> {
+        let mut pieces = self.pieces.lock();
+        let (mut taken, mut bytes): (Vec<Box<[u8]>>, usize) = (Vec::new(), 0);
+        while let Some(from) = pieces.from
+            && let Some(next) = pieces.by_start.get(&from)
+            && (taken.is_empty() || bytes + next.len() <= limit)
+        {
+            bytes += next.len();
+            pieces.from = Some(Lsn::new(from.get() + next.len() as u64));
+            taken.extend(pieces.by_start.remove(&from));
+        }
+        pieces.is_awaited = taken.is_empty();
+        taken
+    }
+
+    /// Wants nothing any more, and holds up nobody.
+    fn end(&self) {
+        *self.pieces.lock() = Pieces::default();
+        self.trigger.store(u64::MAX, Ordering::SeqCst);
+        self.limit.store(u64::MAX, Ordering::SeqCst);
+        self.wake();
+        self.progress.notify_all();
+    }
+}
+
+impl Archiving {
+    pub(super) fn new(start: &StartArchive, feed: &Feed) -> Archiving {
+        let archived = start.writer.end();
+        let state = match &start.failure {
+            None => DeviceState::Healthy,
+            Some(error) => DeviceState::SetAside { reason: error.to_string() },
+        };
+        if state.is_healthy() {
+            feed.pieces.lock().from = Some(archived);
+            feed.limit.store(archived.get().saturating_add(start.options.lag_bytes), Ordering::SeqCst);
+        }
+        Archiving {
+            name: start.writer.store().name().into(),
+            control: Arc::clone(start.writer.store().control()),
+            state,
+            options: start.options.clone(),
+            run_start: start.writer.run_start(),
+            archived,
+            wanted: archived,
+            only_here: start.only_here,
+            busy_since: None,
+            fill_percent: 0,
+            writes: 0,
+            bytes: 0,
+            busy: Duration::ZERO,
+            completed: 0,
+        }
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        self.state.is_healthy()
+    }
+
+    /// Whether a checkpoint should make room.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.is_healthy() && self.fill_percent > 50
+    }
+
+    /// Where appends must stop. What is appended must find room without a checkpoint, which itself waits for the archive.
+    fn limit(&self, capacity_bytes: u64) -> u64 {
+        if self.fill_percent > 75 {
+            return self.archived.get();
+        }
+        self.archived.get().saturating_add(self.options.lag_bytes.min(capacity_bytes / 4))
+    }
+
+    /// Where the run starts, if the log could not be opened without the archive once `checkpoint` is durable.
+    pub(super) fn needed_run(&self, checkpoint: Lsn, is_closed: bool) -> Option<Lsn> {
+        let is_needed = self.only_here > checkpoint || self.is_healthy() && !is_closed;
+        is_needed.then_some(self.run_start)
+    }
+
+    fn stats(&self, end: Lsn) -> ArchiveStats {
+        ArchiveStats {
+            name: self.name.clone(),
+            state: self.state.clone(),
+            run_start_lsn: self.run_start,
+            archived_lsn: self.archived,
+            behind_bytes: end.bytes_since(self.archived),
+            writes: self.writes,
+            bytes: self.bytes,
+            busy: self.busy,
+            completed: self.completed,
+        }
+    }
+}
+
+/// What the worker does next.
+enum Step {
+    Write,
+    Sleep(Option<Duration>),
+    End,
+}
+
+impl Scheduler {
+    /// The archival worker. Ends with the log, or when the archive is set aside.
+    pub(crate) fn run_archive(&self, mut writer: Writer) {
+        let parker = Parker::new();
+        *self.feed.worker.lock() = Some(parker.unparker());
+        // A run begins where the log is durable: so its writes make durable what follows, without a gap.
+        if self.flush(writer.end()).is_err() {
+            return;
+        }
+        let mut waiting_since = None;
+        loop {
+            match self.next_step(&mut writer, &mut waiting_since) {
+                Step::End => return,
+                Step::Sleep(None) => parker.park(),
+                Step::Sleep(Some(rest)) => drop(parker.park_timeout(rest)),
+                Step::Write => {
+                    let pieces = self.feed.take(writer.max_payload_bytes());
+                    if pieces.is_empty() {
+                        parker.park();
+                        continue;
+                    }
+                    if !self.archive(&mut writer, &pieces, &parker) {
+                        return;
+                    }
+                    waiting_since = None;
+                }
+            }
+        }
+    }
+
+    /// Archives from now on; what was appended before is not in the archive. Returns what [`run_archive`](Self::run_archive)
+    /// needs.
+    pub(crate) fn attach_archive(&self, options: &ArchiveOptions) -> Result<Writer> {
+        let archive = match Archive::find(options, Access::ReadWrite)? {
+            Some(archive) if archive.log_id() != self.log_id => return Err(archive.foreign(self.log_id)),
+            Some(archive) => archive,
+            None => Archive::create(options, self.log_id)?,
+        };
+        let next_number = archive.next_number()?;
+        let mut state = self.lock();
+        state.check_running()?;
+        let checkpoint = state.checkpoint;
+        match &state.archive {
+            Some(archive) if archive.is_healthy() => return Err(Error::ArchiveInUse { archive: archive.name.clone() }),
+            Some(archive) if archive.only_here > checkpoint => {
+                return Err(Error::ArchiveNeeded { archive: archive.name.clone(), until: archive.only_here });
+            }
+            _ => {}
+        }
+        self.seal(&mut state);
+        let end = state.sealed_end;
+        let used = Default::default();
+        let resume = Resume { epoch: self.epoch, next_number, next_sequence: 0, end, run_start: end, used };
+        let start = StartArchive {
+            writer: Writer::new(archive.store, resume),
+            options: options.clone(),
+            only_here: Lsn::ZERO,
+            failure: None,
+        };
+        start.writer.check_takes(self.max_payload_bytes)?;
+        state.archive = Some(Archiving::new(&start, &self.feed));
+        self.summon(&mut state);
+        drop(state);
+        // Before it completes anything: a log that is opened must know that it needs the archive.
+        self.refresh_slot()?;
+        match &self.lock().archive {
+            Some(Archiving { state: DeviceState::SetAside { reason }, name, .. }) => {
+                Err(Error::NotAnArchive { archive: name.clone(), what: reason.clone() })
+            }
+            _ => Ok(start.writer),
+        }
+    }
+
+    /// Decides whether something is to be archived now, and then seals it.
+    fn next_step(&self, writer: &mut Writer, waiting_since: &mut Option<Instant>) -> Step {
+        let mut state = self.lock();
+        self.update_archive(&mut state, writer);
+        let Some(archive) = self.running_archive(&mut state) else { return Step::End };
+        let (archived, wanted, delay) = (archive.archived, archive.wanted, archive.options.delay);
+        let behind = self.end().bytes_since(archived);
+        let since = *waiting_since.get_or_insert_with(now);
+        let is_late = behind > 0 && since.elapsed() >= delay;
+        if behind >= EAGER_BYTES || wanted > archived || is_late {
+            self.seal(&mut state);
+            self.feed_queue(&mut state);
+            self.summon(&mut state);
+            return Step::Write;
+        }
+        drop(state);
+        let wake_at = archived.get() + if behind == 0 { 1 } else { EAGER_BYTES };
+        self.feed.trigger.store(wake_at, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.end().get() >= wake_at {
+            return Step::Sleep(Some(Duration::ZERO));
+        }
+        if behind == 0 {
+            *waiting_since = None;
+            return Step::Sleep(None);
+        }
+        Step::Sleep(Some(delay - since.elapsed().min(delay)))
+    }
+
+    /// Copies what no device's writer has taken. Waits for appends that are copying their bytes, microseconds at most.
+    fn feed_queue(&self, state: &mut State) {
+        for request in &mut state.queue {
+            if let Source::Sealed(group) = &request.source {
+                let bytes = request.end.bytes_since(request.start) as usize;
+                let buffer = group.records.take();
+                self.feed.give(request.start, &buffer[PREFIX_BYTES..PREFIX_BYTES + bytes]);
+                request.source = Source::Taken(buffer);
+            }
+        }
+    }
+
+    /// Writes pieces to the archive. False if it is set aside, or the log ended.
+    fn archive(&self, writer: &mut Writer, pieces: &[Box<[u8]>], parker: &Parker) -> bool {
+        let payload_bytes = pieces.iter().map(|piece| piece.len()).sum();
+        let started = now();
+        loop {
+            let mut state = self.lock();
+            let checkpoint = state.checkpoint;
+            let Some(archive) = self.running_archive(&mut state) else { return false };
+            archive.busy_since = Some(started);
+            if writer.has_room(payload_bytes, checkpoint) {
+                break;
+            }
+            self.update_archive(&mut state, writer);
+            self.check_archive_hung(&mut state);
+            drop(state);
+            parker.park_timeout(self.options.hang_timeout);
+        }
+        let batch = Batch { pieces, durable: self.durable(), time_us: wall_clock_us() };
+        let result = writer.append(&batch, self.options.hang_timeout);
+        let mut state = self.lock();
+        let Some(archive) = self.running_archive(&mut state) else { return false };
+        archive.busy_since = None;
+        archive.busy += started.elapsed();
+        match result {
+            Ok(archived) => {
+                archive.writes += 1;
+                archive.bytes += payload_bytes as u64;
+                let woken = self.complete_range(&mut state, &archived);
+                self.update_archive(&mut state, writer);
+                self.summon(&mut state);
+                drop(state);
+                woken.iter().for_each(|waiter| waiter.wake_done());
+                true
+            }
+            Err(error) => {
+                self.set_archive_aside(&mut state, error);
+                self.summon(&mut state);
+                false
+            }
+        }
+    }
+
+    /// Takes note that the archive has the log up to `archived`: the requests before need no device any more. Returns
+    /// those who waited for what this made durable.
+    fn complete_range(&self, state: &mut State, archived: &Archived) -> Vec<Arc<Waiter>> {
+        let end = archived.end();
+        let durable = self.durable();
+        let archive = state.archive.as_mut().expect("only an archive archives");
+        assert!(archive.archived < end && end <= state.sealed_end, "the archive follows what was sealed");
+        assert!(archive.archived <= durable, "a run starts where the log is durable, and its writes make it so");
+        archive.archived = end;
+        let mut released = 0;
+        while state.queue.front().is_some_and(|request| request.end <= end) {
+            let request = state.queue.pop_front().expect("the queue has a front");
+            assert!(request.start >= archive.run_start, "what is older is durable on the devices");
+            released += request.charge();
+            archive.completed += 1;
+        }
+        if end > durable {
+            // What devices are still writing counts too: a power cut may take it.
+            archive.only_here = end;
+        }
+        assert!(state.queue.front().is_none_or(|request| request.start >= end), "a request is archived as a whole");
+        self.rebalance(state, released);
+        self.feed.progress.notify_all();
+        self.advance_durable(state, end)
+    }
+
+    /// Takes note of how full the archive is, and moves the bound on appends.
+    fn update_archive(&self, state: &mut State, writer: &mut Writer) {
+        let checkpoint = state.checkpoint;
+        let Some(archive) = self.running_archive(state) else { return };
+        archive.fill_percent = writer.fill_percent(checkpoint);
+        let is_pressed = archive.is_pressed();
+        let before = self.feed.limit.swap(archive.limit(writer.capacity_bytes()), Ordering::SeqCst);
+        if self.feed.limit.load(Ordering::SeqCst) > before {
+            state.wake_space_waiters();
+        }
+        if is_pressed {
+            self.pressure.notify_all();
+        }
+    }
+
+    /// The archive, while it and the log go on.
+    fn running_archive<'a>(&self, state: &'a mut State) -> Option<&'a mut Archiving> {
+        let ends = state.stopping || state.failure.is_some();
+        state.archive.as_mut().filter(|archive| archive.is_healthy() && !ends)
+    }
+
+    /// Archives nothing more in this session, because the archive failed or hung.
+    pub(super) fn set_archive_aside(&self, state: &mut State, error: Error) {
+        let checkpoint = state.checkpoint;
+        let Some(archive) = &mut state.archive else { return };
+        if !archive.is_healthy() {
+            return;
+        }
+        archive.state = DeviceState::SetAside { reason: error.to_string() };
+        if archive.only_here > checkpoint {
+            state.aside_is_needed = true;
+        }
+        self.feed.end();
+        state.wake_space_waiters();
+        self.pressure.notify_all();
+    }
+
+    /// Blocks until the archive has everything before `lsn`, if there is one that works. What is asked for must be
+    /// appended.
+    pub(crate) fn wait_archived(&self, lsn: Lsn) {
+        let mut state = self.lock();
+        loop {
+            self.check_archive_hung(&mut state);
+            let Some(archive) = self.running_archive(&mut state).filter(|archive| archive.archived < lsn) else {
+                return;
+            };
+            archive.wanted = archive.wanted.max(lsn);
+            self.feed.wake();
+            self.feed.progress.wait_for(&mut state, self.options.hang_timeout);
+        }
+    }
+
+    /// Sets the archive aside if the worker does not come back from it: making room has no time-out of its own.
+    pub(super) fn check_archive_hung(&self, state: &mut State) {
+        let timeout = 2 * self.options.hang_timeout;
+        let Some(archive) = &state.archive else { return };
+        if archive.is_healthy() && archive.busy_since.is_some_and(|since| since.elapsed() > timeout) {
+            let (device, bytes) = (archive.name.clone(), 0);
+            self.set_archive_aside(state, Error::DeviceHung { device, offset: 0, bytes, timeout });
+        }
+    }
+
+    /// Everything before it is durable in the archive; `None` without one that works.
+    pub(crate) fn archived(&self) -> Option<Lsn> {
+        self.lock().archive.as_ref().filter(|archive| archive.is_healthy()).map(|archive| archive.archived)
+    }
+
+    pub(super) fn wake_archive(&self) {
+        self.feed.wake();
+        self.feed.progress.notify_all();
+    }
+}
+
+impl State {
+    /// Where a slot is to be written beside the log's devices.
+    pub(super) fn archive_control(&self) -> Option<Arc<dyn Device>> {
+        self.archive.as_ref().filter(|archive| archive.is_healthy()).map(|archive| Arc::clone(&archive.control))
+    }
+
+    pub(super) fn archive_stats(&self, end: Lsn) -> Option<ArchiveStats> {
+        self.archive.as_ref().map(|archive| archive.stats(end))
+    }
+}
