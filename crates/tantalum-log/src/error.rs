@@ -257,6 +257,14 @@ pub enum Error {
         /// The log that is opened.
         expected: u128,
     },
+    /// The archive on a device holds nothing that could be overwritten.
+    #[error(
+        "{archive}: every segment of the archive holds what opening the log needs; make checkpoints, and use a larger device"
+    )]
+    ArchiveFull {
+        /// The archive's name.
+        archive: String,
+    },
     /// The log has an archive already.
     #[error("the log is archived in {archive} already; a log has one archive at a time")]
     ArchiveInUse {

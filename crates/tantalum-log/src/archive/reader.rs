@@ -276,13 +276,14 @@ impl Walk<'_> {
             let what = format!("a request of epoch {epoch} proves that a newer slot than epoch {known}'s was lost");
             self.damage(segment, offset, what);
         }
-        let witness = (found.durable_lsn, offset);
+        // What was durable in an older epoch lies below the newest one's start, or was lost with the devices.
+        let witness = (found.epoch == self.scope.epoch).then_some((found.durable_lsn, offset));
         let whole = self.chunks.read(offset, bytes, end, &self.scope.progress)?;
         if let Err(error) = request.check_payload(whole) {
             return Ok(Err(format!("damaged request: {error}")));
         }
         let scan = &mut self.scanned.scan;
-        scan.witness = scan.witness.max(witness);
+        scan.witness = scan.witness.max(witness.unwrap_or_default());
         scan.take(request, whole, self.scope, &segment.place.device);
         Ok(Ok(found))
     }

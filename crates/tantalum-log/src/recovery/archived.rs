@@ -135,13 +135,13 @@ impl OpenArchive {
     }
 
     /// Archives what the devices hold behind the archive's end. An archive that fails is set aside.
-    pub(super) fn catch_up(mut self, scans: &[Scan], timeout: Duration) -> StartArchive {
+    pub(super) fn catch_up(mut self, scans: &[Scan], checkpoint: Lsn, timeout: Duration) -> StartArchive {
         let behind = std::mem::take(&mut self.behind);
-        let failure = self.archive(&behind, scans, timeout).err();
+        let failure = self.archive(&behind, scans, checkpoint, timeout).err();
         StartArchive { writer: self.writer, options: self.options, only_here: self.only_here, failure }
     }
 
-    fn archive(&mut self, behind: &[(usize, usize)], scans: &[Scan], timeout: Duration) -> Result<()> {
+    fn archive(&mut self, behind: &[(usize, usize)], scans: &[Scan], checkpoint: Lsn, timeout: Duration) -> Result<()> {
         let (mut pieces, mut bytes, mut first_us) = (Vec::new(), 0, 0);
         let mut last_us = 0;
         for &(scan, index) in behind {
@@ -151,7 +151,7 @@ impl OpenArchive {
             let joins =
                 bytes + payload_bytes <= self.writer.max_payload_bytes() && time_us.abs_diff(first_us) <= JOINED_US;
             if !joins && !pieces.is_empty() {
-                self.append(&std::mem::take(&mut pieces), last_us, timeout)?;
+                self.append(&std::mem::take(&mut pieces), last_us, checkpoint, timeout)?;
                 bytes = 0;
             }
             if pieces.is_empty() {
@@ -161,10 +161,13 @@ impl OpenArchive {
             bytes += payload_bytes;
             pieces.push(read_again(found)?);
         }
-        if pieces.is_empty() { Ok(()) } else { self.append(&pieces, last_us, timeout) }
+        if pieces.is_empty() { Ok(()) } else { self.append(&pieces, last_us, checkpoint, timeout) }
     }
 
-    fn append(&mut self, pieces: &[Box<[u8]>], time_us: u64, timeout: Duration) -> Result<()> {
+    fn append(&mut self, pieces: &[Box<[u8]>], time_us: u64, checkpoint: Lsn, timeout: Duration) -> Result<()> {
+        if !self.writer.has_room(pieces.iter().map(|piece| piece.len()).sum(), checkpoint) {
+            return Err(Error::ArchiveFull { archive: self.writer.store().name().into() });
+        }
         let time_us = if time_us == 0 { wall_clock_us() } else { time_us };
         let durable = self.writer.end();
         self.writer.append(&Batch { pieces, durable, time_us }, timeout).map(drop)

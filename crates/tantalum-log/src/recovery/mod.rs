@@ -262,7 +262,8 @@ impl Recovery {
             let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
             results.into_iter().collect::<Result<()>>()?;
         }
-        let archive = archive.map(|archive| archive.catch_up(&self.scans, self.options.hang_timeout));
+        let archive = archive
+            .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout));
         self.begun = Some(Begun { slots, epoch, archive });
         Ok(())
     }

@@ -79,6 +79,8 @@ pub(super) struct Archiving {
     busy_since: Option<Instant>,
     /// Percent of the segments that hold something behind the checkpoint; 0 in a directory, which has as many as needed.
     fill_percent: u64,
+    /// The next write waits for a checkpoint.
+    is_full: bool,
     writes: u64,
     bytes: u64,
     busy: Duration,
@@ -183,6 +185,7 @@ impl Archiving {
             only_here: start.only_here,
             busy_since: None,
             fill_percent: 0,
+            is_full: false,
             writes: 0,
             bytes: 0,
             busy: Duration::ZERO,
@@ -358,8 +361,12 @@ impl Scheduler {
             let checkpoint = state.checkpoint;
             let Some(archive) = self.running_archive(&mut state) else { return false };
             archive.busy_since = Some(started);
-            if writer.has_room(payload_bytes, checkpoint) {
+            let was_full = std::mem::replace(&mut archive.is_full, !writer.has_room(payload_bytes, checkpoint));
+            if !archive.is_full {
                 break;
+            }
+            if !was_full {
+                self.feed.progress.notify_all();
             }
             self.update_archive(&mut state, writer);
             self.check_archive_hung(&mut state);
@@ -457,14 +464,33 @@ impl Scheduler {
     /// Blocks until the archive has everything before `lsn`, if there is one that works. What is asked for must be
     /// appended.
     pub(crate) fn wait_archived(&self, lsn: Lsn) {
+        self.wait_archived_or(lsn, |_| false);
+    }
+
+    /// The largest LSN up to `lsn` that the archive has, if there is one that works; waits until that is `lsn`, or until
+    /// nothing but a checkpoint makes room for more.
+    pub(super) fn wait_archived_for_checkpoint(&self, lsn: Lsn) -> Lsn {
+        self.wait_archived_or(lsn, |state| {
+            let checkpoint = state.checkpoint;
+            state.archive.as_ref().is_some_and(|archive| archive.is_full && archive.archived > checkpoint)
+        });
+        self.archived().map_or(lsn, |archived| lsn.min(archived))
+    }
+
+    fn wait_archived_or(&self, lsn: Lsn, ends: impl Fn(&State) -> bool) {
         let mut state = self.lock();
         loop {
             self.check_archive_hung(&mut state);
+            if ends(&state) {
+                return;
+            }
             let Some(archive) = self.running_archive(&mut state).filter(|archive| archive.archived < lsn) else {
                 return;
             };
-            archive.wanted = archive.wanted.max(lsn);
-            self.feed.wake();
+            if archive.wanted < lsn {
+                archive.wanted = lsn;
+                self.feed.wake();
+            }
             self.feed.progress.wait_for(&mut state, self.options.hang_timeout);
         }
     }
