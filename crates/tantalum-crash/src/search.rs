@@ -37,6 +37,8 @@ const CUTS_DURING_RECOVERY_MAX: usize = 4;
 const LENGTH_LEAST_MAX: Duration = Duration::from_millis(20);
 /// Starts in a row that fail, before the database is given up.
 const FAILED_STARTS_MAX: usize = 4;
+/// Of the faults before a failure, its message has the latest ones.
+const FAULTS_SHOWN: usize = 8;
 
 /// Runs one seed: everything is decided by it, and running it again does the same to the byte.
 ///
@@ -73,7 +75,11 @@ pub fn search(seed: u64, scope: &Scope) -> Result<Report, Failure> {
         fingerprint: foldhash::quality::FixedState::with_seed(0).build_hasher(),
         clock: Duration::ZERO,
     };
-    search.run().map_err(|(round, what)| scope.failure(seed, round, what))?;
+    search.run().map_err(|(round, what)| {
+        let faults: String =
+            search.machine.latest_faults(FAULTS_SHOWN).iter().map(|fault| format!("\n  {fault}")).collect();
+        scope.failure(seed, round, what + &faults)
+    })?;
     search.report.fingerprint = search.fingerprint.finish();
     Ok(search.report)
 }

@@ -39,6 +39,9 @@ fn what_a_device_loses_is_found() {
         let found = failures.iter().filter(|f| f.what.contains("recovery is wrong") || f.what.contains("damaged"));
         assert!(found.count() >= 3, "{options:?}: {failures:?}");
     }
+    let plan = Plan::new(1).with_rate(FaultKind::LoseUnsynced, 1.0);
+    let (_, failures) = run(&Options { without_barriers: true, faults: Faults::Plan(plan), ..on("ssd-a") }, 6);
+    assert!(failures.iter().any(|f| f.what.contains(": lose-unsynced at ")), "{failures:?}");
 }
 
 /// The search found (its seeds 243 and 247 at the time) that a creation that was cut while it blanked the first block could

@@ -1,7 +1,8 @@
 //! A model behind [`tantalum_device::Device`]: time passes on the runtime's clock, real or virtual.
 //!
 //! Promises: what the model promises. The model is asked under one lock, at times that never go back; the host sees
-//! each operation end when the model says so, or with a loss of power if that comes first.
+//! each operation end when the model says so, or with a loss of power if that comes first. The device outlives simulations:
+//! no task is switched under its lock.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tantalum_device::{AlignedBuffer, Capabilities, Cause, Device, Durability, Error, Hardware, PendingWrite, Result};
-use tantalum_rt::{Condvar, Instant, Mutex, MutexGuard, Random};
+use tantalum_rt::{Condvar, Instant, Mutex, MutexGuard, Random, lock_unswitched};
 
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
 
@@ -112,7 +113,7 @@ impl EmulatedDevice {
     /// As [`EmulatedDevice::power_cut`] at a given time, for a simulation that has ended at it. A time before the
     /// latest operation counts as that operation's.
     pub fn power_cut_at(&self, at: Instant, random: &mut Random) {
-        let mut state = self.0.state.lock();
+        let mut state = lock_unswitched(&self.0.state);
         state.advance(self.0.nanos(at));
         if state.power != Power::Off {
             let now = state.now;
@@ -159,12 +160,12 @@ impl EmulatedDevice {
     /// Whether operations are answered. A hung device takes them and never completes them; those that it had taken
     /// before complete in time.
     pub fn set_hung(&self, is_hung: bool) {
-        self.0.state.lock().is_hung = is_hung;
+        lock_unswitched(&self.0.state).is_hung = is_hung;
     }
 
     /// What the device has done.
     pub fn counters(&self) -> Counters {
-        self.0.state.lock().model.counters()
+        lock_unswitched(&self.0.state).model.counters()
     }
 
     /// What the device says of itself.
@@ -219,7 +220,7 @@ impl EmulatedDevice {
     /// A flush, or a write that has one within it, has failed: nobody can tell what was lost.
     fn poison(&self, pending: &Pending) {
         if let Some(Err(error)) = &pending.result {
-            self.0.state.lock().poison.get_or_insert_with(|| error.clone());
+            lock_unswitched(&self.0.state).poison.get_or_insert_with(|| error.clone());
         }
     }
 
@@ -239,7 +240,7 @@ impl EmulatedDevice {
 impl Shared {
     /// The state, at the present time.
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
+        let mut state = lock_unswitched(&self.state);
         state.advance(self.nanos(tantalum_rt::now()));
         state
     }
@@ -438,7 +439,7 @@ impl PendingWrite for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            let mut state = self.device.state.lock();
+            let mut state = lock_unswitched(&self.device.state);
             state.open.remove(&ticket);
             state.lost.remove(&ticket);
         }

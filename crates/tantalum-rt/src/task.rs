@@ -114,8 +114,8 @@ pub fn task_name() -> String {
 /// Ends the simulation here and now, as a loss of power would: no task runs any further instruction, and no
 /// destructor of anything on their stacks runs.
 ///
-/// Heap that those stacks own is leaked, and locks that tasks held stay locked: what outlives the run must not be
-/// reached through one. [`Simulation::run`](crate::Simulation::run) returns [`Outcome::PowerCut`](crate::Outcome).
+/// Heap that those stacks own is leaked, and locks that tasks held stay locked: what they protect may be half done. What
+/// outlives the run is locked with [`lock_unswitched`](crate::lock_unswitched) only, or not at all. [`Simulation::run`](crate::Simulation::run) returns [`Outcome::PowerCut`](crate::Outcome).
 ///
 /// # Panics
 /// Outside a simulation.

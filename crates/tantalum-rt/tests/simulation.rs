@@ -13,7 +13,7 @@ use std::{
 
 use tantalum_rt::{
     Condvar, Instant, Mutex, Outcome, Parker, RwLock, Scheduling, Simulation, available_cores, interleave,
-    is_simulated, now, power_cut, random_seed, simulation::Trace, sleep, spawn, work, yield_now,
+    is_simulated, lock_unswitched, now, power_cut, random_seed, simulation::Trace, sleep, spawn, work, yield_now,
 };
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -364,6 +364,45 @@ fn a_power_cut_while_locks_are_held_leaves_the_next_run_alone() {
         });
         assert!(matches!(cut, Outcome::<()>::PowerCut { .. }));
         Simulation::new(seed).run(busy_program).expect_finished();
+    }
+}
+
+#[test]
+fn a_task_that_is_switched_under_a_lock_that_outlives_it_is_found() {
+    let found = "a task was switched while it held a mutex";
+    let message = panic_message(|| {
+        in_order().run(|| {
+            let mutex = Arc::new(Mutex::new(()));
+            let shared = Arc::clone(&mutex);
+            spawn("other", move || drop(lock_unswitched(&shared)));
+            let _guard = lock_unswitched(&mutex);
+            sleep(ms(1));
+        })
+    });
+    assert!(message.contains(found), "{message}");
+
+    // When the power goes, the task holds the lock, or has handed it over to one that never runs.
+    for is_handed_over in [false, true] {
+        let mutex = Arc::new(Mutex::new(()));
+        let shared = Arc::clone(&mutex);
+        let outcome = in_order().run(move || {
+            let waiter = Arc::clone(&shared);
+            let guard = shared.lock();
+            spawn("waiter", move || drop(waiter.lock()));
+            sleep(ms(1));
+            drop(guard);
+            // Before the waiter runs: it has to wait again, and is the next for certain.
+            let guard = shared.lock();
+            sleep(ms(1));
+            if is_handed_over {
+                drop(guard);
+            }
+            power_cut()
+        });
+        assert_eq!(outcome, Outcome::<()>::PowerCut { at: ms(2) });
+        assert!(mutex.is_locked());
+        let message = panic_message(|| in_order().run(move || drop(lock_unswitched(&mutex))));
+        assert!(message.contains(found), "{message}");
     }
 }
 

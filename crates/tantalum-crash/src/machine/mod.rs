@@ -104,8 +104,19 @@ impl Machine {
 
     /// How often each fault has happened, on all devices.
     pub fn faults(&self) -> impl Iterator<Item = (FaultKind, u64)> {
-        let count = |kind| self.logs_of_faults().map(|log| log.count(kind)).sum();
+        let count = |kind| self.logs_of_faults().map(|(_, log)| log.count(kind)).sum();
         FaultKind::ALL.into_iter().map(move |kind| (kind, count(kind)))
+    }
+
+    /// The latest faults of all devices, so many at most, each with its device.
+    pub fn latest_faults(&self, count: usize) -> Vec<String> {
+        let of_device = |(name, log): (&str, &FaultLog)| {
+            log.events().into_iter().map(|event| (event.at, format!("{name}: {event}"))).collect::<Vec<_>>()
+        };
+        let mut faults: Vec<_> = self.logs_of_faults().flat_map(of_device).collect();
+        faults.sort_by_key(|&(at, _)| at);
+        let older = faults.len().saturating_sub(count);
+        faults.split_off(older).into_iter().map(|(_, fault)| fault).collect()
     }
 
     /// Power cuts at which capacitors were empty before everything was dumped.
@@ -121,10 +132,10 @@ impl Machine {
         self.logs.iter().chain([&self.data]).chain(&self.double_write)
     }
 
-    fn logs_of_faults(&self) -> impl Iterator<Item = &FaultLog> {
+    fn logs_of_faults(&self) -> impl Iterator<Item = (&str, &FaultLog)> {
         self.units().filter_map(|unit| match unit {
             Unit::Memory(_) => None,
-            Unit::Emulated(_, log) => Some(&**log),
+            Unit::Emulated(device, log) => Some((device.name(), &**log)),
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Promises: what [`Device`] promises and no more. A power cut keeps every flushed and every durable write that has
 //! completed, and any subset of the rest, each in whole or torn. All chance comes from the profile's seed and from the
-//! caller's generator, so a run repeats.
+//! caller's generator, so a run repeats. The device outlives simulations: no task is switched under its lock.
 
 mod contents;
 mod fault;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tantalum_rt::{Condvar, Mutex, MutexGuard, Random};
+use tantalum_rt::{Condvar, Mutex, MutexGuard, Random, lock_unswitched};
 
 use crate::device::{check_range, gather, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, WriteCache};
@@ -209,7 +209,7 @@ impl MemoryDevice {
 impl Shared {
     /// The state, up to date.
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
+        let mut state = lock_unswitched(&self.state);
         state.settle();
         state
     }
@@ -217,7 +217,7 @@ impl Shared {
     /// Lets a latency pass.
     fn delay(&self, latency: &Range<Duration>) {
         if latency.end > Duration::ZERO || latency.start > Duration::ZERO {
-            let latency = pick(latency, &mut self.state.lock().random);
+            let latency = pick(latency, &mut lock_unswitched(&self.state).random);
             tantalum_rt::sleep(latency);
         }
     }
@@ -380,7 +380,7 @@ impl PendingWrite for MemoryWrite {
 
 impl Drop for MemoryWrite {
     fn drop(&mut self) {
-        let mut state = self.device.state.lock();
+        let mut state = lock_unswitched(&self.device.state);
         state.results.remove(&self.id);
         if let Some(operation) = state.in_flight.get_mut(&self.id) {
             operation.is_watched = false;

@@ -20,7 +20,7 @@ const SLOW: Nanos = 200_000_000;
 
 impl FaultyModel {
     pub(super) fn note(&self, kind: FaultKind, at: Nanos, (offset, len): (u64, u64)) {
-        self.log.note(Event { kind, at, offset, len });
+        self.log.note(&Event { kind, at, offset, len });
     }
 
     /// Whether a fault happens to the operation at this place.

@@ -1,17 +1,17 @@
 //! Which faults really happened: counts for reports, the latest ones for messages.
+//!
+//! Invariant: nothing here locks. Faults happen under the device's lock, under which no task may be switched, and they are
+//! asked for when a simulation has ended in the middle of anything.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use tantalum_rt::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::FaultKind;
 use super::kind::KINDS;
 use crate::Nanos;
 
-/// How many events are kept.
-const EVENTS: usize = 64;
+/// Slots for events. The one that is written next is not shown.
+const SLOTS: u64 = 64;
 
 /// A fault that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,12 +40,27 @@ impl fmt::Display for Event {
 #[derive(Debug)]
 pub struct FaultLog {
     counts: [AtomicU64; KINDS],
-    events: Mutex<VecDeque<Event>>,
+    /// Events so far: number `n` is in slot `n % SLOTS`.
+    total: AtomicU64,
+    slots: [Slot; SLOTS as usize],
+}
+
+/// An [`Event`], field by field.
+#[derive(Debug, Default)]
+struct Slot {
+    kind: AtomicU64,
+    at: AtomicU64,
+    offset: AtomicU64,
+    len: AtomicU64,
 }
 
 impl Default for FaultLog {
     fn default() -> Self {
-        Self { counts: [const { AtomicU64::new(0) }; KINDS], events: Mutex::new(VecDeque::new()) }
+        Self {
+            counts: [const { AtomicU64::new(0) }; KINDS],
+            total: AtomicU64::new(0),
+            slots: std::array::from_fn(|_| Slot::default()),
+        }
     }
 }
 
@@ -62,20 +77,66 @@ impl FaultLog {
 
     /// How many faults happened.
     pub fn total(&self) -> u64 {
-        self.counts().map(|(_, count)| count).sum()
+        self.total.load(Ordering::Relaxed)
     }
 
-    /// The latest faults, the oldest of them first.
+    /// The latest faults, up to 63, the oldest of them first.
     pub fn events(&self) -> Vec<Event> {
-        self.events.lock().iter().cloned().collect()
+        let end = self.total.load(Ordering::Acquire);
+        let first = end.saturating_sub(SLOTS);
+        let events: Vec<Event> = (first..end).map(|number| self.slot(number).event()).collect();
+        // Whoever has read anything of event `n` sees a total of at least `n` here: those that it overwrites are left out.
+        fence(Ordering::Acquire);
+        let overwritten = (self.total.load(Ordering::Relaxed) + 1).saturating_sub(SLOTS);
+        events.into_iter().skip(overwritten.saturating_sub(first) as usize).collect()
     }
 
-    pub(super) fn note(&self, event: Event) {
+    /// Called by the model alone, so by one at a time.
+    pub(super) fn note(&self, event: &Event) {
         self.counts[event.kind as usize].fetch_add(1, Ordering::Relaxed);
-        let mut events = self.events.lock();
-        if events.len() == EVENTS {
-            events.pop_front();
+        let number = self.total.load(Ordering::Relaxed);
+        // Before the slot changes, the total is known that tells which event this overwrites.
+        fence(Ordering::Release);
+        self.slot(number).set(event);
+        self.total.store(number + 1, Ordering::Release);
+    }
+
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[(number % SLOTS) as usize]
+    }
+}
+
+impl Slot {
+    fn set(&self, event: &Event) {
+        self.kind.store(event.kind as u64, Ordering::Relaxed);
+        self.at.store(event.at, Ordering::Relaxed);
+        self.offset.store(event.offset, Ordering::Relaxed);
+        self.len.store(event.len, Ordering::Relaxed);
+    }
+
+    fn event(&self) -> Event {
+        Event {
+            kind: FaultKind::ALL[self.kind.load(Ordering::Relaxed) as usize],
+            at: self.at.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
         }
-        events.push_back(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_events_are_kept_in_order() {
+        let log = FaultLog::default();
+        for total in 0..200 {
+            let numbers: Vec<u64> = log.events().iter().map(|event| event.offset).collect();
+            assert_eq!(numbers, (total - total.min(SLOTS - 1)..total).collect::<Vec<_>>());
+            log.note(&Event { kind: FaultKind::Slow, at: 7 * total, offset: total, len: 1 });
+        }
+        let last = Event { kind: FaultKind::Slow, at: 7 * 199, offset: 199, len: 1 };
+        assert_eq!((log.events().pop(), log.total()), (Some(last), 200));
     }
 }

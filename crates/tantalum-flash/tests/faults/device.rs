@@ -6,7 +6,7 @@ use std::time::Duration;
 use tantalum_device::{AlignedBuffer, Device, Durability, Error};
 use tantalum_flash::faults::{FaultKind, FaultLog, FaultyModel, Parameters, Plan, Planned, When};
 use tantalum_flash::{EmulatedDevice, Profile};
-use tantalum_rt::{Random, Simulation, spawn};
+use tantalum_rt::{Outcome, Random, Simulation, spawn};
 
 fn device(name: &str, plan: Plan) -> (Arc<EmulatedDevice>, Arc<FaultLog>) {
     let inner = Profile::named(name).unwrap().with_capacity(4 << 20).build().unwrap();
@@ -106,5 +106,42 @@ fn queued_operations_end_late_and_are_covered_then() {
             assert_eq!(log.count(FaultKind::LoseUnsynced), 0, "nothing was at stake");
         };
         Simulation::new(seed).run(run).expect_finished();
+    }
+}
+
+/// The power goes while others are in the middle of an operation: they never go on, and what they have locked stays so.
+#[test]
+fn a_device_outlives_the_tasks_that_use_it() {
+    for seed in 0..200 {
+        let made =
+            Simulation::new(seed).run(move || device("nvme-plp", Plan::new(seed).with_rate(FaultKind::Slow, 1.0)));
+        let (device, log) = made.expect_finished();
+        let used = Arc::clone(&device);
+        let outcome = Simulation::new(seed).run(move || {
+            let writers: Vec<_> = (0..4u64)
+                .map(|writer| {
+                    let device = Arc::clone(&used);
+                    spawn(format!("writer-{writer}"), move || {
+                        for number in 0..seed % 20 + 1 {
+                            let buffer = Arc::new(AlignedBuffer::copy_from(&[1; 4096]));
+                            // Nobody waits for its end.
+                            device.submit((number * 4 + writer) * 4096, buffer, 0..4096, Durability::Cached).unwrap();
+                        }
+                        if writer == 0 {
+                            tantalum_rt::power_cut();
+                        }
+                    })
+                })
+                .collect();
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+        });
+        let Outcome::PowerCut { at } = outcome else { panic!("a writer cuts the power") };
+        assert!(log.count(FaultKind::Slow) > 0);
+        let after = move || {
+            device.power_cut(&mut Random::with_seed(seed));
+            device.power_on().unwrap();
+            device.read(0, &mut [0; 4096]).unwrap();
+        };
+        Simulation::new(0).start_at(at).run(after).expect_finished();
     }
 }

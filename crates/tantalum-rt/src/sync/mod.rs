@@ -6,7 +6,7 @@ mod parker;
 mod rwlock;
 
 pub use condvar::{Condvar, WaitTimeoutResult};
-pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex};
+pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex, lock_unswitched};
 pub use parker::{Parker, Unparker};
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,

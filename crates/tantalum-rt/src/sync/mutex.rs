@@ -24,6 +24,24 @@ pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 /// Holds a mutex and a reference count to it: a guard without a lifetime, from `Mutex::lock_arc`.
 pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
 
+/// Locks a mutex of something that outlives simulations, such as a device. A task that is switched while it holds one may
+/// never run again, as the power may be cut meanwhile; then it would stay locked for ever. So while it is held, nothing may
+/// wait, unlock anything else, or call [`interleave`](crate::interleave). A wait for a [`Condvar`](crate::Condvar) is
+/// fine, which unlocks it.
+///
+/// ```
+/// let device = tantalum_rt::Mutex::new(1);
+/// *tantalum_rt::lock_unswitched(&device) += 1;
+/// ```
+///
+/// # Panics
+/// In a simulation, when another task was switched while it held the mutex.
+pub fn lock_unswitched<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    let is_held = simulation::current().is_some() && mutex.is_locked();
+    assert!(!is_held, "a task was switched while it held a mutex of something that outlives the simulation");
+    mutex.lock()
+}
+
 /// The lock inside a [`Mutex`].
 pub struct RawMutex {
     inner: parking_lot::RawMutex,
