@@ -15,6 +15,7 @@ use tantalum_rt::Random;
 use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
+use crate::parts::{Part, parts};
 use crate::ranges::{Problem, check_ranges};
 use crate::writeback::Dirty;
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
@@ -256,13 +257,9 @@ impl Model for BlockSsd {
         self.counters.host_written_bytes += data.len() as u64;
         let ready = now + Self::nanos(self.parameters.command_us);
         let mut done = ready;
-        let mut at = 0;
-        while at < data.len() {
-            let room = PIECE_BYTES - ((offset + at as u64) % PIECE_BYTES as u64) as usize;
-            let part = at..data.len().min(at + room);
-            at = part.end;
-            let carried = self.carry(done, part.len());
-            done = self.hold(carried, offset + part.start as u64, &data[part]);
+        for Part { range, .. } in parts(offset, data.len(), PIECE_BYTES) {
+            let carried = self.carry(done, range.len());
+            done = self.hold(carried, offset + range.start as u64, &data[range]);
         }
         if durable {
             done = self.flush_all(done);

@@ -19,6 +19,7 @@ mod in_file;
 mod medium;
 mod model;
 pub mod nand;
+mod parts;
 mod profile;
 mod ranges;
 mod spec;

@@ -19,6 +19,7 @@ use tantalum_rt::Random;
 use self::units::Units;
 use crate::disk::SECTOR_BYTES;
 use crate::nand::{Geometry, Timing, Wear};
+use crate::parts::{Part, parts};
 use crate::ranges::{Problem, check_ranges};
 use crate::writeback::Dirty;
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
@@ -203,8 +204,7 @@ impl BlockMapped {
     }
 
     /// Holds a part of a write that lies in one segment, when there is memory for it. Returns when there was.
-    fn hold(&mut self, at: Nanos, offset: u64, data: &[u8]) -> Nanos {
-        let segment = offset / self.parameters.segment_bytes();
+    fn hold(&mut self, at: Nanos, segment: u64, offset: u64, data: &[u8]) -> Nanos {
         let mut at = at;
         while !self.held.contains_key(&segment) && self.is_full() && !self.units.is_read_only() {
             match self.leaving.front() {
@@ -308,14 +308,9 @@ impl Model for BlockMapped {
         self.counters.host_writes += 1;
         self.counters.host_written_bytes += data.len() as u64;
         let mut done = now + self.command();
-        let segment_bytes = self.parameters.segment_bytes();
-        let mut at = 0;
-        while at < data.len() {
-            let room = (segment_bytes - (offset + at as u64) % segment_bytes) as usize;
-            let part = at..data.len().min(at + room);
-            at = part.end;
-            let carried = self.carry(done, part.len());
-            done = self.hold(carried, offset + part.start as u64, &data[part]);
+        for Part { unit: segment, range, .. } in parts(offset, data.len(), self.parameters.segment_bytes() as usize) {
+            let carried = self.carry(done, range.len());
+            done = self.hold(carried, segment, offset + range.start as u64, &data[range]);
         }
         if durable {
             done = self.flush_all(done);
