@@ -16,6 +16,7 @@ mod error;
 pub mod faults;
 pub mod ftl;
 mod in_file;
+mod link;
 mod medium;
 mod model;
 pub mod nand;

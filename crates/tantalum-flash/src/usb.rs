@@ -12,6 +12,7 @@ use tantalum_rt::Random;
 
 use crate::contents::PIECE_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
+use crate::link::nanos;
 use crate::parts::{Part, parts};
 use crate::ranges::{Problem, check_ranges};
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
@@ -87,7 +88,7 @@ impl UsbStick {
     }
 
     fn command(&self) -> Nanos {
-        (self.parameters.command_us * 1000.0).round() as Nanos
+        nanos(self.parameters.command_us)
     }
 
     fn end(&mut self, done: Nanos) -> Outcome {
@@ -117,8 +118,7 @@ impl Model for UsbStick {
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
+        self.counters.read(buffer.len());
         let start = now.max(self.busy_until) + self.command();
         let mut bus_free = start;
         for Part { range, .. } in parts(offset, buffer.len(), PIECE_BYTES) {
@@ -132,8 +132,7 @@ impl Model for UsbStick {
         if self.ftl.is_read_only() {
             return Outcome::failed(now, MediaError::WornOut);
         }
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
+        self.counters.write(data.len());
         let start = self.ftl.begin_command(now.max(self.busy_until) + self.command());
         let half = self.parameters.buffer_pages as usize;
         let mut bus_free = start;
@@ -177,22 +176,11 @@ impl Model for UsbStick {
     }
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
-        let boot = (self.parameters.boot_us * 1000.0).round() as Nanos;
-        self.busy_until = self.ftl.power_on(now + boot);
+        self.busy_until = self.ftl.power_on(now + nanos(self.parameters.boot_us));
         self.busy_until
     }
 
     fn counters(&self) -> Counters {
-        let Counters { host_reads, host_writes, host_read_bytes, host_written_bytes, flushes, discards, .. } =
-            self.counters;
-        Counters {
-            host_reads,
-            host_writes,
-            host_read_bytes,
-            host_written_bytes,
-            flushes,
-            discards,
-            ..self.ftl.counters()
-        }
+        self.ftl.counters().with_front(self.counters)
     }
 }

@@ -79,8 +79,7 @@ impl Model for RawNand {
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
+        self.counters.read(buffer.len());
         let mut done = now;
         let mut torn = None;
         for (page, Part { start, range, .. }) in self.pages(offset, buffer.len()) {
@@ -98,8 +97,7 @@ impl Model for RawNand {
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], _durable: bool) -> Outcome {
         self.nand.settle(now);
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
+        self.counters.write(data.len());
         let mut done = now;
         for (page, Part { start, range, .. }) in self.pages(offset, data.len()) {
             let place = offset + range.start as u64;
