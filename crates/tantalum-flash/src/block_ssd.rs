@@ -15,6 +15,8 @@ use tantalum_rt::Random;
 use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
+use crate::link::{Link, nanos};
+use crate::parts::{Part, parts};
 use crate::ranges::{Problem, check_ranges};
 use crate::writeback::Dirty;
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
@@ -77,7 +79,7 @@ pub struct BlockSsd {
     leaving_bytes: u64,
     /// When everything sent to the flash is there.
     flushed_at: Nanos,
-    interface_free: Nanos,
+    link: Link,
     counters: Counters,
 }
 
@@ -107,6 +109,7 @@ impl BlockSsd {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the drive is possible");
         Self {
             ftl: Hybrid::new(parameters.ftl.clone(), capacity_bytes, contents),
+            link: Link::new(parameters.command_us, parameters.interface_mb_per_s),
             parameters,
             dirty: Dirty::default(),
             segments: BTreeMap::new(),
@@ -114,20 +117,8 @@ impl BlockSsd {
             leaving: VecDeque::new(),
             leaving_bytes: 0,
             flushed_at: 0,
-            interface_free: 0,
             counters: Counters::default(),
         }
-    }
-
-    fn nanos(micros: f64) -> Nanos {
-        (micros * 1000.0).round() as Nanos
-    }
-
-    /// Carries a command and its data over the interface; returns when it has.
-    fn carry(&mut self, ready: Nanos, bytes: usize) -> Nanos {
-        self.interface_free =
-            ready.max(self.interface_free) + Self::nanos(bytes as f64 / self.parameters.interface_mb_per_s);
-        self.interface_free
     }
 
     /// Holds a part of a write that lies in one page, when there is room for it. Returns when there was.
@@ -230,9 +221,8 @@ impl Model for BlockSsd {
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
         self.advance(now);
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
-        let ready = now + Self::nanos(self.parameters.command_us);
+        self.counters.read(buffer.len());
+        let ready = now + self.link.command();
         let held = self.dirty.read(offset, buffer);
         let mut on_flash = ready;
         if held < buffer.len() {
@@ -242,9 +232,8 @@ impl Model for BlockSsd {
             self.counters.cache_hits += 1;
         }
         // Pages cross the interface as they come; the last one is left.
-        let carried = self.carry(ready, buffer.len());
-        let last = Self::nanos(buffer.len().min(PIECE_BYTES) as f64 / self.parameters.interface_mb_per_s);
-        self.end(carried.max(on_flash + last))
+        let carried = self.link.carry(ready, buffer.len());
+        self.end(carried.max(on_flash + self.link.transfer(buffer.len().min(PIECE_BYTES))))
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
@@ -252,17 +241,11 @@ impl Model for BlockSsd {
         if self.ftl.is_read_only() {
             return Outcome::failed(now, MediaError::WornOut);
         }
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
-        let ready = now + Self::nanos(self.parameters.command_us);
-        let mut done = ready;
-        let mut at = 0;
-        while at < data.len() {
-            let room = PIECE_BYTES - ((offset + at as u64) % PIECE_BYTES as u64) as usize;
-            let part = at..data.len().min(at + room);
-            at = part.end;
-            let carried = self.carry(done, part.len());
-            done = self.hold(carried, offset + part.start as u64, &data[part]);
+        self.counters.write(data.len());
+        let mut done = now + self.link.command();
+        for Part { range, .. } in parts(offset, data.len(), PIECE_BYTES) {
+            let carried = self.link.carry(done, range.len());
+            done = self.hold(carried, offset + range.start as u64, &data[range]);
         }
         if durable {
             done = self.flush_all(done);
@@ -274,7 +257,7 @@ impl Model for BlockSsd {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
-        let done = self.flush_all(now + Self::nanos(self.parameters.command_us));
+        let done = self.flush_all(now + self.link.command());
         self.end_flush(done)
     }
 
@@ -295,27 +278,15 @@ impl Model for BlockSsd {
         self.ranking.clear();
         self.leaving.clear();
         self.leaving_bytes = 0;
-        (self.flushed_at, self.interface_free) = (now, now);
+        self.flushed_at = now;
+        self.link.reset(now);
     }
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
-        self.ftl.power_on(now + Self::nanos(self.parameters.boot_us))
+        self.ftl.power_on(now + nanos(self.parameters.boot_us))
     }
 
     fn counters(&self) -> Counters {
-        let Counters { host_reads, host_writes, host_read_bytes, host_written_bytes, flushes, discards, .. } =
-            self.counters;
-        let Counters { coalesced, cache_hits, .. } = self.counters;
-        Counters {
-            host_reads,
-            host_writes,
-            host_read_bytes,
-            host_written_bytes,
-            flushes,
-            discards,
-            coalesced,
-            cache_hits,
-            ..self.ftl.counters()
-        }
+        self.ftl.counters().with_front(self.counters)
     }
 }

@@ -217,8 +217,7 @@ impl Model for CloudVolume {
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
+        self.counters.read(buffer.len());
         let done = self.request(now, buffer.len(), 1);
         self.contents.read(offset, buffer);
         self.transfers.read(offset, buffer);
@@ -226,8 +225,7 @@ impl Model for CloudVolume {
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], _durable: bool) -> Outcome {
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
+        self.counters.write(data.len());
         self.counters.media_written_bytes += (data.len() * self.replicas.len()) as u64;
         let answered = self.request(now, data.len(), self.replicas.len());
         // Replicas take writes of the same place in the order of submission.

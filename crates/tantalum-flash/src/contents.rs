@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::MediaError;
 use crate::medium::MediumFile;
+use crate::parts::{Part, parts};
 
 /// Bytes of a piece.
 pub const PIECE_BYTES: usize = 4096;
@@ -98,9 +99,9 @@ impl Contents {
         self.check(offset, buffer.len());
         match &self.store {
             Store::Memory(chunks) => {
-                for (piece, start, at) in spans(offset, buffer.len()) {
-                    let target = &mut buffer[at];
-                    match memory_piece(chunks, piece) {
+                for Part { unit: piece, start, range } in parts(offset, buffer.len(), PIECE_BYTES) {
+                    let target = &mut buffer[range];
+                    match memory_piece(chunks, piece as usize) {
                         Some(bytes) => target.copy_from_slice(&bytes[start..start + target.len()]),
                         None => target.fill(0),
                     }
@@ -118,9 +119,9 @@ impl Contents {
         self.check(offset, bytes.len());
         match &mut self.store {
             Store::Memory(chunks) => {
-                for (piece, start, at) in spans(offset, bytes.len()) {
-                    let bytes = &bytes[at];
-                    let slot = memory_slot(chunks, piece);
+                for Part { unit: piece, start, range } in parts(offset, bytes.len(), PIECE_BYTES) {
+                    let bytes = &bytes[range];
+                    let slot = memory_slot(chunks, piece as usize);
                     match <&[u8; PIECE_BYTES]>::try_from(bytes) {
                         Ok(whole) => *slot = piece_of(whole),
                         Err(_) => {
@@ -204,21 +205,6 @@ fn memory_piece(chunks: &[Chunk], piece: usize) -> &Piece {
 fn memory_slot(chunks: &mut [Chunk], piece: usize) -> &mut Piece {
     let chunk = &mut chunks[piece / CHUNK_PIECES];
     &mut chunk.get_or_insert_with(|| (0..CHUNK_PIECES).map(|_| None).collect())[piece % CHUNK_PIECES]
-}
-
-/// The pieces that a range touches: piece, first byte in it, and the part of the range that lies in it.
-fn spans(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        if at == len {
-            return None;
-        }
-        let absolute = offset + at as u64;
-        let start = (absolute % PIECE_BYTES as u64) as usize;
-        let part = at..len.min(at + PIECE_BYTES - start);
-        at = part.end;
-        Some(((absolute / PIECE_BYTES as u64) as usize, start, part))
-    })
 }
 
 #[cfg(test)]

@@ -259,3 +259,32 @@ pub struct Counters {
     /// Acknowledged sectors that such a cut may have lost.
     pub dump_lost_sectors: u64,
 }
+
+impl Counters {
+    /// A read command of the host.
+    pub(crate) fn read(&mut self, bytes: usize) {
+        self.host_reads += 1;
+        self.host_read_bytes += bytes as u64;
+    }
+
+    /// A write command of the host.
+    pub(crate) fn write(&mut self, bytes: usize) {
+        self.host_writes += 1;
+        self.host_written_bytes += bytes as u64;
+    }
+
+    /// What is behind a front end has counted these; here with what that has counted: commands, and hits of its memory.
+    pub(crate) fn with_front(self, front: Self) -> Self {
+        Self {
+            host_reads: front.host_reads,
+            host_writes: front.host_writes,
+            host_read_bytes: front.host_read_bytes,
+            host_written_bytes: front.host_written_bytes,
+            flushes: front.flushes,
+            discards: front.discards,
+            cache_hits: front.cache_hits,
+            coalesced: front.coalesced,
+            ..self
+        }
+    }
+}

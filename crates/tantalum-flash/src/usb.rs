@@ -12,6 +12,8 @@ use tantalum_rt::Random;
 
 use crate::contents::PIECE_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
+use crate::link::nanos;
+use crate::parts::{Part, parts};
 use crate::ranges::{Problem, check_ranges};
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
 
@@ -86,7 +88,7 @@ impl UsbStick {
     }
 
     fn command(&self) -> Nanos {
-        (self.parameters.command_us * 1000.0).round() as Nanos
+        nanos(self.parameters.command_us)
     }
 
     fn end(&mut self, done: Nanos) -> Outcome {
@@ -100,17 +102,6 @@ impl UsbStick {
 
 fn bus(bytes: usize, mb_per_s: f64) -> Nanos {
     (bytes as f64 * 1000.0 / mb_per_s).round() as Nanos
-}
-
-/// The parts of a range between multiples of so many bytes.
-fn parts(offset: u64, len: usize, every: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let room = every - ((offset + at as u64) % every as u64) as usize;
-        let part = at..len.min(at + room);
-        at = part.end;
-        (!part.is_empty()).then_some(part)
-    })
 }
 
 impl Model for UsbStick {
@@ -127,13 +118,12 @@ impl Model for UsbStick {
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
+        self.counters.read(buffer.len());
         let start = now.max(self.busy_until) + self.command();
         let mut bus_free = start;
-        for part in parts(offset, buffer.len(), PIECE_BYTES) {
-            let ready = self.ftl.read(start, offset + part.start as u64, &mut buffer[part.clone()]);
-            bus_free = bus_free.max(ready) + bus(part.len(), self.parameters.read_mb_per_s);
+        for Part { range, .. } in parts(offset, buffer.len(), PIECE_BYTES) {
+            let ready = self.ftl.read(start, offset + range.start as u64, &mut buffer[range.clone()]);
+            bus_free = bus_free.max(ready) + bus(range.len(), self.parameters.read_mb_per_s);
         }
         self.end(bus_free)
     }
@@ -142,21 +132,20 @@ impl Model for UsbStick {
         if self.ftl.is_read_only() {
             return Outcome::failed(now, MediaError::WornOut);
         }
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
+        self.counters.write(data.len());
         let start = self.ftl.begin_command(now.max(self.busy_until) + self.command());
         let half = self.parameters.buffer_pages as usize;
         let mut bus_free = start;
         let mut programmed: Vec<Nanos> = Vec::new();
-        for load in parts(offset, data.len(), half * PIECE_BYTES) {
-            let (offset, load) = (offset + load.start as u64, &data[load]);
-            for (page, part) in parts(offset, load.len(), PIECE_BYTES).enumerate() {
+        for Part { range, .. } in parts(offset, data.len(), half * PIECE_BYTES) {
+            let (offset, load) = (offset + range.start as u64, &data[range]);
+            for (page, Part { range, .. }) in parts(offset, load.len(), PIECE_BYTES).enumerate() {
                 let before = (programmed.len() + page).checked_sub(2 * half);
                 bus_free = bus_free.max(before.map_or(start, |before| programmed[before]));
-                bus_free += bus(part.len(), self.parameters.write_mb_per_s);
+                bus_free += bus(range.len(), self.parameters.write_mb_per_s);
             }
-            for part in parts(offset, load.len(), PIECE_BYTES) {
-                programmed.push(self.ftl.write(bus_free, offset + part.start as u64, &load[part]));
+            for Part { range, .. } in parts(offset, load.len(), PIECE_BYTES) {
+                programmed.push(self.ftl.write(bus_free, offset + range.start as u64, &load[range]));
             }
         }
         let done = programmed.into_iter().fold(bus_free, Nanos::max);
@@ -187,22 +176,11 @@ impl Model for UsbStick {
     }
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
-        let boot = (self.parameters.boot_us * 1000.0).round() as Nanos;
-        self.busy_until = self.ftl.power_on(now + boot);
+        self.busy_until = self.ftl.power_on(now + nanos(self.parameters.boot_us));
         self.busy_until
     }
 
     fn counters(&self) -> Counters {
-        let Counters { host_reads, host_writes, host_read_bytes, host_written_bytes, flushes, discards, .. } =
-            self.counters;
-        Counters {
-            host_reads,
-            host_writes,
-            host_read_bytes,
-            host_written_bytes,
-            flushes,
-            discards,
-            ..self.ftl.counters()
-        }
+        self.ftl.counters().with_front(self.counters)
     }
 }

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
+mod edited;
+
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -11,29 +13,15 @@ use tantalum_device::WriteCache;
 use tantalum_flash::{Error, Model, Nanos, Outcome, Profile};
 use tantalum_rt::Random;
 
+use edited::{SMALL, edited};
+
 const CAPACITY: u64 = 4 << 20;
 const SECTOR: usize = 4096;
 
 /// The profile's device with few planes, small blocks and a small memory.
 fn small(name: &str) -> Profile {
-    let small = [
-        ("channels", "2"),
-        ("packages_per_channel", "1"),
-        ("pages_per_block", "16"),
-        ("pool_bytes", "131072"),
-        ("max_command_bytes", "65536"),
-        ("buffer_kib", "256"),
-        ("segment_units", "1"),
-    ];
-    let mut text = Profile::text(name).unwrap();
-    for (key, value) in small {
-        let lines = text.lines().map(|line| match line.split_once(" = ") {
-            Some((found, _)) if found == key => format!("{key} = {value}\n"),
-            _ => format!("{line}\n"),
-        });
-        text = lines.collect();
-    }
-    Profile::parse(name, &text).unwrap().with_capacity(CAPACITY)
+    let memory = [("buffer_kib", "256"), ("segment_units", "1")];
+    edited(name, Profile::text(name).unwrap(), SMALL.iter().chain(&memory)).with_capacity(CAPACITY)
 }
 
 /// All profiles with a translation layer, or that need none.

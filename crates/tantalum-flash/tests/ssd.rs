@@ -2,30 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
+mod edited;
 mod power;
 
 use tantalum_flash::{Model, Profile};
 
+use edited::{SMALL, edited};
+
 /// The profile's drive with few planes, small blocks and a small pool, so that collection and cuts meet.
 fn small(name: &str, edits: &[(&str, &str)]) -> Box<dyn Model> {
-    let mut text = Profile::text(name).expect("the profile comes with the crate");
-    let small = [
-        ("channels", "2"),
-        ("packages_per_channel", "1"),
-        ("pages_per_block", "16"),
-        ("pool_bytes", "131072"),
-        ("max_command_bytes", "65536"),
-        ("logical_block", "512"),
-    ];
-    for (key, value) in small.iter().chain(edits) {
-        let lines = text.lines().map(|line| match line.split_once(" = ") {
-            Some((found, _)) if found == *key => format!("{key} = {value}\n"),
-            _ => format!("{line}\n"),
-        });
-        text = lines.collect();
-    }
-    let profile = Profile::parse(name, &text).expect("the edited profile parses");
-    profile.with_capacity(2 << 20).build().expect("the edited profile is possible")
+    let sectors = [("logical_block", "512")];
+    let profile = edited(name, Profile::text(name).unwrap(), SMALL.iter().chain(&sectors).chain(edits));
+    profile.with_capacity(2 << 20).build().unwrap()
 }
 
 fn search(name: &str, edits: &[(&str, &str)]) {

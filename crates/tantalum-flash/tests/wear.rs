@@ -2,42 +2,29 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
+mod edited;
+
 use std::collections::BTreeMap;
 
 use tantalum_device::WriteCache;
 use tantalum_flash::{MediaError, Model, Nanos, Profile};
 use tantalum_rt::Random;
 
+use edited::{SMALL, edited};
+
 const CAPACITY: u64 = 2 << 20;
 const SECTOR: u64 = 4096;
 
 /// The profile's device, small, and with flash that bears little.
 fn frail(name: &str, table: &str) -> Profile {
-    let small = [
-        ("channels", "2"),
-        ("packages_per_channel", "1"),
-        ("pages_per_block", "16"),
-        ("pool_bytes", "131072"),
-        ("max_command_bytes", "65536"),
-        ("buffer_kib", "256"),
-        ("endurance", "40"),
-        ("spread", "0.3"),
-        ("factory_bad", "0.05"),
-        ("spare", "0.08"),
-    ];
+    let frail =
+        [("buffer_kib", "256"), ("endurance", "40"), ("spread", "0.3"), ("factory_bad", "0.05"), ("spare", "0.08")];
     let mut text = Profile::text(name).unwrap();
     if !text.contains(".wear]") {
         let keys = ["endurance", "spread", "factory_bad", "spare", "seed"].map(|key| format!("{key} = 5\n")).concat();
         text += &format!("\n[device.{table}.wear]\n{keys}");
     }
-    for (key, value) in small {
-        let lines = text.lines().map(|line| match line.split_once(" = ") {
-            Some((found, _)) if found == key => format!("{key} = {value}\n"),
-            _ => format!("{line}\n"),
-        });
-        text = lines.collect();
-    }
-    Profile::parse(name, &text).unwrap().with_capacity(CAPACITY)
+    edited(name, text, SMALL.iter().chain(&frail)).with_capacity(CAPACITY)
 }
 
 const DEVICES: [(&str, &str); 6] = [

@@ -17,7 +17,7 @@ use tantalum_workloads::{
 };
 
 use super::{
-    JSON_FORMAT,
+    JSON_FORMAT, counted,
     counters::{self, DeviceReport},
     database, latency, rate,
     raw::Raw,
@@ -221,7 +221,7 @@ fn measure(arguments: &Arguments, workload: &KeyValue, raw: &Raw, watch: &Watch)
     let mut rounds = vec![Vec::new(); setups.len()];
     for round in 0..arguments.rounds {
         for (&(clients, depth), rounds) in setups.iter().zip(&mut rounds) {
-            let remark = format!("round {}, {clients} clients", round + 1);
+            let remark = format!("round {}, {}", round + 1, counted(clients, "client"));
             watch.show(Stage { label: "measuring", done, total, remark });
             let workload = Arc::new(workload.with_async_depth(depth)?);
             rounds.push(measure_round(arguments, round, clients, &workload, raw)?);
@@ -311,7 +311,8 @@ fn print(outcome: &Outcome) -> Result<()> {
     ))?;
     out.line(clock_line(&outcome.configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;
-    out.line(format_args!("{log_devices} log devices; raw: durable overwrites of {raw_write_bytes} B"))?;
+    let log_count = counted(log_devices, "log device");
+    out.line(format_args!("{log_count}; raw: durable overwrites of {raw_write_bytes} B"))?;
     out.line(format_args!("medians of {rounds} rounds with slices of {slice_seconds} s"))?;
     let raw_all = format!("raw depth {log_devices}/s");
     let mut table = Table::new([

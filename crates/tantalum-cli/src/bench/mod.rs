@@ -69,6 +69,11 @@ fn rate(per_second: f64) -> String {
     tantalum_report::units::count(per_second.round() as u64)
 }
 
+/// So many things of this name.
+fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A number of bytes such as 65536, 64k, 64M or 64GiB; the letters mean powers of 1024.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());

@@ -12,7 +12,7 @@ use tantalum_workloads::{
 };
 
 use super::{
-    JSON_FORMAT, acknowledged,
+    JSON_FORMAT, acknowledged, counted,
     counters::{self, DeviceReport},
     database, latency, rate,
     simulate::{self, World, clock_line},
@@ -235,7 +235,7 @@ fn drive(tpcc: Tpcc, options: driver::Options, watch: &Watch) -> Result<RunRepor
 fn print(outcome: &Outcome) -> Result<()> {
     let (configuration, run) = (&outcome.configuration, &outcome.run);
     let mut out = Out::new();
-    out.line(format_args!("TPC-C, {}, {} clients, no think time", configuration.parameters, run.clients))?;
+    out.line(format_args!("TPC-C, {}, {}, no think time", configuration.parameters, counted(run.clients, "client")))?;
     out.line(format_args!("mix {:?}, read-only transactions by {:?}", configuration.mix, configuration.reads))?;
     out.line(clock_line(&configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;

@@ -18,7 +18,9 @@ use tantalum_rt::Random;
 
 use self::units::Units;
 use crate::disk::SECTOR_BYTES;
+use crate::link::{Link, nanos};
 use crate::nand::{Geometry, Timing, Wear};
+use crate::parts::{Part, parts};
 use crate::ranges::{Problem, check_ranges};
 use crate::writeback::Dirty;
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
@@ -160,7 +162,7 @@ pub struct BlockMapped {
     held: BTreeMap<u64, u64>,
     /// When segments on their way to the flash leave their memory to others.
     leaving: VecDeque<Nanos>,
-    interface_free: Nanos,
+    link: Link,
     counters: Counters,
 }
 
@@ -173,38 +175,18 @@ impl BlockMapped {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the drive is possible");
         Self {
             units: Units::new(&parameters, capacity_bytes, contents),
+            link: Link::new(parameters.command_us, parameters.interface_mb_per_s),
             parameters,
             capacity_bytes,
             dirty: Dirty::default(),
             held: BTreeMap::new(),
             leaving: VecDeque::new(),
-            interface_free: 0,
             counters: Counters::default(),
         }
     }
 
-    fn nanos(micros: f64) -> Nanos {
-        (micros * 1000.0).round() as Nanos
-    }
-
-    fn command(&self) -> Nanos {
-        Self::nanos(self.parameters.command_us)
-    }
-
-    /// What the interface takes for so many bytes.
-    fn interface(&self, bytes: usize) -> Nanos {
-        Self::nanos(bytes as f64 / self.parameters.interface_mb_per_s)
-    }
-
-    /// Carries data over the interface; returns when it has.
-    fn carry(&mut self, ready: Nanos, bytes: usize) -> Nanos {
-        self.interface_free = ready.max(self.interface_free) + self.interface(bytes);
-        self.interface_free
-    }
-
     /// Holds a part of a write that lies in one segment, when there is memory for it. Returns when there was.
-    fn hold(&mut self, at: Nanos, offset: u64, data: &[u8]) -> Nanos {
-        let segment = offset / self.parameters.segment_bytes();
+    fn hold(&mut self, at: Nanos, segment: u64, offset: u64, data: &[u8]) -> Nanos {
         let mut at = at;
         while !self.held.contains_key(&segment) && self.is_full() && !self.units.is_read_only() {
             match self.leaving.front() {
@@ -285,19 +267,18 @@ impl Model for BlockMapped {
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
         self.advance(now);
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
-        let ready = now + self.command();
+        self.counters.read(buffer.len());
+        let ready = now + self.link.command();
         if self.dirty.read(offset, buffer) == buffer.len() {
             self.counters.cache_hits += 1;
-            let done = self.carry(ready, buffer.len());
+            let done = self.link.carry(ready, buffer.len());
             return self.end(done);
         }
         let (first, last) = self.units.read(ready, offset, buffer.len());
         self.peek(offset, buffer);
         // Sectors cross the interface as they come; the last one is left.
-        let carried = self.carry(first, buffer.len());
-        self.end(carried.max(last + self.interface(SECTOR_BYTES as usize)))
+        let carried = self.link.carry(first, buffer.len());
+        self.end(carried.max(last + self.link.transfer(SECTOR_BYTES as usize)))
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
@@ -305,17 +286,11 @@ impl Model for BlockMapped {
         if self.units.is_read_only() {
             return Outcome::failed(now, MediaError::WornOut);
         }
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
-        let mut done = now + self.command();
-        let segment_bytes = self.parameters.segment_bytes();
-        let mut at = 0;
-        while at < data.len() {
-            let room = (segment_bytes - (offset + at as u64) % segment_bytes) as usize;
-            let part = at..data.len().min(at + room);
-            at = part.end;
-            let carried = self.carry(done, part.len());
-            done = self.hold(carried, offset + part.start as u64, &data[part]);
+        self.counters.write(data.len());
+        let mut done = now + self.link.command();
+        for Part { unit: segment, range, .. } in parts(offset, data.len(), self.parameters.segment_bytes() as usize) {
+            let carried = self.link.carry(done, range.len());
+            done = self.hold(carried, segment, offset + range.start as u64, &data[range]);
         }
         if durable {
             done = self.flush_all(done);
@@ -327,7 +302,7 @@ impl Model for BlockMapped {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
-        let done = self.flush_all(now + self.command());
+        let done = self.flush_all(now + self.link.command());
         self.end_flush(done)
     }
 
@@ -347,11 +322,11 @@ impl Model for BlockMapped {
         self.dirty.drain();
         self.held.clear();
         self.leaving.clear();
-        self.interface_free = now;
+        self.link.reset(now);
     }
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
-        self.units.power_on(now + Self::nanos(self.parameters.boot_us))
+        self.units.power_on(now + nanos(self.parameters.boot_us))
     }
 
     fn counters(&self) -> Counters {

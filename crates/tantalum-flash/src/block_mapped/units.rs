@@ -3,13 +3,14 @@
 //! Invariant: a unit's old block is erased when all of the new one is programmed. Every page carries its unit and the
 //! number of the rewriting, so that after a power cut the newest block that is whole is the unit's.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::collections::BTreeSet;
 
 use tantalum_rt::Random;
 
 use super::BlockMappedParameters;
 use crate::contents::{Contents, PIECE_BYTES, Piece, piece_of};
 use crate::nand::{Nand, PAGE_PIECES_MAX, PageState, Spare};
+use crate::parts::{Part, parts};
 use crate::writeback::Dirty;
 use crate::{Counters, MediaError, Nanos};
 
@@ -84,18 +85,11 @@ impl Units {
         (block != NONE).then(|| block * self.nand.geometry().pages_per_block + index)
     }
 
-    /// The parts of a range that lie in one page each: the flash page, its first byte, and the part of the buffer.
-    fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = (Option<u32>, usize, Range<usize>)> {
-        let (page_bytes, mut at) = (self.page_bytes(), 0);
-        std::iter::from_fn(move || {
-            let absolute = offset + at as u64;
-            let start = (absolute % page_bytes) as usize;
-            let part = at..len.min(at + page_bytes as usize - start);
-            at = part.end;
-            (!part.is_empty()).then(|| {
-                let (unit, index) = self.place(absolute / page_bytes);
-                (self.flash_page(unit, index), start, part)
-            })
+    /// The parts of a range that lie in one page each, with the flash page.
+    fn pages(&self, offset: u64, len: usize) -> impl Iterator<Item = (Option<u32>, Part)> {
+        parts(offset, len, self.page_bytes() as usize).map(|part| {
+            let (unit, index) = self.place(part.unit);
+            (self.flash_page(unit, index), part)
         })
     }
 
@@ -103,10 +97,9 @@ impl Units {
     /// which bytes.
     pub fn read(&mut self, at: Nanos, offset: u64, len: usize) -> (Nanos, Nanos) {
         let (mut first, mut done) = (None, at);
-        let pages: Vec<(Option<u32>, usize)> =
-            self.parts(offset, len).map(|(page, _, part)| (page, part.len())).collect();
+        let pages: Vec<(u32, usize)> =
+            self.pages(offset, len).filter_map(|(page, part)| Some((page?, part.range.len()))).collect();
         for (page, bytes) in pages {
-            let Some(page) = page else { continue };
             let read = self.nand.read(at, page, bytes as u32);
             first.get_or_insert(read.saturating_sub(self.nand.timing().transfer_ns(bytes as u32)).max(at));
             done = done.max(read);
@@ -116,24 +109,20 @@ impl Units {
 
     /// Fills `buffer` from `offset`, in no time.
     pub fn peek(&self, offset: u64, buffer: &mut [u8]) {
-        for (page, start, part) in self.parts(offset, buffer.len()) {
+        for (page, Part { start, range, .. }) in self.pages(offset, buffer.len()) {
             match page {
-                Some(page) => self.copy(page, start, &mut buffer[part]),
-                None => buffer[part].fill(0),
+                Some(page) => self.copy(page, start, &mut buffer[range]),
+                None => buffer[range].fill(0),
             }
         }
     }
 
     /// Copies bytes of a flash page.
     fn copy(&self, page: u32, start: usize, target: &mut [u8]) {
-        let mut copied = 0;
-        while copied < target.len() {
-            let (piece, within) = ((start + copied) / PIECE_BYTES, (start + copied) % PIECE_BYTES);
-            let part = copied..target.len().min(copied + PIECE_BYTES - within);
-            copied = part.end;
-            match self.nand.piece(page, piece) {
-                Some(bytes) => target[part.clone()].copy_from_slice(&bytes[within..within + part.len()]),
-                None => target[part].fill(0),
+        for Part { unit: piece, start, range } in parts(start as u64, target.len(), PIECE_BYTES) {
+            match self.nand.piece(page, piece as usize) {
+                Some(bytes) => target[range.clone()].copy_from_slice(&bytes[start..start + range.len()]),
+                None => target[range].fill(0),
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use super::parameters::DiskParameters;
 use crate::Nanos;
+use crate::link::nanos;
 
 /// A track, by cylinder and head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +82,8 @@ impl Geometry {
             zones,
             heads: parameters.heads,
             sectors: first_sector,
-            turn: (parameters.rotation_us() * 1000.0).round() as Nanos,
-            head_switch: (parameters.head_switch_us * 1000.0).round() as Nanos,
+            turn: nanos(parameters.rotation_us()),
+            head_switch: nanos(parameters.head_switch_us),
         }
     }
 

@@ -26,6 +26,7 @@ pub use self::parameters::{CacheMode, DiskParameters, SECTOR_BYTES, SeekCurve};
 use self::queue::{Command, Queue, Work};
 use self::read_ahead::ReadAhead;
 use self::schedule::{Flush, Transfer};
+use crate::link::{Link, nanos};
 use crate::writeback::{overlay, pieces};
 use crate::{Contents, Counters, Model, Nanos, Outcome, Shape, Ticket};
 
@@ -55,6 +56,7 @@ pub struct HardDisk {
     ending: Vec<(Ticket, Nanos)>,
     next_ticket: u64,
     read_ahead: Option<ReadAhead>,
+    link: Link,
     counters: Counters,
 }
 
@@ -79,22 +81,10 @@ impl HardDisk {
             ending: Vec::new(),
             next_ticket: 0,
             read_ahead: None,
+            link: Link::new(parameters.command_us, parameters.interface_mb_per_s),
             counters: Counters::default(),
             parameters,
         }
-    }
-
-    fn nanos(micros: f64) -> Nanos {
-        (micros * 1000.0).round() as Nanos
-    }
-
-    fn command(&self) -> Nanos {
-        Self::nanos(self.parameters.command_us)
-    }
-
-    /// Time of `bytes` on the interface.
-    fn interface(&self, bytes: usize) -> Nanos {
-        Self::nanos(bytes as f64 / self.parameters.interface_mb_per_s)
     }
 
     fn room(&self) -> u64 {
@@ -127,7 +117,7 @@ impl HardDisk {
     /// Queues a command.
     fn enqueue(&mut self, now: Nanos, offset: u64, len: u64, work: Work) -> Outcome {
         let place = self.geometry.locate(offset / SECTOR_BYTES);
-        let command = Command { ticket: self.ticket(), ready: now + self.command(), offset, len, place, work };
+        let command = Command { ticket: self.ticket(), ready: now + self.link.command(), offset, len, place, work };
         let queued = Outcome::queued(self.earliest(now, &command), command.ticket);
         self.queue.push(command);
         self.checked(queued)
@@ -198,11 +188,10 @@ impl Model for HardDisk {
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
         self.advance(now);
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
+        self.counters.read(buffer.len());
         self.platters.read(offset, buffer);
         let held = self.read_memory(offset, buffer);
-        let ready = now + self.command();
+        let ready = now + self.link.command();
         let (sector, count) = (offset / SECTOR_BYTES, buffer.len() as u64 / SECTOR_BYTES);
         let room = self.room();
         let buffered = self.read_ahead.as_mut().and_then(|ahead| ahead.hit(&self.geometry, ready, sector, count, room));
@@ -215,20 +204,19 @@ impl Model for HardDisk {
             None => return self.enqueue(now, offset, buffer.len() as u64, Work::Read),
         };
         self.counters.cache_hits += 1;
-        self.end(available.max(ready + self.interface(buffer.len())))
+        self.end(available.max(ready + self.link.transfer(buffer.len())))
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
         self.advance(now);
         let len = data.len() as u64;
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += len;
+        self.counters.write(data.len());
         let must_flush = durable && self.parameters.write_cache == CacheMode::On;
         if !self.is_lazy(durable) || len > self.cache_bytes() {
             return self.enqueue(now, offset, len, Work::Through(data.to_vec()));
         }
         if self.has_room(offset, len) && self.queue.lets_pass(offset, len) {
-            let done = now + self.command() + self.interface(data.len());
+            let done = now + self.link.command() + self.link.transfer(data.len());
             self.hold(offset, data.to_vec(), done);
             return if must_flush { self.flush_behind(now, done) } else { self.end(done) };
         }
@@ -239,7 +227,7 @@ impl Model for HardDisk {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
-        let ready = now + self.command();
+        let ready = now + self.link.command();
         match self.parameters.write_cache {
             CacheMode::NeverFlushed => self.end(ready),
             CacheMode::Off | CacheMode::On => self.flush_behind(now, ready),
@@ -260,7 +248,7 @@ impl Model for HardDisk {
     fn discard(&mut self, now: Nanos, _offset: u64, _len: u64) -> Outcome {
         self.advance(now);
         self.counters.discards += 1;
-        self.end(now + self.command())
+        self.end(now + self.link.command())
     }
 
     fn peek(&self, offset: u64, buffer: &mut [u8]) {
@@ -306,7 +294,7 @@ impl Model for HardDisk {
     }
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
-        now + Self::nanos(self.parameters.spin_up_us)
+        now + nanos(self.parameters.spin_up_us)
     }
 
     fn catch_up(&mut self, now: Nanos) {

@@ -7,6 +7,7 @@ use super::arm::Span;
 use super::cache::Run;
 use super::queue::{Command, Work};
 use super::{HardDisk, SECTOR_BYTES};
+use crate::link::nanos;
 use crate::{Nanos, Ticket};
 
 /// A flush that waits for the cache.
@@ -71,7 +72,7 @@ impl HardDisk {
             && self.has_room(command.offset, command.len)
         {
             let command = self.queue.take(index);
-            let done = command.ready.max(at) + self.interface(command.len as usize);
+            let done = command.ready.max(at) + self.link.transfer(command.len as usize);
             match command.work {
                 Work::Cached(data) => {
                     self.hold(command.offset, data, done);
@@ -134,7 +135,7 @@ impl HardDisk {
     /// The nearest of what is known at `at`. Commands that the host waits for pass destaging, unless somebody waits for
     /// that.
     fn choose(&self, at: Nanos) -> Option<Choice> {
-        let is_late = |ready: Nanos| at.saturating_sub(ready) > Self::nanos(self.parameters.age_limit_us);
+        let is_late = |ready: Nanos| at.saturating_sub(ready) > nanos(self.parameters.age_limit_us);
         let known = || self.queue.visible().iter().enumerate().filter(|(_, command)| command.ready <= at);
         let through = self.flushes.iter().map(|flush| flush.through).max();
         let wanted = |oldest: u64| through.is_none_or(|through| oldest <= through);
@@ -178,7 +179,7 @@ impl HardDisk {
                 self.counters.media_reads += 1;
                 self.read_on(span, end);
                 // The interface carries sectors while others pass; the last one is left.
-                self.ending.push((ticket, end + self.interface(SECTOR_BYTES as usize)));
+                self.ending.push((ticket, end + self.link.transfer(SECTOR_BYTES as usize)));
             }
             Work::Through(data) | Work::Cached(data) => {
                 let oldest = self.cache.remove(offset, len).unwrap_or(u64::MAX);
@@ -215,10 +216,10 @@ impl HardDisk {
     pub(super) fn earliest(&self, now: Nanos, command: &Command) -> Nanos {
         let depart = self.arm.free_at().max(command.ready).max(now);
         if command.wants_room() {
-            return depart + self.interface(command.len as usize);
+            return depart + self.link.transfer(command.len as usize);
         }
         let is_write = !matches!(command.work, Work::Read);
-        let last = if is_write { 0 } else { self.interface(SECTOR_BYTES as usize) };
+        let last = if is_write { 0 } else { self.link.transfer(SECTOR_BYTES as usize) };
         self.arm.plan(&self.geometry, depart, command.span()).end + last
     }
 }

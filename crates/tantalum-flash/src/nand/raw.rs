@@ -7,6 +7,7 @@ use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
 use super::{Nand, PageState};
+use crate::parts::{Part, parts};
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
 
 /// A flash chip as a block device.
@@ -36,18 +37,9 @@ impl RawNand {
         self.page_bytes() * u64::from(self.nand.geometry().pages_per_block)
     }
 
-    /// The parts of pages that a range covers: page, first byte within it, length.
-    fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u32, u32, u32)> + use<> {
-        let page_bytes = self.page_bytes();
-        let (mut at, end) = (offset, offset + len);
-        std::iter::from_fn(move || {
-            let part = (at < end).then(|| {
-                let start = at % page_bytes;
-                (((at / page_bytes) as u32), start as u32, (page_bytes - start).min(end - at) as u32)
-            })?;
-            at += u64::from(part.2);
-            Some(part)
-        })
+    /// The parts of pages that a range covers.
+    fn pages(&self, offset: u64, len: usize) -> impl Iterator<Item = (u32, Part)> + use<> {
+        parts(offset, len, self.page_bytes() as usize).map(|part| (part.unit as u32, part))
     }
 
     /// Which sectors of a page are programmed, a bit each.
@@ -55,17 +47,18 @@ impl RawNand {
         !self.nand.spare(page).units[0]
     }
 
-    fn mask(&self, start: u32, len: u32) -> u32 {
-        let (first, count) = (start / self.sector_bytes, len / self.sector_bytes);
+    fn mask(&self, start: usize, len: usize) -> u32 {
+        let (first, count) = (start / self.sector_bytes as usize, len / self.sector_bytes as usize);
         (((1u64 << count) - 1) << first) as u32
     }
 
     /// Copies a part of a page; what is not programmed reads as ones.
-    fn copy(&self, page: u32, start: u32, part: &mut [u8]) {
-        self.nand.peek(u64::from(page) * self.page_bytes() + u64::from(start), part);
+    fn copy(&self, page: u32, start: usize, part: &mut [u8]) {
+        self.nand.peek(u64::from(page) * self.page_bytes() + start as u64, part);
         let programmed = self.programmed(page);
-        for (index, sector) in part.chunks_mut(self.sector_bytes as usize).enumerate() {
-            if programmed >> (start / self.sector_bytes + index as u32) & 1 == 0 {
+        let sector_bytes = self.sector_bytes as usize;
+        for (index, sector) in part.chunks_mut(sector_bytes).enumerate() {
+            if programmed >> (start / sector_bytes + index) & 1 == 0 {
                 sector.fill(0xff);
             }
         }
@@ -86,19 +79,15 @@ impl Model for RawNand {
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
+        self.counters.read(buffer.len());
         let mut done = now;
-        let mut filled = 0;
         let mut torn = None;
-        for (page, start, len) in self.parts(offset, buffer.len() as u64) {
-            done = done.max(self.nand.read(now, page, len));
-            let place = u64::from(page) * self.page_bytes() + u64::from(start);
-            self.copy(page, start, &mut buffer[filled..filled + len as usize]);
+        for (page, Part { start, range, .. }) in self.pages(offset, buffer.len()) {
+            done = done.max(self.nand.read(now, page, range.len() as u32));
             if self.nand.spare(page).state == PageState::Torn {
-                torn.get_or_insert(place);
+                torn.get_or_insert(offset + range.start as u64);
             }
-            filled += len as usize;
+            self.copy(page, start, &mut buffer[range]);
         }
         match torn {
             Some(offset) => Outcome::failed(done, MediaError::Unreadable { offset }),
@@ -108,26 +97,22 @@ impl Model for RawNand {
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], _durable: bool) -> Outcome {
         self.nand.settle(now);
-        self.counters.host_writes += 1;
-        self.counters.host_written_bytes += data.len() as u64;
+        self.counters.write(data.len());
         let mut done = now;
-        let mut rest = data;
-        for (page, start, len) in self.parts(offset, data.len() as u64) {
-            let place = u64::from(page) * self.page_bytes() + u64::from(start);
+        for (page, Part { start, range, .. }) in self.pages(offset, data.len()) {
+            let place = offset + range.start as u64;
             if self.nand.block(self.nand.geometry().block_of(page)).is_bad {
                 return Outcome::failed(done, MediaError::WornBlock { offset: place });
             }
-            let mask = self.mask(start, len);
+            let mask = self.mask(start, range.len());
             if self.programmed(page) & mask != 0 {
                 let rule = "a byte is erased before it is programmed again";
                 return Outcome::failed(done, MediaError::Rule { offset: place, rule });
             }
-            let (part, after) = rest.split_at(len as usize);
-            match self.nand.program_part(now, page, start, part, mask) {
+            match self.nand.program_part(now, page, start as u32, &data[range], mask) {
                 Ok(programmed) => done = done.max(programmed),
                 Err(rule) => return Outcome::failed(done, MediaError::Rule { offset: place, rule }),
             }
-            rest = after;
         }
         Outcome::ok(done)
     }
@@ -160,11 +145,8 @@ impl Model for RawNand {
     }
 
     fn peek(&self, offset: u64, buffer: &mut [u8]) {
-        let mut rest = buffer;
-        for (page, start, len) in self.parts(offset, rest.len() as u64) {
-            let (part, after) = rest.split_at_mut(len as usize);
-            self.copy(page, start, part);
-            rest = after;
+        for (page, Part { start, range, .. }) in self.pages(offset, buffer.len()) {
+            self.copy(page, start, &mut buffer[range]);
         }
     }
 

@@ -229,8 +229,7 @@ impl Model for SolidState {
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
         self.advance(now);
-        self.counters.host_reads += 1;
-        self.counters.host_read_bytes += buffer.len() as u64;
+        self.counters.read(buffer.len());
         if buffer.is_empty() {
             return Outcome::ok(now);
         }
@@ -261,8 +260,7 @@ impl Model for SolidState {
         let mut done = now;
         let mut offset = offset;
         for command in data.chunks(self.interface.max_command_bytes as usize) {
-            self.counters.host_writes += 1;
-            self.counters.host_written_bytes += command.len() as u64;
+            self.counters.write(command.len());
             match self.write_command(now, offset, command) {
                 Some(completed) => done = done.max(completed),
                 None => return Outcome::failed(done, MediaError::WornOut),

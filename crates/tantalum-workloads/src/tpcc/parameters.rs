@@ -75,7 +75,7 @@ impl Parameters {
 
 impl Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} warehouses", self.warehouses)?;
+        write!(f, "{} warehouse{}", self.warehouses, if self.warehouses == 1 { "" } else { "s" })?;
         if self.scale != Scale::full() {
             let Scale { items, districts, customers, new_orders } = self.scale;
             write!(

@@ -24,6 +24,7 @@ use self::log::Log;
 pub use self::parameters::{HybridParameters, InitialState, UpdateOrder};
 use crate::contents::{Contents, PIECE_BYTES, piece_of};
 use crate::nand::{Nand, Spare};
+use crate::parts::{Part, parts};
 use crate::{Counters, MediaError, Nanos};
 
 /// No block, page or position.
@@ -141,9 +142,9 @@ impl Hybrid {
     /// Fills `buffer` from `offset`, not before `at`. Returns when the last byte has come from the flash.
     pub fn read(&mut self, at: Nanos, offset: u64, buffer: &mut [u8]) -> Nanos {
         let mut done = at;
-        for (page, start, part) in pages(offset, buffer.len()) {
-            let (image, read_at) = self.image(at, page);
-            buffer[part.clone()].copy_from_slice(&image[start..start + part.len()]);
+        for Part { unit: page, start, range } in parts(offset, buffer.len(), PIECE_BYTES) {
+            let (image, read_at) = self.image(at, page as u32);
+            buffer[range.clone()].copy_from_slice(&image[start..start + range.len()]);
             done = done.max(read_at);
         }
         done
@@ -151,9 +152,9 @@ impl Hybrid {
 
     /// Fills `buffer` from `offset`, in no time.
     pub fn peek(&self, offset: u64, buffer: &mut [u8]) {
-        for (page, start, part) in pages(offset, buffer.len()) {
-            let image = self.peek_image(page);
-            buffer[part.clone()].copy_from_slice(&image[start..start + part.len()]);
+        for Part { unit: page, start, range } in parts(offset, buffer.len(), PIECE_BYTES) {
+            let image = self.peek_image(page as u32);
+            buffer[range.clone()].copy_from_slice(&image[start..start + range.len()]);
         }
     }
 
@@ -162,11 +163,11 @@ impl Hybrid {
     pub fn write(&mut self, at: Nanos, offset: u64, data: &[u8]) -> Nanos {
         self.nand.settle(at);
         let mut done = at;
-        for (page, start, part) in pages(offset, data.len()) {
+        for Part { unit: page, start, range } in parts(offset, data.len(), PIECE_BYTES) {
             if self.is_read_only() {
                 break;
             }
-            done = done.max(self.write_part(at, page, start, &data[part]));
+            done = done.max(self.write_part(at, page as u32, start, &data[range]));
         }
         done
     }
@@ -308,18 +309,6 @@ impl Hybrid {
 /// What a spare area says of a page.
 fn spare(kind: u8, page: u32, filled: u32, sequence: u64) -> Spare {
     Spare { kind, sequence, units: [page, filled, NONE, NONE], ..Spare::default() }
-}
-
-/// The pages that a range touches: page, first byte in it, and the part of the range that lies in it.
-fn pages(offset: u64, len: usize) -> impl Iterator<Item = (u32, usize, std::ops::Range<usize>)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let absolute = offset + at as u64;
-        let start = (absolute % PIECE_BYTES as u64) as usize;
-        let part = at..len.min(at + PIECE_BYTES - start);
-        at = part.end;
-        (!part.is_empty()).then_some(((absolute / PIECE_BYTES as u64) as u32, start, part))
-    })
 }
 
 #[cfg(test)]
