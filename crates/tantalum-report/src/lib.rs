@@ -1,7 +1,9 @@
-//! How Tantalum's programs show results: [`Table`]s for people, [JSON](json) for programs, [`Progress`] while they
-//! wait, and numbers in human [`units`].
+//! How Tantalum's programs show results: [`Table`]s for people, [JSON](json) for programs, [plots](plot) as
+//! SVG, [`Progress`] while they wait, and numbers in human [`units`].
 
+pub mod html;
 pub mod json;
+pub mod plot;
 pub mod progress;
 pub mod table;
 pub mod units;

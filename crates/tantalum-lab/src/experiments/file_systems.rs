@@ -85,7 +85,8 @@ fn intel_gap(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     );
     let wide = Comparison::new("intel-x25e, 256 KiB", Bound::Unpublished, wide, "ratio", Basis::Predicted);
     let configuration = configuration("sequential over random cached writes, one at a time");
-    Ok(Findings { configuration, comparisons: vec![published, wide], statements: vec![statement] })
+    let comparisons = vec![published, wide];
+    Ok(Findings { configuration, comparisons, statements: vec![statement], ..Findings::default() })
 }
 
 fn response_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
