@@ -26,7 +26,7 @@ impl<'a> Placed<'a> {
             Scale::Names(names) => (-0.5, names.len() as f64 - 0.5),
             Scale::Log if low == high => (low / 2.0, high * 2.0),
             Scale::Log => (low, high),
-            Scale::Linear if low == high => (low - 1.0, high + 1.0),
+            Scale::Linear if low == high => (low - low.abs().max(1.0), high + high.abs().max(1.0)),
             // Zero is shown where it is near.
             Scale::Linear if low > 0.0 && low < 0.2 * high => (0.0, high),
             Scale::Linear => (low, high),

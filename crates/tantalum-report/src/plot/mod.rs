@@ -164,9 +164,11 @@ impl Axis {
 
     /// Whether the axis has a place for this value.
     fn has(&self, value: f64) -> bool {
+        // Beyond this arithmetic on pixels and marks would overflow; nothing that is measured lies there.
+        let is_sane = |value: f64| (1e-100..1e100).contains(&value);
         match &self.scale {
-            Scale::Linear => value.is_finite(),
-            Scale::Log => value.is_finite() && value > 0.0,
+            Scale::Linear => value == 0.0 || is_sane(value.abs()),
+            Scale::Log => is_sane(value),
             Scale::Names(names) => value >= 0.0 && value.fract() == 0.0 && value < names.len() as f64,
         }
     }
