@@ -39,7 +39,7 @@ pub(super) fn svg(plot: &Plot, size: Size, is_alone: bool) -> Option<String> {
     let below = Below::of(plot, (right - left) / x.marks.len().max(1) as f64);
     let bottom = height - below.height - 20.0;
     let y = Placed::vertical(&plot.y, &ys, bottom, top);
-    let mut drawing = Drawing { plot, x, y, left, right, top, bottom, svg: String::new() };
+    let mut drawing = Drawing { plot, x, y, left, right, top, bottom, width, svg: String::new() };
     drawing.open(size, is_alone);
     drawing.legend(&rows, title);
     drawing.grid(&below);
@@ -104,6 +104,7 @@ struct Drawing<'a> {
     right: f64,
     top: f64,
     bottom: f64,
+    width: f64,
     svg: String,
 }
 
@@ -213,8 +214,13 @@ impl Drawing<'_> {
         }
         let base = self.y.base();
         self.write(format_args!("<path class=\"base\" d=\"M{left:.1} {base:.1}H{right:.1}\"/>"));
-        self.text("", 0.0, top - 10.0, "start", &plot.y.title);
-        self.text("", f64::midpoint(left, right), bottom + below.height + 14.0, "middle", &plot.x.title);
+        let all = self.width;
+        self.text("", 0.0, top - 10.0, "start", &legend::cut(&plot.y.title, all));
+        let title = legend::cut(&plot.x.title, all);
+        // Under the middle of the axis, unless it is so long that it would reach beyond the sides.
+        let half = text_width(&title) / 2.0;
+        let middle = f64::midpoint(left, right).clamp(half.min(all / 2.0), (all - half).max(all / 2.0));
+        self.text("", middle, bottom + below.height + 14.0, "middle", &title);
     }
 
     fn says(&self, series: &Series, (x, y): (f64, f64)) -> String {

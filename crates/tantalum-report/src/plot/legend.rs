@@ -37,7 +37,7 @@ const GAP: f64 = 18.0;
 /// Pixels from one row of entries to the next.
 pub(super) const ROW: f64 = 19.0;
 /// The widest label beside the plot.
-const LABEL_MOST: f64 = 210.0;
+const LABEL_MOST: f64 = 240.0;
 /// Pixels between labels beside the plot.
 const LABEL_STEP: f64 = 15.0;
 
