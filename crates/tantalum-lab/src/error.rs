@@ -1,9 +1,11 @@
-//! Why the lab could not measure.
+//! Why the lab could not measure, or not read what was measured.
+
+use std::path::PathBuf;
 
 /// A result of the lab.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why the lab could not measure. Each message says what, where, and what to do.
+/// Why the lab could not measure, or not read what was measured. Each message says what, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,6 +15,17 @@ pub enum Error {
     /// An emulated device cannot be made.
     #[error(transparent)]
     Flash(#[from] tantalum_flash::Error),
+    /// Results could not be written as JSON or read back.
+    #[error(transparent)]
+    Json(#[from] tantalum_report::Error),
+    /// A file of results is not of this program.
+    #[error("the results in {path:?} cannot be used: {why}; write them again with tantalum lab run ID --json FILE")]
+    Runs {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The job cannot run on this device.
     #[error("the job ({job}) cannot run on {device}: {why}")]
     Job {

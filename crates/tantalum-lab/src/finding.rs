@@ -1,6 +1,7 @@
 //! What an experiment found, beside what was published.
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
+use tantalum_report::plot::Plot;
 
 /// A result of one run of an experiment.
 ///
@@ -12,13 +13,14 @@ use serde::Serialize;
 /// let ratio = Comparison::new("usb-a over disk", Bound::Range(1.2, 9.4), 4.0, "ratio", Basis::Predicted);
 /// assert_eq!(ratio.deviation(), Some(0.0));
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Which cell, line or device.
     pub what: String,
     /// What the paper says.
     pub published: Bound,
-    /// What came out here.
+    /// What came out here; infinite if that is never reached.
+    #[serde(deserialize_with = "finite_or_never")]
     pub measured: f64,
     /// Of both.
     pub unit: String,
@@ -27,7 +29,7 @@ pub struct Comparison {
 }
 
 /// A published number, or what is published of it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// This.
@@ -43,7 +45,7 @@ pub enum Bound {
 }
 
 /// Where agreement comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
     /// The published number was used to choose a parameter of the model.
@@ -53,7 +55,7 @@ pub enum Basis {
 }
 
 /// Something that the paper says, and whether it holds here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statement {
     /// What the paper says.
     pub says: String,
@@ -64,7 +66,7 @@ pub struct Statement {
 }
 
 /// All that an experiment found.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Findings {
     /// How it was set up, a line each.
     pub configuration: Vec<String>,
@@ -72,6 +74,10 @@ pub struct Findings {
     pub comparisons: Vec<Comparison>,
     /// Published statements.
     pub statements: Vec<Statement>,
+    /// Where a curve says more than the numbers: one plot for each of the paper's, its axes logarithmic where the
+    /// paper's are.
+    #[serde(default)]
+    pub plots: Vec<Plot>,
 }
 
 impl Comparison {
@@ -93,6 +99,11 @@ impl Comparison {
             Bound::Unpublished => return None,
         })
     }
+}
+
+/// JSON has no number that is not finite and `null` is written for it.
+fn finite_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
 impl Statement {

@@ -1,16 +1,19 @@
 //! The laboratory: how fast a device is, and whether a model of it behaves as the papers published.
 //!
 //! - [`micro`]: micro benchmarks of one device, on the real clock or in a simulation's virtual time.
-//! - [`plot`]: results as SVG.
-//! - [`published`]: every number that the papers publish.
+//! - [`published`]: every number that the papers publish; [`question`]: what it answers.
 //! - [`experiments`]: those of them that run here, on emulated devices; [`finding`]: what they found, and how far it is
-//!   from what was published.
+//!   from what was published; [`agreement`]: what that amounts to.
+//! - [`runs`]: experiments that have run, in files; [`report`]: as a page.
 
+pub mod agreement;
 mod error;
 pub mod experiments;
 pub mod finding;
 pub mod micro;
-pub mod plot;
 pub mod published;
+pub mod question;
+pub mod report;
+pub mod runs;
 
 pub use error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Results as JSON, for programs to read.
+//! Results as JSON, for programs to read, and read back.
 
 use std::{
     fs,
@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 
-/// Why a result could not be written as JSON.
+/// Why a result could not be written as JSON, or read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,6 +25,24 @@ pub enum Error {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// The file could not be read.
+    #[error("cannot read the JSON file {path:?}: {source}; check that it exists and may be read")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is not the JSON that is expected.
+    #[error(
+        "the JSON file {path:?} is damaged or holds something else: {source}; write it again, or name another file"
+    )]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and in which line.
+        source: serde_json::Error,
     },
     /// Standard output could not be written to.
     #[error("cannot write JSON to standard output: {source}; its reader may have closed it")]
@@ -50,6 +68,18 @@ pub fn to_json_file(path: impl AsRef<Path>, value: &impl Serialize) -> Result<()
     fs::write(path, to_text(value)?).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
+/// Reads what [`to_json_file`] wrote.
+///
+/// # Errors
+/// When the file cannot be read, is not JSON, or does not hold a `T`; the message names file, line and what is wrong.
+pub fn from_json_file<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<T, Error> {
+    let path = path.as_ref().to_owned();
+    match fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| Error::Parse { path, source }),
+        Err(source) => Err(Error::Unreadable { path, source }),
+    }
+}
+
 /// Writes `value` to standard output as indented JSON.
 ///
 /// # Errors
@@ -58,7 +88,11 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     io::stdout().lock().write_all(to_text(value)?.as_bytes()).map_err(|source| Error::Stdout { source })
 }
 
-fn to_text(value: &impl Serialize) -> Result<String, Error> {
+/// `value` as indented JSON with a line break at its end.
+///
+/// # Errors
+/// When the value has no JSON form.
+pub fn to_text(value: &impl Serialize) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(value).map_err(|source| Error::Serialize { source })?;
     Ok(text + "\n")
 }
@@ -74,6 +108,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let error = to_json_file(directory.path().join("missing/result.json"), &1).unwrap_err();
         assert!(error.to_string().contains("missing/result.json"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_expected_is_refused_with_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("result.json");
+        for (text, expected) in
+            [("[1,\n 2", "line 2"), ("{\"a\": 1}", "line 1"), ("", "line 1"), ("[1, \"\u{0}", "line 1")]
+        {
+            fs::write(&path, text).unwrap();
+            let error = from_json_file::<Vec<u32>>(&path).unwrap_err().to_string();
+            assert!(error.contains("result.json") && error.contains(expected), "{text}: {error}");
+        }
+        let error = from_json_file::<Vec<u32>>(directory.path().join("none")).unwrap_err();
+        assert!(matches!(error, Error::Unreadable { .. }), "{error}");
+        fs::write(&path, "[1, 2]").unwrap();
+        assert_eq!(from_json_file::<Vec<u32>>(&path).unwrap(), [1, 2]);
     }
 
     #[test]

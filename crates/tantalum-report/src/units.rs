@@ -39,6 +39,19 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// A measured number with three significant digits, or all before the point: `0.123`, `12.3`, `1,235`.
+pub fn number(number: f64) -> String {
+    match number.abs() {
+        // From here on every number is whole in 64 bits, and no reader wants its digits.
+        huge if huge >= 1e15 => format!("{number:.2e}"),
+        large if large >= 999.5 => format!("{}{}", if number < 0.0 { "-" } else { "" }, count(large.round() as u64)),
+        large if large >= 99.95 => format!("{number:.0}"),
+        middle if middle >= 9.995 => format!("{number:.1}"),
+        small if small >= 0.9995 => format!("{number:.2}"),
+        _ => format!("{number:.3}"),
+    }
+}
+
 /// Bytes in binary units, with three significant digits where the number is not whole: `512 B`, `4 KiB`, `1.46 MiB`.
 pub fn bytes(number: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -84,6 +97,25 @@ mod tests {
             assert_eq!(count(number), text);
         }
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+    }
+
+    #[test]
+    fn measured_numbers() {
+        let cases = [
+            (0.0, "0.000"),
+            (0.1234, "0.123"),
+            (0.9999, "1.00"),
+            (9.999, "10.0"),
+            (12.34, "12.3"),
+            (99.99, "100"),
+            (-1234.5, "-1,235"),
+            (49009.4, "49,009"),
+            (1e15, "1.00e15"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text, "{value}");
+        }
     }
 
     #[test]

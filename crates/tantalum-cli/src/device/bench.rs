@@ -240,7 +240,7 @@ fn show(out: &mut Out, results: &Results) -> Result<()> {
 fn draw(directory: &PathBuf, device: &str, results: &[Results]) -> Result<()> {
     std::fs::create_dir_all(directory).map_err(|error| Error::file("create", directory, error))?;
     for result in results {
-        if let Some(svg) = result.chart(device).and_then(|chart| chart.to_svg()) {
+        if let Some(svg) = result.plot(device).and_then(|plot| plot.to_svg()) {
             let path = directory.join(format!("{}.svg", result.name));
             std::fs::write(&path, svg).map_err(|error| Error::file("write", &path, error))?;
         }

@@ -10,6 +10,7 @@ use crate::{
     finding::{Basis, Bound, Comparison, Findings, Statement},
     micro::{Flushing, Fsync, Job, Measured, Pattern},
 };
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 /// What runs of this paper.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -104,10 +105,18 @@ fn fsync_frequency(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
         ],
         ..Findings::default()
     };
+    let after = || {
+        let columns = FSYNC_COLUMNS[2..].iter();
+        Axis::names("writes per fsync", columns.map(|&column| if column == "0" { "never" } else { column }))
+    };
+    let [mut on, mut off] = ["on", "off"].map(|cache| {
+        let title = format!("Random writes of 4 KiB, write cache {cache}");
+        Plot::new(title, after(), Axis::log("writes per second", Unit::Number), Vec::new())
+    });
     for &(row, published) in FSYNC_ROWS {
         let &[device, cache] = row else { continue };
         let cells = FSYNC_COLUMNS[row.len()..].iter().zip(published);
-        measure_row(&mut findings, &format!("{device}, cache {cache}"), cells, progress, |column| {
+        let rates = measure_row(&mut findings, &format!("{device}, cache {cache}"), cells, progress, |column| {
             let flushing = fsync(device, column.parse().unwrap_or(0));
             let job = Job { pattern: Pattern::Random, flushing, ..Job::writes(4096, OPERATIONS, 0..0) };
             let bed = bed(device, cache, settings.seed);
@@ -117,8 +126,21 @@ fn fsync_frequency(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
             };
             Ok((bed.measure(job)?, basis))
         })?;
+        let (plot, name) = match cache {
+            "off" => (&mut off, device.to_owned()),
+            _ => (&mut on, device.to_owned() + cache.trim_start_matches("on")),
+        };
+        plot.series.extend(beside(&name, &rates, published, |place| place as f64));
     }
+    findings.plots = vec![on, off];
     Ok(findings)
+}
+
+/// What was measured, and what was published of it, over the places of the columns.
+fn beside(name: &str, measured: &[f64], published: &[f64], x: impl Fn(usize) -> f64) -> [Series; 2] {
+    let line =
+        |rates: &[f64]| Series::line(name, rates.iter().enumerate().map(|(place, &rate)| (x(place), rate)).collect());
+    [line(measured), line(published).published()]
 }
 
 fn page_size(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
@@ -129,28 +151,42 @@ fn page_size(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         )],
         ..Findings::default()
     };
+    let bytes = |column: &str| -> u32 {
+        let kibibytes: u32 = column.trim_end_matches("KB").parse().expect("the columns are sizes of pages");
+        kibibytes << 10
+    };
+    let plot = |device| {
+        let (x, y) = (Axis::log("page", Unit::Bytes), Axis::log("requests per second", Unit::Number));
+        (device, Plot::new(format!("Random pages on {device}"), x, y, Vec::new()))
+    };
+    let mut plots = ["durassd", "hdd-15k"].map(plot);
     for &(row, published) in PAGES_ROWS {
         let &[device, workload] = row else { continue };
         let cells = PAGES_COLUMNS[row.len()..].iter().zip(published);
-        measure_row(&mut findings, &format!("{device}, {workload}"), cells, progress, |column| {
-            let kibibytes: u32 = column.trim_end_matches("KB").parse().expect("the columns are sizes of pages");
-            let (cache, job) = page_job(device, workload, kibibytes << 10);
+        let rates = measure_row(&mut findings, &format!("{device}, {workload}"), cells, progress, |column| {
+            let (cache, job) = page_job(device, workload, bytes(column));
             let bed = bed(device, cache, settings.seed);
             let basis = bed.basis_of_cell(PAGES, &format!("{device} {column}"), load(workload))?;
             Ok((bed.measure(job)?, basis))
         })?;
+        for (_, plot) in plots.iter_mut().filter(|(of, _)| *of == device) {
+            let x = |place: usize| bytes(PAGES_COLUMNS[row.len() + place]).into();
+            plot.series.extend(beside(workload, &rates, published, x));
+        }
     }
+    findings.plots = plots.map(|(_, plot)| plot).into();
     Ok(findings)
 }
 
-/// Measures the cells of a row, each a column and what is published, and says whether they rise and fall as published.
+/// Measures the cells of a row, each a column and what is published, says whether they rise and fall as
+/// published, and returns the rates.
 fn measure_row(
     findings: &mut Findings,
     row: &str,
     cells: impl Iterator<Item = (&'static &'static str, &'static f64)>,
     progress: &dyn Fn(&str),
     measure: impl Fn(&str) -> Result<(Measured, Basis)>,
-) -> Result<()> {
+) -> Result<Vec<f64>> {
     let (mut expected, mut rates) = (Vec::new(), Vec::new());
     for (column, &published) in cells {
         let cell = format!("{row}, {column}");
@@ -162,7 +198,7 @@ fn measure_row(
         rates.push(rate);
     }
     findings.statements.push(order(row, &expected, &rates));
-    Ok(())
+    Ok(rates)
 }
 
 /// What a profile's list of fitted cells calls a workload.

@@ -7,6 +7,7 @@ use crate::{
     finding::{Basis, Bound, Comparison, Findings, Statement},
     micro::{Job, Measured, Pattern},
 };
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 /// What runs of this paper.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -85,12 +86,14 @@ fn intel_gap(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     );
     let wide = Comparison::new("intel-x25e, 256 KiB", Bound::Unpublished, wide, "ratio", Basis::Predicted);
     let configuration = configuration("sequential over random cached writes, one at a time");
-    Ok(Findings { configuration, comparisons: vec![published, wide], statements: vec![statement] })
+    let comparisons = vec![published, wide];
+    Ok(Findings { configuration, comparisons, statements: vec![statement], ..Findings::default() })
 }
 
 fn response_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings =
         Findings { configuration: configuration("random requests of 4 KiB, one at a time"), ..Findings::default() };
+    let mut curves = Vec::new();
     let mut measure = |profile: &'static str, reads_percent| -> Result<Measured> {
         let what = format!("{profile}, {}", if reads_percent > 0 { "reads" } else { "writes" });
         progress(&what);
@@ -102,6 +105,9 @@ fn response_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
             let what = format!("{what}: {name}");
             findings.comparisons.push(Comparison::new(what, Bound::Unpublished, share * 100.0, "%", basis));
         };
+        let percents = (0u32..).map(f64::from);
+        let points = measured.percentiles_ns().into_iter().map(|nanoseconds| nanoseconds as f64).zip(percents);
+        curves.push(Series::line(&what, points.collect()));
         row("under 100 us", share(&measured, 0, 100));
         row("10 to 30 ms", share(&measured, 10_000, 30_000));
         Ok(measured)
@@ -109,6 +115,12 @@ fn response_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
     let [mtron_reads, mtron_writes] = [measure("mtron", 100)?, measure("mtron", 0)?];
     let [intel_reads, intel_writes] = [measure("intel-x25e", 100)?, measure("intel-x25e", 0)?];
     let [ocz_reads, ocz_writes] = [measure("ocz-vertex-ex", 100)?, measure("ocz-vertex-ex", 0)?];
+    findings.plots.push(Plot::new(
+        "Requests that took no longer",
+        Axis::log("response time", Unit::Nanoseconds),
+        Axis::linear("% of requests", Unit::Number),
+        curves,
+    ));
     let percent = |share: f64| format!("{:.1}%", share * 100.0);
     let slow = share(&mtron_writes, 10_000, 30_000);
     let fast = share(&mtron_writes, 0, 100);

@@ -4,13 +4,14 @@ use std::{fmt::Display, sync::Arc};
 
 use serde::Serialize;
 use tantalum_device::Device;
-use tantalum_report::{Table, units};
+use tantalum_report::{
+    Table,
+    plot::{Axis, Plot, Series, Unit},
+    units,
+};
 
 use super::{Benchmark, Kind, Latency, Load, Measured, Outliers, Pattern, Summary, run, run_flash};
-use crate::{
-    error::Result,
-    plot::{Axis, Chart, Mark, Series, Unit},
-};
+use crate::error::Result;
 
 /// The results of one benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -102,47 +103,43 @@ impl Results {
     }
 
     /// As a plot, where there is something to see: rates over sizes, response times in order or by percent.
-    pub fn chart(&self, device: &str) -> Option<Chart> {
-        let line = |name: String, points: Vec<(f64, f64)>| Series { name, mark: Mark::Line, points };
+    pub fn plot(&self, device: &str) -> Option<Plot> {
         let numbered = |times: &[u64]| (0..).zip(times).map(|(n, &time)| (f64::from(n), time as f64)).collect();
         let of_rows = |x: &dyn Fn(&Row) -> Option<f64>, y: &dyn Fn(&Row) -> f64| {
             let points = self.rows.iter().filter_map(|row| Some((x(row)?, y(row))));
-            vec![line(self.name.to_owned(), points.collect())]
+            vec![Series::line(self.name, points.collect())]
         };
-        let time = |title| Axis::new(title, Unit::Nanoseconds);
-        let number = |title| Axis::new(title, Unit::Number);
+        let time = |title: &str| Axis::log(title, Unit::Nanoseconds);
+        let number = |title: &str| Axis::log(title, Unit::Number);
         let megabytes = |row: &Row| row.summary.bytes_per_second / 1e6;
         let rate = |row: &Row| row.summary.per_second;
-        let (x, x_is_log, y, series) = match (self.name, self.varies) {
+        let (x, y, series) = match (self.name, self.varies) {
             ("back-to-back", _) => {
-                let dots = |row: &Row| Series {
-                    name: row.label.clone(),
-                    mark: Mark::Dots,
-                    points: row.each_ns.as_deref().map(numbered).unwrap_or_default(),
-                };
-                (number("write"), false, time("response time"), self.rows.iter().map(dots).collect())
+                let dots =
+                    |row: &Row| Series::dots(&row.label, row.each_ns.as_deref().map(numbered).unwrap_or_default());
+                (Axis::linear("write", Unit::Number), time("response time"), self.rows.iter().map(dots).collect())
             }
             ("response-times", _) => {
-                let curve = |row: &Row| line(row.label.clone(), numbered(&row.percentiles_ns));
+                let curve = |row: &Row| Series::line(&row.label, numbered(&row.percentiles_ns));
                 let series = self.rows.iter().map(curve).collect();
-                (number("percent of requests"), false, time("response time at most"), series)
+                (Axis::linear("percent of requests", Unit::Number), time("response time at most"), series)
             }
             _ if self.rows.len() < 2 => return None,
             (_, "request") => {
                 let series = of_rows(&|row| Some(row.job.request_bytes().into()), &megabytes);
-                (Axis::new("request", Unit::Bytes), true, number("MB/s"), series)
+                (Axis::log("request", Unit::Bytes), number("MB/s"), series)
             }
             (_, "threads" | "planes") => {
                 let series = of_rows(&|row| Some(row.job.tasks().into()), &rate);
-                (number(self.varies), true, number("requests per second"), series)
+                (number(self.varies), number("requests per second"), series)
             }
             (_, "writes per flush") => {
                 let series = of_rows(&|row| row.label.parse().ok(), &rate);
-                (number(self.varies), true, number("writes per second"), series)
+                (number(self.varies), number("writes per second"), series)
             }
             _ => return None,
         };
-        Some(Chart { title: format!("{device}: {}", self.what), x, x_is_log, y, series })
+        Some(Plot::new(format!("{device}: {}", self.what), x, y, series))
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn access_times(settings: Settings, progress: &dyn Fn(&str)) -> Resul
         "2 KiB anywhere on the disk, its write cache off; pages of 2 KiB and blocks of 128 KiB of the chip".into(),
         "the published write of the chip is its program time: the transfer into it, known from writes of 512 B and 2 KiB, is taken off".into(),
     ];
-    Ok(Findings { configuration, comparisons, statements: vec![statement] })
+    Ok(Findings { configuration, comparisons, statements: vec![statement], ..Findings::default() })
 }
 
 /// Mean milliseconds of 2 KiB anywhere on the disk.

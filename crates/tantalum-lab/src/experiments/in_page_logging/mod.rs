@@ -4,6 +4,7 @@ mod access;
 mod server;
 
 use tantalum_flash::{EmulatedDevice, Profile};
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_rt::Simulation;
 
 use self::server::{CHANGE_A_PAGE, Query, READ_A_PAGE, Server, TABLE_PAGES, TOGETHER};
@@ -127,6 +128,10 @@ fn queries(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
             findings.comparisons.push(Comparison::new(what, Bound::Value(published), ran.seconds, "s", basis));
         }
     }
+    let seconds = |ran: &[Ran]| ran.iter().map(|ran| ran.seconds).collect();
+    let published = [0, 1].map(|column| QUERY_ROWS.iter().map(|row| row.1[column]).collect());
+    let names = QUERY_ROWS.iter().map(|row| row.0[0]);
+    findings.plots.push(bars("Time of the queries", names, "seconds", [seconds(&disk), seconds(&flash)], published));
     let [on_disk, on_flash] = [&disk, &flash].map(|ran| ran[5].seconds);
     let says = "Q6 takes longer on flash than on disk, all others less";
     let others = disk.iter().zip(&flash).take(5).all(|(disk, flash)| flash.seconds < disk.seconds);
@@ -135,7 +140,23 @@ fn queries(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     Ok(findings)
 }
 
+/// Bars of disk and flash, what was measured and what was published.
+fn bars<'a>(
+    title: &str,
+    names: impl IntoIterator<Item = &'a str>,
+    unit: &str,
+    measured: [Vec<f64>; 2],
+    published: [Vec<f64>; 2],
+) -> Plot {
+    let series = ["disk", "flash"].into_iter().zip(measured.into_iter().zip(published));
+    let series = series.flat_map(|(medium, (measured, published))| {
+        [Series::bars(medium, measured), Series::bars(medium, published).published()]
+    });
+    Plot::new(title, Axis::names("", names), Axis::linear(unit, Unit::Number), series.collect())
+}
+
 fn random_over_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    const WHAT: [&str; 4] = ["Q2 over Q1", "Q3 over Q1", "Q5 over Q4", "Q6 over Q4"];
     let mut findings = Findings { configuration: configuration(), ..Findings::default() };
     for (&(row, published), profile) in RATIO_ROWS.iter().zip([DISK, FLASH]) {
         progress(profile);
@@ -143,13 +164,16 @@ fn random_over_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result
         let over = |random: usize, sequential: usize| ran[random].seconds / ran[sequential].seconds;
         let measured = [over(1, 0), over(2, 0), over(4, 3), over(5, 3)];
         let basis = Bed::new(profile, settings.seed).basis(RATIOS)?;
-        let what = ["Q2 over Q1", "Q3 over Q1", "Q5 over Q4", "Q6 over Q4"];
-        for ((what, &published), measured) in what.into_iter().zip(published).zip(measured) {
+        for ((what, &published), measured) in WHAT.into_iter().zip(published).zip(measured) {
             let what = format!("{}, {what}", row[0]);
             findings.comparisons.push(Comparison::new(what, Bound::Value(published), measured, "ratio", basis));
         }
     }
     let measured: Vec<f64> = findings.comparisons.iter().map(|comparison| comparison.measured).collect();
+    let (on_disk, on_flash) = measured.split_at(WHAT.len());
+    let published = [0, 1].map(|row| RATIO_ROWS[row].1.to_vec());
+    let measured_bars = [on_disk.to_vec(), on_flash.to_vec()];
+    findings.plots.push(bars("Random over sequential queries", WHAT, "ratio of times", measured_bars, published));
     let [disk_reads, flash_reads] = [measured[1], measured[5]];
     findings.statements.push(Statement::new(
         "queries that read do not care on flash where pages are",

@@ -3,17 +3,19 @@
 //! As in the paper, every write is synchronous, and requests are aligned to their size. Three USB drives of its vendors
 //! are the profiles usb-a, usb-b and usb-c; its disk is hdd-10k, its SSD ssd-2008.
 
-use std::collections::BTreeSet;
+mod outliers;
 
 use tantalum_flash::{Kind, Profile};
-use tantalum_report::units;
+use tantalum_report::{
+    plot::{Axis, Plot, Series, Unit},
+    units,
+};
 
-use super::bed::Bed;
-use super::{Expected, Experiment, Settings};
+use super::{Expected, Experiment, Settings, bed::Bed};
 use crate::{
     error::Result,
     finding::{Bound, Comparison, Findings, Statement},
-    micro::{Flushing, Job, Outliers, Pattern, Summary, Together},
+    micro::{Flushing, Job, Pattern, Summary, Together},
 };
 
 /// What runs of this paper.
@@ -50,7 +52,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         expected: Expected::Table(SPLITTING_COLUMNS, SPLITTING_ROWS),
         run: no_splitting,
     },
-    Experiment { id: OUTLIERS, profiles: &USB, expected: Expected::Shape, run: outliers },
+    Experiment { id: outliers::ID, profiles: &USB, expected: Expected::Shape, run: outliers::outliers },
     Experiment { id: TWO_STREAMS, profiles: &USB, expected: Expected::Shape, run: two_streams },
     Experiment { id: OVERLAPPING, profiles: &USB, expected: Expected::Max(60.8, "ratio"), run: overlapping_writes },
 ];
@@ -67,7 +69,6 @@ const SPLITTING: &str = "fl.fig5.no_splitting";
 const SPLITTING_COLUMNS: &[&str] = &["device", "from", "to"];
 const SPLITTING_ROWS: &[(&[&str], &[f64])] =
     &[(&["flash-a"], &[1.41, 1.51]), (&["flash-b"], &[1.79, 1.83]), (&["flash-c"], &[1.13, 1.85])];
-const OUTLIERS: &str = "fl.fig6.outliers";
 const TWO_STREAMS: &str = "fl.fig7.two_streams";
 const OVERLAPPING: &str = "fl.sec4.overlapping_writes";
 
@@ -116,16 +117,26 @@ fn disk_small_write(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
 fn flash_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings =
         Findings { configuration: configuration("sequential synchronous writes"), ..Findings::default() };
-    for request_bytes in [512, 1024, 2048, 4096, 8192, 16384] {
+    const SIZES: [u32; 6] = [512, 1024, 2048, 4096, 8192, 16384];
+    let mut lines = [USB[0], USB[1], USB[2], "ssd-2008"].map(|profile| Series::line(profile, Vec::new()));
+    for request_bytes in SIZES {
         progress(&size(request_bytes));
         let disk = sequential(DISK, settings, request_bytes, false)?.per_second;
-        for profile in USB.into_iter().chain(["ssd-2008"]) {
+        for (profile, line) in USB.into_iter().chain(["ssd-2008"]).zip(&mut lines) {
             let ratio = sequential(profile, settings, request_bytes, false)?.per_second / disk;
             let basis = bed(profile, settings).basis(FLASH_OVER_DISK)?;
             let what = format!("{profile} over {DISK}, {}", size(request_bytes));
             findings.comparisons.push(Comparison::new(what, Bound::Range(1.2, 9.4), ratio, "ratio", basis));
+            line.points.push((request_bytes.into(), ratio));
         }
     }
+    let range = |edge| Series::line("range", SIZES.map(|size| (size.into(), edge)).into()).published();
+    findings.plots.push(Plot::new(
+        "Speed of sequential writes over that of the disk",
+        Axis::log("request", Unit::Bytes),
+        Axis::linear("times the disk's", Unit::Number),
+        lines.into_iter().chain([range(1.2), range(9.4)]).collect(),
+    ));
     Ok(findings)
 }
 
@@ -153,9 +164,15 @@ fn disk_competitive_from(settings: Settings, progress: &dyn Fn(&str)) -> Result<
     };
     let mut findings =
         Findings { configuration: configuration("sequential synchronous writes"), ..Findings::default() };
+    let line = |profile: &str, rates: &[f64]| {
+        let megabytes = |(&size, &rate): (&u32, &f64)| (size.into(), rate * f64::from(size) / 1e6);
+        Series::line(profile, sizes.iter().zip(rates).map(megabytes).collect())
+    };
     let disk = rates(DISK)?;
+    let mut lines = vec![line(DISK, &disk)];
     for profile in USB {
         let flash = rates(profile)?;
+        lines.push(line(profile, &flash));
         let slower = disk.iter().zip(&flash).rposition(|(disk, flash)| disk < flash);
         let from = sizes.get(slower.map_or(0, |place| place + 1));
         let kib = from.map_or(f64::INFINITY, |&size| f64::from(size) / 1024.0);
@@ -168,6 +185,12 @@ fn disk_competitive_from(settings: Settings, progress: &dyn Fn(&str)) -> Result<
             basis,
         ));
     }
+    findings.plots.push(Plot::new(
+        "Bandwidth of sequential synchronous writes",
+        Axis::log("request", Unit::Bytes),
+        Axis::log("MB/s", Unit::Number),
+        lines,
+    ));
     Ok(findings)
 }
 
@@ -218,8 +241,10 @@ fn usb_peak(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
 fn no_splitting(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let what = "two drives, synchronous requests of 4 KiB whole over the same as two of 2 KiB";
     let mut findings = Findings { configuration: configuration(what), ..Findings::default() };
-    for (profile, &(_, published)) in USB.into_iter().zip(SPLITTING_ROWS) {
-        for requesters in [2, 8, 32] {
+    let mut bars = [2, 8, 32].map(|requesters| (requesters, Series::bars(format!("{requesters} requesters"), [])));
+    for ((profile, &(_, published)), device) in USB.into_iter().zip(SPLITTING_ROWS).zip([0.0, 1.0, 2.0]) {
+        for (requesters, bars) in &mut bars {
+            let requesters = *requesters;
             let what = format!("two {profile}, {requesters} requesters");
             progress(&what);
             let bed = bed(profile, settings);
@@ -229,122 +254,19 @@ fn no_splitting(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
             let basis = bed.basis(SPLITTING)?;
             let range = Bound::Range(published[0], published[1]);
             findings.comparisons.push(Comparison::new(what, range, ratio, "ratio", basis));
+            bars.points.push((device, ratio));
         }
     }
+    let published = ["least", "most"].into_iter().enumerate();
+    let published =
+        published.map(|(n, name)| Series::bars(name, SPLITTING_ROWS.iter().map(|row| row.1[n])).published());
+    findings.plots.push(Plot::new(
+        "Bandwidth with whole requests of 4 KiB over split ones, two drives",
+        Axis::names("", USB),
+        Axis::linear("ratio", Unit::Number),
+        bars.into_iter().map(|(_, bars)| bars).chain(published).collect(),
+    ));
     Ok(findings)
-}
-
-/// Writes of one size to one drive.
-struct Series {
-    profile: &'static str,
-    request_bytes: u32,
-    /// What the paper shows: the first writes.
-    shown: Outliers,
-    /// All of them, to tell how far apart outliers are.
-    gap_mean: f64,
-    lift: f64,
-}
-
-/// Writes that the paper shows, and those that are made here: enough outliers for a predictor to learn from.
-const SHOWN: usize = 5000;
-const WRITTEN: u64 = 300_000;
-
-fn outliers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let what = "back-to-back sequential synchronous writes, of 300,000 the first 5000; the distance of outliers and their prediction \
-                from all";
-    let mut findings = Findings { configuration: configuration(what), ..Findings::default() };
-    let mut found = Vec::new();
-    for profile in USB {
-        for request_bytes in [512, 4096] {
-            let what = format!("{profile}, {}", size(request_bytes));
-            progress(&what);
-            let bed = bed(profile, settings);
-            let job = Job { flushing: Flushing::EachWrite, ..Job::writes(request_bytes, WRITTEN, 0..0) };
-            let times = bed.measure(job)?.writes_ns();
-            let (shown, all) = (Outliers::of(&times[..SHOWN]), Outliers::of(&times));
-            let series = Series { profile, request_bytes, shown, gap_mean: all.gap_mean, lift: lift(&times) };
-            let basis = bed.basis(OUTLIERS)?;
-            let mut row = |name: &str, value, unit| {
-                let what = format!("{what}: {name}");
-                findings.comparisons.push(Comparison::new(what, Bound::Unpublished, value, unit, basis));
-            };
-            row("outliers", shown.share * 100.0, "%");
-            row("outlier over normal", shown.times_normal, "ratio");
-            row("writes near one of the two", shown.bimodal * 100.0, "%");
-            row("writes per outlier", series.gap_mean, "writes");
-            row("variation of that", all.gap_variation * 100.0, "%");
-            row("prediction by the count since the last, over chance", series.lift, "ratio");
-            found.push(series);
-        }
-    }
-    findings.statements = judge(&found);
-    Ok(findings)
-}
-
-/// How much better than chance a predictor is that knows size and count: it has learned from the first half of the writes
-/// after how many since the last one outliers came, and names in the second half every write at such a count. This is the
-/// share of outliers among those that it names over their share among all.
-fn lift(times: &[u64]) -> f64 {
-    let limit = 2 * times.iter().sum::<u64>() / times.len().max(1) as u64;
-    let is_outlier = |number: &usize| times[*number] > limit;
-    let (learnt, tested): (Vec<usize>, Vec<usize>) =
-        (0..times.len()).filter(is_outlier).partition(|number| *number < times.len() / 2);
-    let gaps = |numbers: &[usize]| -> Vec<usize> { numbers.windows(2).map(|pair| pair[1] - pair[0]).collect() };
-    let known: BTreeSet<usize> = gaps(&learnt).into_iter().collect();
-    let gaps = gaps(&tested);
-    let named: usize = gaps.iter().map(|&gap| known.range(..=gap).count()).sum();
-    let hits = gaps.iter().filter(|gap| known.contains(gap)).count();
-    let share = gaps.len() as f64 / gaps.iter().sum::<usize>().max(1) as f64;
-    if named == 0 { 0.0 } else { hits as f64 / named as f64 / share }
-}
-
-fn judge(found: &[Series]) -> Vec<Statement> {
-    let worst = |profile: &str| {
-        let of = found.iter().filter(|series| series.profile == profile);
-        of.map(|series| series.shown.longest_times_normal).fold(0.0, f64::max)
-    };
-    let few = found.iter().map(|series| series.shown.share).fold(0.0, f64::max);
-    let least = found.iter().map(|series| series.shown.share).fold(1.0, f64::min);
-    let bimodal = found.iter().map(|series| series.shown.bimodal).fold(1.0, f64::min);
-    let lift = found.iter().map(|series| series.lift).fold(0.0, f64::max);
-    let [a, b, c] = USB.map(worst);
-    let gaps: Vec<[f64; 2]> = found.chunks(2).map(|sizes| [sizes[0].gap_mean, sizes[1].gap_mean]).collect();
-    let far = |[one, other]: [f64; 2]| one.max(other) > 1.15 * one.min(other);
-    let differ = gaps.iter().any(|&sizes| far(sizes)) && gaps.windows(2).all(|pair| far([pair[0][1], pair[1][1]]));
-    let listed =
-        found.iter().map(|series| format!("{} {} {:.0}", series.profile, size(series.request_bytes), series.gap_mean));
-    vec![
-        Statement::new(
-            "most writes are fast, a few are not",
-            least > 0.0 && few < 0.25,
-            format!("{:.2} to {:.2}% are outliers", least * 100.0, few * 100.0),
-        ),
-        Statement::new(
-            "the distribution is bimodal",
-            bimodal > 0.9,
-            format!("at least {:.1}% near one of two modes", bimodal * 100.0),
-        ),
-        Statement::new(
-            "up to two orders of magnitude longer",
-            a.max(b).max(c) >= 80.0,
-            format!("up to {:.0} times", a.max(b).max(c)),
-        ),
-        Statement::new(
-            "usb-c has the largest gap",
-            c > a && c > b,
-            format!("usb-a {a:.0}, usb-b {b:.0}, usb-c {c:.0} times"),
-        ),
-        Statement::new(
-            "their spacing differs by device, and by request size",
-            differ,
-            format!("writes per outlier: {}", listed.collect::<Vec<_>>().join(", ")),
-        ),
-        Statement::new(
-            "hard to predict from size and count since the last one: little better than chance",
-            lift < 1.5,
-            format!("at best {lift:.2} times chance"),
-        ),
-    ]
 }
 
 fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
@@ -352,7 +274,8 @@ fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         configuration: configuration("synchronous writes of 4 KiB, 99 % in one stream and 1 % in another"),
         ..Findings::default()
     };
-    for profile in USB {
+    let mut bars = ["one stream alone", "first of two", "second of two"].map(|stream| Series::bars(stream, []));
+    for (profile, device) in USB.into_iter().zip([0.0, 1.0, 2.0]) {
         progress(profile);
         let bed = bed(profile, settings);
         let job = Job { flushing: Flushing::EachWrite, ..Job::writes(4096, 10_000, 0..0) };
@@ -360,9 +283,10 @@ fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         let measured = bed.measure(Job { pattern: Pattern::TwoStreams { second_percent: 1 }, ..job })?;
         let basis = bed.basis(TWO_STREAMS)?;
         let [first, second] = [0, 1].map(|stream| measured.latency_of(|sample| sample.stream == stream).mean_ns);
-        for (what, value) in [("one stream alone", normal), ("first of two", first), ("second of two", second)] {
+        for (bars, value) in bars.iter_mut().zip([normal, first, second]) {
+            bars.points.push((device, value));
             findings.comparisons.push(Comparison::new(
-                format!("{profile}, {what}"),
+                format!("{profile}, {}", bars.name),
                 Bound::Unpublished,
                 value / 1e6,
                 "ms",
@@ -373,6 +297,12 @@ fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         let says = format!("{profile}: the second stream is as fast as the first, or moderately slower");
         findings.statements.push(Statement::new(says, ratio < 3.0, format!("{ratio:.2} times")));
     }
+    findings.plots.push(Plot::new(
+        "Mean time of a write of 4 KiB",
+        Axis::names("", USB),
+        Axis::linear("time of one write", Unit::Nanoseconds),
+        bars.into(),
+    ));
     Ok(findings)
 }
 
@@ -382,8 +312,10 @@ fn overlapping_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
         ..Findings::default()
     };
     let mut worst: f64 = 0.0;
-    for profile in USB {
-        for request_bytes in [1024, 4096, 16384] {
+    let mut bars = [1024, 4096, 16384].map(|bytes| (bytes, Series::bars(format!("writes of {}", size(bytes)), [])));
+    for (profile, device) in USB.into_iter().zip([0.0, 1.0, 2.0]) {
+        for (request_bytes, bars) in &mut bars {
+            let request_bytes = *request_bytes;
             let what = format!("{profile}, {}", size(request_bytes));
             progress(&what);
             let bed = bed(profile, settings);
@@ -392,9 +324,16 @@ fn overlapping_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
             let overlapping = bed.measure(Job { pattern: Pattern::Overlapping(512), ..job })?.summary().latency.mean_ns;
             let basis = bed.basis(OVERLAPPING)?;
             worst = worst.max(overlapping / apart);
+            bars.points.push((device, overlapping / apart));
             findings.comparisons.push(Comparison::new(what, Bound::Max(60.8), overlapping / apart, "ratio", basis));
         }
     }
+    findings.plots.push(Plot::new(
+        "Time of writes that overlap the last one over that of writes that do not",
+        Axis::names("", USB),
+        Axis::linear("ratio", Unit::Number),
+        bars.into_iter().map(|(_, bars)| bars).collect(),
+    ));
     let says = "up to 60.8 times slower on the worst drive (within a quarter)";
     findings.statements.push(Statement::new(says, (worst / 60.8 - 1.0).abs() <= 0.25, format!("{worst:.1} times")));
     Ok(findings)
