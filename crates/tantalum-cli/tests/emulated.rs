@@ -196,7 +196,7 @@ fn device_bench_measures_a_device_in_a_file() {
 fn commits_of_one_client(log: &str) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("result.json").display().to_string();
-    let bench = ["bench", "kv", "--simulate", "--keys", "200", "--rounds", "1", "--seconds", "3", "--clients", "1"];
+    let bench = ["bench", "kv", "--simulate", "--keys", "200", "--rounds", "1", "--seconds", "0.5", "--clients", "1"];
     tantalum(&[&bench[..], &["--log", log, "--json", &file]].concat()).ok();
     let result = json(&fs::read(&file).unwrap());
     result["results"][0]["commits_per_second"].as_f64().unwrap()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tantalum_device::{Access, Device, FileDevice, Partition};
-use tantalum_log::{Error, Log, LogOptions};
+use tantalum_log::{ArchiveOptions, Error, Log, LogOptions};
 use tantalum_rt::spawn;
 
 fn create_files(directory: &std::path::Path, count: usize, bytes: u64) -> Vec<Arc<dyn Device>> {
@@ -97,4 +97,50 @@ fn partitions_of_one_file() {
         parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>).collect()
     };
     load_and_reopen(split(&file), || split(&file), false);
+}
+
+#[test]
+fn an_archive_in_a_directory_keeps_what_it_is_told_and_what_is_needed() {
+    const KEEP_BYTES: u64 = 256 << 10;
+    let dir = tempfile::tempdir().expect("a directory");
+    let archive = ArchiveOptions {
+        segment_bytes: Some(64 << 10),
+        keep_bytes: Some(KEEP_BYTES),
+        ..ArchiveOptions::in_directory(dir.path().join("archive"))
+    };
+    let options = LogOptions { archive: Some(archive), ..LogOptions::default() };
+    let devices = create_files(dir.path(), 1, 4 << 20);
+    Log::create(9, devices.clone(), options.clone()).expect("create");
+    let log = Log::open(devices.clone(), options.clone(), &mut |_| {}).expect("open").finish().expect("start");
+    let archived_bytes = || -> u64 {
+        let entries = std::fs::read_dir(dir.path().join("archive")).expect("list");
+        entries.map(|entry| entry.and_then(|entry| entry.metadata()).expect("look").len()).sum()
+    };
+    let append = |count: u32| {
+        let mut end = log.end_lsn();
+        for number in 0..count {
+            end = log.append(&[&[number as u8; 10_000]]).expect("append").end;
+            log.flush_archived(end).expect("archive");
+        }
+        end
+    };
+    append(100);
+    assert!(archived_bytes() > 1_000_000, "without a checkpoint everything is needed");
+    let checkpoint = log.end_lsn();
+    log.set_checkpoint(checkpoint).expect("checkpoint");
+    let end = append(20);
+    // One more is being filled, and the control file.
+    assert!(archived_bytes() <= KEEP_BYTES + (64 << 10) + (64 << 10), "{}", archived_bytes());
+    drop(log);
+
+    let new = dir.path().join("new");
+    std::fs::create_dir(&new).expect("a directory");
+    let mut recovery = Log::rebuild(create_files(&new, 1, 4 << 20), options, &mut |_| {})
+        .expect("what was not removed carries the log from the checkpoint on");
+    assert_eq!((recovery.checkpoint_lsn(), recovery.end_lsn()), (checkpoint, end));
+    let mut records = 0;
+    while recovery.next_record().expect("read").is_some() {
+        records += 1;
+    }
+    assert_eq!(records, 20);
 }

@@ -58,7 +58,7 @@ pub use db::{Db, DeviceOpener, DeviceRequest, Devices};
 pub use error::{Error, Result};
 pub use options::{Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
 pub use page::{ChangeError, PageId, TableId};
-pub use stats::{LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
+pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
 pub use store::{Protection, StoreKind, StoreStats};
 pub use table::Table;
 pub use tantalum_log::LogLayout;

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Serialize, Serializer};
-use tantalum::{Builder, Db, LogHiding, LogLayout, LogSummary, TornPageProtection, limits};
+use tantalum::{Builder, Db, LogArchive, LogHiding, LogLayout, LogSummary, TornPageProtection, limits};
 use tantalum_flash::Counters;
+use tantalum_report::units;
 
 use super::{counters::DeviceReport, parse_bytes, simulate};
 use crate::emulator::{Emulator, with_absolute_profile};
@@ -39,6 +40,11 @@ pub struct Options {
     #[arg(long, value_name = "PATH")]
     #[serde(rename = "log_devices")]
     log: Vec<PathBuf>,
+    /// A directory, block device or emulated:PROFILE[:FILE] on which the log is archived, a little behind its end. Default:
+    /// none.
+    #[arg(long, value_name = "PATH")]
+    #[serde(rename = "log_archive", skip_serializing_if = "Option::is_none")]
+    archive: Option<PathBuf>,
     /// A block device or emulated:PROFILE[:FILE] for the data. Default: a file in DIR.
     #[arg(long, value_name = "PATH")]
     #[serde(rename = "data_device")]
@@ -166,6 +172,9 @@ impl Options {
         if let Some(path) = &self.data {
             builder = builder.data_device(with_absolute_profile(path));
         }
+        if let Some(path) = &self.archive {
+            builder = builder.log_archive(with_absolute_profile(path));
+        }
         let started = tantalum_rt::now();
         let db = builder.progress(opening::show()).open(&directory.path)?;
         eprintln!("opened {} in {:.2} s", directory.path.display(), started.elapsed().as_secs_f64());
@@ -185,7 +194,11 @@ impl Options {
         };
         let devices = devices.devices(&emulator)?;
         let device = format!("{}: {}", devices.data.name(), devices.data.capabilities());
-        let db = self.builder()?.open_on(devices)?;
+        let mut builder = self.builder()?;
+        if let Some(path) = &self.archive {
+            builder = builder.log_archive_on(simulate::new_device(&emulator, path)?);
+        }
+        let db = builder.open_on(devices)?;
         Ok(Database { db, device, directory: None, emulator })
     }
 
@@ -301,6 +314,23 @@ impl Database {
 
 fn as_text<S: Serializer>(layout: &Option<LogLayout>, serializer: S) -> Result<S::Ok, S::Error> {
     layout.map(|layout| layout.to_string()).serialize(serializer)
+}
+
+/// A line on the log's archive.
+pub fn archive_line(archive: &LogArchive) -> String {
+    let LogArchive { name, writes, completed, .. } = archive;
+    let (writes, completed) = (units::count(*writes), units::count(*completed));
+    let busy = units::duration_ns(archive.busy_us.saturating_mul(1000));
+    let line = format!(
+        "archive {name}: {writes} writes of {} of records, {busy}; it had {completed} requests before any log device, {} are \
+         not archived yet",
+        units::bytes(archive.bytes),
+        units::bytes(archive.behind_bytes)
+    );
+    match &archive.set_aside {
+        None => line,
+        Some(reason) => format!("{line}; SET ASIDE: {reason}"),
+    }
 }
 
 /// In the current directory, not the system's for temporary files: that may lie in memory.

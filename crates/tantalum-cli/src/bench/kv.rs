@@ -349,6 +349,9 @@ fn print(outcome: &Outcome) -> Result<()> {
     if let Some(table) = counters::hiding(&outcome.log) {
         out.line(table)?;
     }
+    if let Some(archive) = &outcome.log.archive {
+        out.line(database::archive_line(archive))?;
+    }
     counters::table(&outcome.emulated_devices).map_or(Ok(()), |table| out.line(table))
 }
 

@@ -161,7 +161,8 @@ pub fn divide(devices: Vec<Arc<dyn Device>>, bytes: u64, partitions: u32) -> Res
     Ok(divided)
 }
 
-fn new_device(emulator: &Emulator, path: &Path) -> Result<Arc<dyn Device>> {
+/// An emulated device without contents.
+pub fn new_device(emulator: &Emulator, path: &Path) -> Result<Arc<dyn Device>> {
     let name = path.display().to_string();
     if let Some(stalled) = Stalled::parse(&name).transpose()? {
         return Ok(stalled.wrap(new_device(emulator, Path::new(stalled.device))?));

@@ -281,6 +281,9 @@ fn print(outcome: &Outcome) -> Result<()> {
     if let Some(table) = counters::table(&outcome.emulated_devices) {
         out.line(table)?;
     }
+    if let Some(archive) = &outcome.log.archive {
+        out.line(database::archive_line(archive))?;
+    }
     outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
     out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))
 }

@@ -16,11 +16,13 @@ mod circle;
 mod directory;
 mod options;
 mod reader;
+mod retention;
 mod store;
 mod writer;
 
 pub use options::{ArchiveOptions, ArchiveTarget};
 pub(crate) use reader::{Archive, Scanned};
+pub(crate) use retention::prune;
 
 pub(crate) use writer::{Archived, Batch, Resume, Writer};
 

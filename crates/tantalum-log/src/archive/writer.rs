@@ -84,6 +84,11 @@ impl Writer {
         &self.store
     }
 
+    /// The number of the segment that the next new one gets.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.resume.next_number
+    }
+
     /// Where the next write starts.
     pub(crate) fn end(&self) -> Lsn {
         self.resume.end

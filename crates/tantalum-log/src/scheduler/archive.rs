@@ -18,7 +18,7 @@ use tantalum_rt::{Condvar, Instant, Mutex, Parker, Unparker, now};
 
 use super::turn::Waiter;
 use super::{Scheduler, State};
-use crate::archive::{Archive, Archived, Batch, Resume, Writer};
+use crate::archive::{Archive, Archived, Batch, Resume, Writer, prune};
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::ArchiveStats;
 use crate::time::wall_clock_us;
@@ -356,14 +356,14 @@ impl Scheduler {
     fn archive(&self, writer: &mut Writer, pieces: &[Box<[u8]>], parker: &Parker) -> bool {
         let payload_bytes = pieces.iter().map(|piece| piece.len()).sum();
         let started = now();
-        loop {
+        let (options, checkpoint) = loop {
             let mut state = self.lock();
             let checkpoint = state.checkpoint;
             let Some(archive) = self.running_archive(&mut state) else { return false };
             archive.busy_since = Some(started);
             let was_full = std::mem::replace(&mut archive.is_full, !writer.has_room(payload_bytes, checkpoint));
             if !archive.is_full {
-                break;
+                break (archive.options.clone(), checkpoint);
             }
             if !was_full {
                 self.feed.progress.notify_all();
@@ -372,9 +372,14 @@ impl Scheduler {
             self.check_archive_hung(&mut state);
             drop(state);
             parker.park_timeout(self.options.hang_timeout);
-        }
+        };
         let batch = Batch { pieces, durable: self.durable(), time_us: wall_clock_us() };
-        let result = writer.append(&batch, self.options.hang_timeout);
+        let number = writer.next_number();
+        let mut result = writer.append(&batch, self.options.hang_timeout);
+        if writer.next_number() > number {
+            // An archive that cannot be kept within its bounds would fill the disk.
+            result = result.and_then(|archived| prune(&**writer.store(), &options, checkpoint).map(|()| archived));
+        }
         let mut state = self.lock();
         let Some(archive) = self.running_archive(&mut state) else { return false };
         archive.busy_since = None;
