@@ -1,5 +1,6 @@
 //! The log on simulated devices: random load and power cuts, failing devices, damage, space, layouts.
 
+mod archive;
 mod damage;
 mod faults;
 mod hiding;
