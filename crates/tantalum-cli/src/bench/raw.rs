@@ -11,7 +11,10 @@ use tantalum_flash::{EmulatedDevice, EmulatedSpec};
 use tantalum_workloads::kv::raw::durable_writes_per_second;
 
 use super::simulate::divide;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    stalled::Stalled,
+};
 
 /// Bytes of the file.
 const FILE_BYTES: u64 = 64 << 20;
@@ -42,7 +45,10 @@ impl Raw {
     pub fn twins(log: &[PathBuf], partitions: u32) -> Result<Option<Self>> {
         let mut twins: Vec<Arc<dyn Device>> = Vec::new();
         for path in log {
-            let Some(spec) = path.to_str().and_then(EmulatedSpec::parse) else { return Ok(None) };
+            let stalled = path.to_str().and_then(Stalled::parse).transpose()?;
+            // What a device can do, it can do between its stalls.
+            let name = stalled.as_ref().map_or(path.to_str(), |stalled| Some(stalled.device));
+            let Some(spec) = name.and_then(EmulatedSpec::parse) else { return Ok(None) };
             let profile = spec?.profile()?;
             let twin = EmulatedDevice::new(format!("twin of {}", path.display()), profile.build()?);
             fill(&*twin)?;

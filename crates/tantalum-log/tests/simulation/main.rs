@@ -1,6 +1,5 @@
 //! The log on simulated devices: random load and power cuts, failing devices, damage, space, layouts.
 
-mod archive;
 mod damage;
 mod faults;
 mod hiding;
