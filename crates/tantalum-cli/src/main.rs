@@ -44,7 +44,7 @@ enum Command {
     #[command(subcommand)]
     Lab(lab::Command),
     /// Run a benchmark.
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     /// Search for power cuts that a database does not survive.
     ///
     /// Each seed is a database on simulated devices, with clients that read and write at random. Its power is cut
@@ -85,7 +85,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Log(command) => log::run(command),
         Command::Device(command) => device::run(command),
         Command::Lab(command) => lab::run(command),
-        Command::Bench(arguments) => bench::run(arguments),
+        Command::Bench(arguments) => bench::run(*arguments),
         Command::Crash(arguments) => crash::run(&arguments),
         Command::CrashWorker(arguments) => crash::work(&arguments),
     }

@@ -6,6 +6,7 @@
 //! in the order in which they are submitted, as their own command queues have it.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +87,7 @@ impl Striped {
         check_range(&self.name, self.capabilities.logical_block, self.capacity_bytes, offset, len as u64)?;
         let in_head = self.head_bytes.saturating_sub(offset).min(len as u64) as usize;
         let heads = if in_head > 0 { heads } else { 0 };
-        let head = (0..heads).map(|device| Piece { device, offset, parts: vec![0..in_head] });
+        let head = (0..heads).map(|device| Piece { device, offset, parts: iter::once(0..in_head).collect() });
         Ok(head.chain(self.striped_pieces(offset + in_head as u64, in_head..len)).collect())
     }
 

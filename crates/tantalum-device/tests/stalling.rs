@@ -1,5 +1,7 @@
 //! A stalling device is late in its stalls and only then, and loses nothing.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -63,8 +63,9 @@ impl Slot {
         encoder.u128(self.log_id);
         encoder.u64(self.sequence);
         encoder.u64(self.checkpoint.get());
-        encoder
-            .u32(u32::from(self.clean_end.is_some()) * CLEAN | u32::from(self.archive_run.is_some()) * NEEDS_ARCHIVE);
+        encoder.u32(
+            (u32::from(self.clean_end.is_some()) * CLEAN) | (u32::from(self.archive_run.is_some()) * NEEDS_ARCHIVE),
+        );
         encoder.u64(self.clean_end.unwrap_or_default().get());
         encoder.u64(self.not_needed);
         encoder.u64(self.archive_run.unwrap_or_default().get());

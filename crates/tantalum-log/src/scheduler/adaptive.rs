@@ -107,12 +107,12 @@ mod tests {
             assert_eq!(adaptive.factor(now), 32);
             now = now + Duration::from_secs(seconds) - MS;
             assert_eq!(adaptive.factor(now), 32);
-            now = now + MS;
+            now += MS;
             assert_eq!(adaptive.factor(now), 2, "it tries again");
         }
         trial(&mut adaptive, 2 * MS, now);
         trial(&mut adaptive, MS / 2, now);
-        now = now + Duration::from_secs(1);
+        now += Duration::from_secs(1);
         assert_eq!((adaptive.factor(now), adaptive.breaks), (2, 9), "the breaks are short again");
     }
 }
