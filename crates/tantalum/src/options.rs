@@ -434,9 +434,8 @@ impl Builder {
     }
 
     /// Where the whole log is kept once more, a little behind its end (FlashLogging, section 3.7): a directory, a raw block
-    /// device, or a device of the [`DeviceOpener`]. It completes commits when it is faster than the log's devices, outlives
-    /// them, and gives every later state of a [base backup](Db::base_backup). A relative path starts at the directory.
-    /// Default: nowhere. A new archive begins when the database is opened with it.
+    /// device, or a device of the [`DeviceOpener`]. It completes commits when it is faster than the log's devices, and keeps
+    /// what checkpoints release. A relative path starts at the directory. Default: nowhere. A new archive begins when the database is opened with it.
     pub fn log_archive(mut self, path: impl Into<PathBuf>) -> Self {
         self.settings.log_archive = Some(path.into());
         self
