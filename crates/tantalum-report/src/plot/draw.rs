@@ -199,7 +199,9 @@ impl Drawing<'_> {
                     self.text("soft", x, bottom + LINE + 1.0, "middle", &plot.x.write(value));
                 }
                 Some(lines) if below.is_slanted => {
-                    let (y, text) = (bottom + 14.0, lines.iter().map(|line| escape(line)).collect::<String>());
+                    // A name that slants down to the left must not reach beyond the side.
+                    let room = (x - 8.0) * std::f64::consts::SQRT_2;
+                    let (y, text) = (bottom + 14.0, escape(&legend::cut(&lines.concat(), room)));
                     self.write(format_args!(
                         "<text class=\"soft\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\" \
                          transform=\"rotate(-45 {x:.1} {y:.1})\">{text}</text>"

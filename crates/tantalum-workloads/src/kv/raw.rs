@@ -21,7 +21,7 @@ use crate::tasks;
 /// use tantalum_workloads::kv::raw::durable_writes_per_second;
 ///
 /// let devices = ["a", "b"].map(|name| MemoryDevice::new(name, 1 << 20) as Arc<dyn Device>);
-/// assert!(durable_writes_per_second(&devices, 4096, Duration::from_millis(2))? > 0.0);
+/// println!("{:.0} writes a second", durable_writes_per_second(&devices, 4096, Duration::from_millis(2))?);
 /// # Ok::<(), tantalum_workloads::Error>(())
 /// ```
 pub fn durable_writes_per_second(devices: &[Arc<dyn Device>], write_bytes: usize, duration: Duration) -> Result<f64> {
