@@ -196,7 +196,8 @@ impl Drawing<'_> {
             match below.lines.get(number) {
                 None => {
                     self.write(format_args!("<path class=\"grid\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>"));
-                    self.text("soft", x, bottom + LINE + 1.0, "middle", &plot.x.write(value));
+                    let text = plot.x.write(value);
+                    self.text("soft", self.within(x, &text), bottom + LINE + 1.0, "middle", &text);
                 }
                 Some(lines) if below.is_slanted => {
                     // A name that slants down to the left must not reach beyond the side.
@@ -209,7 +210,8 @@ impl Drawing<'_> {
                 }
                 Some(lines) => {
                     for (line, text) in lines.iter().enumerate() {
-                        self.text("soft", x, bottom + LINE * (line + 1) as f64 + 1.0, "middle", text);
+                        let y = bottom + LINE * (line + 1) as f64 + 1.0;
+                        self.text("soft", self.within(x, text), y, "middle", text);
                     }
                 }
             }
@@ -219,10 +221,13 @@ impl Drawing<'_> {
         let all = self.width;
         self.text("", 0.0, top - 10.0, "start", &legend::cut(&plot.y.title, all));
         let title = legend::cut(&plot.x.title, all);
-        // Under the middle of the axis, unless it is so long that it would reach beyond the sides.
-        let half = text_width(&title) / 2.0;
-        let middle = f64::midpoint(left, right).clamp(half.min(all / 2.0), (all - half).max(all / 2.0));
-        self.text("", middle, bottom + below.height + 14.0, "middle", &title);
+        self.text("", self.within(f64::midpoint(left, right), &title), bottom + below.height + 14.0, "middle", &title);
+    }
+
+    /// The middle of a text that is to be at `x`, unless it would reach beyond the sides.
+    fn within(&self, x: f64, text: &str) -> f64 {
+        let (half, all) = (text_width(text) / 2.0, self.width);
+        x.clamp(half.min(all / 2.0), (all - half).max(all / 2.0))
     }
 
     fn says(&self, series: &Series, (x, y): (f64, f64)) -> String {
