@@ -1,8 +1,11 @@
-//! Reading a device in large chunks, a little at a time.
+//! Reading a device in large chunks, a little at a time, and the next chunks while this one is worked on.
 
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use tantalum_device::Device;
+use tantalum_device::{AlignedBuffer, Device};
+use tantalum_rt::{JoinHandle, spawn};
 
 use super::Progress;
 use crate::Result;
@@ -11,34 +14,122 @@ use crate::format::BLOCK;
 /// Bytes of one read.
 const CHUNK_BYTES: u64 = 1 << 20;
 
+/// Reads under way while a chunk is worked on: more than one, so that the device does not wait for the next to begin.
+const AHEAD: usize = 2;
+
 /// A device, and the part of it that was read last.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     device: Arc<dyn Device>,
-    chunk: Vec<u8>,
+    chunk: Chunk,
+    /// What follows the chunk, each read by a task of its own.
+    ahead: VecDeque<Ahead>,
+    /// The memory of chunks that are done with.
+    spare: Vec<AlignedBuffer>,
+    /// What was asked for last, if it lies in several chunks.
+    joined: Vec<u8>,
+}
+
+/// Some bytes of a device.
+#[derive(Debug)]
+struct Chunk {
     offset: u64,
+    end: u64,
+    /// At least as long as the chunk.
+    memory: AlignedBuffer,
+}
+
+/// A read that is under way.
+#[derive(Debug)]
+struct Ahead {
+    offset: u64,
+    end: u64,
+    task: JoinHandle<Result<Chunk>>,
+}
+
+impl Chunk {
+    fn none() -> Chunk {
+        Chunk { offset: 0, end: 0, memory: AlignedBuffer::zeroed(0) }
+    }
+
+    fn read(device: &dyn Device, offset: u64, end: u64, memory: Option<AlignedBuffer>) -> Result<Chunk> {
+        let bytes = (end - offset) as usize;
+        let memory = memory.filter(|memory| memory.len() >= bytes);
+        let mut memory = memory.unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
+        device.read(offset, &mut memory[..bytes])?;
+        Ok(Chunk { offset, end, memory })
+    }
+
+    fn bytes(&self, offset: u64, end: u64) -> &[u8] {
+        &self.memory[(offset - self.offset) as usize..(end - self.offset) as usize]
+    }
 }
 
 impl Chunks {
     pub(crate) fn new(device: Arc<dyn Device>) -> Chunks {
-        Chunks { device, chunk: Vec::new(), offset: 0 }
+        Chunks { device, chunk: Chunk::none(), ahead: VecDeque::new(), spare: Vec::new(), joined: Vec::new() }
     }
 
-    /// `bytes` bytes at `offset`, or those up to `end`, read with what follows them. `end` is a multiple of the block.
+    /// `bytes` bytes at `offset`, or those up to `end`, a multiple of the block. Nothing at or past `end` is read.
     pub(crate) fn read(&mut self, offset: u64, bytes: u64, end: u64, progress: &Progress) -> Result<&[u8]> {
-        let chunk_end = self.offset + self.chunk.len() as u64;
-        let bytes = bytes.min(end - offset);
-        if offset < self.offset || offset + bytes > chunk_end {
-            let start = offset / BLOCK as u64 * BLOCK as u64;
-            let wanted = (offset - start + bytes).next_multiple_of(BLOCK as u64).max(CHUNK_BYTES).min(end - start);
-            self.chunk.clear();
-            self.chunk.resize(wanted as usize, 0);
-            self.offset = start;
-            self.device.read(start, &mut self.chunk)?;
-            progress.add(wanted);
+        let until = end.min(offset + bytes);
+        if !(self.chunk.offset..self.chunk.end).contains(&offset) {
+            self.go_to(offset / BLOCK as u64 * BLOCK as u64, end, progress)?;
         }
-        let at = (offset - self.offset) as usize;
-        Ok(&self.chunk[at..at + bytes as usize])
+        if until <= self.chunk.end {
+            return Ok(self.chunk.bytes(offset, until));
+        }
+        self.joined.clear();
+        self.joined.extend_from_slice(self.chunk.bytes(offset, self.chunk.end));
+        while self.chunk.end < until {
+            self.go_to(self.chunk.end, end, progress)?;
+            let chunk = &self.chunk;
+            self.joined.extend_from_slice(chunk.bytes(chunk.offset, chunk.end.min(until)));
+        }
+        Ok(&self.joined)
+    }
+
+    /// Makes the chunk that starts at `start` the present one, and keeps reading ahead, up to `end`.
+    fn go_to(&mut self, start: u64, end: u64, progress: &Progress) -> Result<()> {
+        if self.ahead.front().is_some_and(|ahead| ahead.offset != start) {
+            self.stop_reading();
+        }
+        let first = self.ahead.pop_front();
+        let first_end = end.min(start + CHUNK_BYTES);
+        let mut next = self.ahead.back().or(first.as_ref()).map_or(first_end, |last| last.end);
+        while self.ahead.len() < AHEAD && next < end {
+            next = self.read_ahead(next, end);
+        }
+        let chunk = match first {
+            Some(first) => first.task.join().unwrap_or_else(|panic| resume_unwind(panic))?,
+            None => Chunk::read(&*self.device, start, first_end, self.spare.pop())?,
+        };
+        progress.add(chunk.end - chunk.offset);
+        self.spare.push(std::mem::replace(&mut self.chunk, chunk).memory);
+        Ok(())
+    }
+
+    /// Begins to read a chunk, and tells where it ends.
+    fn read_ahead(&mut self, offset: u64, end: u64) -> u64 {
+        let end = end.min(offset + CHUNK_BYTES);
+        let (device, memory) = (Arc::clone(&self.device), self.spare.pop());
+        let task = spawn("log-read-ahead", move || Chunk::read(&*device, offset, end, memory));
+        self.ahead.push_back(Ahead { offset, end, task });
+        end
+    }
+
+    /// Waits for the reads that are under way. Neither what they read nor why they could not matters.
+    fn stop_reading(&mut self) {
+        for ahead in self.ahead.drain(..) {
+            self.spare.extend(ahead.task.join().ok().and_then(Result::ok).map(|chunk| chunk.memory));
+        }
+    }
+}
+
+impl Drop for Chunks {
+    /// The device has rest when recovery ends.
+    fn drop(&mut self) {
+        self.stop_reading();
     }
 }
 
