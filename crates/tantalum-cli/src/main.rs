@@ -34,7 +34,7 @@ enum Command {
     /// Look at a database, check it, copy it.
     #[command(subcommand)]
     Db(db::Command),
-    /// Look at the devices of a log without changing them.
+    /// Look at the devices of a log, add, remove and replace them.
     #[command(subcommand)]
     Log(log::Command),
     /// Look at a storage device, or measure it; real and emulated ones.

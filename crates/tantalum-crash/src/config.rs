@@ -133,6 +133,8 @@ pub(crate) struct Config {
     pub double_write: Option<Drive>,
     /// The log devices; with partitions, one.
     pub logs: Vec<Drive>,
+    /// Devices that may become log devices. If there are any, log devices also leave.
+    pub spares: Vec<Drive>,
     /// Which faults were chosen for the devices.
     pub faults: faults::Choice,
     /// Whether read-write transactions are serializable; else snapshot isolated.
@@ -189,6 +191,16 @@ impl Config {
             chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut random)
         });
         let logs = logs.collect();
+        let mut coming = Random::with_seed(seed ^ 0xc0_ffee);
+        let spares = match log {
+            LogLayout::Devices(_) => [0, 0, 1, 2][coming.usize(0..4)],
+            LogLayout::Partitions(_) | LogLayout::Single | LogLayout::Striped(..) => 0,
+        };
+        let spares = (log.devices()..log.devices() + spares).map(|n| {
+            let stock = if is_mixed { scope.pick(&mut coming) } else { first };
+            chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut coming)
+        });
+        let spares = spares.collect();
         let log_hiding = [LogHiding::On, LogHiding::On, LogHiding::On, LogHiding::Naive, LogHiding::Off];
         Self {
             protection,
@@ -202,6 +214,7 @@ impl Config {
             data,
             double_write,
             logs,
+            spares,
             is_serializable: random.u8(0..4) > 0,
             early_lock_release: random.u8(0..4) > 0,
             cores: random.usize(1..=4),
@@ -220,7 +233,7 @@ impl Config {
 
     /// All devices.
     pub fn drives(&self) -> impl Iterator<Item = &Drive> {
-        self.logs.iter().chain([&self.data]).chain(&self.double_write)
+        self.logs.iter().chain([&self.data]).chain(&self.double_write).chain(&self.spares)
     }
 
     /// The names of the profiles in use, each once.
@@ -337,6 +350,7 @@ mod tests {
         let omits = |drive: &Drive| matches!(drive.kind, DriveKind::Emulated { sends_barriers: false, .. });
         assert!(configs.iter().any(|config| config.drives().any(omits)));
         let has = |log: fn(LogLayout) -> bool| configs.iter().any(|config| log(config.log));
+        assert!(configs.iter().any(|config| config.spares.len() == 2));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }
 

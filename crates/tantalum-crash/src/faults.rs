@@ -75,6 +75,11 @@ impl Choice {
         }
     }
 
+    /// Whether there may be faults.
+    pub fn is_any(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
     /// Whether a device may stop answering.
     pub fn hang(&self) -> bool {
         match self {

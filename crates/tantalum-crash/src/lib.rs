@@ -7,7 +7,7 @@
 //!
 //! How a seed runs: `scope` knows the devices to choose from, `config` chooses. `search` prepares them (`machine`) and
 //! starts simulations on them, one after another; inside each, `round` recovers and checks the database and lets the
-//! clients (`client`) loose until the cut; what they did and saw comes out as events (`history`), and `model` judges it
+//! clients (`client`) loose until the cut, beside an `operator` who adds, removes and replaces log devices; what they did and saw comes out as events (`history`), and `model` judges it
 //! against what the next recovery finds. What then counts as a failure depends on the `faults` that there were.
 
 mod client;
@@ -18,6 +18,7 @@ mod history;
 mod load;
 mod machine;
 mod model;
+mod operator;
 mod report;
 mod round;
 mod scope;

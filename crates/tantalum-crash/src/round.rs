@@ -3,19 +3,21 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
 
-use tantalum::{Db, Devices, Isolation, Table, TornPageProtection};
-use tantalum_rt::spawn;
+use tantalum::{Builder, Db, Devices, Error, Isolation, Table, TornPageProtection};
+use tantalum_device::Device;
+use tantalum_rt::{Random, spawn};
 
 use crate::{
     client::{Client, Shared, Stop, read_everything},
     config::{Config, Protection},
     history::{Event, Kind, Recorder},
     machine::{Fuse, Machine},
+    operator::Operator,
 };
 
 /// Virtual time after which a start that is not to be cut is one that hangs.
@@ -90,7 +92,9 @@ fn live(start: Start) -> Result<(), Stop> {
     if let Cut::DuringRecovery(length) = cut {
         length.start(&fuse, || ());
     }
-    let db = open(&config, machine.devices(&fuse).map_err(tantalum::Error::from)?)?;
+    let (devices, spares) = (machine.devices(&fuse).map_err(tantalum::Error::from)?, machine.spares(&fuse));
+    let all: Vec<_> = devices.log.iter().chain(&spares).cloned().collect();
+    let db = open(&config, devices, &spares)?;
     let recovery = db.stats()?.recovery;
     recorder.count("torn pages repaired", recovery.torn_pages);
     recorder.count("log records replayed", recovery.records);
@@ -137,12 +141,29 @@ fn live(start: Start) -> Result<(), Stop> {
             })
         })
         .collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let operator = (!spares.is_empty() && transactions != Some(0)).then(|| {
+        let operator = Operator {
+            db: db.clone(),
+            devices: all,
+            random: Random::with_seed(seed),
+            pause: config.logs[0].latency * 200,
+            may_fail: config.faults.is_any(),
+            recorder: recorder.clone(),
+            stop: Arc::clone(&stop),
+        };
+        spawn("operator", move || operator.run())
+    });
     for client in clients {
         client.join().map_err(|_| Stop::Violation("a client panicked".to_owned()))?;
     }
     drop(shared);
     if transactions.is_none() {
         tantalum_rt::power_cut();
+    }
+    stop.store(true, Ordering::Release);
+    if let Some(operator) = operator {
+        operator.join().map_err(|_| Stop::Violation("the operator panicked".to_owned()))?;
     }
     check(&db, &recorder)?;
     count_log(&db, &recorder)?;
@@ -160,14 +181,32 @@ fn count_log(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     Ok(())
 }
 
-fn open(config: &Config, devices: Devices) -> Result<Db, Stop> {
+/// Opens the database. If devices come and go, on those that it does not refuse by name; a new one on its own.
+fn open(config: &Config, devices: Devices, spares: &[Arc<dyn Device>]) -> Result<Db, Stop> {
+    if spares.is_empty() {
+        return Ok(builder(config).open_on(devices)?);
+    }
+    let mut given = devices.clone();
+    given.log.extend_from_slice(spares);
+    loop {
+        match builder(config).create_if_missing(false).open_on(given.clone()) {
+            Err(Error::NotFound { .. }) => return Ok(builder(config).open_on(devices)?),
+            Err(Error::Log(
+                tantalum_log::Error::NotAMember { device, .. } | tantalum_log::Error::NotALog { device },
+            )) if given.log.len() > 1 => given.log.retain(|other| other.name() != device),
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+fn builder(config: &Config) -> Builder {
     let protection = match config.protection {
         Protection::DoubleWrite => TornPageProtection::DoubleWrite,
         Protection::FullPageImages => TornPageProtection::FullPageImages,
         Protection::Device => TornPageProtection::Device,
     };
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
-    let db = Db::builder()
+    Db::builder()
         .page_size(config.page_size as u32)
         .buffer_pool_bytes((config.pool_pages * config.page_size) as u64)
         .torn_page_protection(protection)
@@ -175,8 +214,6 @@ fn open(config: &Config, devices: Devices) -> Result<Db, Stop> {
         .early_lock_release(config.early_lock_release)
         .log_hiding(config.log_hiding)
         .log_layout(config.log.of_engine())
-        .open_on(devices)?;
-    Ok(db)
 }
 
 /// Trees and space map must be sound.

@@ -387,6 +387,10 @@ impl Search {
             LogLayout::Devices(n) if n > 1 => format!("late log writes: hiding {:?}", config.log_hiding).to_lowercase(),
             _ => "late log writes waited for: one device".to_owned(),
         };
+        let coming = match config.spares.len() {
+            0 => "log devices that stay".to_owned(),
+            n => format!("log devices that come and go, {n} spare"),
+        };
         for profile in config.profiles() {
             self.report.profiles.entry(profile).or_default().seeds += 1;
         }
@@ -398,6 +402,7 @@ impl Search {
             layout,
             faults.to_owned(),
             hiding,
+            coming,
             isolation.to_owned(),
             release.to_owned(),
         ] {

@@ -1,12 +1,13 @@
-//! Formatting devices: as a new log, or as new devices of one that is recovered from its archive.
+//! Formatting devices: as a new log, as new devices of one that is recovered from its archive, or for a log that runs.
 
 use std::sync::Arc;
 
 use tantalum_device::{Access, Device, Durability, Hardware};
+use tantalum_rt::{Random, random_seed};
 
 use crate::archive::Archive;
-use crate::format::slot::{EpochStart, Slot};
-use crate::format::superblock::{Superblock, area_bytes_of};
+use crate::format::slot::{EpochStart, Slot, SlotMember};
+use crate::format::superblock::{FIXED_BLOCKS, Superblock, area_bytes_of};
 use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
 use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result, striped};
@@ -21,6 +22,7 @@ pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOpt
         clean_end: Some(Lsn::ZERO),
         not_needed: 0,
         archive_run: None,
+        members: Vec::new(),
     };
     options.check()?;
     let archive = match &options.archive {
@@ -34,8 +36,8 @@ pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOpt
     format_devices(devices, options, &slot, beside.as_slice())
 }
 
-/// Formats `devices` as the empty devices of the log that `slot` describes; the slot goes to the devices `beside` them
-/// too. The superblocks are written last, so that devices formatted in part are no log.
+/// Formats `devices` as the empty devices of the log that `slot` describes, and makes them its members; the slot goes to
+/// the devices `beside` them too. The superblocks are written last, so that devices formatted in part are no log.
 pub(crate) fn format_devices(
     devices: &[Arc<dyn Device>],
     options: &LogOptions,
@@ -49,54 +51,99 @@ pub(crate) fn format_devices(
     options.layout.check(devices.len(), block_bytes)?;
     let written = striped::array(options.layout, devices)?;
     let smallest = written.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
-    let section_bytes = Layout::section_bytes(options.section_bytes, smallest)?;
-    let hides = options.layout == LogLayout::FlashLogging
-        && options.hiding == Hiding::On
-        && stand_on_several(devices.iter().map(|device| device.hardware()));
-    let describe = |ordinal: usize, device: &Arc<dyn Device>| {
-        let (main, hiding) = Layout::section_counts(device.name(), device.capacity_bytes(), section_bytes, hides)?;
-        let device_count = devices.len() as u32;
-        let sections = u64::from(main) + u64::from(hiding);
-        Ok(Superblock {
-            log_id: slot.log_id,
-            ordinal: ordinal as u32,
-            device_count,
-            layout: options.layout,
-            block_bytes,
-            section_bytes,
-            section_count: main,
-            hiding_section_count: hiding,
-            area_bytes: area_bytes_of(options.layout, device_count, section_bytes.into(), sections),
-        })
+    let division = Division {
+        layout: options.layout,
+        stripe_devices: if written.len() < devices.len() { devices.len() as u32 } else { 1 },
+        block_bytes,
+        section_bytes: Layout::section_bytes(options.section_bytes, smallest)?,
+        hides: hides(options.layout, options.hiding, devices.iter().map(|device| device.hardware())),
     };
-    let superblocks =
-        written.iter().enumerate().map(|(at, device)| describe(at, device)).collect::<Result<Vec<_>>>()?;
+    let members: Vec<_> =
+        (0..).zip(new_ids(devices.len())).map(|(ordinal, device_id)| SlotMember { ordinal, device_id }).collect();
+    let divide = |(device, &member): (&Arc<dyn Device>, _)| division.superblock(slot.log_id, member, &**device);
+    let superblocks = written.iter().zip(&members).map(divide).collect::<Result<Vec<_>>>()?;
 
-    let zeros = vec![0; 2 * BLOCK];
     for (device, superblock) in written.iter().zip(&superblocks) {
-        for offset in SUPERBLOCKS {
-            device.write(offset, &[&zeros[..BLOCK]], Durability::Cached)?;
-        }
-        for area in [Layout::of(superblock)].into_iter().chain(Layout::of_hiding(superblock)) {
-            for number in 0..area.section_count {
-                device.write(area.section(number).start, &[&zeros], Durability::Cached)?;
-            }
-        }
-        device.flush()?;
+        blank(&**device, superblock)?;
     }
     for sequence in [slot.sequence, slot.sequence + 1] {
-        let block = Slot { sequence, ..slot.clone() }.encode();
+        let block = Slot { sequence, members: members.clone(), ..slot.clone() }.encode();
         for device in devices.iter().chain(beside) {
             device.write(slot_offset(sequence), &[&block], Durability::Durable)?;
         }
     }
-    for (ordinal, device) in devices.iter().enumerate() {
-        // All devices of an array have its superblock, with their own ordinals.
-        let superblock = superblocks.get(ordinal).unwrap_or(&superblocks[0]);
-        let superblock = Superblock { ordinal: ordinal as u32, ..*superblock };
-        for offset in SUPERBLOCKS {
-            device.write(offset, &[&superblock.encode()], Durability::Durable)?;
+    for (at, (device, &SlotMember { ordinal, device_id })) in devices.iter().zip(&members).enumerate() {
+        // All devices of an array have its superblock, with their own ordinals and identities.
+        let superblock = *superblocks.get(at).unwrap_or(&superblocks[0]);
+        write_superblock(&**device, &Superblock { ordinal, device_id, ..superblock })?;
+    }
+    Ok(())
+}
+
+/// Formats a device for a log that runs. It is none of the log before a slot lists it, and there is no slot on it yet.
+pub(crate) fn format(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    blank(device, superblock)?;
+    write_superblock(device, superblock)
+}
+
+/// What the superblocks of a log's devices have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Division {
+    pub(crate) layout: LogLayout,
+    pub(crate) stripe_devices: u32,
+    pub(crate) block_bytes: u32,
+    pub(crate) section_bytes: u32,
+    /// Whether devices have hiding areas where there is room.
+    pub(crate) hides: bool,
+}
+
+impl Division {
+    /// The superblock of a device, or of an array.
+    pub(crate) fn superblock(&self, log_id: u128, member: SlotMember, device: &dyn Device) -> Result<Superblock> {
+        let &Division { layout, stripe_devices, block_bytes, section_bytes, hides } = self;
+        let (main, hiding) = Layout::section_counts(device.name(), device.capacity_bytes(), section_bytes, hides)?;
+        let sections = u64::from(main) + u64::from(hiding);
+        Ok(Superblock {
+            log_id,
+            ordinal: member.ordinal,
+            device_id: member.device_id,
+            layout,
+            stripe_devices,
+            block_bytes,
+            section_bytes,
+            section_count: main,
+            hiding_section_count: hiding,
+            area_bytes: area_bytes_of(layout, stripe_devices, section_bytes.into(), sections),
+        })
+    }
+}
+
+/// Whether devices that are formatted for a log on this hardware get hiding areas.
+pub(crate) fn hides(layout: LogLayout, hiding: Hiding, hardware: impl Iterator<Item = Hardware>) -> bool {
+    layout == LogLayout::FlashLogging && hiding == Hiding::On && stand_on_several(hardware)
+}
+
+/// Identities for `count` devices.
+pub(crate) fn new_ids(count: usize) -> Vec<u64> {
+    let mut random = Random::with_seed(random_seed());
+    (0..count).map(|_| random.u64(1..)).collect()
+}
+
+/// Makes sure, durably, that nothing on the device can be taken for a structure that is written later.
+fn blank(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    let zeros = vec![0; FIXED_BLOCKS as usize * BLOCK];
+    device.write(0, &[&zeros], Durability::Cached)?;
+    for area in [Layout::of(superblock)].into_iter().chain(Layout::of_hiding(superblock)) {
+        for number in 0..area.section_count {
+            device.write(area.section(number).start, &[&zeros[..2 * BLOCK]], Durability::Cached)?;
         }
+    }
+    Ok(device.flush()?)
+}
+
+fn write_superblock(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    for offset in SUPERBLOCKS {
+        device.write(offset, &[&superblock.encode()], Durability::Durable)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Lsn;
+use crate::{LogLayout, Lsn, MissingRecords};
 
 /// The result of a log operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -171,6 +171,61 @@ pub enum Error {
         /// The log that the other devices belong to.
         expected: u128,
     },
+    /// The device was removed from the log, or was formatted for it and never became part of it.
+    #[error(
+        "{device}: is no device of log {log_id:032x} (any more): the log does not list device identity {device_id:016x} (superblock at offset 0); leave the device out, or add it to the running log, which formats it"
+    )]
+    NotAMember {
+        /// The device's name.
+        device: String,
+        /// Its identity.
+        device_id: u64,
+        /// The log that it was formatted for.
+        log_id: u128,
+    },
+    /// The device is to be added, and the log has it already.
+    #[error(
+        "{device}: is device {ordinal} of this log already; add another one, or replace it by itself to format it anew"
+    )]
+    AlreadyMember {
+        /// The device's name.
+        device: String,
+        /// The device's place in the log.
+        ordinal: u32,
+    },
+    /// The log has no device of that number.
+    #[error("the log has no device {ordinal}; its statistics list the devices")]
+    NoSuchDevice {
+        /// The number asked for.
+        ordinal: u32,
+    },
+    /// Without the device, nothing would take the log's requests.
+    #[error(
+        "{device}: cannot be removed, no other device of the log is healthy; add one first, or replace this one by another"
+    )]
+    LastDevice {
+        /// The device's name.
+        device: String,
+    },
+    /// A write that was given up is still under way on the device; it could overwrite what is written there later.
+    #[error(
+        "{device}: cannot be used again yet, a write that was given up after the hang time-out is still under way on it; reset or replace the device, or try again later"
+    )]
+    StillWriting {
+        /// The device's name.
+        device: String,
+    },
+    /// The log's layout does not let its devices come and go.
+    #[error(
+        "the devices of a log in the {layout} layout are fixed when it is created; only flash-logging lets them come and go"
+    )]
+    FixedDevices {
+        /// The log's layout.
+        layout: LogLayout,
+    },
+    /// Another change of the log's devices is under way.
+    #[error("another change of the log's devices is under way; wait for its end and try again")]
+    ChangeUnderWay,
     /// The device is shorter than when it was formatted.
     #[error(
         "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); the file was truncated, restore it"
@@ -197,13 +252,18 @@ pub enum Error {
     },
     /// A device is missing that holds records which are needed.
     #[error(
-        "log device {ordinal} of {count} is missing and may hold records that are needed; pass all devices of the log"
+        "log device {ordinal} of {count} is missing{}, and with it {missing}; pass all devices of the log, or restore a backup",
+        because(reason.as_deref())
     )]
     MissingDevice {
-        /// The device's place in the log, from 0.
+        /// The device's place in the log, from 0; of several that are missing, the first.
         ordinal: u32,
         /// How many devices the log has.
         count: u32,
+        /// What no other device has.
+        missing: MissingRecords,
+        /// Why a device that was given is not taken for it.
+        reason: Option<Arc<Error>>,
     },
     /// The log's archive is not there, and holds records that are nowhere else.
     #[error(
@@ -305,6 +365,10 @@ pub enum Error {
         /// What was expected and what was found.
         what: String,
     },
+}
+
+fn because(reason: Option<&Error>) -> String {
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
 impl Error {

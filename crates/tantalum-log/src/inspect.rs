@@ -25,7 +25,9 @@ pub struct Inspection {
     pub epoch: u64,
     /// The newest slot's clean mark: where the log ended when it was closed.
     pub clean_end: Option<Lsn>,
-    /// The devices in the order in which they were given.
+    /// How many devices the log has.
+    pub device_count: u32,
+    /// The devices that were given, by their place in the log.
     pub devices: Vec<DeviceInspection>,
 }
 
@@ -36,8 +38,8 @@ pub struct DeviceInspection {
     pub name: String,
     /// Its place in the log.
     pub ordinal: u32,
-    /// How many devices the log has.
-    pub device_count: u32,
+    /// Its identity.
+    pub device_id: u64,
     /// How requests are laid out on it.
     pub layout: LogLayout,
     /// Requests are written in multiples of this.
@@ -73,6 +75,8 @@ pub struct SlotInspection {
     pub clean_end: Option<Lsn>,
     /// Bit `n` set: device `n` holds nothing that is needed.
     pub not_needed: u64,
+    /// The devices of the log: (ordinal, identity).
+    pub members: Vec<(u32, u64)>,
 }
 
 /// A section that holds, or held, requests.
@@ -191,6 +195,7 @@ pub fn inspect(devices: &[Arc<dyn Device>]) -> Result<Inspection> {
         checkpoint_lsn: slot.checkpoint,
         epoch: slot.newest().epoch,
         clean_end: slot.clean_end,
+        device_count: slot.members.len() as u32,
         devices: members.members.iter().map(describe).collect::<Result<_>>()?,
     })
 }
@@ -223,12 +228,13 @@ fn inspect_device<'a>(
             epochs: slot.epochs.iter().map(|epoch| (epoch.epoch, epoch.start)).collect(),
             clean_end: slot.clean_end,
             not_needed: slot.not_needed,
+            members: slot.members.iter().map(|member| (member.ordinal, member.device_id)).collect(),
         })
     };
     Ok(DeviceInspection {
         name: member.device.name().into(),
         ordinal: member.superblock.ordinal,
-        device_count: member.superblock.device_count,
+        device_id: member.superblock.device_id,
         layout: member.superblock.layout,
         block_bytes: member.superblock.block_bytes,
         section_bytes: member.superblock.section_bytes,

@@ -25,9 +25,10 @@ pub(crate) fn slot_offset(sequence: u64) -> u64 {
     (2 + sequence % 2) * BLOCK_BYTES
 }
 
-/// What the requests of a log carry to tell them from those of another log.
-pub(crate) fn log_tag(log_id: u128) -> u64 {
-    (log_id ^ (log_id >> 64)) as u64
+/// What the requests on a device carry to tell them from those of another log, and from what stood there before the
+/// device was formatted.
+pub(crate) fn device_tag(log_id: u128, device_id: u64) -> u64 {
+    (log_id ^ (log_id >> 64)) as u64 ^ device_id
 }
 
 /// A circle of sections, a device's main area or its hiding area, and how it is filled.
@@ -111,7 +112,7 @@ impl Layout {
             block_bytes,
             depth: match superblock.layout {
                 LogLayout::FlashLogging | LogLayout::Single => 1,
-                LogLayout::Striped { .. } => superblock.device_count as usize,
+                LogLayout::Striped { .. } => superblock.stripe_devices as usize,
             },
         }
     }
@@ -199,8 +200,9 @@ mod tests {
             let superblock = Superblock {
                 log_id: 1,
                 ordinal: 0,
-                device_count: 2,
+                device_id: 1,
                 layout: LogLayout::FlashLogging,
+                stripe_devices: 1,
                 block_bytes: 4096,
                 section_bytes: 65536,
                 section_count: counts.0,

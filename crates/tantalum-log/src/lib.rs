@@ -8,7 +8,8 @@
 //!   then [`Recovery::finish`] gives the [`Log`].
 //! - [`Log::append`] and [`Log::flush`] write; [`Log::ticket`] waits later.
 //! - [`Log::set_checkpoint`] releases what is no longer needed; [`Log::wait_for_pressure`] tells when it is time.
-//! - [`inspect`] and [`verify`] look at devices without changing them.
+//! - [`Log::add_devices`], [`Log::remove_devices`] and [`Log::replace_devices`] change the devices while the log runs.
+//! - [`inspect`], [`verify`] and [`standings`] look at devices without changing them.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -61,6 +62,6 @@ pub use log::Log;
 pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
-pub use recovery::{Record, Recovery, RecoveryPhase, RecoveryProgress};
+pub use recovery::{MissingRecords, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings};
 pub use stats::{ArchiveStats, DeviceState, DeviceStats, HidingStats, LogStats};
 pub use ticket::Ticket;

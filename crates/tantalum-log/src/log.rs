@@ -10,8 +10,8 @@ use tantalum_rt::{JoinHandle, Mutex, spawn};
 use crate::archive::Writer;
 use crate::scheduler::{Scheduler, Start, StartArchive};
 use crate::{
-    ArchiveOptions, Error, LogOptions, LogStats, Lsn, LsnRange, Recovery, RecoveryProgress, Result, Ticket, create,
-    recovery,
+    ArchiveOptions, Error, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Recovery, RecoveryProgress, Result, Ticket,
+    create, recovery,
 };
 
 /// A running log. Clones are handles to the same log; all methods may be called by many tasks at once.
@@ -122,16 +122,21 @@ impl Log {
     }
 
     pub(crate) fn start(start: Start, archive: Option<StartArchive>) -> Log {
-        let workers = start.streams.iter().map(|stream| stream.layout.depth).sum();
         let scheduler = Arc::new(Scheduler::new(start, archive.as_ref()));
-        let spawn_worker = |n| {
-            let scheduler = Arc::clone(&scheduler);
-            spawn(format!("log-worker-{n}"), move || scheduler.run_worker())
-        };
-        let workers = Mutex::new((0..workers).map(spawn_worker).collect());
         let archive = archive.filter(|archive| archive.failure.is_none());
-        let archiver = archive.map(|archive| spawn_archiver(&scheduler, archive.writer));
-        Log { handle: Arc::new(Handle { archiver: Mutex::new(archiver), scheduler, workers }) }
+        let archiver = Mutex::new(archive.map(|archive| spawn_archiver(&scheduler, archive.writer)));
+        let log = Log { handle: Arc::new(Handle { archiver, scheduler, workers: Mutex::new(Vec::new()) }) };
+        log.spawn_workers();
+        log
+    }
+
+    /// Makes the workers as many as the requests that the devices may have under way.
+    fn spawn_workers(&self) {
+        let mut workers = self.handle.workers.lock();
+        for n in workers.len()..self.scheduler().worker_count() {
+            let scheduler = Arc::clone(self.scheduler());
+            workers.push(spawn(format!("log-worker-{n}"), move || scheduler.run_worker()));
+        }
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {
@@ -141,6 +146,11 @@ impl Log {
     /// The log's identity.
     pub fn log_id(&self) -> u128 {
         self.scheduler().log_id
+    }
+
+    /// How the log lies on its devices.
+    pub fn layout(&self) -> LogLayout {
+        self.scheduler().layout()
     }
 
     /// Appends the concatenation of `parts` as one record and returns where it lies. The record is in memory only;
@@ -259,6 +269,46 @@ impl Log {
         self.flush(lsn)?;
         self.scheduler().wait_archived(lsn);
         Ok(())
+    }
+
+    /// Makes `devices` part of the running log: formats them, has all devices know of them, and then uses them. They join
+    /// together or not at all. Returns their ordinals, which those of devices that left may be. Everything on `devices`
+    /// is lost.
+    ///
+    /// After a crash meanwhile the log opens with its devices from before, or with those and all of `devices`; [`Log::open`]
+    /// refuses by name what does not belong to it.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyMember`], [`Error::StillWriting`], [`Error::ChangeUnderWay`], those of [`Log::create`], or a
+    /// device's own error; the log then goes on as before. [`Error::Poisoned`], [`Error::Closed`].
+    pub fn add_devices(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
+        let added = self.scheduler().add_devices(devices);
+        self.spawn_workers();
+        added
+    }
+
+    /// Takes devices out of the running log, healthy ones, ones that were set aside, and ones that are not there. They
+    /// get no more requests; when a checkpoint covers those that they hold, no device lists them any more, and they are
+    /// let go. Blocks until the owner has checkpointed, for which it is under pressure ([`Log::wait_for_pressure`]).
+    ///
+    /// What a removed device holds is refused from then on, also when it is given to [`Log::open`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`], [`Error::LastDevice`] if no other healthy device is left, now or while it waits,
+    /// [`Error::ChangeUnderWay`]; the devices then serve as before. [`Error::Poisoned`], [`Error::Closed`].
+    pub fn remove_devices(&self, ordinals: &[u32]) -> Result<()> {
+        self.scheduler().remove_devices(ordinals)
+    }
+
+    /// Puts devices into the place of others: adds `new`, then removes `old`. If `new` are the devices that the log
+    /// knows as `old`, it removes and formats them before it uses them again. Returns the ordinals of `new`.
+    ///
+    /// # Errors
+    /// Those of [`Log::add_devices`] and [`Log::remove_devices`]. The statistics tell how far it came.
+    pub fn replace_devices(&self, old: &[u32], new: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
+        let replaced = self.scheduler().replace_devices(old, new);
+        self.spawn_workers();
+        replaced
     }
 
     /// Counters and positions, taken at one instant except for those that appends move.

@@ -12,7 +12,7 @@ use crate::Lsn;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LogStats {
-    /// One entry for each device of the log, by ordinal.
+    /// One entry for each device of the log, by ordinal; those that are not there included.
     pub devices: Vec<DeviceStats>,
     /// Requests sealed: group commits.
     pub requests: u64,
@@ -67,6 +67,8 @@ pub struct DeviceStats {
     pub name: String,
     /// Its place in the log.
     pub ordinal: u32,
+    /// Its identity, chosen at random when it was formatted.
+    pub device_id: u64,
     /// Whether it takes requests.
     pub state: DeviceState,
     /// Requests written.
@@ -75,6 +77,8 @@ pub struct DeviceStats {
     pub bytes: u64,
     /// Time during which a request was under way.
     pub busy: Duration,
+    /// Writes that hung and were given up, and are still under way: they may land at any time.
+    pub still_writing: u64,
     /// What hiding outliers did.
     pub hiding: HidingStats,
 }
@@ -137,7 +141,7 @@ pub struct ArchiveStats {
     pub completed: u64,
 }
 
-/// Whether a device takes requests.
+/// Whether a device takes requests, and if not, why.
 ///
 /// ```
 /// use tantalum_log::DeviceState;
@@ -148,7 +152,9 @@ pub enum DeviceState {
     /// It takes requests.
     #[default]
     Healthy,
-    /// It failed or hung, and takes no requests until the log is opened again.
+    /// It takes no new requests: it is on its way out of the log, or into it.
+    Changing,
+    /// It failed or hung, and takes no requests until the log is opened again or the device replaced.
     SetAside {
         /// The failure.
         reason: String,
@@ -156,8 +162,8 @@ pub enum DeviceState {
 }
 
 impl DeviceState {
-    /// Whether the device takes requests.
+    /// Whether nothing is wrong with the device.
     pub fn is_healthy(&self) -> bool {
-        matches!(self, DeviceState::Healthy)
+        !matches!(self, DeviceState::SetAside { .. })
     }
 }

@@ -11,16 +11,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{Device, Hardware};
+use tantalum_device::{Device, Hardware, PendingWrite};
 use tantalum_rt::Instant;
 
 use crate::format::BLOCK;
 use crate::format::section::{MAX_ENTRIES, StrideEntry};
+use crate::format::slot::SlotMember;
 use crate::latency::LatencyTable;
 use crate::layout::Layout;
 use crate::space::Share;
 use crate::tail::Tail;
-use crate::{DeviceState, HidingStats, Lsn};
+use crate::{DeviceState, HidingStats, LogOptions, Lsn};
 
 /// A section that holds something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,16 +84,36 @@ struct Open {
     entries: Vec<StrideEntry>,
 }
 
+/// What a device does for the log, as long as it is healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// It takes requests.
+    Serving,
+    /// It gets every slot, and no request before all devices know that it belongs to the log.
+    Joining,
+    /// It is to leave, but still takes requests: without it, the others could not take all that was appended.
+    Draining,
+    /// It takes no more requests, and leaves once a checkpoint covers what it holds.
+    Leaving,
+    /// The slots no longer list it.
+    Left,
+}
+
 /// One device of a running log, or its hiding area.
 pub(crate) struct Stream {
-    pub(crate) device: Arc<dyn Device>,
+    /// Absent once the device has left.
+    device: Option<Arc<dyn Device>>,
     pub(crate) hardware: Hardware,
     pub(crate) ordinal: u32,
+    pub(crate) device_id: u64,
     pub(crate) layout: Layout,
     /// The device's hiding area, if it has one. Its state, latencies and counters are not used but the device's.
     pub(crate) hiding: Option<Box<Stream>>,
     is_hiding: bool,
     pub(crate) state: DeviceState,
+    pub(crate) duty: Duty,
+    /// Writes that hung and were given up. They may still land.
+    given_up: Vec<Box<dyn PendingWrite>>,
     /// At most as many as the layout's depth, in whichever area: with a depth of one only the last request of an area can
     /// be torn.
     in_flight: Vec<InFlight>,
@@ -110,17 +131,20 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(device: Arc<dyn Device>, ordinal: u32, layout: Layout, resume: Resume) -> Stream {
+    pub(crate) fn new(device: Arc<dyn Device>, member: SlotMember, layout: Layout, resume: Resume) -> Stream {
         let stream = Stream {
             hardware: device.hardware(),
-            device,
-            ordinal,
+            device: Some(device),
+            ordinal: member.ordinal,
+            device_id: member.device_id,
             layout,
             hiding: None,
             is_hiding: false,
             latencies: LatencyTable::default(),
             hidden: HidingStats::default(),
             state: DeviceState::Healthy,
+            duty: Duty::Serving,
+            given_up: Vec::new(),
             in_flight: Vec::new(),
             latency: Duration::ZERO,
             writes: 0,
@@ -136,14 +160,69 @@ impl Stream {
 
     /// Gives the device a hiding area, which goes on at `resume`.
     pub(crate) fn with_hiding(mut self, layout: Layout, resume: Resume) -> Stream {
-        let hiding = Stream::new(Arc::clone(&self.device), self.ordinal, layout, resume);
+        let hiding = Stream::new(Arc::clone(self.device()), self.listed(), layout, resume);
         self.hiding = Some(Box::new(Stream { is_hiding: true, ..hiding }));
         self
     }
 
-    /// Whether the device is healthy and takes one more request.
+    /// Takes over what was measured of the device, if anything was.
+    pub(crate) fn expect_latencies(&mut self, options: &LogOptions) {
+        if let Some(measured) = options.characteristics.get(self.device().name()) {
+            self.latencies = LatencyTable::measured(&measured.write_latency);
+        }
+    }
+
+    /// As the slots list the device.
+    pub(crate) fn listed(&self) -> SlotMember {
+        SlotMember { ordinal: self.ordinal, device_id: self.device_id }
+    }
+
+    /// The device.
+    ///
+    /// # Panics
+    /// If it has left the log.
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        self.device.as_ref().expect("only who asks whether it is present asks for the device")
+    }
+
+    /// Whether the device has not left.
+    pub(crate) fn is_present(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Lets go of the device, for good.
+    pub(crate) fn retire(&mut self) {
+        assert!(!self.is_busy(), "a device leaves when no request is under way on it");
+        self.device = None;
+        self.hiding = None;
+        self.duty = Duty::Left;
+        self.state = DeviceState::SetAside { reason: "it left the log".into() };
+    }
+
+    /// Keeps a write that was given up in mind.
+    pub(crate) fn give_up(&mut self, write: Box<dyn PendingWrite>) {
+        self.given_up.push(write);
+    }
+
+    /// Writes that were given up and may still land on the device.
+    pub(crate) fn still_writing(&mut self) -> u64 {
+        self.given_up.retain_mut(|write| !write.is_done());
+        self.given_up.len() as u64
+    }
+
+    /// Whether a write of this session may still land on the device.
+    pub(crate) fn is_still_writing(&mut self) -> bool {
+        self.is_busy() || self.still_writing() > 0
+    }
+
+    /// Whether the device is healthy and takes requests.
+    pub(crate) fn takes_requests(&self) -> bool {
+        self.state.is_healthy() && matches!(self.duty, Duty::Serving | Duty::Draining)
+    }
+
+    /// Whether the device takes requests, and one more now.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state.is_healthy() && self.in_flight.len() < self.layout.depth
+        self.takes_requests() && self.in_flight.len() < self.layout.depth
     }
 
     /// Whether a request is under way on the device.
@@ -206,7 +285,7 @@ impl Stream {
         self.open.as_ref().is_some_and(|open| open.next + bytes <= self.layout.section_bytes)
     }
 
-    /// What the device contributes to the bound on what may be appended.
+    /// What the device contributes to the bound on what may be appended, as long as it serves.
     pub(crate) fn share(&self) -> Share {
         let section = self.layout.assured_section_bytes();
         let open = self.open.as_ref().map_or(0, |open| section.saturating_sub(open.next - BLOCK as u64));
@@ -297,7 +376,7 @@ mod tests {
     fn stream(alignment: u64, block_bytes: u64) -> Stream {
         let device = MemoryDevice::new("d", 1 << 20);
         let layout = Layout { base: 16384, section_bytes: 65536, section_count: 4, alignment, block_bytes, depth: 1 };
-        Stream::new(device, 0, layout, Resume::default())
+        Stream::new(device, SlotMember { ordinal: 0, device_id: 1 }, layout, Resume::default())
     }
 
     fn place(stream: &mut Stream, blocks: u64, end: u64) -> Placement {

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use tantalum_device::{Device, Striped};
 
-use crate::LogLayout;
-use crate::Result;
 use crate::format::BLOCK;
 use crate::format::superblock::FIXED_BLOCKS;
+use crate::layout::SUPERBLOCKS;
 use crate::recovery::members::{Member, Members};
+use crate::{Error, LogLayout, Result};
 
 /// What a log of this layout on these devices, in the order of their ordinals, is written to.
 pub(crate) fn array(layout: LogLayout, devices: &[Arc<dyn Device>]) -> Result<Vec<Arc<dyn Device>>> {
@@ -31,14 +31,19 @@ pub(crate) fn assemble(mut members: Members) -> Result<Members> {
     if first.layout.depth == 1 {
         return Ok(members);
     }
+    if let Some(other) = members.members.iter().find(|other| other.layout.depth != members.members.len()) {
+        let (found, expected) = (members.members.len(), other.layout.depth);
+        let what = format!("it is one of {expected} devices of an array, but the log has {found}");
+        return Err(Error::DamagedSuperblock { device: other.device.name().into(), offset: SUPERBLOCKS[1], what });
+    }
     let devices: Vec<_> = members.members.iter().map(|member| Arc::clone(&member.device)).collect();
     let device = array(first.superblock.layout, &devices)?.remove(0);
     let newest = |parity: usize| {
         let slots = members.members.iter().filter_map(|member| member.slots[parity].clone());
-        slots.max_by_key(|slot| slot.sequence)
+        slots.max_by_key(|slot| (slot.newest().epoch, slot.sequence))
     };
+    let covers = members.members.iter().fold(0, |bits, member| bits | member.covers);
     let slots = [newest(0), newest(1)];
-    members.members = vec![Member { device, slots, ..first.clone() }];
-    members.device_count = 1;
+    members.members = vec![Member { device, slots, covers, ..first.clone() }];
     Ok(members)
 }

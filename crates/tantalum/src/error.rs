@@ -289,6 +289,31 @@ pub enum Error {
         path: String,
     },
 
+    /// The log's devices cannot be changed this way.
+    #[error("log device {what}")]
+    LogDevice {
+        /// The device, what is wrong, and what to do.
+        what: String,
+    },
+
+    /// A device of the log is needed, and cannot be opened.
+    #[error("{cause}; therefore {missing}")]
+    LogDeviceMissing {
+        /// Why it cannot be opened.
+        cause: Box<Error>,
+        /// Which records are lost without it: [`MissingDevice`](tantalum_log::Error::MissingDevice).
+        missing: Box<tantalum_log::Error>,
+    },
+
+    /// A database that is open cannot be reached through its control socket, or did not do what it was asked for.
+    #[error("{socket}: {what}")]
+    Control {
+        /// The socket.
+        socket: String,
+        /// What is wrong, or the database's answer.
+        what: String,
+    },
+
     /// The log's devices belong to another database.
     #[error("the log on {log} belongs to another database than {data}; give the log devices of this one")]
     ForeignLog {

@@ -37,6 +37,7 @@
 mod backup;
 mod buffer;
 mod check;
+pub mod control;
 mod db;
 mod error;
 #[doc(hidden)]
@@ -54,7 +55,10 @@ mod tree;
 
 pub use buffer::PoolStats;
 pub use check::{CheckReport, TableReport};
-pub use db::{Db, DeviceOpener, DeviceRequest, Devices};
+pub use db::{
+    Db, DeviceOpener, DeviceRequest, Devices, LogChange, LogChangePhase, LogChangeProgress, NewLogDevice,
+    recorded_log_devices,
+};
 pub use error::{Error, Result};
 pub use options::{Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
 pub use page::{ChangeError, PageId, TableId};

@@ -14,6 +14,7 @@ use tantalum_device::Device;
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
 
 use crate::{
+    control,
     db::{Db, DeviceOpener, Devices},
     error::{Error, Result},
     limits, log_layout,
@@ -150,6 +151,8 @@ pub(crate) struct Settings {
     pub early_lock_release: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_socket: Option<bool>,
 }
 
 const DEFAULT_POOL_BYTES: u64 = 64 << 20;
@@ -219,6 +222,7 @@ impl Settings {
             lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
             early_lock_release: self.early_lock_release.or(file.early_lock_release),
             isolation: self.isolation.or(file.isolation),
+            control_socket: self.control_socket.or(file.control_socket),
         }
     }
 
@@ -306,6 +310,10 @@ impl Settings {
         self.early_lock_release.unwrap_or(true)
     }
 
+    pub fn control_socket(&self) -> bool {
+        self.control_socket.unwrap_or(true)
+    }
+
     pub fn isolation(&self) -> Isolation {
         self.isolation.unwrap_or_default()
     }
@@ -379,6 +387,9 @@ impl Builder {
 
     /// Files or raw block devices that hold the log, in any order; missing files are created together with the
     /// database. Default: one file `log-0` in the directory. Relative paths start at the directory.
+    ///
+    /// The database remembers where they are, and which came and went later ([`Db::add_log_device`]). Naming them again
+    /// is needed only for those that were moved.
     pub fn log_devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         self.settings.log_devices = Some(paths.into_iter().map(Into::into).collect());
         self
@@ -487,6 +498,13 @@ impl Builder {
         self
     }
 
+    /// Whether the database takes orders at the socket `control.sock` in its directory, from processes of the same user
+    /// ([`control`](crate::control)); default true. The program `tantalum` changes the log's devices that way.
+    pub fn control_socket(mut self, control: bool) -> Self {
+        self.settings.control_socket = Some(control);
+        self
+    }
+
     /// Whether a database that does not exist is created; default true.
     pub fn create_if_missing(mut self, create: bool) -> Self {
         self.refuses_to_create = !create;
@@ -512,7 +530,9 @@ impl Builder {
     /// [`Error::InUse`] when another process has it open; [`Error::Config`] for a bad `tantalum.toml`;
     /// [`Error::Missing`] when one of its files is gone; whatever recovery finds damaged.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        crate::db::open_directory(self, path.as_ref())
+        let db = crate::db::open_directory(self, path.as_ref())?;
+        control::serve(&db, path.as_ref());
+        Ok(db)
     }
 
     /// Opens the database on these devices, or creates it where the data device holds nothing but zeros.

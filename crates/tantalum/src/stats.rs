@@ -1,6 +1,6 @@
 //! What a database tells about itself.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
 use tantalum_log::DeviceState;
@@ -8,6 +8,7 @@ use tantalum_log::DeviceState;
 use crate::{
     buffer::PoolStats,
     db::Core,
+    recovery::remedy,
     store::{Protection, StoreKind, StoreStats},
     transaction::{Manager, TransactionStats},
 };
@@ -116,8 +117,16 @@ pub struct LogArchive {
 pub struct LogDevice {
     /// Its path, with the partition if it is one.
     pub name: String,
+    /// Its number in the log.
+    pub number: u32,
     /// Why it gets no more requests; `None` while all is well.
     pub set_aside: Option<String>,
+    /// What to do about that.
+    pub remedy: Option<String>,
+    /// Whether it is just joining or leaving the log.
+    pub is_changing: bool,
+    /// Writes that hung and were given up, and are still under way.
+    pub still_writing: u64,
     /// Requests written to it.
     pub writes: u64,
     /// Bytes written to it.
@@ -170,7 +179,7 @@ impl Stats {
             pool: core.pool.stats(),
             store: core.pool.store().stats(),
             transactions: manager.stats(),
-            log: LogSummary::of(core.log().stats()),
+            log: LogSummary::of(core.log().stats(), |id| core.log_devices.name_of(id)),
             recovery: RecoverySummary {
                 records: core.redo.records,
                 commits: core.redo.commits,
@@ -182,7 +191,7 @@ impl Stats {
 }
 
 impl LogSummary {
-    fn of(stats: tantalum_log::LogStats) -> Self {
+    fn of(stats: tantalum_log::LogStats, name_of: impl Fn(u64) -> Option<PathBuf>) -> Self {
         Self {
             requests: stats.requests,
             records: stats.records,
@@ -198,16 +207,22 @@ impl LogSummary {
             durable_lsn: stats.durable_lsn.get(),
             end_lsn: stats.end_lsn.get(),
             epoch: stats.epoch,
-            devices: stats.devices.into_iter().map(LogDevice::of).collect(),
+            devices: stats.devices.into_iter().map(|device| LogDevice::of(device, &name_of)).collect(),
             archive: stats.archive.map(LogArchive::of),
         }
     }
 }
 
 impl LogDevice {
-    fn of(stats: tantalum_log::DeviceStats) -> Self {
+    fn of(stats: tantalum_log::DeviceStats, name_of: impl Fn(u64) -> Option<PathBuf>) -> Self {
+        let is_absent = stats.name.is_empty();
+        let path = || name_of(stats.device_id).map_or_else(String::new, |path| path.display().to_string());
         Self {
-            name: stats.name,
+            name: if is_absent { path() } else { stats.name },
+            number: stats.ordinal,
+            remedy: (!stats.state.is_healthy()).then(|| remedy(stats.ordinal)),
+            is_changing: stats.state == DeviceState::Changing,
+            still_writing: stats.still_writing,
             set_aside: reason(stats.state),
             writes: stats.writes,
             bytes: stats.bytes,
@@ -248,7 +263,7 @@ impl LogArchive {
 /// Why it was set aside, if it was.
 fn reason(state: DeviceState) -> Option<String> {
     match state {
-        DeviceState::Healthy => None,
+        DeviceState::Healthy | DeviceState::Changing => None,
         DeviceState::SetAside { reason } => Some(reason),
     }
 }

@@ -11,7 +11,10 @@ use std::{
 
 use clap::Subcommand;
 use serde::Serialize;
-use tantalum::Db;
+use tantalum::{
+    Db,
+    control::{self, Client},
+};
 use tantalum_report::{Progress, Table, Unit, units};
 
 use crate::emulator::Emulator;
@@ -20,7 +23,7 @@ use crate::opening;
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Show settings and counters: sizes, log, buffer pool.
+    /// Show settings and counters: sizes, log, buffer pool. Also of a database that another process has open.
     Stat {
         /// The database's directory.
         dir: PathBuf,
@@ -125,13 +128,19 @@ fn flatten(name: String, value: &serde_json::Value, table: &mut Table) {
 }
 
 fn stat(dir: &Path, json: bool) -> Result<ExitCode> {
-    let db = open(dir, false)?;
-    let stats = db.stats()?;
-    if json {
-        tantalum_report::print_json(&stats)?
-    } else {
-        print_flat(&stats)?
+    let print = |stats: &serde_json::Value| -> Result<()> {
+        match json {
+            true => Ok(tantalum_report::print_json(stats)?),
+            false => print_flat(stats),
+        }
+    };
+    // A database that is open elsewhere tells of itself.
+    if let Ok(mut client) = Client::connect(dir) {
+        print(&client.call(&control::Command::Stats, &mut |_| {})?)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let db = open(dir, false)?;
+    print(&serde_json::to_value(db.stats()?).map_err(|error| Error::Other(error.to_string()))?)?;
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }

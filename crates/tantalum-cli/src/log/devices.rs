@@ -62,9 +62,10 @@ impl Log {
                 return Err(Error::file("read", &settings_path, what));
             }
         };
-        let names = match settings.get("log_devices") {
-            None => vec!["log-0".into()],
-            Some(value) => names(value)
+        let names = match (tantalum::recorded_log_devices(dir)?, settings.get("log_devices")) {
+            (Some(recorded), _) => recorded,
+            (None, None) => vec!["log-0".into()],
+            (None, Some(value)) => names(value)
                 .ok_or_else(|| Error::file("understand", &settings_path, "log_devices is not a list of paths"))?,
         };
         let bytes = settings.get("log_bytes").and_then(toml::Value::as_integer);

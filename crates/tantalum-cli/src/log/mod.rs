@@ -1,5 +1,6 @@
-//! `tantalum log`: looks at the devices of a log without changing them.
+//! `tantalum log`: looks at the devices of a log, and changes which they are.
 
+mod change;
 mod devices;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -10,6 +11,7 @@ use tantalum_log::{Damage, Inspection, RequestState, Verification, inspect, veri
 use tantalum_report::{Table, units};
 
 use crate::error::{Error, Out, Result};
+use change::Change;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -29,6 +31,46 @@ pub enum Command {
         #[command(flatten)]
         place: Place,
         /// Print JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let another device take the log's requests, while the database is open or closed.
+    ///
+    /// A database that is open in another process is asked through the socket control.sock in its directory; a closed one is
+    /// opened for it. A file that is missing is created; what exists must be blank, or have been a device of this log.
+    AddDevice {
+        /// The database's directory.
+        dir: PathBuf,
+        /// The new device's path, or an emulated one. A relative path starts at the database's directory.
+        path: String,
+        /// Print the log's devices as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a device out of the log, while the database is open or closed.
+    ///
+    /// Waits for a checkpoint. The device keeps its contents, but they are never read as part of the log again.
+    RemoveDevice {
+        /// The database's directory.
+        dir: PathBuf,
+        /// The device's path, as the settings or `add-device` named it, or its number in `db stat`.
+        device: String,
+        /// Print the log's devices as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put a device in the place of another, while the database is open or closed.
+    ///
+    /// With the path of the old device as the new one, it is formatted and used again: for a device that failed or hung and
+    /// was repaired.
+    ReplaceDevice {
+        /// The database's directory.
+        dir: PathBuf,
+        /// The path or number of the device that goes.
+        device: String,
+        /// The path of the device that comes.
+        path: String,
+        /// Print the log's devices as JSON.
         #[arg(long)]
         json: bool,
     },
@@ -58,6 +100,9 @@ pub fn run(command: Command) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Command::AddDevice { dir, path, json } => Change::add(path).run(&dir, json),
+        Command::RemoveDevice { dir, device, json } => Change::remove(device).run(&dir, json),
+        Command::ReplaceDevice { dir, device, path, json } => Change::replace(device, path).run(&dir, json),
         Command::Verify { place, json } => {
             let verification = verify(&place.open()?)?;
             if json {
@@ -91,10 +136,11 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
     ))?;
     for device in &inspection.devices {
         out.line(format_args!(
-            "\n{}: device {} of {}, {} sections, {} more to hide late writes in, of {}, layout {} in blocks of {} bytes",
+            "\n{}: device {} of {}, identity {:016x}, {} sections, {} more to hide late writes in, of {}, layout {} in blocks of {} bytes",
             device.name,
             device.ordinal,
-            device.device_count,
+            inspection.device_count,
+            device.device_id,
             device.section_count,
             device.hiding_section_count,
             units::bytes(u64::from(device.section_bytes)),
@@ -185,6 +231,7 @@ struct InspectionJson {
 struct DeviceJson {
     name: String,
     ordinal: u32,
+    device_id: String,
     device_count: u32,
     layout: String,
     block_bytes: u32,
@@ -233,13 +280,13 @@ impl InspectionJson {
             checkpoint_lsn: inspection.checkpoint_lsn.get(),
             epoch: inspection.epoch,
             clean_end_lsn: inspection.clean_end.map(|lsn| lsn.get()),
-            devices: inspection.devices.iter().map(DeviceJson::new).collect(),
+            devices: inspection.devices.iter().map(|device| DeviceJson::new(device, inspection.device_count)).collect(),
         }
     }
 }
 
 impl DeviceJson {
-    fn new(device: &tantalum_log::DeviceInspection) -> Self {
+    fn new(device: &tantalum_log::DeviceInspection, device_count: u32) -> Self {
         let slot = |slot: &tantalum_log::SlotInspection| SlotJson {
             offset: slot.offset,
             sequence: slot.sequence,
@@ -267,7 +314,8 @@ impl DeviceJson {
         Self {
             name: device.name.clone(),
             ordinal: device.ordinal,
-            device_count: device.device_count,
+            device_id: format!("{:016x}", device.device_id),
+            device_count,
             layout: device.layout.to_string(),
             block_bytes: device.block_bytes,
             section_bytes: device.section_bytes,

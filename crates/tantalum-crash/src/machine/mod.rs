@@ -25,6 +25,7 @@ pub(crate) struct Machine {
     data: Unit,
     double_write: Option<Unit>,
     logs: Vec<Unit>,
+    spares: Vec<Unit>,
     log_partitions: Option<usize>,
 }
 
@@ -54,6 +55,7 @@ impl Machine {
             LogLayout::Partitions(n) => (config.log_bytes * n as u64, Some(n)),
         };
         let logs: Result<_, _> = config.logs.iter().map(|drive| Unit::new(drive, log_bytes)).collect();
+        let spares: Result<_, _> = config.spares.iter().map(|drive| Unit::new(drive, log_bytes)).collect();
         let data_bytes = match config.data.kind {
             DriveKind::Memory(_) => MEMORY_BYTES,
             DriveKind::Emulated { .. } => config.data_bytes,
@@ -62,20 +64,25 @@ impl Machine {
             data: Unit::new(&config.data, data_bytes)?,
             double_write: config.double_write.as_ref().map(|drive| Unit::new(drive, DOUBLE_WRITE_BYTES)).transpose()?,
             logs: logs?,
+            spares: spares?,
             log_partitions,
         })
     }
 
     /// The devices as the engine is given them; `fuse` burns with every operation on any of them.
     pub fn devices(&self, fuse: &Arc<Fuse>) -> tantalum_device::Result<Devices> {
-        let wired =
-            |unit: &Unit| -> Arc<dyn Device> { Arc::new(Wired { device: unit.device(), fuse: Arc::clone(fuse) }) };
+        let wired = |unit: &Unit| wired(unit, fuse);
         let mut log: Vec<_> = self.logs.iter().map(wired).collect();
         if let Some(n) = self.log_partitions {
             let partitions = Partition::split(Arc::clone(&log[0]), n)?;
             log = partitions.into_iter().map(|partition| Arc::new(partition) as Arc<dyn Device>).collect();
         }
         Ok(Devices { data: wired(&self.data), double_write: self.double_write.as_ref().map(wired), log })
+    }
+
+    /// The devices that may become log devices.
+    pub fn spares(&self, fuse: &Arc<Fuse>) -> Vec<Arc<dyn Device>> {
+        self.spares.iter().map(|unit| wired(unit, fuse)).collect()
     }
 
     /// Cuts the power: what was not durable is lost, or torn, or there, as `random` has it.
@@ -129,7 +136,7 @@ impl Machine {
     }
 
     fn units(&self) -> impl Iterator<Item = &Unit> {
-        self.logs.iter().chain([&self.data]).chain(&self.double_write)
+        self.logs.iter().chain([&self.data]).chain(&self.double_write).chain(&self.spares)
     }
 
     fn logs_of_faults(&self) -> impl Iterator<Item = (&str, &FaultLog)> {
@@ -138,6 +145,10 @@ impl Machine {
             Unit::Emulated(device, log) => Some((device.name(), &**log)),
         })
     }
+}
+
+fn wired(unit: &Unit, fuse: &Arc<Fuse>) -> Arc<dyn Device> {
+    Arc::new(Wired { device: unit.device(), fuse: Arc::clone(fuse) })
 }
 
 impl Unit {

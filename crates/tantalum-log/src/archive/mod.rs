@@ -26,9 +26,9 @@ pub(crate) use retention::prune;
 
 pub(crate) use writer::{Archived, Batch, Resume, Writer};
 
-use crate::layout::log_tag;
+use crate::layout::device_tag;
 
 /// What the requests of an archive carry to tell them from those of the log's devices, and of another log.
 pub(crate) fn archive_tag(log_id: u128) -> u64 {
-    log_tag(log_id) ^ u64::from_le_bytes(*b"archive\0")
+    device_tag(log_id, u64::from_le_bytes(*b"archive\0"))
 }

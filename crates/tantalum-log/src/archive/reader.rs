@@ -122,8 +122,7 @@ impl Archive {
 
     /// The newest slot.
     pub(crate) fn slot(&self) -> Result<&Slot> {
-        let newest = self.slots.iter().flatten().max_by_key(|slot| slot.sequence);
-        newest.ok_or_else(|| Error::Corrupt {
+        Slot::newest_of(self.slots.iter().flatten()).ok_or_else(|| Error::Corrupt {
             device: self.store.control().name().into(),
             offset: slot_offset(0),
             lsn: Lsn::ZERO,
@@ -323,8 +322,8 @@ fn decode_request(
 ) -> Result<crate::format::request::DecodedRequest, DecodeError> {
     let request = RequestHeader::decode(bytes)?;
     match request.header {
-        header if header.log_tag != archive_tag(log_id) => {
-            Err(DecodeError::Field { field: "log identity", value: header.log_tag })
+        header if header.device_tag != archive_tag(log_id) => {
+            Err(DecodeError::Field { field: "identity", value: header.device_tag })
         }
         header if header.offset != offset => Err(DecodeError::Field { field: "offset", value: header.offset }),
         _ => Ok(request),

@@ -167,7 +167,7 @@ impl Writer {
         };
         let open = self.open.as_mut().expect("a segment was opened if none had room");
         let header = RequestHeader {
-            log_tag: archive_tag(self.store.superblock().log_id),
+            device_tag: archive_tag(self.store.superblock().log_id),
             epoch: self.resume.epoch,
             sequence: self.resume.next_sequence,
             section: open.number,

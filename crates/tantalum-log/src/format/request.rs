@@ -19,8 +19,9 @@ const DESCRIPTION_BYTES: usize = 88;
 /// What a request says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// The low half of the log's identity.
-    pub log_tag: u64,
+    /// What tells it from the requests of other logs, and from those that stood on the device before it was formatted:
+    /// the two halves of the log's identity and the device's, xor.
+    pub device_tag: u64,
     /// The session that wrote it.
     pub epoch: u64,
     /// Its number among the device's requests, without gaps.
@@ -73,7 +74,7 @@ impl RequestHeader {
         encoder.u16(VERSION);
         encoder.u16(HEADER_BYTES as u16);
         encoder.u32(self.payload_bytes);
-        for field in [self.log_tag, self.epoch, self.sequence, self.section, self.offset] {
+        for field in [self.device_tag, self.epoch, self.sequence, self.section, self.offset] {
             encoder.u64(field);
         }
         for lsn in [self.start, self.stream_lsn, self.durable_lsn] {
@@ -91,7 +92,7 @@ impl RequestHeader {
         let mut decoder = Decoder::new(bytes);
         decoder.preamble(MAGIC)?;
         let (header_bytes, payload_bytes) = (decoder.u16()?, decoder.u32()?);
-        let log_tag = decoder.u64()?;
+        let device_tag = decoder.u64()?;
         let (epoch, sequence, section, offset) = (decoder.u64()?, decoder.u64()?, decoder.u64()?, decoder.u64()?);
         let start = Lsn::new(decoder.u64()?);
         let stream_lsn = Lsn::new(decoder.u64()?);
@@ -103,7 +104,7 @@ impl RequestHeader {
         check((1..=MAX_PAYLOAD_BYTES).contains(&payload_bytes), "payload bytes", payload_bytes.into())?;
         check_numbers([epoch, sequence, section, start.get(), stream_lsn.get(), durable_lsn.get(), time_us])?;
         let header = RequestHeader {
-            log_tag,
+            device_tag,
             epoch,
             sequence,
             section,

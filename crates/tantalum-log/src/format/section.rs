@@ -7,7 +7,7 @@ use super::{BLOCK, DecodeError, Decoder, Encoder, VERSION, check, check_numbers}
 use crate::Lsn;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TNTLSECT");
-const FIXED_BYTES: usize = 68;
+const FIXED_BYTES: usize = 72;
 const ENTRY_BYTES: usize = 12;
 
 /// The most entries about the previous section.
@@ -18,8 +18,8 @@ pub const MAX_ENTRIES: usize = (BLOCK - FIXED_BYTES - 4) / ENTRY_BYTES;
 pub struct SectionHeader {
     /// The log's identity.
     pub log_id: u128,
-    /// The device's place in the log.
-    pub ordinal: u32,
+    /// The device's identity, as in its superblock.
+    pub device_id: u64,
     /// Whether it belongs to the device's hiding area, whose sections have numbers of their own.
     pub is_hiding: bool,
     /// The section's number in its area; it lies at position `number % section count`.
@@ -56,7 +56,7 @@ impl SectionHeader {
         encoder.u16(VERSION);
         encoder.u16(self.previous.len() as u16);
         encoder.u128(self.log_id);
-        encoder.u32(self.ordinal);
+        encoder.u64(self.device_id);
         encoder.u32(self.is_hiding.into());
         encoder.u64(self.number);
         encoder.u64(self.epoch);
@@ -75,7 +75,7 @@ impl SectionHeader {
         decoder.preamble(MAGIC)?;
         let count = decoder.u16()?;
         check(usize::from(count) <= MAX_ENTRIES, "entry count", count.into())?;
-        let (log_id, ordinal, area) = (decoder.u128()?, decoder.u32()?, decoder.u32()?);
+        let (log_id, device_id, area) = (decoder.u128()?, decoder.u64()?, decoder.u32()?);
         let (number, epoch, first_sequence) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
         let stream_lsn = Lsn::new(decoder.u64()?);
         let mut previous = Vec::with_capacity(count.into());
@@ -87,6 +87,7 @@ impl SectionHeader {
         check_numbers([number, epoch, first_sequence, stream_lsn.get()])?;
         let ascending = previous.is_sorted_by(|a, b| a.at < b.at && a.stream_lsn <= b.stream_lsn);
         check(ascending, "entry order", 0)?;
-        Ok(SectionHeader { log_id, ordinal, is_hiding: area == 1, number, epoch, first_sequence, stream_lsn, previous })
+        let is_hiding = area == 1;
+        Ok(SectionHeader { log_id, device_id, is_hiding, number, epoch, first_sequence, stream_lsn, previous })
     }
 }

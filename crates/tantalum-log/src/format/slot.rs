@@ -3,7 +3,7 @@
 //! Each device has two, written in turn, so that a torn write leaves the one before. The valid slot with the largest
 //! sequence number over all devices counts.
 
-use super::{BLOCK, DecodeError, Decoder, Encoder, VERSION, check, check_numbers};
+use super::{BLOCK, DecodeError, Decoder, Encoder, MAX_DEVICES, VERSION, check, check_numbers};
 use crate::Lsn;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TNTLSLOT");
@@ -14,7 +14,7 @@ pub const MAX_EPOCHS: usize = 100;
 const CLEAN: u32 = 1;
 const NEEDS_ARCHIVE: u32 = 2;
 
-/// A checkpoint and the epochs that matter behind it.
+/// A checkpoint, the epochs that matter behind it, and the devices of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The log's identity.
@@ -32,6 +32,18 @@ pub struct Slot {
     /// Present if records behind the checkpoint may be in the archive only, so that the log cannot be opened without it:
     /// where the archive's present run starts.
     pub archive_run: Option<Lsn>,
+    /// The devices of the log, by ordinal. Never empty. A device that is not among them is none of the log, whatever
+    /// stands on it.
+    pub members: Vec<SlotMember>,
+}
+
+/// A device of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotMember {
+    /// Its place in the log.
+    pub ordinal: u32,
+    /// Its identity, as in its superblock.
+    pub device_id: u64,
 }
 
 /// A session of the log: every open starts one.
@@ -49,12 +61,19 @@ impl Slot {
         *self.epochs.last().expect("a slot always holds an epoch: decoding and every constructor check it")
     }
 
+    /// The newest of a log's slots. A slot of a newer epoch replaces those that an interrupted change, or devices that are
+    /// lost, left behind.
+    pub fn newest_of<'a>(slots: impl Iterator<Item = &'a Slot>) -> Option<&'a Slot> {
+        slots.max_by_key(|slot| (slot.newest().epoch, slot.sequence))
+    }
+
     /// The block that holds the slot.
     ///
     /// # Panics
-    /// If there is no epoch, or more than [`MAX_EPOCHS`].
+    /// If there is no epoch or more than [`MAX_EPOCHS`], or no member or more than [`MAX_DEVICES`].
     pub fn encode(&self) -> [u8; BLOCK] {
         assert!((1..=MAX_EPOCHS).contains(&self.epochs.len()), "a slot holds 1 to {MAX_EPOCHS} epochs");
+        assert!((1..=MAX_DEVICES).contains(&self.members.len()), "a slot holds 1 to {MAX_DEVICES} members");
         let mut block = [0; BLOCK];
         let mut encoder = Encoder::new(&mut block);
         encoder.u64(MAGIC);
@@ -69,6 +88,11 @@ impl Slot {
         encoder.u64(self.clean_end.unwrap_or_default().get());
         encoder.u64(self.not_needed);
         encoder.u64(self.archive_run.unwrap_or_default().get());
+        encoder.u32(self.members.len() as u32);
+        for member in &self.members {
+            encoder.u32(member.ordinal);
+            encoder.u64(member.device_id);
+        }
         for epoch in &self.epochs {
             encoder.u64(epoch.epoch);
             encoder.u64(epoch.start.get());
@@ -87,6 +111,12 @@ impl Slot {
         let (sequence, checkpoint) = (decoder.u64()?, Lsn::new(decoder.u64()?));
         let (flags, clean_end, not_needed) = (decoder.u32()?, Lsn::new(decoder.u64()?), decoder.u64()?);
         let archive_run = Lsn::new(decoder.u64()?);
+        let member_count = decoder.u32()?;
+        check((1..=MAX_DEVICES as u32).contains(&member_count), "member count", member_count.into())?;
+        let mut members = Vec::with_capacity(member_count as usize);
+        for _ in 0..member_count {
+            members.push(SlotMember { ordinal: decoder.u32()?, device_id: decoder.u64()? });
+        }
         let mut epochs = Vec::with_capacity(count.into());
         for _ in 0..count {
             epochs.push(EpochStart { epoch: decoder.u64()?, start: Lsn::new(decoder.u64()?) });
@@ -100,6 +130,20 @@ impl Slot {
         let clean_end = (flags & CLEAN != 0).then_some(clean_end);
         check(clean_end.is_none_or(|end| end >= checkpoint), "clean end", clean_end.unwrap_or_default().get())?;
         let archive_run = (flags & NEEDS_ARCHIVE != 0).then_some(archive_run);
-        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run })
+        check_members(&members)?;
+        let listed = members.iter().fold(0, |bits, member| bits | 1 << member.ordinal);
+        check(not_needed & !listed == 0, "devices not needed", not_needed)?;
+        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run, members })
     }
+}
+
+/// Members stand in the order of their ordinals, and no two are the same device.
+fn check_members(members: &[SlotMember]) -> Result<(), DecodeError> {
+    check(members.is_sorted_by(|a, b| a.ordinal < b.ordinal), "member order", 0)?;
+    for (at, member) in members.iter().enumerate() {
+        check((member.ordinal as usize) < MAX_DEVICES, "member ordinal", member.ordinal.into())?;
+        let is_first = members[..at].iter().all(|other| other.device_id != member.device_id);
+        check(member.device_id != 0 && is_first, "member identity", member.device_id)?;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
-//! The superblock: which log a device belongs to, as which member, and how its area is divided and filled.
+//! The superblock: which log a device was formatted for, as which device, and how its area is divided and filled.
 //!
-//! Written once, at creation, in block 0 and again in block 1.
+//! Written once, when the device is formatted, in block 0 and again in block 1. Whether the device still belongs to the
+//! log, the checkpoint slots say.
 
 use super::{BLOCK, DecodeError, Decoder, Encoder, MAX_DEVICES, VERSION, check};
 use crate::LogLayout;
@@ -26,12 +27,14 @@ pub const MIN_BLOCK_BYTES: u32 = 512;
 pub struct Superblock {
     /// The log's identity.
     pub log_id: u128,
-    /// The device's place in the log, from 0.
+    /// The device's place in the log, from 0. Free again once the device was removed.
     pub ordinal: u32,
-    /// How many devices the log has.
-    pub device_count: u32,
+    /// Chosen at random whenever a device is formatted, never 0: what is on it can be told from what was there before.
+    pub device_id: u64,
     /// How requests are laid out on the devices.
     pub layout: LogLayout,
+    /// Over how many devices the log is striped; 1 in the other layouts, whatever their number.
+    pub stripe_devices: u32,
     /// Requests are written in multiples of this: a power of two between 512 and 4096.
     pub block_bytes: u32,
     /// Bytes of a section.
@@ -45,14 +48,14 @@ pub struct Superblock {
     pub area_bytes: u64,
 }
 
-/// What so many sections take of each of so many devices, the fixed structures included.
-pub fn area_bytes_of(layout: LogLayout, device_count: u32, section_bytes: u64, section_count: u64) -> u64 {
+/// What so many sections take of a device, or of each of so many in a stripe, the fixed structures included.
+pub fn area_bytes_of(layout: LogLayout, stripe_devices: u32, section_bytes: u64, section_count: u64) -> u64 {
     let sections = section_bytes * section_count;
     let share = match layout {
         LogLayout::FlashLogging | LogLayout::Single => sections,
         LogLayout::Striped { unit_bytes } => {
             let unit_bytes = u64::from(unit_bytes);
-            sections.div_ceil(unit_bytes * u64::from(device_count)) * unit_bytes
+            sections.div_ceil(unit_bytes * u64::from(stripe_devices)) * unit_bytes
         }
     };
     FIXED_BLOCKS * BLOCK as u64 + share
@@ -73,13 +76,14 @@ impl Superblock {
         encoder.u16(kind);
         encoder.u128(self.log_id);
         encoder.u32(self.ordinal);
-        encoder.u32(self.device_count);
+        encoder.u64(self.device_id);
         encoder.u32(self.block_bytes);
         encoder.u32(self.section_bytes);
         encoder.u32(self.section_count);
         encoder.u32(self.hiding_section_count);
         encoder.u64(self.area_bytes);
         encoder.u32(unit_bytes);
+        encoder.u32(self.stripe_devices);
         encoder.checksum();
         block
     }
@@ -90,9 +94,9 @@ impl Superblock {
         decoder.preamble(MAGIC)?;
         let kind = decoder.u16()?;
         let log_id = decoder.u128()?;
-        let (ordinal, device_count, block_bytes) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
+        let (ordinal, device_id, block_bytes) = (decoder.u32()?, decoder.u64()?, decoder.u32()?);
         let (section_bytes, section_count, hiding_section_count) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
-        let (area_bytes, unit_bytes) = (decoder.u64()?, decoder.u32()?);
+        let (area_bytes, unit_bytes, stripe_devices) = (decoder.u64()?, decoder.u32()?, decoder.u32()?);
         decoder.checksum()?;
         let blocks = MIN_BLOCK_BYTES..=BLOCK as u32;
         check(block_bytes.is_power_of_two() && blocks.contains(&block_bytes), "block size", block_bytes.into())?;
@@ -102,10 +106,13 @@ impl Superblock {
             2 => LogLayout::Striped { unit_bytes },
             _ => return Err(DecodeError::Field { field: "layout", value: kind.into() }),
         };
-        check((1..=MAX_DEVICES as u32).contains(&device_count), "device count", device_count.into())?;
-        check(ordinal < device_count, "ordinal", ordinal.into())?;
         let striped = matches!(layout, LogLayout::Striped { .. });
         check(!striped || is_unit(unit_bytes, block_bytes), "unit bytes", unit_bytes.into())?;
+        let widths = 1..=if striped { MAX_DEVICES as u32 } else { 1 };
+        check(widths.contains(&stripe_devices), "stripe devices", stripe_devices.into())?;
+        let ordinals = if striped { stripe_devices } else { MAX_DEVICES as u32 };
+        check(ordinal < ordinals, "ordinal", ordinal.into())?;
+        check(device_id != 0, "device identity", device_id)?;
         let sections = MIN_SECTION_BYTES..=MAX_SECTION_BYTES;
         let whole = section_bytes.is_multiple_of(BLOCK as u32);
         check(whole && sections.contains(&section_bytes), "section bytes", section_bytes.into())?;
@@ -113,13 +120,14 @@ impl Superblock {
         let may_hide = layout == LogLayout::FlashLogging && hiding_section_count >= MIN_HIDING_SECTIONS;
         check(hiding_section_count == 0 || may_hide, "hiding section count", hiding_section_count.into())?;
         let sections = u64::from(section_count) + u64::from(hiding_section_count);
-        let needed = area_bytes_of(layout, device_count, section_bytes.into(), sections);
+        let needed = area_bytes_of(layout, stripe_devices, section_bytes.into(), sections);
         check(area_bytes == needed, "area bytes", area_bytes)?;
         Ok(Superblock {
             log_id,
             ordinal,
-            device_count,
+            device_id,
             layout,
+            stripe_devices,
             block_bytes,
             section_bytes,
             section_count,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::archive::{ArchiveSuperblock, SegmentHeader};
 use super::request::{HEADER_BYTES, RequestHeader};
 use super::section::{MAX_ENTRIES, SectionHeader, StrideEntry};
-use super::slot::{EpochStart, MAX_EPOCHS, Slot};
+use super::slot::{EpochStart, MAX_EPOCHS, Slot, SlotMember};
 use super::superblock::{Superblock, area_bytes_of};
 use super::*;
 use crate::{LogLayout, Lsn};
@@ -22,7 +22,7 @@ fn request() -> impl Strategy<Value = (RequestHeader, Vec<u8>)> {
     let payload = prop::collection::vec(any::<u8>(), 1..9000);
     (payload, numbers::<5>(), 0..NUMBER_LIMIT, numbers::<3>()).prop_map(|(payload, ids, start, lsns)| {
         let header = RequestHeader {
-            log_tag: ids[0],
+            device_tag: ids[0],
             epoch: ids[1],
             sequence: ids[2],
             section: ids[3],
@@ -55,22 +55,24 @@ fn decode_all(bytes: &[u8]) {
 proptest! {
     #[test]
     fn superblocks_round_trip(
-        log_id: u128, count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999, kind in 0usize..3,
-        block in 9u32..=12, units in 1u32..=64, hiding in prop_oneof![Just(0u32), 2u32..99],
+        log_id: u128, device_id in 1u64.., count in 1u32..=64, ordinal: u32, blocks in 16u32..8192, sections in 4u32..9999,
+        kind in 0usize..3, block in 9u32..=12, units in 1u32..=64, hiding in prop_oneof![Just(0u32), 2u32..99],
     ) {
         let unit_bytes = units << block;
         let layout = [LogLayout::FlashLogging, LogLayout::Single, LogLayout::Striped { unit_bytes }][kind];
         let hiding = if layout == LogLayout::FlashLogging { hiding } else { 0 };
+        let stripe_devices = if kind == 2 { count } else { 1 };
         let superblock = Superblock {
             log_id,
-            ordinal: ordinal % count,
-            device_count: count,
+            ordinal: ordinal % if kind == 2 { count } else { 64 },
+            device_id,
             layout,
+            stripe_devices,
             block_bytes: 1 << block,
             section_bytes: blocks * BLOCK as u32,
             section_count: sections,
             hiding_section_count: hiding,
-            area_bytes: area_bytes_of(layout, count, u64::from(blocks) * BLOCK as u64, (sections + hiding).into()),
+            area_bytes: area_bytes_of(layout, stripe_devices, u64::from(blocks) * BLOCK as u64, (sections + hiding).into()),
         };
         prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
     }
@@ -79,16 +81,20 @@ proptest! {
     fn slots_round_trip(
         log_id: u128, [sequence, checkpoint, end, run] in numbers::<4>(), clean: bool, not_needed: u64, needs_archive: bool,
         epochs in ascending(MAX_EPOCHS), starts in ascending(MAX_EPOCHS),
+        ordinals in prop::collection::btree_set(0u32..64, 1..=64),
+        ids in prop::collection::btree_set(1u64.., 64),
     ) {
         let epochs = epochs.into_iter().zip(starts);
+        let members = ordinals.iter().copied().zip(ids);
         let slot = Slot {
             log_id,
             sequence,
             checkpoint: Lsn::new(checkpoint),
             epochs: epochs.map(|(epoch, start)| EpochStart { epoch, start: Lsn::new(start) }).collect(),
             clean_end: clean.then(|| Lsn::new(end.max(checkpoint))),
-            not_needed,
+            not_needed: not_needed & ordinals.iter().fold(0, |bits, ordinal| bits | 1 << ordinal),
             archive_run: needs_archive.then(|| Lsn::new(run)),
+            members: members.map(|(ordinal, device_id)| SlotMember { ordinal, device_id }).collect(),
         };
         prop_assert_eq!(Slot::decode(&slot.encode()), Ok(slot));
     }
@@ -111,13 +117,13 @@ proptest! {
 
     #[test]
     fn section_headers_round_trip(
-        log_id: u128, ordinal: u32, is_hiding: bool, ids in numbers::<4>(),
+        log_id: u128, device_id: u64, is_hiding: bool, ids in numbers::<4>(),
         blocks in prop::collection::btree_set(any::<u32>(), 0..=MAX_ENTRIES), lsns in ascending(MAX_ENTRIES),
     ) {
         let previous = blocks.into_iter().zip(lsns);
         let header = SectionHeader {
             log_id,
-            ordinal,
+            device_id,
             is_hiding,
             number: ids[0],
             epoch: ids[1],
@@ -167,8 +173,9 @@ fn a_newer_version_is_told_from_damage() {
     let superblock = Superblock {
         log_id: 1,
         ordinal: 0,
-        device_count: 1,
+        device_id: 1,
         layout: LogLayout::FlashLogging,
+        stripe_devices: 1,
         block_bytes: 4096,
         section_bytes: 65536,
         section_count: 4,
@@ -183,4 +190,40 @@ fn a_newer_version_is_told_from_damage() {
     assert!(matches!(Superblock::decode(&block), Err(DecodeError::Checksum { .. })));
     block[0] = 0;
     assert_eq!(Superblock::decode(&block), Err(DecodeError::Magic));
+}
+
+#[test]
+fn a_slot_with_impossible_members_is_refused() {
+    let member = |ordinal, device_id| SlotMember { ordinal, device_id };
+    let decode = |members: Vec<SlotMember>, not_needed| {
+        let epochs = vec![EpochStart { epoch: 1, start: Lsn::ZERO }];
+        let checkpoint = Lsn::ZERO;
+        let (clean_end, archive_run) = (None, None);
+        let slot = Slot { log_id: 1, sequence: 1, checkpoint, epochs, clean_end, not_needed, archive_run, members };
+        Slot::decode(&slot.encode())
+    };
+    let field = |result| match result {
+        Err(DecodeError::Field { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert!(decode(vec![member(0, 7), member(63, 8)], 1 << 63).is_ok());
+    assert_eq!(field(decode(vec![member(1, 7), member(0, 8)], 0)), "member order");
+    assert_eq!(field(decode(vec![member(1, 7), member(1, 8)], 0)), "member order");
+    assert_eq!(field(decode(vec![member(64, 7)], 0)), "member ordinal");
+    assert_eq!(field(decode(vec![member(0, 7), member(1, 7)], 0)), "member identity");
+    assert_eq!(field(decode(vec![member(0, 0)], 0)), "member identity");
+    assert_eq!(field(decode(vec![member(0, 7)], 2)), "devices not needed");
+    let mut nobody = Slot {
+        log_id: 1,
+        sequence: 1,
+        checkpoint: Lsn::ZERO,
+        epochs: vec![EpochStart { epoch: 1, start: Lsn::ZERO }],
+        clean_end: None,
+        not_needed: 0,
+        archive_run: None,
+        members: vec![member(0, 7)],
+    }
+    .encode();
+    nobody[72..76].fill(0);
+    assert_eq!(field(Slot::decode(&nobody)), "member count");
 }

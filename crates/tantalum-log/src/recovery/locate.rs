@@ -4,7 +4,7 @@
 use crate::format::request::{DecodedRequest, RequestHeader};
 use crate::format::section::SectionHeader;
 use crate::format::{BLOCK, DecodeError};
-use crate::layout::log_tag;
+use crate::layout::device_tag;
 use crate::recovery::members::Member;
 use crate::{Damage, Lsn, Result};
 
@@ -56,7 +56,7 @@ impl Member {
     fn section_at(&self, position: u64, blocks: &[u8]) -> Option<Section> {
         let at = |number: u64| self.layout.position(number) == position;
         let header = SectionHeader::decode(&blocks[..BLOCK]).ok().filter(|header| {
-            let own = header.log_id == self.superblock.log_id && header.ordinal == self.superblock.ordinal;
+            let own = header.log_id == self.superblock.log_id && header.device_id == self.superblock.device_id;
             own && header.is_hiding == self.is_hiding && at(header.number)
         });
         let offset = self.layout.section(position).start + BLOCK as u64;
@@ -85,10 +85,10 @@ impl Member {
     /// The request header at `offset` of the device, if `bytes` holds one that was written there.
     pub(crate) fn decode_request(&self, bytes: &[u8], offset: u64) -> Result<DecodedRequest, DecodeError> {
         let request = RequestHeader::decode(bytes)?;
-        let own_tag = log_tag(self.superblock.log_id);
+        let own_tag = device_tag(self.superblock.log_id, self.superblock.device_id);
         match request.header {
-            header if header.log_tag != own_tag => {
-                Err(DecodeError::Field { field: "log identity", value: header.log_tag })
+            header if header.device_tag != own_tag => {
+                Err(DecodeError::Field { field: "identity", value: header.device_tag })
             }
             header if header.offset != offset => Err(DecodeError::Field { field: "offset", value: header.offset }),
             _ => Ok(request),

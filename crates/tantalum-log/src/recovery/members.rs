@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tantalum_device::Device;
 
+use super::missing::refuse;
 use crate::archive::Archive;
 use crate::create::check_devices;
-use crate::format::slot::Slot;
+use crate::format::slot::{Slot, SlotMember};
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, DecodeError, VERSION};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
@@ -20,23 +21,39 @@ pub(crate) struct Member {
     /// The main area's, or the hiding area's.
     pub(crate) layout: Layout,
     pub(crate) is_hiding: bool,
+    /// Bits of the devices that it stands for: itself, or those of an array.
+    pub(crate) covers: u64,
     /// What its two slots hold, if valid, in the order of their offsets.
     pub(crate) slots: [Option<Slot>; 2],
+}
+
+impl Member {
+    /// As the slots list it.
+    pub(crate) fn listed(&self) -> SlotMember {
+        SlotMember { ordinal: self.superblock.ordinal, device_id: self.superblock.device_id }
+    }
 }
 
 /// The devices of a log that could be read, by ordinal, and what they agree on.
 #[derive(Debug)]
 pub(crate) struct Members {
     pub(crate) log_id: u128,
-    pub(crate) device_count: u32,
     pub(crate) members: Vec<Member>,
+    /// The newest slot; it says which devices the log has.
     pub(crate) slot: Slot,
+    /// Why a device that was given cannot be one of them.
+    pub(super) unreadable: Option<Error>,
 }
 
 impl Members {
     /// The layout that all superblocks name.
     pub(crate) fn layout(&self) -> LogLayout {
         self.members.first().map_or_else(LogLayout::default, |member| member.superblock.layout)
+    }
+
+    /// Whether its devices make an array.
+    pub(super) fn is_array(&self) -> bool {
+        matches!(self.layout(), LogLayout::Striped { .. })
     }
 
     /// Whether the newest slot says that a device holds nothing needed.
@@ -64,13 +81,13 @@ impl Members {
 
     /// The bits of the devices that are not here.
     pub(crate) fn missing_bits(&self) -> u64 {
-        let all = (0..self.device_count).fold(0, |bits, ordinal| bits | 1 << ordinal);
-        self.members.iter().fold(all, |bits, member| bits & !(1 << member.superblock.ordinal))
+        let all = self.slot.members.iter().fold(0, |bits, member| bits | 1 << member.ordinal);
+        self.members.iter().fold(all, |bits, member| bits & !member.covers)
     }
 }
 
 /// Reads who the devices are, in whatever order they come, and finds the newest slot. Every device that may hold
-/// something needed must be there.
+/// something needed must be there, and none that the log does not have.
 pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -> Result<Members> {
     check_devices(devices)?;
     let mut members: Vec<Member> = Vec::new();
@@ -78,8 +95,8 @@ pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -
     for device in devices {
         let member = match read_member(device) {
             Ok(member) => member,
-            // Decided below: the device may be one that is not needed.
-            Err(error @ Error::Device(_)) => {
+            // Decided below: the device may be one that is not needed, or whose formatting was interrupted.
+            Err(error @ (Error::Device(_) | Error::DamagedSuperblock { .. })) => {
                 unreadable.get_or_insert(error);
                 continue;
             }
@@ -90,13 +107,12 @@ pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -
     }
     members.sort_by_key(|member| member.superblock.ordinal);
     let Some(first) = members.first() else { return Err(unreadable.unwrap_or(Error::NoDevices)) };
-    let (log_id, device_count) = (first.superblock.log_id, first.superblock.device_count);
+    let log_id = first.superblock.log_id;
     if let Some(archive) = archive.filter(|archive| archive.log_id() != log_id) {
         return Err(archive.foreign(log_id));
     }
-    let slots = members.iter().map(|member| &member.slots).chain(archive.map(|archive| &archive.slots));
-    let slots = slots.flat_map(|slots| slots.iter().flatten());
-    let Some(slot) = slots.max_by_key(|slot| slot.sequence).cloned() else {
+    let archived = archive.iter().flat_map(|archive| archive.slots.iter().flatten());
+    let Some(slot) = Slot::newest_of(slots(&members).chain(archived)).cloned() else {
         return Err(Error::Corrupt {
             device: first.device.name().into(),
             offset: slot_offset(0),
@@ -104,16 +120,34 @@ pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -
             what: "no device has a valid checkpoint slot".into(),
         });
     };
-    let members = Members { log_id, device_count, members, slot };
-    let missing = members.missing_bits() & !members.slot.not_needed;
-    if missing != 0 {
-        let missing = Error::MissingDevice { ordinal: missing.trailing_zeros(), count: device_count };
-        return Err(unreadable.unwrap_or(missing));
+    members.iter().try_for_each(|member| check_listed(member, &slot))?;
+    let members = Members { log_id, members, slot, unreadable };
+    match members.missing_bits() & !members.slot.not_needed {
+        0 => striped::assemble(members),
+        missing => Err(refuse(members, missing, archive)),
     }
-    striped::assemble(members)
 }
 
-fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
+/// The slots on the devices.
+pub(super) fn slots(members: &[Member]) -> impl Iterator<Item = &Slot> {
+    members.iter().flat_map(|member| member.slots.iter().flatten())
+}
+
+/// Refuses a device that the newest slot does not list: what stands on it is old, or nothing.
+fn check_listed(member: &Member, slot: &Slot) -> Result<()> {
+    let own = &member.superblock;
+    let device = || member.device.name().to_string();
+    match slot.members.iter().find(|listed| listed.device_id == own.device_id) {
+        None => Err(Error::NotAMember { device: device(), device_id: own.device_id, log_id: own.log_id }),
+        Some(&SlotMember { ordinal, .. }) if ordinal != own.ordinal => {
+            let what = format!("it says that the device is number {}, but the log knows it as {ordinal}", own.ordinal);
+            Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what })
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+pub(super) fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
     let superblock = read_superblock(device.as_ref())?;
     let bytes = device.capacity_bytes();
     if bytes < superblock.area_bytes {
@@ -129,11 +163,12 @@ fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
         device.read(slot_offset(parity as u64), &mut block)?;
         *slot = Slot::decode(&block).ok().filter(|slot| slot.log_id == superblock.log_id);
     }
-    Ok(Member { device: Arc::clone(device), superblock, layout: Layout::of(&superblock), is_hiding: false, slots })
+    let (layout, covers) = (Layout::of(&superblock), 1 << superblock.ordinal);
+    Ok(Member { device: Arc::clone(device), superblock, layout, is_hiding: false, covers, slots })
 }
 
 /// Reads the superblock, or its copy if the first is damaged.
-fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     let name = || device.name().to_string();
     if device.capacity_bytes() < SUPERBLOCKS[1] + BLOCK as u64 {
         return Err(Error::NotALog { device: name() });
@@ -172,12 +207,8 @@ fn check_belongs(member: &Member, others: &[Member]) -> Result<()> {
             let what = format!("its layout is {}, that of others {}", own.layout, first.superblock.layout);
             return Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what });
         }
-        if own.device_count != first.superblock.device_count {
-            let what = format!("it counts {} devices, others {}", own.device_count, first.superblock.device_count);
-            return Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what });
-        }
     }
-    match others.iter().find(|other| other.superblock.ordinal == own.ordinal) {
+    match others.iter().find(|other| other.superblock.device_id == own.device_id) {
         None => Ok(()),
         Some(other) => {
             Err(Error::DuplicateDevice { ordinal: own.ordinal, first: other.device.name().into(), second: device() })

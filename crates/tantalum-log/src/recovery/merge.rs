@@ -103,7 +103,7 @@ mod tests {
 
     fn request(epoch: u64, start: u64, end: u64) -> RequestHeader {
         RequestHeader {
-            log_tag: 0,
+            device_tag: 0,
             epoch,
             sequence: 0,
             section: 0,

@@ -6,10 +6,12 @@ pub(crate) mod chunks;
 pub(crate) mod locate;
 pub(crate) mod members;
 pub(crate) mod merge;
+mod missing;
 mod progress;
 mod read;
 mod rebuild;
 pub(crate) mod scan;
+mod standing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,15 +23,16 @@ use archived::FoundArchive;
 use locate::Sections;
 use members::{Member, Members, identify};
 use merge::{Merged, merge};
+pub use missing::MissingRecords;
 pub(crate) use progress::Progress;
 use progress::in_parallel;
 pub use progress::{RecoveryPhase, RecoveryProgress};
 pub(crate) use read::Reader;
 pub(crate) use rebuild::rebuild;
 use scan::{Scan, Scope, scan};
+pub use standing::{Standing, standings};
 
 use crate::archive::{Archive, Scanned};
-use crate::latency::LatencyTable;
 use crate::scheduler::{SlotWriter, Start, StartArchive, write_slots};
 use crate::stream::{Resume, Stream, UsedSection};
 use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result};
@@ -260,7 +263,7 @@ impl Recovery {
             let mut devices: Vec<_> = self.members.members.iter().map(|member| Arc::clone(&member.device)).collect();
             devices.extend(archive.as_ref().map(|archive| Arc::clone(archive.control())));
             let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
-            results.into_iter().collect::<Result<()>>()?;
+            results.into_iter().try_for_each(|outcome| outcome.result)?;
         }
         let archive = archive
             .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout));
@@ -277,30 +280,21 @@ impl Recovery {
         let Begun { slots, epoch, archive } = self.begun.take().expect("the epoch has begun");
         let from = archive.as_ref().map_or(self.members.slot.checkpoint, |archive| archive.only_here);
         let end = self.end;
+        let layout = self.members.layout();
         let scanned: Vec<_> = self.areas.into_iter().zip(&self.scans).collect();
         let hiding_of = |ordinal| scanned.iter().find(|(area, _)| area.is_hiding && area.superblock.ordinal == ordinal);
         let stream = |(area, scan): &(Member, &Scan)| {
-            let ordinal = area.superblock.ordinal;
-            let resumed = resume(scan, from, end);
-            let mut stream = Stream::new(Arc::clone(&area.device), ordinal, area.layout, resumed);
-            if let Some(measured) = self.options.characteristics.get(area.device.name()) {
-                stream.latencies = LatencyTable::measured(&measured.write_latency);
-            }
-            match hiding_of(ordinal) {
+            let (member, resumed) = (area.listed(), resume(scan, from, end));
+            let mut stream = Stream::new(Arc::clone(&area.device), member, area.layout, resumed);
+            stream.expect_latencies(&self.options);
+            match hiding_of(member.ordinal) {
                 Some((area, scan)) => stream.with_hiding(area.layout, resume(scan, from, end)),
                 None => stream,
             }
         };
         let streams = scanned.iter().filter(|(area, _)| !area.is_hiding).map(stream).collect();
-        let start = Start {
-            log_id: self.members.log_id,
-            epoch,
-            end: self.end,
-            device_count: self.members.device_count,
-            streams,
-            slots,
-            options: self.options,
-        };
+        let start =
+            Start { log_id: self.members.log_id, layout, epoch, end: self.end, streams, slots, options: self.options };
         Ok(Log::start(start, archive))
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{AlignedBuffer, Device, Durability};
+use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite};
 
-use super::Scheduler;
+use super::{Scheduler, State};
 use crate::format::BLOCK;
-use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot};
+use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot, SlotMember};
 use crate::layout::slot_offset;
+use crate::stream::{Duty, Stream};
 use crate::{Error, Lsn, Result};
 
 /// The newest slot, and whether there may be another.
@@ -26,6 +27,14 @@ impl SlotWriter {
 
     pub(crate) fn checkpoint(&self) -> Lsn {
         self.slot.checkpoint
+    }
+
+    pub(crate) fn members(&self) -> Vec<SlotMember> {
+        self.slot.members.clone()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Starts an epoch at `start`, the end of what was recovered: older requests that reach beyond are void from now on.
@@ -59,11 +68,33 @@ impl SlotWriter {
         }
     }
 
+    /// Takes over which devices the log has, which of them are not needed, and whether the archive is.
+    pub(super) fn describe(&mut self, state: &State) {
+        let (checkpoint, is_closed) = (self.slot.checkpoint, self.closed);
+        self.slot.not_needed = state.not_needed(checkpoint);
+        self.slot.archive_run = state.archive.as_ref().and_then(|archive| archive.needed_run(checkpoint, is_closed));
+        if !state.is_array() {
+            self.slot.members.clone_from(&state.members);
+        }
+    }
+
     /// The next slot's bytes and its place on every device.
     pub(crate) fn advance(&mut self) -> (u64, Arc<AlignedBuffer>) {
         self.slot.sequence += 1;
+        self.current()
+    }
+
+    /// The present slot's bytes and its place on every device.
+    pub(super) fn current(&self) -> (u64, Arc<AlignedBuffer>) {
         (slot_offset(self.slot.sequence), Arc::new(AlignedBuffer::copy_from(&self.slot.encode())))
     }
+}
+
+/// How the write of a slot to a device ended.
+pub(crate) struct SlotOutcome {
+    pub(crate) result: Result<()>,
+    /// The write, if it hung.
+    pub(crate) given_up: Option<Box<dyn PendingWrite>>,
 }
 
 /// Writes one slot to all `devices` at once. Returns each device's outcome.
@@ -71,14 +102,19 @@ pub(crate) fn write_slots(
     devices: &[Arc<dyn Device>],
     (offset, block): (u64, Arc<AlignedBuffer>),
     timeout: Duration,
-) -> Vec<Result<()>> {
+) -> Vec<SlotOutcome> {
     let submit = |device: &Arc<dyn Device>| device.submit(offset, Arc::clone(&block), 0..BLOCK, Durability::Durable);
     let pending: Vec<_> = devices.iter().map(submit).collect();
-    let wait =
-        |(device, pending): (&Arc<dyn Device>, tantalum_device::Result<Box<dyn tantalum_device::PendingWrite>>)| {
-            let hung = || Error::DeviceHung { device: device.name().into(), offset, bytes: BLOCK as u64, timeout };
-            pending?.wait(Some(timeout)).ok_or_else(hung)?.map_err(Error::from)
-        };
+    let wait = |(device, pending): (&Arc<dyn Device>, tantalum_device::Result<Box<dyn PendingWrite>>)| match pending {
+        Err(error) => SlotOutcome { result: Err(error.into()), given_up: None },
+        Ok(mut pending) => match pending.wait(Some(timeout)) {
+            Some(result) => SlotOutcome { result: result.map_err(Error::from), given_up: None },
+            None => {
+                let hung = Error::DeviceHung { device: device.name().into(), offset, bytes: BLOCK as u64, timeout };
+                SlotOutcome { result: Err(hung), given_up: Some(pending) }
+            }
+        },
+    };
     devices.iter().zip(pending).map(wait).collect()
 }
 
@@ -109,8 +145,9 @@ impl Scheduler {
         state.checkpoint = checkpoint;
         state.hiding_is_full = false;
         let recorded = slots.slot.not_needed;
-        state.aside_is_needed = slots.slot.archive_run.is_some() && state.archive_control().is_none()
-            || state.streams.iter().any(|stream| !stream.state.is_healthy() && recorded & 1 << stream.ordinal == 0);
+        let archive_is_needed = slots.slot.archive_run.is_some() && state.archive_control().is_none();
+        let mut aside = state.streams.iter().filter(|stream| stream.is_present() && !stream.state.is_healthy());
+        state.aside_is_needed = archive_is_needed || aside.any(|stream| recorded & 1 << stream.ordinal == 0);
         for stream in &mut state.streams {
             stream.release(checkpoint);
         }
@@ -121,18 +158,15 @@ impl Scheduler {
     }
 
     /// Writes the next slot to every healthy device, and to the archive. A device that fails is set aside; one must succeed.
-    fn write_slot(&self, slots: &mut SlotWriter) -> Result<()> {
+    pub(super) fn write_slot(&self, slots: &mut SlotWriter) -> Result<()> {
         let state = self.lock();
         state.check_failure()?;
-        slots.slot.not_needed = state.not_needed(slots.slot.checkpoint);
-        let (checkpoint, is_closed) = (slots.slot.checkpoint, slots.closed);
-        slots.slot.archive_run = state.archive.as_ref().and_then(|archive| archive.needed_run(checkpoint, is_closed));
-        let healthy: Vec<usize> = (0..state.streams.len()).filter(|&at| state.streams[at].state.is_healthy()).collect();
-        let mut devices: Vec<_> = healthy.iter().map(|&at| Arc::clone(&state.streams[at].device)).collect();
+        let gets_it = |stream: &Stream| stream.state.is_healthy() && stream.duty != Duty::Left;
+        let healthy: Vec<usize> = (0..state.streams.len()).filter(|&at| gets_it(&state.streams[at])).collect();
+        slots.describe(&state);
         let archive = state.archive_control();
-        devices.extend(archive.clone());
         drop(state);
-        let mut results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
+        let mut results = self.write_slot_on(slots.advance(), &healthy, archive.as_ref());
         let mut state = self.lock();
         if let Some(Err(error)) = archive.and_then(|_| results.pop()) {
             self.set_archive_aside(&mut state, error);
@@ -151,6 +185,28 @@ impl Scheduler {
     pub(super) fn refresh_slot(&self) -> Result<()> {
         let mut slots = self.slots.lock();
         if slots.closed { Err(Error::Closed) } else { self.write_slot(&mut slots) }
+    }
+
+    /// Writes a slot to the devices at these places of the streams, and to the device `beside` them. Returns each one's
+    /// outcome.
+    pub(super) fn write_slot_on(
+        &self,
+        slot: (u64, Arc<AlignedBuffer>),
+        streams: &[usize],
+        beside: Option<&Arc<dyn Device>>,
+    ) -> Vec<Result<()>> {
+        let state = self.lock();
+        let devices = streams.iter().map(|&at| state.streams[at].device()).chain(beside).cloned().collect::<Vec<_>>();
+        drop(state);
+        let outcomes = write_slots(&devices, slot, self.options.hang_timeout);
+        let mut state = self.lock();
+        let note = |(at, outcome): (usize, SlotOutcome)| {
+            if let (Some(&at), Some(write)) = (streams.get(at), outcome.given_up) {
+                state.streams[at].give_up(write);
+            }
+            outcome.result
+        };
+        outcomes.into_iter().enumerate().map(note).collect()
     }
 
     /// Records in both slots that the log ended cleanly at its durable end. Nothing may be written afterwards.

@@ -8,11 +8,13 @@ use tantalum_rt::now;
 use super::job::Outcome;
 use super::turn::Waiter;
 use super::{Scheduler, State};
+use crate::format::slot::SlotMember;
+use crate::stream::Duty;
 use crate::{DeviceState, Error, Lsn};
 
 impl Scheduler {
     /// Takes note of a write's end. The caller calls `summon`, and wakes those returned: their records are durable.
-    pub(super) fn complete(&self, state: &mut State, outcome: Outcome) -> Vec<Arc<Waiter>> {
+    pub(super) fn complete(&self, state: &mut State, mut outcome: Outcome) -> Vec<Arc<Waiter>> {
         let now = now();
         let stream = &mut state.streams[outcome.stream];
         let in_flight = stream.end_request(outcome.start);
@@ -24,7 +26,7 @@ impl Scheduler {
             stream.writes += 1;
             stream.bytes += in_flight.bytes;
             // A second stream may have other latencies.
-            if self.can_give_up && !in_flight.is_reissued {
+            if self.can_give_up() && !in_flight.is_reissued {
                 stream.latencies.learn(in_flight.bytes, took);
             }
             state.learn_latency(outcome.stream, took);
@@ -43,10 +45,14 @@ impl Scheduler {
                 self.advance_durable(state, Lsn::ZERO)
             }
             Err(ref error) => {
+                let error = error.clone();
+                if let Some(write) = outcome.given_up.take() {
+                    state.streams[outcome.stream].give_up(write);
+                }
                 if !was_complete && !state.streams.iter().any(|stream| stream.is_writing(outcome.start)) {
                     self.reissue(state, &outcome);
                 }
-                self.set_aside(state, outcome.stream, error.clone());
+                self.set_aside(state, outcome.stream, error);
                 Vec::new()
             }
         }
@@ -86,7 +92,8 @@ impl Scheduler {
             state.set_aside += 1;
             state.aside_is_needed = true;
         }
-        if !state.streams.iter().any(|stream| stream.state.is_healthy()) {
+        state.keep_one_serving();
+        if !state.streams.iter().any(|stream| stream.state.is_healthy() && stream.duty != Duty::Left) {
             self.poison(state, error);
         }
         self.rebalance(state, 0);
@@ -109,9 +116,10 @@ impl State {
 
     /// Bits of the devices that hold nothing needed once `checkpoint` is durable: set aside, and wholly below it.
     pub(super) fn not_needed(&self, checkpoint: Lsn) -> u64 {
-        let here = self.streams.iter().map(|stream| stream.ordinal);
-        let missing = (0..self.device_count).filter(|ordinal| here.clone().all(|here| here != *ordinal));
-        let aside = self.streams.iter().filter(|stream| !stream.state.is_healthy() && stream.max_end() <= checkpoint);
-        missing.chain(aside.map(|stream| stream.ordinal)).fold(0, |bits, ordinal| bits | 1 << ordinal)
+        let is_not_needed = |member: &&SlotMember| match self.stream(member.device_id) {
+            None => true,
+            Some(stream) => !stream.state.is_healthy() && stream.max_end() <= checkpoint,
+        };
+        self.members.iter().filter(is_not_needed).fold(0, |bits, member| bits | 1 << member.ordinal)
     }
 }

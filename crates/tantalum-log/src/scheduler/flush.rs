@@ -96,6 +96,7 @@ impl Scheduler {
         let end = state.sealed_end;
         assert_eq!(end, self.active.read().end(), "a closed log has one end");
         self.summon(&mut state);
+        self.leaving.notify_all();
         drop(state);
         self.flush(end)?;
         Ok(true)

@@ -53,7 +53,7 @@ enum Rescue {
 impl Scheduler {
     /// After how long a write of `bytes` bytes on this device is an outlier; `None` if that is of no interest.
     pub(super) fn patience(&self, state: &mut State, stream: usize, bytes: u64, now: Instant) -> Option<Duration> {
-        if !self.can_give_up || self.options.hiding == Hiding::Off {
+        if !self.can_give_up() || self.options.hiding == Hiding::Off {
             return None;
         }
         let factor = state.adaptive.factor(now);

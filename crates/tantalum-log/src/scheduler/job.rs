@@ -11,7 +11,7 @@ use crate::format::BLOCK;
 use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::section::SectionHeader;
 use crate::group::{PREFIX_BYTES, Request, Source, compose};
-use crate::layout::log_tag;
+use crate::layout::device_tag;
 use crate::stream::{Placement, Stream};
 use crate::{Error, Lsn, Result};
 
@@ -32,7 +32,7 @@ pub(super) struct Job {
     source: Source,
     placement: Placement,
     device: Arc<dyn Device>,
-    ordinal: u32,
+    device_id: u64,
     durable: Lsn,
     /// After how long it is an outlier.
     patience: Option<Duration>,
@@ -58,6 +58,8 @@ pub(super) struct Outcome {
     pub(super) end: Lsn,
     pub(super) buffer: Arc<AlignedBuffer>,
     pub(super) result: Result<()>,
+    /// The write, if it hung.
+    pub(super) given_up: Option<Box<dyn PendingWrite>>,
 }
 
 /// How far a job came until its writer's patience ended.
@@ -70,7 +72,7 @@ impl UnderWay {
     /// Waits for the write until it has taken so long.
     fn wait(mut self, limit: Duration) -> Written {
         match self.pending.wait(Some(limit.saturating_sub(self.since.elapsed()))) {
-            Some(result) => Written::Ended(self.end(result.map_err(Error::from))),
+            Some(result) => Written::Ended(self.end(result.map_err(Error::from), false)),
             None => Written::Late(self),
         }
     }
@@ -81,13 +83,14 @@ impl UnderWay {
             Written::Ended(outcome) => outcome,
             Written::Late(hung) => {
                 let (device, offset, bytes) = (hung.device.name().into(), hung.offset, hung.bytes);
-                hung.end(Err(Error::DeviceHung { device, offset, bytes, timeout }))
+                hung.end(Err(Error::DeviceHung { device, offset, bytes, timeout }), true)
             }
         }
     }
 
-    fn end(self, result: Result<()>) -> Outcome {
-        Outcome { stream: self.stream, start: self.start, end: self.end, buffer: self.buffer, result }
+    fn end(self, result: Result<()>, is_given_up: bool) -> Outcome {
+        let given_up = is_given_up.then_some(self.pending);
+        Outcome { stream: self.stream, start: self.start, end: self.end, buffer: self.buffer, result, given_up }
     }
 }
 
@@ -135,8 +138,8 @@ impl Scheduler {
             (Area::Main, _) => stream.place(bytes, start, end),
         };
         stream.begin_request(start, bytes, placement.opens.is_some(), is_reissued, now);
-        let (device, ordinal, durable) = (Arc::clone(&stream.device), stream.ordinal, self.durable());
-        Job { stream: index, area, start, end, source, placement, device, ordinal, durable, patience }
+        let (device, device_id, durable) = (Arc::clone(stream.device()), stream.device_id, self.durable());
+        Job { stream: index, area, start, end, source, placement, device, device_id, durable, patience }
     }
 
     /// Whether what has gathered should go out now, beside the requests under way.
@@ -148,7 +151,7 @@ impl Scheduler {
         const SMALL_BYTES: u64 = 16 << 10;
         let (requests, bytes) = state.under_way;
         let gathered = || self.end().bytes_since(state.sealed_end);
-        self.can_give_up || self.is_striped || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
+        self.can_give_up() || self.is_striped() || requests == 0 || gathered() >= (bytes / requests).min(SMALL_BYTES)
     }
 
     /// Writes a request and waits for it until it is an outlier, or as long as its device may take at most.
@@ -156,9 +159,9 @@ impl Scheduler {
     /// If no other hardware could take it there is nothing better to do than to wait in the kernel, which is also the
     /// quickest way to wait.
     pub(super) fn write(&self, job: Job) -> Written {
-        let Job { stream, area, start, end, source, placement, device, ordinal, durable, patience } = job;
+        let Job { stream, area, start, end, source, placement, device, device_id, durable, patience } = job;
         let header = RequestHeader {
-            log_tag: log_tag(self.log_id),
+            device_tag: device_tag(self.log_id, device_id),
             epoch: self.epoch,
             sequence: placement.sequence,
             section: placement.section,
@@ -171,7 +174,7 @@ impl Scheduler {
         };
         let section = placement.opens.map(|previous| SectionHeader {
             log_id: self.log_id,
-            ordinal,
+            device_id,
             is_hiding: area == Area::Hiding,
             number: placement.section,
             epoch: self.epoch,
@@ -186,8 +189,8 @@ impl Scheduler {
         let offset = header.offset + range.start as u64 - BLOCK as u64;
         let bytes = range.len() as u64;
         let buffer = Arc::new(buffer);
-        let ended = |buffer, result| Written::Ended(Outcome { stream, start, end, buffer, result });
-        if !self.can_give_up {
+        let ended = |buffer, result| Written::Ended(Outcome { stream, start, end, buffer, result, given_up: None });
+        if !self.can_give_up() {
             let result = device.write(offset, &[&buffer[range]], Durability::Durable);
             return ended(buffer, result.map_err(Error::from));
         }

@@ -19,6 +19,7 @@ mod completion;
 mod flush;
 mod hiding;
 mod job;
+mod members;
 mod space_wait;
 mod turn;
 
@@ -37,12 +38,12 @@ use hiding::Overdue;
 use job::UnderWay;
 use turn::Waiter;
 
-use crate::create::stand_on_several;
 use crate::format::record;
+use crate::format::slot::SlotMember;
 use crate::group::{Group, Pool, Request, Source};
 use crate::space::{self, GROUP_CHARGE, Space};
 use crate::stream::Stream;
-use crate::{Error, Hiding, HidingStats, LogOptions, LogStats, Lsn, LsnRange, Result};
+use crate::{Error, Hiding, HidingStats, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Result};
 
 /// A running log: what its handles, tickets and workers share.
 pub(crate) struct Scheduler {
@@ -51,9 +52,8 @@ pub(crate) struct Scheduler {
     options: LogOptions,
     max_payload_bytes: usize,
     /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
-    can_give_up: bool,
-    /// Whether the one device is an array.
-    is_striped: bool,
+    can_give_up: AtomicBool,
+    layout: LogLayout,
     /// The group that appends add to. Replaced only under the state's lock.
     active: RwLock<Arc<Group>>,
     /// The durable end of the log. Written only under the state's lock.
@@ -69,13 +69,18 @@ pub(crate) struct Scheduler {
     feed: Feed,
     /// Serializes slot writes, which take long; never wanted while the state is locked.
     slots: Mutex<SlotWriter>,
+    /// Held while devices join or leave.
+    change: Mutex<()>,
+    /// Notified when devices that leave may have come nearer to it.
+    leaving: Condvar,
 }
 
 /// What the state's lock guards.
 struct State {
+    /// The devices that are here. Each keeps its place; that of one that has left is used again ([`members`]).
     streams: Vec<Stream>,
-    /// How many devices the log has, those that are not here included.
-    device_count: u32,
+    /// The devices of the log as the slots list them, those that are not here included; of an array, itself.
+    members: Vec<SlotMember>,
     /// Sealed requests without a device, by LSN.
     queue: VecDeque<Request>,
     /// The end of the newest sealed request.
@@ -89,6 +94,8 @@ struct State {
     adaptive: Adaptive,
     /// A hiding area had no room for an overdue request since the last checkpoint.
     hiding_is_full: bool,
+    /// What devices that have left did.
+    hidden_by_departed: HidingStats,
     /// Tasks in `flush`, by what they wait for. A task that is woken was taken out.
     waiters: BTreeMap<(Lsn, u64), Arc<Waiter>>,
     next_waiter: u64,
@@ -121,9 +128,9 @@ struct State {
 /// What recovery hands over to start a log.
 pub(crate) struct Start {
     pub(crate) log_id: u128,
+    pub(crate) layout: LogLayout,
     pub(crate) epoch: u64,
     pub(crate) end: Lsn,
-    pub(crate) device_count: u32,
     pub(crate) streams: Vec<Stream>,
     pub(crate) slots: SlotWriter,
     pub(crate) options: LogOptions,
@@ -139,12 +146,15 @@ impl Scheduler {
         let depth: usize = start.streams.iter().map(|stream| stream.layout.depth).sum();
         let pool = Pool::new(max_payload_bytes, 2 * depth + 2);
         let active = pool.group(start.end);
-        let is_striped = start.streams.iter().any(|stream| stream.layout.depth > 1);
-        let can_give_up = stand_on_several(start.streams.iter().map(|stream| stream.hardware));
         let feed = Feed::default();
+        // An array's devices are one here; the slots list them all, and go on to.
+        let members = match start.layout {
+            LogLayout::FlashLogging | LogLayout::Single => start.slots.members(),
+            LogLayout::Striped { .. } => start.streams.iter().map(Stream::listed).collect(),
+        };
         let state = State {
             streams: start.streams,
-            device_count: start.device_count,
+            members,
             queue: VecDeque::new(),
             sealed_end: start.end,
             completed: BTreeMap::new(),
@@ -152,6 +162,7 @@ impl Scheduler {
             left_behind: Vec::new(),
             adaptive: Adaptive::new(),
             hiding_is_full: false,
+            hidden_by_departed: HidingStats::default(),
             waiters: BTreeMap::new(),
             next_waiter: 0,
             idle_workers: Vec::new(),
@@ -178,8 +189,8 @@ impl Scheduler {
             epoch: start.epoch,
             options: start.options,
             max_payload_bytes,
-            can_give_up,
-            is_striped,
+            can_give_up: AtomicBool::new(state.has_other_hardware()),
+            layout: start.layout,
             active: RwLock::new(active),
             durable: AtomicU64::new(start.end.get()),
             stopped: AtomicBool::new(false),
@@ -190,11 +201,17 @@ impl Scheduler {
             pressure: Condvar::new(),
             feed,
             slots: Mutex::new(start.slots),
+            change: Mutex::new(()),
+            leaving: Condvar::new(),
         };
         let mut state = scheduler.state.lock();
         scheduler.rebalance(&mut state, 0);
         drop(state);
         scheduler
+    }
+
+    pub(crate) fn layout(&self) -> LogLayout {
+        self.layout
     }
 
     pub(crate) fn max_record_bytes(&self) -> usize {
@@ -303,7 +320,7 @@ impl Scheduler {
 
     /// Recomputes the bound on appends after anything in it changed; `released` charges were given up as well.
     fn rebalance(&self, state: &mut State, released: u64) {
-        let bound = space::bound(state.streams.iter().filter(|s| s.state.is_healthy()).map(Stream::share));
+        let bound = space::bound(state.shares()).min(state.room_for_leaving());
         let delta = bound - state.bound + released as i64;
         state.bound = bound;
         self.space.shift(delta);
@@ -313,6 +330,7 @@ impl Scheduler {
         if self.is_pressed(state) {
             self.pressure.notify_all();
         }
+        self.leaving.notify_all();
     }
 
     /// Stops the log for good: every waiter and every later call gets the cause.
@@ -325,6 +343,7 @@ impl Scheduler {
         state.wake_everybody();
         self.pressure.notify_all();
         self.wake_archive();
+        self.leaving.notify_all();
     }
 
     /// Ends the workers. Nothing more is written for those who do not wait.
@@ -344,15 +363,16 @@ impl Scheduler {
     pub(crate) fn stats(&self) -> LogStats {
         let end_lsn = self.end();
         let records = self.records.load(Ordering::Relaxed);
-        let state = self.lock();
+        let mut state = self.lock();
+        let devices = state.device_stats();
         let healthy = state.streams.iter().filter(|stream| stream.state.is_healthy());
         let capacity = |stream: &Stream| stream.layout.section_bytes * stream.layout.section_count;
-        let mut hiding = HidingStats::default();
+        let mut hiding = state.hidden_by_departed;
         state.streams.iter().for_each(|stream| hiding.add(&stream.hidden));
         LogStats {
-            devices: state.device_stats(),
+            devices,
             hiding,
-            hides: self.can_give_up && self.options.hiding != Hiding::Off && state.adaptive.is_on(),
+            hides: self.can_give_up() && self.options.hiding != Hiding::Off && state.adaptive.is_on(),
             hiding_breaks: state.adaptive.breaks,
             requests: state.requests,
             request_bytes: state.request_bytes,

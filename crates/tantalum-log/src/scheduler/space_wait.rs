@@ -73,21 +73,20 @@ impl Scheduler {
         self.pressure.notify_all();
     }
 
-    /// Whether the owner should checkpoint: somebody waits for space, a device was set aside that still holds needed
-    /// records, a hiding area is full, or less than half of the space is left.
+    /// Whether the owner should checkpoint: somebody waits for space, a device was set aside or is to leave that still
+    /// holds needed records, a hiding area is full, or less than half of the space is left.
     pub(super) fn is_pressed(&self, state: &State) -> bool {
         if state.failure.is_some() || state.closed {
             return false;
         }
-        let healthy = state.streams.iter().filter(|stream| stream.state.is_healthy());
         let empty = |stream: &Stream| Share {
             assured: stream.layout.assured_section_bytes() * stream.layout.section_count,
             in_flight: 0,
         };
-        let left = space::spare(healthy.clone().map(Stream::share));
-        let all = space::spare(healthy.map(empty));
+        let left = space::spare(state.shares());
+        let all = space::spare(state.serving().map(empty));
         let archive_is_pressed = state.archive.as_ref().is_some_and(Archiving::is_pressed);
         let is_full = archive_is_pressed || state.hiding_is_full || left < all / 2;
-        self.space.has_waiters() || state.aside_is_needed || is_full
+        self.space.has_waiters() || state.aside_is_needed || state.leaving_is_needed() || is_full
     }
 }

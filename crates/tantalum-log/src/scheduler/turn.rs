@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tantalum_rt::{MutexGuard, Parker, Unparker};
 
 use super::{Scheduler, State};
+use crate::format::slot::SlotMember;
 use crate::stats::{DeviceState, DeviceStats};
+use crate::stream::Stream;
 use crate::{Lsn, Result};
 
 const WAITING: u8 = 0;
@@ -184,23 +186,31 @@ impl State {
         self.wake_space_waiters();
     }
 
-    pub(super) fn device_stats(&self) -> Vec<DeviceStats> {
-        let describe = |ordinal| match self.streams.iter().find(|stream| stream.ordinal == ordinal) {
+    pub(super) fn device_stats(&mut self) -> Vec<DeviceStats> {
+        let streams = &mut self.streams;
+        let is_it = |stream: &Stream, id: u64| stream.is_present() && stream.device_id == id;
+        let describe = |&SlotMember { ordinal, device_id }: &SlotMember| match streams
+            .iter_mut()
+            .find(|stream| is_it(stream, device_id))
+        {
             None => DeviceStats {
                 ordinal,
+                device_id,
                 state: DeviceState::SetAside { reason: "it was not usable when the log was opened".into() },
                 ..DeviceStats::default()
             },
             Some(stream) => DeviceStats {
-                name: stream.device.name().into(),
+                name: stream.device().name().into(),
                 ordinal,
-                state: stream.state.clone(),
+                device_id,
+                state: stream.reported_state(),
                 writes: stream.writes,
                 bytes: stream.bytes,
                 busy: stream.busy,
+                still_writing: stream.still_writing(),
                 hiding: stream.hidden,
             },
         };
-        (0..self.device_count).map(describe).collect()
+        self.members.iter().map(describe).collect()
     }
 }

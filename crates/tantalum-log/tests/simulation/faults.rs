@@ -1,13 +1,13 @@
 //! Devices that fail, hang, are missing, or come in another order.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
-use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn};
+use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn, inspect};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
-use crate::world::{LOG_ID, as_devices, random};
+use crate::world::{LOG_ID, as_devices, lock, random};
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), hang_timeout: Duration::from_millis(5), ..LogOptions::default() }
@@ -102,7 +102,9 @@ fn a_device_set_aside_may_go_once_a_checkpoint_covers_it() {
         drop(log.clone());
 
         let before: Vec<_> = rest.iter().map(|device| device.fork()).collect();
-        assert!(matches!(open(&before), Err(Error::MissingDevice { ordinal, count: 2 }) if ordinal == victim as u32));
+        assert!(
+            matches!(open(&before), Err(Error::MissingDevice { ordinal, count: 2, .. }) if ordinal == victim as u32)
+        );
 
         log.set_checkpoint(Lsn::new(8)).expect("a checkpoint that does not cover it");
         let before: Vec<_> = rest.iter().map(|device| device.fork()).collect();
@@ -220,8 +222,47 @@ fn the_order_of_devices_does_not_matter_but_their_identity_does() {
     assert!(matches!(with(&other), Error::ForeignDevice { device, found: 99, .. } if device == "other"));
     assert!(matches!(with(&blank), Error::NotALog { device } if device == "blank"));
     assert!(matches!(with(&devices[1]), Error::DuplicateDevice { ordinal: 1, .. }));
-    assert!(matches!(open(&devices[..2]), Err(Error::MissingDevice { ordinal: 2, count: 3 })));
+    assert!(matches!(open(&devices[..2]), Err(Error::MissingDevice { ordinal: 2, count: 3, .. })));
     assert!(matches!(open(&[]), Err(Error::NoDevices)));
+}
+
+#[test]
+fn a_missing_device_is_refused_with_exactly_the_records_that_go_with_it() {
+    let ranges_named = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&ranges_named);
+    simulate(60, move |seed| {
+        let devices = devices(2 + seed as usize % 3);
+        create(&devices);
+        let (log, _) = open(&devices).expect("open");
+        load(&log, 4, 10);
+        log.set_checkpoint(Lsn::new(seed * 5 % 300)).expect("checkpoint");
+        let (checkpoint, end) = (log.checkpoint_lsn(), log.durable_lsn());
+        if seed % 2 == 0 {
+            log.close().expect("close");
+        }
+        drop(log);
+        let held = inspect(&as_devices(&devices)).expect("inspect").devices;
+        for (lost, its) in held.iter().enumerate() {
+            let rest: Vec<_> = devices.iter().filter(|device| device.name() != its.name).cloned().collect();
+            let Err(Error::MissingDevice { ordinal, missing, reason: None, .. }) = open(&rest) else {
+                panic!("opened without {}", its.name)
+            };
+            assert_eq!(ordinal, lost as u32);
+            let others = held.iter().filter(|other| other.name != its.name).flat_map(|other| &other.requests);
+            let others: Vec<_> = others.map(|request| (request.start, request.end)).collect();
+            let is_in = |ranges: &[(Lsn, Lsn)], at| ranges.iter().any(|&(start, end)| start <= at && at < end);
+            let ranges: Vec<_> = missing.ranges.iter().map(|range| (range.start, range.end)).collect();
+            for at in (checkpoint.get()..missing.from.get()).map(Lsn::new) {
+                assert!(is_in(&ranges, at) != is_in(&others, at), "{at}: {missing} {others:?}");
+            }
+            assert!(ranges.iter().all(|range| checkpoint <= range.0 && range.1 <= missing.from), "{missing}");
+            // Of what followed, those that are there know nothing.
+            assert!(others.iter().all(|other| other.1 <= missing.from) && missing.from <= end);
+            assert!(seed % 2 == 1 || missing.from == end, "where it was closed is known");
+            *lock(&count) += ranges.len();
+        }
+    });
+    assert!(*lock(&ranges_named) > 100);
 }
 
 #[test]
@@ -236,6 +277,9 @@ fn a_read_error_is_never_the_end_of_the_log() {
         forks[1].inject(Fault::FailReads { after });
         match open(&forks) {
             Err(Error::Device(_)) => {}
+            Err(Error::MissingDevice { reason: Some(reason), .. }) => {
+                assert!(matches!(&*reason, Error::Device(_)), "{reason}");
+            }
             Err(error) => panic!("{error}"),
             Ok((_, records)) => {
                 assert_eq!(records.len(), 100);

@@ -1,8 +1,11 @@
-//! The log on simulated devices: random load and power cuts, failing devices, damage, space, layouts.
+//! The log on simulated devices: random load and power cuts, failing devices, devices that come and go, damage, space,
+//! layouts.
 
 mod damage;
 mod faults;
 mod hiding;
+mod members;
+mod newcomers;
 mod power_cuts;
 mod recorder;
 mod single;

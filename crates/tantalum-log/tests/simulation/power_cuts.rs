@@ -53,3 +53,14 @@ fn with_an_archive_they_survive_too_and_what_is_archived_survives_without_the_de
     assert!(total.reissued > 0 && total.hidden_won > 0, "{total:?}");
     assert!(total.rebuilt > 0 && total.archived_first > 0 && total.archives_set_aside > 0, "{total:?}");
 }
+
+#[test]
+fn they_survive_while_devices_come_and_go() {
+    let plan = |seed: u64| {
+        let plan = Plan::new(seed, LogLayout::FlashLogging).with_spares();
+        if seed.is_multiple_of(3) { plan.with_archive() } else { plan }
+    };
+    let total = search(seeds(0..150).map(plan));
+    assert!(total.joined > 0 && total.left > 0 && total.cuts_in_changes > 0, "{total:?}");
+    assert!(total.reissued > 0 && total.hidden_won > 0 && total.rebuilt > 0, "{total:?}");
+}

@@ -200,7 +200,7 @@ fn damage_of_what_was_acknowledged_is_not_taken_for_a_torn_request() {
                 drop(log);
                 let inspection = inspect(&as_devices(&members)).expect("inspect");
                 let [array] = &inspection.devices[..] else { panic!("an array is one device") };
-                assert_eq!((array.layout, array.device_count, array.requests.len()), (layout, count as u32, 30));
+                assert_eq!((array.layout, inspection.device_count, array.requests.len()), (layout, count as u32, 30));
                 for (at, request) in array.requests.iter().enumerate() {
                     assert_eq!(request.state, RequestState::Live);
                     for damaged in [0, 60, request.bytes / 2] {
@@ -267,7 +267,7 @@ fn a_missing_device_is_named() {
     Log::create(LOG_ID, as_devices(&members), options(striped(512))).expect("create");
     let two = vec![members[2].clone(), members[0].clone()];
     let error = Log::open(as_devices(&two), options(striped(512)), &mut |_| {}).unwrap_err();
-    assert!(matches!(error, Error::MissingDevice { ordinal: 1, count: 3 }), "{error}");
+    assert!(matches!(error, Error::MissingDevice { ordinal: 1, count: 3, .. }), "{error}");
     // In any order, with any option: the layout is on the devices.
     let shuffled = [2, 0, 1].map(|at: usize| members[at].clone());
     let recovery = Log::open(as_devices(&shuffled), LogOptions::default(), &mut |_| {}).expect("open");

@@ -1,12 +1,14 @@
 //! A log under random load on simulated devices, whose power is cut at random, and the model of what must survive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{ArchiveOptions, Error, Hiding, Log, LogLayout, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
+
+use crate::members;
 
 /// A generator for `seed`. Small seeds are spread first: neighbours would begin alike.
 pub fn random(seed: u64) -> Random {
@@ -38,6 +40,8 @@ pub struct Plan {
     /// Whether devices stall now and then instead.
     pub stalls: bool,
     pub hiding: Hiding,
+    /// Devices that may join while the log runs. If there are any, devices also leave.
+    pub spares: usize,
     /// The mean of a record's bytes.
     pub record_bytes: u64,
     /// Whether all records are of one size, so that what a crash leaves behind has the LSNs of what comes later.
@@ -80,7 +84,13 @@ impl Plan {
             checkpoint_delay_us: [200, 10_000][random.usize(0..2)],
             archive: false,
             loses_devices_one_in: 0,
+            spares: 0,
         }
+    }
+
+    /// The same with devices that come and go.
+    pub fn with_spares(self) -> Plan {
+        Plan { spares: 1 + self.seed as usize % 2, ..self }
     }
 
     /// The same with an archive, which a power cut may leave alone.
@@ -91,12 +101,18 @@ impl Plan {
         Plan { archive: true, loses_devices_one_in, faults, stalls: self.stalls && !faults, ..self }
     }
 
+    /// Those that are or may become log devices.
     pub fn log_devices<'a>(&self, devices: &'a [Arc<MemoryDevice>]) -> &'a [Arc<MemoryDevice>] {
+        &devices[..self.devices + self.spares]
+    }
+
+    /// Those on which a log is put.
+    pub fn first_devices<'a>(&self, devices: &'a [Arc<MemoryDevice>]) -> &'a [Arc<MemoryDevice>] {
         &devices[..self.devices]
     }
 
     pub fn options(&self, devices: &[Arc<MemoryDevice>]) -> LogOptions {
-        let archive = devices.get(self.devices).map(|device| ArchiveOptions {
+        let archive = devices.get(self.devices + self.spares).map(|device| ArchiveOptions {
             segment_bytes: Some(64 << 10),
             delay: Duration::from_micros([100, 2000, 20_000][self.seed as usize % 3]),
             lag_bytes: 1 << 20,
@@ -140,7 +156,7 @@ impl Plan {
             };
             MemoryDevice::with_profile("archive", (4 + (self.sections + self.seed % 20) * 16) * 4096, profile)
         });
-        (0..self.devices).map(device).chain(archive).collect()
+        (0..self.devices + self.spares).map(device).chain(archive).collect()
     }
 }
 
@@ -168,6 +184,8 @@ pub struct Model {
     pub archive_failed: bool,
     /// All log devices are lost.
     pub lost: bool,
+    /// The sets of devices, by name, of which the log has one.
+    pub devices: Vec<BTreeSet<String>>,
     /// What the runs did, to see that they do what they should.
     pub counts: Counts,
 }
@@ -184,6 +202,9 @@ pub struct Counts {
     pub hidden: u64,
     pub hidden_won: u64,
     pub recovered: u64,
+    pub joined: u64,
+    pub left: u64,
+    pub cuts_in_changes: u64,
     /// Recoveries from the archive alone.
     pub rebuilt: u64,
     /// Those that a gap in the archive made impossible.
@@ -205,6 +226,9 @@ impl Counts {
         self.hidden += other.hidden;
         self.hidden_won += other.hidden_won;
         self.recovered += other.recovered;
+        self.joined += other.joined;
+        self.left += other.left;
+        self.cuts_in_changes += other.cuts_in_changes;
         self.rebuilt += other.rebuilt;
         self.not_archived += other.not_archived;
         self.archived_first += other.archived_first;
@@ -332,21 +356,37 @@ fn checkpointer(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64) {
 /// Opens the log, checks what comes back against the model, and makes that the model. `None` if all log devices are lost
 /// and the archive has a gap.
 pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>, random: &mut Random) -> Option<Log> {
-    let mut order = as_devices(plan.log_devices(devices));
-    random.shuffle(&mut order);
     let is_lost = lock(model).lost;
-    let opened = match is_lost {
-        false => Log::open(order, plan.options(devices), &mut |_| {}),
-        true => Log::rebuild(order, plan.options(devices), &mut |_| {}),
+    let mut order = match is_lost {
+        false => as_devices(plan.log_devices(devices)),
+        true => as_devices(plan.first_devices(devices)),
     };
-    let mut recovery = match opened {
-        Ok(recovery) => recovery,
-        Err(Error::NotArchived { .. } | Error::ArchiveTooShort { .. }) if is_lost && lock(model).archive_failed => {
-            lock(model).counts.not_archived += 1;
-            return None;
+    random.shuffle(&mut order);
+    let mut recovery = loop {
+        let opened = match is_lost {
+            false => Log::open(order.clone(), plan.options(devices), &mut |_| {}),
+            true => Log::rebuild(order.clone(), plan.options(devices), &mut |_| {}),
+        };
+        match opened {
+            Ok(recovery) => break recovery,
+            // As an owner would: what is refused by name is left out.
+            Err(Error::NotAMember { device, .. } | Error::NotALog { device }) if plan.spares > 0 && !is_lost => {
+                order.retain(|given| given.name() != device);
+            }
+            Err(Error::NotArchived { .. } | Error::ArchiveTooShort { .. }) if is_lost && lock(model).archive_failed => {
+                lock(model).counts.not_archived += 1;
+                return None;
+            }
+            Err(error) => panic!("open failed: {error}"),
         }
-        Err(error) => panic!("open failed: {error}"),
     };
+    let given: BTreeSet<String> = order.iter().map(|device| device.name().to_owned()).collect();
+    {
+        let mut model = lock(model);
+        assert!(model.devices.contains(&given), "the log has {given:?}, not one of {:?}", model.devices);
+        model.counts.cuts_in_changes += u64::from(model.devices.len() > 1);
+        model.devices = vec![given];
+    }
     let checkpoint = recovery.checkpoint_lsn().get();
     {
         let model = lock(model);
@@ -424,6 +464,12 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         let (log, model, plan) = (log.clone(), Arc::clone(model), plan.clone());
         spawn("checkpointer", move || checkpointer(&log, &model, &plan, session));
     }
+    if plan.spares > 0 {
+        let (log, model, plan, devices) = (log.clone(), Arc::clone(model), plan.clone(), devices.to_vec());
+        spawn("operator", move || {
+            members::operator(&log, plan.log_devices(&devices), &model, plan.seed << 16 ^ session)
+        });
+    }
     let length = Duration::from_micros(random.u64(10..30_000));
     if plan.stalls {
         let (devices, mut random) = (devices.to_vec(), random.fork());
@@ -439,11 +485,13 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
             }
         });
     }
+    let mut has_faults = false;
     if plan.faults && random.u8(0..3) > 0 {
+        has_faults = true;
         sleep(length / 3);
         // One log device alone may not fail.
         let victim = random.usize(if plan.devices == 1 { 1 } else { 0 }..devices.len());
-        if victim == plan.devices {
+        if victim == plan.log_devices(devices).len() {
             lock(model).archive_failed = true;
         }
         devices[victim].inject(match random.bool() {
@@ -466,7 +514,9 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         model.archive_failed |= !archive.state.is_healthy();
         model.counts.archives_set_aside += u64::from(!archive.state.is_healthy());
     }
-    if random.u8(0..5) == 0 {
+    // With the others removed, the device that fails may be the last, or hang with nothing to go to.
+    let may_be_stuck = has_faults && plan.spares > 0;
+    if random.u8(0..5) == 0 && !may_be_stuck {
         log.close().expect("close");
         let mut model = lock(model);
         model.counts.closes += 1;
@@ -497,7 +547,9 @@ pub fn cut(devices: &[Arc<MemoryDevice>], survivors: &Survivors) -> ! {
 pub fn run(plan: &Plan) -> Counts {
     let model = Arc::new(Mutex::new(Model::default()));
     let mut devices = plan.create_devices();
-    Log::create(LOG_ID, as_devices(plan.log_devices(&devices)), plan.options(&devices)).expect("create");
+    let names = |devices: &[Arc<MemoryDevice>]| devices.iter().map(|device| device.name().to_owned()).collect();
+    lock(&model).devices = vec![names(plan.first_devices(&devices))];
+    Log::create(LOG_ID, as_devices(plan.first_devices(&devices)), plan.options(&devices)).expect("create");
     let mut random = random(plan.seed ^ 0xc0ffee);
     for round in 0..plan.rounds {
         let survivors: Survivors = Arc::default();
@@ -516,7 +568,8 @@ pub fn run(plan: &Plan) -> Counts {
         if is_lost && !model.lost {
             model.lost = true;
             let new = plan.create_devices();
-            devices[..plan.devices].clone_from_slice(plan.log_devices(&new));
+            devices[..plan.devices + plan.spares].clone_from_slice(plan.log_devices(&new));
+            model.devices = vec![names(plan.first_devices(&new))];
         }
     }
     simulation(plan, plan.rounds).run({

@@ -8,7 +8,7 @@ use tantalum_device::Capabilities;
 use tantalum_log::Log;
 use tantalum_rt::Mutex;
 
-use super::{Devices, catalog::Catalog, files::Directory};
+use super::{Devices, catalog::Catalog, files::Directory, log_devices::LogDevices};
 use crate::{
     buffer::{BufferPool, Cleaner},
     error::{Error, Result},
@@ -27,8 +27,11 @@ pub(crate) struct Core {
     /// What recovery did.
     pub redo: Redo,
     pub data_capabilities: Capabilities,
+    pub log_devices: LogDevices,
     is_closed: AtomicBool,
     tasks: Mutex<Option<Tasks>>,
+    /// What else is to end with the database, before its tasks.
+    companions: Mutex<Vec<Box<dyn Send>>>,
     _directory: Option<Directory>,
 }
 
@@ -45,6 +48,7 @@ impl Core {
         superblock: Superblock,
         opened: Opened,
         devices: &Devices,
+        log_devices: LogDevices,
         directory: Option<Directory>,
     ) -> Result<Self> {
         let Opened { pool, space, redo } = opened;
@@ -59,8 +63,10 @@ impl Core {
             catalog,
             redo,
             data_capabilities: devices.data.capabilities(),
+            log_devices,
             is_closed: AtomicBool::new(false),
             tasks: Mutex::new(Some(tasks)),
+            companions: Mutex::default(),
             _directory: directory,
         })
     }
@@ -75,11 +81,17 @@ impl Core {
         if self.is_closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
+    /// Has `companion` dropped when the database is closed.
+    pub fn keep(&self, companion: impl Send + 'static) {
+        self.companions.lock().push(Box::new(companion));
+    }
+
     /// Stores everything and ends the log cleanly, once.
     pub fn close(&self) -> Result<()> {
         let mut tasks = self.tasks.lock();
         let Some(tasks) = tasks.take() else { return Ok(()) };
         self.is_closed.store(true, Ordering::Release);
+        drop(std::mem::take(&mut *self.companions.lock()));
         drop(tasks);
         let stored = self.pool.checkpoint();
         self.log().close()?;

@@ -9,23 +9,25 @@ use std::{
     sync::Arc,
 };
 
-use tantalum_device::{Access, AlignedBuffer, Device, FileDevice, Partition};
+use tantalum_device::{Access, AlignedBuffer, Device, FileDevice};
 use tantalum_log::ArchiveTarget;
 
-use super::{DeviceOpener, DeviceRequest, Devices};
+use super::{
+    DeviceOpener, Devices,
+    log_devices::{Gathered, LOG, LogPlaces, RECORD},
+};
 use crate::{
     error::{Error, Result},
     options::{OpenPhase, OpenProgress, Progress, Settings},
     store::{Protection, Superblock, in_place::double_write::DoubleWrite},
 };
 
-const SETTINGS: &str = "tantalum.toml";
-const DATA: &str = "data";
-const DOUBLE_WRITE: &str = "doublewrite";
-const LOG: &str = "log-0";
-const LOCK: &str = "LOCK";
+pub(crate) const SETTINGS: &str = "tantalum.toml";
+pub(crate) const DATA: &str = "data";
+pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
+pub(crate) const LOCK: &str = "LOCK";
 /// There while a database is being made: until it is gone, what else is there holds nothing of worth.
-const CREATING: &str = "CREATING";
+pub(crate) const CREATING: &str = "CREATING";
 
 /// What a fresh data file has room for.
 const INITIAL_DATA_BYTES: u64 = 1 << 20;
@@ -36,8 +38,16 @@ const BLANK_BYTES: u64 = 128 << 10;
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Held open: its lock goes with it.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is being started holds it, too, until it is another program.
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(path = %self.path.display(), %error, "the lock could not be given up before its file is closed");
+        }
+    }
 }
 
 impl Directory {
@@ -54,7 +64,12 @@ impl Directory {
         if !create && ![DATA, SETTINGS].iter().any(|name| path.join(name).exists()) {
             return Err(no_database(path));
         }
-        Ok(Self { path: path.into(), _lock: lock(&path.join(LOCK))? })
+        Ok(Self { path: path.into(), lock: lock(&path.join(LOCK))? })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The settings that the directory's `tantalum.toml` has, if there is one.
@@ -93,7 +108,7 @@ impl Directory {
 pub(crate) struct Places<'a> {
     directory: &'a Directory,
     settings: &'a Settings,
-    opener: Option<&'a dyn DeviceOpener>,
+    log: LogPlaces<'a>,
     /// The device of the setting `data_device`. Opened once: to open a device in memory again would give another.
     data_device: Option<Arc<dyn Device>>,
 }
@@ -106,9 +121,10 @@ impl<'a> Places<'a> {
         opener: Option<&'a dyn DeviceOpener>,
         may_create: bool,
     ) -> Result<Self> {
-        let mut places = Self { directory, settings, opener, data_device: None };
+        let log = LogPlaces { directory: &directory.path, settings, opener };
+        let mut places = Self { directory, settings, log, data_device: None };
         if let Some(name) = &settings.data_device {
-            places.data_device = Some(match places.ask_opener(name, may_create, None)? {
+            places.data_device = Some(match log.ask_opener(name, may_create, None)? {
                 Some(device) => device,
                 None => places.open_data_path(&directory.path.join(name))?,
             });
@@ -147,32 +163,38 @@ impl<'a> Places<'a> {
     }
 
     /// Opens everything of an existing database.
-    pub fn open(self, superblock: &Superblock) -> Result<Devices> {
-        let mut log = Vec::new();
-        for name in self.log_names() {
-            log.push(match self.open_named(&name, false)? {
-                Some(device) => device,
-                None => self.open_file(&name)?,
-            });
-        }
-        let log = partition(log, self.settings)?;
+    pub fn open(self, superblock: &Superblock) -> Result<(Devices, Gathered)> {
+        let gathered = Gathered::open(&self.log, superblock.log_id)?;
+        let log = gathered.devices.clone();
         if let Some(device) = self.data_device {
-            return Devices::on_data_device(device, superblock.page_size, log);
+            return Ok((Devices::on_data_device(device, superblock.page_size, log)?, gathered));
         }
         let double_write = match superblock.protection {
-            Protection::DoubleWrite => Some(self.open_file(Path::new(DOUBLE_WRITE))?),
+            Protection::DoubleWrite => Some(self.log.open_path(Path::new(DOUBLE_WRITE))?),
             Protection::FullPageImages | Protection::Device => None,
         };
-        Ok(Devices { data: self.open_file(Path::new(DATA))?, double_write, log })
+        Ok((Devices { data: self.log.open_path(Path::new(DATA))?, double_write, log }, gathered))
     }
 
     /// Makes everything of a new database, over the remains of one whose creation did not end.
-    pub fn create(self, progress: &mut Option<Progress>) -> Result<Devices> {
+    pub fn create(self, progress: &mut Option<Progress>) -> Result<(Devices, Gathered)> {
         let directory = self.directory;
         let mark = directory.path.join(CREATING);
         let marked = File::create(&mark).and_then(|mark| mark.sync_all()).and_then(|()| directory.sync());
         marked.map_err(|error| Error::io(&mark, "create", error))?;
-        let mut own = |name: &str, bytes| make_file(&directory.path.join(name), bytes, true, progress);
+        // What an earlier database recorded there.
+        match fs::remove_file(directory.path.join(RECORD)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io(&directory.path.join(RECORD), "remove", error));
+            }
+            _ => {}
+        }
+        let mut report = |done| {
+            if let Some(callback) = progress {
+                callback(done);
+            }
+        };
+        let mut own = |name: &str, bytes| make_file(&directory.path.join(name), bytes, true, &mut report);
         let page_size = self.settings.page_size();
         let in_directory = match &self.data_device {
             Some(device) => {
@@ -185,30 +207,29 @@ impl<'a> Places<'a> {
                 Some((own(DATA, INITIAL_DATA_BYTES)?, own(DOUBLE_WRITE, area_bytes)?))
             }
         };
-        let mut log = Vec::new();
-        for name in self.log_names() {
-            if let Some(device) = self.open_named(&name, true)? {
-                check_blank(&*device)?;
-                log.push(device);
-                continue;
-            }
-            let path = directory.path.join(&name);
-            self.check_not_data(&path)?;
-            let bytes = self.settings.log_bytes().next_multiple_of(4096);
-            log.push(make_file(&path, bytes, path.parent() == Some(&*directory.path), progress)?);
+        let mut made = Vec::new();
+        for name in self.log.names() {
+            let devices = self.log.make(&name, &mut report)?;
+            made.push((name, devices));
         }
-        let log = partition(log, self.settings)?;
-        match (in_directory, self.data_device) {
-            (Some((data, area)), _) => Ok(Devices { data, double_write: Some(area), log }),
-            (None, Some(device)) => Devices::on_data_device(device, page_size, log),
+        let log = made.iter().flat_map(|(_, devices)| devices.clone()).collect();
+        let devices = match (in_directory, self.data_device) {
+            (Some((data, area)), _) => Devices { data, double_write: Some(area), log },
+            (None, Some(device)) => Devices::on_data_device(device, page_size, log)?,
             (None, None) => unreachable!("without a data device the data is in the directory"),
-        }
+        };
+        Ok((devices, Gathered::made(made)))
+    }
+
+    /// Where the log's devices are.
+    pub fn log(&self) -> LogPlaces<'a> {
+        self.log
     }
 
     /// Where the log is archived: a device of the opener, a block device, or a directory.
     pub fn archive(&self, may_create: bool) -> Result<Option<ArchiveTarget>> {
         let Some(name) = &self.settings.log_archive else { return Ok(None) };
-        if let Some(device) = self.ask_opener(name, may_create, None)? {
+        if let Some(device) = self.log.ask_opener(name, may_create, None)? {
             return Ok(Some(ArchiveTarget::Device(device)));
         }
         let path = self.directory.path.join(name);
@@ -221,53 +242,12 @@ impl<'a> Places<'a> {
         Ok(Some(ArchiveTarget::Directory(path)))
     }
 
-    fn log_names(&self) -> Vec<PathBuf> {
-        self.settings.log_devices.clone().unwrap_or_else(|| vec![LOG.into()])
-    }
-
-    /// A log device that the opener knows; as much of it as a log file has.
-    fn open_named(&self, name: &Path, may_create: bool) -> Result<Option<Arc<dyn Device>>> {
-        let bytes = self.settings.log_bytes() / 4096 * 4096;
-        let Some(device) = self.ask_opener(name, may_create, Some(bytes))? else { return Ok(None) };
-        if device.capacity_bytes() <= bytes {
-            return Ok(Some(device));
-        }
-        Ok(Some(Arc::new(Partition::new(device, 0..bytes)?)))
-    }
-
-    fn ask_opener(&self, name: &Path, may_create: bool, bytes: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
-        let (Some(opener), Some(name)) = (self.opener, name.to_str()) else { return Ok(None) };
-        let opened = opener.open(DeviceRequest::new(name, &self.directory.path, may_create, bytes)).transpose();
-        opened.map_err(|error| Error::Opener { name: name.into(), what: error.to_string() })
-    }
-
-    /// A file, or a block device, that exists.
-    fn open_file(&self, name: &Path) -> Result<Arc<dyn Device>> {
-        // Joining an absolute path gives that path.
-        let path = self.directory.path.join(name);
-        if !path.exists() {
-            return Err(Error::Missing { file: path.display().to_string() });
-        }
-        Ok(Arc::new(FileDevice::open(&path, Access::ReadWrite)?))
-    }
-
     fn open_data_path(&self, path: &Path) -> Result<Arc<dyn Device>> {
         if !path.exists() {
             let what = "does not exist; name a block device, or a file as large as the database may become";
             return Err(Error::Option { what: format!("data_device: {} {what}", path.display()) });
         }
         Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?))
-    }
-
-    /// Refuses a log device that is the data device.
-    fn check_not_data(&self, log: &Path) -> Result<()> {
-        let Some(data) = &self.settings.data_device else { return Ok(()) };
-        match (fs::canonicalize(self.directory.path.join(data)), fs::canonicalize(log)) {
-            (Ok(data), Ok(log)) if data == log => {
-                Err(Error::Option { what: format!("log_devices: {} is the data device; give another", log.display()) })
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -277,6 +257,11 @@ fn no_database(path: &Path) -> Error {
 
 fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir(path).map_err(|error| Error::io(path, "create", error))?;
+    sync_parent(path)
+}
+
+/// Makes durable that `path` is there.
+pub(crate) fn sync_parent(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = File::open(parent).and_then(|parent| parent.sync_all());
     synced.map_err(|error| Error::io(parent, "make durable", error))
@@ -307,7 +292,12 @@ fn lock(path: &Path) -> Result<File> {
 
 /// Makes a file. The remains of a creation that did not end are replaced; anything else that is there is left alone. A
 /// block device is taken if it is blank.
-fn make_file(path: &Path, bytes: u64, is_ours: bool, progress: &mut Option<Progress>) -> Result<Arc<dyn Device>> {
+pub(crate) fn make_file(
+    path: &Path,
+    bytes: u64,
+    is_ours: bool,
+    report: &mut dyn FnMut(OpenProgress),
+) -> Result<Arc<dyn Device>> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && is_ours => {
             fs::remove_file(path).map_err(|error| Error::io(path, "replace", error))?;
@@ -320,16 +310,20 @@ fn make_file(path: &Path, bytes: u64, is_ours: bool, progress: &mut Option<Progr
         }
         Err(_) => {}
     }
-    let mut report = |done_bytes, total_bytes| {
-        if let Some(callback) = progress {
-            callback(OpenProgress { phase: OpenPhase::Create, done_bytes, total_bytes });
-        }
-    };
-    Ok(Arc::new(FileDevice::create(path, bytes, Some(&mut report))?))
+    let mut zeroed =
+        |done_bytes, total_bytes| report(OpenProgress { phase: OpenPhase::Create, done_bytes, total_bytes });
+    Ok(Arc::new(FileDevice::create(path, bytes, Some(&mut zeroed))?))
+}
+
+/// Whether a file holds nothing but zeros, as far as it is looked at.
+pub(crate) fn begins_with_zeros(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(BLANK_BYTES).read_to_end(&mut start)?;
+    Ok(start.iter().all(|byte| *byte == 0))
 }
 
 /// Refuses a device that seems to hold something.
-fn check_blank(device: &dyn Device) -> Result<()> {
+pub(crate) fn check_blank(device: &dyn Device) -> Result<()> {
     let bytes = BLANK_BYTES.min(device.capacity_bytes());
     let mut start = AlignedBuffer::zeroed((bytes - bytes % u64::from(device.capabilities().logical_block)) as usize);
     device.read(0, &mut start)?;
@@ -337,18 +331,4 @@ fn check_blank(device: &dyn Device) -> Result<()> {
         return Err(Error::NotBlank { path: device.name().into() });
     }
     Ok(())
-}
-
-fn partition(devices: Vec<Arc<dyn Device>>, settings: &Settings) -> Result<Vec<Arc<dyn Device>>> {
-    let mut log: Vec<Arc<dyn Device>> = Vec::new();
-    for device in devices {
-        match settings.log_partitions() {
-            1 => log.push(device),
-            count => {
-                let parts = Partition::split(device, count as usize)?;
-                log.extend(parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>));
-            }
-        }
-    }
-    Ok(log)
 }

@@ -3,18 +3,25 @@
 mod catalog;
 mod core;
 mod files;
+mod log_devices;
 mod open;
 mod opener;
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, Weak},
+};
 
 use tantalum_device::{Device, Partition};
 use tantalum_log::ArchiveTarget;
 
 pub(crate) use self::core::Core;
+pub use self::log_devices::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice, recorded_log_devices};
 pub use self::opener::{DeviceOpener, DeviceRequest};
 use self::{
     files::{Directory, Places},
+    log_devices::LogDevices,
     open::Opening,
 };
 use crate::{
@@ -206,6 +213,56 @@ impl Db {
         Ok(Stats::gather(self.core(), &self.manager))
     }
 
+    /// Lets another device take the log's requests, while transactions go on: a device of the opener, a path, or, for a
+    /// database that was opened on devices, a device. A file that is missing is created, of
+    /// [`log_bytes`](Builder::log_bytes); what exists must be blank, or have belonged to this log before. It is cut into
+    /// as many [partitions](Builder::log_partitions) as the others. The database remembers it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let db = tantalum::Db::builder().log_bytes(4 << 20).open(dir.path().join("db"))?;
+    /// db.add_log_device("log-1")?;
+    /// assert_eq!(db.stats()?.log.devices.len(), 2);
+    /// db.remove_log_device("log-0")?; // by path; or by number, as the statistics tell it
+    /// db.replace_log_device("log-1", "log-2")?;
+    /// assert!(db.stats()?.log.devices[0].name.ends_with("log-2"));
+    /// # db.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the device cannot be used, or another change is under way; nothing is changed then.
+    pub fn add_log_device(&self, new: impl Into<NewLogDevice>) -> Result<()> {
+        self.change_log_devices(LogChange::Add { new: new.into() }, &mut |_| {})
+    }
+
+    /// Takes a device out of the log, by its path or by its number, whether it is healthy, set aside or absent. Waits for
+    /// a checkpoint. A file stays where it is.
+    ///
+    /// # Errors
+    /// When there is no such device, or no other healthy one, or another change is under way; nothing is changed then.
+    pub fn remove_log_device(&self, old: &str) -> Result<()> {
+        self.change_log_devices(LogChange::Remove { old: old.into() }, &mut |_| {})
+    }
+
+    /// Adds a device, and then removes another. Where both are the same, it is removed, formatted, and added: for a
+    /// device that failed or hung and works again.
+    ///
+    /// # Errors
+    /// Those of [`add_log_device`](Self::add_log_device) and [`remove_log_device`](Self::remove_log_device).
+    pub fn replace_log_device(&self, old: &str, new: impl Into<NewLogDevice>) -> Result<()> {
+        self.change_log_devices(LogChange::Replace { old: old.into(), new: new.into() }, &mut |_| {})
+    }
+
+    /// Changes the log's devices, and tells how far it is.
+    ///
+    /// # Errors
+    /// Those of [`add_log_device`](Self::add_log_device) and [`remove_log_device`](Self::remove_log_device).
+    pub fn change_log_devices(&self, change: LogChange, report: &mut dyn FnMut(LogChangeProgress)) -> Result<()> {
+        self.core().check_open()?;
+        self.core().log_devices.change(self.core().log(), change, report)
+    }
+
     /// Closes the database for all its handles: stores all pages and marks the log as cleanly ended. Transactions that
     /// are open fail from now on. Closing twice does nothing.
     ///
@@ -228,8 +285,31 @@ impl Db {
         &self.core().settings
     }
 
+    /// Has `companion` dropped when the database is closed.
+    pub(crate) fn keep(&self, companion: impl Send + 'static) {
+        self.core().keep(companion);
+    }
+
+    /// A handle that does not keep the database open.
+    pub(crate) fn downgrade(&self) -> WeakDb {
+        WeakDb { manager: Arc::downgrade(&self.manager) }
+    }
+
     fn start(core: Core) -> Self {
         Self { manager: Manager::new(Arc::new(core)) }
+    }
+}
+
+/// A handle to a database that may be gone.
+#[derive(Clone)]
+pub(crate) struct WeakDb {
+    manager: Weak<Manager>,
+}
+
+impl WeakDb {
+    /// The database, unless it is gone.
+    pub fn upgrade(&self) -> Option<Db> {
+        self.manager.upgrade().map(|manager| Db { manager })
     }
 }
 
@@ -252,7 +332,8 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
         Some(device) => Some(ArchiveTarget::Device(device)),
         None => places.archive(!refuses_to_create)?,
     };
-    let devices = match &superblock {
+    let log_places = places.log();
+    let (devices, gathered) = match &superblock {
         Some(superblock) => {
             Opening::check_format(&settings, superblock, &path.display().to_string())?;
             places.open(superblock)?
@@ -261,19 +342,27 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
             return Err(Error::NotFound { path: path.display().to_string() });
         }
         None => {
-            let devices = places.create(&mut progress)?;
+            let made = places.create(&mut progress)?;
             // Not before: settings that name devices which are not there would outlive the failure.
             directory.keep_settings(&settings)?;
-            devices
+            made
         }
     };
-    let mut opening =
-        Opening { settings: &settings, directory: path, refuses_to_create, archive, progress: &mut progress };
-    let (superblock, opened) = opening.run(&devices)?;
+    let mut opening = Opening {
+        settings: &settings,
+        directory: path,
+        log_names: gathered.names_in_settings(&log_places),
+        refuses_to_create,
+        archive,
+        progress: &mut progress,
+    };
+    let (superblock, opened) = opening.run(&devices).map_err(|error| gathered.explain(error))?;
     if is_new {
         directory.end_creation()?;
     }
-    Ok(Db::start(Core::start(settings, superblock, opened, &devices, Some(directory))?))
+    let log = opened.pool.log();
+    let log_devices = LogDevices::of_directory(directory.path().into(), &settings, opener, gathered, log);
+    Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, Some(directory))?))
 }
 
 /// Opens or creates the database on devices.
@@ -281,8 +370,17 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
     let Builder { settings, refuses_to_create, mut progress, archive_device, .. } = builder;
     settings.check()?;
     let archive = archive_device.map(ArchiveTarget::Device);
-    let directory = Path::new(".");
-    let mut opening = Opening { settings: &settings, directory, refuses_to_create, archive, progress: &mut progress };
+    let partitions = devices.log.chunks(settings.log_partitions() as usize);
+    let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
+    let mut opening = Opening {
+        settings: &settings,
+        directory: Path::new("."),
+        log_names: partitions.map(names).collect(),
+        refuses_to_create,
+        archive,
+        progress: &mut progress,
+    };
     let (superblock, opened) = opening.run(&devices)?;
-    Ok(Db::start(Core::start(settings, superblock, opened, &devices, None)?))
+    let log_devices = LogDevices::of_devices(&settings, opened.pool.log());
+    Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, None)?))
 }

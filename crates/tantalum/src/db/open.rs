@@ -29,6 +29,8 @@ pub(crate) struct Opening<'a> {
     pub settings: &'a Settings,
     /// Where relative paths start.
     pub directory: &'a Path,
+    /// The names of the log's devices that are open, for each that the settings name.
+    pub log_names: Vec<Vec<String>>,
     pub refuses_to_create: bool,
     /// Where the log is archived.
     pub archive: Option<ArchiveTarget>,
@@ -77,7 +79,7 @@ impl Opening<'_> {
         Self::check_format(self.settings, superblock, devices.data.name())?;
         let store = self.store(devices, superblock)?;
         let archive = self.archive.clone().map(|target| self.settings.archive(target));
-        let log = self.open_log(devices, LogOptions { archive, ..self.log_options(devices)? })?;
+        let log = self.open_log(devices, LogOptions { archive, ..self.log_options()? })?;
         if log.log_id() != superblock.log_id {
             return Err(Error::ForeignLog {
                 data: devices.data.name().into(),
@@ -105,7 +107,7 @@ impl Opening<'_> {
         // like something else than a database.
         let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
         devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?;
-        let options = self.log_options(devices)?;
+        let options = self.log_options()?;
         Log::create(superblock.log_id, devices.log.clone(), options.clone())?;
         // Not archived yet: an archive of a creation that does not end would belong to no database.
         let log = self.open_log(devices, options)?;
@@ -163,18 +165,17 @@ impl Opening<'_> {
         })
     }
 
-    fn log_options(&self, devices: &Devices) -> Result<LogOptions> {
+    fn log_options(&self) -> Result<LogOptions> {
         let mut characteristics = BTreeMap::new();
-        let partitions = self.settings.log_partitions() as usize;
         let files = self.settings.log_characteristics.as_deref().unwrap_or_default();
         let refuse = |what: String| Error::Option { what: format!("log_characteristics: {what}") };
-        if !files.is_empty() && files.len() * partitions != devices.log.len() {
-            return Err(refuse(wrong_number_of_files(files.len(), devices.log.len() / partitions)));
+        if !files.is_empty() && files.len() != self.log_names.len() {
+            return Err(refuse(wrong_number_of_files(files.len(), self.log_names.len())));
         }
-        for (path, partitions) in files.iter().zip(devices.log.chunks(partitions)) {
+        for (path, names) in files.iter().zip(&self.log_names) {
             let measured =
                 Characteristics::load(self.directory.join(path)).map_err(|error| refuse(error.to_string()))?;
-            characteristics.extend(partitions.iter().map(|part| (part.name().to_owned(), measured.clone())));
+            characteristics.extend(names.iter().map(|name| (name.clone(), measured.clone())));
         }
         let hiding = self.settings.log_hiding().into();
         Ok(LogOptions {

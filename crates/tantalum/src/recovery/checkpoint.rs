@@ -1,4 +1,5 @@
-//! The task that runs a checkpoint when the log asks for one, so that recovery stays short and the log has room.
+//! The task that runs a checkpoint when the log asks for one, so that recovery stays short and the log has room. It also
+//! tells the operator of devices that were set aside, for which the log asks as well.
 
 use std::{
     sync::{
@@ -10,6 +11,7 @@ use std::{
 
 use tantalum_rt::JoinHandle;
 
+use super::watch::Watch;
 use crate::buffer::BufferPool;
 
 /// How long the task waits at a time.
@@ -33,10 +35,13 @@ impl Checkpointer {
         let task = tantalum_rt::spawn("tantalum-checkpointer", {
             let (pool, stop) = (pool.clone(), Arc::clone(&stop));
             move || {
+                let mut watch = Watch::default();
+                watch.look(pool.log());
                 while !stop.load(Ordering::Acquire) {
                     if !pool.log().wait_for_pressure(PATIENCE) {
                         continue;
                     }
+                    watch.look(pool.log());
                     let pause = match pool.checkpoint() {
                         Ok(_) => PAUSE,
                         Err(error) => {

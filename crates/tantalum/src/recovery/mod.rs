@@ -7,11 +7,13 @@ mod checkpoint;
 mod redo;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::Arc;
 
 pub use checkpoint::Checkpointer;
 pub use redo::{Redo, RedoProgress};
+pub(crate) use watch::remedy;
 
 use crate::{
     buffer::{BufferPool, PoolOptions},

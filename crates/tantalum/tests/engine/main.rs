@@ -4,8 +4,10 @@
 
 mod api;
 mod concurrent;
+mod control;
 mod damage;
 mod devices;
 mod files;
+mod log_devices;
 mod space;
 mod support;

@@ -1,0 +1,107 @@
+//! `tantalum log add-device`, `remove-device` and `replace-device`: by way of the process that has the database open, or
+//! on the closed database.
+
+use std::{path::Path, process::ExitCode};
+
+use serde_json::Value;
+use tantalum::{
+    LogChange, LogChangePhase, LogChangeProgress,
+    control::{Client, Command},
+};
+use tantalum_report::{Progress, Table, Unit};
+
+use crate::{
+    db,
+    error::{Error, Out, Result},
+};
+
+/// A change of a log's devices, as both ways take it.
+pub struct Change {
+    command: Command,
+    change: LogChange,
+}
+
+impl Change {
+    /// Lets another device take requests.
+    pub fn add(path: String) -> Self {
+        Self { change: LogChange::Add { new: (&path).into() }, command: Command::AddDevice { path } }
+    }
+
+    /// Takes a device out of the log.
+    pub fn remove(device: String) -> Self {
+        Self { change: LogChange::Remove { old: device.clone() }, command: Command::RemoveDevice { device } }
+    }
+
+    /// Puts a device in the place of another.
+    pub fn replace(device: String, path: String) -> Self {
+        let change = LogChange::Replace { old: device.clone(), new: (&path).into() };
+        Self { change, command: Command::ReplaceDevice { device, path } }
+    }
+
+    /// Makes the change, and prints the devices that the log has then.
+    pub fn run(self, dir: &Path, json: bool) -> Result<ExitCode> {
+        let devices = match Client::connect(dir) {
+            Ok(mut client) => client.call(&self.command, &mut show())?,
+            Err(unreachable) => self.run_here(dir, &unreachable)?,
+        };
+        match json {
+            true => tantalum_report::print_json(&devices)?,
+            false => print_devices(&devices)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Opens the database, makes the change, and closes it. `unreachable` is why nobody else is asked to.
+    fn run_here(self, dir: &Path, unreachable: &tantalum::Error) -> Result<Value> {
+        let db = match db::open(dir, false) {
+            Err(Error::Engine(tantalum::Error::InUse { path, pid })) => {
+                return Err(Error::Other(format!(
+                    "{path}: process {pid} has the database open, and cannot be asked ({unreachable}); close it there, or \
+                     let it run with control_socket = true"
+                )));
+            }
+            opened => opened?,
+        };
+        db.change_log_devices(self.change, &mut show())?;
+        let devices = serde_json::to_value(db.stats()?.log.devices).map_err(|error| Error::Other(error.to_string()))?;
+        db.close()?;
+        Ok(devices)
+    }
+}
+
+/// Shows how far a change is.
+fn show() -> impl FnMut(LogChangeProgress) {
+    let mut shown: Option<(LogChangePhase, Progress)> = None;
+    move |LogChangeProgress { phase, done_bytes, total_bytes }| {
+        if shown.as_ref().is_none_or(|(before, _)| *before != phase) {
+            if let Some((_, bar)) = shown.take() {
+                bar.finish();
+            }
+            let label = match phase {
+                LogChangePhase::Create => "creating the file",
+                LogChangePhase::Join => "telling all devices of the new one",
+                LogChangePhase::Leave => "waiting for a checkpoint",
+                _ => "changing the log's devices",
+            };
+            shown = Some((phase, Progress::bar(label, total_bytes, Unit::Bytes)));
+        }
+        if let Some((_, bar)) = &shown {
+            bar.set(done_bytes);
+        }
+    }
+}
+
+/// The devices of the statistics, as a table.
+fn print_devices(devices: &Value) -> Result<()> {
+    let mut table = Table::new(["number", "device", "state"]);
+    for device in devices.as_array().map_or(&[][..], Vec::as_slice) {
+        let text = |field: &str| device[field].as_str().map(str::to_owned);
+        let state = match text("set_aside") {
+            Some(reason) => format!("set aside: {reason}"),
+            None if device["is_changing"] == true => "joining or leaving".to_owned(),
+            None => "healthy".to_owned(),
+        };
+        table.row([device["number"].to_string(), text("name").unwrap_or_default(), state]);
+    }
+    Out::new().print(table)
+}

@@ -1,0 +1,80 @@
+//! The operator, who changes the log's devices while clients are at work.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum::{Db, Error};
+use tantalum_device::Device;
+use tantalum_rt::{Random, sleep};
+
+use crate::{client::Stop, history::Recorder};
+
+/// Adds, removes and replaces devices at random.
+pub(crate) struct Operator {
+    pub db: Db,
+    /// All devices that the log may have.
+    pub devices: Vec<Arc<dyn Device>>,
+    pub random: Random,
+    /// How long it rests at most between changes.
+    pub pause: Duration,
+    /// Whether a device that joins may fail.
+    pub may_fail: bool,
+    pub recorder: Recorder,
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Operator {
+    /// Changes devices until told to stop, or until a change fails as no sound device lets it.
+    pub fn run(mut self) {
+        while !self.stop.load(Ordering::Acquire) {
+            sleep(self.pause.mul_f64(self.random.f64()));
+            match self.change() {
+                Ok(name) => self.recorder.count(name, 1),
+                // The last one stays, and one that hung must not be used while its write may still land.
+                Err(Error::Log(tantalum_log::Error::LastDevice { .. } | tantalum_log::Error::StillWriting { .. })) => {
+                    self.recorder.count("changes of log devices refused", 1)
+                }
+                Err(Error::Log(tantalum_log::Error::Device(_) | tantalum_log::Error::DeviceHung { .. }))
+                    if self.may_fail =>
+                {
+                    self.recorder.count("changes of log devices that failed", 1);
+                }
+                Err(Error::Closed) => return,
+                Err(error) => return self.recorder.record(Stop::from(error).into_event()),
+            }
+        }
+    }
+
+    fn change(&mut self) -> tantalum::Result<&'static str> {
+        let present: Vec<String> = self.db.stats()?.log.devices.into_iter().map(|device| device.name).collect();
+        let is_present = |device: &&Arc<dyn Device>| present.iter().any(|name| name == device.name());
+        let spare: Vec<_> = self.devices.iter().filter(|device| !is_present(device)).cloned().collect();
+        let victim = present[self.random.usize(0..present.len())].clone();
+        match self.random.u8(0..4) {
+            0 if !spare.is_empty() => {
+                self.db.add_log_device(spare[self.random.usize(0..spare.len())].clone())?;
+                Ok("log devices added")
+            }
+            1 if !spare.is_empty() => {
+                self.db.replace_log_device(&victim, spare[self.random.usize(0..spare.len())].clone())?;
+                Ok("log devices replaced")
+            }
+            2 => {
+                let Some(own) = self.devices.iter().find(|device| device.name() == victim) else {
+                    return Err(Error::LogDevice { what: format!("{victim} is none of the machine's") });
+                };
+                self.db.replace_log_device(&victim, Arc::clone(own))?;
+                Ok("log devices formatted anew")
+            }
+            _ => {
+                self.db.remove_log_device(&victim)?;
+                Ok("log devices removed")
+            }
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Devices that join and leave a running log.
+//!
+//! The slots list the log's devices; the newest slot decides. Whatever the moment of a crash, the log can be opened with
+//! the devices that it had before the change or with those after it:
+//!
+//! - A device that *joins* is formatted first, which takes from it every record and slot that it may hold, and gives it an
+//!   identity that nothing listed before. Then a slot that lists it goes to itself, then to all devices, and only
+//!   then does it take requests. So a log opened without it has lost nothing.
+//! - A device that *leaves* takes no more requests, and waits for a checkpoint at or above everything that it was ever
+//!   given. Then a slot that does not list it goes to the others. So whether or not it is listed after a crash, nothing
+//!   that it holds is needed; and what it holds is refused later, because its identity is not listed.
+//!
+//! Both slots of each device are written, so that a damaged one cannot undo the change.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tantalum_device::Device;
+use tantalum_rt::MutexGuard;
+
+use super::{Scheduler, SlotWriter, State};
+use crate::create::{Division, check_devices, format, hides, new_ids, stand_on_several};
+use crate::format::MAX_DEVICES;
+use crate::format::slot::SlotMember;
+use crate::format::superblock::Superblock;
+use crate::layout::Layout;
+use crate::recovery::members::read_superblock;
+use crate::space::Share;
+use crate::stream::{Duty, Resume, Stream};
+use crate::{DeviceState, Error, LogLayout, Lsn, Result};
+
+/// A device that is to join.
+struct Newcomer {
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+}
+
+impl Newcomer {
+    fn member(&self) -> SlotMember {
+        SlotMember { ordinal: self.superblock.ordinal, device_id: self.superblock.device_id }
+    }
+}
+
+impl Scheduler {
+    /// Makes `devices` part of the log; see [`Log::add_devices`](crate::Log::add_devices).
+    pub(crate) fn add_devices(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
+        let _change = self.begin_change()?;
+        self.check_newcomers(devices, &[])?;
+        self.join(devices)
+    }
+
+    /// Takes devices out of the log; see [`Log::remove_devices`](crate::Log::remove_devices).
+    pub(crate) fn remove_devices(&self, ordinals: &[u32]) -> Result<()> {
+        let _change = self.begin_change()?;
+        self.leave(ordinals)
+    }
+
+    /// Puts devices in the place of others; see [`Log::replace_devices`](crate::Log::replace_devices).
+    pub(crate) fn replace_devices(&self, old: &[u32], new: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
+        let _change = self.begin_change()?;
+        for &ordinal in old {
+            self.lock().member(ordinal)?;
+        }
+        if self.check_newcomers(new, old)? {
+            // The same devices, formatted anew: they must have left before.
+            self.leave(old)?;
+            self.check_newcomers(new, &[])?; // what was under way when they left may have hung
+            return self.join(new);
+        }
+        let ordinals = self.join(new)?;
+        self.leave(old)?;
+        Ok(ordinals)
+    }
+
+    /// As many requests as the devices that are here may have under way.
+    pub(crate) fn worker_count(&self) -> usize {
+        self.lock().streams.iter().filter(|stream| stream.is_present()).map(|stream| stream.layout.depth).sum()
+    }
+
+    pub(super) fn can_give_up(&self) -> bool {
+        self.can_give_up.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_striped(&self) -> bool {
+        matches!(self.layout, LogLayout::Striped { .. })
+    }
+
+    fn begin_change(&self) -> Result<MutexGuard<'_, ()>> {
+        if self.layout != LogLayout::FlashLogging {
+            return Err(Error::FixedDevices { layout: self.layout });
+        }
+        self.change.try_lock().ok_or(Error::ChangeUnderWay)
+    }
+
+    /// Refuses devices that cannot join: unsuited ones, ones of this log but for those to be `replaced`, and ones on
+    /// which a write of this session may still land. True if one of the `replaced` is among them.
+    fn check_newcomers(&self, devices: &[Arc<dyn Device>], replaced: &[u32]) -> Result<bool> {
+        check_devices(devices)?;
+        self.lock().check_running()?;
+        let mut is_in_place = false;
+        let division = self.division(devices);
+        for device in devices {
+            let (found, expected) = (device.capabilities().logical_block, division.block_bytes);
+            if found > expected {
+                return Err(Error::UnsupportedBlock { device: device.name().into(), found, expected });
+            }
+            division.superblock(self.log_id, SlotMember { ordinal: 0, device_id: 1 }, &**device)?;
+            let superblock = match read_superblock(&**device) {
+                Err(error @ Error::Device(_)) => return Err(error),
+                Err(_) => continue, // it holds no log, or none that can be read
+                Ok(superblock) => superblock,
+            };
+            let name = || device.name().to_string();
+            let mut state = self.lock();
+            let former = state.streams.iter_mut().find(|stream| stream.device_id == superblock.device_id);
+            if former.is_some_and(|stream| stream.still_writing() > 0) {
+                return Err(Error::StillWriting { device: name() });
+            }
+            let is_listed = |member: &&SlotMember| member.device_id == superblock.device_id;
+            match state.members.iter().find(is_listed).map(|member| member.ordinal) {
+                Some(ordinal) if replaced.contains(&ordinal) => is_in_place = true,
+                Some(ordinal) => return Err(Error::AlreadyMember { device: name(), ordinal }),
+                None => {}
+            }
+        }
+        Ok(is_in_place)
+    }
+
+    /// Sections and blocks as on the log's other devices: the largest record must fit everywhere.
+    fn division(&self, newcomers: &[Arc<dyn Device>]) -> Division {
+        let state = self.lock();
+        let layouts = || state.streams.iter().map(|stream| stream.layout);
+        let smallest = layouts().map(|layout| (layout.section_bytes, layout.block_bytes)).min();
+        let (section_bytes, block_bytes) = smallest.expect("a running log has a device");
+        let present = state.streams.iter().filter(|stream| stream.is_present()).map(|stream| stream.hardware);
+        let hardware = present.chain(newcomers.iter().map(|device| device.hardware()));
+        Division {
+            layout: self.layout,
+            stripe_devices: 1,
+            block_bytes: block_bytes as u32,
+            section_bytes: section_bytes as u32,
+            hides: hides(self.layout, self.options.hiding, hardware),
+        }
+    }
+
+    fn join(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
+        let newcomers = self.enlist(devices)?;
+        let ordinals = newcomers.iter().map(|newcomer| newcomer.superblock.ordinal).collect();
+        self.format(&newcomers)?;
+        let mut slots = self.slots.lock();
+        if slots.is_closed() {
+            return Err(Error::Closed);
+        }
+        let places = self.begin_joining(newcomers)?;
+        slots.describe(&self.lock());
+        let results = self.write_slot_on(slots.advance(), &places, None);
+        if let Err(error) = results.into_iter().collect::<Result<()>>() {
+            self.retire(&mut self.lock(), &places);
+            // A newcomer may hold a slot that lists the others: no slot of the log may be older.
+            self.announce(&mut slots)?;
+            return Err(error);
+        }
+        self.announce(&mut slots)?;
+        let mut state = self.lock();
+        for at in places {
+            state.streams[at].duty = Duty::Serving;
+        }
+        self.rebalance_devices(&mut state);
+        Ok(ordinals)
+    }
+
+    /// Finds the newcomers' places in the log.
+    fn enlist(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<Newcomer>> {
+        let state = self.lock();
+        let count = state.members.len() + devices.len();
+        if count > MAX_DEVICES {
+            return Err(Error::TooManyDevices { count, limit: MAX_DEVICES });
+        }
+        let is_free = |ordinal: &u32| state.members.iter().all(|member| member.ordinal != *ordinal);
+        let ordinals: Vec<u32> = (0..MAX_DEVICES as u32).filter(is_free).take(devices.len()).collect();
+        drop(state);
+        let division = self.division(devices);
+        let newcomer = |((device, ordinal), device_id): ((&Arc<dyn Device>, u32), u64)| {
+            let superblock = division.superblock(self.log_id, SlotMember { ordinal, device_id }, &**device)?;
+            Ok(Newcomer { device: Arc::clone(device), superblock })
+        };
+        devices.iter().zip(ordinals).zip(new_ids(devices.len())).map(newcomer).collect()
+    }
+
+    /// Formats the newcomers, and makes sure that they are as many devices as they have names.
+    fn format(&self, newcomers: &[Newcomer]) -> Result<()> {
+        for newcomer in newcomers {
+            format(&*newcomer.device, &newcomer.superblock)?;
+        }
+        for newcomer in newcomers {
+            let found = read_superblock(&*newcomer.device)?.device_id;
+            if let Some(other) = newcomers.iter().find(|other| other.superblock.device_id == found)
+                && found != newcomer.superblock.device_id
+            {
+                let (first, second) = (newcomer.device.name().into(), other.device.name().into());
+                return Err(Error::DuplicateDevice { ordinal: newcomer.superblock.ordinal, first, second });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the newcomers their streams, which take no requests yet. Returns the streams' places.
+    fn begin_joining(&self, newcomers: Vec<Newcomer>) -> Result<Vec<usize>> {
+        let mut state = self.lock();
+        state.check_running()?;
+        let mut places = Vec::new();
+        for newcomer in newcomers {
+            let (member, superblock) = (newcomer.member(), newcomer.superblock);
+            let mut stream = Stream::new(newcomer.device, member, Layout::of(&superblock), Resume::default());
+            if let Some(hiding) = Layout::of_hiding(&superblock) {
+                stream = stream.with_hiding(hiding, Resume::default());
+            }
+            stream.expect_latencies(&self.options);
+            stream.duty = Duty::Joining;
+            // A write that was given up must still be known by the device that it may land on.
+            let is_vacant = |old: &mut Stream| !old.is_present() && !old.is_still_writing();
+            match state.streams.iter_mut().position(is_vacant) {
+                Some(at) => {
+                    state.streams[at] = stream;
+                    places.push(at);
+                }
+                None => {
+                    state.streams.push(stream);
+                    places.push(state.streams.len() - 1);
+                }
+            }
+            state.members.push(member);
+        }
+        state.members.sort_by_key(|member| member.ordinal);
+        Ok(places)
+    }
+
+    /// Makes the list of devices durable on all of them.
+    fn announce(&self, slots: &mut SlotWriter) -> Result<()> {
+        self.write_slot(slots)?;
+        self.write_slot(slots)
+    }
+
+    fn leave(&self, ordinals: &[u32]) -> Result<()> {
+        self.begin_leaving(ordinals)?;
+        let left = self.wait_until_superfluous(ordinals).and_then(|()| self.release(ordinals));
+        if left.is_err() {
+            let mut state = self.lock();
+            state.leaving(ordinals).for_each(|stream| stream.duty = Duty::Serving);
+            self.rebalance_devices(&mut state);
+        }
+        left
+    }
+
+    /// From now on no space on the leaving devices is counted on, so that what is appended fits on the others.
+    fn begin_leaving(&self, ordinals: &[u32]) -> Result<()> {
+        let mut state = self.lock();
+        state.check_running()?;
+        for &ordinal in ordinals {
+            state.member(ordinal)?;
+        }
+        state.check_others_serve(ordinals)?;
+        for stream in &mut state.streams {
+            if stream.is_present() && ordinals.contains(&stream.ordinal) {
+                stream.duty = Duty::Draining;
+            }
+        }
+        self.rebalance_devices(&mut state);
+        Ok(())
+    }
+
+    /// Blocks until nothing is under way on the devices, and a checkpoint covers all that they hold.
+    fn wait_until_superfluous(&self, ordinals: &[u32]) -> Result<()> {
+        let mut state = self.lock();
+        loop {
+            state.check_running()?;
+            state.check_others_serve(ordinals)?;
+            // What was appended fits on the others now.
+            if self.space.has(0) {
+                state.leaving(ordinals).for_each(|stream| stream.duty = Duty::Leaving);
+            }
+            let checkpoint = state.checkpoint;
+            if state.leaving(ordinals).all(|stream| stream.is_superfluous(checkpoint)) {
+                return Ok(());
+            }
+            self.pressure.notify_all();
+            self.summon(&mut state);
+            self.leaving.wait(&mut state);
+        }
+    }
+
+    /// Takes devices that are superfluous from the list, and lets them go.
+    fn release(&self, ordinals: &[u32]) -> Result<()> {
+        let mut slots = self.slots.lock();
+        if slots.is_closed() {
+            return Err(Error::Closed);
+        }
+        let mut state = self.lock();
+        state.check_running()?;
+        state.check_others_serve(ordinals)?;
+        let is_here = |stream: &Stream| stream.is_present() && ordinals.contains(&stream.ordinal);
+        let places: Vec<usize> = (0..state.streams.len()).filter(|&at| is_here(&state.streams[at])).collect();
+        for &at in &places {
+            assert!(state.streams[at].is_superfluous(slots.checkpoint()), "nothing on a device that leaves is needed");
+            state.streams[at].duty = Duty::Left;
+        }
+        state.members.retain(|member| !ordinals.contains(&member.ordinal));
+        assert!(!state.members.is_empty(), "a log has devices");
+        drop(state);
+        let announced = self.announce(&mut slots);
+        if announced.is_ok() {
+            // The devices themselves should say so, too. Those that cannot are refused all the same.
+            let healthy: Vec<usize> =
+                places.iter().copied().filter(|&at| self.lock().streams[at].state.is_healthy()).collect();
+            self.write_slot_on(slots.current(), &healthy, None);
+        }
+        let mut state = self.lock();
+        self.retire(&mut state, &places);
+        announced
+    }
+
+    /// Lets go of devices that the log does not list.
+    fn retire(&self, state: &mut State, places: &[usize]) {
+        for &at in places {
+            let id = state.streams[at].device_id;
+            state.members.retain(|member| member.device_id != id);
+            state.streams[at].retire();
+            let hidden = std::mem::take(&mut state.streams[at].hidden);
+            state.hidden_by_departed.add(&hidden);
+        }
+        let mut present = state.streams.iter().filter(|stream| stream.is_present());
+        let is_aside = present.any(|stream| !stream.state.is_healthy());
+        state.aside_is_needed &= is_aside || state.archive.as_ref().is_some_and(|archive| !archive.is_healthy());
+        self.rebalance_devices(state);
+    }
+
+    /// Takes note of everything that depends on which devices serve.
+    fn rebalance_devices(&self, state: &mut State) {
+        self.can_give_up.store(state.has_other_hardware(), Ordering::Relaxed);
+        self.rebalance(state, 0);
+        self.summon(state);
+    }
+}
+
+impl Stream {
+    /// Whether the device gets no more requests and a checkpoint covers those that it got.
+    fn is_superfluous(&self, checkpoint: Lsn) -> bool {
+        !self.takes_requests() && !self.is_busy() && self.max_end() <= checkpoint
+    }
+
+    /// The state for those who ask from outside.
+    pub(super) fn reported_state(&self) -> DeviceState {
+        match (&self.state, self.duty) {
+            (DeviceState::Healthy, Duty::Serving) => DeviceState::Healthy,
+            (DeviceState::Healthy, _) => DeviceState::Changing,
+            (state, _) => state.clone(),
+        }
+    }
+}
+
+impl State {
+    /// Whether the one device stands for several.
+    pub(super) fn is_array(&self) -> bool {
+        self.streams.iter().any(|stream| stream.layout.depth > 1)
+    }
+
+    /// The stream of a device that is here.
+    pub(super) fn stream(&self, device_id: u64) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.is_present() && stream.device_id == device_id)
+    }
+
+    fn member(&self, ordinal: u32) -> Result<SlotMember> {
+        let found = self.members.iter().find(|member| member.ordinal == ordinal);
+        found.copied().ok_or(Error::NoSuchDevice { ordinal })
+    }
+
+    /// Those of the devices that are here and still on their way out.
+    fn leaving(&mut self, ordinals: &[u32]) -> impl Iterator<Item = &mut Stream> {
+        let is_leaving = |stream: &&mut Stream| matches!(stream.duty, Duty::Draining | Duty::Leaving);
+        self.streams.iter_mut().filter(is_leaving).filter(|stream| ordinals.contains(&stream.ordinal))
+    }
+
+    /// Healthy devices whose space is counted on.
+    pub(super) fn serving(&self) -> impl Iterator<Item = &Stream> + Clone {
+        self.streams.iter().filter(|stream| stream.state.is_healthy() && stream.duty == Duty::Serving)
+    }
+
+    /// What they contribute to the bound on appends.
+    pub(super) fn shares(&self) -> impl Iterator<Item = Share> + Clone {
+        self.serving().map(Stream::share)
+    }
+
+    /// What the serving devices can take beside the largest request under way on one that leaves: it may fail.
+    pub(super) fn room_for_leaving(&self) -> i64 {
+        let leaving = self.streams.iter().filter(|stream| stream.duty != Duty::Serving);
+        let in_flight = leaving.map(|stream| stream.share().in_flight).filter(|&bytes| bytes > 0).max();
+        let assured: u64 = self.shares().map(|share| share.assured).sum();
+        in_flight.map_or(i64::MAX, |bytes| assured as i64 - bytes as i64)
+    }
+
+    /// Whether a device that is to leave waits for a checkpoint.
+    pub(super) fn leaving_is_needed(&self) -> bool {
+        self.streams.iter().any(|stream| match stream.duty {
+            Duty::Draining => true,
+            Duty::Leaving => stream.max_end() > self.checkpoint,
+            Duty::Serving | Duty::Joining | Duty::Left => false,
+        })
+    }
+
+    fn check_others_serve(&self, ordinals: &[u32]) -> Result<()> {
+        if self.serving().any(|stream| !ordinals.contains(&stream.ordinal)) {
+            return Ok(());
+        }
+        let here = self.streams.iter().find(|stream| stream.is_present() && ordinals.contains(&stream.ordinal));
+        let device = here.map_or_else(|| "an absent device".into(), |stream| stream.device().name().into());
+        Err(Error::LastDevice { device })
+    }
+
+    /// If no other device can take requests, those that were to leave go on: whoever removes them finds out.
+    pub(super) fn keep_one_serving(&mut self) {
+        if self.serving().next().is_some() {
+            return;
+        }
+        for stream in &mut self.streams {
+            if stream.state.is_healthy() && matches!(stream.duty, Duty::Draining | Duty::Leaving) {
+                stream.duty = Duty::Serving;
+            }
+        }
+    }
+
+    /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
+    pub(super) fn has_other_hardware(&self) -> bool {
+        let here = self.streams.iter().filter(|stream| stream.is_present());
+        stand_on_several(here.map(|stream| stream.hardware))
+    }
+}

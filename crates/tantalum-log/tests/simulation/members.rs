@@ -1,0 +1,537 @@
+//! Devices that join and leave a log that runs.
+
+use std::collections::BTreeSet;
+use std::slice::from_ref;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
+use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn};
+use tantalum_rt::{JoinHandle, Outcome, Simulation, sleep, spawn};
+
+use crate::world::{LOG_ID, Model, Survivors, as_devices, cut, lock, random};
+
+/// Adds, removes and replaces devices at random, until the end of the simulation or of the log. `devices` are all there
+/// are.
+pub fn operator(log: &Log, devices: &[Arc<MemoryDevice>], model: &Mutex<Model>, seed: u64) {
+    let mut random = random(seed ^ 0x0b5e);
+    loop {
+        sleep(Duration::from_micros(random.u64(0..6000)));
+        let present = log.stats().devices;
+        let before: BTreeSet<String> = present.iter().map(|device| device.name.clone()).collect();
+        let victim = &present[random.usize(0..present.len())];
+        let mut spare: Vec<_> = devices.iter().filter(|device| !before.contains(device.name())).cloned().collect();
+        random.shuffle(&mut spare);
+        let with = |set: &BTreeSet<String>, devices: &[Arc<MemoryDevice>]| {
+            set.iter().cloned().chain(devices.iter().map(|device| device.name().to_owned())).collect::<BTreeSet<_>>()
+        };
+        let without = |set: &BTreeSet<String>| set.iter().filter(|&name| *name != victim.name).cloned().collect();
+        let (joined, left) = match random.u8(0..4) {
+            0 if !spare.is_empty() => (spare[..random.usize(1..=spare.len())].to_vec(), false),
+            1 if !spare.is_empty() => (spare[..1].to_vec(), true),
+            2 => (devices.iter().filter(|device| device.name() == victim.name).cloned().collect(), true),
+            _ => (Vec::new(), true),
+        };
+        let in_place = joined.iter().any(|device| device.name() == victim.name);
+        let mut possible = vec![before.clone()];
+        if !joined.is_empty() {
+            possible.push(with(&before, &joined));
+        }
+        if left {
+            let middle = if in_place { before } else { with(&before, &joined) };
+            possible.push(without(&middle));
+        }
+        lock(model).devices = possible;
+        let result = match (joined.is_empty(), left) {
+            (true, _) => log.remove_devices(&[victim.ordinal]),
+            (false, false) => log.add_devices(&as_devices(&joined)).map(drop),
+            (false, true) => log.replace_devices(&[victim.ordinal], &as_devices(&joined)).map(drop),
+        };
+        if matches!(result, Err(Error::Closed | Error::Poisoned { .. })) {
+            return;
+        }
+        let now = log.stats().devices.into_iter().map(|device| device.name).collect();
+        let mut model = lock(model);
+        assert!(model.devices.contains(&now), "{now:?} is none of {:?} after {result:?}", model.devices);
+        model.devices = vec![now];
+        match result {
+            Ok(()) => {
+                model.counts.joined += joined.len() as u64;
+                model.counts.left += u64::from(left);
+            }
+            Err(Error::LastDevice { .. } | Error::StillWriting { .. }) => {}
+            Err(Error::Device(_) | Error::DeviceHung { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn options() -> LogOptions {
+    LogOptions { section_bytes: Some(65536), hang_timeout: Duration::from_millis(5), ..LogOptions::default() }
+}
+
+fn device(name: &str, blocks: u64) -> Arc<MemoryDevice> {
+    let us = Duration::from_micros;
+    let seed = name.bytes().map(u64::from).sum();
+    let profile = MemoryProfile { write_latency: us(50)..us(150), seed, ..MemoryProfile::default() };
+    MemoryDevice::with_profile(name, blocks * 4096, profile)
+}
+
+fn devices<const N: usize>(names: [&str; N]) -> [Arc<MemoryDevice>; N] {
+    names.map(|name| device(name, 256))
+}
+
+fn create(devices: &[Arc<MemoryDevice>]) -> Log {
+    Log::create(LOG_ID, as_devices(devices), options()).expect("create");
+    open(devices).expect("open").0
+}
+
+fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
+    let mut recovery = Log::open(as_devices(devices), options(), &mut |_| {})?;
+    let mut records = Vec::new();
+    while let Some(record) = recovery.next_record()? {
+        records.push(u32::from_le_bytes(record.bytes[..4].try_into().expect("four bytes")));
+    }
+    Ok((recovery.finish()?, records))
+}
+
+fn append(log: &Log, n: u32) -> Lsn {
+    let end = log.append(&[&n.to_le_bytes(), &[7; 700]]).expect("append").end;
+    log.flush(end).expect("flush");
+    end
+}
+
+fn append_all(log: &Log, numbers: std::ops::Range<u32>) {
+    for n in numbers {
+        append(log, n);
+    }
+}
+
+/// Checkpoints whenever it is due.
+fn owner(log: &Log) -> JoinHandle<()> {
+    let log = log.clone();
+    spawn("owner", move || {
+        while log.wait_for_pressure(Duration::from_secs(10)) {
+            sleep(Duration::from_micros(300));
+            if log.set_checkpoint(log.durable_lsn()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// Appends until the log stops. Returns the first error.
+fn client(log: &Log) -> JoinHandle<Error> {
+    let log = log.clone();
+    spawn("client", move || {
+        for n in 0u32.. {
+            let appended = log.append(&[&n.to_le_bytes(), &[7; 2000]]);
+            let done = match appended {
+                Ok(record) => log.flush(record.end),
+                Err(Error::Full { .. }) => log.wait_for_space(2004),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = done {
+                return error;
+            }
+        }
+        unreachable!("the log ends before the numbers do")
+    })
+}
+
+fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
+    for seed in 0..seeds {
+        let run = run.clone();
+        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
+    }
+}
+
+fn names(log: &Log) -> Vec<String> {
+    log.stats().devices.into_iter().map(|device| device.name).collect()
+}
+
+#[test]
+fn a_device_joins_takes_requests_and_is_needed_from_then_on() {
+    simulate(20, |_| {
+        let [a, b] = devices(["a", "b"]);
+        let log = create(from_ref(&a));
+        append(&log, 0);
+        let before = a.fork();
+        assert_eq!(log.add_devices(&as_devices(from_ref(&b))).expect("add"), [1]);
+        assert_eq!(names(&log), ["a", "b"]);
+        assert!(log.stats().devices.iter().all(|device| device.state == DeviceState::Healthy));
+        let clients: Vec<_> = (0..3)
+            .map(|n| {
+                let log = log.clone();
+                spawn("client", move || append_all(&log, 1 + 20 * n..21 + 20 * n))
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().expect("no panic"));
+        assert!(log.stats().devices[1].writes > 5, "{:?}", log.stats().devices);
+        assert!(matches!(log.add_devices(&as_devices(from_ref(&b))), Err(Error::AlreadyMember { ordinal: 1, .. })));
+        drop(log);
+
+        assert!(matches!(open(from_ref(&a)), Err(Error::MissingDevice { ordinal: 1, count: 2, .. })));
+        let (log, mut records) = open(&[b, a]).expect("open");
+        records.sort_unstable();
+        assert_eq!(records, (0..61).collect::<Vec<_>>());
+        drop(log);
+        assert_eq!(open(&[before]).expect("the log as it was before").1, [0]);
+    });
+}
+
+#[test]
+fn a_device_leaves_only_when_a_checkpoint_covers_what_it_holds() {
+    simulate(40, |seed| {
+        let both = devices(["a", "b"]);
+        let log = create(&both);
+        append_all(&log, 0..20);
+        let end = log.durable_lsn();
+        let remover = {
+            let log = log.clone();
+            spawn("remover", move || log.remove_devices(&[0]))
+        };
+        sleep(Duration::from_millis(1));
+        assert_eq!(log.stats().devices[0].state, DeviceState::Changing);
+        let writes = log.stats().devices[0].writes;
+        append_all(&log, 20..30);
+        assert_eq!(log.stats().devices[0].writes, writes, "it takes no more requests");
+        assert!(!remover.is_finished() && log.wait_for_pressure(Duration::ZERO), "its records are needed");
+        // Whatever happens now, both devices are needed.
+        let mut forks = both.each_ref().map(|device| device.fork());
+        forks.iter_mut().for_each(|device| device.power_cut(&mut random(seed)));
+        assert!(matches!(open(&forks[1..]), Err(Error::MissingDevice { ordinal: 0, .. })));
+        assert_eq!(open(&forks).expect("open").1, (0..30).collect::<Vec<_>>());
+
+        log.set_checkpoint(end).expect("checkpoint");
+        remover.join().expect("no panic").expect("removed");
+        assert_eq!(names(&log), ["b"]);
+        append(&log, 30);
+        drop(log);
+        let mut forks = both.each_ref().map(|device| device.fork());
+        forks.iter_mut().for_each(|device| device.power_cut(&mut random(seed)));
+        assert_eq!(open(&forks[1..]).expect("open").1, (20..31).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn what_was_removed_is_refused_by_name_and_never_brings_its_records_back() {
+    simulate(20, |_| {
+        let [a, b, c] = devices(["a", "b", "c"]);
+        let log = create(&[a.clone(), b.clone()]);
+        append_all(&log, 0..20);
+        let (old_a, old_b) = (a.fork(), b.fork());
+        let owner = owner(&log);
+        log.replace_devices(&[0], &as_devices(from_ref(&c))).expect("replace");
+        assert_eq!(names(&log), ["b", "c"]);
+        let end = append(&log, 100);
+        log.set_checkpoint(end).expect("checkpoint");
+        log.close().expect("close");
+        owner.join().expect("no panic");
+        drop(log);
+
+        for removed in [&a, &old_a] {
+            for others in [vec![], vec![b.clone(), c.clone()]] {
+                let mut given = others.clone();
+                given.push(removed.clone());
+                let error = open(&given).unwrap_err();
+                let refused = matches!(&error, Error::NotAMember { device, .. } if device == "a");
+                let missing = matches!(error, Error::MissingDevice { .. }) && others.is_empty();
+                assert!(refused || missing, "{error}");
+            }
+        }
+        assert!(matches!(open(from_ref(&a)), Err(Error::NotAMember { .. })), "it knows that it was removed");
+        // An old image of a device that stayed is no substitute for it.
+        assert!(matches!(open(&[old_a.clone(), old_b, c.clone()]), Err(Error::NotAMember { .. })));
+        let (log, records) = open(&[c.clone(), b.clone()]).expect("open");
+        assert_eq!(records, [] as [u32; 0]);
+
+        // It joins again, under an ordinal that was used before, and starts empty.
+        assert_eq!(log.add_devices(&as_devices(from_ref(&a))).expect("add"), [0]);
+        append(&log, 200);
+        drop(log);
+        assert_eq!(open(&[a.clone(), b.clone(), c.clone()]).expect("open").1, [200]);
+        assert!(
+            matches!(open(&[old_a, b, c]), Err(Error::NotAMember { .. })),
+            "the same device, before it was removed"
+        );
+    });
+}
+
+#[test]
+fn a_device_that_hangs_is_replaced_and_rejoins_when_it_no_longer_writes() {
+    simulate(40, |seed| {
+        let [a, b, c] = devices(["a", "b", "c"]);
+        let log = create(&[a.clone(), b.clone()]);
+        let owner = owner(&log);
+        let clients = [client(&log), client(&log)];
+        sleep(Duration::from_millis(1));
+        a.inject(Fault::HangWrites);
+        sleep(Duration::from_millis(20));
+        let stats = log.stats();
+        let DeviceState::SetAside { reason } = &stats.devices[0].state else { panic!("{stats:?}") };
+        assert!(reason.contains("a: a write of"), "{reason}");
+
+        let again = log.replace_devices(&[0], &as_devices(from_ref(&a)));
+        assert!(matches!(&again, Err(Error::StillWriting { device }) if device == "a"), "{again:?}");
+        assert_eq!(names(&log), ["a", "b"], "nothing was changed");
+        if seed % 2 == 0 {
+            log.replace_devices(&[0], &as_devices(from_ref(&c))).expect("replace");
+            assert_eq!(names(&log), ["b", "c"]);
+            let again = log.add_devices(&as_devices(from_ref(&a)));
+            assert!(
+                matches!(again, Err(Error::StillWriting { .. })),
+                "the write that hung is not forgotten: {again:?}"
+            );
+        }
+        a.clear_faults();
+        sleep(Duration::from_millis(1));
+        match seed % 2 {
+            0 => drop(log.add_devices(&as_devices(from_ref(&a))).expect("add")),
+            _ => drop(log.replace_devices(&[0], &as_devices(from_ref(&a))).expect("replace by itself")),
+        }
+        sleep(Duration::from_millis(10));
+        let stats = log.stats();
+        assert!(stats.devices.iter().all(|device| device.state == DeviceState::Healthy), "{stats:?}");
+        let used = stats.devices.iter().find(|device| device.name == "a").expect("it is back");
+        assert!(used.writes > 0, "{stats:?}");
+        log.close().expect("close");
+        for client in clients {
+            assert!(matches!(client.join().expect("no panic"), Error::Closed));
+        }
+        owner.join().expect("no panic");
+        let all = if seed % 2 == 0 { vec![a, b, c] } else { vec![a, b] };
+        open(&all).expect("open");
+    });
+}
+
+#[test]
+fn the_last_healthy_device_stays() {
+    simulate(20, |_| {
+        let [a, b] = devices(["a", "b"]);
+        let log = create(&[a.clone(), b.clone()]);
+        let owner = owner(&log);
+        assert!(matches!(log.remove_devices(&[0, 1]), Err(Error::LastDevice { .. })));
+        assert!(matches!(log.remove_devices(&[2]), Err(Error::NoSuchDevice { ordinal: 2 })));
+        assert!(matches!(log.replace_devices(&[2], &[]), Err(Error::NoSuchDevice { ordinal: 2 })));
+        b.inject(Fault::FailWrites { after: 0 });
+        append_all(&log, 0..4);
+        assert!(!log.stats().devices[1].state.is_healthy());
+        let refused = log.remove_devices(&[0]);
+        assert!(matches!(&refused, Err(Error::LastDevice { device }) if device == "a"), "{refused:?}");
+        assert!(matches!(log.replace_devices(&[0], &as_devices(from_ref(&a))), Err(Error::LastDevice { .. })));
+        append(&log, 4);
+        log.remove_devices(&[1]).expect("one that was set aside can go");
+        assert_eq!(names(&log), ["a"]);
+        log.close().expect("close");
+        owner.join().expect("no panic");
+        open(&[a]).expect("open");
+    });
+}
+
+#[test]
+fn a_device_on_its_way_out_stays_if_it_becomes_the_last_one() {
+    simulate(40, |_| {
+        let [a, b] = devices(["a", "b"]);
+        let log = create(&[a.clone(), b.clone()]);
+        append_all(&log, 0..10);
+        let remover = {
+            let log = log.clone();
+            spawn("remover", move || log.remove_devices(&[0]))
+        };
+        sleep(Duration::from_millis(1));
+        b.inject(Fault::FailWrites { after: 0 });
+        append_all(&log, 10..20);
+        let refused = remover.join().expect("no panic");
+        assert!(matches!(&refused, Err(Error::LastDevice { device }) if device == "a"), "{refused:?}");
+        assert_eq!(log.stats().devices[0].state, DeviceState::Healthy);
+        drop(log);
+        assert_eq!(open(&[a.fork(), b.fork()]).expect("open").1, (0..20).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_removal_ends_when_the_log_does() {
+    simulate(20, |seed| {
+        let [a, b] = devices(["a", "b"]);
+        let log = create(&[a.clone(), b.clone()]);
+        append_all(&log, 0..10);
+        let change = |name: &str, change: fn(&Log) -> Result<(), Error>| {
+            let log = log.clone();
+            spawn(name, move || change(&log))
+        };
+        let remover = change("remover", |log| log.remove_devices(&[0]));
+        sleep(Duration::from_millis(1));
+        let other = change("other", |log| log.remove_devices(&[1])).join().expect("no panic");
+        assert!(matches!(other, Err(Error::ChangeUnderWay)), "{other:?}");
+        if seed % 2 == 0 {
+            log.close().expect("close");
+            assert!(matches!(remover.join().expect("no panic"), Err(Error::Closed)));
+            drop(log);
+            let recovery = Log::open(as_devices(&[a, b]), options(), &mut |_| {}).expect("open");
+            assert!(recovery.was_clean());
+        } else {
+            [&a, &b].into_iter().for_each(|device| device.inject(Fault::FailWrites { after: 0 }));
+            let poisoned = log.set_checkpoint(log.durable_lsn());
+            assert!(matches!(poisoned, Err(Error::Poisoned { .. })), "{poisoned:?}");
+            assert!(matches!(remover.join().expect("no panic"), Err(Error::Poisoned { .. })));
+        }
+    });
+}
+
+#[test]
+fn a_member_that_is_absent_can_be_removed() {
+    simulate(20, |_| {
+        let [a, b, c] = devices(["a", "b", "c"]);
+        let log = create(&[a.clone(), b.clone()]);
+        a.inject(Fault::FailWrites { after: 0 });
+        append_all(&log, 0..10);
+        log.set_checkpoint(log.durable_lsn()).expect("checkpoint");
+        log.close().expect("close");
+        drop(log);
+        let (log, _) = open(from_ref(&b)).expect("without the one that failed");
+        assert_eq!(names(&log), ["", "b"]);
+        log.replace_devices(&[0], &as_devices(from_ref(&c))).expect("replace");
+        assert_eq!(names(&log), ["b", "c"]);
+        drop(log);
+        open(&[b, c]).expect("open");
+    });
+}
+
+#[test]
+fn unsuited_devices_are_refused_and_nothing_changes() {
+    simulate(10, |_| {
+        let [a, b] = devices(["a", "b"]);
+        let log = create(from_ref(&a));
+        let small = device("small", 50);
+        let refused = log.add_devices(&as_devices(&[b.clone(), small.clone()]));
+        assert!(matches!(&refused, Err(Error::AreaTooSmall { device, .. }) if device == "small"), "{refused:?}");
+        assert!(matches!(log.add_devices(&[]), Err(Error::NoDevices)));
+        let twice = log.add_devices(&as_devices(&[b.clone(), b.clone()]));
+        assert!(matches!(twice, Err(Error::DuplicateDevice { .. })), "{twice:?}");
+        for faults in [Fault::FailWrites { after: 0 }, Fault::FailFlushes { after: 0 }, Fault::FailReads { after: 0 }] {
+            let fresh = device("fresh", 256);
+            fresh.inject(faults);
+            let failed = log.add_devices(&as_devices(&[b.clone(), fresh]));
+            assert!(matches!(&failed, Err(Error::Device(error)) if error.to_string().contains("fresh")), "{failed:?}");
+        }
+        let many: Vec<_> = (0..64).map(|n| device(&format!("m{n}"), 256)).collect();
+        assert!(matches!(log.add_devices(&as_devices(&many)), Err(Error::TooManyDevices { count: 65, .. })));
+        assert_eq!(names(&log), ["a"]);
+        append(&log, 1);
+        drop(log);
+        assert!(matches!(open(&[a.clone(), b]), Err(Error::NotAMember { device, .. }) if device == "b"));
+        assert_eq!(open(&[a]).expect("open").1, [1]);
+    });
+}
+
+/// A device with hardly any room left beside it can leave, under load: what was appended fits on the others first.
+#[test]
+fn a_device_leaves_a_log_that_is_full() {
+    simulate(60, |seed| {
+        let count = 2 + seed as usize % 2;
+        let all: Vec<_> = (0..count).map(|n| device(&format!("log-{n}"), 4 + 5 * 16)).collect();
+        let log = create(&all);
+        let clients: Vec<_> = (0..4).map(|_| client(&log)).collect();
+        // Nobody checkpoints: the log fills up.
+        sleep(Duration::from_millis(20));
+        let remover = {
+            let log = log.clone();
+            spawn("remover", move || log.remove_devices(&[0]))
+        };
+        sleep(Duration::from_millis(seed % 3));
+        let owner = owner(&log);
+        remover.join().expect("no panic").expect("removed");
+        let durable = log.durable_lsn();
+        sleep(Duration::from_millis(20));
+        assert!(log.durable_lsn() > durable, "the log goes on");
+        log.close().expect("close");
+        clients.into_iter().for_each(|client| assert!(matches!(client.join().expect("no panic"), Error::Closed)));
+        owner.join().expect("no panic");
+        open(&all[1..]).expect("open");
+    });
+}
+
+/// Cuts the power every so many microseconds of a change, and opens what is left with all devices that are not refused.
+fn cut_everywhere(step_us: u64, change: fn(&Log, &[Arc<MemoryDevice>; 3]) -> Result<(), Error>, after: &[&str]) {
+    let (mut before_seen, mut after_seen) = (0, 0);
+    for step in 0..400u64 {
+        let (survivors, acknowledged) = (Survivors::default(), Arc::new(Mutex::new(0)));
+        let outcome = Simulation::new(step).run({
+            let (survivors, acknowledged) = (survivors.clone(), acknowledged.clone());
+            move || {
+                let all = devices(["a", "b", "c"]);
+                let log = create(&all[..2]);
+                append_all(&log, 0..10);
+                owner(&log);
+                let changing = {
+                    let (log, all) = (log.clone(), all.clone());
+                    spawn("change", move || change(&log, &all))
+                };
+                let appender = spawn("appender", move || {
+                    for n in 10.. {
+                        append(&log, n);
+                        *lock(&acknowledged) = n;
+                    }
+                });
+                sleep(Duration::from_micros(step * step_us));
+                if changing.is_finished() {
+                    changing.join().expect("no panic").expect("changed");
+                }
+                assert!(!appender.is_finished());
+                cut(&all, &survivors)
+            }
+        });
+        assert!(matches!(outcome, Outcome::PowerCut { .. }));
+        let mut left = std::mem::take(&mut *lock(&survivors));
+        let acknowledged = *lock(&acknowledged);
+        let (records, names) = Simulation::new(step)
+            .run(move || {
+                loop {
+                    match open(&left) {
+                        Ok((log, records)) => return (records, names(&log)),
+                        Err(Error::NotAMember { device, .. } | Error::NotALog { device }) => {
+                            left.retain(|given| given.name() != device);
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+            .expect_finished();
+        // A checkpoint was never beyond what was acknowledged.
+        assert!(
+            records.is_sorted_by(|a, b| a + 1 == *b) && records.first().is_none_or(|&first| first <= acknowledged + 1)
+        );
+        assert!(acknowledged == 0 || records.last().is_none_or(|&last| last >= acknowledged), "{records:?}");
+        before_seen += u32::from(names == ["a", "b"]);
+        after_seen += u32::from(names == after);
+    }
+    assert!(before_seen > 3 && after_seen > 3, "{before_seen} cuts before the change, {after_seen} after it");
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_an_addition() {
+    cut_everywhere(10, |log, all| log.add_devices(&as_devices(&all[2..])).map(drop), &["a", "b", "c"]);
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_a_removal() {
+    cut_everywhere(10, |log, _| log.remove_devices(&[0]), &["b"]);
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_a_replacement() {
+    cut_everywhere(10, |log, all| log.replace_devices(&[0], &as_devices(&all[2..])).map(drop), &["b", "c"]);
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_several_changes() {
+    let change = |log: &Log, all: &[Arc<MemoryDevice>; 3]| {
+        log.remove_devices(&[0])?;
+        log.replace_devices(&[1], &as_devices(&all[2..]))?;
+        log.add_devices(&as_devices(&all[..1]))?;
+        log.replace_devices(&[0], &as_devices(&all[2..]))?;
+        log.add_devices(&as_devices(&all[1..2])).map(drop)
+    };
+    cut_everywhere(50, change, &["c", "a", "b"]);
+}

@@ -1,0 +1,34 @@
+//! Orders to a database that is open in another process, through the Unix socket `control.sock` in its directory.
+//!
+//! The socket can be used by the directory's owner only (mode 0600). It speaks JSON, a line at a time. A request is
+//!
+//! ```json
+//! {"version":1,"command":"add-device","path":"/mnt/fast/log"}
+//! ```
+//!
+//! with one of the commands of [`Command`]. The answer is any number of lines `{"progress":{...}}`, and then one line
+//! `{"result":...}` or `{"error":"..."}`. A connection can carry several requests, one after the other. The database hangs
+//! up on a line that is longer than 16 KiB, on one that is not there within ten seconds, and on more than four
+//! connections at a time. A command that was begun ends, also if whoever sent it hangs up.
+//!
+//! ```
+//! use tantalum::control::{Client, Command};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let db = tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?;
+//! let mut client = Client::connect(dir.path())?; // from any process
+//! client.call(&Command::AddDevice { path: "log-1".into() }, &mut |_| {})?;
+//! assert_eq!(db.stats()?.log.devices.len(), 2);
+//! # db.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod address;
+mod client;
+mod protocol;
+mod server;
+
+pub(crate) use address::SOCKET;
+pub use client::Client;
+pub use protocol::Command;
+pub(crate) use server::serve;

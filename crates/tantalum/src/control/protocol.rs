@@ -1,0 +1,146 @@
+//! What is said at the socket.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::db::LogChangeProgress;
+
+/// The version of what is said here; a request names it.
+pub const VERSION: u32 = 1;
+
+/// The longest line.
+pub const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// What a database can be asked for while it is open.
+///
+/// ```
+/// let command = tantalum::control::Command::RemoveDevice { device: "log-1".into() };
+/// assert_eq!(serde_json::to_value(&command)?["command"], "remove-device");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case")]
+pub enum Command {
+    /// Who has the database open, and which of the log's devices were set aside.
+    Status,
+    /// Its [`Stats`](crate::Stats).
+    Stats,
+    /// As [`Db::checkpoint`](crate::Db::checkpoint).
+    Checkpoint,
+    /// As [`Db::add_log_device`](crate::Db::add_log_device).
+    AddDevice {
+        /// The new device's path; a relative one starts at the database's directory.
+        path: String,
+    },
+    /// As [`Db::remove_log_device`](crate::Db::remove_log_device).
+    RemoveDevice {
+        /// The device's path or number.
+        device: String,
+    },
+    /// As [`Db::replace_log_device`](crate::Db::replace_log_device).
+    ReplaceDevice {
+        /// The old device's path or number.
+        device: String,
+        /// The new device's path.
+        path: String,
+    },
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    version: u32,
+    #[serde(flatten)]
+    command: &'a Command,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// A line of the answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// The command goes on.
+    Progress(LogChangeProgress),
+    /// It is done.
+    Result(Value),
+    /// It was not done, and why.
+    Error(String),
+}
+
+impl Command {
+    /// The line that asks for it.
+    pub fn to_line(&self) -> io::Result<Vec<u8>> {
+        line_of(&Request { version: VERSION, command: self })
+    }
+
+    /// The command that a line asks for, or what is wrong with it.
+    pub fn of_line(line: &[u8]) -> Result<Self, String> {
+        let Version { version } =
+            serde_json::from_slice(line).map_err(|error| format!("this is no request with a version: {error}"))?;
+        if version != VERSION {
+            return Err(format!("version {version} is asked for, and this database speaks version {VERSION} only"));
+        }
+        serde_json::from_slice(line).map_err(|error| format!("this is no command: {error}"))
+    }
+}
+
+impl Answer {
+    pub fn to_line(&self) -> io::Result<Vec<u8>> {
+        line_of(self)
+    }
+
+    pub fn of_line(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line).map_err(|error| format!("the database's answer is not understood: {error}"))
+    }
+}
+
+fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::LogChangePhase;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let (device, path) = ("log \"0\"".to_owned(), "/a\nb".to_owned());
+        for command in [
+            Command::Status,
+            Command::Stats,
+            Command::Checkpoint,
+            Command::AddDevice { path: path.clone() },
+            Command::RemoveDevice { device: device.clone() },
+            Command::ReplaceDevice { device, path },
+        ] {
+            let line = command.to_line().unwrap();
+            assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
+            assert_eq!(Command::of_line(&line), Ok(command));
+        }
+        let progress = LogChangeProgress { phase: LogChangePhase::Create, done_bytes: 1, total_bytes: 2 };
+        for answer in [Answer::Progress(progress), Answer::Result(Value::Null), Answer::Error("no".into())] {
+            assert_eq!(Answer::of_line(&answer.to_line().unwrap()), Ok(answer));
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_answered() {
+        let error = |line: &str| Command::of_line(line.as_bytes()).unwrap_err();
+        assert!(error("{\"version\":2,\"command\":\"status\"}").contains("version 2"));
+        assert!(error("{\"command\":\"status\"}").contains("version"));
+        assert!(error("{\"version\":1,\"command\":\"drop-everything\"}").contains("drop-everything"));
+        assert!(error("{\"version\":1,\"command\":\"add-device\"}").contains("path"));
+        for line in ["", "x", "[]", "\u{0}", "{\"version\":-1}"] {
+            error(line);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The side of the database: takes connections, and carries out what they ask for.
+//!
+//! It holds the database only while it carries out a command, so that it does not keep it open. Whatever a connection
+//! sends, and however slowly, costs a bounded amount of memory and time.
+
+use std::{
+    fs,
+    io::{self, ErrorKind, Read, Write},
+    os::{
+        fd::OwnedFd,
+        unix::{
+            fs::FileTypeExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::{
+    fs::Mode,
+    net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType},
+};
+use serde_json::{Value, json};
+use tantalum_rt::{JoinHandle, now, spawn};
+
+use super::{
+    address::{Address, SOCKET},
+    protocol::{Answer, Command, LINE_BYTES_MAX, VERSION},
+};
+use crate::{
+    db::{Db, LogChange, WeakDb},
+    error::Error,
+};
+
+/// Why a command was not carried out, to be told.
+type Failure = Box<dyn std::error::Error>;
+
+/// Connections at the same time.
+const CONNECTIONS_MAX: usize = 4;
+/// How long a request may take to arrive, and an answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The socket of an open database. Dropping it ends it; commands that were begun go on.
+struct Server {
+    listener: Arc<UnixListener>,
+    socket: PathBuf,
+    stop: Arc<AtomicBool>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// Lets the database in `directory` take orders until it is closed, if its settings say so. A database that cannot is
+/// open all the same.
+pub fn serve(db: &Db, directory: &Path) {
+    if !db.settings().control_socket() || tantalum_rt::is_simulated() {
+        return;
+    }
+    match Server::start(db.downgrade(), directory) {
+        Ok(server) => db.keep(server),
+        Err(error) => {
+            let socket = directory.join(SOCKET).display().to_string();
+            tracing::warn!(socket, %error, "no control socket: the log's devices can be changed only by the program itself");
+        }
+    }
+}
+
+impl Server {
+    fn start(db: WeakDb, directory: &Path) -> io::Result<Self> {
+        let directory = fs::canonicalize(directory)?;
+        let socket = directory.join(SOCKET);
+        let listener = Arc::new(listen(&directory, &socket)?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = spawn("tantalum-control", {
+            let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
+            move || accept(&listener, &stop, &db, &directory)
+        });
+        Ok(Self { listener, socket, stop, task: Some(task) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Whoever connects from now on is refused, and the task that waits for them returns.
+        let woken = rustix::net::shutdown(&*self.listener, Shutdown::Both);
+        let removed = fs::remove_file(&self.socket);
+        if let Err(error) = woken.map_err(io::Error::from).and(removed) {
+            tracing::warn!(socket = %self.socket.display(), %error, "the control socket could not be removed");
+        }
+        if woken.is_ok() && self.task.take().is_some_and(|task| task.join().is_err()) {
+            tracing::error!("the control socket's task panicked");
+        }
+    }
+}
+
+/// Makes the socket, in the place of one that a crash left behind. Nobody but the owner can ever connect.
+fn listen(directory: &Path, socket: &Path) -> io::Result<UnixListener> {
+    match fs::symlink_metadata(socket) {
+        // The directory is locked, so nobody listens there.
+        Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(socket)?,
+        Ok(_) => return Err(io::Error::other("something that is no socket has its name; remove it")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let address = Address::of(directory)?;
+    let fd: OwnedFd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Linux gives the file the mode that the socket has when it is bound.
+    rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&fd, &SocketAddrUnix::new(address.path())?)?;
+    fs::set_permissions(socket, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    rustix::net::listen(&fd, CONNECTIONS_MAX as i32)?;
+    Ok(UnixListener::from(fd))
+}
+
+fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &Path) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    loop {
+        let accepted = listener.accept();
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Too many open files, or somebody who gave up.
+                tracing::warn!(%error, "a connection to the control socket could not be accepted");
+                tantalum_rt::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let mut connection = Connection { stream, db: db.clone(), directory: directory.into() };
+        let Some(place) = Place::take(&connections) else {
+            // If that cannot be said either, there is nobody to say it to.
+            let _ = connection.answer(&Answer::Error("too many connections; try again later".into()));
+            continue;
+        };
+        spawn("tantalum-control-connection", move || {
+            let _place = place;
+            if let Err(error) = connection.serve() {
+                tracing::debug!(%error, "a connection to the control socket ended");
+            }
+        });
+    }
+}
+
+/// One of the connections that there may be.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let add = |taken| (taken < CONNECTIONS_MAX).then_some(taken + 1);
+        taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        Some(Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+struct Connection {
+    stream: UnixStream,
+    db: WeakDb,
+    directory: PathBuf,
+}
+
+impl Connection {
+    /// Carries out requests until the other side hangs up.
+    fn serve(&mut self) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(PATIENCE))?;
+        let mut buffer = Vec::new();
+        while let Some(line) = self.read_line(&mut buffer)? {
+            let result = match Command::of_line(&line) {
+                Ok(command) => self.carry_out(command).map_err(|error| error.to_string()),
+                Err(what) => Err(what),
+            };
+            self.answer(&result.map_or_else(Answer::Error, Answer::Result))?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, answer: &Answer) -> io::Result<()> {
+        self.stream.write_all(&answer.to_line()?)
+    }
+
+    /// The next line, `None` when the other side has hung up. What was read beyond it stays in `buffer`.
+    fn read_line(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+        let deadline = now() + PATIENCE;
+        loop {
+            if let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
+                let rest = buffer.split_off(end + 1);
+                return Ok(Some(std::mem::replace(buffer, rest)));
+            }
+            let refusal = if buffer.len() > LINE_BYTES_MAX {
+                Some(format!("a request has at most {LINE_BYTES_MAX} bytes"))
+            } else if now() >= deadline {
+                Some(format!("no request came within {PATIENCE:?}"))
+            } else {
+                None
+            };
+            if let Some(what) = refusal {
+                self.answer(&Answer::Error(what))?;
+                return Ok(None);
+            }
+            let mut part = [0; 4096];
+            self.stream.set_read_timeout(Some((deadline - now()).max(Duration::from_millis(1))))?;
+            match self.stream.read(&mut part) {
+                Ok(0) => return Ok(None),
+                Ok(bytes) => buffer.extend_from_slice(&part[..bytes]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: Command) -> Result<Value, Failure> {
+        let db = self.db.upgrade().ok_or(Error::Closed)?;
+        match command {
+            Command::Status => self.status(&db),
+            Command::Stats => Ok(serde_json::to_value(db.stats()?)?),
+            Command::Checkpoint => {
+                db.checkpoint()?;
+                Ok(Value::Null)
+            }
+            Command::AddDevice { path } => self.change(&db, LogChange::Add { new: (&path).into() }),
+            Command::RemoveDevice { device } => self.change(&db, LogChange::Remove { old: device }),
+            Command::ReplaceDevice { device, path } => {
+                self.change(&db, LogChange::Replace { old: device, new: (&path).into() })
+            }
+        }
+    }
+
+    fn status(&self, db: &Db) -> Result<Value, Failure> {
+        let devices = db.stats()?.log.devices;
+        let aside: Vec<_> = devices.into_iter().filter(|device| device.set_aside.is_some()).collect();
+        Ok(json!({
+            "version": VERSION,
+            "program": env!("CARGO_PKG_VERSION"),
+            "process": std::process::id(),
+            "directory": self.directory.display().to_string(),
+            "log_devices_set_aside": serde_json::to_value(&aside)?,
+        }))
+    }
+
+    /// Changes the log's devices. Whoever asked for it may have hung up: the change goes on.
+    fn change(&mut self, db: &Db, change: LogChange) -> Result<Value, Failure> {
+        let mut said = None;
+        db.change_log_devices(change, &mut |progress| {
+            let percent = (progress.done_bytes * 100).checked_div(progress.total_bytes);
+            if said.replace((progress.phase, percent)) != Some((progress.phase, percent)) {
+                let _ = self.answer(&Answer::Progress(progress));
+            }
+        })?;
+        Ok(serde_json::to_value(db.stats()?.log.devices)?)
+    }
+}

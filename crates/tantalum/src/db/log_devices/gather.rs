@@ -1,0 +1,182 @@
+//! Which devices the log is opened on: those that the record and the settings name, as far as the log lists them.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tantalum_device::Device;
+use tantalum_log::{LogStats, Standing, standings};
+
+use super::{
+    places::LogPlaces,
+    record::{self, Entry},
+};
+use crate::error::{Error, Result};
+
+/// The log's devices, before the log is opened.
+pub(crate) struct Gathered {
+    pub devices: Vec<Arc<dyn Device>>,
+    /// What the record may say, and the names of the devices that were opened for it.
+    candidates: Vec<(Entry, Vec<String>)>,
+    /// What the record says.
+    pub recorded: Option<Vec<Entry>>,
+    /// Why some devices could not be opened.
+    failures: Vec<Error>,
+}
+
+impl Gathered {
+    /// Opens everything that may be a device of the log `log_id`.
+    ///
+    /// What the record names may be left over from a change that a crash interrupted, and is left out then. What only the
+    /// settings name goes to the log, which refuses by name what does not belong to it; unless it was removed: the
+    /// settings say where the log was when the database was created.
+    pub fn open(places: &LogPlaces<'_>, log_id: u128) -> Result<Self> {
+        let recorded = record::read(places.directory)?;
+        let mut gathered = Self { devices: Vec::new(), candidates: Vec::new(), recorded, failures: Vec::new() };
+        let of_record = gathered.recorded.clone().unwrap_or_default();
+        let is_new = |name: &PathBuf| !of_record.iter().any(|entry| places.is_same(&entry.path, name));
+        // Without a record, or if they are named explicitly.
+        let of_settings = match gathered.recorded.is_some() && places.settings.log_devices.is_none() {
+            true => Vec::new(),
+            false => places.names().into_iter().filter(is_new).collect(),
+        };
+        let candidates = of_record.iter().map(|entry| (entry.clone(), true));
+        let candidates: Vec<_> =
+            candidates.chain(of_settings.into_iter().map(|path| (Entry { path, ids: Vec::new() }, false))).collect();
+        let mut opened: Vec<Arc<dyn Device>> = Vec::new();
+        let mut parts = Vec::new();
+        for (entry, is_recorded) in &candidates {
+            let before = opened.len();
+            match places.open(&entry.path) {
+                Ok(devices) => opened.extend(devices),
+                Err(error) => {
+                    if !is_recorded && gathered.recorded.is_some() {
+                        tracing::warn!(%error, "what log_devices names cannot be opened; the log does without it if it can");
+                    }
+                    gathered.failures.push(error);
+                }
+            }
+            parts.push(before..opened.len());
+        }
+        let standings = standings(log_id, &opened);
+        let mut left_out = Vec::new();
+        for ((entry, is_recorded), parts) in candidates.into_iter().zip(parts) {
+            let mut names = Vec::new();
+            for at in parts {
+                match &standings[at] {
+                    Standing::NotListed if gathered.recorded.is_some() => {
+                        let (device, file) = (opened[at].name(), record::RECORD);
+                        tracing::warn!(device, "not a device of the log any more, or not yet; {file} will not name it");
+                        continue;
+                    }
+                    Standing::Foreign { log_id: found } if is_recorded => {
+                        let device = opened[at].name().to_owned();
+                        tracing::warn!(device, "holds nothing of this log; left out");
+                        let (found, expected) = (*found, log_id);
+                        left_out.push(tantalum_log::Error::ForeignDevice { device, found, expected }.into());
+                        continue;
+                    }
+                    Standing::NoLog if is_recorded => {
+                        let device = opened[at].name().to_owned();
+                        tracing::warn!(device, "holds nothing of this log; left out");
+                        left_out.push(tantalum_log::Error::NotALog { device }.into());
+                        continue;
+                    }
+                    Standing::Unknown { error } => gathered.failures.push(error.clone().into()),
+                    _ => {}
+                }
+                names.push(opened[at].name().to_owned());
+                gathered.devices.push(Arc::clone(&opened[at]));
+            }
+            gathered.candidates.push((entry, names));
+        }
+        // An addition that was interrupted is no reason if there is another.
+        gathered.failures.append(&mut left_out);
+        Ok(gathered)
+    }
+
+    /// The devices that were just made for a new database, by name.
+    pub fn made(made: Vec<(PathBuf, Vec<Arc<dyn Device>>)>) -> Self {
+        let devices = made.iter().flat_map(|(_, devices)| devices.clone()).collect();
+        let candidate = |(path, devices): (PathBuf, Vec<Arc<dyn Device>>)| {
+            (Entry { path, ids: Vec::new() }, devices.iter().map(|device| device.name().to_owned()).collect())
+        };
+        let candidates = made.into_iter().map(candidate).collect();
+        Self { devices, candidates, recorded: None, failures: Vec::new() }
+    }
+
+    /// The names of the devices that were opened for each name in the settings; none for one that is absent, or that is
+    /// no device of the log any more.
+    pub fn names_in_settings(&self, places: &LogPlaces<'_>) -> Vec<Vec<String>> {
+        let opened = |name: PathBuf| {
+            let candidate = self.candidates.iter().find(|(entry, _)| places.is_same(&entry.path, &name));
+            candidate.map_or_else(Vec::new, |(_, names)| names.clone())
+        };
+        places.names().into_iter().map(opened).collect()
+    }
+
+    /// The better explanation of why the log cannot be opened: a device that it lacks is one that could not be opened.
+    pub fn explain(&self, error: Error) -> Error {
+        use tantalum_log::Error::{MissingDevice, NoDevices};
+        match (error, self.failures.first().cloned()) {
+            (Error::Log(NoDevices), Some(failure)) => failure,
+            (Error::Log(missing @ MissingDevice { .. }), Some(failure)) => {
+                Error::LogDeviceMissing { cause: Box::new(failure), missing: Box::new(missing) }
+            }
+            (error, _) => error,
+        }
+    }
+
+    /// The record for the log that was opened on these devices: those that it lists. An absent device whose identity was
+    /// never recorded is the one that has no other entry.
+    pub fn settle(self, stats: &LogStats) -> Vec<Entry> {
+        settle(self.candidates, stats)
+    }
+}
+
+fn settle(candidates: Vec<(Entry, Vec<String>)>, stats: &LogStats) -> Vec<Entry> {
+    let listed: Vec<u64> = stats.devices.iter().map(|device| device.device_id).collect();
+    let ids_of = |names: &[String]| {
+        let opened = stats.devices.iter().filter(|device| names.contains(&device.name));
+        opened.map(|device| device.device_id).collect::<Vec<_>>()
+    };
+    let present: Vec<u64> = candidates.iter().flat_map(|(_, names)| ids_of(names)).collect();
+    let identify = |(mut entry, names): (Entry, Vec<String>)| {
+        match names.is_empty() {
+            // What is found elsewhere was moved.
+            true => entry.ids.retain(|id| listed.contains(id) && !present.contains(id)),
+            false => entry.ids = ids_of(&names),
+        }
+        entry
+    };
+    let mut entries: Vec<Entry> = candidates.into_iter().map(identify).collect();
+    let claimed = |id: &u64| entries.iter().any(|entry| entry.ids.contains(id));
+    let unclaimed: Vec<u64> = listed.iter().copied().filter(|id| !claimed(id)).collect();
+    let mut vacant: Vec<_> = entries.iter_mut().filter(|entry| entry.ids.is_empty()).collect();
+    if let [entry] = &mut vacant[..] {
+        entry.ids = unclaimed;
+    }
+    entries.retain(|entry| !entry.ids.is_empty());
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::options::Settings;
+
+    #[test]
+    fn what_the_settings_name_is_found_whatever_came_and_went() {
+        let dir = tempfile::tempdir().unwrap();
+        let named = vec!["a".into(), "b".into()];
+        let settings = Settings { log_devices: Some(named), ..Settings::default() };
+        let places = LogPlaces { directory: dir.path(), settings: &settings, opener: None };
+        let candidate = |path: &str, names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            (Entry { path: Path::new(path).into(), ids: Vec::new() }, names)
+        };
+        let candidates = vec![candidate("c", &["c[0]", "c[1]"]), candidate("b", &["b[0]", "b[1]"])];
+        let gathered = Gathered { devices: Vec::new(), candidates, recorded: None, failures: Vec::new() };
+        assert_eq!(gathered.names_in_settings(&places), [vec![], vec!["b[0]".to_owned(), "b[1]".to_owned()]]);
+    }
+}

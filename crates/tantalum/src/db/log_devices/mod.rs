@@ -1,0 +1,104 @@
+//! The log's devices while the database is open: what they are called, and how they come and go.
+
+mod change;
+mod gather;
+mod places;
+mod record;
+
+use std::path::{Path, PathBuf};
+
+use tantalum_log::{Log, LogLayout};
+use tantalum_rt::Mutex;
+
+pub use change::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice};
+pub(crate) use gather::Gathered;
+pub(crate) use places::{LOG, LogPlaces};
+pub(crate) use record::RECORD;
+
+use crate::{db::DeviceOpener, error::Result, options::Settings};
+use record::Entry;
+
+/// Where the log's devices of the database in `directory` are, by name, as the database recorded it when it was last open.
+/// `None` where there is no record. A device whose joining or leaving was interrupted may be among them.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?.close()?;
+/// assert_eq!(tantalum::recorded_log_devices(dir.path())?, Some(vec!["log-0".into()]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// When the record cannot be read.
+pub fn recorded_log_devices(directory: &Path) -> Result<Option<Vec<PathBuf>>> {
+    Ok(record::read(directory)?.map(|entries| entries.into_iter().map(|entry| entry.path).collect()))
+}
+
+/// The log's devices by name. Of a database that was opened on devices, these are the devices' own.
+pub(crate) struct LogDevices {
+    /// Where the record is; absent if the database was opened on devices.
+    directory: Option<PathBuf>,
+    settings: Settings,
+    log_id: u128,
+    /// Held while the devices change.
+    opener: Mutex<Option<Box<dyn DeviceOpener>>>,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl LogDevices {
+    /// The devices of a database in a directory, whose log was opened on what was `gathered`. Corrects the record.
+    pub fn of_directory(
+        directory: PathBuf,
+        settings: &Settings,
+        opener: Option<Box<dyn DeviceOpener>>,
+        gathered: Gathered,
+        log: &Log,
+    ) -> Self {
+        let recorded = gathered.recorded.clone();
+        // The log knows the devices of an array as one; they never change, so the settings go on to name them.
+        let is_array = matches!(log.layout(), LogLayout::Striped { .. });
+        let entries = if is_array { Vec::new() } else { gathered.settle(&log.stats()) };
+        if !is_array
+            && recorded.as_ref() != Some(&entries)
+            && let Err(error) = record::write(&directory, &entries)
+        {
+            tracing::warn!(%error, "the places of the log's devices could not be recorded; they are as the settings say");
+        }
+        Self {
+            directory: Some(directory),
+            settings: settings.clone(),
+            log_id: log.log_id(),
+            opener: Mutex::new(opener),
+            entries: Mutex::new(entries),
+        }
+    }
+
+    /// The devices of a database that was opened on devices.
+    pub fn of_devices(settings: &Settings, log: &Log) -> Self {
+        let entry = |device: tantalum_log::DeviceStats| Entry { path: device.name.into(), ids: vec![device.device_id] };
+        let entries = log.stats().devices.into_iter().filter(|device| !device.name.is_empty()).map(entry).collect();
+        Self {
+            directory: None,
+            settings: settings.clone(),
+            log_id: log.log_id(),
+            opener: Mutex::new(None),
+            entries: Mutex::new(entries),
+        }
+    }
+
+    /// What the device with this identity is called.
+    pub fn name_of(&self, device_id: u64) -> Option<PathBuf> {
+        let entries = self.entries.lock();
+        entries.iter().find(|entry| entry.ids.contains(&device_id)).map(|entry| entry.path.clone())
+    }
+
+    /// Replaces the record by what the entries are after `change`.
+    fn record(&self, change: impl FnOnce(&mut Vec<Entry>)) -> Result<()> {
+        let mut entries = self.entries.lock();
+        change(&mut entries);
+        match &self.directory {
+            Some(directory) => record::write(directory, &entries),
+            None => Ok(()),
+        }
+    }
+}

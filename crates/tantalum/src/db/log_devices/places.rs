@@ -1,0 +1,173 @@
+//! Where the log's devices are: who opens them, how they are made, and what is not taken for one.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tantalum_device::{Access, Device, FileDevice, Partition};
+use tantalum_log::{Standing, standings};
+
+use super::record::{RECORD, RECORD_FRESH};
+use crate::{
+    control::SOCKET,
+    db::{
+        DeviceOpener, DeviceRequest,
+        files::{CREATING, DATA, DOUBLE_WRITE, LOCK, SETTINGS, begins_with_zeros, check_blank, make_file, sync_parent},
+    },
+    error::{Error, Result},
+    options::{OpenProgress, Settings},
+};
+
+/// The log of a database for which no devices are named.
+pub(crate) const LOG: &str = "log-0";
+
+/// The names of a database's other files. One that is not there may be needed later, or mean something by being there.
+const RESERVED: [&str; 8] = [CREATING, DATA, DOUBLE_WRITE, LOCK, RECORD, RECORD_FRESH, SETTINGS, SOCKET];
+
+/// The devices that names in a database's settings stand for. Names are paths, which start at the directory, unless the
+/// opener knows them.
+#[derive(Clone, Copy)]
+pub(crate) struct LogPlaces<'a> {
+    pub directory: &'a Path,
+    pub settings: &'a Settings,
+    pub opener: Option<&'a dyn DeviceOpener>,
+}
+
+impl LogPlaces<'_> {
+    /// The devices that the settings name.
+    pub fn names(&self) -> Vec<PathBuf> {
+        self.settings.log_devices.clone().unwrap_or_else(|| vec![LOG.into()])
+    }
+
+    /// Opens a device that exists, cut into its partitions.
+    pub fn open(&self, name: &Path) -> Result<Vec<Arc<dyn Device>>> {
+        let device = match self.open_named(name, false)? {
+            Some(device) => device,
+            None => self.open_path(name)?,
+        };
+        self.partition(device)
+    }
+
+    /// Makes a device for a new database, cut into its partitions.
+    pub fn make(&self, name: &Path, report: &mut dyn FnMut(OpenProgress)) -> Result<Vec<Arc<dyn Device>>> {
+        if let Some(device) = self.open_named(name, true)? {
+            check_blank(&*device)?;
+            return self.partition(device);
+        }
+        let path = self.directory.join(name);
+        self.check_not_taken(&path)?;
+        let is_ours = path.parent() == Some(self.directory);
+        self.partition(make_file(&path, self.file_bytes(), is_ours, report)?)
+    }
+
+    /// Opens a device that is to join the log, or makes its file, cut into its partitions. What exists must be blank,
+    /// or have been a device of the log before.
+    pub fn take(
+        &self,
+        name: &Path,
+        log_id: u128,
+        report: &mut dyn FnMut(OpenProgress),
+    ) -> Result<Vec<Arc<dyn Device>>> {
+        let device = match self.open_named(name, true)? {
+            Some(device) => device,
+            None => {
+                let path = self.directory.join(name);
+                self.check_not_taken(&path)?;
+                if !path.exists() {
+                    self.make_whole(&path, report)?;
+                }
+                self.open_path(name)?
+            }
+        };
+        let parts = self.partition(Arc::clone(&device))?;
+        let is_of_log = |standing: &Standing| matches!(standing, Standing::Member { .. } | Standing::NotListed);
+        if !standings(log_id, &parts).iter().any(is_of_log) {
+            check_blank(&*device)?;
+        }
+        Ok(parts)
+    }
+
+    /// Makes a file that is there as a whole or not at all, whenever the power goes.
+    fn make_whole(&self, path: &Path, report: &mut dyn FnMut(OpenProgress)) -> Result<()> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        // What an earlier attempt left behind holds zeros.
+        if partial.exists() && !begins_with_zeros(&partial).map_err(|error| Error::io(&partial, "read", error))? {
+            return Err(Error::Exists { path: partial.display().to_string() });
+        }
+        make_file(&partial, self.file_bytes(), true, report)?;
+        fs::rename(&partial, path).map_err(|error| Error::io(path, "create", error))?;
+        sync_parent(path)
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.settings.log_bytes().next_multiple_of(4096)
+    }
+
+    /// A device that the opener knows; as much of it as a log file has.
+    fn open_named(&self, name: &Path, may_create: bool) -> Result<Option<Arc<dyn Device>>> {
+        let bytes = self.settings.log_bytes() / 4096 * 4096;
+        let Some(device) = self.ask_opener(name, may_create, Some(bytes))? else { return Ok(None) };
+        if device.capacity_bytes() <= bytes {
+            return Ok(Some(device));
+        }
+        Ok(Some(Arc::new(Partition::new(device, 0..bytes)?)))
+    }
+
+    /// The device of that name, if the opener knows it; `bytes` of it are used, if that is known.
+    pub fn ask_opener(&self, name: &Path, may_create: bool, bytes: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
+        let (Some(opener), Some(name)) = (self.opener, name.to_str()) else { return Ok(None) };
+        let opened = opener.open(DeviceRequest::new(name, self.directory, may_create, bytes)).transpose();
+        opened.map_err(|error| Error::Opener { name: name.into(), what: error.to_string() })
+    }
+
+    /// A file, or a block device, that exists.
+    pub fn open_path(&self, name: &Path) -> Result<Arc<dyn Device>> {
+        // Joining an absolute path gives that path.
+        let path = self.directory.join(name);
+        if !path.exists() {
+            return Err(Error::Missing { file: path.display().to_string() });
+        }
+        Ok(Arc::new(FileDevice::open(&path, Access::ReadWrite)?))
+    }
+
+    /// Whether two names stand for the same file or device.
+    pub fn is_same(&self, a: &Path, b: &Path) -> bool {
+        let place = |name: &Path| fs::canonicalize(self.directory.join(name)).ok();
+        a == b || place(a).is_some_and(|a| place(b) == Some(a))
+    }
+
+    /// Refuses a log device that holds the data, or has the name of another of the database's files.
+    fn check_not_taken(&self, log: &Path) -> Result<()> {
+        let is_data = self.settings.data_device.as_ref().is_some_and(|name| self.is_same(name, log));
+        let is_named = log.file_name().is_some_and(|name| RESERVED.iter().any(|reserved| name == *reserved));
+        let what = match is_data {
+            true => "the data device",
+            false if is_named && self.is_inside(log) => "a file of the database",
+            // By way of a link.
+            false if RESERVED.iter().any(|name| self.is_same(Path::new(name), log)) => "a file of the database",
+            false => return Ok(()),
+        };
+        Err(Error::Option { what: format!("log_devices: {} is {what}; give another", log.display()) })
+    }
+
+    /// Whether a path leads to a file right in the database's directory, which need not exist.
+    fn is_inside(&self, path: &Path) -> bool {
+        let directory = fs::canonicalize(self.directory).ok();
+        let parent = path.parent().and_then(|parent| fs::canonicalize(parent).ok());
+        parent.is_some() && parent == directory
+    }
+
+    fn partition(&self, device: Arc<dyn Device>) -> Result<Vec<Arc<dyn Device>>> {
+        match self.settings.log_partitions() {
+            1 => Ok(vec![device]),
+            count => {
+                let parts = Partition::split(device, count as usize)?;
+                Ok(parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>).collect())
+            }
+        }
+    }
+}

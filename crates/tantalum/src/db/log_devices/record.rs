@@ -1,0 +1,116 @@
+//! The file that records where the log's devices are, since they may change while the database is open.
+//!
+//! Invariant: it names every device that the log may list. A device is entered before it joins and struck off after it
+//! has left, so whenever the power goes, what is entered and not listed can be struck off.
+
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+pub(crate) const RECORD: &str = "log-devices.toml";
+/// The record that is about to replace it.
+pub(crate) const RECORD_FRESH: &str = "log-devices.toml.new";
+
+const HEAD: &str = "# Where the devices of Tantalum's log are. The database writes this file: to change the devices, see\n\
+                    # `tantalum log add-device`, `remove-device` and `replace-device`.\n";
+
+/// A device of the log, or one that joins it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    /// As the settings or the user named it.
+    pub path: PathBuf,
+    /// The identities of its partitions in the log, as far as they are known.
+    #[serde(with = "hexadecimal")]
+    pub ids: Vec<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entries {
+    #[serde(default, rename = "device")]
+    devices: Vec<Entry>,
+}
+
+/// Reads the record in a database's directory. `None` where there is none.
+pub(crate) fn read(directory: &Path) -> Result<Option<Vec<Entry>>> {
+    let path = directory.join(RECORD);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(&path, "read", error)),
+    };
+    let damaged = |error: toml::de::Error| {
+        let line = 1 + text.bytes().take(error.span().map_or(0, |span| span.start)).filter(|&b| b == b'\n').count();
+        let what = format!("{}; put the paths of the log's devices right by hand", error.message().replace('\n', " "));
+        Error::Config { file: path.display().to_string(), line, what }
+    };
+    toml::from_str::<Entries>(&text).map(|entries| Some(entries.devices)).map_err(damaged)
+}
+
+/// Replaces the record, durably; it is there as before or as a whole at each moment.
+pub(crate) fn write(directory: &Path, entries: &[Entry]) -> Result<()> {
+    let (path, fresh) = (directory.join(RECORD), directory.join(RECORD_FRESH));
+    let keys = toml::to_string(&Entries { devices: entries.to_vec() });
+    let text = HEAD.to_owned() + &keys.map_err(|error| Error::Option { what: error.to_string() })?;
+    let replace = || -> std::io::Result<()> {
+        let mut file = File::create(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    replace().map_err(|error| Error::io(&path, "write", error))
+}
+
+/// Identities as they stand in messages: sixteen hexadecimal digits.
+mod hexadecimal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(ids: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(ids.iter().map(|id| format!("{id:016x}")))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+        let texts: Vec<String> = Vec::deserialize(deserializer)?;
+        let id =
+            |text: &String| u64::from_str_radix(text, 16).map_err(|_| D::Error::custom("an id has 16 digits 0 to f"));
+        texts.iter().map(id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(dir.path()).unwrap(), None);
+        let entry = |path: &str, ids: &[u64]| Entry { path: path.into(), ids: ids.to_vec() };
+        for entries in [vec![], vec![entry("log-0", &[1, u64::MAX]), entry("/dev/\"b", &[])]] {
+            write(dir.path(), &entries).unwrap();
+            assert_eq!(read(dir.path()).unwrap(), Some(entries));
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_names_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in
+            ["[[device]]\npath = 3", "[[device]]\npaths = \"a\"", "[[device]]\npath = \"a\"\nids = [\"z\"]", "x"]
+        {
+            fs::write(dir.path().join(RECORD), format!("# head\n{text}\n")).unwrap();
+            match read(dir.path()) {
+                Err(Error::Config { file, line, .. }) => assert!(file.contains(RECORD) && line >= 2, "{text}: {line}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

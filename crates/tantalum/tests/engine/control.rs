@@ -1,0 +1,152 @@
+//! The control socket: who can use it, what it answers, and what it puts up with.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::Path,
+};
+
+use tantalum::{
+    Builder, Db,
+    control::{Client, Command},
+};
+
+use crate::support::check;
+
+fn builder() -> Builder {
+    Db::builder().log_bytes(2 << 20).buffer_pool_bytes(64 * 4096)
+}
+
+fn call(dir: &Path, command: &Command) -> tantalum::Result<serde_json::Value> {
+    Client::connect(dir)?.call(command, &mut |_| {})
+}
+
+/// What is answered to these bytes, until the database hangs up or the sender does.
+fn say(dir: &Path, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(dir.join("control.sock")).unwrap();
+    // It may hang up before everything is said.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn commands_are_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().open(dir.path()).unwrap();
+    let mode = fs::metadata(dir.path().join("control.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let status = call(dir.path(), &Command::Status).unwrap();
+    assert_eq!(status["process"], std::process::id());
+    assert_eq!(status["log_devices_set_aside"], serde_json::json!([]));
+    assert_eq!(call(dir.path(), &Command::Stats).unwrap()["page_bytes"], 4096);
+
+    db.table("t").unwrap();
+    call(dir.path(), &Command::Checkpoint).unwrap();
+    let log = db.stats().unwrap().log;
+    assert_eq!(log.checkpoint_lsn, log.end_lsn);
+
+    // Several on one connection.
+    let mut client = Client::connect(dir.path()).unwrap();
+    let mut told = 0;
+    client.call(&Command::AddDevice { path: "log-1".into() }, &mut |_| told += 1).unwrap();
+    assert!(told > 1, "file and joining are told of");
+    let error = client.call(&Command::RemoveDevice { device: "log-7".into() }, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("control.sock") && error.contains("log-7 is no device"), "{error}");
+    let replace = Command::ReplaceDevice { device: "log-0".into(), path: "log-2".into() };
+    assert_eq!(client.call(&replace, &mut |_| {}).unwrap().as_array().unwrap().len(), 2);
+    client.call(&Command::RemoveDevice { device: "log-1".into() }, &mut |_| {}).unwrap();
+    assert_eq!(db.stats().unwrap().log.devices.len(), 1);
+    check(&db);
+}
+
+#[test]
+fn the_socket_is_there_while_the_database_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("control.sock");
+    // As a process that was killed leaves it.
+    drop(UnixListener::bind(&socket).unwrap());
+    let db = builder().open(dir.path()).unwrap();
+    let mut client = Client::connect(dir.path()).unwrap();
+    client.call(&Command::Status, &mut |_| {}).unwrap();
+    db.clone().close().unwrap();
+    assert!(!socket.exists());
+    let error = client.call(&Command::Checkpoint, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("closed"), "{error}");
+    drop((client, db));
+    let error = Client::connect(dir.path()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("control.sock") && error.contains("nobody answers"), "{error}");
+
+    // An idle connection does not keep the database open.
+    let db = builder().open(dir.path()).unwrap();
+    let idle = Client::connect(dir.path()).unwrap();
+    drop(db);
+    let db = builder().open(dir.path()).unwrap();
+    drop((idle, db));
+
+    let db = builder().control_socket(false).open(dir.path()).unwrap();
+    assert!(!socket.exists());
+    drop(db);
+
+    fs::write(&socket, "mine").unwrap();
+    check(&builder().open(dir.path()).unwrap());
+    assert_eq!(fs::read(&socket).unwrap(), b"mine", "what is no socket stays, and the database opens without one");
+}
+
+#[test]
+fn a_path_too_long_for_an_address_is_no_obstacle() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().join("d".repeat(100)).join("e".repeat(100));
+    fs::create_dir_all(&deep).unwrap();
+    let db = builder().open(&deep).unwrap();
+    assert_eq!(call(&deep, &Command::Status).unwrap()["process"], std::process::id());
+    drop(db);
+    assert!(!deep.join("control.sock").exists());
+}
+
+#[test]
+fn hostile_input_is_refused_and_the_database_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().open(dir.path()).unwrap();
+    for (said, words) in [
+        (&b"\n"[..], "no request"),
+        (b"GET / HTTP/1.1\r\n\r\n", "no request"),
+        (b"\xff\xfe\n", "no request"),
+        (b"{\"version\":9,\"command\":\"status\"}\n", "version 9"),
+        (b"{\"version\":1,\"command\":\"drop-table\"}\n", "drop-table"),
+        (b"{\"version\":1,\"command\":\"add-device\",\"path\":7}\n", "no command"),
+    ] {
+        let answer = say(dir.path(), said);
+        assert!(answer.starts_with("{\"error\":") && answer.contains(words), "{said:?}: {answer}");
+    }
+    assert!(say(dir.path(), &vec![b'x'; 1 << 20]).contains("at most"));
+    let nested = "[".repeat(16_000);
+    assert!(say(dir.path(), format!("{nested}\n").as_bytes()).contains("no request"));
+    assert_eq!(say(dir.path(), b"{\"version\":1,"), "", "cut short");
+
+    let idle: Vec<_> = (0..4).map(|_| Client::connect(dir.path()).unwrap()).collect();
+    // Each has its place once it was answered.
+    let mut idle: Vec<Client> = idle.into_iter().collect();
+    for client in &mut idle {
+        // Those that hung up a moment ago may still have a place.
+        if client.call(&Command::Status, &mut |_| {}).is_err() {
+            *client = loop {
+                let mut again = Client::connect(dir.path()).unwrap();
+                if again.call(&Command::Status, &mut |_| {}).is_ok() {
+                    break again;
+                }
+            };
+        }
+    }
+    assert!(say(dir.path(), b"").contains("too many connections"));
+    for client in &mut idle {
+        client.call(&Command::Status, &mut |_| {}).unwrap();
+    }
+    check(&db);
+}
