@@ -12,14 +12,14 @@ use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
 use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result, striped};
 
-/// Formats `devices` as a new, empty log, and makes its archive.
-pub(crate) fn create(log_id: u128, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
+/// Formats `devices` as a new, empty log that begins at `start`, and makes its archive.
+pub(crate) fn create(log_id: u128, start: Lsn, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
     let slot = Slot {
         log_id,
         sequence: 1,
-        checkpoint: Lsn::ZERO,
-        epochs: vec![EpochStart { epoch: 1, start: Lsn::ZERO }],
-        clean_end: Some(Lsn::ZERO),
+        checkpoint: start,
+        epochs: vec![EpochStart { epoch: 1, start }],
+        clean_end: Some(start),
         not_needed: 0,
         archive_run: None,
         members: Vec::new(),

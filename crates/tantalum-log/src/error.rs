@@ -325,6 +325,14 @@ pub enum Error {
         /// The archive's name.
         archive: String,
     },
+    /// The segments of an archive on a device are not removed.
+    #[error(
+        "{archive}: an archive on a device is a circle whose newest segment overwrites the oldest that no checkpoint needs; there is nothing to remove"
+    )]
+    ArchiveOnDevice {
+        /// The archive's name.
+        archive: String,
+    },
     /// The log has an archive already.
     #[error("the log is archived in {archive} already; a log has one archive at a time")]
     ArchiveInUse {

@@ -20,6 +20,11 @@ pub(crate) const OUTLIER_EXCESS_MIN: Duration = Duration::from_micros(100);
 const CLASSES: usize = 20;
 /// An average says nothing before it has seen so many writes.
 const SAMPLES_MIN: u32 = 4;
+/// What a write is taken for on average while nothing is known of any device: a seek and a turn or two of a disk, or a
+/// stick at its slowest, and then so many bytes a second. A device that is slower gets its first writes re-issued; one that hangs
+/// from the first does not hold up commits until it is given up.
+const UNKNOWN_AVERAGE: Duration = Duration::from_millis(20);
+const UNKNOWN_BYTES_PER_SECOND: f64 = 10e6;
 /// Newer writes weigh at least one in so many.
 const WEIGHT: u32 = 16;
 
@@ -89,6 +94,11 @@ impl LatencyTable {
             }
         }
     }
+}
+
+/// After how long a write of `bytes` bytes is an outlier while nothing is known of any device.
+pub(crate) fn outlier_after_unknown(bytes: u64, factor: u32) -> Duration {
+    (UNKNOWN_AVERAGE + Duration::from_secs_f64(bytes as f64 / UNKNOWN_BYTES_PER_SECOND)) * factor
 }
 
 /// The class of writes above 2^(n-1) and up to 2^n blocks.

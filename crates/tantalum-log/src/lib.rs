@@ -52,7 +52,10 @@ mod tail;
 mod ticket;
 mod time;
 
-pub use archive::{ArchiveOptions, ArchiveTarget};
+pub use archive::{
+    ArchiveInspection, ArchiveOptions, ArchiveReader, ArchiveRetention, ArchiveRun, ArchiveSegment, ArchiveTarget,
+    ArchiveVerification, ArchivedRecord, PrunedArchive, inspect_archive, prune_archive, verify_archive,
+};
 pub use error::{Error, Result};
 pub use inspect::{
     Damage, DeviceInspection, Inspection, RequestInspection, RequestState, SectionInspection, SlotInspection,

@@ -64,7 +64,16 @@ impl Log {
     /// [`Error::NoDevices`], [`Error::TooManyDevices`], [`Error::AreaTooSmall`], [`Error::UnsupportedBlock`],
     /// [`Error::InvalidOption`], or a device's own error.
     pub fn create(log_id: u128, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
-        create::create(log_id, &devices, &options)
+        create::create(log_id, Lsn::ZERO, &devices, &options)
+    }
+
+    /// As [`create`](Self::create), for a log whose records start at `start`: its owner has a state that the records of another
+    /// log led to, up to there, and goes on by itself.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_at(log_id: u128, start: Lsn, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
+        create::create(log_id, start, &devices, &options)
     }
 
     /// Reads what is on the devices of a log, given in any order, and returns what there is to recover.

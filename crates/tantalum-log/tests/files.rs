@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tantalum_device::{Access, Device, FileDevice, Partition};
-use tantalum_log::{ArchiveOptions, Error, Log, LogOptions};
+use tantalum_log::{
+    ArchiveOptions, ArchiveReader, ArchiveRetention, Error, Log, LogOptions, Lsn, inspect_archive, prune_archive,
+    verify_archive,
+};
 use tantalum_rt::spawn;
 
 fn create_files(directory: &std::path::Path, count: usize, bytes: u64) -> Vec<Arc<dyn Device>> {
@@ -143,4 +146,138 @@ fn an_archive_in_a_directory_keeps_what_it_is_told_and_what_is_needed() {
         records += 1;
     }
     assert_eq!(records, 20);
+}
+
+/// An archive in a directory, of a log that runs, with 100 records of 10,000 bytes.
+fn archived(dir: &std::path::Path) -> (Log, ArchiveOptions, Lsn) {
+    let archive = ArchiveOptions { segment_bytes: Some(64 << 10), ..ArchiveOptions::in_directory(dir.join("archive")) };
+    let options = LogOptions { archive: Some(archive.clone()), ..LogOptions::default() };
+    let devices = create_files(dir, 1, 4 << 20);
+    Log::create(9, devices.clone(), options.clone()).expect("create");
+    let log = Log::open(devices, options, &mut |_| {}).expect("open").finish().expect("start");
+    for number in 0..100u8 {
+        log.append(&[&[number; 10_000]]).expect("append");
+        if number % 3 == 0 {
+            log.flush_archived(log.end_lsn()).expect("archive");
+        }
+    }
+    let end = log.end_lsn();
+    log.flush_archived(end).expect("archive");
+    (log, archive, end)
+}
+
+#[test]
+fn an_archive_is_looked_at_while_the_log_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (log, archive, end) = archived(dir.path());
+    let inspection = inspect_archive(&archive.target).expect("inspect");
+    assert_eq!((inspection.log_id, inspection.checkpoint_lsn, inspection.is_needed), (9, Some(Lsn::ZERO), true));
+    let [run] = inspection.runs[..] else { panic!("one run: {:?}", inspection.runs) };
+    assert_eq!((run.start, run.end), (Lsn::ZERO, end));
+    assert!(run.begun <= run.last && run.last <= std::time::SystemTime::now());
+    assert!(inspection.segments.len() > 10);
+    assert!(inspection.segments.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].begun <= pair[1].begun));
+    let mut reports = Vec::new();
+    let verification = verify_archive(&archive.target, &mut |progress| reports.push(progress.percent())).expect("read");
+    assert!(verification.damage.is_empty(), "{:?}", verification.damage);
+    assert_eq!((verification.records, verification.record_bytes), (100, 1_000_000));
+    assert_eq!((verification.runs.len(), verification.runs[0].end), (1, end));
+    assert!(reports.is_sorted() && reports.last() == Some(&100));
+    drop(log);
+}
+
+#[test]
+fn records_are_read_from_an_archive_from_any_position_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_log, archive, end) = archived(dir.path());
+    for from in [0, 1, 50, 99, 100] {
+        let mut reader = ArchiveReader::open(&archive.target, Lsn::new(from * 10_004)).expect("open");
+        let mut next = from;
+        while let Some(archived) = reader.next_record().expect("read") {
+            assert_eq!(archived.record.start, Lsn::new(next * 10_004));
+            assert_eq!(archived.record.bytes, vec![next as u8; 10_000]);
+            next += 1;
+        }
+        assert_eq!((next, reader.end_lsn(), reader.gap_end()), (100, end, None));
+        assert_eq!(reader.progress().percent(), 100);
+    }
+}
+
+#[test]
+fn an_archive_is_pruned_as_far_as_the_checkpoint_lets_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (log, archive, end) = archived(dir.path());
+    let prune =
+        |retention: &ArchiveRetention, dry_run| prune_archive(&archive.target, retention, dry_run).expect("prune");
+    let nothing = ArchiveRetention { keep_bytes: Some(0), before: Some(end), ..ArchiveRetention::default() };
+    assert!(prune(&nothing, false).removed.is_empty(), "without a checkpoint all of it is needed");
+    let checkpoint = Lsn::new(40 * 10_004);
+    log.set_checkpoint(checkpoint).expect("checkpoint");
+    let before = ArchiveRetention { before: Some(Lsn::new(20 * 10_004)), ..ArchiveRetention::default() };
+    let would = prune(&before, true);
+    assert!(would.removed.last().is_some_and(|last| last.end <= Lsn::new(20 * 10_004)));
+    assert_eq!(prune(&before, true).removed, would.removed, "a dry run removes nothing");
+    assert_eq!(prune(&before, false).removed, would.removed);
+    assert!(prune(&before, false).removed.is_empty());
+    let first = would.removed.last().expect("something went").end;
+    assert_eq!(inspect_archive(&archive.target).expect("inspect").runs[0].start, first);
+    let error = ArchiveReader::open(&archive.target, Lsn::ZERO).map(drop);
+    assert!(matches!(error, Err(Error::NotArchived { from: Lsn::ZERO, to, .. }) if to == first), "{error:?}");
+
+    let pruned = prune(&nothing, false);
+    assert_eq!(pruned.needed_lsn, checkpoint);
+    assert!(pruned.removed.iter().all(|segment| segment.end <= checkpoint) && pruned.kept > 5);
+    assert!(verify_archive(&archive.target, &mut |_| {}).expect("verify").damage.is_empty());
+    // The log that runs does not mind, and what it needs is there.
+    log.flush_archived(log.append(&[b"one more"]).expect("append").end).expect("archive");
+    assert!(log.stats().archive.is_some_and(|archive| archive.state.is_healthy()));
+    drop(log);
+    let options = LogOptions { archive: Some(archive), ..LogOptions::default() };
+    let new = dir.path().join("new");
+    std::fs::create_dir(&new).expect("a directory");
+    let recovery = Log::rebuild(create_files(&new, 1, 4 << 20), options, &mut |_| {}).expect("rebuild");
+    assert_eq!(recovery.checkpoint_lsn(), checkpoint);
+}
+
+#[test]
+fn damage_of_an_archive_is_named_by_file_and_offset() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (log, archive, _) = archived(dir.path());
+    drop(log);
+    let segments = inspect_archive(&archive.target).expect("inspect").segments;
+    let damaged = |file: &str, offset: u64| {
+        let mut bytes = std::fs::read(file).expect("read");
+        let was = bytes[offset as usize];
+        bytes[offset as usize] ^= 1;
+        std::fs::write(file, &bytes).expect("write");
+        let result = verify_archive(&archive.target, &mut |_| {}).expect("verify");
+        bytes[offset as usize] = was;
+        std::fs::write(file, &bytes).expect("write");
+        result
+    };
+    for (segment, offset) in [(0, 20), (3, 4096 + 30), (5, 4096 + 200), (segments.len() - 2, 70)] {
+        let file = &segments[segment].place;
+        let found = damaged(file, offset).damage;
+        assert!(
+            found.iter().any(|damage| damage.device == *file && damage.offset == offset / 4096 * 4096),
+            "{found:?}"
+        );
+    }
+    assert!(verify_archive(&archive.target, &mut |_| {}).expect("verify").damage.is_empty());
+    // A segment that is gone.
+    std::fs::remove_file(&segments[4].place).expect("remove");
+    let found = verify_archive(&archive.target, &mut |_| {}).expect("verify").damage;
+    assert!(
+        found.iter().any(|damage| damage.device == segments[3].place && damage.what.contains("missing")),
+        "{found:?}"
+    );
+    let mut reader = ArchiveReader::open(&archive.target, Lsn::ZERO).expect("open");
+    let error = loop {
+        match reader.next_record() {
+            Ok(Some(archived)) => assert!(archived.record.end <= segments[3].end),
+            Ok(None) => panic!("the damage is passed by"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::Corrupt { device, .. } if *device == segments[3].place), "{error}");
 }

@@ -7,7 +7,7 @@ use tantalum_device::{Device, Durability};
 
 use super::store::{Place, Segment, Store};
 use crate::format::BLOCK;
-use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, MIN_SEGMENTS};
+use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, MIN_SEGMENTS, SegmentHeader};
 use crate::format::superblock::MIN_SECTION_BYTES;
 use crate::{Error, Lsn, Result};
 
@@ -94,6 +94,14 @@ impl Store for Circle {
         let first = from.and_then(|from| segments.iter().rposition(|segment| segment.start <= from));
         segments.drain(..first.unwrap_or(0));
         Ok(segments)
+    }
+
+    fn place_before(&self, header: &SegmentHeader) -> (String, u64) {
+        (self.name().to_owned(), self.place(header.number.saturating_sub(1)).range.start)
+    }
+
+    fn place_behind(&self, number: u64) -> Option<Place> {
+        Some(self.place(number + 1))
     }
 
     fn create(&self, number: u64, _start: Lsn, _bytes: u64) -> Result<Place> {

@@ -9,7 +9,7 @@ use tantalum_device::{Access, Device, FileDevice};
 
 use super::store::{Place, Segment, Store};
 use crate::format::BLOCK;
-use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES};
+use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, SegmentHeader};
 use crate::{Error, Lsn, Result};
 
 const CONTROL: &str = "control";
@@ -113,13 +113,27 @@ impl Store for Directory {
         let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
         let mut segments = Vec::new();
         for &start in &starts[first..] {
-            let device: Arc<dyn Device> = Arc::new(FileDevice::open(self.file(start), access)?);
+            let path = self.file(start);
+            let device: Arc<dyn Device> = match FileDevice::open(&path, access) {
+                Ok(device) => Arc::new(device),
+                // Retention, or whoever prunes the archive, has removed it since the directory was listed.
+                Err(_) if !path.exists() => continue,
+                Err(error) => return Err(error.into()),
+            };
             let bytes = device.capacity_bytes() / BLOCK as u64 * BLOCK as u64;
             let place = Place { device, range: 0..bytes };
             let header = place.read_header(self.superblock.log_id)?;
             segments.push(Segment { place, header, start });
         }
         Ok(segments)
+    }
+
+    fn place_before(&self, _header: &SegmentHeader) -> (String, u64) {
+        (self.name.clone(), 0)
+    }
+
+    fn place_behind(&self, _number: u64) -> Option<Place> {
+        None
     }
 
     fn create(&self, _number: u64, start: Lsn, bytes: u64) -> Result<Place> {
@@ -143,8 +157,12 @@ impl Store for Directory {
 
     fn remove(&self, segment: &Segment) -> Result<()> {
         let path = self.file(segment.start);
-        let removed = fs::remove_file(&path).and_then(|()| File::open(&self.path)?.sync_all());
-        removed.map_err(|error| failed(&path, "remove", &error))
+        let removed = match fs::remove_file(&path) {
+            // By another process: retention and whoever prunes the archive do not know of each other.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+        removed.and_then(|()| File::open(&self.path)?.sync_all()).map_err(|error| failed(&path, "remove", &error))
     }
 }
 

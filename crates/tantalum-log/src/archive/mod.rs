@@ -14,17 +14,23 @@
 
 mod circle;
 mod directory;
+mod inspect;
 mod options;
 mod reader;
 mod retention;
 mod store;
+mod walk;
 mod writer;
 
+pub use inspect::{
+    ArchiveInspection, ArchiveReader, ArchiveRun, ArchiveSegment, ArchiveVerification, ArchivedRecord, inspect_archive,
+    verify_archive,
+};
 pub use options::{ArchiveOptions, ArchiveTarget};
 pub(crate) use reader::{Archive, Scanned};
 pub(crate) use retention::prune;
-
-pub(crate) use writer::{Archived, Batch, Resume, Writer};
+pub use retention::{ArchiveRetention, PrunedArchive, prune_archive};
+pub(crate) use writer::{Archived, Batch, JOINED_US, Resume, Writer};
 
 use crate::layout::device_tag;
 

@@ -7,14 +7,12 @@ use tantalum_device::{Access, Device, Durability};
 use super::circle::Circle;
 use super::directory::{Directory, Found as FoundDirectory};
 use super::store::{Segment, Store};
-use super::writer::{MAX_WRITE_BYTES, device_bytes};
-use super::{ArchiveOptions, ArchiveTarget, archive_tag};
-use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, SegmentHeader};
-use crate::format::request::RequestHeader;
+use super::walk::Walk;
+use super::{ArchiveOptions, ArchiveTarget};
+use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES};
 use crate::format::slot::{EpochStart, Slot};
-use crate::format::{BLOCK, DecodeError, NUMBER_LIMIT, VERSION, round_up};
+use crate::format::{BLOCK, DecodeError, NUMBER_LIMIT, VERSION};
 use crate::layout::{SUPERBLOCKS, slot_offset};
-use crate::recovery::chunks::Chunks;
 use crate::recovery::merge::is_void;
 use crate::recovery::scan::{Scan, Scope};
 use crate::{Damage, Error, Lsn, Result};
@@ -45,6 +43,11 @@ pub(crate) struct Scanned {
 }
 
 impl Scanned {
+    /// Nothing, of what starts at `start`.
+    pub(super) fn from(start: Lsn) -> Scanned {
+        Scanned { run_start: start, end: start, ..Scanned::default() }
+    }
+
     /// What was read does not count: the run is empty and starts at `run_start`.
     pub(crate) fn forget(&mut self, run_start: Lsn) {
         self.scan = Scan::default();
@@ -54,6 +57,12 @@ impl Scanned {
 }
 
 impl Archive {
+    /// The archive at `target`, for reading.
+    pub(super) fn open(target: &ArchiveTarget) -> Result<Archive> {
+        let found = Archive::find(&ArchiveOptions::at(target.clone()), Access::ReadOnly)?;
+        found.ok_or_else(|| Error::NotAnArchive { archive: target.name(), what: "there is nothing".into() })
+    }
+
     /// Looks for an archive. `None` where there is nothing at all.
     pub(crate) fn find(options: &ArchiveOptions, access: Access) -> Result<Option<Archive>> {
         options.check()?;
@@ -132,7 +141,7 @@ impl Archive {
 
     /// The segments that hold what lies behind `from`, made durable, so that what is read of them stays.
     pub(crate) fn segments(&self, from: Lsn) -> Result<Vec<Segment>> {
-        let segments = without_void(self.store.segments(Some(from), true)?);
+        let (segments, _) = without_void(self.store.segments(Some(from), true)?);
         segments.iter().try_for_each(|segment| segment.place.device.flush())?;
         Ok(segments)
     }
@@ -140,19 +149,8 @@ impl Archive {
     /// Reads what lies behind `scope.checkpoint` in these segments. `None` if nothing was ever archived.
     pub(crate) fn scan(&self, segments: &[Segment], epochs: &[EpochStart], scope: &Scope) -> Result<Option<Scanned>> {
         let Some(first) = segments.first() else { return Ok(None) };
-        let mut walk = Walk {
-            archive: self,
-            scope,
-            scanned: Scanned {
-                scan: Scan { name: self.store.name().into(), ..Scan::default() },
-                run_start: first.start,
-                end: first.start,
-                segments: Vec::new(),
-                next_number: 0,
-                next_sequence: 0,
-            },
-            chunks: Chunks::new(Arc::clone(&first.place.device)),
-        };
+        let mut walk = Walk::new(self, scope, Scanned::from(first.start));
+        walk.scanned.scan.damage.extend(self.missing_before(first, scope.checkpoint));
         for (at, segment) in segments.iter().enumerate() {
             walk.segment(segment, segments.get(at + 1))?;
         }
@@ -167,167 +165,37 @@ impl Archive {
         }
         Ok(Some(scanned))
     }
+
+    /// What is wrong if `first` is the first segment that holds anything at or past `needed`, which the archive's run
+    /// reached when retention was last at work: it never removes what a checkpoint needs.
+    pub(super) fn missing_before(&self, first: &Segment, needed: Lsn) -> Option<Damage> {
+        let header = first.header.ok().filter(|header| header.start > needed && header.run_start <= needed)?;
+        let (device, offset) = self.store.place_before(&header);
+        let start = header.start;
+        let what = format!("the segment before LSN {start} is missing, or its header is damaged");
+        Some(Damage { device, offset, lsn: Some(needed), what })
+    }
 }
 
-/// Drops segments that start at or behind the start of a later one: the log was cut before they began.
-fn without_void(mut segments: Vec<Segment>) -> Vec<Segment> {
+/// Separates the segments that start at or behind the start of a later one: the log was cut before they began.
+pub(super) fn without_void(mut segments: Vec<Segment>) -> (Vec<Segment>, Vec<Segment>) {
     let number = |segment: &Segment| segment.header.map(|header| header.number).ok();
     // Damaged ones stay where their names put them.
     if segments.iter().all(|segment| segment.header.is_ok()) {
         segments.sort_by_key(number);
     }
     let mut cut = None;
-    let mut kept: Vec<Segment> = Vec::new();
+    let (mut kept, mut void) = (Vec::new(), Vec::new());
     for segment in segments.into_iter().rev() {
         if cut.is_none_or(|cut| segment.start < cut) {
             cut = Some(segment.start);
             kept.push(segment);
+        } else {
+            void.push(segment);
         }
     }
     kept.reverse();
-    kept
-}
-
-struct Walk<'a> {
-    archive: &'a Archive,
-    scope: &'a Scope,
-    scanned: Scanned,
-    chunks: Chunks,
-}
-
-impl Walk<'_> {
-    /// Reads a segment up to where the next one takes over, and judges what is missing in between.
-    fn segment(&mut self, segment: &Segment, next: Option<&Segment>) -> Result<()> {
-        let header = match segment.header {
-            Ok(header) => header,
-            // Made, and then the power was cut before its first write: nothing can follow it.
-            Err(_) if next.is_none() => return Ok(()),
-            Err(error) => {
-                self.damage(segment, segment.place.range.start, format!("no segment header: {error}"));
-                return Ok(());
-            }
-        };
-        if header.run_start > self.scanned.end || self.scanned.segments.is_empty() {
-            // A recorded gap, or the first segment that is read.
-            self.scanned.run_start = header.run_start;
-            self.scanned.end = header.start;
-        }
-        let end = segment.place.range.end.min(segment.place.device.capacity_bytes());
-        self.chunks = Chunks::new(Arc::clone(&segment.place.device));
-        let mut offset = segment.place.range.start + BLOCK as u64;
-        let mut sequence = header.first_sequence;
-        let mut at = header.start;
-        let stopped = loop {
-            if offset == end {
-                break "the segment's end".to_owned();
-            }
-            match self.request(segment, &header, (offset, end), (sequence, at))? {
-                Err(what) => break what,
-                Ok(found) => {
-                    offset += device_bytes(found.payload_bytes as usize);
-                    sequence += 1;
-                    at = found.end();
-                }
-            }
-        };
-        if let Some(next) = next.filter(|next| next.start < at) {
-            self.scanned.scan.found.retain(|found| found.request.header.end() <= next.start);
-            at = next.start;
-        }
-        match next.map(|next| (next.start, next.header.map_or(next.start, |header| header.run_start))) {
-            Some((start, run_start)) if start > at && run_start < start => {
-                self.damage(segment, offset, format!("records up to LSN {start} are missing: {stopped}"));
-            }
-            Some(_) => {}
-            None => self.search_proof(segment, &header, offset, end)?,
-        }
-        self.scanned.end = at;
-        self.scanned.segments.push((header.number, at));
-        self.scanned.next_number = header.number + 1;
-        self.scanned.next_sequence = sequence;
-        Ok(())
-    }
-
-    /// Takes the request at `offset` if it is the expected one and intact; otherwise says what is wrong with it.
-    fn request(
-        &mut self,
-        segment: &Segment,
-        header: &SegmentHeader,
-        (offset, end): (u64, u64),
-        (sequence, start): (u64, Lsn),
-    ) -> Result<std::result::Result<RequestHeader, String>> {
-        let block = self.chunks.read(offset, BLOCK as u64, end, &self.scope.progress)?;
-        let request = match decode_request(self.archive.log_id(), block, offset) {
-            Ok(request) => request,
-            Err(error) => return Ok(Err(format!("no request: {error}"))),
-        };
-        let found = request.header;
-        if (found.section, found.sequence, found.start) != (header.number, sequence, start) {
-            let (found, sequence) = (found.start, found.sequence);
-            return Ok(Err(format!("request {sequence} at LSN {found} stands where LSN {start} was to follow")));
-        }
-        let bytes = device_bytes(found.payload_bytes as usize);
-        if bytes > end - offset {
-            return Ok(Err(format!("the request's {bytes} bytes exceed its segment")));
-        }
-        if found.epoch > self.scope.epoch {
-            let (epoch, known) = (found.epoch, self.scope.epoch);
-            let what = format!("a request of epoch {epoch} proves that a newer slot than epoch {known}'s was lost");
-            self.damage(segment, offset, what);
-        }
-        // What was durable in an older epoch lies below the newest one's start, or was lost with the devices.
-        let witness = (found.epoch == self.scope.epoch).then_some((found.durable_lsn, offset));
-        let whole = self.chunks.read(offset, bytes, end, &self.scope.progress)?;
-        if let Err(error) = request.check_payload(whole) {
-            return Ok(Err(format!("damaged request: {error}")));
-        }
-        let scan = &mut self.scanned.scan;
-        scan.witness = scan.witness.max(witness.unwrap_or_default());
-        scan.take(request, whole, self.scope, &segment.place.device);
-        Ok(Ok(found))
-    }
-
-    /// Behind the last intact request of the last segment: a later request proves that the archive went on. It would
-    /// start within the largest write.
-    fn search_proof(&mut self, segment: &Segment, header: &SegmentHeader, from: u64, end: u64) -> Result<()> {
-        let last = from + round_up(MAX_WRITE_BYTES) as u64 + BLOCK as u64;
-        let mut offset = from + BLOCK as u64;
-        while offset < end.min(last) {
-            let block = self.chunks.read(offset, BLOCK as u64, end, &self.scope.progress)?;
-            let later = decode_request(self.archive.log_id(), block, offset).ok().map(|later| later.header);
-            if let Some(later) = later.filter(|later| later.section == header.number) {
-                let (sequence, start) = (later.sequence, later.start);
-                let what = format!(
-                    "a request is damaged, but a later one (request {sequence}, LSN {start}, at {offset}) is there"
-                );
-                self.damage(segment, from, what);
-                return Ok(());
-            }
-            offset += BLOCK as u64;
-        }
-        Ok(())
-    }
-
-    fn damage(&mut self, segment: &Segment, offset: u64, what: String) {
-        let device = segment.place.device.name().into();
-        self.scanned.scan.damage.push(Damage { device, offset, lsn: Some(self.scanned.end), what });
-    }
-}
-
-/// The request header at `offset`, if `bytes` holds one that this archive wrote there.
-fn decode_request(
-    log_id: u128,
-    bytes: &[u8],
-    offset: u64,
-) -> Result<crate::format::request::DecodedRequest, DecodeError> {
-    let request = RequestHeader::decode(bytes)?;
-    match request.header {
-        header if header.device_tag != archive_tag(log_id) => {
-            Err(DecodeError::Field { field: "identity", value: header.device_tag })
-        }
-        header if header.offset != offset => Err(DecodeError::Field { field: "offset", value: header.offset }),
-        _ => Ok(request),
-    }
+    (kept, void)
 }
 
 fn store(options: &ArchiveOptions, control: Arc<dyn Device>, superblock: ArchiveSuperblock) -> Result<Arc<dyn Store>> {

@@ -41,6 +41,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// newest that starts at or before it and all later ones. To be flushed, they must be `writable`.
     fn segments(&self, from: Option<Lsn>, writable: bool) -> Result<Vec<Segment>>;
 
+    /// Where, by name and offset, the segment before this one was.
+    fn place_before(&self, header: &SegmentHeader) -> (String, u64);
+
+    /// Where the segment after the segment `number` would be, if that is known before it is created.
+    fn place_behind(&self, number: u64) -> Option<Place>;
+
     /// A place for the segment `number`, with room for `bytes` at once. Whatever lies there is given up.
     fn create(&self, number: u64, start: Lsn, bytes: u64) -> Result<Place>;
 

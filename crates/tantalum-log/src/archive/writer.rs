@@ -20,6 +20,9 @@ use crate::{Error, Lsn, Result};
 /// Record bytes of one write at most.
 pub(super) const MAX_WRITE_BYTES: usize = 4 << 20;
 
+/// What one write joins was taken for writing within this time, so that the request's time is exact to it.
+pub(crate) const JOINED_US: u64 = 500_000;
+
 /// Proof that the archive has everything of its run before an LSN, durably: only a write that completed gives one.
 #[derive(Debug)]
 #[must_use]

@@ -11,14 +11,11 @@ use super::merge::Merged;
 use super::progress::{RecoveryPhase, RecoveryProgress, in_parallel};
 use super::read::read_again;
 use super::scan::{Scan, Scope};
-use crate::archive::{Archive, Batch, Resume, Scanned, Writer};
+use crate::archive::{Archive, Batch, JOINED_US, Resume, Scanned, Writer};
 use crate::format::slot::Slot;
 use crate::scheduler::StartArchive;
 use crate::time::wall_clock_us;
 use crate::{ArchiveOptions, Error, Lsn, Result};
-
-/// Requests that reach the archive late are joined if their times differ by no more than this.
-const JOINED_US: u64 = 500_000;
 
 /// Reads the archive from the checkpoint on. One that is not needed does not count if it is damaged or ends too early.
 pub(super) fn scan(

@@ -55,6 +55,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// What nobody watches.
+    pub(crate) fn unwatched() -> Arc<Progress> {
+        let watcher = Parker::new().unparker();
+        Arc::new(Progress { done_bytes: AtomicU64::new(0), running: AtomicUsize::new(0), watcher })
+    }
+
     pub(crate) fn add(&self, bytes: u64) {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.watcher.unpark();

@@ -29,11 +29,17 @@ struct Current {
     at: usize,
     start: Lsn,
     offset: u64,
+    time_us: u64,
 }
 
 impl Reader {
     pub(crate) fn new(order: Vec<(usize, usize)>, checkpoint: Lsn) -> Reader {
         Reader { order: order.into_iter(), current: None, checkpoint }
+    }
+
+    /// The wall clock when the request was written that holds the record delivered last.
+    pub(crate) fn time_us(&self) -> u64 {
+        self.current.as_ref().map_or(0, |current| current.time_us)
     }
 
     /// The next record. Requests that were delivered give their memory back.
@@ -47,8 +53,8 @@ impl Reader {
                     None => read_again(found)?,
                 };
                 let (header, device) = (&found.request.header, Arc::clone(&found.device));
-                let (start, offset) = (header.start, header.offset);
-                self.current = Some(Current { device, payload, at: 0, start, offset });
+                let (start, offset, time_us) = (header.start, header.offset, header.time_us);
+                self.current = Some(Current { device, payload, at: 0, start, offset, time_us });
                 continue;
             };
             if current.at == current.payload.len() {

@@ -18,7 +18,7 @@ use tantalum_rt::{Condvar, Instant, Mutex, Parker, Unparker, now};
 
 use super::turn::Waiter;
 use super::{Scheduler, State};
-use crate::archive::{Archive, Archived, Batch, Resume, Writer, prune};
+use crate::archive::{Archive, Archived, Batch, JOINED_US, Resume, Writer, prune};
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::ArchiveStats;
 use crate::time::wall_clock_us;
@@ -54,11 +54,19 @@ pub(super) struct Feed {
 #[derive(Debug, Default)]
 struct Pieces {
     /// Copied record bytes that are not archived, by start.
-    by_start: BTreeMap<Lsn, Box<[u8]>>,
+    by_start: BTreeMap<Lsn, Piece>,
     /// Bytes from here on are wanted; `None` if there is no archive, or it was set aside.
     from: Option<Lsn>,
     /// The worker waits for a piece that a writer is about to leave.
     is_awaited: bool,
+}
+
+/// Copied record bytes.
+#[derive(Debug)]
+struct Piece {
+    records: Box<[u8]>,
+    /// When they were taken for a write: none of them was durable before.
+    time_us: u64,
 }
 
 /// The archive's part of the state.
@@ -119,11 +127,11 @@ impl Feed {
         end.get() >= self.limit.load(Ordering::Relaxed)
     }
 
-    /// Leaves a copy of the records that start at `start`, unless they are archived or there already.
-    pub(super) fn give(&self, start: Lsn, records: &[u8]) {
+    /// Leaves a copy of the records that start at `start` and are taken now, unless they are archived or there already.
+    pub(super) fn give(&self, start: Lsn, records: &[u8], time_us: u64) {
         let mut pieces = self.pieces.lock();
         if pieces.from.is_some_and(|from| start >= from) {
-            pieces.by_start.entry(start).or_insert_with(|| records.into());
+            pieces.by_start.entry(start).or_insert_with(|| Piece { records: records.into(), time_us });
             if std::mem::take(&mut pieces.is_awaited) {
                 self.wake();
             }
@@ -136,21 +144,27 @@ impl Feed {
         }
     }
 
-    /// Takes what follows what was taken before, up to `limit` bytes. Empty if a writer is about to leave the next piece;
-    /// it wakes the worker then.
-    fn take(&self, limit: usize) -> Vec<Box<[u8]>> {
+    /// Takes what follows what was taken before, up to `limit` bytes of about the same time, and returns the time of the
+    /// last with it. Empty if a writer is about to leave the next piece; it wakes the worker then.
+    fn take(&self, limit: usize) -> (Vec<Box<[u8]>>, u64) {
         let mut pieces = self.pieces.lock();
         let (mut taken, mut bytes): (Vec<Box<[u8]>>, usize) = (Vec::new(), 0);
+        let (mut first_us, mut last_us) = (0, 0);
         while let Some(from) = pieces.from
             && let Some(next) = pieces.by_start.get(&from)
-            && (taken.is_empty() || bytes + next.len() <= limit)
+            && (taken.is_empty() || bytes + next.records.len() <= limit && next.time_us.abs_diff(first_us) <= JOINED_US)
         {
-            bytes += next.len();
-            pieces.from = Some(Lsn::new(from.get() + next.len() as u64));
-            taken.extend(pieces.by_start.remove(&from));
+            let Some(Piece { records, time_us }) = pieces.by_start.remove(&from) else { break };
+            if taken.is_empty() {
+                first_us = time_us;
+            }
+            last_us = time_us;
+            bytes += records.len();
+            pieces.from = Some(Lsn::new(from.get() + records.len() as u64));
+            taken.push(records);
         }
         pieces.is_awaited = taken.is_empty();
-        taken
+        (taken, last_us)
     }
 
     /// Wants nothing any more, and holds up nobody.
@@ -254,12 +268,12 @@ impl Scheduler {
                 Step::Sleep(None) => parker.park(),
                 Step::Sleep(Some(rest)) => drop(parker.park_timeout(rest)),
                 Step::Write => {
-                    let pieces = self.feed.take(writer.max_payload_bytes());
+                    let (pieces, time_us) = self.feed.take(writer.max_payload_bytes());
                     if pieces.is_empty() {
                         parker.park();
                         continue;
                     }
-                    if !self.archive(&mut writer, &pieces, &parker) {
+                    if !self.archive(&mut writer, &pieces, time_us, &parker) {
                         return;
                     }
                     waiting_since = None;
@@ -346,14 +360,14 @@ impl Scheduler {
             if let Source::Sealed(group) = &request.source {
                 let bytes = request.end.bytes_since(request.start) as usize;
                 let buffer = group.records.take();
-                self.feed.give(request.start, &buffer[PREFIX_BYTES..PREFIX_BYTES + bytes]);
+                self.feed.give(request.start, &buffer[PREFIX_BYTES..PREFIX_BYTES + bytes], wall_clock_us());
                 request.source = Source::Taken(buffer);
             }
         }
     }
 
     /// Writes pieces to the archive. False if it is set aside, or the log ended.
-    fn archive(&self, writer: &mut Writer, pieces: &[Box<[u8]>], parker: &Parker) -> bool {
+    fn archive(&self, writer: &mut Writer, pieces: &[Box<[u8]>], time_us: u64, parker: &Parker) -> bool {
         let payload_bytes = pieces.iter().map(|piece| piece.len()).sum();
         let started = now();
         let (options, checkpoint) = loop {
@@ -373,7 +387,7 @@ impl Scheduler {
             drop(state);
             parker.park_timeout(self.options.hang_timeout);
         };
-        let batch = Batch { pieces, durable: self.durable(), time_us: wall_clock_us() };
+        let batch = Batch { pieces, durable: self.durable(), time_us };
         let number = writer.next_number();
         let mut result = writer.append(&batch, self.options.hang_timeout);
         if writer.next_number() > number {
@@ -522,6 +536,11 @@ impl Scheduler {
 }
 
 impl State {
+    /// Whether there is an archive that works.
+    pub(super) fn has_archive(&self) -> bool {
+        self.archive.as_ref().is_some_and(Archiving::is_healthy)
+    }
+
     /// Where a slot is to be written beside the log's devices.
     pub(super) fn archive_control(&self) -> Option<Arc<dyn Device>> {
         self.archive.as_ref().filter(|archive| archive.is_healthy()).map(|archive| Arc::clone(&archive.control))

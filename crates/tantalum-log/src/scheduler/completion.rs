@@ -16,6 +16,7 @@ impl Scheduler {
     /// Takes note of a write's end. The caller calls `summon`, and wakes those returned: their records are durable.
     pub(super) fn complete(&self, state: &mut State, mut outcome: Outcome) -> Vec<Arc<Waiter>> {
         let now = now();
+        let has_alternative = self.can_give_up() || state.has_archive();
         let stream = &mut state.streams[outcome.stream];
         let in_flight = stream.end_request(outcome.start);
         state.under_way.0 -= 1;
@@ -26,7 +27,7 @@ impl Scheduler {
             stream.writes += 1;
             stream.bytes += in_flight.bytes;
             // A second stream may have other latencies.
-            if self.can_give_up() && !in_flight.is_reissued {
+            if has_alternative && !in_flight.is_reissued {
                 stream.latencies.learn(in_flight.bytes, took);
             }
             state.learn_latency(outcome.stream, took);

@@ -4,6 +4,9 @@
 //! write behind to a worker, and is woken by whichever device has them first; the workers re-issue what is overdue into
 //! the hiding area of a device that is free. A re-issued write can be an outlier again, and goes to a third device.
 //!
+//! A task leaves a late write behind for the archive's sake as well, which may complete the request before its device
+//! does ("FlashLogging", section 3.7): also where there is no other device to give the write to.
+//!
 //! Invariants:
 //! - every write has one task that sees it through: its writer, or the worker that it was left to. There are as many
 //!   workers as devices, so one is free whenever a device is;
@@ -21,6 +24,7 @@ use super::job::{Area, Job, Outcome, UnderWay};
 use super::{Scheduler, State};
 use crate::format::request::HEADER_BYTES;
 use crate::group::Source;
+use crate::latency::{OUTLIER_FACTOR, outlier_after_unknown};
 use crate::stream::{InFlight, Stream};
 use crate::{Hiding, Lsn};
 
@@ -51,13 +55,24 @@ enum Rescue {
 }
 
 impl Scheduler {
-    /// After how long a write of `bytes` bytes on this device is an outlier; `None` if that is of no interest.
+    /// After how long a write of `bytes` bytes on this device is an outlier; `None` if that is of no interest: neither
+    /// another device nor the archive could have the request first.
     pub(super) fn patience(&self, state: &mut State, stream: usize, bytes: u64, now: Instant) -> Option<Duration> {
-        if !self.can_give_up() || self.options.hiding == Hiding::Off {
+        let hides = self.hides();
+        if !hides && !state.has_archive() {
             return None;
         }
-        let factor = state.adaptive.factor(now);
-        state.streams[stream].latencies.outlier_after(bytes, factor)
+        let factor = if hides { state.adaptive.factor(now) } else { OUTLIER_FACTOR };
+        let outlier_after = |stream: &Stream| stream.latencies.outlier_after(bytes, factor);
+        // A device of which nothing is known yet may be as slow as the slowest other.
+        let of_others = || state.streams.iter().filter_map(outlier_after).max();
+        let known = outlier_after(&state.streams[stream]).or_else(of_others);
+        Some(known.unwrap_or_else(|| outlier_after_unknown(bytes, factor)))
+    }
+
+    /// Whether a late write may be given to another device.
+    fn hides(&self) -> bool {
+        self.can_give_up() && self.options.hiding != Hiding::Off
     }
 
     /// Leaves a late write to a worker.
@@ -79,13 +94,13 @@ impl Scheduler {
 
     /// Waits for a late write as long as its device may take at most.
     pub(super) fn see_through(&self, late: UnderWay) {
-        self.finish(late.wait_to_end(self.options.hang_timeout));
+        self.finish(late.wait_to_end(self.write_timeout()));
     }
 
     /// Takes note that a write is an outlier.
     pub(super) fn note_late(&self, state: &mut State, late: &UnderWay) {
         state.streams[late.stream].hidden.outliers += 1;
-        if self.is_complete(state, late.start) {
+        if !self.hides() || self.is_complete(state, late.start) {
             return;
         }
         let at = state.overdue.partition_point(|overdue| overdue.start < late.start);

@@ -78,7 +78,11 @@ impl UnderWay {
     }
 
     /// Waits for the write, and gives it up if it takes longer than `timeout` in all.
-    pub(super) fn wait_to_end(self, timeout: Duration) -> Outcome {
+    pub(super) fn wait_to_end(mut self, timeout: Option<Duration>) -> Outcome {
+        let Some(timeout) = timeout else {
+            let result = self.pending.wait(None).expect("without a time-out a write is waited for to its end");
+            return self.end(result.map_err(Error::from), false);
+        };
         match self.wait(timeout) {
             Written::Ended(outcome) => outcome,
             Written::Late(hung) => {
@@ -156,8 +160,8 @@ impl Scheduler {
 
     /// Writes a request and waits for it until it is an outlier, or as long as its device may take at most.
     ///
-    /// If no other hardware could take it there is nothing better to do than to wait in the kernel, which is also the
-    /// quickest way to wait.
+    /// If neither other hardware nor the archive could have it first, there is nothing better to do than to wait in the
+    /// kernel, which is also the quickest way to wait.
     pub(super) fn write(&self, job: Job) -> Written {
         let Job { stream, area, start, end, source, placement, device, device_id, durable, patience } = job;
         let header = RequestHeader {
@@ -183,14 +187,15 @@ impl Scheduler {
             previous,
         });
         let mut buffer = source.take();
-        self.feed.give(start, &buffer[PREFIX_BYTES..PREFIX_BYTES + header.payload_bytes as usize]);
+        let records = &buffer[PREFIX_BYTES..PREFIX_BYTES + header.payload_bytes as usize];
+        self.feed.give(start, records, header.time_us);
         let range = compose(&mut buffer, &header, section.as_ref(), &placement.layout, &placement.tail);
         // What the write carries before the request lies right before it, on the device as in the buffer.
         let offset = header.offset + range.start as u64 - BLOCK as u64;
         let bytes = range.len() as u64;
         let buffer = Arc::new(buffer);
         let ended = |buffer, result| Written::Ended(Outcome { stream, start, end, buffer, result, given_up: None });
-        if !self.can_give_up() {
+        if !self.can_give_up() && patience.is_none() {
             let result = device.write(offset, &[&buffer[range]], Durability::Durable);
             return ended(buffer, result.map_err(Error::from));
         }
@@ -199,12 +204,18 @@ impl Scheduler {
             Err(error) => ended(buffer, Err(error.into())),
             Ok(pending) => {
                 let under_way = UnderWay { stream, start, end, buffer, device, offset, bytes, since, pending };
-                match patience.filter(|&patience| patience < self.options.hang_timeout) {
+                let timeout = self.write_timeout();
+                match patience.filter(|&patience| timeout.is_none_or(|timeout| patience < timeout)) {
                     Some(patience) => under_way.wait(patience),
-                    None => Written::Ended(under_way.wait_to_end(self.options.hang_timeout)),
+                    None => Written::Ended(under_way.wait_to_end(timeout)),
                 }
             }
         }
+    }
+
+    /// After how long a write is given up; `None` if there is no other hardware to go to.
+    pub(super) fn write_timeout(&self) -> Option<Duration> {
+        self.can_give_up().then_some(self.options.hang_timeout)
     }
 
     /// Makes a request that failed or hung wait for another device. A write that hung may still read its bytes.

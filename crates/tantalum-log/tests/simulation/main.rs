@@ -1,6 +1,7 @@
 //! The log on simulated devices: random load and power cuts, failing devices, devices that come and go, damage, space,
 //! layouts.
 
+mod archive;
 mod damage;
 mod faults;
 mod hiding;

@@ -1,0 +1,418 @@
+//! Looking at an archive, and reading it record by record, without changing it; the log may be open meanwhile.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::SystemTime;
+
+use super::ArchiveTarget;
+use super::reader::{Archive, Scanned, without_void};
+use super::store::Segment;
+use super::walk::Walk;
+use crate::recovery::merge::is_void;
+use crate::recovery::scan::{Scan, Scope};
+use crate::recovery::{Progress, Reader};
+use crate::time::from_us;
+use crate::{Damage, Error, Lsn, Record, RecoveryPhase, RecoveryProgress, Result};
+
+/// Payload bytes of a segment that are kept between checking it and delivering its records; the rest is read twice.
+const MEMORY_BYTES: i64 = 32 << 20;
+
+/// What is in an archive, from [`inspect_archive`].
+#[derive(Clone, Debug)]
+pub struct ArchiveInspection {
+    /// The directory's path or the device's name.
+    pub name: String,
+    /// The identity of the log that is archived.
+    pub log_id: u128,
+    /// Bytes that a segment takes at most.
+    pub segment_bytes: u32,
+    /// How many segments a device has room for; `None` in a directory.
+    pub segment_count: Option<u32>,
+    /// Where recovery would start, as far as the archive knows.
+    pub checkpoint_lsn: Option<Lsn>,
+    /// Whether the log cannot be opened without the archive, as far as the archive knows.
+    pub is_needed: bool,
+    /// The segments, oldest first. Those whose records were cut off, and archived anew, are not among them.
+    pub segments: Vec<ArchiveSegment>,
+    /// What has no gap, oldest first.
+    pub runs: Vec<ArchiveRun>,
+}
+
+/// A segment of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveSegment {
+    /// The file, or the device.
+    pub place: String,
+    /// Where it starts there, in bytes.
+    pub offset: u64,
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Its number, if its header is intact.
+    pub number: Option<u64>,
+    /// Where its records start.
+    pub start: Lsn,
+    /// Where its records end.
+    pub end: Lsn,
+    /// When it was begun, if its header is intact.
+    pub begun: Option<SystemTime>,
+    /// What is wrong with its header.
+    pub damage: Option<String>,
+}
+
+/// A stretch of the log that an archive has without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchiveRun {
+    /// Where it starts, as far as the archive still has it.
+    pub start: Lsn,
+    /// Where it ends.
+    pub end: Lsn,
+    /// When its first segment was begun.
+    pub begun: SystemTime,
+    /// The time of its last records; when it was begun if it has none.
+    pub last: SystemTime,
+}
+
+impl ArchiveSegment {
+    pub(super) fn new(segment: &Segment, end: Lsn) -> ArchiveSegment {
+        let header = segment.header.ok();
+        ArchiveSegment {
+            place: segment.place.device.name().into(),
+            offset: segment.place.range.start,
+            bytes: segment.place.bytes(),
+            number: header.map(|header| header.number),
+            start: segment.start,
+            end,
+            begun: header.map(|header| from_us(header.time_us)),
+            damage: segment.header.err().map(|error| error.to_string()),
+        }
+    }
+}
+
+/// Lists what is in an archive. Reads headers, and whole segments only where an end cannot be told otherwise.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{ArchiveOptions, Log, LogOptions, inspect_archive};
+/// let archive = ArchiveOptions::on_device(MemoryDevice::new("archive", 4 << 20));
+/// let options = LogOptions { archive: Some(archive.clone()), ..LogOptions::default() };
+/// let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("log", 1 << 20)];
+/// Log::create(7, devices.clone(), options.clone())?;
+/// let log = Log::open(devices, options, &mut |_| {})?.finish()?;
+/// let end = log.append(&[b"a record"])?.end;
+/// log.flush_archived(end)?;
+/// assert_eq!(inspect_archive(&archive.target)?.runs[0].end, end);
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::NotAnArchive`], and read errors.
+pub fn inspect_archive(target: &ArchiveTarget) -> Result<ArchiveInspection> {
+    let archive = Archive::open(target)?;
+    let slot = archive.slot().ok();
+    let (segments, _) = without_void(archive.store.segments(None, false)?);
+    let mut listed = Vec::new();
+    let mut runs: Vec<ArchiveRun> = Vec::new();
+    let mut scanned = Scanned::default();
+    for (at, segment) in segments.iter().enumerate() {
+        let next = segments.get(at + 1);
+        let Ok(header) = segment.header else {
+            listed.push(ArchiveSegment::new(segment, next.map_or(segment.start, |next| next.start)));
+            continue;
+        };
+        let begins_run = runs.last().is_none_or(|run| header.run_start > run.end);
+        let begun = from_us(header.time_us);
+        if begins_run {
+            runs.push(ArchiveRun { start: segment.start, end: segment.start, begun, last: begun });
+        }
+        let run = runs.last_mut().expect("the first segment begins a run");
+        match next.and_then(|next| next.header.ok()).filter(|next| next.run_start == header.run_start) {
+            // Of those between, only the last one's times are asked for.
+            Some(next) => (run.end, run.last) = (next.start, begun.max(run.last)),
+            None => {
+                let scope = whole_scope(&archive, 0);
+                let mut walk = Walk::new(&archive, &scope, scanned);
+                walk.segment(segment, next)?;
+                drop_void(&archive, &mut walk.scanned);
+                let last = walk.scanned.scan.found.last().map(|last| from_us(last.request.header.time_us));
+                (run.end, run.last) = (walk.scanned.end, last.unwrap_or(run.last));
+                scanned = walk.scanned;
+            }
+        }
+        listed.push(ArchiveSegment::new(segment, run.end));
+    }
+    let superblock = archive.store.superblock();
+    Ok(ArchiveInspection {
+        name: archive.store.name().into(),
+        log_id: superblock.log_id,
+        segment_bytes: superblock.segment_bytes,
+        segment_count: (superblock.segment_count > 0).then_some(superblock.segment_count),
+        checkpoint_lsn: slot.map(|slot| slot.checkpoint),
+        is_needed: slot.is_some_and(|slot| slot.archive_run.is_some()),
+        segments: listed,
+        runs,
+    })
+}
+
+/// The result of [`verify_archive`].
+#[derive(Clone, Debug)]
+pub struct ArchiveVerification {
+    /// Everything that is wrong, by file or device and offset.
+    pub damage: Vec<Damage>,
+    /// Intact requests.
+    pub requests: u64,
+    /// The records in them.
+    pub records: u64,
+    /// Their bytes, framing not included.
+    pub record_bytes: u64,
+    /// What has no gap, oldest first. Between two runs lies what was not archived.
+    pub runs: Vec<ArchiveRun>,
+}
+
+/// Reads everything in an archive and reports every damage rather than the first.
+///
+/// # Errors
+/// [`Error::NotAnArchive`], and read errors.
+pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryProgress)) -> Result<ArchiveVerification> {
+    let archive = Archive::open(target)?;
+    let mut result =
+        ArchiveVerification { damage: Vec::new(), requests: 0, records: 0, record_bytes: 0, runs: Vec::new() };
+    let segments = first_whole(&archive, without_void(archive.store.segments(None, false)?).0);
+    let total_bytes = segments.iter().map(|segment| segment.place.bytes()).sum();
+    let mut done_bytes = 0;
+    match (archive.slot(), segments.first()) {
+        (Ok(slot), Some(first)) => result.damage.extend(archive.missing_before(first, slot.checkpoint)),
+        (Err(error), _) => result.damage.extend(damage_of(error)),
+        (Ok(_), None) => {}
+    }
+    let mut scanned = Scanned::default();
+    for (at, segment) in segments.iter().enumerate() {
+        report(RecoveryProgress { phase: RecoveryPhase::Archive, done_bytes, total_bytes });
+        let scope = whole_scope(&archive, MEMORY_BYTES);
+        let mut walk = Walk::new(&archive, &scope, scanned);
+        walk.segment(segment, segments.get(at + 1))?;
+        scanned = walk.scanned;
+        done_bytes += segment.place.bytes();
+        if !scanned.scan.damage.is_empty() && was_replaced(&archive, segment)? {
+            // By the running log, whose archive on a device goes round: what it held is no longer part of it.
+            scanned = Scanned::default();
+            result.runs.clear();
+            continue;
+        }
+        drop_void(&archive, &mut scanned);
+        let Scan { found, damage, .. } = std::mem::take(&mut scanned.scan);
+        result.damage.extend(damage);
+        result.requests += found.len() as u64;
+        if let Ok(header) = segment.header {
+            let begun = from_us(header.time_us);
+            if result.runs.last().is_none_or(|run| header.run_start > run.end) {
+                result.runs.push(ArchiveRun { start: segment.start, end: segment.start, begun, last: begun });
+            }
+            let run = result.runs.last_mut().expect("there is one now");
+            let last = found.last().map(|last| from_us(last.request.header.time_us));
+            (run.end, run.last) = (scanned.end, last.unwrap_or(run.last));
+        }
+        let mut scans = [Scan { found, ..Scan::default() }];
+        let mut reader = in_order(&scans[0], Lsn::ZERO);
+        loop {
+            match reader.next(&mut scans) {
+                Ok(None) => break,
+                Ok(Some(record)) => {
+                    result.records += 1;
+                    result.record_bytes += record.bytes.len() as u64;
+                }
+                Err(error) => {
+                    result.damage.extend(damage_of(error));
+                    break;
+                }
+            }
+        }
+    }
+    report(RecoveryProgress { phase: RecoveryPhase::Archive, done_bytes, total_bytes });
+    Ok(result)
+}
+
+/// One record of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivedRecord {
+    /// The record, as it was appended.
+    pub record: Record,
+    /// It was appended before this time, by the wall clock, and nothing of it was durable more than half a second earlier:
+    /// what the archive joins into one request within that time has the time of the last.
+    pub time: SystemTime,
+}
+
+/// The records of an archive, from a position to its end or to the first gap.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{ArchiveOptions, ArchiveReader, Log, LogOptions, Lsn};
+/// # let archive = ArchiveOptions::on_device(MemoryDevice::new("archive", 4 << 20));
+/// # let options = LogOptions { archive: Some(archive.clone()), ..LogOptions::default() };
+/// # let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("log", 1 << 20)];
+/// # Log::create(7, devices.clone(), options.clone())?;
+/// # let log = Log::open(devices, options, &mut |_| {})?.finish()?;
+/// log.flush_archived(log.append(&[b"a record"])?.end)?;
+/// let mut reader = ArchiveReader::open(&archive.target, Lsn::ZERO)?;
+/// while let Some(archived) = reader.next_record()? {
+///     println!("{} bytes at {}", archived.record.bytes.len(), archived.record.start);
+/// }
+/// assert_eq!(reader.end_lsn(), log.end_lsn());
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ArchiveReader {
+    archive: Archive,
+    from: Lsn,
+    segments: VecDeque<Segment>,
+    /// What was read of the segments so far, their requests not included.
+    scanned: Scanned,
+    /// The requests of the segment that is being delivered.
+    scan: [Scan; 1],
+    reader: Reader,
+    /// What is to be said once the records before it are delivered.
+    failure: Option<Error>,
+    done_bytes: u64,
+    total_bytes: u64,
+}
+
+impl ArchiveReader {
+    /// Begins at `from`, a record's start.
+    ///
+    /// # Errors
+    /// [`Error::NotArchived`] if the archive does not reach back so far, [`Error::NotAnArchive`], and read errors.
+    pub fn open(target: &ArchiveTarget, from: Lsn) -> Result<ArchiveReader> {
+        let archive = Archive::open(target)?;
+        let (segments, _) = without_void(archive.store.segments(Some(from), false)?);
+        let start = segments.first().map(|first| first.start);
+        if start.is_none_or(|start| start > from) {
+            let to = start.unwrap_or(from);
+            return Err(Error::NotArchived { archive: archive.store.name().into(), from, to });
+        }
+        Ok(ArchiveReader {
+            from,
+            scanned: Scanned::default(),
+            scan: [Scan::default()],
+            reader: Reader::new(Vec::new(), from),
+            failure: None,
+            done_bytes: 0,
+            total_bytes: segments.iter().map(|segment| segment.place.bytes()).sum(),
+            segments: segments.into(),
+            archive,
+        })
+    }
+
+    /// The identity of the log that is archived.
+    pub fn log_id(&self) -> u128 {
+        self.archive.log_id()
+    }
+
+    /// Where the records end that have been read; after [`next_record`](Self::next_record) returned `None`, where the
+    /// archive ends, or its gap begins.
+    pub fn end_lsn(&self) -> Lsn {
+        self.scanned.end
+    }
+
+    /// Bytes of the archive that have been read, and all that there are to read.
+    pub fn progress(&self) -> RecoveryProgress {
+        let (done_bytes, total_bytes) = (self.done_bytes, self.total_bytes);
+        RecoveryProgress { phase: RecoveryPhase::Archive, done_bytes, total_bytes }
+    }
+
+    /// Where the archive goes on behind the gap that ended the reading, if there was one.
+    pub fn gap_end(&self) -> Option<Lsn> {
+        let header = self.segments.front()?.header.ok()?;
+        (!self.scanned.segments.is_empty() && header.run_start > self.scanned.end).then_some(header.run_start)
+    }
+
+    /// The next record; `None` at the archive's end, and at a gap.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with file and offset where the archive is damaged, once all records before are delivered; read
+    /// errors.
+    pub fn next_record(&mut self) -> Result<Option<ArchivedRecord>> {
+        loop {
+            if let Some(record) = self.reader.next(&mut self.scan)? {
+                return Ok(Some(ArchivedRecord { record, time: from_us(self.reader.time_us()) }));
+            }
+            if let Some(failure) = &self.failure {
+                return Err(failure.clone());
+            }
+            if self.gap_end().is_some() || !self.next_segment()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Reads the next segment. False if there is none.
+    fn next_segment(&mut self) -> Result<bool> {
+        let Some(segment) = self.segments.pop_front() else { return Ok(false) };
+        let scope = Scope { checkpoint: self.from, ..whole_scope(&self.archive, MEMORY_BYTES) };
+        let mut walk = Walk::new(&self.archive, &scope, std::mem::take(&mut self.scanned));
+        walk.segment(&segment, self.segments.front())?;
+        self.scanned = walk.scanned;
+        self.done_bytes += segment.place.bytes();
+        drop_void(&self.archive, &mut self.scanned);
+        self.scan = [std::mem::take(&mut self.scanned.scan)];
+        let damage = self.scan[0].damage.first().cloned();
+        self.failure = damage.map(|Damage { device, offset, lsn, what }| {
+            let lsn = lsn.unwrap_or_default();
+            Error::Corrupt { device, offset, lsn, what }
+        });
+        self.reader = in_order(&self.scan[0], self.from);
+        Ok(true)
+    }
+}
+
+/// Without bounds, and so many payload bytes in memory.
+fn whole_scope(archive: &Archive, memory_bytes: i64) -> Scope {
+    Scope {
+        checkpoint: Lsn::ZERO,
+        epoch: archive.slot().map_or(u64::MAX, |slot| slot.newest().epoch),
+        memory: Arc::new(AtomicI64::new(memory_bytes)),
+        progress: Progress::unwatched(),
+    }
+}
+
+/// Drops what a crash left behind at the end of what was read, and the log went on without.
+fn drop_void(archive: &Archive, scanned: &mut Scanned) {
+    let Ok(slot) = archive.slot() else { return };
+    let found = &mut scanned.scan.found;
+    if let Some(first) = found.iter().position(|found| is_void(&found.request.header, &slot.epochs)) {
+        scanned.end = found[first].request.header.start;
+        found.truncate(first);
+    }
+}
+
+/// Drops the oldest segment of a device if it may be overwritten in part, by a write that a power cut tore.
+fn first_whole(archive: &Archive, mut segments: Vec<Segment>) -> Vec<Segment> {
+    let number =
+        |segment: Option<&Segment>| segment.and_then(|segment| segment.header.ok()).map(|header| header.number);
+    let count = u64::from(archive.store.superblock().segment_count);
+    if let (Some(first), Some(last)) = (number(segments.first()), number(segments.last()))
+        && count > 0
+        && first + count == last + 1
+    {
+        segments.remove(0);
+    }
+    segments
+}
+
+/// Whether another segment has taken this one's place since it was listed.
+fn was_replaced(archive: &Archive, segment: &Segment) -> Result<bool> {
+    Ok(segment.place.read_header(archive.log_id())? != segment.header)
+}
+
+/// Delivers the requests of one scan in their order.
+fn in_order(scan: &Scan, from: Lsn) -> Reader {
+    Reader::new((0..scan.found.len()).map(|index| (0, index)).collect(), from)
+}
+
+fn damage_of(error: Error) -> Option<Damage> {
+    match error {
+        Error::Corrupt { device, offset, lsn, what } => Some(Damage { device, offset, lsn: Some(lsn), what }),
+        _ => None,
+    }
+}

@@ -1,0 +1,379 @@
+//! The archive: what it completes, what its failure costs, and recovery from it alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
+use tantalum_log::{ArchiveOptions, ArchiveTarget, DeviceState, Error, Log, LogOptions, Lsn};
+use tantalum_rt::{Simulation, now, sleep, spawn};
+
+use crate::world::{LOG_ID, as_devices, random};
+
+const HANG: Duration = Duration::from_millis(5);
+
+fn device(name: &str, bytes: u64, latency_us: u64) -> Arc<MemoryDevice> {
+    let us = Duration::from_micros;
+    let profile = MemoryProfile { write_latency: us(latency_us)..us(latency_us + 50), ..MemoryProfile::default() };
+    MemoryDevice::with_profile(name, bytes, profile)
+}
+
+/// Log devices and an archive.
+#[derive(Clone)]
+struct Bed {
+    log: Vec<Arc<MemoryDevice>>,
+    archive: Arc<MemoryDevice>,
+}
+
+impl Bed {
+    fn new(count: usize, archive_us: u64) -> Bed {
+        let log = (0..count).map(|n| device(&format!("log-{n}"), 1 << 20, 50)).collect();
+        let bed = Bed { log, archive: device("archive", 2 << 20, archive_us) };
+        Log::create(LOG_ID, as_devices(&bed.log), bed.options()).expect("create");
+        bed
+    }
+
+    fn archive_options(&self) -> ArchiveOptions {
+        let delay = Duration::from_millis(1);
+        ArchiveOptions { segment_bytes: Some(65536), delay, ..ArchiveOptions::on_device(self.archive.clone()) }
+    }
+
+    fn options(&self) -> LogOptions {
+        LogOptions { archive: Some(self.archive_options()), ..self.options_without() }
+    }
+
+    fn options_without(&self) -> LogOptions {
+        LogOptions { section_bytes: Some(65536), hang_timeout: HANG, ..LogOptions::default() }
+    }
+
+    fn open(&self) -> Result<(Log, Vec<Vec<u8>>), Error> {
+        read(Log::open(as_devices(&self.log), self.options(), &mut |_| {})?)
+    }
+
+    /// On new log devices.
+    fn rebuild(&mut self) -> Result<(Log, Vec<Vec<u8>>), Error> {
+        self.log = self.log.iter().map(|lost| device(lost.name(), 1 << 20, 50)).collect();
+        read(Log::rebuild(as_devices(&self.log), self.options(), &mut |_| {})?)
+    }
+
+    /// After a power cut.
+    fn cut(&self, seed: u64) -> Bed {
+        let mut random = random(seed);
+        let mut cut = |device: &Arc<MemoryDevice>| {
+            let fork = device.fork();
+            fork.power_cut(&mut random);
+            fork
+        };
+        Bed { log: self.log.iter().map(&mut cut).collect(), archive: cut(&self.archive) }
+    }
+}
+
+fn read(mut recovery: tantalum_log::Recovery) -> Result<(Log, Vec<Vec<u8>>), Error> {
+    let mut records = Vec::new();
+    while let Some(record) = recovery.next_record()? {
+        records.push(record.bytes);
+    }
+    Ok((recovery.finish()?, records))
+}
+
+fn append(log: &Log, n: u64, bytes: usize) -> Lsn {
+    log.append(&[&n.to_le_bytes(), &vec![n as u8; bytes]]).expect("append").end
+}
+
+fn numbers(records: &[Vec<u8>]) -> Vec<u64> {
+    records.iter().map(|record| u64::from_le_bytes(record[..8].try_into().expect("eight bytes"))).collect()
+}
+
+fn is_set_aside(log: &Log) -> bool {
+    log.stats().archive.is_some_and(|archive| !archive.state.is_healthy())
+}
+
+fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
+    for seed in 0..seeds {
+        let run = run.clone();
+        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
+    }
+}
+
+/// Begins to flush a record while every write of the only log device takes 900 ms longer, and then appends enough that the
+/// archive writes at once. Returns how long the flushes took.
+fn flushed_in(bed: &Bed, log: &Log, first: u64) -> Duration {
+    bed.log[0].inject(Fault::SlowWrites { by: Duration::from_millis(900) });
+    let start = now();
+    let slow = {
+        let (log, end) = (log.clone(), append(log, first, 100));
+        spawn("slow", move || log.flush(end).expect("flush"))
+    };
+    sleep(Duration::from_micros(10));
+    let ends: Vec<_> = (first + 1..first + 10).map(|n| append(log, n, 4000)).collect();
+    log.flush(ends[8]).expect("flush");
+    slow.join().expect("no panic");
+    start.elapsed()
+}
+
+#[test]
+fn the_archive_completes_what_the_devices_are_too_slow_for() {
+    simulate(20, |seed| {
+        let bed = Bed::new(1, 100);
+        let (log, _) = bed.open().expect("open");
+        // So that the device is known.
+        let known = 10 * (seed % 2);
+        for n in 0..known {
+            log.flush(append(&log, n, 100)).expect("flush");
+        }
+        let took = flushed_in(&bed, &log, known);
+        let patience = Duration::from_millis(if known > 0 { 2 } else { 50 });
+        assert!(took < patience, "nobody waits in the write of the only device: {took:?}");
+        assert!(log.stats().archive.expect("an archive").completed > 0);
+        let after = bed.cut(seed);
+        after.log[0].clear_faults();
+        drop(log);
+
+        let without = Log::open(as_devices(&after.log), after.options_without(), &mut |_| {});
+        assert!(matches!(without, Err(Error::MissingArchive { .. })), "the archive alone has the records");
+        let (_, records) = after.open().expect("open");
+        assert_eq!(numbers(&records), (0..known + 10).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn what_is_archived_survives_the_loss_of_all_log_devices() {
+    simulate(40, |seed| {
+        let mut bed = Bed::new(2, 300);
+        let (mut log, _) = bed.open().expect("open");
+        let mut expected = Vec::new();
+        for round in 0..5 {
+            let first = expected.len() as u64;
+            let ends: Vec<_> = (first..first + 20).map(|n| append(&log, n, 700)).collect();
+            if round == 2 {
+                log.set_checkpoint(ends[3].min(log.durable_lsn())).expect("checkpoint");
+            }
+            log.flush_archived(ends[seed as usize % 20]).expect("flush");
+            let archived = log.archived_lsn().expect("an archive");
+            drop(log);
+            bed = bed.cut(seed);
+            let records;
+            (log, records) = bed.rebuild().expect("rebuild");
+            assert!(log.durable_lsn() >= archived, "everything archived is there");
+            assert!(log.checkpoint_lsn() <= archived);
+            let numbers = numbers(&records);
+            expected = (0..numbers.last().map_or(0, |last| last + 1)).collect();
+            assert!(numbers.len() <= expected.len() && numbers == expected[expected.len() - numbers.len()..]);
+            assert!(log.durable_lsn() < ends[19] || expected.len() as u64 == first + 20);
+        }
+    });
+}
+
+#[test]
+fn a_closed_log_lies_in_its_archive_as_a_whole() {
+    simulate(10, |_| {
+        let mut bed = Bed::new(2, 3000);
+        let (log, _) = bed.open().expect("open");
+        (0..50).for_each(|n| {
+            append(&log, n, 3000);
+        });
+        log.close().expect("close");
+        assert!(bed.open().expect("open").0.stats().archive.is_some());
+        let (_, records) = bed.rebuild().expect("rebuild");
+        assert_eq!(numbers(&records), (0..50).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn an_archive_that_fails_is_set_aside_and_the_next_session_goes_on_with_it() {
+    simulate(40, |seed| {
+        let mut bed = Bed::new(2, 100);
+        let (log, _) = bed.open().expect("open");
+        log.flush_archived(append(&log, 0, 100)).expect("flush");
+        let fault = if seed % 2 == 0 { Fault::HangWrites } else { Fault::FailWrites { after: seed % 4 } };
+        bed.archive.inject(fault);
+        for n in 1..40 {
+            let start = now();
+            log.flush(append(&log, n, 3000)).expect("commits go on");
+            assert!(start.elapsed() < HANG, "nobody waits for the archive");
+        }
+        log.flush_archived(log.end_lsn()).expect("does not wait for what was set aside");
+        assert!(is_set_aside(&log));
+        let Some(DeviceState::SetAside { reason }) = log.stats().archive.map(|archive| archive.state) else {
+            panic!("set aside")
+        };
+        assert!(reason.contains("archive"), "{reason}");
+        drop(log);
+
+        bed = bed.cut(seed);
+        bed.archive.clear_faults();
+        let (log, records) = bed.open().expect("open");
+        assert_eq!(numbers(&records), (0..40).collect::<Vec<_>>());
+        let archive = log.stats().archive.expect("an archive");
+        assert!(archive.state.is_healthy());
+        assert_eq!(archive.run_start_lsn, Lsn::ZERO, "the devices still had what it lacks");
+        drop(log);
+        assert_eq!(numbers(&bed.rebuild().expect("rebuild").1), (0..40).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn an_archive_that_missed_what_checkpoints_released_starts_a_new_run() {
+    simulate(20, |seed| {
+        let mut bed = Bed::new(2, 100);
+        let (log, _) = bed.open().expect("open");
+        log.flush_archived(append(&log, 0, 100)).expect("flush");
+        bed.archive.inject(Fault::FailWrites { after: 0 });
+        for n in 1..200 {
+            let end = append(&log, n, 10_000);
+            log.flush(end).expect("flush");
+            log.set_checkpoint(end).expect("checkpoint");
+        }
+        let gap_end = log.end_lsn();
+        drop(log);
+        bed = bed.cut(seed);
+        bed.archive.clear_faults();
+
+        // Nothing in it is needed, so the log opens without it as well.
+        let (log, records) =
+            read(Log::open(as_devices(&bed.log), bed.options_without(), &mut |_| {}).expect("open")).expect("read");
+        assert!(records.is_empty());
+        drop(log);
+        let (log, _) = bed.open().expect("open");
+        assert_eq!(log.stats().archive.expect("an archive").run_start_lsn, gap_end);
+        drop(log);
+        // A run of which nothing is written yet is one all the same.
+        let (log, _) = bed.open().expect("open");
+        assert_eq!(log.stats().archive.expect("an archive").run_start_lsn, gap_end);
+        log.flush_archived(append(&log, 200, 10)).expect("flush");
+        drop(log);
+        assert_eq!(numbers(&bed.rebuild().expect("rebuild").1), [200]);
+    });
+}
+
+#[test]
+fn a_slow_archive_holds_up_appends_before_memory_is_short() {
+    simulate(5, |_| {
+        let bed = Bed::new(2, 4000);
+        let archive = ArchiveOptions { lag_bytes: 1 << 20, ..bed.archive_options() };
+        let archive = ArchiveOptions { target: ArchiveTarget::Device(device("large", 64 << 20, 4000)), ..archive };
+        let log = vec![device("log", 32 << 20, 10)];
+        let options = LogOptions { archive: Some(archive), ..bed.options_without() };
+        Log::create(LOG_ID, as_devices(&log), options.clone()).expect("create");
+        let log = Log::open(as_devices(&log), options, &mut |_| {}).expect("open").finish().expect("finish");
+        let mut fulls = 0;
+        for n in 0..2000 {
+            while let Err(error) = log.append(&[&[n as u8; 4000]]) {
+                assert!(error.is_full(), "{error}");
+                fulls += 1;
+                log.wait_for_space(4000).expect("space");
+            }
+            assert!(log.stats().archive.expect("an archive").behind_bytes <= (1 << 20) + 8000);
+        }
+        assert!(fulls > 0 && !is_set_aside(&log));
+    });
+}
+
+#[test]
+fn an_archive_can_be_attached_while_the_log_runs() {
+    simulate(20, |seed| {
+        let mut bed = Bed::new(2, 100);
+        bed.archive = device("archive", 2 << 20, 100);
+        Log::create(LOG_ID, as_devices(&bed.log), bed.options_without()).expect("create");
+        let opened = Log::open(as_devices(&bed.log), bed.options_without(), &mut |_| {}).expect("open");
+        let log = opened.finish().expect("finish");
+        let writer = {
+            let log = log.clone();
+            spawn("writer", move || (0..60).for_each(|n| log.flush(append(&log, n, 500)).expect("flush")))
+        };
+        sleep(Duration::from_micros(random(seed).u64(0..3000)));
+        log.attach_archive(&bed.archive_options()).expect("attach");
+        let run_start = log.stats().archive.expect("an archive").run_start_lsn;
+        let again = log.attach_archive(&bed.archive_options());
+        assert!(matches!(again, Err(Error::ArchiveInUse { archive }) if archive == "archive"));
+        writer.join().expect("no panic");
+        log.flush_archived(log.end_lsn()).expect("flush");
+        drop(log);
+        let after = bed.cut(seed);
+        let early = after.clone().rebuild();
+        if run_start > Lsn::ZERO {
+            let missing = |from: Lsn, to: Lsn| from == Lsn::ZERO && to == run_start;
+            assert!(matches!(early, Err(Error::NotArchived { from, to, .. }) if missing(from, to)));
+        }
+        let (log, records) = after.open().expect("open");
+        assert_eq!(numbers(&records), (0..60).collect::<Vec<_>>());
+        log.set_checkpoint(run_start).expect("checkpoint");
+        drop(log);
+        let mut after = after.cut(seed);
+        let (log, records) = after.rebuild().expect("rebuild");
+        assert_eq!(log.end_lsn().bytes_since(run_start), 512 * records.len() as u64);
+    });
+}
+
+#[test]
+fn archives_are_told_from_others_and_from_what_is_none() {
+    let bed = Bed::new(1, 10);
+    let (log, _) = bed.open().expect("open");
+    log.flush_archived(append(&log, 0, 100)).expect("flush");
+    log.close().expect("close");
+    drop(log);
+
+    let other = Bed { log: vec![device("other", 1 << 20, 10)], archive: bed.archive.clone() };
+    Log::create(99, as_devices(&other.log), other.options_without()).expect("create");
+    assert!(matches!(other.open(), Err(Error::ForeignArchive { found: LOG_ID, expected: 99, .. })));
+    let created = Log::create(99, as_devices(&other.log), other.options());
+    assert!(matches!(created, Err(Error::ForeignArchive { .. })), "an archive is not overwritten");
+
+    let noise = device("noise", 1 << 20, 10);
+    noise.corrupt(0, 20_000, |bytes| bytes.fill(7));
+    let with_noise = Bed { archive: noise, ..bed.clone() };
+    assert!(matches!(with_noise.open(), Err(Error::NotAnArchive { archive, .. }) if archive == "noise"));
+    let tiny = Bed { archive: device("tiny", 100_000, 10), ..bed.clone() };
+    assert!(matches!(tiny.open(), Err(Error::AreaTooSmall { device, .. }) if device == "tiny"));
+
+    // A copy of the first superblock is enough.
+    bed.archive.corrupt(100, 10, |bytes| bytes.fill(7));
+    bed.archive.corrupt(0, 4096, |bytes| bytes.fill(0));
+    assert!(bed.open().is_ok());
+    bed.archive.corrupt(4120, 10, |bytes| bytes.fill(7));
+    let error = bed.open().map(drop).unwrap_err();
+    assert!(matches!(&error, Error::NotAnArchive { what, .. } if what.contains("damaged")), "{error}");
+}
+
+#[test]
+fn every_flipped_byte_of_the_archive_is_reported_or_harmless() {
+    let bed = Bed::new(1, 10);
+    let mut expected = 0;
+    for session in 0..3 {
+        let (log, records) = bed.open().expect("open");
+        assert_eq!(records.len() as u64, expected);
+        for n in 0..30 {
+            append(&log, expected + n, 900);
+            if n % 7 == 0 {
+                log.flush_archived(log.end_lsn()).expect("flush");
+            }
+        }
+        expected += 30;
+        log.flush_archived(log.end_lsn()).expect("flush");
+        if session == 1 {
+            log.close().expect("close");
+        }
+    }
+    let image = bed.archive.image();
+    let interesting = |offset: &usize| {
+        let block = offset / 4096 * 4096;
+        image[block..].starts_with(b"TNTL") && offset - block < 130 || offset.is_multiple_of(4093)
+    };
+    let (mut harmless, mut reported) = (0, 0);
+    for offset in (0..image.len()).filter(interesting) {
+        let mut fork = Bed { archive: bed.archive.fork(), log: bed.log.clone() };
+        fork.archive.corrupt(offset as u64, 1, |bytes| bytes[0] ^= 1 << (offset % 8));
+        match fork.rebuild() {
+            // The last write may be torn for all that can be known.
+            Ok((_, records)) => {
+                assert!(numbers(&records) == (0..records.len() as u64).collect::<Vec<_>>(), "byte {offset}");
+                assert!(records.len() as u64 >= expected - 9, "byte {offset}: {} records", records.len());
+                harmless += 1;
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("archive"), "byte {offset}: {error}");
+                reported += 1;
+            }
+        }
+    }
+    assert!(harmless > 100 && reported > 100, "{harmless} harmless, {reported} reported");
+}
