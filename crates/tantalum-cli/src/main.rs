@@ -13,7 +13,9 @@ mod error;
 mod lab;
 mod log;
 mod opening;
+mod phases;
 mod stalled;
+mod time;
 
 use std::process::ExitCode;
 

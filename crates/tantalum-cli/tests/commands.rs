@@ -93,6 +93,67 @@ fn commands_describe_a_log() {
 }
 
 #[test]
+fn commands_describe_and_prune_an_archive() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, archive) = (dir.path().join("db"), dir.path().join("archive"));
+    make_database(&db);
+    tantalum(&["log", "archive", "list", &text(&db)]).fails(&["log_archive"]);
+    let settings = fs::read_to_string(db.join("tantalum.toml")).unwrap();
+    fs::write(db.join("tantalum.toml"), format!("{settings}log_archive = {:?}\n", text(&archive))).unwrap();
+    let open = || tantalum::Db::open(&db).unwrap();
+    let fill = |database: &tantalum::Db| {
+        let table = database.table("names").unwrap();
+        for n in 0..20u32 {
+            let mut transaction = database.begin().unwrap();
+            transaction.put(&table, n.to_be_bytes(), [n as u8; 1000]).unwrap();
+            transaction.commit().unwrap();
+        }
+    };
+    // Each session begins a segment.
+    for _ in 0..3 {
+        let database = open();
+        fill(&database);
+        database.close().unwrap();
+    }
+    let database = open();
+    fill(&database);
+    let list = json(&tantalum(&["log", "archive", "list", &text(&archive), "--json"]).ok());
+    let by_directory = json(&tantalum(&["log", "archive", "list", &text(&db), "--json"]).ok());
+    assert_eq!(list["log_id"], by_directory["log_id"]);
+    assert!(list["segments"].as_array().unwrap().len() >= 3);
+    tantalum(&["log", "archive", "list", &text(&archive)]).ok();
+    let verified = json(&tantalum(&["log", "archive", "verify", &text(&archive), "--json"]).ok());
+    assert_eq!(verified["damage"].as_array().unwrap().len(), 0);
+    assert!(verified["records"].as_u64().unwrap() > 20);
+    database.close().unwrap();
+    let oldest = list["segments"][0]["place"].as_str().unwrap();
+    let intact = fs::read(oldest).unwrap();
+    let damaged: Vec<u8> = intact.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 4096 + 100)).collect();
+    fs::write(oldest, damaged).unwrap();
+    let run = tantalum(&["log", "archive", "verify", &text(&archive)]);
+    let said = String::from_utf8(run.out.clone()).unwrap();
+    assert!(said.contains(oldest) && said.contains("offset 4096"), "{said}");
+    run.fails(&["damaged in 1 places"]);
+    fs::write(oldest, intact).unwrap();
+
+    let prune = |more: &[&str]| {
+        let archive = text(&archive);
+        let arguments = [&["log", "archive", "prune", &archive, "--json"][..], more].concat();
+        json(&tantalum(&arguments).ok())
+    };
+    let count = |pruned: &serde_json::Value| pruned["removed"].as_array().unwrap().len();
+    assert_eq!(count(&prune(&["--keep-hours", "1"])), 0);
+    let dry = prune(&["--keep-bytes", "0", "--dry-run"]);
+    assert!(count(&dry) >= 2);
+    let pruned = prune(&["--keep-bytes", "0"]);
+    assert_eq!(count(&pruned), count(&dry));
+    assert_eq!(count(&prune(&["--keep-bytes", "0"])), 0);
+    assert_eq!(tantalum(&["log", "archive", "prune", &text(&archive)]).code, Some(2), "what to keep must be said");
+
+    tantalum(&["log", "archive", "verify", &text(dir.path())]).fails(&["not an archive"]);
+}
+
+#[test]
 fn a_device_is_described() {
     let dir = tempfile::tempdir().unwrap();
     let found = json(&tantalum(&["device", "show", &text(dir.path()), "--json"]).ok());

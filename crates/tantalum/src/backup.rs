@@ -3,14 +3,14 @@
 //! The copy is complete when its directory has its name: it is written beside it and renamed as the last step.
 
 use std::{
-    fs::{self, File},
+    fs,
     path::{Path, PathBuf},
 };
 
 use crate::{
-    db::Db,
+    db::{Db, sync_parent},
     error::{Error, Result},
-    options::Builder,
+    options::{Builder, Settings},
     table::Table,
     transaction::RangeIter,
 };
@@ -20,6 +20,11 @@ const BATCH_BYTES: usize = 128 << 10;
 
 /// Copies `db` into the new directory `to`.
 pub(crate) fn run(db: &Db, to: &Path) -> Result<()> {
+    whole_directory(to, |partial| copy(db, partial))
+}
+
+/// Has `make` make a directory, which is at `to` as a whole or not at all, whenever the power goes.
+pub(crate) fn whole_directory<T>(to: &Path, make: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let mut name = to.as_os_str().to_owned();
     name.push(".partial");
     let partial = PathBuf::from(name);
@@ -28,27 +33,21 @@ pub(crate) fn run(db: &Db, to: &Path) -> Result<()> {
             return Err(Error::Exists { path: path.display().to_string() });
         }
     }
-    let copied = copy(db, &partial).and_then(|()| {
-        fs::rename(&partial, to).map_err(|error| Error::io(to, "rename the finished copy to", error))?;
-        let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let synced = File::open(parent).and_then(|parent| parent.sync_all());
-        synced.map_err(|error| Error::io(parent, "make durable", error))
+    let made = make(&partial).and_then(|made| {
+        fs::rename(&partial, to).map_err(|error| Error::io(to, "give the finished directory the name", error))?;
+        sync_parent(to)?;
+        Ok(made)
     });
-    if copied.is_err() {
+    if made.is_err() {
         // The first error says more than one about the remains.
         let _removed = fs::remove_dir_all(&partial);
     }
-    copied
+    made
 }
 
 fn copy(db: &Db, to: &Path) -> Result<()> {
     let mut builder: Builder = Db::builder().page_size(db.page_bytes());
-    // Everything that does not name the places of this database's files.
-    builder.settings.buffer_pool_bytes = db.settings().buffer_pool_bytes;
-    builder.settings.log_bytes = db.settings().log_bytes;
-    builder.settings.lock_timeout_ms = db.settings().lock_timeout_ms;
-    builder.settings.early_lock_release = db.settings().early_lock_release;
-    builder.settings.isolation = db.settings().isolation;
+    builder.settings = Settings { page_size: builder.settings.page_size, ..db.settings().without_places() };
     let copy = builder.open(to)?;
     let snapshot = db.snapshot()?;
     for from in db.open_tables() {

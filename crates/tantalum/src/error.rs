@@ -341,6 +341,13 @@ pub enum Error {
         what: String,
     },
 
+    /// A database cannot be restored from a base backup and an archive as asked, or a base backup cannot be made.
+    #[error("{what}")]
+    Restore {
+        /// What is missing or wrong, and what to do.
+        what: String,
+    },
+
     /// The operating system refused.
     #[error("{path}: cannot {action}: {source}")]
     Io {

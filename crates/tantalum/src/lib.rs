@@ -47,6 +47,7 @@ mod log_layout;
 mod options;
 mod page;
 mod recovery;
+mod restore;
 mod stats;
 mod store;
 mod table;
@@ -62,8 +63,9 @@ pub use db::{
 pub use error::{Error, Result};
 pub use options::{Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
 pub use page::{ChangeError, PageId, TableId};
+pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
 pub use store::{Protection, StoreKind, StoreStats};
 pub use table::Table;
-pub use tantalum_log::LogLayout;
+pub use tantalum_log::{LogLayout, Lsn};
 pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};

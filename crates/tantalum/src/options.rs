@@ -202,6 +202,12 @@ impl Settings {
         Self { page_size, log_partitions, log_bytes: Some(self.log_bytes()), ..self.clone() }
     }
 
+    /// What another database can have too: nothing that says where this one's files are, or how they lie there.
+    pub fn without_places(&self) -> Self {
+        let &Self { buffer_pool_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, .. } = self;
+        Self { buffer_pool_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, ..Self::default() }
+    }
+
     /// These settings, with those of `file` where they say nothing.
     pub fn over(self, file: Self) -> Self {
         Self {
@@ -354,6 +360,7 @@ fn line_of(text: &[u8], key: &str) -> usize {
 pub struct Builder {
     pub(crate) settings: Settings,
     pub(crate) refuses_to_create: bool,
+    pub(crate) rebuilds_log: bool,
     pub(crate) progress: Option<Progress>,
     pub(crate) opener: Option<Box<dyn DeviceOpener>>,
     pub(crate) archive_device: Option<Arc<dyn Device>>,
@@ -508,6 +515,16 @@ impl Builder {
     /// Whether a database that does not exist is created; default true.
     pub fn create_if_missing(mut self, create: bool) -> Self {
         self.refuses_to_create = !create;
+        self
+    }
+
+    /// All of the log's devices are lost: opening makes new ones, at the places of [`log_devices`](Self::log_devices), from the
+    /// [archive](Self::log_archive), as far as that goes. What was acknowledged by a device of the log and not archived yet is
+    /// lost with them; the old devices are refused from then on. A database that does not exist is not created.
+    ///
+    /// Refused while any of the log's devices is still there: then [`Db::replace_log_device`] is the way.
+    pub fn rebuild_log(mut self) -> Self {
+        self.rebuilds_log = true;
         self
     }
 

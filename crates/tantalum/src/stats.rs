@@ -157,6 +157,8 @@ pub struct LogHidingSummary {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct RecoverySummary {
+    /// Where the log ended, an LSN.
+    pub end_lsn: u64,
     /// Log records read.
     pub records: u64,
     /// Commits among them.
@@ -182,6 +184,7 @@ impl Stats {
             log: LogSummary::of(core.log().stats(), |id| core.log_devices.name_of(id)),
             recovery: RecoverySummary {
                 records: core.redo.records,
+                end_lsn: core.redo.end.get(),
                 commits: core.redo.commits,
                 pages_changed: core.redo.pages_changed,
                 torn_pages: core.redo.torn_pages,

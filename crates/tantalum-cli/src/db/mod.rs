@@ -3,6 +3,7 @@
 mod dump;
 mod format;
 mod load;
+mod restore;
 
 use std::{
     path::{Path, PathBuf},
@@ -77,7 +78,18 @@ pub enum Command {
         dir: PathBuf,
         /// The copy's directory. It must not exist.
         to: PathBuf,
+        /// Copy pages instead of rows, while transactions go on: a base backup, from which `db restore` makes the database
+        /// of any later moment with the archive of the log. A database that is open in another process is asked to.
+        #[arg(long)]
+        base: bool,
+        /// With `--base`: print JSON instead of text.
+        #[arg(long, requires = "base")]
+        json: bool,
     },
+    /// Make a new database of a base backup and the archive of its log, as of any moment since.
+    ///
+    /// The archive must lead there from the backup without a gap. The original database may be open.
+    Restore(restore::RestoreArguments),
 }
 
 /// Runs a `db` command.
@@ -88,7 +100,9 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Check { dir, json } => check(&dir, json),
         Command::Dump { dir, table, output } => dump::run(&dir, &table, output.as_deref()),
         Command::Load { dir, input, merge } => load::run(&dir, input.as_deref(), merge),
-        Command::Backup { dir, to } => backup(&dir, &to),
+        Command::Backup { dir, to, base: true, json } => restore::base_backup(&dir, &to, json),
+        Command::Backup { dir, to, .. } => backup(&dir, &to),
+        Command::Restore(arguments) => restore::run(arguments),
     }
 }
 
@@ -96,6 +110,17 @@ pub fn run(command: Command) -> Result<ExitCode> {
 pub fn open(dir: &Path, create: bool) -> Result<Db> {
     let builder = Db::builder().create_if_missing(create).device_opener(Emulator::for_keeps());
     Ok(builder.progress(opening::show()).open(dir)?)
+}
+
+/// As [`open`], where `unreachable` is why no process that has it open could be asked.
+pub fn open_here(dir: &Path, unreachable: &tantalum::Error) -> Result<Db> {
+    match open(dir, false) {
+        Err(Error::Engine(tantalum::Error::InUse { path, pid })) => Err(Error::Other(format!(
+            "{path}: process {pid} has the database open, and cannot be asked ({unreachable}); close it there, or let it run \
+             with control_socket = true"
+        ))),
+        opened => opened,
+    }
 }
 
 /// Prints a structure of numbers and texts as a table of dotted names.

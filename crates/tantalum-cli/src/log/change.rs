@@ -8,11 +8,12 @@ use tantalum::{
     LogChange, LogChangePhase, LogChangeProgress,
     control::{Client, Command},
 };
-use tantalum_report::{Progress, Table, Unit};
+use tantalum_report::Table;
 
 use crate::{
     db,
     error::{Error, Out, Result},
+    phases::Phases,
 };
 
 /// A change of a log's devices, as both ways take it.
@@ -53,15 +54,7 @@ impl Change {
 
     /// Opens the database, makes the change, and closes it. `unreachable` is why nobody else is asked to.
     fn run_here(self, dir: &Path, unreachable: &tantalum::Error) -> Result<Value> {
-        let db = match db::open(dir, false) {
-            Err(Error::Engine(tantalum::Error::InUse { path, pid })) => {
-                return Err(Error::Other(format!(
-                    "{path}: process {pid} has the database open, and cannot be asked ({unreachable}); close it there, or \
-                     let it run with control_socket = true"
-                )));
-            }
-            opened => opened?,
-        };
+        let db = db::open_here(dir, unreachable)?;
         db.change_log_devices(self.change, &mut show())?;
         let devices = serde_json::to_value(db.stats()?.log.devices).map_err(|error| Error::Other(error.to_string()))?;
         db.close()?;
@@ -71,23 +64,15 @@ impl Change {
 
 /// Shows how far a change is.
 fn show() -> impl FnMut(LogChangeProgress) {
-    let mut shown: Option<(LogChangePhase, Progress)> = None;
+    let mut phases = Phases::new();
     move |LogChangeProgress { phase, done_bytes, total_bytes }| {
-        if shown.as_ref().is_none_or(|(before, _)| *before != phase) {
-            if let Some((_, bar)) = shown.take() {
-                bar.finish();
-            }
-            let label = match phase {
-                LogChangePhase::Create => "creating the file",
-                LogChangePhase::Join => "telling all devices of the new one",
-                LogChangePhase::Leave => "waiting for a checkpoint",
-                _ => "changing the log's devices",
-            };
-            shown = Some((phase, Progress::bar(label, total_bytes, Unit::Bytes)));
-        }
-        if let Some((_, bar)) = &shown {
-            bar.set(done_bytes);
-        }
+        let label = match phase {
+            LogChangePhase::Create => "creating the file",
+            LogChangePhase::Join => "telling all devices of the new one",
+            LogChangePhase::Leave => "waiting for a checkpoint",
+            _ => "changing the log's devices",
+        };
+        phases.show(phase, label, done_bytes, total_bytes);
     }
 }
 

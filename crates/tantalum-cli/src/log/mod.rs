@@ -1,7 +1,9 @@
 //! `tantalum log`: looks at the devices of a log, and changes which they are.
 
+mod archive;
 mod change;
 mod devices;
+mod rebuild;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -11,6 +13,7 @@ use tantalum_log::{Damage, Inspection, RequestState, Verification, inspect, veri
 use tantalum_report::{Table, units};
 
 use crate::error::{Error, Out, Result};
+pub use archive::open as open_archive;
 use change::Change;
 
 #[derive(Subcommand)]
@@ -26,6 +29,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Give the log new devices when all its devices are lost, from its archive.
+    ///
+    /// What was committed and not archived yet is lost with the devices. Refused while one of them is still there.
+    Rebuild(rebuild::Arguments),
+    /// Look at the log's archive, check it, or remove its oldest part.
+    #[command(subcommand)]
+    Archive(archive::Command),
     /// Read all that recovery would read, and name every damaged place. Exit code 1 if there is one.
     Verify {
         #[command(flatten)]
@@ -103,6 +113,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::AddDevice { dir, path, json } => Change::add(path).run(&dir, json),
         Command::RemoveDevice { dir, device, json } => Change::remove(device).run(&dir, json),
         Command::ReplaceDevice { dir, device, path, json } => Change::replace(device, path).run(&dir, json),
+        Command::Archive(command) => archive::run(command),
+        Command::Rebuild(arguments) => rebuild::run(arguments),
         Command::Verify { place, json } => {
             let verification = verify(&place.open()?)?;
             if json {
@@ -188,9 +200,8 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
 
 fn print_verification(verification: &Verification) -> Result<()> {
     let mut out = Out::new();
-    for Damage { device, offset, lsn, what } in &verification.damage {
-        let lsn = lsn.map_or_else(String::new, |lsn| format!(" (LSN {lsn})"));
-        out.line(format_args!("{device}: offset {offset}{lsn}: {what}"))?;
+    for damage in &verification.damage {
+        out.line(damage_line(damage))?;
     }
     out.line(format_args!(
         "{} requests with {} records of {} intact, from LSN {} to {}",
@@ -200,6 +211,12 @@ fn print_verification(verification: &Verification) -> Result<()> {
         verification.checkpoint_lsn,
         verification.end_lsn
     ))
+}
+
+/// What is wrong, and where.
+fn damage_line(Damage { device, offset, lsn, what }: &Damage) -> String {
+    let lsn = lsn.map_or_else(String::new, |lsn| format!(" (LSN {lsn})"));
+    format!("{device}: offset {offset}{lsn}: {what}")
 }
 
 fn area_name(is_hiding: bool) -> &'static str {
@@ -347,21 +364,22 @@ struct DamageJson {
     what: String,
 }
 
+impl DamageJson {
+    fn new(damage: &Damage) -> Self {
+        let lsn = damage.lsn.map(|lsn| lsn.get());
+        Self { device: damage.device.clone(), offset: damage.offset, lsn, what: damage.what.clone() }
+    }
+}
+
 impl VerificationJson {
     fn new(verification: &Verification) -> Self {
-        let damage = |damage: &Damage| DamageJson {
-            device: damage.device.clone(),
-            offset: damage.offset,
-            lsn: damage.lsn.map(|lsn| lsn.get()),
-            what: damage.what.clone(),
-        };
         Self {
             requests: verification.requests,
             records: verification.records,
             record_bytes: verification.record_bytes,
             checkpoint_lsn: verification.checkpoint_lsn.get(),
             end_lsn: verification.end_lsn.get(),
-            damage: verification.damage.iter().map(damage).collect(),
+            damage: verification.damage.iter().map(DamageJson::new).collect(),
         }
     }
 }

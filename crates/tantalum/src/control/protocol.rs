@@ -30,6 +30,11 @@ pub enum Command {
     Stats,
     /// As [`Db::checkpoint`](crate::Db::checkpoint).
     Checkpoint,
+    /// As [`Db::base_backup`](crate::Db::base_backup).
+    BaseBackup {
+        /// The backup's directory, which must not exist; a relative path starts at the database's directory.
+        path: String,
+    },
     /// As [`Db::add_log_device`](crate::Db::add_log_device).
     AddDevice {
         /// The new device's path; a relative one starts at the database's directory.
@@ -118,6 +123,7 @@ mod tests {
             Command::Status,
             Command::Stats,
             Command::Checkpoint,
+            Command::BaseBackup { path: path.clone() },
             Command::AddDevice { path: path.clone() },
             Command::RemoveDevice { device: device.clone() },
             Command::ReplaceDevice { device, path },

@@ -229,6 +229,9 @@ impl Connection {
                 db.checkpoint()?;
                 Ok(Value::Null)
             }
+            Command::BaseBackup { path } => {
+                Ok(serde_json::to_value(db.base_backup(self.directory.join(path), &mut |_| {})?)?)
+            }
             Command::AddDevice { path } => self.change(&db, LogChange::Add { new: (&path).into() }),
             Command::RemoveDevice { device } => self.change(&db, LogChange::Remove { old: device }),
             Command::ReplaceDevice { device, path } => {

@@ -165,6 +165,25 @@ impl<'a> Places<'a> {
     /// Opens everything of an existing database.
     pub fn open(self, superblock: &Superblock) -> Result<(Devices, Gathered)> {
         let gathered = Gathered::open(&self.log, superblock.log_id)?;
+        self.with_log(superblock, gathered)
+    }
+
+    /// Opens everything of an existing database but its log, whose devices are lost, and makes new ones for it.
+    pub fn open_without_log(
+        self,
+        superblock: &Superblock,
+        progress: &mut Option<Progress>,
+    ) -> Result<(Devices, Gathered)> {
+        let mut report = |done| {
+            if let Some(callback) = progress {
+                callback(done);
+            }
+        };
+        let made = self.log.make_in_place_of_lost(superblock.log_id, &mut report)?;
+        self.with_log(superblock, Gathered::made(made))
+    }
+
+    fn with_log(self, superblock: &Superblock, gathered: Gathered) -> Result<(Devices, Gathered)> {
         let log = gathered.devices.clone();
         if let Some(device) = self.data_device {
             return Ok((Devices::on_data_device(device, superblock.page_size, log)?, gathered));

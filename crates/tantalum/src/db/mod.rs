@@ -6,6 +6,7 @@ mod files;
 mod log_devices;
 mod open;
 mod opener;
+mod remake;
 
 use std::{
     fmt,
@@ -17,8 +18,10 @@ use tantalum_device::{Device, Partition};
 use tantalum_log::ArchiveTarget;
 
 pub(crate) use self::core::Core;
+pub(crate) use self::files::sync_parent;
 pub use self::log_devices::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice, recorded_log_devices};
 pub use self::opener::{DeviceOpener, DeviceRequest};
+pub(crate) use self::remake::Remaking;
 use self::{
     files::{Directory, Places},
     log_devices::LogDevices,
@@ -26,11 +29,13 @@ use self::{
 };
 use crate::{
     backup,
+    buffer::BufferPool,
     check::{self, CheckReport},
     error::{Error, Result},
     options::{Builder, Isolation, Settings},
+    restore::{self, BaseBackup, RestoreProgress},
     stats::Stats,
-    store::in_place::double_write::DoubleWrite,
+    store::{Superblock, in_place::double_write::DoubleWrite},
     table::Table,
     transaction::{Manager, Snapshot, Transaction},
 };
@@ -194,6 +199,18 @@ impl Db {
         backup::run(self, path.as_ref())
     }
 
+    /// Copies all pages, as they are while transactions go on, into the new directory `path`. With the archive of the log from
+    /// there on, [`Restore`](crate::Restore) makes the database of any later moment of them. What is copied is first written to
+    /// `path` with `.partial` appended.
+    ///
+    /// # Errors
+    /// [`Error::Restore`] if the log is not [archived](Builder::log_archive); when `path` exists or cannot be written, or a page
+    /// is damaged. The partial copy is removed.
+    pub fn base_backup(&self, path: impl AsRef<Path>, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
+        self.core().check_open()?;
+        restore::base_backup(self, path.as_ref(), report)
+    }
+
     /// Reads every page and checks that all trees are sound and every page is used once or free. Transactions go on
     /// meanwhile.
     ///
@@ -273,7 +290,15 @@ impl Db {
     }
 
     pub(crate) fn page_bytes(&self) -> u32 {
-        self.core().superblock.page_size
+        self.superblock().page_size
+    }
+
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.core().superblock
+    }
+
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.core().pool
     }
 
     /// All tables that there are.
@@ -321,7 +346,8 @@ impl fmt::Debug for Db {
 
 /// Opens or creates the database in a directory.
 pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
-    let Builder { settings, refuses_to_create, mut progress, opener, archive_device } = builder;
+    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, opener, archive_device } = builder;
+    let refuses_to_create = refuses_to_create || rebuilds_log;
     let directory = Directory::open(path, !refuses_to_create)?;
     let settings = settings.over(directory.settings()?);
     settings.check()?;
@@ -336,7 +362,10 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
     let (devices, gathered) = match &superblock {
         Some(superblock) => {
             Opening::check_format(&settings, superblock, &path.display().to_string())?;
-            places.open(superblock)?
+            match rebuilds_log {
+                true => places.open_without_log(superblock, &mut progress)?,
+                false => places.open(superblock)?,
+            }
         }
         None if refuses_to_create => {
             return Err(Error::NotFound { path: path.display().to_string() });
@@ -353,6 +382,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
         directory: path,
         log_names: gathered.names_in_settings(&log_places),
         refuses_to_create,
+        rebuilds_log,
         archive,
         progress: &mut progress,
     };
@@ -367,7 +397,8 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
 
 /// Opens or creates the database on devices.
 pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
-    let Builder { settings, refuses_to_create, mut progress, archive_device, .. } = builder;
+    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, archive_device, .. } = builder;
+    let refuses_to_create = refuses_to_create || rebuilds_log;
     settings.check()?;
     let archive = archive_device.map(ArchiveTarget::Device);
     let partitions = devices.log.chunks(settings.log_partitions() as usize);
@@ -377,6 +408,7 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
         directory: Path::new("."),
         log_names: partitions.map(names).collect(),
         refuses_to_create,
+        rebuilds_log,
         archive,
         progress: &mut progress,
     };

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
-use tantalum_log::{ArchiveTarget, Log, LogOptions, Recovery};
+use tantalum_log::{ArchiveOptions, ArchiveTarget, Log, LogOptions, Recovery, inspect_archive};
 use tantalum_rt::{Random, random_seed};
 
 use super::{Devices, catalog::Catalog};
@@ -22,7 +22,7 @@ use crate::{
 const PAGES_OF_A_CREATION: usize = 4;
 
 /// Record bytes that the log gathers at most: room for a value of the largest size and the pages that it takes.
-const LOG_BUFFER_BYTES: usize = 2 * limits::MAX_VALUE_BYTES;
+pub(super) const LOG_BUFFER_BYTES: usize = 2 * limits::MAX_VALUE_BYTES;
 
 /// What is needed to open a database on devices.
 pub(crate) struct Opening<'a> {
@@ -32,6 +32,8 @@ pub(crate) struct Opening<'a> {
     /// The names of the log's devices that are open, for each that the settings name.
     pub log_names: Vec<Vec<String>>,
     pub refuses_to_create: bool,
+    /// The log's devices are new: its records are in the archive.
+    pub rebuilds_log: bool,
     /// Where the log is archived.
     pub archive: Option<ArchiveTarget>,
     pub progress: &'a mut Option<Progress>,
@@ -79,6 +81,9 @@ impl Opening<'_> {
         Self::check_format(self.settings, superblock, devices.data.name())?;
         let store = self.store(devices, superblock)?;
         let archive = self.archive.clone().map(|target| self.settings.archive(target));
+        if self.rebuilds_log {
+            Self::check_archive(archive.as_ref(), superblock)?;
+        }
         let log = self.open_log(devices, LogOptions { archive, ..self.log_options()? })?;
         if log.log_id() != superblock.log_id {
             return Err(Error::ForeignLog {
@@ -87,6 +92,21 @@ impl Opening<'_> {
             });
         }
         self.open_pool(store, log, superblock)
+    }
+
+    /// Refuses to make the log from another database's archive, or from none.
+    fn check_archive(archive: Option<&ArchiveOptions>, superblock: &Superblock) -> Result<()> {
+        let Some(archive) = archive else {
+            let what =
+                "log_archive: without an archive, a log whose devices are lost is lost; name it, or restore a backup";
+            return Err(Error::Option { what: what.into() });
+        };
+        let inspection = inspect_archive(&archive.target)?;
+        if inspection.log_id != superblock.log_id {
+            let (archive, found, expected) = (inspection.name, inspection.log_id, superblock.log_id);
+            return Err(tantalum_log::Error::ForeignArchive { archive, found, expected }.into());
+        }
+        Ok(())
     }
 
     fn create(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
@@ -151,18 +171,7 @@ impl Opening<'_> {
     }
 
     fn store(&self, devices: &Devices, superblock: &Superblock) -> Result<Arc<dyn PageStore>> {
-        let data = Arc::clone(&devices.data);
-        let page_size = superblock.page_size as usize;
-        Ok(match (superblock.protection, &devices.double_write) {
-            (Protection::DoubleWrite, Some(area)) => {
-                let area: Arc<dyn Device> = Arc::clone(area);
-                Arc::new(InPlaceStore::with_double_write(data, page_size, area, superblock.database_id)?)
-            }
-            (protection, _) => {
-                let trust = self.settings.torn_page_protection() == TornPageProtection::TrustDevice;
-                Arc::new(InPlaceStore::new(data, page_size, protection, trust)?)
-            }
-        })
+        store_on(devices, superblock, self.settings.torn_page_protection() == TornPageProtection::TrustDevice)
     }
 
     fn log_options(&self) -> Result<LogOptions> {
@@ -189,10 +198,14 @@ impl Opening<'_> {
     }
 
     fn open_log(&mut self, devices: &Devices, options: LogOptions) -> Result<Recovery> {
+        let rebuilds = self.rebuilds_log;
         let report = &mut |progress: tantalum_log::RecoveryProgress| {
             self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
         };
-        let log = Log::open(devices.log.clone(), options, report)?;
+        let log = match rebuilds {
+            true => Log::rebuild(devices.log.clone(), options, report)?,
+            false => Log::open(devices.log.clone(), options, report)?,
+        };
         match self.settings.log_layout {
             Some(asked) if asked != log.layout() => Err(Error::Option {
                 what: format!(
@@ -217,4 +230,17 @@ impl Opening<'_> {
             callback(OpenProgress { phase, done_bytes, total_bytes });
         }
     }
+}
+
+/// The page store on a database's devices. `trust_device` believes that it writes pages atomically, whatever it says.
+pub(super) fn store_on(devices: &Devices, superblock: &Superblock, trust_device: bool) -> Result<Arc<dyn PageStore>> {
+    let data = Arc::clone(&devices.data);
+    let page_size = superblock.page_size as usize;
+    Ok(match (superblock.protection, &devices.double_write) {
+        (Protection::DoubleWrite, Some(area)) => {
+            let area: Arc<dyn Device> = Arc::clone(area);
+            Arc::new(InPlaceStore::with_double_write(data, page_size, area, superblock.database_id)?)
+        }
+        (protection, _) => Arc::new(InPlaceStore::new(data, page_size, protection, trust_device)?),
+    })
 }

@@ -12,7 +12,7 @@ mod watch;
 use std::sync::Arc;
 
 pub use checkpoint::Checkpointer;
-pub use redo::{Redo, RedoProgress};
+pub use redo::{Redo, RedoProgress, Replay};
 pub(crate) use watch::remedy;
 
 use crate::{

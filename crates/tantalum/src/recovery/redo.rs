@@ -22,6 +22,8 @@ pub struct RedoProgress {
 /// What redo did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Redo {
+    /// Where the records ended.
+    pub end: Lsn,
     /// Records read.
     pub records: u64,
     /// Commits among them.
@@ -38,42 +40,75 @@ pub struct Redo {
 
 /// Applies all records that `log` still has.
 pub(super) fn run(pool: &BufferPool, log: &mut Recovery, progress: &mut dyn FnMut(RedoProgress)) -> Result<Redo> {
-    let mut redo = Redo::default();
     let (start, end) = (log.checkpoint_lsn(), log.end_lsn());
+    let mut replay = Replay { redo: Redo { end, ..Redo::default() }, newest: end, may_grow: false };
     let total_bytes = end.bytes_since(start);
     while let Some(record) = log.next_record()? {
-        apply_record(pool, &record, end, &mut redo)?;
+        replay.apply(pool, &record)?;
         progress(RedoProgress { done_bytes: record.end.bytes_since(start), total_bytes });
     }
-    Ok(redo)
+    Ok(replay.done())
 }
 
-fn apply_record(pool: &BufferPool, record: &Record, log_end: Lsn, redo: &mut Redo) -> Result<()> {
-    let corrupt = |what: String| Error::CorruptRecord { lsn: record.start, what };
-    let group = GroupRecord::decode(&record.bytes).map_err(|what| corrupt(what.into()))?;
-    redo.records += 1;
-    if group.is_commit() {
-        redo.commits += 1;
-        redo.last_commit = redo.last_commit.max(group.sequence());
+/// Redo, record by record.
+#[derive(Debug)]
+pub struct Replay {
+    redo: Redo,
+    /// No page was changed at or past it before its changes are applied here.
+    newest: Lsn,
+    /// Whether there may be pages that the store has no room for yet; otherwise the store was truncated.
+    may_grow: bool,
+}
+
+impl Replay {
+    /// Redo on copies of pages, none of which was changed at or past `newest`, and of which there may be too few.
+    pub fn onto_copies(newest: Lsn) -> Self {
+        Self { redo: Redo::default(), newest, may_grow: true }
     }
-    for (id, changes) in group.pages() {
-        let rebuilt = { changes }.next().is_some_and(|first| first.rebuilds());
-        let page = if rebuilt { pool.pin_to_rebuild(id)? } else { pool.pin_or_blank(id)? };
-        let mut page = page.write();
-        if page.lsn() > log_end {
-            return Err(Error::corrupt_page(
-                &page,
-                format!("it was changed at LSN {}, beyond the end of the log at {log_end}", page.lsn()),
-            ));
+
+    /// Applies one record, which follows the one before.
+    ///
+    /// # Errors
+    /// When a page cannot be read, or it or the record is damaged.
+    pub fn apply(&mut self, pool: &BufferPool, record: &Record) -> Result<()> {
+        let corrupt = |what: String| Error::CorruptRecord { lsn: record.start, what };
+        let group = GroupRecord::decode(&record.bytes).map_err(|what| corrupt(what.into()))?;
+        let redo = &mut self.redo;
+        redo.end = redo.end.max(record.end);
+        redo.records += 1;
+        if group.is_commit() {
+            redo.commits += 1;
+            redo.last_commit = redo.last_commit.max(group.sequence());
         }
-        if page.lsn() >= record.end {
-            redo.pages_skipped += 1;
-            continue;
+        self.newest = self.newest.max(record.end);
+        for (id, changes) in group.pages() {
+            while self.may_grow && id.0 >= pool.store().capacity_pages() {
+                pool.store().grow()?;
+            }
+            let rebuilt = { changes }.next().is_some_and(|first| first.rebuilds());
+            let page = if rebuilt { pool.pin_to_rebuild(id)? } else { pool.pin_or_blank(id)? };
+            let mut page = page.write();
+            if page.lsn() > self.newest {
+                let (lsn, newest) = (page.lsn(), self.newest);
+                return Err(Error::corrupt_page(
+                    &page,
+                    format!("it was changed at LSN {lsn}, beyond the end of the log at {newest}"),
+                ));
+            }
+            if page.lsn() >= record.end {
+                redo.pages_skipped += 1;
+                continue;
+            }
+            apply_changes(&mut page, id, changes, record).map_err(corrupt)?;
+            redo.pages_changed += 1;
         }
-        apply_changes(&mut page, id, changes, record).map_err(corrupt)?;
-        redo.pages_changed += 1;
+        Ok(())
     }
-    Ok(())
+
+    /// What was done.
+    pub fn done(self) -> Redo {
+        self.redo
+    }
 }
 
 fn apply_changes(page: &mut PageWriteGuard, id: PageId, changes: Changes<'_>, record: &Record) -> Result<(), String> {

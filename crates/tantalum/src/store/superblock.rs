@@ -49,6 +49,9 @@ pub enum NoSuperblock {
 }
 
 impl Superblock {
+    /// The pages that it and its copy take.
+    pub const PAGES: u64 = 2;
+
     /// The bytes that one copy takes.
     pub const BYTES: usize = BLOCK_BYTES;
 

@@ -9,5 +9,6 @@ mod damage;
 mod devices;
 mod files;
 mod log_devices;
+mod restore;
 mod space;
 mod support;

@@ -9,7 +9,7 @@ use std::{
 use tantalum_device::{Access, Device, FileDevice, Partition};
 use tantalum_log::{Standing, standings};
 
-use super::record::{RECORD, RECORD_FRESH};
+use super::record::{self, RECORD, RECORD_FRESH};
 use crate::{
     control::SOCKET,
     db::{
@@ -25,6 +25,9 @@ pub(crate) const LOG: &str = "log-0";
 
 /// The names of a database's other files. One that is not there may be needed later, or mean something by being there.
 const RESERVED: [&str; 8] = [CREATING, DATA, DOUBLE_WRITE, LOCK, RECORD, RECORD_FRESH, SETTINGS, SOCKET];
+
+/// A device that was made, by name and cut into its partitions.
+pub(crate) type Made = (PathBuf, Vec<Arc<dyn Device>>);
 
 /// The devices that names in a database's settings stand for. Names are paths, which start at the directory, unless the
 /// opener knows them.
@@ -87,6 +90,24 @@ impl LogPlaces<'_> {
             check_blank(&*device)?;
         }
         Ok(parts)
+    }
+
+    /// Makes the devices that the settings name for a log whose devices are lost. None of those may be there: what they hold
+    /// and the archive does not would be given up.
+    pub fn make_in_place_of_lost(&self, log_id: u128, report: &mut dyn FnMut(OpenProgress)) -> Result<Vec<Made>> {
+        let recorded = record::read(self.directory)?.unwrap_or_default();
+        for name in recorded.into_iter().map(|entry| entry.path).chain(self.names()) {
+            let parts = self.open(&name).unwrap_or_default();
+            if standings(log_id, &parts).iter().any(|standing| matches!(standing, Standing::Member { .. })) {
+                let what = format!(
+                    "{} is there, and a device of the log: the log is not lost. Open the database with it, and replace what is \
+                     lost; or, to give up what it holds and the archive does not, move it away or remove it",
+                    name.display()
+                );
+                return Err(Error::LogDevice { what });
+            }
+        }
+        self.names().into_iter().map(|name| Ok((name.clone(), self.take(&name, log_id, report)?))).collect()
     }
 
     /// Makes a file that is there as a whole or not at all, whenever the power goes.

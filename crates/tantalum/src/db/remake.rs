@@ -1,0 +1,63 @@
+//! The files of a database that is made from something else than nothing: from a base backup.
+
+use std::{path::Path, sync::Arc};
+
+use tantalum_log::{Log, LogOptions, Lsn};
+
+use super::{
+    Devices,
+    files::{DATA, DOUBLE_WRITE, Directory, make_file},
+    log_devices::{LOG, LogPlaces},
+    open::{LOG_BUFFER_BYTES, store_on},
+};
+use crate::{
+    error::Result,
+    options::Settings,
+    store::{PageStore, Protection, Superblock, in_place::double_write::DoubleWrite},
+};
+
+/// A directory with all files of a database, which hold nothing yet, and the means to fill them.
+pub(crate) struct Remaking {
+    directory: Directory,
+    settings: Settings,
+    pub devices: Devices,
+}
+
+impl Remaking {
+    /// Makes the directory and its files: data, a double-write area, whether it is needed or not, and a log.
+    pub fn begin(directory: &Path, settings: &Settings, page_size: u32) -> Result<Self> {
+        let settings = Settings { page_size: Some(page_size), ..settings.without_places() };
+        settings.check()?;
+        let made = Directory::open(directory, true)?;
+        let file = |name: &str, bytes| make_file(&directory.join(name), bytes, true, &mut |_| {});
+        let data = file(DATA, 16 * u64::from(page_size))?;
+        let double_write = Some(file(DOUBLE_WRITE, DoubleWrite::area_bytes(page_size as usize))?);
+        let log = LogPlaces { directory, settings: &settings, opener: None }.make(Path::new(LOG), &mut |_| {})?;
+        Ok(Self { directory: made, devices: Devices { data, double_write, log }, settings })
+    }
+
+    /// How pages are protected here, if it was `before` where they come from: not every device writes pages atomically.
+    pub fn protection(&self, before: Protection) -> Protection {
+        let is_atomic = self.devices.data.capabilities().atomic_write_bytes >= self.settings.page_size();
+        match before {
+            Protection::Device if !is_atomic => Protection::DoubleWrite,
+            other => other,
+        }
+    }
+
+    pub fn store(&self, superblock: &Superblock) -> Result<Arc<dyn PageStore>> {
+        store_on(&self.devices, superblock, false)
+    }
+
+    /// A new log that begins at `start`.
+    pub fn new_log(&self, log_id: u128, start: Lsn) -> Result<Log> {
+        let options = LogOptions { buffer_bytes: LOG_BUFFER_BYTES, ..LogOptions::default() };
+        Log::create_at(log_id, start, self.devices.log.clone(), options.clone())?;
+        Ok(Log::open(self.devices.log.clone(), options, &mut |_| {})?.finish()?)
+    }
+
+    /// Everything is in its place: the settings say how to open it.
+    pub fn end(self) -> Result<()> {
+        self.directory.keep_settings(&self.settings)
+    }
+}

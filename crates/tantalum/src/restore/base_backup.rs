@@ -1,0 +1,178 @@
+//! A base backup: the pages as they are while transactions go on, to be made consistent by the log from there on.
+//!
+//! A checkpoint comes first, so the pages hold every change from before it. Then each is copied as it is stored, at
+//! whatever moment. Since a page is stored only when the log is durable and archived up to its last change, all changes
+//! that any copied page may hold are in the archive when the copying is over.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Seek, SeekFrom, Write},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use serde::Serialize;
+use tantalum_device::AlignedBuffer;
+use tantalum_log::{Log, Lsn};
+
+use super::manifest::{Manifest, PAGES, VERSION};
+use crate::{
+    backup::whole_directory,
+    db::Db,
+    error::{Error, Result},
+    page::PageId,
+    store::{Load, PageStore, Superblock},
+};
+
+/// How far a base backup is, or a restoring of one.
+///
+/// ```
+/// use tantalum::{RestorePhase, RestoreProgress};
+/// let progress = RestoreProgress { phase: RestorePhase::Copy, done_bytes: 1, total_bytes: 2 };
+/// assert!(progress.done_bytes <= progress.total_bytes);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoreProgress {
+    /// What is being done.
+    pub phase: RestorePhase,
+    /// Bytes done in this phase.
+    pub done_bytes: u64,
+    /// Bytes to do in this phase, an estimate from above.
+    pub total_bytes: u64,
+}
+
+/// What a base backup, or a restoring of one, is doing.
+///
+/// ```
+/// assert_ne!(tantalum::RestorePhase::Copy, tantalum::RestorePhase::Replay);
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestorePhase {
+    /// Copying pages.
+    Copy,
+    /// Repeating the changes of the archive.
+    Replay,
+}
+
+/// A base backup that was made, from [`Db::base_backup`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BaseBackup {
+    /// The archive is needed from this LSN on. Segments that hold only what lies before can be removed when this is the oldest
+    /// backup that is kept.
+    pub start_lsn: u64,
+    /// The earliest state that can be restored from it.
+    pub end_lsn: u64,
+    /// The same as a time, in microseconds since 1970.
+    pub time_us: u64,
+    /// Bytes of the pages.
+    pub bytes: u64,
+}
+
+/// A page that is being stored reads as damaged until it is. So often it is read again, after so long each.
+const TORN_READS_MAX: u32 = 1000;
+const TORN_READ_PAUSE: Duration = Duration::from_millis(1);
+
+/// Makes a base backup of `db` in the new directory `to`.
+pub fn run(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
+    whole_directory(to, |partial| {
+        std::fs::create_dir(partial).map_err(|error| Error::io(partial, "create", error))?;
+        copy(db, partial, report)
+    })
+}
+
+fn copy(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
+    let (pool, superblock) = (db.pool(), db.superblock());
+    let start_lsn = pool.checkpoint()?;
+    check_archived(pool.log(), start_lsn)?;
+    let pages = copy_pages(&**pool.store(), &to.join(PAGES), report)?;
+    let end_lsn = pool.log().end_lsn();
+    pool.log().flush_archived(end_lsn)?;
+    // It may have been set aside meanwhile.
+    check_archived(pool.log(), start_lsn)?;
+    let taken = tantalum_rt::wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let time_us = u64::try_from(taken.as_micros()).unwrap_or(u64::MAX);
+    let manifest = Manifest {
+        version: VERSION,
+        log_id: superblock.log_id,
+        page_size: superblock.page_size,
+        store_kind: superblock.store_kind,
+        protection: superblock.protection,
+        pages,
+        start_lsn: start_lsn.get(),
+        end_lsn: end_lsn.get(),
+        taken_us: time_us,
+        settings: db.settings().without_places(),
+    };
+    manifest.write(to)?;
+    let Manifest { start_lsn, end_lsn, .. } = manifest;
+    Ok(BaseBackup { start_lsn, end_lsn, time_us, bytes: pages * u64::from(superblock.page_size) })
+}
+
+/// Refuses a backup that no archive follows: the pages alone are no state of the database.
+fn check_archived(log: &Log, start: Lsn) -> Result<()> {
+    let Some(archive) = log.stats().archive else {
+        let what = "a base backup is followed by the archive of the log, and this database has none; set log_archive, \
+                    or make a backup of rows instead";
+        return Err(Error::Restore { what: what.into() });
+    };
+    if let tantalum_log::DeviceState::SetAside { reason } = &archive.state {
+        let what = format!(
+            "{}: the archive was set aside: {reason}; open the database again, then make a backup",
+            archive.name
+        );
+        return Err(Error::Restore { what });
+    }
+    if archive.run_start_lsn > start {
+        let (from, to) = (start, archive.run_start_lsn);
+        return Err(tantalum_log::Error::NotArchived { archive: archive.name, from, to }.into());
+    }
+    Ok(())
+}
+
+/// Copies the pages that there are room for now; later ones the log has from their first change on. Returns how many.
+fn copy_pages(store: &dyn PageStore, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<u64> {
+    let failed = |error| Error::io(to, "write", error);
+    let (pages, page_size) = (store.capacity_pages(), store.page_size());
+    let bytes_of = |pages: u64| pages * page_size as u64;
+    let file = File::create_new(to).map_err(failed)?;
+    file.set_len(bytes_of(pages)).map_err(failed)?;
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let mut page = AlignedBuffer::zeroed(page_size);
+    let mut skipped = 0;
+    for id in 0..pages {
+        if id.is_multiple_of(256) {
+            let (done_bytes, total_bytes) = (bytes_of(id), bytes_of(pages));
+            report(RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes });
+        }
+        if id < Superblock::PAGES || !load(store, PageId(id), &mut page)? {
+            skipped += 1;
+            continue;
+        }
+        if skipped > 0 {
+            out.seek(SeekFrom::Start(bytes_of(id))).map_err(failed)?;
+            skipped = 0;
+        }
+        out.write_all(&page).map_err(failed)?;
+    }
+    let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync_all().map_err(failed)?;
+    report(RestoreProgress { phase: RestorePhase::Copy, done_bytes: bytes_of(pages), total_bytes: bytes_of(pages) });
+    Ok(pages)
+}
+
+/// Reads a page as it was stored. False if it never was.
+fn load(store: &dyn PageStore, id: PageId, page: &mut [u8]) -> Result<bool> {
+    for tries in 1.. {
+        match store.load(id, page)? {
+            Load::Page => return Ok(true),
+            Load::NeverWritten => return Ok(false),
+            Load::Damaged(_) if tries < TORN_READS_MAX => tantalum_rt::sleep(TORN_READ_PAUSE),
+            Load::Damaged(what) => {
+                let (file, offset) = (store.name().into(), id.0.saturating_mul(page.len() as u64));
+                return Err(Error::Corrupt { file, page: id, offset, what });
+            }
+        }
+    }
+    unreachable!("the last try returns")
+}

@@ -1,0 +1,136 @@
+//! What a base backup's directory says of itself: `backup.toml`, written last.
+
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, Result},
+    options::Settings,
+    store::{Protection, StoreKind},
+};
+
+const NAME: &str = "backup.toml";
+/// The file that holds the pages.
+pub const PAGES: &str = "pages";
+/// The version that is written.
+pub const VERSION: u32 = 1;
+
+const HEAD: &str = "# A base backup of a Tantalum database: the file `pages` beside this one, which is to be followed by the\n\
+                    # archive of the database's log. `tantalum db restore` makes a database of both.\n";
+
+/// What is known of a base backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    pub version: u32,
+    /// The identity of the log whose archive follows.
+    #[serde(with = "hexadecimal")]
+    pub log_id: u128,
+    pub page_size: u32,
+    pub store_kind: StoreKind,
+    pub protection: Protection,
+    /// Pages that `pages` has room for.
+    pub pages: u64,
+    /// Changes before it are in the pages; those behind it are to be repeated.
+    pub start_lsn: u64,
+    /// No page has a change from behind it: once the changes up to here are repeated, the pages suit each other.
+    pub end_lsn: u64,
+    /// When everything up to `end_lsn` was archived, in microseconds since 1970.
+    pub taken_us: u64,
+    /// Of the database, without the places of its files.
+    pub settings: Settings,
+}
+
+impl Manifest {
+    /// Writes it into a backup's directory, durably.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(NAME);
+        let keys = toml::to_string(self).map_err(|error| Error::Option { what: error.to_string() })?;
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create_new(&path)?;
+            file.write_all(HEAD.as_bytes())?;
+            file.write_all(keys.as_bytes())?;
+            file.sync_all()?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(|error| Error::io(&path, "write", error))
+    }
+
+    /// Reads that of a backup.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join(NAME);
+        let refuse = |what: String| Error::Restore { what: format!("{}: {what}", path.display()) };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let what = "is missing, so this is no base backup; make one with `tantalum db backup --base`, or \
+                            Db::base_backup";
+                return Err(refuse(what.into()));
+            }
+            Err(error) => return Err(Error::io(&path, "read", error)),
+        };
+        let manifest: Self = toml::from_str(&text).map_err(|error| {
+            refuse(format!("is damaged: {}; use another backup", error.message().trim().replace('\n', " ")))
+        })?;
+        if manifest.version != VERSION {
+            let version = manifest.version;
+            return Err(refuse(format!(
+                "has version {version}, this program reads version {VERSION}; use a newer one"
+            )));
+        }
+        Ok(manifest)
+    }
+}
+
+/// An identity as it stands in messages: 32 hexadecimal digits.
+mod hexadecimal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(id: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{id:032x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u128::from_str_radix(&text, 16).map_err(|_| D::Error::custom("an identity has 32 digits 0 to f"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back_and_what_is_damaged_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = Manifest {
+            version: VERSION,
+            log_id: u128::MAX - 7,
+            page_size: 8192,
+            store_kind: StoreKind::InPlace,
+            protection: Protection::DoubleWrite,
+            pages: 9,
+            start_lsn: 1 << 62,
+            end_lsn: (1 << 62) + 1,
+            taken_us: 3,
+            settings: Settings { log_bytes: Some(1 << 30), ..Settings::default() },
+        };
+        let refused = |words: &str| {
+            let error = Manifest::read(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(NAME) && error.contains(words), "{error}");
+        };
+        refused("no base backup");
+        manifest.write(dir.path()).unwrap();
+        assert_eq!(Manifest::read(dir.path()).unwrap(), manifest);
+        let text = fs::read_to_string(dir.path().join(NAME)).unwrap();
+        fs::write(dir.path().join(NAME), text.replace("version = 1", "version = 2")).unwrap();
+        refused("version 2");
+        fs::write(dir.path().join(NAME), text.replace("start_lsn = 4", "start_lsn = \"x")).unwrap();
+        refused("damaged");
+    }
+}
