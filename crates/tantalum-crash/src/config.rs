@@ -74,6 +74,14 @@ impl LogLayout {
         }
     }
 
+    /// Into how many partitions its one device is cut.
+    pub fn partitions(self) -> Option<usize> {
+        match self {
+            Self::Partitions(n) => Some(n),
+            Self::Devices(_) | Self::Single | Self::Striped(..) => None,
+        }
+    }
+
     /// What the engine is told.
     pub fn of_engine(self) -> tantalum::LogLayout {
         match self {
@@ -110,6 +118,16 @@ pub(crate) enum DriveKind {
     },
 }
 
+/// The archive of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Archive {
+    pub drive: Drive,
+    /// How many times as large as the log's devices together it is.
+    pub logs: u64,
+    /// One in so many power cuts takes all log devices, never to be seen again; 0 for none.
+    pub loses_log_one_in: u8,
+}
+
 /// Everything that stays the same through a seed's rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -135,6 +153,8 @@ pub(crate) struct Config {
     pub logs: Vec<Drive>,
     /// Devices that may become log devices. If there are any, log devices also leave.
     pub spares: Vec<Drive>,
+    /// Where the log is archived, if it is.
+    pub archive: Option<Archive>,
     /// Which faults were chosen for the devices.
     pub faults: faults::Choice,
     /// Whether read-write transactions are serializable; else snapshot isolated.
@@ -201,6 +221,16 @@ impl Config {
             chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut coming)
         });
         let spares = spares.collect();
+        let mut archiving = Random::with_seed(seed ^ 0xa2c1_17e5);
+        let archive = archiving.bool().then(|| {
+            let stock = if is_mixed { scope.pick(&mut archiving) } else { first };
+            let latency = latency(&mut archiving);
+            let drive = chooser.drive("archive", stock, &latency, TearUnit::Sector512, &mut archiving);
+            let logs = archiving.u64(1..=3);
+            // An archive that failed covers nothing.
+            let loses_log_one_in = [0, 2, 4][archiving.usize(0..3)] * u8::from(!drive.may_fail());
+            Archive { drive, logs, loses_log_one_in }
+        });
         let log_hiding = [LogHiding::On, LogHiding::On, LogHiding::On, LogHiding::Naive, LogHiding::Off];
         Self {
             protection,
@@ -215,6 +245,7 @@ impl Config {
             double_write,
             logs,
             spares,
+            archive,
             is_serializable: random.u8(0..4) > 0,
             early_lock_release: random.u8(0..4) > 0,
             cores: random.usize(1..=4),
@@ -233,7 +264,8 @@ impl Config {
 
     /// All devices.
     pub fn drives(&self) -> impl Iterator<Item = &Drive> {
-        self.logs.iter().chain([&self.data]).chain(&self.double_write).chain(&self.spares)
+        let archive = self.archive.iter().map(|archive| &archive.drive);
+        self.logs.iter().chain([&self.data]).chain(&self.double_write).chain(&self.spares).chain(archive)
     }
 
     /// The names of the profiles in use, each once.
@@ -291,6 +323,13 @@ impl Chooser<'_> {
     }
 }
 
+impl Drive {
+    /// Whether it may have faults, or be one that loses what it says is durable.
+    fn may_fail(&self) -> bool {
+        self.is_unsafe || matches!(&self.kind, DriveKind::Emulated { profile, .. } if profile.faults.is_some())
+    }
+}
+
 /// Steady or jittery, fast or slow.
 fn latency(random: &mut Random) -> Range<Duration> {
     let fastest = Duration::from_micros(random.u64(10..=200));
@@ -310,10 +349,17 @@ impl fmt::Display for Drive {
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (log, load) = (&self.log, &self.load);
+        let archive = match &self.archive {
+            None => String::new(),
+            Some(Archive { logs, loses_log_one_in: 0, .. }) => format!(", archived on {logs} times as much"),
+            Some(Archive { logs, loses_log_one_in: n, .. }) => {
+                format!(", archived on {logs} times as much, lost as a whole at one in {n} power cuts")
+            }
+        };
         let drives: Vec<_> = self.drives().map(Drive::to_string).collect();
         write!(
             f,
-            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB{archive}, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
             self.page_size,
@@ -351,6 +397,11 @@ mod tests {
         assert!(configs.iter().any(|config| config.drives().any(omits)));
         let has = |log: fn(LogLayout) -> bool| configs.iter().any(|config| log(config.log));
         assert!(configs.iter().any(|config| config.spares.len() == 2));
+        let archived = |loses: bool| {
+            let is_one = |archive: &Archive| (archive.loses_log_one_in > 0) == loses;
+            configs.iter().any(|config| config.archive.as_ref().is_some_and(is_one))
+        };
+        assert!(archived(true) && archived(false) && configs.iter().any(|config| config.archive.is_none()));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }
 

@@ -38,6 +38,9 @@ pub enum Read {
 pub enum Fate {
     /// The commit returned success: it must be there.
     Acknowledged,
+    /// The commit returned success, and then all log devices were lost, and the archive did not have it yet: as unknown,
+    /// but others may have seen it and been told so.
+    Lost,
     /// Commit was called and never answered: it is there whole, or not at all.
     Unknown,
     /// Rolled back: nobody may ever see it.
@@ -75,6 +78,15 @@ impl Transaction {
         self.placed = Some(now);
     }
 
+    /// Takes note that the log was lost behind `end`, whoever was told of what was there: writers whose commits lie
+    /// behind it, and readers, who may have seen them.
+    pub fn lose_behind(&mut self, end: u64) {
+        let may_be_lost = self.position.is_none_or(|position| position > end);
+        if self.fate == Fate::Acknowledged && may_be_lost {
+            self.fate = Fate::Lost;
+        }
+    }
+
     /// Whether its commit was in the log before `later` began to commit.
     pub fn was_placed_before(&self, later: &Transaction) -> bool {
         matches!((self.placed, later.called), (Some(placed), Some(called)) if placed < called)
@@ -94,8 +106,10 @@ pub enum Event {
     Acknowledged { id: u32, position: Option<u64> },
     /// The transaction left nothing behind, and saw this.
     RolledBack { id: u32, reads: Vec<Read> },
-    /// Recovery ended, and this is all that the database holds.
-    Recovered { contents: BTreeMap<Key, Version> },
+    /// Recovery ended where the log ended, and this is all that the database holds.
+    Recovered { contents: BTreeMap<Key, Version>, log_end: u64 },
+    /// The archive has the log up to here, durably.
+    Archived(u64),
     /// Something that must never happen was seen.
     Violation(String),
     /// Something that must not happen on sound devices: what was written once is now out of place.
@@ -182,12 +196,19 @@ impl History {
                 transaction.writes.clear();
             }
             Event::Recovered { .. }
+            | Event::Archived(_)
             | Event::Violation(_)
             | Event::Oddity(_)
             | Event::Unsound(_)
             | Event::Reported(_)
             | Event::Count(..) => {}
         }
+    }
+
+    /// Where the last acknowledged commit ends in the log.
+    pub fn acknowledged_up_to(&self) -> u64 {
+        let acknowledged = self.transactions.values().filter(|transaction| transaction.fate == Fate::Acknowledged);
+        acknowledged.filter_map(|transaction| transaction.position).max().unwrap_or(0)
     }
 
     fn get(&mut self, id: u32) -> &mut Transaction {

@@ -66,6 +66,8 @@ impl Length {
 pub(crate) struct Start {
     pub config: Arc<Config>,
     pub machine: Arc<Machine>,
+    /// The log's devices are new, and what was on them is in the archive.
+    pub log_is_lost: bool,
     pub fuse: Arc<Fuse>,
     pub cut: Cut,
     pub seed: u64,
@@ -83,7 +85,7 @@ pub(crate) fn play(start: Start) -> Duration {
 }
 
 fn live(start: Start) -> Result<(), Stop> {
-    let Start { config, machine, fuse, cut, seed, recorder, next_id } = start;
+    let Start { config, machine, log_is_lost, fuse, cut, seed, recorder, next_id } = start;
     Length { time: PATIENCE, operations: None }.start(&fuse, || ());
     if let Cut::DuringStart(length) = cut {
         length.start(&fuse, || ());
@@ -94,14 +96,19 @@ fn live(start: Start) -> Result<(), Stop> {
     }
     let (devices, spares) = (machine.devices(&fuse).map_err(tantalum::Error::from)?, machine.spares(&fuse));
     let all: Vec<_> = devices.log.iter().chain(&spares).cloned().collect();
-    let db = open(&config, devices, &spares)?;
+    let archive = machine.archive(&fuse);
+    let db = match log_is_lost {
+        true => builder(&config, archive).rebuild_log().open_on(devices)?,
+        false => open(&config, devices, &spares, archive)?,
+    };
     let recovery = db.stats()?.recovery;
+    recorder.count("logs made anew from their archives", u64::from(log_is_lost));
     recorder.count("torn pages repaired", recovery.torn_pages);
     recorder.count("log records replayed", recovery.records);
     check(&db, &recorder)?;
     let contents = read_everything(&db.snapshot()?, &followed(&db)?, config.load.key_pad)?;
     let is_empty = contents.is_empty();
-    recorder.record(Event::Recovered { contents });
+    recorder.record(Event::Recovered { contents, log_end: recovery.end_lsn });
     let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
     let transactions = match cut {
         Cut::Never { transactions } => Some(transactions),
@@ -154,6 +161,10 @@ fn live(start: Start) -> Result<(), Stop> {
         };
         spawn("operator", move || operator.run())
     });
+    let watcher = (config.archive.is_some() && transactions != Some(0)).then(|| {
+        let (db, recorder, stop, pause) = (db.clone(), recorder.clone(), Arc::clone(&stop), config.logs[0].latency * 5);
+        spawn("archive-watcher", move || watch_archive(&db, &recorder, &stop, pause))
+    });
     for client in clients {
         client.join().map_err(|_| Stop::Violation("a client panicked".to_owned()))?;
     }
@@ -164,6 +175,9 @@ fn live(start: Start) -> Result<(), Stop> {
     stop.store(true, Ordering::Release);
     if let Some(operator) = operator {
         operator.join().map_err(|_| Stop::Violation("the operator panicked".to_owned()))?;
+    }
+    if let Some(watcher) = watcher {
+        watcher.join().map_err(|_| Stop::Violation("the archive's watcher panicked".to_owned()))?;
     }
     check(&db, &recorder)?;
     count_log(&db, &recorder)?;
@@ -178,19 +192,39 @@ fn count_log(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     recorder.count("late log writes given to another device", log.hiding.reissued);
     recorder.count("late log writes that another device saved", log.hiding.won);
     recorder.count("log writes of devices that failed or hung", log.reissued);
+    if let Some(archive) = log.archive {
+        recorder.count("log writes that the archive had first", archive.completed);
+        recorder.count("archives set aside", u64::from(archive.set_aside.is_some()));
+    }
     Ok(())
 }
 
+/// Notes again and again what the archive has.
+fn watch_archive(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
+    while !stop.load(Ordering::Acquire) {
+        tantalum_rt::sleep(pause);
+        let Ok(stats) = db.stats() else { return };
+        if let Some(archive) = stats.log.archive.filter(|archive| archive.set_aside.is_none()) {
+            recorder.record(Event::Archived(archive.archived_lsn));
+        }
+    }
+}
+
 /// Opens the database. If devices come and go, on those that it does not refuse by name; a new one on its own.
-fn open(config: &Config, devices: Devices, spares: &[Arc<dyn Device>]) -> Result<Db, Stop> {
+fn open(
+    config: &Config,
+    devices: Devices,
+    spares: &[Arc<dyn Device>],
+    archive: Option<Arc<dyn Device>>,
+) -> Result<Db, Stop> {
     if spares.is_empty() {
-        return Ok(builder(config).open_on(devices)?);
+        return Ok(builder(config, archive).open_on(devices)?);
     }
     let mut given = devices.clone();
     given.log.extend_from_slice(spares);
     loop {
-        match builder(config).create_if_missing(false).open_on(given.clone()) {
-            Err(Error::NotFound { .. }) => return Ok(builder(config).open_on(devices)?),
+        match builder(config, archive.clone()).create_if_missing(false).open_on(given.clone()) {
+            Err(Error::NotFound { .. }) => return Ok(builder(config, archive).open_on(devices)?),
             Err(Error::Log(
                 tantalum_log::Error::NotAMember { device, .. } | tantalum_log::Error::NotALog { device },
             )) if given.log.len() > 1 => given.log.retain(|other| other.name() != device),
@@ -199,21 +233,25 @@ fn open(config: &Config, devices: Devices, spares: &[Arc<dyn Device>]) -> Result
     }
 }
 
-fn builder(config: &Config) -> Builder {
+fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     let protection = match config.protection {
         Protection::DoubleWrite => TornPageProtection::DoubleWrite,
         Protection::FullPageImages => TornPageProtection::FullPageImages,
         Protection::Device => TornPageProtection::Device,
     };
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
-    Db::builder()
+    let builder = Db::builder()
         .page_size(config.page_size as u32)
         .buffer_pool_bytes((config.pool_pages * config.page_size) as u64)
         .torn_page_protection(protection)
         .isolation(isolation)
         .early_lock_release(config.early_lock_release)
         .log_hiding(config.log_hiding)
-        .log_layout(config.log.of_engine())
+        .log_layout(config.log.of_engine());
+    match archive {
+        Some(device) => builder.log_archive_on(device),
+        None => builder,
+    }
 }
 
 /// Trees and space map must be sound.

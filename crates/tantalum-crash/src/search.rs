@@ -19,7 +19,7 @@ use crate::{
     config::{Config, LogLayout},
     content::{Key, Version},
     faults::{Tolerance, fails_reads, hangs, tolerance},
-    history::{Event, History, Recorder},
+    history::{Event, Fate, History, Recorder},
     machine::{Fuse, Machine},
     model::{Contents, Rule, judge},
     report::{Failure, Report},
@@ -70,6 +70,9 @@ pub fn search(seed: u64, scope: &Scope) -> Result<Report, Failure> {
         counted: BTreeMap::new(),
         recent: Recent::default(),
         failed_starts: 0,
+        has_recovered: false,
+        log_is_lost: false,
+        archived: 0,
         expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
         report: Report { seeds: 1, ..Report::default() },
         fingerprint: foldhash::quality::FixedState::with_seed(0).build_hasher(),
@@ -101,6 +104,12 @@ struct Search {
     recent: Recent,
     /// Starts in a row that ended with a report before recovery did.
     failed_starts: usize,
+    /// Whether there is a database, and its log is archived.
+    has_recovered: bool,
+    /// Whether all log devices were lost since the last completed recovery.
+    log_is_lost: bool,
+    /// The archive has the log up to here.
+    archived: u64,
     /// Whether a device is there that loses what it says is durable.
     expects_loss: bool,
     report: Report,
@@ -199,6 +208,7 @@ impl Search {
         let start = Start {
             config: Arc::clone(&self.config),
             machine: Arc::clone(&self.machine),
+            log_is_lost: self.log_is_lost,
             fuse,
             cut,
             seed: self.random.u64(..),
@@ -237,7 +247,11 @@ impl Search {
         if is_cut_short || seen.reported {
             // After a report the machine is switched off and on, too: an operator would try that first.
             self.cut_devices();
+        } else {
+            // A log that was closed is archived as a whole.
+            self.archived = self.archived.max(self.history.acknowledged_up_to());
         }
+        self.lose_logs()?;
         assert!(seen.recovered || seen.reported || is_cut_short, "a start that is not cut ends after its recovery");
         self.clock.hash(&mut self.fingerprint);
         self.failed_starts = if seen.reported && !seen.recovered { self.failed_starts + 1 } else { 0 };
@@ -254,6 +268,19 @@ impl Search {
         let (machine, mut random) = (Arc::clone(&self.machine), self.random.fork());
         let simulation = Simulation::new(0).start_at(self.clock);
         simulation.run(move || machine.power_cut(&mut random)).expect_finished();
+    }
+
+    /// Takes all log devices away, if the seed wants it so, and puts new ones in their place.
+    fn lose_logs(&mut self) -> Result<(), String> {
+        let one_in = self.config.archive.as_ref().map_or(0, |archive| archive.loses_log_one_in);
+        if one_in == 0 || !self.has_recovered || self.log_is_lost || self.random.u8(0..one_in) > 0 {
+            return Ok(());
+        }
+        let machine = self.machine.with_new_logs(&self.config, self.clock).map_err(|error| error.to_string())?;
+        self.machine = Arc::new(machine);
+        self.log_is_lost = true;
+        self.report.count("logs lost with all their devices", 1);
+        Ok(())
     }
 
     fn take(&mut self, event: Event, seen: &mut Seen) -> Result<(), String> {
@@ -281,9 +308,15 @@ impl Search {
                 self.report.count("oddities read", 1);
             }
             Event::Count(name, n) => self.report.count(name, n),
-            Event::Recovered { contents } => {
+            Event::Archived(lsn) => self.archived = self.archived.max(lsn),
+            Event::Recovered { contents, log_end } => {
                 seen.recovered = true;
-                self.judge(contents, tolerance)?;
+                self.has_recovered = true;
+                let (archived, is_lost) = (self.archived, std::mem::take(&mut self.log_is_lost));
+                if log_end < archived && tolerance < Tolerance::Loss {
+                    return Err(format!("the archive had the log up to LSN {archived}, but it ends at LSN {log_end}"));
+                }
+                self.judge(contents, is_lost.then_some(log_end), tolerance)?;
             }
             event => {
                 let is_acknowledged = matches!(event, Event::Acknowledged { .. });
@@ -299,8 +332,16 @@ impl Search {
     }
 
     /// Compares what recovery found with what clients know.
-    fn judge(&mut self, contents: Contents, tolerance: Tolerance) -> Result<(), String> {
-        let history = std::mem::take(&mut self.history).into_transactions();
+    /// If all log devices were lost, the commits behind the archive's end are `lost`, acknowledged or not.
+    fn judge(&mut self, contents: Contents, lost: Option<u64>, tolerance: Tolerance) -> Result<(), String> {
+        let mut history = std::mem::take(&mut self.history).into_transactions();
+        if let Some(end) = lost {
+            for transaction in &mut history {
+                transaction.lose_behind(end);
+            }
+            let count = history.iter().filter(|lost| lost.fate == Fate::Lost && !lost.writes.is_empty()).count();
+            self.report.count("acknowledged commits lost with all log devices, not archived yet", count as u64);
+        }
         match judge(&self.contents, &history, &contents) {
             Ok(judgement) => {
                 self.report.count("unknown commits found", judgement.survived);
@@ -391,6 +432,11 @@ impl Search {
             0 => "log devices that stay".to_owned(),
             n => format!("log devices that come and go, {n} spare"),
         };
+        let archive = match &config.archive {
+            None => "log not archived",
+            Some(archive) if archive.loses_log_one_in == 0 => "log archived",
+            Some(_) => "log archived, and lost with all its devices now and then",
+        };
         for profile in config.profiles() {
             self.report.profiles.entry(profile).or_default().seeds += 1;
         }
@@ -403,6 +449,7 @@ impl Search {
             faults.to_owned(),
             hiding,
             coming,
+            archive.to_owned(),
             isolation.to_owned(),
             release.to_owned(),
         ] {

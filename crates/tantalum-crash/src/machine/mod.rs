@@ -3,7 +3,7 @@
 mod fuse;
 mod miniature;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tantalum::Devices;
 use tantalum_device::{Device, MemoryDevice, Partition};
@@ -16,7 +16,7 @@ use tantalum_rt::{Random, Simulation, spawn};
 pub(crate) use fuse::Fuse;
 pub(crate) use miniature::miniature;
 
-use crate::config::{Config, Drive, DriveKind, LogLayout};
+use crate::config::{Config, Drive, DriveKind};
 use fuse::Wired;
 
 /// The devices of one seed. They keep their contents from round to round, as far as power cuts let them.
@@ -26,11 +26,12 @@ pub(crate) struct Machine {
     double_write: Option<Unit>,
     logs: Vec<Unit>,
     spares: Vec<Unit>,
+    archive: Option<Unit>,
     log_partitions: Option<usize>,
 }
 
 /// One device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Unit {
     Memory(Arc<MemoryDevice>),
     Emulated(Arc<EmulatedDevice>, Arc<FaultLog>),
@@ -50,23 +51,42 @@ impl Machine {
     }
 
     fn assemble(config: &Config) -> Result<Self, tantalum_flash::Error> {
-        let (log_bytes, log_partitions) = match config.log {
-            LogLayout::Devices(_) | LogLayout::Single | LogLayout::Striped(..) => (config.log_bytes, None),
-            LogLayout::Partitions(n) => (config.log_bytes * n as u64, Some(n)),
-        };
-        let logs: Result<_, _> = config.logs.iter().map(|drive| Unit::new(drive, log_bytes)).collect();
-        let spares: Result<_, _> = config.spares.iter().map(|drive| Unit::new(drive, log_bytes)).collect();
+        let (logs, spares) = Self::log_units(config)?;
         let data_bytes = match config.data.kind {
             DriveKind::Memory(_) => MEMORY_BYTES,
             DriveKind::Emulated { .. } => config.data_bytes,
         };
+        let archive = config.archive.as_ref().map(|archive| {
+            let bytes = logs.iter().map(|unit| unit.device().capacity_bytes()).sum::<u64>() * archive.logs;
+            Unit::new(&archive.drive, bytes)
+        });
         Ok(Self {
             data: Unit::new(&config.data, data_bytes)?,
             double_write: config.double_write.as_ref().map(|drive| Unit::new(drive, DOUBLE_WRITE_BYTES)).transpose()?,
-            logs: logs?,
-            spares: spares?,
-            log_partitions,
+            archive: archive.transpose()?,
+            logs,
+            spares,
+            log_partitions: config.log.partitions(),
         })
+    }
+
+    /// New devices for the log, and those that may join it.
+    fn log_units(config: &Config) -> Result<(Vec<Unit>, Vec<Unit>), tantalum_flash::Error> {
+        let bytes = config.log_bytes * config.log.partitions().unwrap_or(1) as u64;
+        let make = |drives: &[Drive]| drives.iter().map(|drive| Unit::new(drive, bytes)).collect::<Result<_, _>>();
+        Ok((make(&config.logs)?, make(&config.spares)?))
+    }
+
+    /// The same machine at this time, whose log devices are lost and were replaced by new ones.
+    ///
+    /// # Errors
+    /// What is wrong with a profile.
+    pub fn with_new_logs(&self, config: &Arc<Config>, now: Duration) -> Result<Self, tantalum_flash::Error> {
+        let config = Arc::clone(config);
+        let made = Simulation::new(0).start_at(now).run(move || Self::log_units(&config)).expect_finished();
+        let (logs, spares) = made?;
+        let (data, double_write, archive) = (self.data.clone(), self.double_write.clone(), self.archive.clone());
+        Ok(Self { data, double_write, logs, spares, archive, log_partitions: self.log_partitions })
     }
 
     /// The devices as the engine is given them; `fuse` burns with every operation on any of them.
@@ -78,6 +98,11 @@ impl Machine {
             log = partitions.into_iter().map(|partition| Arc::new(partition) as Arc<dyn Device>).collect();
         }
         Ok(Devices { data: wired(&self.data), double_write: self.double_write.as_ref().map(wired), log })
+    }
+
+    /// The device of the archive.
+    pub fn archive(&self, fuse: &Arc<Fuse>) -> Option<Arc<dyn Device>> {
+        self.archive.as_ref().map(|unit| wired(unit, fuse))
     }
 
     /// The devices that may become log devices.
@@ -136,7 +161,7 @@ impl Machine {
     }
 
     fn units(&self) -> impl Iterator<Item = &Unit> {
-        self.logs.iter().chain([&self.data]).chain(&self.double_write).chain(&self.spares)
+        self.logs.iter().chain([&self.data]).chain(&self.double_write).chain(&self.spares).chain(&self.archive)
     }
 
     fn logs_of_faults(&self) -> impl Iterator<Item = (&str, &FaultLog)> {

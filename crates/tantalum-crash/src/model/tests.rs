@@ -55,8 +55,17 @@ impl Story {
     }
 
     fn recovered(self, rows: &[(Key, u32)]) -> Result<Judgement, Violation> {
+        self.recovered_up_to(u64::MAX, rows)
+    }
+
+    /// Recovered after all log devices were lost, from an archive that ends at `end`.
+    fn recovered_up_to(self, end: u64, rows: &[(Key, u32)]) -> Result<Judgement, Violation> {
         let recovered = rows.iter().map(|&(key, id)| (key, version(id))).collect();
-        judge(&self.initial, &self.history.into_transactions(), &recovered)
+        let mut transactions = self.history.into_transactions();
+        if end < u64::MAX {
+            transactions.iter_mut().for_each(|transaction| transaction.lose_behind(end));
+        }
+        judge(&self.initial, &transactions, &recovered)
     }
 }
 
@@ -181,4 +190,21 @@ fn real_time_is_respected() {
     let story = Story::new().ran(1, &[], &[A], &[]).begin(7, Kind::Snapshot);
     let story = story.commit(7, &[is(A, 100)], &[], &[]).acknowledged(7);
     assert_eq!(rule(story.recovered(&[(A, 1), (B, 101)])), Rule::Isolation);
+}
+
+#[test]
+fn what_the_archive_lacked_may_be_lost_with_all_log_devices_and_nothing_else() {
+    let story = || {
+        let seen = [Read::Is(A, Some(version(2)))];
+        Story::new().ran(1, &[], &[B], &[]).ran(2, &[], &[A], &[]).begin(3, Kind::Snapshot).commit(3, &seen, &[], &[])
+    };
+    let told = || story().acknowledged(3);
+    assert!(told().recovered(&[(A, 2), (B, 1)]).is_ok());
+    assert_eq!(told().recovered(&[(A, 100), (B, 1)]).unwrap_err().rule, Rule::Durability);
+    // The second was acknowledged, and another was told what it wrote.
+    assert!(told().recovered_up_to(1, &[(A, 100), (B, 1)]).is_ok());
+    assert!(told().recovered_up_to(1, &[(A, 2), (B, 1)]).is_ok(), "it may be there all the same");
+    assert_eq!(told().recovered_up_to(1, &[(A, 2), (B, 101)]).unwrap_err().rule, Rule::Durability);
+    assert_eq!(told().recovered_up_to(1, &[(A, 100), (B, 101)]).unwrap_err().rule, Rule::Durability);
+    assert_eq!(told().recovered_up_to(2, &[(A, 100), (B, 1)]).unwrap_err().rule, Rule::Durability);
 }
