@@ -65,6 +65,25 @@ impl Contents {
         }
     }
 
+    /// A second store with the same bytes, independent from here on, and cheap: the two share each piece until one of them
+    /// changes it. `None` for one in a file.
+    ///
+    /// ```
+    /// let mut first = tantalum_flash::Contents::in_memory(1 << 20);
+    /// first.write(0, b"old");
+    /// let second = first.fork().expect("in memory");
+    /// first.write(0, b"new");
+    /// let mut read = [0; 3];
+    /// second.read(0, &mut read);
+    /// assert_eq!(&read, b"old");
+    /// ```
+    pub fn fork(&self) -> Option<Self> {
+        match &self.store {
+            Store::Memory(chunks) => Some(Self { store: Store::Memory(chunks.clone()), len: self.len }),
+            Store::File { .. } => None,
+        }
+    }
+
     /// Whether the device begins to exist. One whose file was there before is powered on instead.
     pub(crate) fn is_new(&self) -> bool {
         match &self.store {

@@ -26,6 +26,15 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// The engine failed under an experiment.
+    #[error(transparent)]
+    Engine(Box<tantalum::Error>),
+    /// The log failed under an experiment.
+    #[error(transparent)]
+    Log(Box<tantalum_log::Error>),
+    /// A workload failed under an experiment.
+    #[error(transparent)]
+    Workload(Box<tantalum_workloads::Error>),
     /// The job cannot run on this device.
     #[error("the job ({job}) cannot run on {device}: {why}")]
     Job {
@@ -36,4 +45,22 @@ pub enum Error {
         /// What is wrong and what would be right.
         why: String,
     },
+}
+
+impl From<tantalum::Error> for Error {
+    fn from(error: tantalum::Error) -> Self {
+        Self::Engine(Box::new(error))
+    }
+}
+
+impl From<tantalum_log::Error> for Error {
+    fn from(error: tantalum_log::Error) -> Self {
+        Self::Log(Box::new(error))
+    }
+}
+
+impl From<tantalum_workloads::Error> for Error {
+    fn from(error: tantalum_workloads::Error) -> Self {
+        Self::Workload(Box::new(error))
+    }
 }

@@ -1,6 +1,7 @@
 //! The laboratory: how fast a device is, and whether a model of it behaves as the papers published.
 //!
 //! - [`micro`]: micro benchmarks of one device, on the real clock or in a simulation's virtual time.
+//! - [`server`]: a database server whose log lies on emulated devices.
 //! - [`published`]: every number that the papers publish; [`question`]: what it answers.
 //! - [`experiments`]: those of them that run here, on emulated devices; [`finding`]: what they found, and how far it is
 //!   from what was published; [`agreement`]: what that amounts to.
@@ -15,5 +16,7 @@ pub mod published;
 pub mod question;
 pub mod report;
 pub mod runs;
+pub mod server;
+mod steady;
 
 pub use error::{Error, Result};

@@ -70,6 +70,17 @@ impl Log {
     /// As [`create`](Self::create), for a log whose records start at `start`: its owner has a state that the records of another
     /// log led to, up to there, and goes on by itself.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tantalum_device::{Device, MemoryDevice};
+    /// # use tantalum_log::{Log, LogOptions, Lsn};
+    /// let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("new", 1 << 20)];
+    /// Log::create_at(7, Lsn::new(1 << 40), devices.clone(), LogOptions::default())?;
+    /// let log = Log::open(devices, LogOptions::default(), &mut |_| {})?.finish()?;
+    /// assert_eq!(log.append(&[b"a record"])?.start, Lsn::new(1 << 40));
+    /// # Ok::<(), tantalum_log::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_at(log_id: u128, start: Lsn, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {

@@ -44,6 +44,10 @@ pub struct LogOptions {
     /// What happens to a write that takes much longer than usual. When the log is created, [`Hiding::On`] on several
     /// pieces of hardware reserves hiding areas, a quarter of a small device and a sixteenth of a large one.
     pub hiding: Hiding,
+    /// Each flush of records that are in no request yet makes a request of its own at once, although no device is free, as
+    /// in the paper's algorithm (section 3.5, Figure 8, lines 6 to 10). By default records go on gathering until a device
+    /// is free, and share its next request: group commit. For comparisons.
+    pub request_per_flush: bool,
     /// What was measured of devices, by their names. The others' latencies are learnt while the log runs.
     pub characteristics: BTreeMap<String, Characteristics>,
 }
@@ -77,6 +81,7 @@ impl Default for LogOptions {
             hang_timeout: Duration::from_secs(10),
             recovery_memory_bytes: 32 << 20,
             hiding: Hiding::On,
+            request_per_flush: false,
             characteristics: BTreeMap::new(),
             archive: None,
         }

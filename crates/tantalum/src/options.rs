@@ -64,7 +64,7 @@ pub enum TornPageProtection {
 /// ```
 /// assert_eq!(tantalum::LogHiding::default(), tantalum::LogHiding::On);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogHiding {
     /// Another device writes the same into an area set aside for that; the commit returns when either has it.
@@ -135,6 +135,8 @@ pub(crate) struct Settings {
     pub log_block_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_hiding: Option<LogHiding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_request_per_flush: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_characteristics: Option<Vec<PathBuf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,6 +220,7 @@ impl Settings {
             log_partitions: self.log_partitions.or(file.log_partitions),
             log_bytes: self.log_bytes.or(file.log_bytes),
             log_hiding: self.log_hiding.or(file.log_hiding),
+            log_request_per_flush: self.log_request_per_flush.or(file.log_request_per_flush),
             log_characteristics: self.log_characteristics.or(file.log_characteristics),
             log_layout: self.log_layout.or(file.log_layout),
             log_block_bytes: self.log_block_bytes.or(file.log_block_bytes),
@@ -425,6 +428,14 @@ impl Builder {
         self
     }
 
+    /// Whether each commit that finds its records in no log request yet makes one of its own at once, as FlashLogging does
+    /// (section 3.5), instead of sharing one with all commits that come while no log device is free. For comparisons;
+    /// default false.
+    pub fn log_request_per_flush(mut self, per_flush: bool) -> Self {
+        self.settings.log_request_per_flush = Some(per_flush);
+        self
+    }
+
     /// What was measured of the log devices: a file for each (`docs/characteristics.md`), in the order of
     /// [`log_devices`](Self::log_devices). Relative paths start at the directory. Default: how long writes usually take is
     /// learnt from the writes.
@@ -592,6 +603,7 @@ mod tests {
             torn_page_protection: Some(TornPageProtection::FullPageImages),
             isolation: Some(Isolation::SnapshotIsolation),
             log_hiding: Some(LogHiding::Naive),
+            log_request_per_flush: Some(true),
             log_characteristics: Some(vec!["a.toml".into(), "/etc/b.toml".into()]),
             log_archive: Some("/archive".into()),
             log_archive_keep_hours: Some(48),

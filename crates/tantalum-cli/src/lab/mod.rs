@@ -17,7 +17,7 @@ use crate::error::{Out, Result};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List what the papers publish, and what of it runs here.
+    /// List what the papers publish, and what of it runs here; and what else is measured.
     List {
         /// Print JSON instead of text: all published numbers.
         #[arg(long)]
@@ -51,7 +51,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
 }
 
 fn list(json: bool) -> Result<()> {
-    let listed = published::all().iter();
+    let listed = published::all().iter().chain(published::goals());
     let listed = listed.map(|published| Listed { runs: experiments::find(&published.id).is_some(), published });
     if json {
         return Ok(tantalum_report::print_json(&listed.collect::<Vec<_>>())?);

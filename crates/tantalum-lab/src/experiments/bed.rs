@@ -3,13 +3,14 @@
 use std::{ops::Range, sync::Arc};
 
 use tantalum_device::Device;
-use tantalum_flash::{EmulatedDevice, Kind, Profile, disk, ftl::hybrid::InitialState, ssd};
+use tantalum_flash::{EmulatedDevice, Kind, Profile, disk, ssd};
 use tantalum_rt::Simulation;
 
 use crate::{
     error::Result,
     finding::Basis,
     micro::{self, Data, Job, Measured, Together},
+    steady,
 };
 
 /// How a device is built and made ready.
@@ -114,10 +115,8 @@ impl Bed {
         if let Some(capacity_bytes) = self.capacity_bytes {
             profile = profile.with_capacity(capacity_bytes);
         }
-        match &mut profile.device {
-            Kind::UsbDrive(drive) if self.is_filled => drive.ftl.initial_state = InitialState::Steady,
-            Kind::BlockSsd(drive) if self.is_filled => drive.ftl.initial_state = InitialState::Steady,
-            _ => {}
+        if self.is_filled {
+            profile = steady::in_use(profile);
         }
         let is_on = match self.cache {
             Cache::AsProfile => return Ok(profile),

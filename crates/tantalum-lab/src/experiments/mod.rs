@@ -9,6 +9,8 @@ mod file_systems;
 mod flash_logging;
 mod in_page_logging;
 mod registry;
+mod today;
+mod transactions;
 
 pub use registry::{Expected, Experiment, Text, all, find};
 

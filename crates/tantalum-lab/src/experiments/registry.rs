@@ -2,7 +2,7 @@
 
 use tantalum_flash::Profile;
 
-use super::{Run, Settings, durassd, file_systems, flash_logging, in_page_logging};
+use super::{Run, Settings, durassd, file_systems, flash_logging, in_page_logging, today, transactions};
 use crate::{
     error::Result,
     finding::Findings,
@@ -44,15 +44,20 @@ pub enum Expected {
 /// What a row of a table is about.
 pub type Text = &'static str;
 
-/// All experiments that run, in the order of the papers.
+/// All experiments that run, in the order of the papers, those without a paper last.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
     let has_devices = |experiment: &&Experiment| {
         experiment.profiles.iter().all(|wanted| Profile::names().any(|name| name == *wanted))
     };
-    [flash_logging::EXPERIMENTS, durassd::EXPERIMENTS, in_page_logging::EXPERIMENTS, file_systems::EXPERIMENTS]
-        .into_iter()
-        .flatten()
-        .filter(has_devices)
+    let papers = [
+        flash_logging::EXPERIMENTS,
+        transactions::EXPERIMENTS,
+        durassd::EXPERIMENTS,
+        in_page_logging::EXPERIMENTS,
+        file_systems::EXPERIMENTS,
+        today::EXPERIMENTS,
+    ];
+    papers.into_iter().flatten().filter(has_devices)
 }
 
 /// The one with this id.

@@ -125,7 +125,7 @@ impl Measured {
 }
 
 impl Latency {
-    fn of_sorted(times: &[u64]) -> Self {
+    pub(crate) fn of_sorted(times: &[u64]) -> Self {
         let Some(&max_ns) = times.last() else { return Self::default() };
         let at = |per_mille: usize| times[(times.len() * per_mille).div_ceil(1000) - 1];
         let sum: u128 = times.iter().map(|&time| u128::from(time)).sum();

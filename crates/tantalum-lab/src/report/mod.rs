@@ -12,7 +12,7 @@ use crate::{
     runs::Run,
 };
 
-/// A page about these runs, in the order of the papers.
+/// A page about these runs, in the order of the papers, the goals of this project last.
 ///
 /// The same runs give the same page, to the byte: it holds neither the time nor the name of the machine.
 ///
@@ -22,7 +22,9 @@ use crate::{
 /// ```
 pub fn page(runs: &[Run]) -> Page {
     let mut runs: Vec<&Run> = runs.iter().collect();
-    let place = |run: &&Run| published::all().iter().position(|published| published.id == run.published.id);
+    let place = |run: &&Run| {
+        published::all().iter().chain(published::goals()).position(|published| published.id == run.published.id)
+    };
     runs.sort_by_key(place);
     let mut page = Page::new("Tantalum lab report");
     page.add(summary::summary(&runs));

@@ -31,6 +31,7 @@ impl Scheduler {
             }
             self.check_appended(&state, lsn)?;
             state.check_failure()?;
+            self.seal_for(&mut state, lsn);
             if let Some(job) = self.next_job(&mut state, lsn) {
                 if let Some(late) = self.carry_out(state, job) {
                     self.leave_behind(late);
@@ -46,6 +47,13 @@ impl Scheduler {
             state.flush_waits += 1;
             drop(state);
             is_summoned = waiter.sleep(parker) == Call::Summoned;
+        }
+    }
+
+    /// Makes a request of what a flush asks for, where each flush has one of its own.
+    pub(super) fn seal_for(&self, state: &mut State, lsn: Lsn) {
+        if self.options.request_per_flush && lsn > state.sealed_end {
+            self.seal(state);
         }
     }
 

@@ -140,6 +140,7 @@ impl Scheduler {
         let mut state = self.lock();
         self.check_appended(&state, lsn)?;
         state.check_failure()?;
+        self.seal_for(&mut state, lsn);
         state.wanted = state.wanted.max(lsn);
         self.summon(&mut state);
         Ok(())

@@ -9,6 +9,7 @@ mod members;
 mod newcomers;
 mod power_cuts;
 mod recorder;
+mod requests;
 mod single;
 mod space;
 mod striped;

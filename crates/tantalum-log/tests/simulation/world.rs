@@ -127,6 +127,7 @@ impl Plan {
             hang_timeout: Duration::from_millis(if self.stalls { 30 } else { 3 }),
             recovery_memory_bytes: if self.seed.is_multiple_of(3) { 10_000 } else { 1 << 20 },
             hiding: self.hiding,
+            request_per_flush: self.seed.is_multiple_of(7),
             ..LogOptions::default()
         }
     }

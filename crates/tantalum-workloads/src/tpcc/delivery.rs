@@ -1,9 +1,9 @@
 //! Delivery (clause 2.7): the oldest new order of each district of a warehouse goes out, all in one transaction.
 
-use tantalum::Transaction;
 use tantalum_rt::Random;
 
 use super::schema::{Customer, Key, Order, OrderLine, number_at};
+use super::session::Session;
 use super::source::{Source, present, timestamp};
 use super::terminal::{Context, Output};
 use crate::error::Result;
@@ -21,7 +21,7 @@ impl Delivery {
     }
 
     pub(super) fn execute(&self, context: &Context) -> Result<Output> {
-        let mut tx = context.db.begin()?;
+        let mut tx = context.begin()?;
         let (mut delivered, mut skipped) = (0, 0);
         for d in 1..=context.parameters.scale.districts {
             match self.deliver(context, &mut tx, d)? {
@@ -34,7 +34,7 @@ impl Delivery {
     }
 
     /// Whether the district had an order to deliver.
-    fn deliver(&self, context: &Context, tx: &mut Transaction, d: u8) -> Result<bool> {
+    fn deliver(&self, context: &Context, tx: &mut Session<'_>, d: u8) -> Result<bool> {
         let (tables, w) = (&context.tables, self.warehouse);
         let district = Key::district(w, d);
         let oldest = tx.rows(&tables.new_order, &district, &district.after_prefix())?.next().transpose()?;
@@ -58,7 +58,7 @@ impl Delivery {
     }
 
     /// Dates all lines of an order and gives their amount.
-    fn deliver_lines(&self, context: &Context, tx: &mut Transaction, order: &Key) -> Result<i64> {
+    fn deliver_lines(&self, context: &Context, tx: &mut Session<'_>, order: &Key) -> Result<i64> {
         let table = &context.tables.order_line;
         let lines: Vec<_> = tx.rows(table, order, &order.after_prefix())?.collect::<tantalum::Result<_>>()?;
         let (mut amount, now) = (0, timestamp());

@@ -1,10 +1,10 @@
 //! New-order (clause 2.4): an order of 5 to 15 lines; one in a hundred names an unused item and is rolled back.
 
-use tantalum::Transaction;
 use tantalum_rt::Random;
 
 use super::schema::{Customer, District, Item, Key, Order, OrderLine, Stock, Warehouse};
-use super::source::{present, timestamp};
+use super::session::Session;
+use super::source::{Source, present, timestamp};
 use super::terminal::{Context, Output};
 use crate::error::Result;
 
@@ -56,7 +56,7 @@ impl NewOrder {
     pub(super) fn execute(&self, context: &Context) -> Result<Output> {
         let Self { warehouse: w, district: d, customer: c, .. } = *self;
         let tables = &context.tables;
-        let mut tx = context.db.begin()?;
+        let mut tx = context.begin()?;
         let key = Key::warehouse(w);
         let row = present(tx.get(&tables.warehouse, &key)?, "warehouse", &key)?;
         let warehouse_tax = Warehouse::decode(&row)?.tax;
@@ -88,7 +88,7 @@ impl NewOrder {
         Ok(Output::NewOrder { warehouse: w, district: d, order: o, total })
     }
 
-    fn insert_order(&self, context: &Context, tx: &mut Transaction, o: u32) -> Result<()> {
+    fn insert_order(&self, context: &Context, tx: &mut Session<'_>, o: u32) -> Result<()> {
         let Self { warehouse: w, district: d, customer: c, .. } = *self;
         let order = Order {
             customer: c,
@@ -100,20 +100,20 @@ impl NewOrder {
         let key = Key::order(w, d, o);
         tx.insert(&context.tables.order, &key, order.encode())?;
         tx.insert(&context.tables.order_by_customer, Key::order_by_customer(w, d, c, o), b"")?;
-        Ok(tx.insert(&context.tables.new_order, &key, b"")?)
+        tx.insert(&context.tables.new_order, &key, b"")
     }
 
     /// Takes one line from the stock and gives its amount in cents; `None` if there is no such item.
     fn add_line(
         &self,
         context: &Context,
-        tx: &mut Transaction,
+        tx: &mut Session<'_>,
         line: &Line,
         o: u32,
         number: u8,
     ) -> Result<Option<i64>> {
         let tables = &context.tables;
-        let Some(row) = tx.get(&tables.item, Key::item(line.item))? else { return Ok(None) };
+        let Some(row) = tx.get(&tables.item, &Key::item(line.item))? else { return Ok(None) };
         let amount = Item::decode(&row)?.price * i64::from(line.quantity);
 
         let key = Key::stock(line.supply_warehouse, line.item);

@@ -39,7 +39,7 @@ impl Payment {
 
     pub(super) fn execute(&self, context: &Context) -> Result<Output> {
         let tables = &context.tables;
-        let mut tx = context.db.begin()?;
+        let mut tx = context.begin()?;
         let key = Key::warehouse(self.warehouse);
         let warehouse_row = present(tx.get_for_update(&tables.warehouse, &key)?, "warehouse", &key)?;
         let mut warehouse = Warehouse::decode(&warehouse_row)?;

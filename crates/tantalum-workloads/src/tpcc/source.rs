@@ -1,6 +1,6 @@
 //! What transactions and snapshots have in common for those that only read.
 
-use tantalum::{Snapshot, Table, Transaction, Value};
+use tantalum::{Snapshot, Table, Value};
 
 use crate::error::{Error, Result};
 
@@ -15,21 +15,6 @@ pub(super) trait Source {
         low: &[u8],
         high: &[u8],
     ) -> Result<impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>>;
-}
-
-impl Source for Transaction {
-    fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
-        Ok(Transaction::get(self, table, key)?)
-    }
-
-    fn rows(
-        &mut self,
-        table: &Table,
-        low: &[u8],
-        high: &[u8],
-    ) -> Result<impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>> {
-        Ok(self.range(table, low..high)?)
-    }
 }
 
 impl Source for &Snapshot {

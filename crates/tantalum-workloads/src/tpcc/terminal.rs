@@ -35,6 +35,7 @@ pub(super) struct Context {
     pub(super) tables: Tables,
     pub(super) parameters: Parameters,
     pub(super) constants: Constants,
+    pub(super) before_call: Option<BeforeCall>,
 }
 
 impl Context {
@@ -55,6 +56,20 @@ pub struct Tpcc {
     reads: Reads,
     observer: Option<Observer>,
 }
+
+/// A call to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A read by key, also for a later write, or the begin of a scan.
+    Read,
+    /// A put, an insert or a delete.
+    Write,
+    /// The commit of a transaction that may have written.
+    Commit,
+}
+
+/// Is told of each call to the engine before it is made.
+pub type BeforeCall = Box<dyn Fn(Call) + Send + Sync>;
 
 /// Hears of every transaction that was acknowledged, from the client's own task.
 pub type Observer = Box<dyn Fn(&Output) + Send + Sync>;
@@ -147,6 +162,7 @@ impl Tpcc {
             tables: Tables::open(db)?,
             parameters: loaded.parameters(),
             constants: Constants::for_run(&mut random, loaded.last_name_constant),
+            before_call: None,
         };
         Ok(Some(Self { context, mix: Mix::default(), reads: Reads::default(), observer: None }))
     }
@@ -159,6 +175,13 @@ impl Tpcc {
     /// With read-only transactions done this way.
     pub fn with_reads(self, reads: Reads) -> Self {
         Self { reads, ..self }
+    }
+
+    /// With someone who is told of each call to the engine before it is made, in the client's own task: to charge it time
+    /// of a virtual core, to count it, or to hold it up. The locks that the transaction has by then stay held meanwhile.
+    pub fn with_before_call(mut self, before_call: BeforeCall) -> Self {
+        self.context.before_call = Some(before_call);
+        self
     }
 
     /// With someone who hears of every transaction when it is acknowledged.
@@ -212,16 +235,16 @@ impl Tpcc {
             (Input::NewOrder(input), _) => input.execute(context),
             (Input::Payment(input), _) => input.execute(context),
             (Input::Delivery(input), _) => input.execute(context),
-            (Input::OrderStatus(input), Reads::Snapshot) => input.execute(context, &mut &context.db.snapshot()?),
-            (Input::StockLevel(input), Reads::Snapshot) => input.execute(context, &mut &context.db.snapshot()?),
+            (Input::OrderStatus(input), Reads::Snapshot) => input.execute(context, &mut context.snapshot()?),
+            (Input::StockLevel(input), Reads::Snapshot) => input.execute(context, &mut context.snapshot()?),
             (Input::OrderStatus(input), Reads::Transaction) => {
-                let mut tx = context.db.begin()?;
+                let mut tx = context.begin()?;
                 let output = input.execute(context, &mut tx)?;
                 tx.commit()?;
                 Ok(output)
             }
             (Input::StockLevel(input), Reads::Transaction) => {
-                let mut tx = context.db.begin()?;
+                let mut tx = context.begin()?;
                 let output = input.execute(context, &mut tx)?;
                 tx.commit()?;
                 Ok(output)

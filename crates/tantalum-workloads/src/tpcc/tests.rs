@@ -1,6 +1,7 @@
 //! TPC-C at a small scale: loaded and run in the simulation and on threads, and every condition broken on purpose.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tantalum::{Db, Devices, Table};
@@ -9,7 +10,6 @@ use tantalum_rt::Simulation;
 
 use super::consistency::{self, Condition};
 use super::schema::{Customer, District, History, Key, Order, OrderLine, UNIT, Warehouse};
-use super::source::Source;
 use super::*;
 use crate::driver::{self, Options, RunReport};
 use crate::error::Error;
@@ -303,7 +303,37 @@ fn prefixes_select_whole_keys_only() {
             tx.put(&table, Key::customer_by_name(1, 1, name, b"x", 1), b"").unwrap();
         }
         let prefix = Key::last_name(1, 1, b"BAR");
-        assert_eq!(tx.rows(&table, &prefix, &prefix.after_prefix()).unwrap().count(), 1);
+        assert_eq!(tx.range(&table, &prefix[..]..&prefix.after_prefix()[..]).unwrap().count(), 1);
         tx.rollback();
     });
+}
+
+#[test]
+fn each_call_is_told_of_before_it_is_made() {
+    const CALL: Duration = Duration::from_micros(7);
+    let (counts, seconds) = Simulation::new(3)
+        .cores(1)
+        .time_limit(HANG)
+        .run(|| {
+            let db = memory_database();
+            load(&db, 2);
+            let counts: Arc<[AtomicU64; 3]> = Arc::default();
+            let before_call: BeforeCall = Box::new({
+                let counts = Arc::clone(&counts);
+                move |call| {
+                    counts[call as usize].fetch_add(1, Ordering::Relaxed);
+                    tantalum_rt::work(CALL);
+                }
+            });
+            let tpcc = Tpcc::open(&db).unwrap().unwrap().with_reads(Reads::Transaction).with_before_call(before_call);
+            let report = driver::run(&Arc::new(tpcc), Options::transactions(1, 230), &mut |_| ()).unwrap();
+            (counts, report.seconds)
+        })
+        .expect_finished();
+    let [reads, writes, commits] = [0, 1, 2].map(|call: usize| counts[call].load(Ordering::Relaxed));
+    // One new-order in a hundred is rolled back; a payment, the least, makes four reads and four writes.
+    assert!((220..=230).contains(&commits) && reads > 4 * 230 && writes > 4 * 200, "{reads} {writes} {commits}");
+    let charged = CALL.as_secs_f64() * (reads + writes + commits) as f64;
+    // The driver looks at the clock every half second.
+    assert!(charged <= seconds && seconds < charged + 0.6, "{charged} s charged in {seconds} s");
 }

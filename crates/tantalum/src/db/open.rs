@@ -192,6 +192,7 @@ impl Opening<'_> {
             block_bytes: self.settings.log_block_bytes,
             buffer_bytes: LOG_BUFFER_BYTES,
             hiding,
+            request_per_flush: self.settings.log_request_per_flush.unwrap_or_default(),
             characteristics,
             ..LogOptions::default()
         })

@@ -1,0 +1,196 @@
+//! Volumes and drives of today: what several of them, and hiding late writes, are worth for a log.
+
+use std::time::Duration;
+
+use tantalum::LogHiding;
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
+
+use super::{
+    Expected, Experiment, Settings,
+    transactions::{Bed, MANY},
+};
+use crate::{
+    error::Result,
+    finding::{Basis, Bound, Comparison, Findings, Statement},
+    server::{Cell, LogSetup, Paced, PacedRun, Stuck},
+};
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment { id: HEDGED, profiles: &[CLOUD, DRIVE], expected: Expected::Max(0.2, "ratio"), run: hedged_volumes },
+    Experiment { id: STUCK, profiles: &[CLOUD], expected: Expected::Max(50.0, "ms"), run: stuck_volume },
+    Experiment { id: TPCC, profiles: &[CLOUD, DRIVE], expected: Expected::Shape, run: tpcc },
+];
+
+const HEDGED: &str = "now.hedged_volumes";
+const STUCK: &str = "now.stuck_volume";
+const TPCC: &str = "now.tpcc";
+
+const CLOUD: &str = "cloud-volume";
+const DRIVE: &str = "nvme-plp";
+const COUNTS: [u32; 3] = [1, 2, 4];
+const CLIENTS: usize = 32;
+const RECORD_BYTES: usize = 400;
+
+/// What a call to the engine takes of a hardware thread of today: assumed.
+const CPU_PER_CALL: Duration = Duration::from_micros(5);
+const WARM_UP: Duration = Duration::from_secs(1);
+const MEASURED: Duration = Duration::from_secs(4);
+
+/// A log on so many volumes; only with several there is something to hide late writes behind.
+fn logs(profile: &'static str) -> Vec<(String, LogSetup)> {
+    let mut logs = Vec::new();
+    for count in COUNTS {
+        let log = LogSetup::ours(profile, count);
+        let name = |how: &str| format!("{count} {profile}{how}");
+        if count == 1 {
+            logs.push((name(""), log));
+        } else {
+            logs.push((name(", waiting"), log.with_hiding(LogHiding::Off)));
+            logs.push((name(", hedged"), log));
+        }
+    }
+    logs
+}
+
+fn paced(log: LogSetup, per_second: f64, seconds: u64, seed: u64) -> Paced {
+    let time = Duration::from_secs(seconds);
+    Paced { log, clients: CLIENTS, per_second, record_bytes: RECORD_BYTES, time, stuck: None, seed }
+}
+
+fn row(findings: &mut Findings, what: &str, value: f64, unit: &str) {
+    findings.comparisons.push(Comparison::new(what, Bound::Unpublished, value, unit, Basis::Predicted));
+}
+
+fn hedged_volumes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let loads = [(CLOUD, 1000.0, 200), (DRIVE, 10_000.0, 5)];
+    let mut findings = Findings {
+        configuration: loads
+            .iter()
+            .map(|(profile, per_second, seconds)| {
+                format!(
+                    "{profile}: {per_second} commits of {RECORD_BYTES} bytes a second by {CLIENTS} clients, at random times, for \
+                     {seconds} virtual seconds; latency from when a commit is due"
+                )
+            })
+            .collect(),
+        ..Findings::default()
+    };
+    for (profile, per_second, seconds) in loads {
+        let mut runs: Vec<(String, PacedRun)> = Vec::new();
+        for (name, log) in logs(profile) {
+            progress(&name);
+            runs.push((name, paced(log, per_second, seconds, settings.seed).run()?));
+        }
+        for (name, run) in &runs {
+            for (what, ns) in [("p50", run.latency.p50_ns), ("p99", run.latency.p99_ns), ("p99.9", run.latency.p999_ns)]
+            {
+                row(&mut findings, &format!("{name}: {what}"), ns as f64 / 1e6, "ms");
+            }
+            row(&mut findings, &format!("{name}: slowest"), run.latency.max_ns as f64 / 1e6, "ms");
+            row(&mut findings, &format!("{name}: acknowledged and lost"), run.lost as f64, "commits");
+        }
+        let p999 = |at: usize| runs[at].1.latency.p999_ns as f64;
+        let ratio = p999(2) / p999(0);
+        let bound = if profile == CLOUD { Bound::Max(0.2) } else { Bound::Unpublished };
+        let what = format!("{profile}: p99.9 with two, hedged, over one");
+        findings.comparisons.push(Comparison::new(what, bound, ratio, "ratio", Basis::Predicted));
+        let bars = |of: fn(&PacedRun) -> u64| runs.iter().map(move |(_, run)| of(run) as f64);
+        findings.plots.push(Plot::new(
+            format!("Commit latency on {profile}"),
+            Axis::names("", runs.iter().map(|(name, _)| name.replace(&format!(" {profile}"), ""))),
+            Axis::log("latency", Unit::Nanoseconds),
+            vec![
+                Series::bars("p50", bars(|run| run.latency.p50_ns)),
+                Series::bars("p99", bars(|run| run.latency.p99_ns)),
+                Series::bars("p99.9", bars(|run| run.latency.p999_ns)),
+            ],
+        ));
+    }
+    Ok(findings)
+}
+
+fn stuck_volume(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let stuck = Stuck { from: Duration::from_secs(20), lasts: Duration::from_secs(10) };
+    let mut findings = Findings {
+        configuration: vec![format!(
+            "1000 commits of {RECORD_BYTES} bytes a second by {CLIENTS} clients, at random times; after {} s the first volume \
+             answers nothing for {} s; what is due in the first 50 ms of that is counted apart",
+            stuck.from.as_secs(),
+            stuck.lasts.as_secs()
+        )],
+        ..Findings::default()
+    };
+    let mut lost = 0;
+    for (name, log) in logs(CLOUD) {
+        progress(&name);
+        let healthy = paced(log, 1000.0, 40, settings.seed);
+        let run = Paced { stuck: Some(stuck), ..healthy }.run()?;
+        lost += run.lost;
+        let [before, after] = run.slowest_while_stuck_ms;
+        row(&mut findings, &format!("{name}: slowest of the first 50 ms"), before, "ms");
+        let bound = if log.hiding == LogHiding::On && log.drives > 1 { Bound::Max(50.0) } else { Bound::Unpublished };
+        let what = format!("{name}: slowest after that");
+        findings.comparisons.push(Comparison::new(what, bound, after, "ms", Basis::Predicted));
+        // The other volumes have stalls of their own.
+        let healthy = Paced { stuck: Some(Stuck { from: Duration::MAX / 4, lasts: stuck.lasts }), ..healthy }.run()?;
+        row(
+            &mut findings,
+            &format!("{name}: slowest of a run in which none stands still"),
+            healthy.latency.max_ns as f64 / 1e6,
+            "ms",
+        );
+        lost += healthy.lost;
+    }
+    findings.statements.push(Statement::new("no acknowledged commit is lost", lost == 0, format!("{lost} lost")));
+    Ok(findings)
+}
+
+fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let bed = Bed::new(settings, progress)?;
+    let mut findings = Findings {
+        configuration: vec![format!(
+            "TPC-C as in FlashLogging's experiments, {MANY} clients, but {} us of one of four hardware threads for each call, a \
+             tenth (assumed: a processor of today); {} virtual seconds after {} of warm-up",
+            CPU_PER_CALL.as_micros(),
+            MEASURED.as_secs(),
+            WARM_UP.as_secs()
+        )],
+        ..Findings::default()
+    };
+    for profile in [CLOUD, DRIVE] {
+        let logs = logs(profile);
+        let cell = |&(_, log): &(String, LogSetup)| Cell {
+            cpu_per_call: CPU_PER_CALL,
+            warm_up: WARM_UP,
+            measured: MEASURED,
+            ..bed.cell(log, MANY)
+        };
+        let runs = bed.run(&logs.iter().map(cell).collect::<Vec<_>>())?;
+        let mut rates = Vec::new();
+        for ((name, _), run) in logs.iter().zip(&runs) {
+            row(&mut findings, &format!("{name}: new orders a minute"), run.new_orders_per_minute, "NOTPM");
+            row(&mut findings, &format!("{name}: transactions, p99.9"), run.latency.p999_us / 1e3, "ms");
+            rates.push(run.new_orders_per_minute);
+        }
+        let [one, two_waiting, two, four_waiting, four] = rates[..] else { unreachable!("a rate for each log") };
+        // Two runs of one configuration differ by less than this.
+        let rises = |rates: &[f64]| rates.windows(2).all(|pair| pair[1] >= 0.98 * pair[0]);
+        findings.statements.push(Statement::new(
+            format!("{profile}: more of them are never slower"),
+            rises(&[one, two, four]),
+            format!("{one:.0}, {two:.0}, {four:.0} new orders a minute"),
+        ));
+        findings.statements.push(Statement::new(
+            format!("{profile}: hedging never costs"),
+            rises(&[two_waiting, two]) && rises(&[four_waiting, four]),
+            format!("{:.3} and {:.3} times as many", two / two_waiting, four / four_waiting),
+        ));
+        findings.plots.push(Plot::new(
+            format!("New orders a minute with 32 clients, log on {profile}"),
+            Axis::names("", logs.iter().map(|(name, _)| name.replace(&format!(" {profile}"), ""))),
+            Axis::linear("new orders a minute", Unit::Number),
+            vec![Series::bars("measured", rates)],
+        ));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,139 @@
+//! What a disk costs as log device: Figures 1, 2 and 11.
+
+use std::sync::Arc;
+
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
+
+use super::bed::{Bed, MANY};
+use crate::{
+    error::Result,
+    experiments::Settings,
+    finding::{Basis, Bound, Comparison, Findings, Statement},
+    server::{CLIENTS, LogSetup, Run, Sizes},
+};
+
+pub(super) const IDEAL_OVER_DISK: &str = "fl.fig1.ideal_over_disk";
+pub(super) const FLUSH_SIZES: &str = "fl.fig2.flush_sizes";
+pub(super) const FLUSH_COLUMNS: &[&str] = &["smaller_than_KB", "share"];
+pub(super) const FLUSH_ROWS: &[(&[&str], &[f64])] =
+    &[(&[], &[10.0, 0.829]), (&[], &[15.0, 0.905]), (&[], &[36.0, 0.990])];
+pub(super) const DISK_OVER_IDEAL: &str = "fl.fig11.disk_over_ideal";
+
+pub(super) const DISK: &str = "hdd-10k";
+pub(super) const IDEAL: &str = "hdd-10k-cached";
+
+pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let bed = Bed::new(settings, progress)?;
+    let (disk, ideal) = (bed.on_disk(DISK, &[MANY])?, bed.on_disk(IDEAL, &[MANY])?);
+    let rates = [&disk, &ideal].map(|runs| runs[0].new_orders_per_minute);
+    let ratio = rates[1] / rates[0];
+    let ours = bed.grid(&[LogSetup::ours(DISK, 1)], &[MANY])?[0][0].new_orders_per_minute;
+    Ok(Findings {
+        configuration: bed.configuration(),
+        comparisons: vec![
+            Comparison::new("ideal over disk", Bound::Value(5.8), ratio, "ratio", Basis::Predicted),
+            Comparison::new("disk", Bound::Unpublished, rates[0], "NOTPM", Basis::Predicted),
+            Comparison::new("ideal", Bound::Unpublished, rates[1], "NOTPM", Basis::Predicted),
+            Comparison::new("disk, Tantalum's log", Bound::Unpublished, ours, "NOTPM", Basis::Predicted),
+            Comparison::new(
+                "ideal, share of the processor",
+                Bound::Unpublished,
+                ideal[0].cpu_share,
+                "share",
+                Basis::Predicted,
+            ),
+            Comparison::new(
+                "ideal, calls of a transaction",
+                Bound::Unpublished,
+                ideal[0].calls,
+                "calls",
+                Basis::Predicted,
+            ),
+            Comparison::new(
+                "ideal, aborts of a transaction",
+                Bound::Unpublished,
+                ideal[0].aborted,
+                "aborts",
+                Basis::Predicted,
+            ),
+        ],
+        plots: vec![Plot::new(
+            "New orders a minute with 32 clients",
+            Axis::names("log device", ["write cache off", "write cache on"]),
+            Axis::linear("new orders a minute", Unit::Number),
+            vec![Series::bars("measured", rates)],
+        )],
+        ..Findings::default()
+    })
+}
+
+pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let bed = Bed::new(settings, progress)?;
+    let runs = bed.grid(&[LogSetup::original(DISK)], &[MANY])?;
+    let sizes = &runs[0][0].flushes;
+    let mut comparisons: Vec<Comparison> = FLUSH_ROWS
+        .iter()
+        .map(|(_, row)| {
+            let what = format!("share of flushes below {} KB", row[0]);
+            Comparison::new(what, Bound::Value(row[1]), share_below(sizes, row[0] * 1e3), "share", Basis::Predicted)
+        })
+        .collect();
+    let (count, bytes) = sizes.iter().fold((0, 0), |(count, bytes), (size, n)| (count + n, bytes + size * n));
+    let mean_kb = bytes as f64 / 1e3 / count.max(1) as f64;
+    comparisons.push(Comparison::new("mean flush", Bound::Unpublished, mean_kb, "KB", Basis::Predicted));
+    let mut below = 0;
+    let measured = sizes.iter().map(|(&size, n)| {
+        below += n;
+        (size as f64, below as f64 / count.max(1) as f64)
+    });
+    let plot = Plot::new(
+        "Log writes up to a size",
+        Axis::linear("bytes", Unit::Bytes),
+        Axis::linear("share of all log writes", Unit::Number),
+        vec![
+            Series::line("log writes", measured.collect()),
+            Series::dots("log writes", FLUSH_ROWS.iter().map(|(_, row)| (row[0] * 1e3, row[1])).collect()).published(),
+        ],
+    );
+    Ok(Findings { configuration: bed.configuration(), comparisons, plots: vec![plot], ..Findings::default() })
+}
+
+fn share_below(sizes: &Sizes, bytes: f64) -> f64 {
+    let all: u64 = sizes.values().sum();
+    let below: u64 = sizes.iter().filter(|(size, _)| (**size as f64) < bytes).map(|(_, n)| n).sum();
+    below as f64 / all.max(1) as f64
+}
+
+pub(super) fn disk_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let bed = Bed::new(settings, progress)?;
+    let rates = |runs: &[Arc<Run>]| -> Vec<f64> { runs.iter().map(|run| run.new_orders_per_minute).collect() };
+    let (disk, ideal) = (rates(&bed.on_disk(DISK, &CLIENTS)?), rates(&bed.on_disk(IDEAL, &CLIENTS)?));
+    let ours = rates(&bed.grid(&[LogSetup::ours(DISK, 1)], &CLIENTS)?[0]);
+    let comparisons = CLIENTS.iter().zip(disk.iter().zip(&ideal)).map(|(clients, (disk, ideal))| {
+        let what = format!("disk over ideal, {clients} clients");
+        Comparison::new(what, Bound::Range(0.112, 0.299), disk / ideal, "share", Basis::Fitted)
+    });
+    let peak =
+        |rates: &[f64]| CLIENTS.iter().zip(rates).max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(&clients, _)| clients);
+    let (disk_peak, ideal_peak) = (peak(&disk), peak(&ideal));
+    let points = |rates: &[f64]| CLIENTS.iter().map(|&clients| clients as f64).zip(rates.iter().copied()).collect();
+    Ok(Findings {
+        configuration: bed.configuration(),
+        comparisons: comparisons.collect(),
+        statements: vec![Statement::new(
+            "with more clients the rates first rise, then fall; most at about 32 clients",
+            [disk_peak, ideal_peak].iter().all(|peak| (16..=64).contains(peak)),
+            format!("most at {disk_peak} (disk) and {ideal_peak} clients (ideal)"),
+        )],
+        plots: vec![Plot::new(
+            "What the log disk costs",
+            Axis::log("clients", Unit::Number),
+            Axis::linear("new orders a minute", Unit::Number),
+            vec![
+                Series::line("disk", points(&disk)),
+                Series::line("ideal", points(&ideal)),
+                Series::line("disk, Tantalum's log", points(&ours)),
+            ],
+        )],
+    })
+}

@@ -1,0 +1,100 @@
+//! The TPC-C database, loaded once and copied for each run.
+
+use std::{sync::Arc, time::Duration};
+
+use tantalum::{Builder, Db, Devices};
+use tantalum_device::Device;
+use tantalum_flash::Contents;
+use tantalum_log::{Log, LogOptions, Lsn};
+use tantalum_rt::{Scheduling, Simulation};
+use tantalum_workloads::tpcc::{LoadProgress, Parameters, Tpcc};
+
+use super::plain::Plain;
+use crate::error::Result;
+
+/// Bytes of the data disk that are used, the double-write area among them: the database and what a run adds.
+pub(super) const DATA_BYTES: u64 = 8 << 30;
+
+/// InnoDB's.
+pub(super) const PAGE_BYTES: u32 = 16 << 10;
+
+/// Of the log while loading.
+const LOAD_LOG_BYTES: u64 = 512 << 20;
+
+/// Stacks of tasks; only what a task touches takes memory.
+pub(super) const STACK_BYTES: usize = 1 << 20;
+
+/// A loaded and closed database.
+pub(super) struct Image {
+    data: Contents,
+    log_id: u128,
+    /// Where its log ended.
+    end: Lsn,
+    /// Bytes of its pages.
+    pub(super) bytes: u64,
+}
+
+/// The settings of the server, but for what a run decides.
+pub(super) fn server(buffer_pool_bytes: u64) -> Builder {
+    Db::builder().page_size(PAGE_BYTES).buffer_pool_bytes(buffer_pool_bytes)
+}
+
+impl Image {
+    /// Loads a database, in a simulation on devices that take no time: the same for the same parameters.
+    pub(super) fn load(parameters: Parameters, buffer_pool_bytes: u64, progress: &dyn Fn(&str)) -> Result<Self> {
+        // The closure outlives this call for the compiler; the run ends within it.
+        let (sender, stages) = std::sync::mpsc::channel();
+        let work = tantalum_rt::spawn("load", move || {
+            let run = move || {
+                load(parameters, buffer_pool_bytes, &mut |at: &LoadProgress| {
+                    // That nobody looks is no reason to stop.
+                    let _ = sender.send((at.rows, at.total_rows));
+                })
+            };
+            let simulation = Simulation::new(parameters.seed).scheduling(Scheduling::InOrder).stack_size(STACK_BYTES);
+            simulation.run(run).expect_finished()
+        });
+        let started = tantalum_rt::now();
+        while !work.is_finished() {
+            tantalum_rt::sleep(Duration::from_millis(200));
+            if let Some((rows, total)) = stages.try_iter().last() {
+                let rate = rows as f64 / started.elapsed().as_secs_f64();
+                let left = (total.saturating_sub(rows)) as f64 / rate.max(1.0);
+                progress(&format!(
+                    "loading {} warehouses: {rows} of {total} rows, {rate:.0} a second, {left:.0} s left",
+                    parameters.warehouses
+                ));
+            }
+        }
+        match work.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// The contents of the data disk, for one run.
+    pub(super) fn data(&self) -> Contents {
+        self.data.fork().expect("an image lies in memory")
+    }
+
+    /// Formats devices as the log with which the database goes on.
+    pub(super) fn format_log(&self, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
+        Ok(Log::create_at(self.log_id, self.end, devices, options)?)
+    }
+}
+
+fn load(parameters: Parameters, buffer_pool_bytes: u64, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Image> {
+    let data = Plain::new("data", Contents::in_memory(DATA_BYTES));
+    let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOAD_LOG_BYTES));
+    let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, PAGE_BYTES, vec![Arc::clone(&log)])?;
+    let db = server(buffer_pool_bytes).open_on(devices)?;
+    Tpcc::load_or_reuse(&db, parameters, LOADERS, progress)?;
+    let bytes = db.check()?.pages_used * u64::from(PAGE_BYTES);
+    db.close()?;
+    let log = Log::open(vec![log], LogOptions::default(), &mut |_| ())?;
+    assert!(log.was_clean(), "the database was closed");
+    Ok(Image { data: data.contents(), log_id: log.log_id(), end: log.end_lsn(), bytes })
+}
+
+/// Tasks that load at the same time.
+const LOADERS: usize = 4;

@@ -1,0 +1,156 @@
+//! The log without a database: requesters that only append and flush (Figure 14), and a recovery's scan (Figure 16).
+
+use std::{sync::Arc, time::Duration};
+
+use tantalum_log::{HidingStats, Log};
+use tantalum_rt::{Outcome, Random, Scheduling, Simulation, spawn};
+
+use super::{LogSetup, setup::Built, tap::Sizes};
+use crate::error::Result;
+
+/// What a request adds to a record: its header, and the record's frame.
+const AROUND_RECORD_BYTES: usize = 100;
+
+/// Requesters who each append one record and wait until it is durable, again and again.
+#[derive(Debug, Clone, Copy)]
+pub struct Requesters {
+    /// The log.
+    pub log: LogSetup,
+    /// How many there are.
+    pub count: usize,
+    /// Bytes of a request that holds one record.
+    pub request_bytes: usize,
+    /// Virtual time of the run.
+    pub time: Duration,
+    /// For what the simulation leaves open.
+    pub seed: u64,
+}
+
+/// What requesters reached.
+#[derive(Debug, Clone, Copy)]
+pub struct Reached {
+    /// Bytes a second: requests times their size, as if each had one record.
+    pub bytes_per_second: f64,
+    /// What hiding did.
+    pub hiding: HidingStats,
+}
+
+impl Requesters {
+    /// Runs them in a simulation, on a new log.
+    ///
+    /// # Errors
+    /// As the log and its devices fail: a defect.
+    pub fn run(self) -> Result<Reached> {
+        Simulation::new(self.seed).scheduling(Scheduling::InOrder).run(move || self.measure()).expect_finished()
+    }
+
+    fn measure(self) -> Result<Reached> {
+        let log = new_log(&self.log, &self.log.build()?)?;
+        let (record_bytes, time) = (self.request_bytes.saturating_sub(AROUND_RECORD_BYTES), self.time);
+        let started = tantalum_rt::now();
+        let requester = |number| {
+            let log = log.clone();
+            spawn(format!("requester {number}"), move || -> Result<u64> {
+                let (record, mut requests) = (vec![number as u8; record_bytes], 0);
+                while started.elapsed() < time {
+                    log.flush(log.append(&[&record])?.end)?;
+                    requests += 1;
+                }
+                Ok(requests)
+            })
+        };
+        let requesters: Vec<_> = (0..self.count).map(requester).collect();
+        let counts = requesters.into_iter().map(|task| task.join().expect("a panic ends the simulation"));
+        let requests: u64 = counts.collect::<Result<Vec<_>>>()?.into_iter().sum();
+        let bytes_per_second = (requests * self.request_bytes as u64) as f64 / started.elapsed().as_secs_f64();
+        let hiding = log.stats().hiding;
+        log.close()?;
+        Ok(Reached { bytes_per_second, hiding })
+    }
+}
+
+/// A log that a server left behind when it was killed.
+#[derive(Debug, Clone)]
+pub struct Killed {
+    /// The log.
+    pub log: LogSetup,
+    /// The server's flushes: how many of each size.
+    pub flushes: Sizes,
+    /// Bytes of records in it.
+    pub log_bytes: u64,
+    /// For the order of the flushes.
+    pub seed: u64,
+}
+
+/// A recovery's scan.
+#[derive(Debug, Clone, Copy)]
+pub struct Scanned {
+    /// Bytes of records.
+    pub log_bytes: u64,
+    /// Virtual seconds.
+    pub seconds: f64,
+}
+
+impl Killed {
+    /// Writes the log as the server would have, ends without a word, and opens it again.
+    ///
+    /// # Errors
+    /// As the log and its devices fail: a defect.
+    pub fn scan(self) -> Result<Scanned> {
+        let (setup, seed) = (self.log, self.seed);
+        let simulation = || Simulation::new(seed).scheduling(Scheduling::InOrder);
+        let written = simulation().run(move || -> Result<_> { Ok((self.write()?, tantalum_rt::now())) });
+        let Outcome::Finished(written) = written else { unreachable!("nobody cuts the power") };
+        let (built, end) = written?;
+        let scan = move || -> Result<Scanned> {
+            let started = tantalum_rt::now();
+            let Built { devices, archive } = built;
+            let recovery = Log::open(devices, setup.options(archive.as_ref()), &mut |_| ())?;
+            let seconds = started.elapsed().as_secs_f64();
+            Ok(Scanned { log_bytes: recovery.end_lsn().bytes_since(recovery.checkpoint_lsn()), seconds })
+        };
+        simulation().start_at(Duration::from_nanos(end.as_nanos())).run(scan).expect_finished()
+    }
+
+    /// As many requesters as devices, so that each flush is one request.
+    fn write(self) -> Result<Built> {
+        let built = self.log.build()?;
+        let log = new_log(&self.log, &built)?;
+        let (flushes, log_bytes) = (Arc::new(self.flushes), self.log_bytes);
+        let requester = |number: usize| {
+            let (log, flushes, mut random) =
+                (log.clone(), Arc::clone(&flushes), Random::with_seed(self.seed + number as u64));
+            spawn(format!("requester {number}"), move || -> Result<()> {
+                let count: u64 = flushes.values().sum();
+                while log.end_lsn().get() < log_bytes {
+                    let mut pick = random.u64(0..count);
+                    let drawn = flushes.iter().find(|(_, n)| {
+                        pick < **n || {
+                            pick -= **n;
+                            false
+                        }
+                    });
+                    let bytes = drawn.map_or(0, |(bytes, _)| *bytes as usize).saturating_sub(AROUND_RECORD_BYTES);
+                    log.flush(log.append(&[&vec![1; bytes]])?.end)?;
+                }
+                Ok(())
+            })
+        };
+        let requesters: Vec<_> = (0..built.devices.len()).map(requester).collect();
+        for task in requesters {
+            task.join().expect("a panic ends the simulation")?;
+        }
+        // Dropped without being closed, it stops as in a crash.
+        drop(log);
+        Ok(built)
+    }
+}
+
+fn new_log(setup: &LogSetup, built: &Built) -> Result<Log> {
+    let options = setup.options(built.archive.as_ref());
+    Log::create(LOG_ID, built.devices.clone(), options.clone())?;
+    Ok(Log::open(built.devices.clone(), options, &mut |_| ())?.finish()?)
+}
+
+/// Of all logs without a database.
+pub(super) const LOG_ID: u128 = 0x7a4e_7a4c;

@@ -1,0 +1,23 @@
+//! The server of FlashLogging's experiments (section 5): TPC-C with 20 warehouses in memory, its log on emulated devices, in
+//! virtual time.
+//!
+//! The database is loaded once ([`image`]); each run ([`cell`]) goes on from a copy, with a new log, in a simulation of its
+//! own; several run side by side ([`sweep`]). Every run is the same for the same seed.
+
+mod cell;
+mod image;
+mod log_alone;
+mod log_mutex;
+mod paced;
+mod plain;
+mod resident;
+mod setup;
+mod sweep;
+mod tap;
+
+pub use cell::{CLIENTS, CPU_PER_CALL, Cell, HARDWARE_THREADS, Run};
+pub use log_alone::{Killed, Reached, Requesters, Scanned};
+pub use paced::{Paced, PacedRun, Stuck};
+pub use setup::{LogSetup, Writer};
+pub use sweep::{Server, Size};
+pub use tap::Sizes;

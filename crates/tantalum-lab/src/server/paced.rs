@@ -1,0 +1,168 @@
+//! Commits that come when they come: a log under a load that does not depend on how fast it is.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use tantalum_device::{Device, StallingDevice};
+use tantalum_log::{HidingStats, Log, LogOptions};
+use tantalum_rt::{Random, Scheduling, Simulation, sleep, spawn};
+
+use super::{LogSetup, log_alone::LOG_ID, setup::Built};
+use crate::{error::Result, micro::Latency};
+
+/// Clients who commit a small record at random times.
+#[derive(Debug, Clone, Copy)]
+pub struct Paced {
+    /// The log.
+    pub log: LogSetup,
+    /// Clients; each waits for its commit before it makes the next.
+    pub clients: usize,
+    /// Commits a second, of all together.
+    pub per_second: f64,
+    /// Bytes of a record.
+    pub record_bytes: usize,
+    /// Virtual time of the run.
+    pub time: Duration,
+    /// From when on the first device stands still, to the end of its period.
+    pub stuck: Option<Stuck>,
+    /// For the times of the commits.
+    pub seed: u64,
+}
+
+/// A time in which a device answers nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stuck {
+    /// Since the begin of the run.
+    pub from: Duration,
+    /// How long it lasts.
+    pub lasts: Duration,
+}
+
+/// What came of paced commits.
+#[derive(Debug, Clone)]
+pub struct PacedRun {
+    /// From the time at which a commit was due to its acknowledgement, of all.
+    pub latency: Latency,
+    /// The slowest of the commits that were due while the device stood still, in milliseconds, by when they were due:
+    /// within the first 50 ms of it, and later. Zero without such a device.
+    pub slowest_while_stuck_ms: [f64; 2],
+    /// What hiding did.
+    pub hiding: HidingStats,
+    /// Acknowledged records that were not found when the log was opened again without having been closed.
+    pub lost: usize,
+}
+
+/// A commit, in nanoseconds since the begin.
+struct Commit {
+    number: u64,
+    due: u64,
+    took: u64,
+}
+
+/// Within this time after a device has stopped, the log has noticed: many times what a write usually takes.
+const NOTICED: Duration = Duration::from_millis(50);
+
+impl Paced {
+    /// Runs it in a simulation, on a new log.
+    ///
+    /// # Errors
+    /// As the log and its devices fail: a defect.
+    pub fn run(self) -> Result<PacedRun> {
+        Simulation::new(self.seed).scheduling(Scheduling::InOrder).run(move || self.measure()).expect_finished()
+    }
+
+    fn measure(self) -> Result<PacedRun> {
+        let (devices, options) = self.devices()?;
+        Log::create(LOG_ID, devices.clone(), options.clone())?;
+        let log = Log::open(devices.clone(), options.clone(), &mut |_| ())?.finish()?;
+        let started = tantalum_rt::now();
+        let client = |number: usize| {
+            let log = log.clone();
+            spawn(format!("client {number}"), move || self.commit(&log, number as u64, started))
+        };
+        let clients: Vec<_> = (0..self.clients).map(client).collect();
+        let mut commits = Vec::new();
+        for client in clients {
+            commits.extend(client.join().expect("a panic ends the simulation")?);
+        }
+        let hiding = log.stats().hiding;
+        // Dropped without being closed, it stops as in a crash.
+        drop(log);
+        let mut missing: HashSet<u64> = commits.iter().map(|commit| commit.number).collect();
+        let mut recovery = Log::open(devices, options, &mut |_| ())?;
+        while let Some(record) = recovery.next_record()? {
+            let number = record.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            number.map(|number| missing.remove(&number));
+        }
+        Ok(PacedRun {
+            latency: latency(commits.iter()),
+            slowest_while_stuck_ms: self.slowest_while_stuck_ms(&commits),
+            hiding,
+            lost: missing.len(),
+        })
+    }
+
+    fn devices(&self) -> Result<(Vec<Arc<dyn Device>>, LogOptions)> {
+        let Built { mut devices, archive } = self.log.build()?;
+        if let (Some(Stuck { from, lasts }), Some(first)) = (self.stuck, devices.first_mut()) {
+            *first = Arc::new(StallingDevice::new(Arc::clone(first), lasts, from + lasts));
+        }
+        Ok((devices, self.log.options(archive.as_ref())))
+    }
+
+    /// One client, until the time is over.
+    fn commit(self, log: &Log, client: u64, started: tantalum_rt::Instant) -> Result<Vec<Commit>> {
+        let mut random = Random::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client));
+        let mean_ns = 1e9 * self.clients as f64 / self.per_second;
+        let (mut commits, mut due, mut record) = (Vec::new(), 0.0, vec![0; self.record_bytes.max(size_of::<u64>())]);
+        loop {
+            // Exponentially distributed, as are the gaps between events that know nothing of each other.
+            due -= mean_ns * (1.0 - random.f64()).ln();
+            if due >= self.time.as_nanos() as f64 {
+                return Ok(commits);
+            }
+            let number = client << 32 | commits.len() as u64;
+            record[..size_of::<u64>()].copy_from_slice(&number.to_le_bytes());
+            let due = due as u64;
+            sleep(Duration::from_nanos(due).saturating_sub(started.elapsed()));
+            log.flush(log.append(&[&record])?.end)?;
+            commits.push(Commit { number, due, took: (started.elapsed().as_nanos() as u64).saturating_sub(due) });
+        }
+    }
+
+    fn slowest_while_stuck_ms(&self, commits: &[Commit]) -> [f64; 2] {
+        let Some(Stuck { from, lasts }) = self.stuck else { return [0.0; 2] };
+        let slowest = |from: Duration, to: Duration| {
+            let within = |commit: &&Commit| (from.as_nanos()..to.as_nanos()).contains(&u128::from(commit.due));
+            latency(commits.iter().filter(within)).max_ns as f64 / 1e6
+        };
+        [slowest(from, from + NOTICED), slowest(from + NOTICED, from + lasts)]
+    }
+}
+
+fn latency<'a>(commits: impl Iterator<Item = &'a Commit>) -> Latency {
+    let mut times: Vec<u64> = commits.map(|commit| commit.took).collect();
+    times.sort_unstable();
+    Latency::of_sorted(&times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_that_stands_still_is_seen_only_by_commits_that_nobody_saves() {
+        let run = |drives, hiding| {
+            let stuck = Some(Stuck { from: Duration::from_secs(1), lasts: Duration::from_secs(2) });
+            let (clients, per_second, record_bytes) = (4, 100.0, 200);
+            let log = LogSetup::ours("cloud-volume", drives).with_hiding(hiding);
+            let time = Duration::from_secs(4);
+            Paced { log, clients, per_second, record_bytes, time, stuck, seed: 5 }.run().unwrap()
+        };
+        let alone = run(1, tantalum::LogHiding::On);
+        let hedged = run(2, tantalum::LogHiding::On);
+        assert!(alone.slowest_while_stuck_ms[0] > 1500.0, "{alone:?}");
+        assert!(hedged.slowest_while_stuck_ms[0] < 600.0 && hedged.hiding.won > 0, "{hedged:?}");
+        assert_eq!((alone.lost, hedged.lost), (0, 0));
+        assert!(alone.latency.count > 300 && hedged.latency.count > 300, "{alone:?} {hedged:?}");
+    }
+}

@@ -1,0 +1,209 @@
+//! A log's devices, and how it is written to them.
+
+use std::sync::Arc;
+
+use tantalum::{Builder, LogHiding};
+use tantalum_device::{Device, Partition};
+use tantalum_flash::{EmulatedDevice, Kind, Profile, ssd::CacheMode};
+use tantalum_log::{ArchiveOptions, LogLayout, LogOptions};
+
+use crate::{
+    error::Result,
+    micro::{self, Data},
+    steady,
+};
+
+/// A log: what it lies on, and how it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LogSetup {
+    /// The profile of each drive.
+    pub profile: &'static str,
+    /// Drives.
+    pub drives: u32,
+    /// Partitions of each.
+    pub partitions: u32,
+    /// How the log lies on them.
+    pub layout: LogLayout,
+    /// What happens to late writes.
+    pub hiding: LogHiding,
+    /// Whether it is archived on a disk.
+    pub has_archive: bool,
+    /// Who writes it.
+    pub writer: Writer,
+}
+
+/// Who writes a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Writer {
+    /// MySQL 5.0: with a mutex held that every change needs.
+    Original,
+    /// FlashLogging as in the paper: each commit that finds its records in no request yet makes one of its own, and
+    /// requests wait for a device one after the other (section 3.5, Figure 8).
+    Paper,
+    /// Tantalum: what commits while no device is free shares the next request.
+    Ours,
+}
+
+/// Of the log, as in the paper.
+const LOG_BYTES: u64 = 900 << 20;
+
+/// A block of the log, as in the paper (section 3.5).
+const LOG_BLOCK_BYTES: u32 = 512;
+
+/// Capacity of a USB drive: no more than the log needs. A smaller one behaves the same.
+const USB_BYTES: u64 = 1 << 30;
+
+/// The disk of the archive, and how much of it is used.
+const ARCHIVE: (&str, u64) = ("hdd-10k", 4 << 30);
+
+/// What a log lies on.
+pub(super) struct Built {
+    pub(super) devices: Vec<Arc<dyn Device>>,
+    pub(super) archive: Option<Arc<dyn Device>>,
+}
+
+impl LogSetup {
+    /// The original server's log, on one drive: each write begins with the block in which the last one ended, and is made
+    /// with the log's mutex held.
+    pub const fn original(profile: &'static str) -> Self {
+        let writer = Writer::Original;
+        Self { writer, layout: LogLayout::Single, ..Self::paper(profile, 1) }
+    }
+
+    /// The paper's, on so many drives, without hiding and without an archive.
+    pub const fn paper(profile: &'static str, drives: u32) -> Self {
+        Self {
+            profile,
+            drives,
+            partitions: 1,
+            layout: LogLayout::FlashLogging,
+            hiding: LogHiding::Off,
+            has_archive: false,
+            writer: Writer::Paper,
+        }
+    }
+
+    /// Tantalum's, on so many drives, as it is by default.
+    pub const fn ours(profile: &'static str, drives: u32) -> Self {
+        Self { hiding: LogHiding::On, writer: Writer::Ours, ..Self::paper(profile, drives) }
+    }
+
+    /// The same, each drive in so many partitions.
+    pub const fn in_partitions(self, partitions: u32) -> Self {
+        Self { partitions, ..self }
+    }
+
+    /// The same, in this layout.
+    pub const fn with_layout(self, layout: LogLayout) -> Self {
+        Self { layout, ..self }
+    }
+
+    /// The same, with late writes treated so.
+    pub const fn with_hiding(self, hiding: LogHiding) -> Self {
+        Self { hiding, ..self }
+    }
+
+    /// The same, with an archival disk.
+    pub const fn with_archive(self) -> Self {
+        Self { has_archive: true, ..self }
+    }
+
+    /// For people.
+    pub fn describe(&self) -> String {
+        let mut text = match self.drives {
+            1 => self.profile.to_owned(),
+            count => format!("{count} {}", self.profile),
+        };
+        if self.partitions > 1 {
+            text += &format!(" in {} partitions", self.partitions);
+        }
+        if self.has_archive {
+            text += " and an archival disk";
+        }
+        match self.writer {
+            Writer::Original => text += ", original server",
+            Writer::Paper => text += ", a request for each flush",
+            Writer::Ours => {}
+        }
+        if self.writer != Writer::Original && self.layout != LogLayout::FlashLogging {
+            text += &format!(", {}", self.layout);
+        }
+        if self.drives > 1 && self.layout == LogLayout::FlashLogging {
+            text += match self.hiding {
+                LogHiding::On => ", hiding",
+                LogHiding::Off => "",
+                LogHiding::Naive => ", naive hiding",
+            };
+        }
+        text
+    }
+
+    /// What the log is created and opened with.
+    pub(super) fn options(&self, archive: Option<&Arc<dyn Device>>) -> LogOptions {
+        LogOptions {
+            layout: self.layout,
+            block_bytes: Some(self.block_bytes()),
+            hiding: self.hiding.into(),
+            request_per_flush: self.writer == Writer::Paper,
+            archive: archive.map(|disk| ArchiveOptions::on_device(Arc::clone(disk))),
+            ..LogOptions::default()
+        }
+    }
+
+    /// The paper's, or the drive's if that is larger.
+    fn block_bytes(&self) -> u32 {
+        match Profile::named(self.profile).map(|profile| profile.device) {
+            Ok(Kind::SolidState(drive)) => LOG_BLOCK_BYTES.max(drive.interface.logical_block),
+            _ => LOG_BLOCK_BYTES,
+        }
+    }
+
+    /// The same, for a server that opens a log which was created before.
+    pub(super) fn on_server(&self, server: Builder, archive: Option<&Arc<dyn Device>>) -> Builder {
+        let server = server.log_hiding(self.hiding).log_request_per_flush(self.writer == Writer::Paper);
+        match archive {
+            Some(disk) => server.log_archive_on(Arc::clone(disk)),
+            None => server,
+        }
+    }
+
+    /// New devices, in use: written once before. No two are alike in what chance decides.
+    pub(super) fn build(&self) -> Result<Built> {
+        let mut profile = steady::in_use(Profile::named(self.profile)?);
+        if matches!(profile.device, Kind::UsbDrive(_)) {
+            profile = profile.with_capacity(USB_BYTES);
+        }
+        // "The write caches of the logging devices are disabled" (section 5.1): those that power failures empty.
+        if let Kind::SolidState(drive) = &mut profile.device
+            && drive.capacitors.is_none()
+        {
+            drive.cache.mode = CacheMode::WriteThrough;
+        }
+        let bytes = LOG_BYTES / u64::from(self.drives);
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        for number in 0..self.drives {
+            match &mut profile.device {
+                Kind::UsbDrive(drive) => drive.ftl.seed = drive.ftl.seed.wrapping_add(number.into()),
+                Kind::CloudVolume(volume) => volume.seed = volume.seed.wrapping_add(number.into()),
+                _ => {}
+            }
+            let drive: Arc<dyn Device> = EmulatedDevice::new(self.profile, profile.build()?);
+            if matches!(profile.device, Kind::SolidState(_)) {
+                micro::fill(&drive, 0..bytes, Data::Zeros, &|_| ())?;
+            }
+            let area: Arc<dyn Device> = Arc::new(Partition::new(drive, 0..bytes)?);
+            match self.partitions {
+                1 => devices.push(area),
+                count => {
+                    let parts = Partition::split(area, count as usize)?;
+                    devices.extend(parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>));
+                }
+            }
+        }
+        let archive = || -> Result<Arc<dyn Device>> {
+            let (name, bytes) = ARCHIVE;
+            Ok(EmulatedDevice::new("archive", Profile::named(name)?.with_capacity(bytes).build()?))
+        };
+        Ok(Built { devices, archive: self.has_archive.then(archive).transpose()? })
+    }
+}
