@@ -143,6 +143,8 @@ pub(crate) struct Config {
     pub log_bytes: u64,
     /// What happens to late log writes.
     pub log_hiding: LogHiding,
+    /// On how many log devices a commit must be. With two, a power cut may take one.
+    pub log_copies: u8,
     /// Bytes of a data device that cannot grow.
     pub data_bytes: u64,
     /// The data device.
@@ -221,14 +223,18 @@ impl Config {
             chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut coming)
         });
         let spares = spares.collect();
+        let is_several = matches!(log, LogLayout::Devices(2..));
+        let log_copies = if is_several && Random::with_seed(seed ^ 0x7_0ff).u8(0..3) == 0 { 2 } else { 1 };
         let mut archiving = Random::with_seed(seed ^ 0xa2c1_17e5);
         let archive = archiving.bool().then(|| {
             let stock = if is_mixed { scope.pick(&mut archiving) } else { first };
             let latency = latency(&mut archiving);
             let drive = chooser.drive("archive", stock, &latency, TearUnit::Sector512, &mut archiving);
             let logs = archiving.u64(1..=3);
-            // An archive that failed covers nothing.
-            let loses_log_one_in = [0, 2, 4][archiving.usize(0..3)] * u8::from(!drive.may_fail());
+            // An archive that failed covers nothing. That of two copies follows them, and before it was first written to, a
+            // log cannot be made anew from it.
+            let covers_log = !drive.may_fail() && log_copies == 1;
+            let loses_log_one_in = [0, 2, 4][archiving.usize(0..3)] * u8::from(covers_log);
             Archive { drive, logs, loses_log_one_in }
         });
         let log_hiding = [LogHiding::On, LogHiding::On, LogHiding::On, LogHiding::Naive, LogHiding::Off];
@@ -240,6 +246,7 @@ impl Config {
             // A section must hold a page's image several times over.
             log_bytes: (page_size as u64 / 4096) * random.u64(128..=256) * 4096,
             log_hiding: log_hiding[random.usize(0..5)],
+            log_copies,
             data_bytes: load.data_bytes(page_size),
             data,
             double_write,
@@ -260,6 +267,12 @@ impl Config {
         let shape = scope.stock[data].shape;
         let is_atomic = shape.is_none_or(|shape| shape.atomic_write_bytes as usize >= page_size);
         Protection::ALL[random.usize(0..if is_atomic { 3 } else { 2 })]
+    }
+
+    /// Whether a power cut may take a log device, once two copies are kept. Faults set devices aside, and then the others
+    /// are needed.
+    pub fn may_lose_log_devices(&self) -> bool {
+        self.log_copies > 1 && self.drives().all(|drive| !drive.may_fail())
     }
 
     /// All devices.
@@ -359,12 +372,13 @@ impl fmt::Display for Config {
         let drives: Vec<_> = self.drives().map(Drive::to_string).collect();
         write!(
             f,
-            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB{archive}, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
             self.page_size,
             self.pool_pages,
             self.log_bytes >> 10,
+            self.log_copies,
             self.log_hiding,
             drives.join(", "),
             self.faults,
@@ -402,6 +416,7 @@ mod tests {
             configs.iter().any(|config| config.archive.as_ref().is_some_and(is_one))
         };
         assert!(archived(true) && archived(false) && configs.iter().any(|config| config.archive.is_none()));
+        assert!(configs.iter().any(|config| config.log_copies == 2 && config.spares.is_empty()));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }
 

@@ -118,6 +118,8 @@ pub enum Event {
     Unsound(String),
     /// The engine says that it cannot go on with something, and why.
     Reported(String),
+    /// From now on, unless a device fails, any one log device can be lost without losing anything.
+    MayLoseLogDevice,
     /// The named thing was counted.
     Count(&'static str, u64),
 }
@@ -201,6 +203,7 @@ impl History {
             | Event::Oddity(_)
             | Event::Unsound(_)
             | Event::Reported(_)
+            | Event::MayLoseLogDevice
             | Event::Count(..) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The operator, who changes the log's devices while clients are at work.
+//! The operator, who changes the log's devices while clients are at work, and replaces those that are gone.
 
 use std::{
     sync::{
@@ -19,6 +19,8 @@ pub(crate) struct Operator {
     pub db: Db,
     /// All devices that the log may have.
     pub devices: Vec<Arc<dyn Device>>,
+    /// Whether devices come and go for no reason.
+    pub changes: bool,
     pub random: Random,
     /// How long it rests at most between changes.
     pub pause: Duration,
@@ -33,12 +35,16 @@ impl Operator {
     pub fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             sleep(self.pause.mul_f64(self.random.f64()));
-            match self.change() {
-                Ok(name) => self.recorder.count(name, 1),
-                // The last one stays, and one that hung must not be used while its write may still land.
-                Err(Error::Log(tantalum_log::Error::LastDevice { .. } | tantalum_log::Error::StillWriting { .. })) => {
-                    self.recorder.count("changes of log devices refused", 1)
-                }
+            match self.repair().and_then(|repaired| if repaired.is_some() { Ok(repaired) } else { self.change() }) {
+                Ok(Some(name)) => self.recorder.count(name, 1),
+                Ok(None) => return,
+                // The last one stays, and the last two of a mirror; one that hung must not be used while its write may still
+                // land.
+                Err(Error::Log(
+                    tantalum_log::Error::LastDevice { .. }
+                    | tantalum_log::Error::LastCopy { .. }
+                    | tantalum_log::Error::StillWriting { .. },
+                )) => self.recorder.count("changes of log devices refused", 1),
                 Err(Error::Log(tantalum_log::Error::Device(_) | tantalum_log::Error::DeviceHung { .. }))
                     if self.may_fail =>
                 {
@@ -50,8 +56,28 @@ impl Operator {
         }
     }
 
-    fn change(&mut self) -> tantalum::Result<&'static str> {
-        let present: Vec<String> = self.db.stats()?.log.devices.into_iter().map(|device| device.name).collect();
+    /// Puts a device in the place of one that is gone.
+    fn repair(&mut self) -> tantalum::Result<Option<&'static str>> {
+        let listed = self.db.stats()?.log.devices;
+        let Some(gone) = listed.iter().find(|device| device.name.is_empty()) else { return Ok(None) };
+        let is_free = |device: &&Arc<dyn Device>| listed.iter().all(|other| other.name != device.name());
+        let Some(free) = self.devices.iter().find(is_free) else { return Ok(None) };
+        self.db.replace_log_device(&gone.number.to_string(), Arc::clone(free))?;
+        Ok(Some("log devices that were lost replaced"))
+    }
+
+    /// Changes devices for no reason; `None` if they are to stay.
+    fn change(&mut self) -> tantalum::Result<Option<&'static str>> {
+        if !self.changes {
+            return Ok(None);
+        }
+        self.change_one().map(Some)
+    }
+
+    fn change_one(&mut self) -> tantalum::Result<&'static str> {
+        let devices = self.db.stats()?.log.devices;
+        let present: Vec<String> =
+            devices.into_iter().map(|device| device.name).filter(|name| !name.is_empty()).collect();
         let is_present = |device: &&Arc<dyn Device>| present.iter().any(|name| name == device.name());
         let spare: Vec<_> = self.devices.iter().filter(|device| !is_present(device)).cloned().collect();
         let victim = present[self.random.usize(0..present.len())].clone();

@@ -101,6 +101,9 @@ fn live(start: Start) -> Result<(), Stop> {
         true => builder(&config, archive).rebuild_log().open_on(devices)?,
         false => open(&config, devices, &spares, archive)?,
     };
+    if config.may_lose_log_devices() {
+        watch_copies(&db, config.logs[0].latency * 50, &recorder)?;
+    }
     let recovery = db.stats()?.recovery;
     recorder.count("logs made anew from their archives", u64::from(log_is_lost));
     recorder.count("torn pages repaired", recovery.torn_pages);
@@ -149,10 +152,12 @@ fn live(start: Start) -> Result<(), Stop> {
         })
         .collect();
     let stop = Arc::new(AtomicBool::new(false));
-    let operator = (!spares.is_empty() && transactions != Some(0)).then(|| {
+    let changes = !spares.is_empty();
+    let operator = ((changes || config.log_copies > 1) && transactions != Some(0)).then(|| {
         let operator = Operator {
             db: db.clone(),
             devices: all,
+            changes,
             random: Random::with_seed(seed),
             pause: config.logs[0].latency * 200,
             may_fail: config.faults.is_any(),
@@ -185,6 +190,22 @@ fn live(start: Start) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Tells when two copies are kept of everything: now, or as soon as a checkpoint has made it so.
+fn watch_copies(db: &Db, pause: Duration, recorder: &Recorder) -> Result<(), Stop> {
+    if db.stats()?.log.may_lose_a_device {
+        recorder.record(Event::MayLoseLogDevice);
+        return Ok(());
+    }
+    let (db, recorder) = (db.clone(), recorder.clone());
+    spawn("copies", move || {
+        while db.stats().is_ok_and(|stats| !stats.log.may_lose_a_device) {
+            tantalum_rt::sleep(pause);
+        }
+        recorder.record(Event::MayLoseLogDevice);
+    });
+    Ok(())
+}
+
 /// What the log did with late writes since it was opened. A session that ends by a count of operations is not counted.
 fn count_log(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     let log = db.stats()?.log;
@@ -210,14 +231,14 @@ fn watch_archive(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duratio
     }
 }
 
-/// Opens the database. If devices come and go, on those that it does not refuse by name; a new one on its own.
+/// Opens the database. If devices come and go or burn, on those that it does not refuse by name; a new one on its own.
 fn open(
     config: &Config,
     devices: Devices,
     spares: &[Arc<dyn Device>],
     archive: Option<Arc<dyn Device>>,
 ) -> Result<Db, Stop> {
-    if spares.is_empty() {
+    if spares.is_empty() && !config.may_lose_log_devices() {
         return Ok(builder(config, archive).open_on(devices)?);
     }
     let mut given = devices.clone();
@@ -247,6 +268,7 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
         .isolation(isolation)
         .early_lock_release(config.early_lock_release)
         .log_hiding(config.log_hiding)
+        .log_copies(config.log_copies)
         .log_layout(config.log.of_engine());
     match archive {
         Some(device) => builder.log_archive_on(device),

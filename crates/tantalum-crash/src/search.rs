@@ -256,6 +256,9 @@ impl Search {
             self.archived = self.archived.max(self.history.acknowledged_up_to());
         }
         self.lose_logs()?;
+        if is_cut_short && seen.may_lose_device && !self.log_is_lost && self.random.bool() {
+            self.lose_device()?;
+        }
         assert!(seen.recovered || seen.gave_up || is_cut_short, "a start that is not cut ends after its recovery");
         self.clock.hash(&mut self.fingerprint);
         self.failed_starts = if seen.gave_up && !seen.recovered { self.failed_starts + 1 } else { 0 };
@@ -287,6 +290,16 @@ impl Search {
         Ok(())
     }
 
+    /// One log device burns with everything on it. A blank one has its place.
+    fn lose_device(&mut self) -> Result<(), String> {
+        let (machine, mut random, config) = (Arc::clone(&self.machine), self.random.fork(), Arc::clone(&self.config));
+        let simulation = Simulation::new(0).start_at(self.clock);
+        let poorer = simulation.run(move || machine.without_a_log_device(&config, &mut random)).expect_finished();
+        self.machine = Arc::new(poorer.map_err(|error| error.to_string())?);
+        self.report.count("log devices lost with a copy", 1);
+        Ok(())
+    }
+
     fn take(&mut self, event: Event, seen: &mut Seen) -> Result<(), String> {
         format!("{event:?}").hash(&mut self.fingerprint);
         let tolerance = self.tolerance();
@@ -312,6 +325,7 @@ impl Search {
                 self.recent.was_lost = true;
                 self.report.count("oddities read", 1);
             }
+            Event::MayLoseLogDevice => seen.may_lose_device = true,
             Event::Count(name, n) => self.report.count(name, n),
             Event::Archived(lsn) => self.archived = self.archived.max(lsn),
             Event::Recovered { contents, log_end } => {
@@ -433,6 +447,10 @@ impl Search {
             LogLayout::Devices(n) if n > 1 => format!("late log writes: hiding {:?}", config.log_hiding).to_lowercase(),
             _ => "late log writes waited for: one device".to_owned(),
         };
+        let copies = match config.log_copies {
+            1 => "log with one copy",
+            _ => "log with two copies",
+        };
         let coming = match config.spares.len() {
             0 => "log devices that stay".to_owned(),
             n => format!("log devices that come and go, {n} spare"),
@@ -455,6 +473,7 @@ impl Search {
             hiding,
             coming,
             archive.to_owned(),
+            copies.to_owned(),
             isolation.to_owned(),
             release.to_owned(),
         ] {
@@ -470,6 +489,7 @@ struct Seen {
     /// Whether somebody who used the database did not go on: for an error, a problem that the check found, or something
     /// odd.
     gave_up: bool,
+    may_lose_device: bool,
 }
 
 /// What a panic said.

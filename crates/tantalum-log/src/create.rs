@@ -22,6 +22,7 @@ pub(crate) fn create(log_id: u128, start: Lsn, devices: &[Arc<dyn Device>], opti
         clean_end: Some(start),
         not_needed: 0,
         archive_run: None,
+        mirrored_from: (options.copies > 1).then_some(Lsn::ZERO),
         members: Vec::new(),
     };
     options.check()?;
@@ -58,8 +59,13 @@ pub(crate) fn format_devices(
         section_bytes: Layout::section_bytes(options.section_bytes, smallest)?,
         hides: hides(options.layout, options.hiding, devices.iter().map(|device| device.hardware())),
     };
-    let members: Vec<_> =
-        (0..).zip(new_ids(devices.len())).map(|(ordinal, device_id)| SlotMember { ordinal, device_id }).collect();
+    if options.copies > 1 && !stand_on_several(devices.iter().map(|device| device.hardware())) {
+        let expected = "its devices must stand on at least two pieces of hardware";
+        return Err(Error::InvalidOption { option: "copies", value: options.copies.into(), expected });
+    }
+    let mut members: Vec<_> =
+        (0..).zip(new_ids(devices.len())).map(|(ordinal, id)| SlotMember::new(ordinal, id)).collect();
+    group_by_hardware(&mut members, |member| devices.get(member.ordinal as usize).map(|device| device.hardware()));
     let divide = |(device, &member): (&Arc<dyn Device>, _)| division.superblock(slot.log_id, member, &**device);
     let superblocks = written.iter().zip(&members).map(divide).collect::<Result<Vec<_>>>()?;
 
@@ -72,7 +78,7 @@ pub(crate) fn format_devices(
             device.write(slot_offset(sequence), &[&block], Durability::Durable)?;
         }
     }
-    for (at, (device, &SlotMember { ordinal, device_id })) in devices.iter().zip(&members).enumerate() {
+    for (at, (device, &SlotMember { ordinal, device_id, .. })) in devices.iter().zip(&members).enumerate() {
         // All devices of an array have its superblock, with their own ordinals and identities.
         let superblock = *superblocks.get(at).unwrap_or(&superblocks[0]);
         write_superblock(&**device, &Superblock { ordinal, device_id, ..superblock })?;
@@ -121,6 +127,19 @@ impl Division {
 /// Whether devices that are formatted for a log on this hardware get hiding areas.
 pub(crate) fn hides(layout: LogLayout, hiding: Hiding, hardware: impl Iterator<Item = Hardware>) -> bool {
     layout == LogLayout::FlashLogging && hiding == Hiding::On && stand_on_several(hardware)
+}
+
+/// Takes note of which members share hardware. Of what is not here, the old note stays.
+pub(crate) fn group_by_hardware(members: &mut [SlotMember], hardware_of: impl Fn(&SlotMember) -> Option<Hardware>) {
+    let mut firsts: Vec<(Hardware, u64)> = Vec::new();
+    for member in members {
+        let Some(hardware) = hardware_of(member) else { continue };
+        let first = firsts.iter().find(|(other, _)| *other == hardware).map(|&(_, id)| id);
+        member.hardware = first.unwrap_or_else(|| {
+            firsts.push((hardware, member.device_id));
+            member.device_id
+        });
+    }
 }
 
 /// Identities for `count` devices.

@@ -207,6 +207,14 @@ pub enum Error {
         /// The device's name.
         device: String,
     },
+    /// Without the device, only one piece of hardware would have the log's requests, of which two copies are asked for.
+    #[error(
+        "{device}: cannot be removed, the log keeps two copies and no two other pieces of hardware are healthy; add a device first, or replace this one by another"
+    )]
+    LastCopy {
+        /// The device's name.
+        device: String,
+    },
     /// A write that was given up is still under way on the device; it could overwrite what is written there later.
     #[error(
         "{device}: cannot be used again yet, a write that was given up after the hang time-out is still under way on it; reset or replace the device, or try again later"

@@ -42,11 +42,11 @@ pub(crate) enum Source {
 
 impl Source {
     /// A buffer with the records, once every append under way has copied its bytes.
-    pub(crate) fn take(self) -> AlignedBuffer {
+    pub(crate) fn take(self, records_bytes: usize, pool: &Pool) -> AlignedBuffer {
         match self {
             Source::Sealed(group) => group.records.take(),
             Source::Taken(buffer) => buffer,
-            Source::Borrowed(buffer) => AlignedBuffer::clone(&buffer),
+            Source::Borrowed(buffer) => pool.copy(&buffer, records_bytes),
         }
     }
 }
@@ -125,6 +125,16 @@ impl Pool {
         // A packed request may end in one block more than if it began at a block's beginning.
         let buffer = idle.unwrap_or_else(|| AlignedBuffer::zeroed(round_up(PREFIX_BYTES + self.payload_bytes) + BLOCK));
         Arc::new(Group { base, records: AppendBuffer::new(buffer, PREFIX_BYTES, self.payload_bytes) })
+    }
+
+    /// A buffer with the same records, and room for other headers.
+    fn copy(&self, buffer: &AlignedBuffer, records_bytes: usize) -> AlignedBuffer {
+        let idle = self.buffers.lock().pop();
+        let mut copy = idle.unwrap_or_else(|| AlignedBuffer::zeroed(buffer.len()));
+        assert!(copy.len() >= buffer.len(), "all buffers of a pool are of one size");
+        let used = PREFIX_BYTES..PREFIX_BYTES + records_bytes;
+        copy[used.clone()].copy_from_slice(&buffer[used]);
+        copy
     }
 
     /// Takes a buffer back if nobody else holds it: a write that was given up may still read from it.

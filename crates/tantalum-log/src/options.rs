@@ -6,6 +6,7 @@ use std::time::Duration;
 use tantalum_device::Characteristics;
 
 use crate::format::BLOCK;
+use crate::scheduler::COPIES;
 use crate::{ArchiveOptions, Error, LogLayout, Result};
 
 /// Options of [`Log::create`](crate::Log::create) and [`Log::open`](crate::Log::open).
@@ -48,6 +49,11 @@ pub struct LogOptions {
     /// in the paper's algorithm (section 3.5, Figure 8, lines 6 to 10). By default records go on gathering until a device
     /// is free, and share its next request: group commit. For comparisons.
     pub request_per_flush: bool,
+    /// On how many devices, on different hardware, a request must be durable before it counts: 1, or 2 to keep the log on two
+    /// pieces of hardware, so that the loss of either loses nothing. May differ from one open to the next; with 2, a log is
+    /// created only on several pieces of hardware, but goes on with one copy when all others failed
+    /// ([`LogStats::keeps_copies`](crate::LogStats::keeps_copies)). Only for the layout FlashLogging. Default 1.
+    pub copies: u8,
     /// What was measured of devices, by their names. The others' latencies are learnt while the log runs.
     pub characteristics: BTreeMap<String, Characteristics>,
 }
@@ -82,6 +88,7 @@ impl Default for LogOptions {
             recovery_memory_bytes: 32 << 20,
             hiding: Hiding::On,
             request_per_flush: false,
+            copies: 1,
             characteristics: BTreeMap::new(),
             archive: None,
         }
@@ -99,6 +106,14 @@ impl LogOptions {
             let expected = "no write completes in no time";
             return Err(Error::InvalidOption { option: "hang_timeout", value: 0, expected });
         }
+        if !(1..=COPIES as u8).contains(&self.copies) {
+            let (value, expected) = (self.copies.into(), "it must be 1 or 2");
+            return Err(Error::InvalidOption { option: "copies", value, expected });
+        }
+        if self.copies > 1 && self.layout != LogLayout::FlashLogging {
+            let (value, expected) = (self.copies.into(), "only the layout flash-logging keeps more than one copy");
+            return Err(Error::InvalidOption { option: "copies", value, expected });
+        }
         self.archive.as_ref().map_or(Ok(()), ArchiveOptions::check)
     }
 }
@@ -114,5 +129,10 @@ mod tests {
         assert!(matches!(small.check(), Err(Error::InvalidOption { option: "buffer_bytes", value: 4095, .. })));
         let hasty = LogOptions { hang_timeout: Duration::ZERO, ..LogOptions::default() };
         assert!(matches!(hasty.check(), Err(Error::InvalidOption { option: "hang_timeout", .. })));
+        for (copies, layout) in [(0, LogLayout::FlashLogging), (3, LogLayout::FlashLogging), (2, LogLayout::Single)] {
+            let refused = LogOptions { copies, layout, ..LogOptions::default() }.check();
+            assert!(matches!(refused, Err(Error::InvalidOption { option: "copies", .. })));
+        }
+        assert!(LogOptions { copies: 2, ..LogOptions::default() }.check().is_ok());
     }
 }

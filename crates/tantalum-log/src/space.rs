@@ -12,6 +12,8 @@
 //! - `O <= G`, and
 //! - with several devices, `O + f(d) <= G - g(d)` for each `d`.
 //!
+//! With two copies kept the rule is another: [`spare_for_copies`].
+//!
 //! Placing a request of charge `c` in `b <= c` bytes on `d` lowers `O` by `c` and `g(d)` by at most `b`, so it keeps
 //! both. The difference of the two sides is one number, which appends lower without a lock.
 
@@ -90,9 +92,15 @@ pub(crate) fn spare(shares: impl Iterator<Item = Share> + Clone) -> i64 {
     one_lost.map_or(0, |one_lost| one_lost.min(total as i64))
 }
 
-/// The bound on the charges of what is not placed.
-pub(crate) fn bound(shares: impl Iterator<Item = Share> + Clone) -> i64 {
-    spare(shares).min(MAX_BUFFERED_BYTES as i64)
+/// What the devices certainly take twice, each time on other hardware, whatever takes which request and even if one piece
+/// of hardware is lost. `shares` are those of each piece, all its devices together.
+///
+/// Each piece alone must be able to take all that is not placed: then it does not matter which ones do. What is under way
+/// on one that is lost goes to another, unless only one is left, which has, or is given, all of it anyway.
+pub(crate) fn spare_for_copies(shares: &[Share]) -> i64 {
+    let least = shares.iter().map(|share| share.assured as i64).min().unwrap_or(0);
+    let in_flight = shares.iter().map(|share| share.in_flight as i64).max().unwrap_or(0);
+    if shares.len() > 2 { least - in_flight } else { least }
 }
 
 #[cfg(test)]
@@ -102,11 +110,19 @@ mod tests {
     #[test]
     fn the_bound_survives_the_loss_of_any_one_device() {
         let share = |assured, in_flight| Share { assured, in_flight };
-        assert_eq!(bound([share(100, 7)].into_iter()), 100);
-        assert_eq!(bound([share(100, 7), share(30, 5)].into_iter()), 23);
-        assert_eq!(bound([share(100, 0), share(100, 40), share(100, 0)].into_iter()), 160);
-        assert_eq!(bound([share(0, 0), share(0, 9)].into_iter()), -9);
-        assert_eq!(bound(std::iter::empty()), 0);
+        assert_eq!(spare([share(100, 7)].into_iter()), 100);
+        assert_eq!(spare([share(100, 7), share(30, 5)].into_iter()), 23);
+        assert_eq!(spare([share(100, 0), share(100, 40), share(100, 0)].into_iter()), 160);
+        assert_eq!(spare([share(0, 0), share(0, 9)].into_iter()), -9);
+        assert_eq!(spare(std::iter::empty()), 0);
+    }
+
+    #[test]
+    fn two_copies_fit_whichever_devices_take_them() {
+        let share = |assured, in_flight| Share { assured, in_flight };
+        assert_eq!(spare_for_copies(&[share(100, 7), share(30, 5)]), 30);
+        assert_eq!(spare_for_copies(&[share(100, 7), share(30, 5), share(40, 0)]), 23);
+        assert_eq!(spare_for_copies(&[]), 0);
     }
 
     #[test]

@@ -24,6 +24,16 @@ pub struct LogStats {
     pub flush_waits: u64,
     /// Requests that were written again because their device failed or hung.
     pub reissued: u64,
+    /// On how many devices a request must be durable before it counts: [`LogOptions::copies`](crate::LogOptions::copies).
+    pub copies: u8,
+    /// Whether it is. False while so many devices failed that only one piece of hardware is left: the log goes on with one copy
+    /// then, and losing that device loses records. Add or replace one.
+    pub keeps_copies: bool,
+    /// Requests that were done with one copy where two were asked for.
+    pub single_copies: u64,
+    /// With two copies, everything durable from here on is on two pieces of hardware. The loss of any one loses nothing
+    /// once the checkpoint has reached it, for which the owner is under pressure.
+    pub mirrored_from_lsn: Option<Lsn>,
     /// What hiding outliers did, all devices together.
     pub hiding: HidingStats,
     /// Whether outliers are re-issued as soon as they are seen. False without several pieces of hardware, with

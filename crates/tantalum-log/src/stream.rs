@@ -125,6 +125,8 @@ pub(crate) struct Stream {
     pub(crate) writes: u64,
     pub(crate) bytes: u64,
     pub(crate) busy: Duration,
+    /// Free sections that no request opens: where two copies are kept, one is for the copies that recovery makes.
+    pub(crate) reserve: u64,
     resume: Resume,
     open: Option<Open>,
     tail: Arc<Tail>,
@@ -150,6 +152,7 @@ impl Stream {
             writes: 0,
             bytes: 0,
             busy: Duration::ZERO,
+            reserve: 0,
             resume,
             open: None,
             tail: Arc::default(),
@@ -174,7 +177,7 @@ impl Stream {
 
     /// As the slots list the device.
     pub(crate) fn listed(&self) -> SlotMember {
-        SlotMember { ordinal: self.ordinal, device_id: self.device_id }
+        SlotMember::new(self.ordinal, self.device_id)
     }
 
     /// The device.
@@ -277,7 +280,7 @@ impl Stream {
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         match self.fits_open(self.layout.request_bytes(bytes)) {
             true => !self.in_flight.iter().any(|request| request.opens),
-            false => self.free_sections() > 0 && (self.in_flight.is_empty() || self.layout.depth == 1),
+            false => self.free_sections() > self.reserve && (self.in_flight.is_empty() || self.layout.depth == 1),
         }
     }
 
@@ -292,7 +295,13 @@ impl Stream {
         // What was re-issued here is under way elsewhere: if this device is lost, nobody has to take it.
         let own = self.in_flight.iter().filter(|request| !request.is_reissued);
         let in_flight = own.map(|request| request.bytes).sum();
-        Share { assured: open + section * self.free_sections(), in_flight }
+        Share { assured: open + section * self.free_sections().saturating_sub(self.reserve), in_flight }
+    }
+
+    /// What it would contribute if it were empty.
+    pub(crate) fn share_when_empty(&self) -> Share {
+        let sections = self.layout.section_count - self.reserve;
+        Share { assured: self.layout.assured_section_bytes() * sections, in_flight: 0 }
     }
 
     /// Bytes of the main area's sections in use, the unwritten rest of the open one not included.
@@ -376,7 +385,7 @@ mod tests {
     fn stream(alignment: u64, block_bytes: u64) -> Stream {
         let device = MemoryDevice::new("d", 1 << 20);
         let layout = Layout { base: 16384, section_bytes: 65536, section_count: 4, alignment, block_bytes, depth: 1 };
-        Stream::new(device, SlotMember { ordinal: 0, device_id: 1 }, layout, Resume::default())
+        Stream::new(device, SlotMember::new(0, 1), layout, Resume::default())
     }
 
     fn place(stream: &mut Stream, blocks: u64, end: u64) -> Placement {

@@ -296,6 +296,18 @@ pub enum Error {
         what: String,
     },
 
+    /// The log went on without these devices, and those that have what followed are missing.
+    #[error(
+        "the log went on without {devices}, and what followed is on {missing}, which cannot be used; bring that back. If it is \
+         lost for good, restore a backup; or take `left_behind` out of log-devices.toml, and lose what followed"
+    )]
+    LogLeftBehind {
+        /// The devices that are there.
+        devices: String,
+        /// The devices that have what they lack.
+        missing: String,
+    },
+
     /// A device of the log is needed, and cannot be opened.
     #[error("{cause}; therefore {missing}")]
     LogDeviceMissing {

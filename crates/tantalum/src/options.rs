@@ -138,6 +138,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_request_per_flush: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_copies: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub log_characteristics: Option<Vec<PathBuf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_archive: Option<PathBuf>,
@@ -221,6 +223,7 @@ impl Settings {
             log_bytes: self.log_bytes.or(file.log_bytes),
             log_hiding: self.log_hiding.or(file.log_hiding),
             log_request_per_flush: self.log_request_per_flush.or(file.log_request_per_flush),
+            log_copies: self.log_copies.or(file.log_copies),
             log_characteristics: self.log_characteristics.or(file.log_characteristics),
             log_layout: self.log_layout.or(file.log_layout),
             log_block_bytes: self.log_block_bytes.or(file.log_block_bytes),
@@ -266,6 +269,12 @@ impl Settings {
         if self.log_layout() == LogLayout::Single && partitions.saturating_mul(devices) != 1 {
             return Some(("log_layout", "the single layout has one log device and one partition".into()));
         }
+        if !(1..=2).contains(&self.log_copies()) {
+            return Some(("log_copies", format!("{} was asked for; it must be 1 or 2", self.log_copies())));
+        }
+        if self.log_copies() > 1 && self.log_layout() != LogLayout::FlashLogging {
+            return Some(("log_copies", "only the layout flash-logging keeps more than one copy".into()));
+        }
         if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
             return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
         }
@@ -299,6 +308,10 @@ impl Settings {
 
     pub fn log_hiding(&self) -> LogHiding {
         self.log_hiding.unwrap_or_default()
+    }
+
+    pub fn log_copies(&self) -> u8 {
+        self.log_copies.unwrap_or(1)
     }
 
     pub fn log_layout(&self) -> LogLayout {
@@ -433,6 +446,15 @@ impl Builder {
     /// default false.
     pub fn log_request_per_flush(mut self, per_flush: bool) -> Self {
         self.settings.log_request_per_flush = Some(per_flush);
+        self
+    }
+
+    /// On how many log devices, on different hardware, a commit must be before it is acknowledged: 1, the default, or 2. With 2,
+    /// losing any one log device loses nothing, and the database opens without it. While only one is left it goes on with
+    /// one copy and says so ([`LogSummary::keeps_copies`](crate::LogSummary::keeps_copies)). Can be changed from one open to
+    /// the next.
+    pub fn log_copies(mut self, copies: u8) -> Self {
+        self.settings.log_copies = Some(copies);
         self
     }
 
@@ -604,6 +626,7 @@ mod tests {
             isolation: Some(Isolation::SnapshotIsolation),
             log_hiding: Some(LogHiding::Naive),
             log_request_per_flush: Some(true),
+            log_copies: Some(2),
             log_characteristics: Some(vec!["a.toml".into(), "/etc/b.toml".into()]),
             log_archive: Some("/archive".into()),
             log_archive_keep_hours: Some(48),
@@ -635,6 +658,7 @@ mod tests {
         assert_eq!(error_of("buffer_pool_bytes = 9\n").0, 1);
         assert_eq!(error_of("isolation = \"none\"\n").0, 1);
         assert_eq!(error_of("log_hiding = \"maybe\"\n").0, 1);
+        assert_eq!(error_of("log_copies = 3\n").0, 1);
         let (line, what) = error_of("log_devices = [\"a\", \"b\"]\nlog_characteristics = [\"a.toml\"]\n");
         assert!(line == 2 && what.contains("1 files are given for 2 log devices"), "{what}");
     }

@@ -62,6 +62,14 @@ pub struct LogSummary {
     pub flush_waits: u64,
     /// Requests written again because their device failed or hung.
     pub reissued: u64,
+    /// On how many devices a commit must be before it is acknowledged.
+    pub copies: u8,
+    /// Whether it is. False while only one piece of hardware is left of a log of two copies: then losing that loses commits.
+    pub keeps_copies: bool,
+    /// Requests that were done with one copy instead of two, since the database was opened.
+    pub single_copies: u64,
+    /// Whether any one log device can be lost now without losing anything.
+    pub may_lose_a_device: bool,
     /// What hiding late writes did, all devices together.
     pub hiding: LogHidingSummary,
     /// Whether late writes are given to other devices as soon as they are seen; false also while that takes a break
@@ -210,6 +218,10 @@ impl LogSummary {
             durable_lsn: stats.durable_lsn.get(),
             end_lsn: stats.end_lsn.get(),
             epoch: stats.epoch,
+            copies: stats.copies,
+            keeps_copies: stats.keeps_copies,
+            single_copies: stats.single_copies,
+            may_lose_a_device: stats.mirrored_from_lsn.is_some_and(|from| from <= stats.checkpoint_lsn),
             devices: stats.devices.into_iter().map(|device| LogDevice::of(device, &name_of)).collect(),
             archive: stats.archive.map(LogArchive::of),
         }

@@ -58,6 +58,9 @@ pub struct Options {
     /// What happens to log writes that take more than twice as long as usual, with several log devices. Default: on.
     #[arg(long, value_enum)]
     log_hiding: Option<Hiding>,
+    /// On how many log devices a commit must be before it is acknowledged: 1 or 2. Default: 1.
+    #[arg(long, value_name = "N")]
+    log_copies: Option<u8>,
     /// What was measured of the log devices: a file for each --log, in their order.
     #[arg(long, value_name = "FILE")]
     log_characteristics: Vec<PathBuf>,
@@ -219,6 +222,9 @@ impl Options {
         }
         if let Some(hiding) = self.log_hiding {
             builder = builder.log_hiding(hiding.into());
+        }
+        if let Some(copies) = self.log_copies {
+            builder = builder.log_copies(copies);
         }
         if !self.log_characteristics.is_empty() {
             let absolute = |path| std::path::absolute(path).map_err(|error| Error::file("find", path, error));

@@ -20,7 +20,7 @@ use crate::config::{Config, Drive, DriveKind};
 use fuse::Wired;
 
 /// The devices of one seed. They keep their contents from round to round, as far as power cuts let them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Machine {
     data: Unit,
     double_write: Option<Unit>,
@@ -118,6 +118,21 @@ impl Machine {
                 Unit::Emulated(device, _) => device.power_cut(random),
             }
         }
+    }
+
+    /// The same with a blank device in the place of one that the log may have.
+    ///
+    /// # Errors
+    /// What is wrong with a profile.
+    pub fn without_a_log_device(&self, config: &Config, random: &mut Random) -> Result<Self, tantalum_flash::Error> {
+        let mut machine = self.clone();
+        let at = random.usize(0..machine.logs.len() + machine.spares.len());
+        let drive = config.logs.iter().chain(&config.spares).nth(at);
+        let unit = machine.logs.iter_mut().chain(&mut machine.spares).nth(at);
+        if let (Some(drive), Some(unit)) = (drive, unit) {
+            *unit = Unit::new(drive, config.log_bytes)?;
+        }
+        Ok(machine)
     }
 
     /// Lets the power return, and waits until all devices answer.

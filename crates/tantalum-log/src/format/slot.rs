@@ -13,6 +13,7 @@ pub const MAX_EPOCHS: usize = 100;
 
 const CLEAN: u32 = 1;
 const NEEDS_ARCHIVE: u32 = 2;
+const MIRRORED: u32 = 4;
 
 /// A checkpoint, the epochs that matter behind it, and the devices of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Slot {
     /// Present if records behind the checkpoint may be in the archive only, so that the log cannot be opened without it:
     /// where the archive's present run starts.
     pub archive_run: Option<Lsn>,
+    /// Everything durable from here on is on two pieces of hardware; `None` if that is not promised of anything.
+    pub mirrored_from: Option<Lsn>,
     /// The devices of the log, by ordinal. Never empty. A device that is not among them is none of the log, whatever
     /// stands on it.
     pub members: Vec<SlotMember>,
@@ -44,6 +47,15 @@ pub struct SlotMember {
     pub ordinal: u32,
     /// Its identity, as in its superblock.
     pub device_id: u64,
+    /// The hardware that it was on last: the identity of the first member there.
+    pub hardware: u64,
+}
+
+impl SlotMember {
+    /// A device of which it is not known that it shares hardware with others.
+    pub fn new(ordinal: u32, device_id: u64) -> SlotMember {
+        SlotMember { ordinal, device_id, hardware: device_id }
+    }
 }
 
 /// A session of the log: every open starts one.
@@ -82,16 +94,21 @@ impl Slot {
         encoder.u128(self.log_id);
         encoder.u64(self.sequence);
         encoder.u64(self.checkpoint.get());
+        let flag = |is_set: bool, flag: u32| u32::from(is_set) * flag;
         encoder.u32(
-            (u32::from(self.clean_end.is_some()) * CLEAN) | (u32::from(self.archive_run.is_some()) * NEEDS_ARCHIVE),
+            flag(self.clean_end.is_some(), CLEAN)
+                | flag(self.archive_run.is_some(), NEEDS_ARCHIVE)
+                | flag(self.mirrored_from.is_some(), MIRRORED),
         );
         encoder.u64(self.clean_end.unwrap_or_default().get());
         encoder.u64(self.not_needed);
         encoder.u64(self.archive_run.unwrap_or_default().get());
+        encoder.u64(self.mirrored_from.unwrap_or_default().get());
         encoder.u32(self.members.len() as u32);
         for member in &self.members {
             encoder.u32(member.ordinal);
             encoder.u64(member.device_id);
+            encoder.u64(member.hardware);
         }
         for epoch in &self.epochs {
             encoder.u64(epoch.epoch);
@@ -110,30 +127,32 @@ impl Slot {
         let log_id = decoder.u128()?;
         let (sequence, checkpoint) = (decoder.u64()?, Lsn::new(decoder.u64()?));
         let (flags, clean_end, not_needed) = (decoder.u32()?, Lsn::new(decoder.u64()?), decoder.u64()?);
-        let archive_run = Lsn::new(decoder.u64()?);
+        let (archive_run, mirrored_from) = (Lsn::new(decoder.u64()?), Lsn::new(decoder.u64()?));
         let member_count = decoder.u32()?;
         check((1..=MAX_DEVICES as u32).contains(&member_count), "member count", member_count.into())?;
         let mut members = Vec::with_capacity(member_count as usize);
         for _ in 0..member_count {
-            members.push(SlotMember { ordinal: decoder.u32()?, device_id: decoder.u64()? });
+            let (ordinal, device_id, hardware) = (decoder.u32()?, decoder.u64()?, decoder.u64()?);
+            members.push(SlotMember { ordinal, device_id, hardware });
         }
         let mut epochs = Vec::with_capacity(count.into());
         for _ in 0..count {
             epochs.push(EpochStart { epoch: decoder.u64()?, start: Lsn::new(decoder.u64()?) });
         }
         decoder.checksum()?;
-        check(flags & !(CLEAN | NEEDS_ARCHIVE) == 0, "flags", flags.into())?;
-        check_numbers([sequence, checkpoint.get(), clean_end.get(), archive_run.get()])?;
+        check(flags & !(CLEAN | NEEDS_ARCHIVE | MIRRORED) == 0, "flags", flags.into())?;
+        check_numbers([sequence, checkpoint.get(), clean_end.get(), archive_run.get(), mirrored_from.get()])?;
         check_numbers(epochs.iter().flat_map(|epoch| [epoch.epoch, epoch.start.get()]))?;
         let ascending = epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start < b.start);
         check(ascending, "epoch order", 0)?;
         let clean_end = (flags & CLEAN != 0).then_some(clean_end);
         check(clean_end.is_none_or(|end| end >= checkpoint), "clean end", clean_end.unwrap_or_default().get())?;
         let archive_run = (flags & NEEDS_ARCHIVE != 0).then_some(archive_run);
+        let mirrored_from = (flags & MIRRORED != 0).then_some(mirrored_from);
         check_members(&members)?;
         let listed = members.iter().fold(0, |bits, member| bits | 1 << member.ordinal);
         check(not_needed & !listed == 0, "devices not needed", not_needed)?;
-        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run, members })
+        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run, mirrored_from, members })
     }
 }
 

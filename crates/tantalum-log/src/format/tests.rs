@@ -79,7 +79,8 @@ proptest! {
 
     #[test]
     fn slots_round_trip(
-        log_id: u128, [sequence, checkpoint, end, run] in numbers::<4>(), clean: bool, not_needed: u64, needs_archive: bool,
+        log_id: u128, [sequence, checkpoint, end, run, from] in numbers::<5>(), clean: bool, not_needed: u64, needs_archive: bool,
+        mirrored: bool, hardware: u64,
         epochs in ascending(MAX_EPOCHS), starts in ascending(MAX_EPOCHS),
         ordinals in prop::collection::btree_set(0u32..64, 1..=64),
         ids in prop::collection::btree_set(1u64.., 64),
@@ -94,7 +95,8 @@ proptest! {
             clean_end: clean.then(|| Lsn::new(end.max(checkpoint))),
             not_needed: not_needed & ordinals.iter().fold(0, |bits, ordinal| bits | 1 << ordinal),
             archive_run: needs_archive.then(|| Lsn::new(run)),
-            members: members.map(|(ordinal, device_id)| SlotMember { ordinal, device_id }).collect(),
+            mirrored_from: mirrored.then(|| Lsn::new(from)),
+            members: members.map(|(ordinal, device_id)| SlotMember { ordinal, device_id, hardware }).collect(),
         };
         prop_assert_eq!(Slot::decode(&slot.encode()), Ok(slot));
     }
@@ -194,12 +196,14 @@ fn a_newer_version_is_told_from_damage() {
 
 #[test]
 fn a_slot_with_impossible_members_is_refused() {
-    let member = |ordinal, device_id| SlotMember { ordinal, device_id };
+    let member = SlotMember::new;
     let decode = |members: Vec<SlotMember>, not_needed| {
         let epochs = vec![EpochStart { epoch: 1, start: Lsn::ZERO }];
         let checkpoint = Lsn::ZERO;
-        let (clean_end, archive_run) = (None, None);
-        let slot = Slot { log_id: 1, sequence: 1, checkpoint, epochs, clean_end, not_needed, archive_run, members };
+        let (clean_end, archive_run, mirrored_from) = (None, None, None);
+        let (log_id, sequence) = (1, 1);
+        let slot =
+            Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run, mirrored_from, members };
         Slot::decode(&slot.encode())
     };
     let field = |result| match result {
@@ -221,9 +225,10 @@ fn a_slot_with_impossible_members_is_refused() {
         clean_end: None,
         not_needed: 0,
         archive_run: None,
+        mirrored_from: None,
         members: vec![member(0, 7)],
     }
     .encode();
-    nobody[72..76].fill(0);
+    nobody[80..84].fill(0);
     assert_eq!(field(Slot::decode(&nobody)), "member count");
 }

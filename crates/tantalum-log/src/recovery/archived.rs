@@ -60,8 +60,8 @@ pub(super) struct FoundArchive {
     scanned: Option<Scanned>,
     /// Requests that the devices hold behind the archive's end, which they continue: (scan, index).
     behind: Option<Vec<(usize, usize)>>,
-    /// Below it, the devices were not read.
-    from: Lsn,
+    /// Records below it may be in the archive only.
+    only_here: Lsn,
 }
 
 impl FoundArchive {
@@ -70,7 +70,7 @@ impl FoundArchive {
         scanned: Option<Scanned>,
         scans: &[Scan],
         merged: &Merged,
-        from: Lsn,
+        only_here: Lsn,
     ) -> FoundArchive {
         let end = scanned.as_ref().map(|scanned| scanned.end);
         let header = |&&(scan, index): &&(usize, usize)| &scans[scan].found[index].request.header;
@@ -79,7 +79,7 @@ impl FoundArchive {
             let continues = behind.first().map_or(merged.end == end, |first| header(&first).start == end);
             continues.then_some(behind)
         });
-        FoundArchive { archive, scanned, behind, from }
+        FoundArchive { archive, scanned, behind, only_here }
     }
 
     /// Makes the archive if there is none, and finds where it goes on. It has no slot of the new epoch yet.
@@ -110,7 +110,7 @@ impl FoundArchive {
         let bytes = |&(scan, index): &(usize, usize)| recovery.scans[scan].found[index].request.header.payload_bytes;
         let largest = self.behind.iter().flatten().map(bytes).max().unwrap_or(0);
         writer.check_takes(largest as usize)?;
-        Ok(OpenArchive { writer, options, behind: self.behind.unwrap_or_default(), only_here: self.from })
+        Ok(OpenArchive { writer, options, behind: self.behind.unwrap_or_default(), only_here: self.only_here })
     }
 }
 
@@ -125,6 +125,11 @@ pub(super) struct OpenArchive {
 impl OpenArchive {
     pub(super) fn control(&self) -> &Arc<dyn Device> {
         self.writer.store().control()
+    }
+
+    /// Records below it may be in the archive only.
+    pub(super) fn only_here(&self) -> Lsn {
+        self.only_here
     }
 
     pub(super) fn run_start(&self) -> Lsn {

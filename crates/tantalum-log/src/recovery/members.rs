@@ -30,7 +30,7 @@ pub(crate) struct Member {
 impl Member {
     /// As the slots list it.
     pub(crate) fn listed(&self) -> SlotMember {
-        SlotMember { ordinal: self.superblock.ordinal, device_id: self.superblock.device_id }
+        SlotMember::new(self.superblock.ordinal, self.superblock.device_id)
     }
 }
 
@@ -61,13 +61,34 @@ impl Members {
         self.slot.not_needed & 1 << ordinal != 0
     }
 
-    /// Drops a superfluous device that turned out to be unusable; the error if it is needed.
+    /// Drops a device that turned out to be unusable; the error if it is needed.
     pub(crate) fn exclude(&mut self, ordinal: u32, error: Error) -> Result<()> {
-        if !self.is_superfluous(ordinal) {
+        if !self.may_lack(ordinal) {
             return Err(error);
         }
         self.members.retain(|member| member.superblock.ordinal != ordinal);
         Ok(())
+    }
+
+    /// Whether nothing is lost without this device, beside those that are not here.
+    pub(super) fn may_lack(&self, ordinal: u32) -> bool {
+        self.is_superfluous(ordinal) || self.tolerates(self.missing_bits() | 1 << ordinal)
+    }
+
+    /// Whether nothing is lost with these devices, by their bits: they are not needed, or the log is mirrored and they are
+    /// on one piece of hardware.
+    pub(super) fn tolerates(&self, lost: u64) -> bool {
+        let needed = lost & !self.slot.not_needed;
+        let mut lost = self.slot.members.iter().filter(|member| needed & 1 << member.ordinal != 0);
+        match lost.next() {
+            None => true,
+            Some(first) => self.is_mirrored() && lost.all(|other| other.hardware == first.hardware),
+        }
+    }
+
+    /// Whether everything behind the checkpoint is on two pieces of hardware.
+    pub(super) fn is_mirrored(&self) -> bool {
+        self.slot.mirrored_from.is_some_and(|from| from <= self.slot.checkpoint)
     }
 
     /// All that is to be scanned: the devices' main areas, then their hiding areas.
@@ -87,7 +108,7 @@ impl Members {
 }
 
 /// Reads who the devices are, in whatever order they come, and finds the newest slot. Every device that may hold
-/// something needed must be there, and none that the log does not have.
+/// something needed must be there, but for one piece of hardware of a mirrored log; and none that the log does not have.
 pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -> Result<Members> {
     check_devices(devices)?;
     let mut members: Vec<Member> = Vec::new();
@@ -122,10 +143,8 @@ pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -
     };
     members.iter().try_for_each(|member| check_listed(member, &slot))?;
     let members = Members { log_id, members, slot, unreadable };
-    match members.missing_bits() & !members.slot.not_needed {
-        0 => striped::assemble(members),
-        missing => Err(refuse(members, missing, archive)),
-    }
+    let missing = members.missing_bits() & !members.slot.not_needed;
+    if members.tolerates(missing) { striped::assemble(members) } else { Err(refuse(members, missing, archive)) }
 }
 
 /// The slots on the devices.

@@ -6,6 +6,7 @@ pub(crate) mod chunks;
 pub(crate) mod locate;
 pub(crate) mod members;
 pub(crate) mod merge;
+mod mirror;
 mod missing;
 mod progress;
 mod read;
@@ -14,12 +15,13 @@ pub(crate) mod scan;
 mod standing;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use tantalum_device::{Access, Device};
+use tantalum_device::{Access, AlignedBuffer, Device};
 
-use archived::FoundArchive;
+use archived::{FoundArchive, OpenArchive};
 use locate::Sections;
 use members::{Member, Members, identify};
 use merge::{Merged, merge};
@@ -35,7 +37,7 @@ pub use standing::{Standing, standings};
 use crate::archive::{Archive, Scanned};
 use crate::scheduler::{SlotWriter, Start, StartArchive, write_slots};
 use crate::stream::{Resume, Stream, UsedSection};
-use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result};
+use crate::{Damage, DeviceState, Error, Log, LogLayout, LogOptions, Lsn, Result};
 
 /// One record as it was appended.
 ///
@@ -78,9 +80,13 @@ pub struct Recovery {
     /// One for each area.
     scans: Vec<Scan>,
     end: Lsn,
+    /// What ends at or below it need not be on the devices.
+    from: Lsn,
     reader: Reader,
     locate_reads: u64,
     archive: Option<FoundArchive>,
+    /// The requests by LSN as the devices alone hold them; `None` if that is not known, or not everything.
+    order: Option<Vec<(usize, usize)>>,
     begun: Option<Begun>,
     options: LogOptions,
 }
@@ -131,9 +137,13 @@ pub(crate) fn open(
     if members.slot.archive_run.is_some() && archive.is_none() {
         return Err(Error::MissingArchive { from: end });
     }
-    let archive = options.archive.is_some().then(|| FoundArchive::new(archive, scanned, &scans, &merged, from));
+    let on_devices = (from == members.slot.checkpoint).then(|| merge(&members.slot, &areas, &scans[..areas.len()]));
+    let order = on_devices.filter(|on_devices| on_devices.end == end).map(|on_devices| on_devices.order);
+    // What no device has, or was not looked for on one, is in the archive only.
+    let only_there = if order.is_some() || from > members.slot.checkpoint { from } else { end };
+    let archive = options.archive.is_some().then(|| FoundArchive::new(archive, scanned, &scans, &merged, only_there));
     let reader = Reader::new(merged.order, members.slot.checkpoint);
-    Ok(Recovery { members, areas, scans, end, reader, locate_reads, archive, begun: None, options })
+    Ok(Recovery { members, areas, scans, end, from, reader, locate_reads, archive, order, begun: None, options })
 }
 
 /// Reads everything that recovery needs. Errors are those of needed devices; damage is left in the result, but a
@@ -150,9 +160,9 @@ pub(crate) fn survey(
         None => None,
     };
     let checkpoint = members.slot.checkpoint;
-    // What the archive has need not be read from the devices.
+    // What the archive has need not be read from the devices, unless it is to be seen that two of them have it.
     let from = match &scanned {
-        Some(scanned) if scanned.run_start <= checkpoint => scanned.end.max(checkpoint),
+        Some(scanned) if !members.is_mirrored() && scanned.run_start <= checkpoint => scanned.end.max(checkpoint),
         _ => checkpoint,
     };
     let areas = members.areas();
@@ -189,7 +199,7 @@ fn keep<T>(
     for (area, result) in areas.into_iter().zip(results) {
         let ordinal = area.superblock.ordinal;
         match result {
-            Ok(result) if !members.is_superfluous(ordinal) || damage(&result).is_none() => kept.push((area, result)),
+            Ok(result) if !members.may_lack(ordinal) || damage(&result).is_none() => kept.push((area, result)),
             Ok(_) => members.members.retain(|member| member.superblock.ordinal != ordinal),
             Err(error) => members.exclude(ordinal, error)?,
         }
@@ -244,46 +254,69 @@ impl Recovery {
         self.reader.next(&mut self.scans)
     }
 
-    /// Writes the new epoch to every device and the archive, and archives what the archive lacks. What is recovered stays
-    /// then, whatever happens: an owner that stores what it reads, before it calls [`finish`](Self::finish), begins so.
+    /// Writes the new epoch to every device and the archive, and archives what the archive lacks; of a mirrored log, before
+    /// that, the copies that are missing. What is recovered stays then, whatever happens: an owner that stores what it reads,
+    /// before it calls [`finish`](Self::finish), begins so.
     ///
     /// # Errors
-    /// The error of a device or of the archive; the log is as it was, and can be opened again.
+    /// The error of a device or of the archive; the log is as it was, and can be opened again. A mirrored log goes on
+    /// without one device.
     pub fn begin_epoch(&mut self) -> Result<()> {
         if self.begun.is_some() {
             return Ok(());
         }
         let mut slots = SlotWriter::new(self.members.slot.clone());
-        let unusable = self.members.missing_bits();
-        let epoch = slots.begin_epoch(self.end, unusable);
+        let epoch = slots.begin_epoch(self.end, self.members.missing_bits());
         let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
-        slots.set_archive_run(archive.as_ref().map(|archive| archive.run_start()));
+        // One that follows two copies is needed only for what no device has.
+        let is_needed = |archive: &&OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
+        let archive_run = archive.as_ref().filter(is_needed).map(|archive| archive.run_start());
+        slots.set_archive_run(archive_run);
+        let mut streams = self.streams();
+        let mirrored_from = if self.options.copies > 1 { mirror::restore(self, &mut streams) } else { None };
+        slots.set_mirrored(mirrored_from, |member| {
+            let stream = streams.iter().find(|stream| stream.device_id == member.device_id);
+            stream.map(|stream| stream.hardware)
+        });
         // Twice, so that both slots know the epoch: one that is damaged later cannot hide it.
         for _ in 0..2 {
-            let mut devices: Vec<_> = self.members.members.iter().map(|member| Arc::clone(&member.device)).collect();
-            devices.extend(archive.as_ref().map(|archive| Arc::clone(archive.control())));
-            let results = write_slots(&devices, slots.advance(), self.options.hang_timeout);
-            results.into_iter().try_for_each(|outcome| outcome.result)?;
+            self.write_slots(&mut streams, archive.as_ref().map(|archive| archive.control()), slots.advance())?;
         }
         let archive = archive
             .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout));
-        self.begun = Some(Begun { slots, epoch, archive });
+        self.begun = Some(Begun { slots, epoch, archive, streams });
         Ok(())
     }
 
-    /// Starts the log, after [`begin_epoch`](Self::begin_epoch): only now may anyone append.
-    ///
-    /// # Errors
-    /// As [`begin_epoch`](Self::begin_epoch).
-    pub fn finish(mut self) -> Result<Log> {
-        self.begin_epoch()?;
-        let Begun { slots, epoch, archive } = self.begun.take().expect("the epoch has begun");
-        let from = archive.as_ref().map_or(self.members.slot.checkpoint, |archive| archive.only_here);
-        let end = self.end;
-        let layout = self.members.layout();
-        let scanned: Vec<_> = self.areas.into_iter().zip(&self.scans).collect();
-        let hiding_of = |ordinal| scanned.iter().find(|(area, _)| area.is_hiding && area.superblock.ordinal == ordinal);
-        let stream = |(area, scan): &(Member, &Scan)| {
+    /// Writes a slot to all devices. One that fails is set aside if the log tolerates it.
+    fn write_slots(
+        &self,
+        streams: &mut [Stream],
+        archive: Option<&Arc<dyn Device>>,
+        slot: (u64, Arc<AlignedBuffer>),
+    ) -> Result<()> {
+        let healthy: Vec<usize> = (0..streams.len()).filter(|&at| streams[at].state.is_healthy()).collect();
+        let devices = healthy.iter().map(|&at| streams[at].device()).chain(archive).cloned().collect::<Vec<_>>();
+        for (at, outcome) in write_slots(&devices, slot, self.options.hang_timeout).into_iter().enumerate() {
+            let Err(error) = outcome.result else { continue };
+            let Some(stream) = healthy.get(at).map(|&at| &mut streams[at]) else { return Err(error) };
+            stream.state = DeviceState::SetAside { reason: error.to_string() };
+            outcome.given_up.into_iter().for_each(|write| stream.give_up(write));
+            let lost = streams.iter().filter(|stream| !stream.state.is_healthy());
+            let lost = lost.fold(self.members.missing_bits(), |bits, stream| bits | 1 << stream.ordinal);
+            if !self.members.tolerates(lost) || streams.iter().all(|stream| !stream.state.is_healthy()) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where each device goes on.
+    fn streams(&self) -> Vec<Stream> {
+        let (from, end) = (self.from, self.end);
+        let scanned = || self.areas.iter().zip(&self.scans);
+        let hiding_of = |ordinal| scanned().find(|(area, _)| area.is_hiding && area.superblock.ordinal == ordinal);
+        let stream = |(area, scan): (&Member, &Scan)| {
             let (member, resumed) = (area.listed(), resume(scan, from, end));
             let mut stream = Stream::new(Arc::clone(&area.device), member, area.layout, resumed);
             stream.expect_latencies(&self.options);
@@ -292,7 +325,17 @@ impl Recovery {
                 None => stream,
             }
         };
-        let streams = scanned.iter().filter(|(area, _)| !area.is_hiding).map(stream).collect();
+        scanned().filter(|(area, _)| !area.is_hiding).map(stream).collect()
+    }
+
+    /// Starts the log, after [`begin_epoch`](Self::begin_epoch): only now may anyone append.
+    ///
+    /// # Errors
+    /// As [`begin_epoch`](Self::begin_epoch).
+    pub fn finish(mut self) -> Result<Log> {
+        self.begin_epoch()?;
+        let Begun { slots, epoch, archive, streams } = self.begun.take().expect("the epoch has begun");
+        let layout = self.members.layout();
         let start =
             Start { log_id: self.members.log_id, layout, epoch, end: self.end, streams, slots, options: self.options };
         Ok(Log::start(start, archive))
@@ -300,11 +343,17 @@ impl Recovery {
 }
 
 /// What is ready once the epoch is durable.
-#[derive(Debug)]
 struct Begun {
     slots: SlotWriter,
     epoch: u64,
     archive: Option<StartArchive>,
+    streams: Vec<Stream>,
+}
+
+impl fmt::Debug for Begun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Begun").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
 }
 
 /// Where a device goes on. It starts a new section, since what follows the last request may be torn bytes.

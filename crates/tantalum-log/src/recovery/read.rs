@@ -47,11 +47,11 @@ impl Reader {
         loop {
             let Some(current) = &mut self.current else {
                 let Some((scan, index)) = self.order.next() else { return Ok(None) };
-                let found = &mut scans[scan].found[index];
-                let payload = match found.payload.take() {
+                let payload = match scans[scan].found[index].payload.take() {
                     Some(payload) => payload,
-                    None => read_again(found)?,
+                    None => read_any(scans, &scans[scan].found[index])?,
                 };
+                let found = &scans[scan].found[index];
                 let (header, device) = (&found.request.header, Arc::clone(&found.device));
                 let (start, offset, time_us) = (header.start, header.offset, header.time_us);
                 self.current = Some(Current { device, payload, at: 0, start, offset, time_us });
@@ -75,6 +75,17 @@ impl Reader {
             }
         }
     }
+}
+
+/// The records of a request that the scan found intact but did not keep; from another device that has them, if this one
+/// fails.
+fn read_any(scans: &[Scan], found: &Found) -> Result<Box<[u8]>> {
+    let id = |found: &Found| {
+        let header = &found.request.header;
+        (header.start, header.end(), header.epoch)
+    };
+    let mut others = scans.iter().flat_map(|scan| &scan.found).filter(|other| id(other) == id(found));
+    read_again(found).or_else(|error| others.find_map(|other| read_again(other).ok()).ok_or(error))
 }
 
 /// The records of a request that the scan found intact but did not keep.

@@ -50,7 +50,15 @@ pub(crate) fn rebuild(
     epochs.push(EpochStart { epoch, start: end });
     epochs.drain(..epochs.len().saturating_sub(crate::format::slot::MAX_EPOCHS));
     let sequence = slot.sequence + 1;
-    let slot = Slot { sequence, epochs, clean_end: None, not_needed: 0, archive_run: Some(run_start), ..slot.clone() };
+    let slot = Slot {
+        sequence,
+        epochs,
+        clean_end: None,
+        not_needed: 0,
+        archive_run: Some(run_start),
+        mirrored_from: None,
+        ..slot.clone()
+    };
     format_devices(&devices, &options, &slot, &[Arc::clone(archive.store.control())])?;
     open(devices, options, progress)
 }

@@ -144,14 +144,18 @@ impl Feed {
         }
     }
 
-    /// Takes what follows what was taken before, up to `limit` bytes of about the same time, and returns the time of the
-    /// last with it. Empty if a writer is about to leave the next piece; it wakes the worker then.
-    fn take(&self, limit: usize) -> (Vec<Box<[u8]>>, u64) {
+    /// Takes what follows what was taken before, up to `limit` bytes of about the same time and up to where `until` says, and
+    /// returns the time of the last with it. Empty if a writer is about to leave the next piece, or the end moves; whoever
+    /// does it wakes the worker then.
+    fn take(&self, limit: usize, until: impl Fn() -> Lsn) -> (Vec<Box<[u8]>>, u64) {
         let mut pieces = self.pieces.lock();
+        // Read with the lock held: whoever moves it looks for the worker afterwards.
+        let until = until().get();
         let (mut taken, mut bytes): (Vec<Box<[u8]>>, usize) = (Vec::new(), 0);
         let (mut first_us, mut last_us) = (0, 0);
         while let Some(from) = pieces.from
             && let Some(next) = pieces.by_start.get(&from)
+            && from.get() + next.records.len() as u64 <= until
             && (taken.is_empty() || bytes + next.records.len() <= limit && next.time_us.abs_diff(first_us) <= JOINED_US)
         {
             let Some(Piece { records, time_us }) = pieces.by_start.remove(&from) else { break };
@@ -165,6 +169,14 @@ impl Feed {
         }
         pieces.is_awaited = taken.is_empty();
         (taken, last_us)
+    }
+
+    /// What the worker may take has grown.
+    pub(super) fn durable_moved(&self) {
+        let is_awaited = std::mem::take(&mut self.pieces.lock().is_awaited);
+        if is_awaited {
+            self.wake();
+        }
     }
 
     /// Wants nothing any more, and holds up nobody.
@@ -225,8 +237,8 @@ impl Archiving {
     }
 
     /// Where the run starts, if the log could not be opened without the archive once `checkpoint` is durable.
-    pub(super) fn needed_run(&self, checkpoint: Lsn, is_closed: bool) -> Option<Lsn> {
-        let is_needed = self.only_here > checkpoint || self.is_healthy() && !is_closed;
+    pub(super) fn needed_run(&self, checkpoint: Lsn, completes: bool) -> Option<Lsn> {
+        let is_needed = self.only_here > checkpoint || self.is_healthy() && completes;
         is_needed.then_some(self.run_start)
     }
 
@@ -268,7 +280,10 @@ impl Scheduler {
                 Step::Sleep(None) => parker.park(),
                 Step::Sleep(Some(rest)) => drop(parker.park_timeout(rest)),
                 Step::Write => {
-                    let (pieces, time_us) = self.feed.take(writer.max_payload_bytes());
+                    // It is none of the two copies, so it follows them: a loss of it costs nothing, and it never has what
+                    // the devices may not have.
+                    let until = || if self.is_mirrored() { self.durable() } else { Lsn::new(u64::MAX) };
+                    let (pieces, time_us) = self.feed.take(writer.max_payload_bytes(), until);
                     if pieces.is_empty() {
                         parker.park();
                         continue;
@@ -417,8 +432,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes note that the archive has the log up to `archived`: the requests before need no device any more. Returns
-    /// those who waited for what this made durable.
+    /// Takes note that the archive has the log up to `archived`: unless two devices are to have them, the requests before need
+    /// no device any more. Returns those who waited for what this made durable.
     fn complete_range(&self, state: &mut State, archived: &Archived) -> Vec<Arc<Waiter>> {
         let end = archived.end();
         let durable = self.durable();
@@ -426,6 +441,11 @@ impl Scheduler {
         assert!(archive.archived < end && end <= state.sealed_end, "the archive follows what was sealed");
         assert!(archive.archived <= durable, "a run starts where the log is durable, and its writes make it so");
         archive.archived = end;
+        if self.is_mirrored() {
+            assert!(end <= durable, "what is mirrored is archived when it is durable");
+            self.feed.progress.notify_all();
+            return Vec::new();
+        }
         let mut released = 0;
         while state.queue.front().is_some_and(|request| request.end <= end) {
             let request = state.queue.pop_front().expect("the queue has a front");

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite};
+use tantalum_device::{AlignedBuffer, Device, Durability, Hardware, PendingWrite};
 
+use super::mirror::Mirror;
 use super::{Scheduler, State};
+use crate::create::group_by_hardware;
 use crate::format::BLOCK;
 use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot, SlotMember};
 use crate::layout::slot_offset;
@@ -27,6 +29,16 @@ impl SlotWriter {
 
     pub(crate) fn checkpoint(&self) -> Lsn {
         self.slot.checkpoint
+    }
+
+    pub(crate) fn mirrored_from(&self) -> Option<Lsn> {
+        self.slot.mirrored_from
+    }
+
+    /// Lets the next slot say from where on everything is on two pieces of hardware, and on which the members are.
+    pub(crate) fn set_mirrored(&mut self, from: Option<Lsn>, hardware_of: impl Fn(&SlotMember) -> Option<Hardware>) {
+        self.slot.mirrored_from = from;
+        group_by_hardware(&mut self.slot.members, hardware_of);
     }
 
     pub(crate) fn members(&self) -> Vec<SlotMember> {
@@ -72,9 +84,14 @@ impl SlotWriter {
     pub(super) fn describe(&mut self, state: &State) {
         let (checkpoint, is_closed) = (self.slot.checkpoint, self.closed);
         self.slot.not_needed = state.not_needed(checkpoint);
-        self.slot.archive_run = state.archive.as_ref().and_then(|archive| archive.needed_run(checkpoint, is_closed));
+        // An archive that follows two copies never has what they have not.
+        let completes = !is_closed && state.mirror.is_none();
+        self.slot.archive_run = state.archive.as_ref().and_then(|archive| archive.needed_run(checkpoint, completes));
+        self.slot.mirrored_from = state.mirror.as_ref().and_then(Mirror::from);
         if !state.is_array() {
             self.slot.members.clone_from(&state.members);
+            let hardware = |member: &SlotMember| state.stream(member.device_id).map(|stream| stream.hardware);
+            group_by_hardware(&mut self.slot.members, hardware);
         }
     }
 

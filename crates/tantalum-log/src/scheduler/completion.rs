@@ -37,9 +37,8 @@ impl Scheduler {
         match outcome.result {
             Ok(()) => {
                 // Another device, or the archive, may have been first.
-                if !was_complete {
-                    let before = state.completed.insert(outcome.start, outcome.end);
-                    assert!(before.is_none(), "a request completes once");
+                if !was_complete && self.note_copy(state, &outcome) {
+                    self.note_complete(state, outcome.start, outcome.end);
                 }
                 self.pool.give_back(outcome.buffer);
                 self.rebalance(state, 0);
@@ -51,12 +50,26 @@ impl Scheduler {
                     state.streams[outcome.stream].give_up(write);
                 }
                 if !was_complete && !state.streams.iter().any(|stream| stream.is_writing(outcome.start)) {
-                    self.reissue(state, &outcome);
+                    state.reissued += 1;
+                    state.overdue.retain(|overdue| overdue.start != outcome.start);
+                    // A mirror has the records of what is not complete itself.
+                    if state.mirror.is_none() {
+                        self.reissue(state, &outcome);
+                    }
                 }
                 self.set_aside(state, outcome.stream, error);
                 Vec::new()
             }
         }
+    }
+
+    /// Takes note that a request is complete.
+    pub(super) fn note_complete(&self, state: &mut State, start: Lsn, end: Lsn) {
+        let before = state.completed.insert(start, end);
+        assert!(before.is_none(), "a request completes once");
+        let now = now();
+        state.overdue.retain(|overdue| overdue.start != start);
+        state.streams.iter_mut().for_each(|stream| stream.overtake(start, now));
     }
 
     /// Whether a device or the archive has the request that starts at `start`.
@@ -82,6 +95,9 @@ impl Scheduler {
             return Vec::new();
         }
         self.durable.store(durable.get(), Ordering::Release);
+        if self.is_mirrored() {
+            self.feed.durable_moved();
+        }
         state.overdue.retain(|overdue| overdue.start >= durable);
         state.take_waiters(durable)
     }
@@ -93,10 +109,11 @@ impl Scheduler {
             state.set_aside += 1;
             state.aside_is_needed = true;
         }
-        state.keep_one_serving();
+        state.keep_enough_serving(self.options.copies.into());
         if !state.streams.iter().any(|stream| stream.state.is_healthy() && stream.duty != Duty::Left) {
             self.poison(state, error);
         }
+        self.settle_pairs(state);
         self.rebalance(state, 0);
         self.pressure.notify_all();
     }
@@ -115,11 +132,13 @@ impl State {
         }
     }
 
-    /// Bits of the devices that hold nothing needed once `checkpoint` is durable: set aside, and wholly below it.
+    /// Bits of the devices that hold nothing needed once `checkpoint` is durable: set aside, and wholly below it or held by
+    /// others.
     pub(super) fn not_needed(&self, checkpoint: Lsn) -> u64 {
+        let others_have_all = self.others_have_all(checkpoint);
         let is_not_needed = |member: &&SlotMember| match self.stream(member.device_id) {
             None => true,
-            Some(stream) => !stream.state.is_healthy() && stream.max_end() <= checkpoint,
+            Some(stream) => !stream.state.is_healthy() && (stream.max_end() <= checkpoint || others_have_all),
         };
         self.members.iter().filter(is_not_needed).fold(0, |bits, member| bits | 1 << member.ordinal)
     }

@@ -10,7 +10,8 @@
 //! Invariants:
 //! - every write has one task that sees it through: its writer, or the worker that it was left to. There are as many
 //!   workers as devices, so one is free whenever a device is;
-//! - the first write of a request that ends well completes it; what ends later only frees its device;
+//! - the first write of a request that ends well completes it, of a mirrored one the second ([`mirror`](super::mirror)); what
+//!   ends later only frees its device;
 //! - a request is given to no two devices on the same hardware at a time;
 //! - memory goes back to the pool only when no write holds it ([`Pool::give_back`](crate::group::Pool::give_back)).
 
@@ -161,8 +162,9 @@ impl Scheduler {
         for (at, overdue) in state.overdue.iter().enumerate().filter(|(_, overdue)| overdue.is_waiting) {
             let bytes = overdue.bytes();
             let has_it = |stream: &Stream| {
-                let writing = state.streams.iter().filter(|other| other.is_writing(overdue.start));
-                writing.into_iter().any(|other| other.hardware == stream.hardware)
+                let mut writing = state.streams.iter().filter(|other| other.is_writing(overdue.start));
+                let is_written = writing.any(|other| other.hardware == stream.hardware);
+                is_written || state.has_copy(overdue.start, stream.hardware)
             };
             let mut best: Option<(Duration, usize, Area)> = None;
             for (index, stream) in state.streams.iter().enumerate() {
@@ -212,10 +214,6 @@ impl Scheduler {
             let saved = now - overtaken;
             counts.saved += saved;
             state.adaptive.settle(saved, now);
-        }
-        if !was_complete && outcome.result.is_ok() {
-            state.overdue.retain(|overdue| overdue.start != outcome.start);
-            state.streams.iter_mut().for_each(|stream| stream.overtake(outcome.start, now));
         }
     }
 }

@@ -104,20 +104,29 @@ impl Scheduler {
         if state.failure.is_some() || !state.streams.iter().any(Stream::is_idle) {
             return None;
         }
-        if state.queue.is_empty() && wanted > state.sealed_end && self.is_worth_a_request(state) {
-            self.seal(state);
+        if state.mirror.is_some() {
+            return self.next_copy(state, wanted);
         }
-        let bytes = state.queue.front()?.bytes();
-        let Some(index) = choose(&state.streams, bytes) else {
-            let stuck = state.streams.iter().all(|stream| !stream.is_busy() || !stream.state.is_healthy());
-            assert!(!stuck || state.set_aside > 1, "admission leaves room for what was appended");
-            return None;
-        };
+        let index = self.device_for_next(state, wanted)?;
         let request = state.queue.pop_front()?;
         let charge = request.charge();
         let job = self.start_job(state, index, Area::Main, (request.start, request.end, request.source), false);
         self.rebalance(state, charge);
         Some(job)
+    }
+
+    /// An idle device for the oldest request that has none, and seals one if there is none and `wanted` asks for it.
+    pub(super) fn device_for_next(&self, state: &mut State, wanted: Lsn) -> Option<usize> {
+        if state.queue.is_empty() && wanted > state.sealed_end && self.is_worth_a_request(state) {
+            self.seal(state);
+        }
+        let bytes = state.queue.front()?.bytes();
+        let chosen = choose(&state.streams, bytes, |_| true);
+        if chosen.is_none() {
+            let stuck = state.streams.iter().all(|stream| !stream.is_busy() || !stream.state.is_healthy());
+            assert!(!stuck || state.set_aside > 1, "admission leaves room for what was appended");
+        }
+        chosen
     }
 
     /// Gives a request to an idle device.
@@ -186,7 +195,7 @@ impl Scheduler {
             stream_lsn: placement.stream_lsn,
             previous,
         });
-        let mut buffer = source.take();
+        let mut buffer = source.take(header.payload_bytes as usize, &self.pool);
         let records = &buffer[PREFIX_BYTES..PREFIX_BYTES + header.payload_bytes as usize];
         self.feed.give(start, records, header.time_us);
         let range = compose(&mut buffer, &header, section.as_ref(), &placement.layout, &placement.tail);
@@ -222,20 +231,20 @@ impl Scheduler {
     pub(super) fn reissue(&self, state: &mut State, outcome: &Outcome) {
         let source = Source::Borrowed(Arc::clone(&outcome.buffer));
         let request = Request { start: outcome.start, end: outcome.end, source };
-        state.overdue.retain(|overdue| overdue.start != request.start);
         self.space.shift(-(request.charge() as i64));
-        state.reissued += 1;
         let at = state.queue.partition_point(|queued| queued.start < request.start);
         state.queue.insert(at, request);
     }
 }
 
-/// The idle device to write to: among those about as fast as the fastest, the one with the most room.
+/// The idle device to write to: among those of which `takes_it` holds and that are about as fast as the fastest, the one with
+/// the most room.
 ///
 /// Room is spread, because what one device alone could take is not counted on (see [`crate::space`]); but a request
 /// does not wait for a slow device just to spread it.
-fn choose(streams: &[Stream], bytes: u64) -> Option<usize> {
-    let usable = || streams.iter().enumerate().filter(|(_, stream)| stream.is_idle() && stream.has_room(bytes));
+pub(super) fn choose(streams: &[Stream], bytes: u64, takes_it: impl Fn(&Stream) -> bool) -> Option<usize> {
+    let is_usable = |stream: &Stream| stream.is_idle() && takes_it(stream) && stream.has_room(bytes);
+    let usable = || streams.iter().enumerate().filter(|(_, stream)| is_usable(stream));
     let fastest = usable().map(|(_, stream)| stream.latency).min()?;
     let near = usable().filter(|(_, stream)| stream.latency <= fastest * 2);
     near.max_by_key(|(index, stream)| (stream.share().assured, usize::MAX - index)).map(|(index, _)| index)

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use tantalum_device::Device;
 use tantalum_rt::MutexGuard;
 
+use super::mirror::{COPIES, distinct, reserve};
 use super::{Scheduler, SlotWriter, State};
 use crate::create::{Division, check_devices, format, hides, new_ids, stand_on_several};
 use crate::format::MAX_DEVICES;
@@ -37,7 +38,7 @@ struct Newcomer {
 
 impl Newcomer {
     fn member(&self) -> SlotMember {
-        SlotMember { ordinal: self.superblock.ordinal, device_id: self.superblock.device_id }
+        SlotMember::new(self.superblock.ordinal, self.superblock.device_id)
     }
 }
 
@@ -104,7 +105,7 @@ impl Scheduler {
             if found > expected {
                 return Err(Error::UnsupportedBlock { device: device.name().into(), found, expected });
             }
-            division.superblock(self.log_id, SlotMember { ordinal: 0, device_id: 1 }, &**device)?;
+            division.superblock(self.log_id, SlotMember::new(0, 1), &**device)?;
             let superblock = match read_superblock(&**device) {
                 Err(error @ Error::Device(_)) => return Err(error),
                 Err(_) => continue, // it holds no log, or none that can be read
@@ -181,7 +182,7 @@ impl Scheduler {
         drop(state);
         let division = self.division(devices);
         let newcomer = |((device, ordinal), device_id): ((&Arc<dyn Device>, u32), u64)| {
-            let superblock = division.superblock(self.log_id, SlotMember { ordinal, device_id }, &**device)?;
+            let superblock = division.superblock(self.log_id, SlotMember::new(ordinal, device_id), &**device)?;
             Ok(Newcomer { device: Arc::clone(device), superblock })
         };
         devices.iter().zip(ordinals).zip(new_ids(devices.len())).map(newcomer).collect()
@@ -217,6 +218,7 @@ impl Scheduler {
             }
             stream.expect_latencies(&self.options);
             stream.duty = Duty::Joining;
+            stream.reserve = reserve(&self.options);
             // A write that was given up must still be known by the device that it may land on.
             let is_vacant = |old: &mut Stream| !old.is_present() && !old.is_still_writing();
             match state.streams.iter_mut().position(is_vacant) {
@@ -337,6 +339,7 @@ impl Scheduler {
     /// Takes note of everything that depends on which devices serve.
     fn rebalance_devices(&self, state: &mut State) {
         self.can_give_up.store(state.has_other_hardware(), Ordering::Relaxed);
+        self.settle_pairs(state);
         self.rebalance(state, 0);
         self.summon(state);
     }
@@ -407,18 +410,28 @@ impl State {
         })
     }
 
+    /// Refuses to let devices go that are needed to take requests, or the second copies of them.
     fn check_others_serve(&self, ordinals: &[u32]) -> Result<()> {
-        if self.serving().any(|stream| !ordinals.contains(&stream.ordinal)) {
+        let goes = |stream: &&Stream| ordinals.contains(&stream.ordinal);
+        let others = distinct(self.serving().filter(|stream| !goes(stream))).len();
+        let copies = if self.mirror.is_some() { COPIES } else { 1 };
+        let with_them = self.streams.iter().filter(|stream| stream.state.is_healthy() && stream.duty != Duty::Left);
+        if others >= copies.min(distinct(with_them).len()).max(1) {
             return Ok(());
+        }
+        if others > 0 {
+            let leaving = self.streams.iter().find(|stream| stream.is_present() && goes(stream));
+            let device = leaving.map_or_else(String::new, |stream| stream.device().name().into());
+            return Err(Error::LastCopy { device });
         }
         let here = self.streams.iter().find(|stream| stream.is_present() && ordinals.contains(&stream.ordinal));
         let device = here.map_or_else(|| "an absent device".into(), |stream| stream.device().name().into());
         Err(Error::LastDevice { device })
     }
 
-    /// If no other device can take requests, those that were to leave go on: whoever removes them finds out.
-    pub(super) fn keep_one_serving(&mut self) {
-        if self.serving().next().is_some() {
+    /// If the others are too few to take requests, those that were to leave go on: whoever removes them finds out.
+    pub(super) fn keep_enough_serving(&mut self, copies: usize) {
+        if distinct(self.serving()).len() >= copies {
             return;
         }
         for stream in &mut self.streams {

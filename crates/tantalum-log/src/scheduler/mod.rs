@@ -20,6 +20,7 @@ mod flush;
 mod hiding;
 mod job;
 mod members;
+mod mirror;
 mod space_wait;
 mod turn;
 
@@ -36,6 +37,8 @@ use archive::{Archiving, Feed};
 pub(crate) use checkpoint::{SlotWriter, write_slots};
 use hiding::Overdue;
 use job::UnderWay;
+pub(crate) use mirror::COPIES;
+use mirror::Mirror;
 use turn::Waiter;
 
 use crate::format::record;
@@ -85,6 +88,8 @@ struct State {
     queue: VecDeque<Request>,
     /// The end of the newest sealed request.
     sealed_end: Lsn,
+    /// Present if the log keeps two copies.
+    mirror: Option<Mirror>,
     /// Completed requests behind the durable end: start to end.
     completed: BTreeMap<Lsn, Lsn>,
     /// Requests that devices are late with and that are not complete, by LSN.
@@ -144,7 +149,7 @@ impl Scheduler {
         // A record must be admitted to an empty log, whatever the options say.
         let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
         let depth: usize = start.streams.iter().map(|stream| stream.layout.depth).sum();
-        let pool = Pool::new(max_payload_bytes, 2 * depth + 2);
+        let pool = Pool::new(max_payload_bytes, 2 * depth * usize::from(start.options.copies) + 2);
         let active = pool.group(start.end);
         let feed = Feed::default();
         // An array's devices are one here; the slots list them all, and go on to.
@@ -152,10 +157,14 @@ impl Scheduler {
             LogLayout::FlashLogging | LogLayout::Single => start.slots.members(),
             LogLayout::Striped { .. } => start.streams.iter().map(Stream::listed).collect(),
         };
+        let set_aside = start.streams.iter().filter(|stream| !stream.state.is_healthy()).count();
+        let mut streams = start.streams;
+        streams.iter_mut().for_each(|stream| stream.reserve = mirror::reserve(&start.options));
         let state = State {
-            streams: start.streams,
+            streams,
             members,
             queue: VecDeque::new(),
+            mirror: (start.options.copies > 1).then(|| Mirror::new(start.slots.mirrored_from())),
             sealed_end: start.end,
             completed: BTreeMap::new(),
             overdue: Vec::new(),
@@ -172,9 +181,9 @@ impl Scheduler {
             space_waiters: Vec::new(),
             bound: 0,
             checkpoint: start.slots.checkpoint(),
-            aside_is_needed: false,
+            aside_is_needed: set_aside > 0,
             pressure_waits_ended: false,
-            set_aside: 0,
+            set_aside,
             failure: None,
             closed: false,
             stopping: false,
@@ -205,6 +214,7 @@ impl Scheduler {
             leaving: Condvar::new(),
         };
         let mut state = scheduler.state.lock();
+        scheduler.settle_pairs(&mut state);
         scheduler.rebalance(&mut state, 0);
         drop(state);
         scheduler
@@ -320,7 +330,7 @@ impl Scheduler {
 
     /// Recomputes the bound on appends after anything in it changed; `released` charges were given up as well.
     fn rebalance(&self, state: &mut State, released: u64) {
-        let bound = space::bound(state.shares()).min(state.room_for_leaving());
+        let bound = state.spare().min(space::MAX_BUFFERED_BYTES as i64).min(state.room_for_leaving());
         let delta = bound - state.bound + released as i64;
         state.bound = bound;
         self.space.shift(delta);
@@ -379,6 +389,10 @@ impl Scheduler {
             records,
             flush_waits: state.flush_waits,
             reissued: state.reissued,
+            copies: self.options.copies,
+            keeps_copies: state.mirror.as_ref().is_none_or(|mirror| mirror.from().is_some()),
+            single_copies: state.mirror.as_ref().map_or(0, Mirror::single),
+            mirrored_from_lsn: state.mirror.as_ref().and_then(Mirror::from),
             used_bytes: healthy.clone().map(Stream::used_bytes).sum(),
             capacity_bytes: healthy.map(capacity).sum(),
             checkpoint_lsn: state.checkpoint,

@@ -6,8 +6,6 @@ use tantalum_rt::{Parker, now};
 
 use super::{Archiving, Scheduler, State};
 use crate::Result;
-use crate::space::{self, Share};
-use crate::stream::Stream;
 
 impl Scheduler {
     /// Blocks until a record of `bytes` bytes would be admitted; see [`Log::wait_for_space`](crate::Log::wait_for_space).
@@ -74,19 +72,18 @@ impl Scheduler {
     }
 
     /// Whether the owner should checkpoint: somebody waits for space, a device was set aside or is to leave that still
-    /// holds needed records, a hiding area is full, or less than half of the space is left.
+    /// holds needed records, two copies are kept only of what is newer, a hiding area is full, or less than half of the space
+    /// is left.
     pub(super) fn is_pressed(&self, state: &State) -> bool {
         if state.failure.is_some() || state.closed {
             return false;
         }
-        let empty = |stream: &Stream| Share {
-            assured: stream.layout.assured_section_bytes() * stream.layout.section_count,
-            in_flight: 0,
-        };
-        let left = space::spare(state.shares());
-        let all = space::spare(state.serving().map(empty));
+        let left = state.spare();
+        let all = state.spare_of(state.serving().map(|stream| (stream.hardware, stream.share_when_empty())));
         let archive_is_pressed = state.archive.as_ref().is_some_and(Archiving::is_pressed);
         let is_full = archive_is_pressed || state.hiding_is_full || left < all / 2;
-        self.space.has_waiters() || state.aside_is_needed || state.leaving_is_needed() || is_full
+        let checkpoint = state.checkpoint;
+        let is_half = state.mirror.as_ref().is_some_and(|mirror| mirror.awaits_checkpoint(checkpoint));
+        self.space.has_waiters() || state.aside_is_needed || state.leaving_is_needed() || is_half || is_full
     }
 }

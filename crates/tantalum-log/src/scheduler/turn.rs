@@ -67,11 +67,11 @@ impl Scheduler {
     pub(super) fn summon(&self, state: &mut State) {
         self.summon_for_overdue(state);
         loop {
-            let needed = state.idle_with_room().min(self.work(state));
-            if state.failure.is_some() || state.summoned >= needed {
+            if state.failure.is_some() || state.summoned >= self.ready(state) {
                 return;
             }
-            let from = state.queue.front().map_or(state.sealed_end, |request| request.start);
+            let queued = state.queue.front().map_or(state.sealed_end, |request| request.start);
+            let from = state.next_copy_start().unwrap_or(queued);
             let waiter = match state.waiters.last_entry() {
                 Some(last) if last.key().0 > from => Some(last.remove()),
                 _ => state.idle_workers.pop(),
@@ -81,6 +81,14 @@ impl Scheduler {
             state.summoned += 1;
             waiter.wake(SUMMONED);
         }
+    }
+
+    /// How many tasks would find something to write, as far as is known before the first of them has chosen.
+    fn ready(&self, state: &State) -> usize {
+        let copies = usize::from(state.next_copy_start().is_some());
+        let begun = if state.may_begin() { state.idle_with_room().min(self.work(state)) } else { 0 };
+        // Of a new request to be mirrored, whoever begins it summons the next one.
+        if state.mirror.is_some() { copies.max(begun.min(1)) } else { begun }
     }
 
     /// Requests that could be written now, one of them not sealed yet.
@@ -190,7 +198,7 @@ impl State {
     pub(super) fn device_stats(&mut self) -> Vec<DeviceStats> {
         let streams = &mut self.streams;
         let is_it = |stream: &Stream, id: u64| stream.is_present() && stream.device_id == id;
-        let describe = |&SlotMember { ordinal, device_id }: &SlotMember| match streams
+        let describe = |&SlotMember { ordinal, device_id, .. }: &SlotMember| match streams
             .iter_mut()
             .find(|stream| is_it(stream, device_id))
         {

@@ -6,6 +6,7 @@ mod damage;
 mod faults;
 mod hiding;
 mod members;
+mod mirror;
 mod newcomers;
 mod power_cuts;
 mod recorder;

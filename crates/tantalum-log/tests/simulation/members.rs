@@ -59,7 +59,7 @@ pub fn operator(log: &Log, devices: &[Arc<MemoryDevice>], model: &Mutex<Model>, 
                 model.counts.joined += joined.len() as u64;
                 model.counts.left += u64::from(left);
             }
-            Err(Error::LastDevice { .. } | Error::StillWriting { .. }) => {}
+            Err(Error::LastDevice { .. } | Error::LastCopy { .. } | Error::StillWriting { .. }) => {}
             Err(Error::Device(_) | Error::DeviceHung { .. }) => {}
             Err(error) => panic!("{error}"),
         }

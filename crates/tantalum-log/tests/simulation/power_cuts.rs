@@ -64,3 +64,20 @@ fn they_survive_while_devices_come_and_go() {
     assert!(total.joined > 0 && total.left > 0 && total.cuts_in_changes > 0, "{total:?}");
     assert!(total.reissued > 0 && total.hidden_won > 0 && total.rebuilt > 0, "{total:?}");
 }
+
+#[test]
+fn with_two_copies_they_survive_the_loss_of_any_one_device() {
+    let plan = |seed: u64| {
+        let plan = Plan::new(seed, LogLayout::FlashLogging).mirrored();
+        if seed.is_multiple_of(4) { plan.with_archive() } else { plan }
+    };
+    let total = search(seeds(0..200).map(plan));
+    assert!(total.lost > 100 && total.replaced > 10 && total.degraded > 10, "{total:?}");
+    assert!(total.reissued > 0 && total.hidden_won > 0, "{total:?}");
+}
+
+#[test]
+fn with_two_copies_devices_come_and_go() {
+    let total = search(seeds(0..80).map(|seed| Plan::new(seed, LogLayout::FlashLogging).mirrored().with_spares()));
+    assert!(total.joined > 0 && total.left > 0 && total.cuts_in_changes > 0, "{total:?}");
+}

@@ -53,6 +53,8 @@ pub struct Plan {
     pub archive: bool,
     /// One in so many power cuts takes all log devices, never to be seen again; 0 for none.
     pub loses_devices_one_in: u8,
+    /// On how many devices a request must be. With two, a power cut may take one device.
+    pub copies: u8,
 }
 
 impl Plan {
@@ -84,6 +86,7 @@ impl Plan {
             checkpoint_delay_us: [200, 10_000][random.usize(0..2)],
             archive: false,
             loses_devices_one_in: 0,
+            copies: 1,
             spares: 0,
         }
     }
@@ -99,6 +102,16 @@ impl Plan {
         let loses_devices_one_in = [0, 2, 4][random.usize(0..3)];
         let faults = random.bool();
         Plan { archive: true, loses_devices_one_in, faults, stalls: self.stalls && !faults, ..self }
+    }
+
+    /// The same with two copies of everything.
+    pub fn mirrored(self) -> Plan {
+        Plan { copies: 2, devices: self.devices.max(2 + self.seed as usize % 2), ..self }
+    }
+
+    /// Whether a power cut may take a device with its copy of the log.
+    fn may_lose(&self) -> bool {
+        self.copies > 1 && self.spares == 0
     }
 
     /// Those that are or may become log devices.
@@ -128,6 +141,7 @@ impl Plan {
             recovery_memory_bytes: if self.seed.is_multiple_of(3) { 10_000 } else { 1 << 20 },
             hiding: self.hiding,
             request_per_flush: self.seed.is_multiple_of(7),
+            copies: self.copies,
             ..LogOptions::default()
         }
     }
@@ -185,6 +199,10 @@ pub struct Model {
     pub archive_failed: bool,
     /// All log devices are lost.
     pub lost: bool,
+    /// Devices that may be lost, by name: two copies are kept of what they hold.
+    pub may_lose: Vec<String>,
+    /// Sessions in a row of which the power was cut before recovery ended.
+    pub cut_short: u64,
     /// The sets of devices, by name, of which the log has one.
     pub devices: Vec<BTreeSet<String>>,
     /// What the runs did, to see that they do what they should.
@@ -206,6 +224,12 @@ pub struct Counts {
     pub joined: u64,
     pub left: u64,
     pub cuts_in_changes: u64,
+    /// Devices that were lost with a copy of the log.
+    pub lost: u64,
+    /// Sessions that began with one copy for lack of devices.
+    pub degraded: u64,
+    /// Devices that took the place of lost ones.
+    pub replaced: u64,
     /// Recoveries from the archive alone.
     pub rebuilt: u64,
     /// Those that a gap in the archive made impossible.
@@ -230,6 +254,9 @@ impl Counts {
         self.joined += other.joined;
         self.left += other.left;
         self.cuts_in_changes += other.cuts_in_changes;
+        self.lost += other.lost;
+        self.degraded += other.degraded;
+        self.replaced += other.replaced;
         self.rebuilt += other.rebuilt;
         self.not_archived += other.not_archived;
         self.archived_first += other.archived_first;
@@ -371,10 +398,14 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
         match opened {
             Ok(recovery) => break recovery,
             // As an owner would: what is refused by name is left out.
-            Err(Error::NotAMember { device, .. } | Error::NotALog { device }) if plan.spares > 0 && !is_lost => {
+            Err(Error::NotAMember { device, .. } | Error::NotALog { device })
+                if (plan.spares > 0 || plan.may_lose()) && !is_lost =>
+            {
                 order.retain(|given| given.name() != device);
             }
-            Err(Error::NotArchived { .. } | Error::ArchiveTooShort { .. }) if is_lost && lock(model).archive_failed => {
+            Err(Error::NotArchived { .. } | Error::ArchiveTooShort { .. } | Error::NotAnArchive { .. })
+                if is_lost && lock(model).archive_failed =>
+            {
                 lock(model).counts.not_archived += 1;
                 return None;
             }
@@ -384,7 +415,8 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
     let given: BTreeSet<String> = order.iter().map(|device| device.name().to_owned()).collect();
     {
         let mut model = lock(model);
-        assert!(model.devices.contains(&given), "the log has {given:?}, not one of {:?}", model.devices);
+        let is_known = plan.may_lose() || model.devices.contains(&given);
+        assert!(is_known, "the log has {given:?}, not one of {:?}", model.devices);
         model.counts.cuts_in_changes += u64::from(model.devices.len() > 1);
         model.devices = vec![given];
     }
@@ -432,6 +464,7 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
     lock(model).was_closed = false;
     let log = recovery.finish().expect("finish");
     let mut model = lock(model);
+    model.cut_short = 0;
     model.counts.rebuilt += u64::from(is_lost);
     (model.lost, model.archived) = (false, model.archived.min(end));
     model.counts.recovered += recovered.len() as u64;
@@ -457,6 +490,12 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         });
     }
     let Some(log) = recover(devices, plan, model, &mut random) else { return };
+    note_losable(&log, plan, model, None);
+    if plan.may_lose() {
+        lock(model).counts.degraded += u64::from(!log.stats().keeps_copies);
+        let (log, model, devices) = (log.clone(), Arc::clone(model), devices.to_vec());
+        spawn("replacer", move || replacer(&log, &devices, &model));
+    }
     for n in 0..plan.clients {
         let (log, model, plan) = (log.clone(), Arc::clone(model), plan.clone());
         spawn(format!("client-{n}"), move || client(&log, &model, &plan, session, n));
@@ -495,12 +534,16 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         if victim == plan.log_devices(devices).len() {
             lock(model).archive_failed = true;
         }
+        note_losable(&log, plan, model, Some(devices[victim].name()));
         devices[victim].inject(match random.bool() {
             true => Fault::HangWrites,
             false => Fault::FailWrites { after: random.u64(0..20) },
         });
     }
     sleep(length);
+    if !has_faults {
+        note_losable(&log, plan, model, None);
+    }
     let stats = log.stats();
     {
         let mut model = lock(model);
@@ -530,6 +573,38 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
         }
     }
     cut(devices, survivors)
+}
+
+/// Takes note of the devices of which the loss must lose nothing from now on: any one if two copies are kept of everything,
+/// the archive included; only the `victim`, if one is about to fail.
+fn note_losable(log: &Log, plan: &Plan, model: &Mutex<Model>, victim: Option<&str>) {
+    if !plan.may_lose() {
+        return;
+    }
+    let stats = log.stats();
+    let is_whole = stats.mirrored_from_lsn.is_some_and(|from| from <= stats.checkpoint_lsn);
+    let all_serve = stats.devices.iter().all(|device| device.state.is_healthy());
+    let names = stats.devices.iter().map(|device| device.name.clone());
+    let archive = plan.archive.then(|| "archive".to_owned());
+    lock(model).may_lose = match victim {
+        _ if !is_whole || !all_serve => Vec::new(),
+        Some(victim) => vec![victim.to_owned()],
+        None => names.chain(archive).collect(),
+    };
+}
+
+/// Puts a blank device in the place of one that was lost.
+fn replacer(log: &Log, devices: &[Arc<MemoryDevice>], model: &Mutex<Model>) {
+    sleep(Duration::from_micros(200));
+    let present: Vec<_> = log.stats().devices;
+    let Some(lost) = present.iter().find(|device| device.name.is_empty()) else { return };
+    let is_lost = |device: &&Arc<MemoryDevice>| present.iter().all(|other| other.name != device.name());
+    let Some(blank) = devices.iter().find(|device| is_lost(device) && device.name() != "archive") else { return };
+    match log.replace_devices(&[lost.ordinal], &[Arc::clone(blank) as Arc<dyn Device>]) {
+        Ok(_) => lock(model).counts.replaced += 1,
+        Err(Error::Closed | Error::Poisoned { .. } | Error::Device(_) | Error::DeviceHung { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Devices as they were at the instant of a power cut. Forked, because a lock inside the originals may stay locked.
@@ -566,6 +641,22 @@ pub fn run(plan: &Plan) -> Counts {
         let mut model = lock(&model);
         model.counts.cuts += 1;
         let is_lost = plan.loses_devices_one_in > 0 && random.u8(0..plan.loses_devices_one_in) == 0;
+        // Recovery has room for the copies that a crash left undone, but not after one that was cut itself.
+        model.cut_short += 1;
+        let may_lose = std::mem::take(&mut model.may_lose);
+        let may_lose = if model.cut_short > 2 { Vec::new() } else { may_lose };
+        if !may_lose.is_empty() && random.u8(0..3) > 0 {
+            let lost = &may_lose[random.usize(0..may_lose.len())];
+            let at = devices.iter().position(|device| device.name() == lost).expect("the devices keep their names");
+            devices[at] = plan.create_devices().swap_remove(at);
+            model.counts.lost += 1;
+            if devices[at].name() == "archive" {
+                (model.archived, model.archive_failed) = (0, true);
+                continue;
+            }
+        } else {
+            model.may_lose = may_lose;
+        }
         if is_lost && !model.lost {
             model.lost = true;
             let new = plan.create_devices();

@@ -2,10 +2,13 @@
 //!
 //! Invariant: the tasks in the background stop before the log is closed, and the directory stays locked until all is over.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tantalum_device::Capabilities;
-use tantalum_log::Log;
+use tantalum_log::{Log, LogStats};
 use tantalum_rt::Mutex;
 
 use super::{Devices, catalog::Catalog, files::Directory, log_devices::LogDevices};
@@ -27,7 +30,7 @@ pub(crate) struct Core {
     /// What recovery did.
     pub redo: Redo,
     pub data_capabilities: Capabilities,
-    pub log_devices: LogDevices,
+    pub log_devices: Arc<LogDevices>,
     is_closed: AtomicBool,
     tasks: Mutex<Option<Tasks>>,
     /// What else is to end with the database, before its tasks.
@@ -53,7 +56,12 @@ impl Core {
     ) -> Result<Self> {
         let Opened { pool, space, redo } = opened;
         // First: reading the catalog may change it, which needs clean frames and log space.
-        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool), _cleaner: Cleaner::start(&pool) };
+        let log_devices = Arc::new(log_devices);
+        let record = {
+            let log_devices = Arc::clone(&log_devices);
+            move |stats: &LogStats| log_devices.follow(stats)
+        };
+        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool, record), _cleaner: Cleaner::start(&pool) };
         let catalog = Catalog::open(&pool, &space)?;
         Ok(Self {
             settings,

@@ -165,6 +165,7 @@ impl<'a> Places<'a> {
     /// Opens everything of an existing database.
     pub fn open(self, superblock: &Superblock) -> Result<(Devices, Gathered)> {
         let gathered = Gathered::open(&self.log, superblock.log_id)?;
+        gathered.check_not_behind()?;
         self.with_log(superblock, gathered)
     }
 

@@ -193,6 +193,7 @@ impl Opening<'_> {
             buffer_bytes: LOG_BUFFER_BYTES,
             hiding,
             request_per_flush: self.settings.log_request_per_flush.unwrap_or_default(),
+            copies: self.settings.log_copies(),
             characteristics,
             ..LogOptions::default()
         })

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use tantalum_log::LogStats;
 use tantalum_rt::JoinHandle;
 
 use super::watch::Watch;
@@ -29,19 +30,20 @@ pub struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts it.
-    pub fn start(pool: &BufferPool) -> Self {
+    /// Starts it. `changed` hears when devices of the log are set aside, or no longer.
+    pub fn start(pool: &BufferPool, mut changed: impl FnMut(&LogStats) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let task = tantalum_rt::spawn("tantalum-checkpointer", {
             let (pool, stop) = (pool.clone(), Arc::clone(&stop));
             move || {
                 let mut watch = Watch::default();
-                watch.look(pool.log());
+                watch.look(pool.log(), &mut changed);
                 while !stop.load(Ordering::Acquire) {
-                    if !pool.log().wait_for_pressure(PATIENCE) {
+                    let is_due = pool.log().wait_for_pressure(PATIENCE);
+                    watch.look(pool.log(), &mut changed);
+                    if !is_due {
                         continue;
                     }
-                    watch.look(pool.log());
                     let pause = match pool.checkpoint() {
                         Ok(_) => PAUSE,
                         Err(error) => {

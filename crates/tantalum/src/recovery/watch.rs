@@ -1,17 +1,37 @@
-//! Tells the operator about devices of the log that were set aside.
+//! Tells the operator about devices of the log that were set aside, and when two copies are no longer kept.
 
-use tantalum_log::{DeviceState, Log};
+use tantalum_log::{DeviceState, Log, LogStats};
 
 /// Remembers what was told.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     told: Vec<u64>,
+    aside: Vec<u64>,
+    told_of_one_copy: bool,
 }
 
 impl Watch {
     /// Logs an error for each device that was set aside since the last time, with what to do about it.
-    pub fn look(&mut self, log: &Log) {
-        let devices = log.stats().devices;
+    /// `changed` hears of it first.
+    pub fn look(&mut self, log: &Log, changed: &mut impl FnMut(&LogStats)) {
+        let stats = log.stats();
+        let aside = stats.devices.iter().filter(|device| !device.state.is_healthy());
+        let aside: Vec<u64> = aside.map(|device| device.device_id).collect();
+        if aside != self.aside {
+            changed(&stats);
+            self.aside = aside;
+        }
+        if stats.keeps_copies == self.told_of_one_copy {
+            self.told_of_one_copy = !stats.keeps_copies;
+            match stats.keeps_copies {
+                true => tracing::info!("the log keeps two copies again"),
+                false => tracing::error!(
+                    "the log keeps one copy only: one piece of hardware is left, and losing it would lose commits. Add or \
+                     replace a device"
+                ),
+            }
+        }
+        let devices = stats.devices;
         self.told.retain(|id| devices.iter().any(|device| device.device_id == *id));
         for device in devices {
             if let DeviceState::SetAside { reason } = device.state

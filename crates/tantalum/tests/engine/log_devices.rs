@@ -277,3 +277,61 @@ fn a_device_that_fails_is_told_of_left_out_and_replaced() {
     assert_eq!(names(&db), ["mem:a", "mem:b", "mem:c"]);
     check(&db);
 }
+
+/// Memory devices on a shelf, by name; those that are `lost` cannot be opened.
+fn open_mirrored(dir: &Path, shelf: &[Arc<MemoryDevice>], lost: &[&str]) -> tantalum::Result<Db> {
+    let shelf: Vec<_> = shelf.iter().map(|device| (device.name().to_owned(), Arc::clone(device))).collect();
+    let lost: Vec<String> = lost.iter().map(|&name| name.to_owned()).collect();
+    let opener = move |request: DeviceRequest<'_>| {
+        if lost.iter().any(|name| name == request.name) {
+            return Some(Err("it burnt".into()));
+        }
+        let (_, device) = shelf.iter().find(|(name, _)| *name == request.name)?;
+        Some(Ok(Arc::clone(device) as Arc<dyn Device>))
+    };
+    let builder = Db::builder().log_bytes(4 << 20).buffer_pool_bytes(64 * 4096).device_opener(opener);
+    builder.data_device("mem:data").log_devices(["mem:a", "mem:b"]).log_copies(2).open(dir)
+}
+
+#[test]
+fn with_two_copies_either_device_may_be_lost_but_what_was_left_behind_is_no_substitute() {
+    let dir = tempfile::tempdir().unwrap();
+    let shelf = ["mem:data", "mem:a", "mem:b", "mem:c"].map(|name| MemoryDevice::new(name, 4 << 20));
+    let db = open_mirrored(dir.path(), &shelf, &[]).unwrap();
+    let table = db.table("t").unwrap();
+    put(&db, &table, &[("first", "1")]);
+    let log = db.stats().unwrap().log;
+    assert!(log.copies == 2 && log.keeps_copies && log.may_lose_a_device && log.single_copies == 0);
+    drop((table, db));
+
+    for lost in ["mem:a", "mem:b"] {
+        let db = open_mirrored(dir.path(), &shelf, &[lost]).unwrap();
+        assert_eq!(get(&db, &db.table("t").unwrap(), "first").unwrap(), b"1");
+        put(&db, &db.table("t").unwrap(), &[(lost, "without it")]);
+        let log = db.stats().unwrap().log;
+        assert!(!log.keeps_copies && log.single_copies > 0 && !log.may_lose_a_device, "{lost}");
+        let absent = log.devices.iter().find(|device| device.set_aside.is_some()).unwrap();
+        assert!(absent.name == lost && absent.remedy.is_some());
+        drop(db);
+        // The one that was lost returns without the other: it lacks what followed.
+        let other = if lost == "mem:a" { "mem:b" } else { "mem:a" };
+        let error = open_mirrored(dir.path(), &shelf, &[other]).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::LogLeftBehind { devices, missing } if devices == lost && missing == other));
+        let db = open_mirrored(dir.path(), &shelf, &[]).unwrap();
+        assert_eq!(get(&db, &db.table("t").unwrap(), lost).unwrap(), b"without it");
+        db.checkpoint().unwrap();
+        assert!(db.stats().unwrap().log.may_lose_a_device);
+    }
+
+    let db = open_mirrored(dir.path(), &shelf, &["mem:b"]).unwrap();
+    db.replace_log_device("mem:b", "mem:c").unwrap();
+    put(&db, &db.table("t").unwrap(), &[("last", "1")]);
+    db.checkpoint().unwrap();
+    assert!(db.stats().unwrap().log.may_lose_a_device);
+    let refused = db.remove_log_device("mem:c").unwrap_err().to_string();
+    assert!(refused.contains("two copies"), "{refused}");
+    drop(db);
+    let db = open_mirrored(dir.path(), &shelf, &["mem:a", "mem:b"]).unwrap();
+    assert_eq!(get(&db, &db.table("t").unwrap(), "last").unwrap(), b"1");
+    check(&db);
+}

@@ -237,7 +237,7 @@ impl UnderWay<'_> {
     fn enter(&self, path: &Path) -> Result<()> {
         let entered = self.own.record(|entries| {
             if entries.iter().all(|entry| entry.path != path) {
-                entries.push(Entry { path: path.into(), ids: Vec::new() });
+                entries.push(Entry::new(path.into(), Vec::new()));
             }
         });
         if entered.is_err() {
@@ -282,7 +282,7 @@ impl UnderWay<'_> {
             let id = devices.iter().find(|device| device.ordinal == number)?.device_id;
             Some(entries.iter().find(|entry| entry.ids.contains(&id)).cloned().unwrap_or_else(|| {
                 // Nobody knows where it was.
-                Entry { path: PathBuf::new(), ids: vec![id] }
+                Entry::new(PathBuf::new(), vec![id])
             }))
         };
         let Some(entry) = entries.iter().find(is_named).cloned().or_else(of_number) else {

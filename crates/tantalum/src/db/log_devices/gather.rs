@@ -40,7 +40,7 @@ impl Gathered {
         };
         let candidates = of_record.iter().map(|entry| (entry.clone(), true));
         let candidates: Vec<_> =
-            candidates.chain(of_settings.into_iter().map(|path| (Entry { path, ids: Vec::new() }, false))).collect();
+            candidates.chain(of_settings.into_iter().map(|path| (Entry::new(path, Vec::new()), false))).collect();
         let mut opened: Vec<Arc<dyn Device>> = Vec::new();
         let mut parts = Vec::new();
         for (entry, is_recorded) in &candidates {
@@ -93,11 +93,25 @@ impl Gathered {
         Ok(gathered)
     }
 
+    /// Refuses to go on where only devices are left that the log went on without.
+    pub fn check_not_behind(&self) -> Result<()> {
+        let is_there = |(_, names): &&(Entry, Vec<String>)| !names.is_empty();
+        let path = |(entry, _): &(Entry, Vec<String>)| entry.path.display().to_string();
+        let (mut there, missing): (Vec<_>, Vec<_>) = self.candidates.iter().partition(is_there);
+        there.retain(|(entry, _)| !entry.ids.is_empty());
+        let missing: Vec<String> = missing.into_iter().filter(|(entry, _)| !entry.left_behind).map(path).collect();
+        if there.is_empty() || missing.is_empty() || there.iter().any(|(entry, _)| !entry.left_behind) {
+            return Ok(());
+        }
+        let there: Vec<String> = there.into_iter().map(path).collect();
+        Err(Error::LogLeftBehind { devices: there.join(", "), missing: missing.join(", ") })
+    }
+
     /// The devices that were just made for a new database, by name.
     pub fn made(made: Vec<(PathBuf, Vec<Arc<dyn Device>>)>) -> Self {
         let devices = made.iter().flat_map(|(_, devices)| devices.clone()).collect();
         let candidate = |(path, devices): (PathBuf, Vec<Arc<dyn Device>>)| {
-            (Entry { path, ids: Vec::new() }, devices.iter().map(|device| device.name().to_owned()).collect())
+            (Entry::new(path, Vec::new()), devices.iter().map(|device| device.name().to_owned()).collect())
         };
         let candidates = made.into_iter().map(candidate).collect();
         Self { devices, candidates, recorded: None, failures: Vec::new() }
@@ -155,6 +169,7 @@ fn settle(candidates: Vec<(Entry, Vec<String>)>, stats: &LogStats) -> Vec<Entry>
         entry.ids = unclaimed;
     }
     entries.retain(|entry| !entry.ids.is_empty());
+    entries.iter_mut().for_each(|entry| entry.follow(stats));
     entries
 }
 
@@ -173,7 +188,7 @@ mod tests {
         let places = LogPlaces { directory: dir.path(), settings: &settings, opener: None };
         let candidate = |path: &str, names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned()).collect();
-            (Entry { path: Path::new(path).into(), ids: Vec::new() }, names)
+            (Entry::new(Path::new(path).into(), Vec::new()), names)
         };
         let candidates = vec![candidate("c", &["c[0]", "c[1]"]), candidate("b", &["b[0]", "b[1]"])];
         let gathered = Gathered { devices: Vec::new(), candidates, recorded: None, failures: Vec::new() };

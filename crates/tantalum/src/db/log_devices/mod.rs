@@ -7,7 +7,7 @@ mod record;
 
 use std::path::{Path, PathBuf};
 
-use tantalum_log::{Log, LogLayout};
+use tantalum_log::{Log, LogLayout, LogStats};
 use tantalum_rt::Mutex;
 
 pub use change::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice};
@@ -75,7 +75,7 @@ impl LogDevices {
 
     /// The devices of a database that was opened on devices.
     pub fn of_devices(settings: &Settings, log: &Log) -> Self {
-        let entry = |device: tantalum_log::DeviceStats| Entry { path: device.name.into(), ids: vec![device.device_id] };
+        let entry = |device: tantalum_log::DeviceStats| Entry::new(device.name.into(), vec![device.device_id]);
         let entries = log.stats().devices.into_iter().filter(|device| !device.name.is_empty()).map(entry).collect();
         Self {
             directory: None,
@@ -90,6 +90,22 @@ impl LogDevices {
     pub fn name_of(&self, device_id: u64) -> Option<PathBuf> {
         let entries = self.entries.lock();
         entries.iter().find(|entry| entry.ids.contains(&device_id)).map(|entry| entry.path.clone())
+    }
+
+    /// Records which devices the log goes on without, when that has changed.
+    pub fn follow(&self, stats: &LogStats) {
+        let mut entries = self.entries.lock();
+        let mut followed = entries.clone();
+        followed.iter_mut().for_each(|entry| entry.follow(stats));
+        if followed == *entries {
+            return;
+        }
+        *entries = followed;
+        if let Some(directory) = &self.directory
+            && let Err(error) = record::write(directory, &entries)
+        {
+            tracing::warn!(%error, "which devices of the log were left behind could not be recorded");
+        }
     }
 
     /// Replaces the record by what the entries are after `change`.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tantalum_log::LogStats;
 
 use crate::error::{Error, Result};
 
@@ -29,6 +30,21 @@ pub(crate) struct Entry {
     /// The identities of its partitions in the log, as far as they are known.
     #[serde(with = "hexadecimal")]
     pub ids: Vec<u64>,
+    /// The log went on without it: it was set aside, or absent. Without the others the database must not be opened on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left_behind: bool,
+}
+
+impl Entry {
+    pub fn new(path: PathBuf, ids: Vec<u64>) -> Self {
+        Self { path, ids, left_behind: false }
+    }
+
+    /// Takes over whether the log goes on without it.
+    pub fn follow(&mut self, stats: &LogStats) {
+        let mut own = stats.devices.iter().filter(|device| self.ids.contains(&device.device_id));
+        self.left_behind = own.any(|device| !device.state.is_healthy());
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -93,8 +109,9 @@ mod tests {
     fn what_is_written_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()).unwrap(), None);
-        let entry = |path: &str, ids: &[u64]| Entry { path: path.into(), ids: ids.to_vec() };
-        for entries in [vec![], vec![entry("log-0", &[1, u64::MAX]), entry("/dev/\"b", &[])]] {
+        let entry = |path: &str, ids: &[u64]| Entry::new(path.into(), ids.to_vec());
+        let behind = Entry { left_behind: true, ..entry("b", &[3]) };
+        for entries in [vec![], vec![entry("log-0", &[1, u64::MAX]), entry("/dev/\"b", &[]), behind]] {
             write(dir.path(), &entries).unwrap();
             assert_eq!(read(dir.path()).unwrap(), Some(entries));
         }
