@@ -265,6 +265,13 @@ enum Step {
 }
 
 impl Scheduler {
+    /// Whether the archive takes only what is durable without it, so that it never has what the devices may not have. As none
+    /// of two copies it must, that a loss of it costs nothing; and with an array, of which nothing behind a torn request is
+    /// read: were that request durable in the archive only, what follows it would be lost.
+    pub(super) fn archive_follows(&self) -> bool {
+        self.is_mirrored() || self.is_striped()
+    }
+
     /// The archival worker. Ends with the log, or when the archive is set aside.
     pub(crate) fn run_archive(&self, mut writer: Writer) {
         let parker = Parker::new();
@@ -280,9 +287,7 @@ impl Scheduler {
                 Step::Sleep(None) => parker.park(),
                 Step::Sleep(Some(rest)) => drop(parker.park_timeout(rest)),
                 Step::Write => {
-                    // It is none of the two copies, so it follows them: a loss of it costs nothing, and it never has what
-                    // the devices may not have.
-                    let until = || if self.is_mirrored() { self.durable() } else { Lsn::new(u64::MAX) };
+                    let until = || if self.archive_follows() { self.durable() } else { Lsn::new(u64::MAX) };
                     let (pieces, time_us) = self.feed.take(writer.max_payload_bytes(), until);
                     if pieces.is_empty() {
                         parker.park();
@@ -441,7 +446,7 @@ impl Scheduler {
         assert!(archive.archived < end && end <= state.sealed_end, "the archive follows what was sealed");
         assert!(archive.archived <= durable, "a run starts where the log is durable, and its writes make it so");
         archive.archived = end;
-        if self.is_mirrored() {
+        if self.archive_follows() {
             assert!(end <= durable, "what is mirrored is archived when it is durable");
             self.feed.progress.notify_all();
             return Vec::new();

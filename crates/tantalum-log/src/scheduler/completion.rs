@@ -95,7 +95,7 @@ impl Scheduler {
             return Vec::new();
         }
         self.durable.store(durable.get(), Ordering::Release);
-        if self.is_mirrored() {
+        if self.archive_follows() {
             self.feed.durable_moved();
         }
         state.overdue.retain(|overdue| overdue.start >= durable);
