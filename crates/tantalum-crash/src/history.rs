@@ -120,6 +120,8 @@ pub enum Event {
     Reported(String),
     /// From now on, unless a device fails, any one log device can be lost without losing anything.
     MayLoseLogDevice,
+    /// Patience was lost; what each task waited for then.
+    OutOfPatience(String),
     /// The named thing was counted.
     Count(&'static str, u64),
 }
@@ -204,6 +206,7 @@ impl History {
             | Event::Unsound(_)
             | Event::Reported(_)
             | Event::MayLoseLogDevice
+            | Event::OutOfPatience(_)
             | Event::Count(..) => {}
         }
     }

@@ -45,9 +45,11 @@ impl Operator {
                     | tantalum_log::Error::LastCopy { .. }
                     | tantalum_log::Error::StillWriting { .. },
                 )) => self.recorder.count("changes of log devices refused", 1),
-                Err(Error::Log(tantalum_log::Error::Device(_) | tantalum_log::Error::DeviceHung { .. }))
-                    if self.may_fail =>
-                {
+                Err(Error::Log(
+                    tantalum_log::Error::Device(_)
+                    | tantalum_log::Error::DeviceHung { .. }
+                    | tantalum_log::Error::CheckpointFailed { .. },
+                )) if self.may_fail => {
                     self.recorder.count("changes of log devices that failed", 1);
                 }
                 Err(Error::Closed) => return,

@@ -86,7 +86,9 @@ pub(crate) fn play(start: Start) -> Duration {
 
 fn live(start: Start) -> Result<(), Stop> {
     let Start { config, machine, log_is_lost, fuse, cut, seed, recorder, next_id } = start;
-    Length { time: PATIENCE, operations: None }.start(&fuse, || ());
+    let last = recorder.clone();
+    let patience = Length { time: PATIENCE, operations: None };
+    patience.start(&fuse, move || last.record(Event::OutOfPatience(tantalum_rt::list_tasks())));
     if let Cut::DuringStart(length) = cut {
         length.start(&fuse, || ());
     }

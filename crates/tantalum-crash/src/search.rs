@@ -234,13 +234,12 @@ impl Search {
         while let Ok(event) = events.try_recv() {
             self.take(event, &mut seen)?;
         }
-        let started = self.clock;
         let is_cut_short = matches!(outcome, Ok(Outcome::PowerCut { .. }));
         if let Ok(Outcome::Finished(now) | Outcome::PowerCut { at: now }) = outcome {
             self.clock = now;
         }
-        if is_cut_short && self.clock - started >= PATIENCE && !self.has_hung() {
-            return Err(format!("it hangs: no end after {PATIENCE:?}"));
+        if let Some(tasks) = seen.out_of_patience.take().filter(|_| !self.has_hung()) {
+            return Err(format!("it hangs: no end after {PATIENCE:?}{tasks}"));
         }
         if is_cut_short {
             self.recent.was_cut = true;
@@ -325,6 +324,7 @@ impl Search {
                 self.recent.was_lost = true;
                 self.report.count("oddities read", 1);
             }
+            Event::OutOfPatience(tasks) => seen.out_of_patience = Some(tasks),
             Event::MayLoseLogDevice => seen.may_lose_device = true,
             Event::Count(name, n) => self.report.count(name, n),
             Event::Archived(lsn) => self.archived = self.archived.max(lsn),
@@ -490,6 +490,8 @@ struct Seen {
     /// odd.
     gave_up: bool,
     may_lose_device: bool,
+    /// What each task waited for when patience was lost.
+    out_of_patience: Option<String>,
 }
 
 /// What a panic said.

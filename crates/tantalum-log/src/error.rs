@@ -234,6 +234,14 @@ pub enum Error {
     /// Another change of the log's devices is under way.
     #[error("another change of the log's devices is under way; wait for its end and try again")]
     ChangeUnderWay,
+    /// Devices cannot leave, because the log's owner cannot checkpoint, and without a checkpoint what they hold is needed.
+    #[error(
+        "the devices stay in the log: what they hold is needed until a checkpoint, and that failed: {cause}; put that right, then try again"
+    )]
+    CheckpointFailed {
+        /// What the owner said.
+        cause: String,
+    },
     /// The device is shorter than when it was formatted.
     #[error(
         "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); the file was truncated, restore it"

@@ -255,6 +255,13 @@ impl Log {
         self.scheduler().wait_for_pressure(timeout)
     }
 
+    /// Tells the log that its owner tried to checkpoint and could not, for this cause. Devices that wait for a checkpoint
+    /// to leave stay then, and whoever removes them gets [`Error::CheckpointFailed`], instead of waiting for something
+    /// that may never come. The pressure stays: the owner may try again.
+    pub fn report_failed_checkpoint(&self, cause: &str) {
+        self.scheduler().report_failed_checkpoint(cause);
+    }
+
     /// Lets every [`wait_for_pressure`](Self::wait_for_pressure) that would still wait return false at once, the present
     /// and the later ones: for an owner that stops its checkpoints.
     pub fn end_pressure_waits(&self) {
@@ -315,7 +322,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`], [`Error::LastDevice`] if no other healthy device is left, now or while it waits,
-    /// [`Error::ChangeUnderWay`]; the devices then serve as before. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::CheckpointFailed`] if the owner says so meanwhile, [`Error::ChangeUnderWay`]; the devices then serve as before. [`Error::Poisoned`], [`Error::Closed`].
     pub fn remove_devices(&self, ordinals: &[u32]) -> Result<()> {
         self.scheduler().remove_devices(ordinals)
     }

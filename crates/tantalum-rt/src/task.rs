@@ -111,6 +111,21 @@ pub fn task_name() -> String {
     }
 }
 
+/// All tasks of the simulation and what each waits for, a line each that begins with a line break: what to print where
+/// something seems to hang. Empty outside a simulation.
+///
+/// ```
+/// let listed = tantalum_rt::Simulation::new(1).run(|| {
+///     tantalum_rt::spawn("idle", || tantalum_rt::sleep(std::time::Duration::from_secs(9)));
+///     tantalum_rt::sleep(std::time::Duration::from_secs(1));
+///     tantalum_rt::list_tasks()
+/// });
+/// assert!(listed.expect_finished().contains("\"idle\" sleeps until 9s"));
+/// ```
+pub fn list_tasks() -> String {
+    simulation::current().map_or_else(String::new, |world| world.list_tasks())
+}
+
 /// Ends the simulation here and now, as a loss of power would: no task runs any further instruction, and no
 /// destructor of anything on their stacks runs.
 ///

@@ -267,6 +267,7 @@ impl Scheduler {
                 stream.duty = Duty::Draining;
             }
         }
+        state.failed_checkpoint = None;
         self.rebalance_devices(&mut state);
         Ok(())
     }
@@ -285,9 +286,22 @@ impl Scheduler {
             if state.leaving(ordinals).all(|stream| stream.is_superfluous(checkpoint)) {
                 return Ok(());
             }
+            if let Some(cause) = state.failed_checkpoint.take() {
+                return Err(Error::CheckpointFailed { cause });
+            }
             self.pressure.notify_all();
             self.summon(&mut state);
             self.leaving.wait(&mut state);
+        }
+    }
+
+    /// Ends the wait for a checkpoint that may never come; see
+    /// [`Log::report_failed_checkpoint`](crate::Log::report_failed_checkpoint).
+    pub(crate) fn report_failed_checkpoint(&self, cause: &str) {
+        let mut state = self.lock();
+        if state.leaving_is_needed() {
+            state.failed_checkpoint = Some(cause.to_string());
+            self.leaving.notify_all();
         }
     }
 

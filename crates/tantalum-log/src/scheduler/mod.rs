@@ -115,6 +115,8 @@ struct State {
     /// The part of the space's bound that is not charges.
     bound: i64,
     checkpoint: Lsn,
+    /// Why the owner's last checkpoint failed, if devices waited for it to leave that have not been told yet.
+    failed_checkpoint: Option<String>,
     /// A device was set aside and no checkpoint has made it superfluous yet.
     aside_is_needed: bool,
     /// The owner no longer checkpoints when it is due.
@@ -181,6 +183,7 @@ impl Scheduler {
             space_waiters: Vec::new(),
             bound: 0,
             checkpoint: start.slots.checkpoint(),
+            failed_checkpoint: None,
             aside_is_needed: set_aside > 0,
             pressure_waits_ended: false,
             set_aside,

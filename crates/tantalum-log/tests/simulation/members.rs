@@ -215,6 +215,34 @@ fn a_device_leaves_only_when_a_checkpoint_covers_what_it_holds() {
 }
 
 #[test]
+fn a_device_stays_when_its_owner_cannot_checkpoint() {
+    simulate(20, |_| {
+        let log = create(&devices(["a", "b"]));
+        append_all(&log, 0..20);
+        log.report_failed_checkpoint("before anybody waited");
+        let remover = {
+            let log = log.clone();
+            spawn("remover", move || log.remove_devices(&[0]))
+        };
+        sleep(Duration::from_millis(1));
+        assert!(!remover.is_finished());
+        log.report_failed_checkpoint("the data device is gone");
+        let refused = remover.join().expect("no panic");
+        assert!(
+            matches!(&refused, Err(Error::CheckpointFailed { cause }) if cause == "the data device is gone"),
+            "{refused:?}"
+        );
+        let writes = log.stats().devices[0].writes;
+        append_all(&log, 20..40);
+        let stats = &log.stats().devices[0];
+        assert!(stats.state == DeviceState::Healthy && stats.writes > writes, "it serves as before: {stats:?}");
+        // The next try is a new one.
+        log.set_checkpoint(log.durable_lsn()).expect("checkpoint");
+        log.remove_devices(&[0]).expect("removed");
+    });
+}
+
+#[test]
 fn what_was_removed_is_refused_by_name_and_never_brings_its_records_back() {
     simulate(20, |_| {
         let [a, b, c] = devices(["a", "b", "c"]);

@@ -324,12 +324,17 @@ impl State {
     /// Panics with every task and what it waits for.
     fn give_up(&self, why: &str) -> ! {
         let now = Duration::from_nanos(self.now_ns);
-        let mut report = format!("the simulation with seed {} {why}, at {now:?} of virtual time", self.seed);
+        panic!("the simulation with seed {} {why}, at {now:?} of virtual time{}", self.seed, self.list_tasks());
+    }
+
+    /// A line for each task, with what it waits for.
+    pub(super) fn list_tasks(&self) -> String {
+        let mut list = String::new();
         for (id, task) in &self.tasks {
             // Writing to a string cannot fail.
-            let _ = write!(report, "\n  task {} {:?} {}", id.0, task.name, self.describe(task));
+            let _ = write!(list, "\n  task {} {:?} {}", id.0, task.name, self.describe(task));
         }
-        panic!("{report}");
+        list
     }
 
     fn describe(&self, task: &Task) -> String {

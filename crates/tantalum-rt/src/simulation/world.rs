@@ -101,6 +101,10 @@ impl World {
         state.task(id).name.clone()
     }
 
+    pub(crate) fn list_tasks(&self) -> String {
+        self.state.borrow().list_tasks()
+    }
+
     pub(crate) fn cores(&self) -> usize {
         self.state.borrow().cores
     }

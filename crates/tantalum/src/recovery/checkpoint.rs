@@ -48,6 +48,7 @@ impl Checkpointer {
                         Ok(_) => PAUSE,
                         Err(error) => {
                             tracing::error!(%error, "a checkpoint failed; it will be tried again");
+                            pool.log().report_failed_checkpoint(&error.to_string());
                             PAUSE_AFTER_FAILURE
                         }
                     };

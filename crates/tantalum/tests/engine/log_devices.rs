@@ -7,11 +7,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
-use tantalum::{Builder, Db, DeviceRequest, Error, LogChange, LogChangePhase, LogLayout};
+use tantalum::{Builder, Db, DeviceRequest, Devices, Error, LogChange, LogChangePhase, LogLayout, TornPageProtection};
 use tantalum_device::{Device, Fault, MemoryDevice};
-use tantalum_rt::spawn;
+use tantalum_rt::{Simulation, spawn};
 
 use crate::support::{check, contents, get, put, small};
 
@@ -276,6 +277,29 @@ fn a_device_that_fails_is_told_of_left_out_and_replaced() {
     db.add_log_device("mem:b").unwrap();
     assert_eq!(names(&db), ["mem:a", "mem:b", "mem:c"]);
     check(&db);
+}
+
+#[test]
+fn a_device_stays_while_no_checkpoint_can_be_made() {
+    let run = || {
+        let device = |name: &str| MemoryDevice::new(name, 4 << 20);
+        let (data, a, b) = (device("data"), device("a"), device("b"));
+        let log = [&a, &b].map(|device| Arc::clone(device) as Arc<dyn Device>).to_vec();
+        let devices = Devices { data: data.clone(), double_write: None, log };
+        let protection = TornPageProtection::FullPageImages;
+        let builder = Db::builder().buffer_pool_bytes(64 * 4096).torn_page_protection(protection);
+        let db = builder.open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        put(&db, &table, &[("k", "v")]);
+        data.inject(Fault::FailWrites { after: 0 });
+        let refused = db.remove_log_device("a").unwrap_err();
+        let Error::Log(tantalum_log::Error::CheckpointFailed { cause }) = &refused else { panic!("{refused}") };
+        assert!(cause.contains("data"), "it says which device is to be put right: {cause}");
+        assert_eq!(names(&db), ["a", "b"]);
+        assert!(db.stats().unwrap().log.devices.iter().all(|device| !device.is_changing), "both serve as before");
+        put(&db, &table, &[("k", "w")]);
+    };
+    Simulation::new(1).time_limit(Duration::from_secs(3600)).run(run).expect_finished();
 }
 
 /// Memory devices on a shelf, by name; those that are `lost` cannot be opened.
