@@ -180,6 +180,11 @@ impl Scanner<'_> {
                 format!("a request of epoch {epoch} proves that a newer slot than epoch {known}'s was lost"),
             );
         }
+        if member.is_hiding && header.start < header.stream_lsn {
+            let (start, before) = (header.start, header.stream_lsn);
+            let what = "but LSNs in a hiding area never decrease";
+            self.damage(offset, format!("a request from LSN {start} on stands behind one up to LSN {before}, {what}"));
+        }
         let whole = self.chunks.read(offset, bytes, section_end, &self.scope.progress)?;
         if let Err(error) = request.check_payload(whole) {
             return Ok(Err(format!("damaged request: {error}")));
