@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tantalum::LogHiding;
+use tantalum_log::LogOptions;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
@@ -52,9 +53,17 @@ fn logs(profile: &'static str) -> Vec<(String, LogSetup)> {
     logs
 }
 
+/// The same with two copies of each request, which need two volumes.
+fn mirrored(profile: &'static str) -> impl Iterator<Item = (String, LogSetup)> {
+    let mirrored =
+        move |count| (format!("{count} {profile}, mirrored, hedged"), LogSetup::ours(profile, count).mirrored());
+    COUNTS.into_iter().filter(|&count| count > 1).map(mirrored)
+}
+
 fn paced(log: LogSetup, per_second: f64, seconds: u64, seed: u64) -> Paced {
-    let time = Duration::from_secs(seconds);
-    Paced { log, clients: CLIENTS, per_second, record_bytes: RECORD_BYTES, time, stuck: None, seed }
+    let (time, hang_timeout) = (Duration::from_secs(seconds), LogOptions::default().hang_timeout);
+    let record_bytes = RECORD_BYTES;
+    Paced { log, clients: CLIENTS, per_second, record_bytes, time, stuck: None, replaced: None, hang_timeout, seed }
 }
 
 fn row(findings: &mut Findings, what: &str, value: f64, unit: &str) {
@@ -77,7 +86,7 @@ fn hedged_volumes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
     };
     for (profile, per_second, seconds) in loads {
         let mut runs: Vec<(String, PacedRun)> = Vec::new();
-        for (name, log) in logs(profile) {
+        for (name, log) in logs(profile).into_iter().chain(mirrored(profile)) {
             progress(&name);
             runs.push((name, paced(log, per_second, seconds, settings.seed).run()?));
         }
@@ -94,6 +103,10 @@ fn hedged_volumes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
         let bound = if profile == CLOUD { Bound::Max(0.2) } else { Bound::Unpublished };
         let what = format!("{profile}: p99.9 with two, hedged, over one");
         findings.comparisons.push(Comparison::new(what, bound, ratio, "ratio", Basis::Predicted));
+        for (mirrored, count, alike) in [(5, "two", 2), (6, "four", 4)] {
+            let what = format!("{profile}: p99.9 with {count}, hedged, mirrored over not");
+            row(&mut findings, &what, p999(mirrored) / p999(alike), "ratio");
+        }
         let bars = |of: fn(&PacedRun) -> u64| runs.iter().map(move |(_, run)| of(run) as f64);
         findings.plots.push(Plot::new(
             format!("Commit latency on {profile}"),
@@ -109,39 +122,64 @@ fn hedged_volumes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
     Ok(findings)
 }
 
+/// One volume stands still, from here and for so long.
+const STANDS_STILL: Stuck = Stuck { from: Duration::from_secs(20), lasts: Duration::from_secs(10) };
+/// In the runs in which another volume is replaced meanwhile: when, and when the one that stands still is set aside.
+const REPLACED: (Duration, Duration) = (Duration::from_secs(23), Duration::from_secs(2));
+
 fn stuck_volume(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let stuck = Stuck { from: Duration::from_secs(20), lasts: Duration::from_secs(10) };
+    let Stuck { from, lasts } = STANDS_STILL;
+    let (replaced, hang_timeout) = REPLACED;
     let mut findings = Findings {
-        configuration: vec![format!(
-            "1000 commits of {RECORD_BYTES} bytes a second by {CLIENTS} clients, at random times; after {} s the first volume \
-             answers nothing for {} s; what is due in the first 50 ms of that is counted apart",
-            stuck.from.as_secs(),
-            stuck.lasts.as_secs()
-        )],
+        configuration: vec![
+            format!(
+                "1000 commits of {RECORD_BYTES} bytes a second by {CLIENTS} clients, at random times; after {} s the first volume \
+                 answers nothing for {} s; what is due in the first 50 ms of that is counted apart",
+                from.as_secs(),
+                lasts.as_secs()
+            ),
+            format!(
+                "another replaced: the volume that stands still is set aside after {} s, and at {} s the last of the others is \
+                 taken out of the log and a new one put in its place",
+                hang_timeout.as_secs(),
+                replaced.as_secs()
+            ),
+        ],
         ..Findings::default()
     };
-    let mut lost = 0;
+    let (mut lost, mut replacements) = (0, Vec::new());
     for (name, log) in logs(CLOUD) {
+        let is_hedged = log.hiding == LogHiding::On && log.drives > 1;
+        let bound = if is_hedged { Bound::Max(50.0) } else { Bound::Unpublished };
         progress(&name);
         let healthy = paced(log, 1000.0, 40, settings.seed);
-        let run = Paced { stuck: Some(stuck), ..healthy }.run()?;
-        lost += run.lost;
-        let [before, after] = run.slowest_while_stuck_ms;
-        row(&mut findings, &format!("{name}: slowest of the first 50 ms"), before, "ms");
-        let bound = if log.hiding == LogHiding::On && log.drives > 1 { Bound::Max(50.0) } else { Bound::Unpublished };
-        let what = format!("{name}: slowest after that");
-        findings.comparisons.push(Comparison::new(what, bound, after, "ms", Basis::Predicted));
+        let stuck = Paced { stuck: Some(STANDS_STILL), ..healthy };
+        let exchanged = Paced { replaced: Some(replaced), hang_timeout, ..stuck };
+        for (what, run) in [("", Some(stuck)), (", another replaced", is_hedged.then_some(exchanged))] {
+            let Some(run) = run.map(Paced::run).transpose()? else { continue };
+            lost += run.lost;
+            let [before, after] = run.slowest_while_stuck_ms;
+            row(&mut findings, &format!("{name}{what}: slowest of the first 50 ms"), before, "ms");
+            let slowest = format!("{name}{what}: slowest after that");
+            findings.comparisons.push(Comparison::new(slowest, bound, after, "ms", Basis::Predicted));
+            if let Some([begin, end]) = run.replaced_ms {
+                row(&mut findings, &format!("{name}{what}: replacing took"), end - begin, "ms");
+                replacements.push(end);
+            }
+        }
         // The other volumes have stalls of their own.
-        let healthy = Paced { stuck: Some(Stuck { from: Duration::MAX / 4, lasts: stuck.lasts }), ..healthy }.run()?;
-        row(
-            &mut findings,
-            &format!("{name}: slowest of a run in which none stands still"),
-            healthy.latency.max_ns as f64 / 1e6,
-            "ms",
-        );
-        lost += healthy.lost;
+        let run = Paced { stuck: Some(Stuck { from: Duration::MAX / 4, lasts }), ..healthy }.run()?;
+        let what = format!("{name}: slowest of a run in which none stands still");
+        row(&mut findings, &what, run.latency.max_ns as f64 / 1e6, "ms");
+        lost += run.lost;
     }
     findings.statements.push(Statement::new("no acknowledged commit is lost", lost == 0, format!("{lost} lost")));
+    let over = (from + lasts).as_secs_f64() * 1e3;
+    findings.statements.push(Statement::new(
+        "a volume can be replaced while another stands still",
+        replacements.iter().all(|&end| end < over),
+        format!("done at {:.1} s at the latest", replacements.iter().copied().fold(0.0, f64::max) / 1e3),
+    ));
     Ok(findings)
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tantalum_log::{HidingStats, Log};
-use tantalum_rt::{Outcome, Random, Scheduling, Simulation, spawn};
+use tantalum_rt::{Random, Scheduling, Simulation, spawn};
 
 use super::{LogSetup, setup::Built, tap::Sizes};
 use crate::error::Result;
@@ -98,22 +98,18 @@ impl Killed {
     /// As the log and its devices fail: a defect.
     pub fn scan(self) -> Result<Scanned> {
         let (setup, seed) = (self.log, self.seed);
-        let simulation = || Simulation::new(seed).scheduling(Scheduling::InOrder);
-        let written = simulation().run(move || -> Result<_> { Ok((self.write()?, tantalum_rt::now())) });
-        let Outcome::Finished(written) = written else { unreachable!("nobody cuts the power") };
-        let (built, end) = written?;
-        let scan = move || -> Result<Scanned> {
-            let started = tantalum_rt::now();
-            let Built { devices, archive } = built;
-            let recovery = Log::open(devices, setup.options(archive.as_ref()), &mut |_| ())?;
-            let seconds = started.elapsed().as_secs_f64();
-            Ok(Scanned { log_bytes: recovery.end_lsn().bytes_since(recovery.checkpoint_lsn()), seconds })
-        };
-        simulation().start_at(Duration::from_nanos(end.as_nanos())).run(scan).expect_finished()
+        let (built, end) = self.written()?;
+        scan(setup, built, end, seed)
+    }
+
+    /// The devices as the server left them, and when.
+    fn written(self) -> Result<(Built, Duration)> {
+        let simulation = Simulation::new(self.seed).scheduling(Scheduling::InOrder);
+        simulation.run(move || self.write()).expect_finished()
     }
 
     /// As many requesters as devices, so that each flush is one request.
-    fn write(self) -> Result<Built> {
+    fn write(self) -> Result<(Built, Duration)> {
         let built = self.log.build()?;
         let log = new_log(&self.log, &built)?;
         let (flushes, log_bytes) = (Arc::new(self.flushes), self.log_bytes);
@@ -140,10 +136,32 @@ impl Killed {
         for task in requesters {
             task.join().expect("a panic ends the simulation")?;
         }
+        let end = Duration::from_nanos(tantalum_rt::now().as_nanos());
         // Dropped without being closed, it stops as in a crash.
-        drop(log);
-        Ok(built)
+        end_tasks_of(log);
+        Ok((built, end))
     }
+}
+
+/// Opens a log at this time.
+fn scan(setup: LogSetup, built: Built, at: Duration, seed: u64) -> Result<Scanned> {
+    let open = move || -> Result<Scanned> {
+        let started = tantalum_rt::now();
+        let Built { devices, archive } = built;
+        let recovery = Log::open(devices, setup.options(archive.as_ref()), &mut |_| ())?;
+        let seconds = started.elapsed().as_secs_f64();
+        let log_bytes = recovery.end_lsn().bytes_since(recovery.checkpoint_lsn());
+        end_tasks_of(recovery);
+        Ok(Scanned { log_bytes, seconds })
+    };
+    Simulation::new(seed).scheduling(Scheduling::InOrder).start_at(at).run(open).expect_finished()
+}
+
+/// Drops a log, or what opens one, and lets the tasks that it had come to their ends. A simulation that ends before them leaks
+/// what they hold: devices, with all that is on them.
+pub(super) fn end_tasks_of<T>(log: T) {
+    drop(log);
+    tantalum_rt::sleep(Duration::from_secs(1));
 }
 
 fn new_log(setup: &LogSetup, built: &Built) -> Result<Log> {
@@ -154,3 +172,22 @@ fn new_log(setup: &LogSetup, built: &Built) -> Result<Log> {
 
 /// Of all logs without a database.
 pub(super) const LOG_ID: u128 = 0x7a4e_7a4c;
+
+#[cfg(test)]
+mod tests {
+    use tantalum_device::Device;
+
+    use super::*;
+
+    #[test]
+    fn a_scanned_log_leaves_nothing_in_memory() {
+        let (log, seed) = (LogSetup::paper("usb-c", 2).with_hiding(tantalum::LogHiding::On).with_archive(), 1);
+        let killed = Killed { log, flushes: Sizes::from([(4096, 1)]), log_bytes: 4_000_000, seed };
+        let (built, end) = killed.written().unwrap();
+        let devices: Vec<_> = built.devices.iter().chain(&built.archive).cloned().collect();
+        let holders = |devices: &[Arc<dyn Device>]| devices.iter().map(Arc::strong_count).collect::<Vec<_>>();
+        assert_eq!(holders(&devices), [2; 3], "these, and those that were built");
+        scan(log, built, end, seed).unwrap();
+        assert_eq!(holders(&devices), [1; 3]);
+    }
+}

@@ -3,10 +3,14 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tantalum_device::{Device, StallingDevice};
-use tantalum_log::{HidingStats, Log, LogOptions};
+use tantalum_log::{HidingStats, Log, LogOptions, Lsn};
 use tantalum_rt::{Random, Scheduling, Simulation, sleep, spawn};
 
-use super::{LogSetup, log_alone::LOG_ID, setup::Built};
+use super::{
+    LogSetup,
+    log_alone::{LOG_ID, end_tasks_of},
+    setup::Built,
+};
 use crate::{error::Result, micro::Latency};
 
 /// Clients who commit a small record at random times.
@@ -22,8 +26,12 @@ pub struct Paced {
     pub record_bytes: usize,
     /// Virtual time of the run.
     pub time: Duration,
-    /// From when on the first device stands still, to the end of its period.
+    /// When the first device stands still.
     pub stuck: Option<Stuck>,
+    /// When the last device is taken out of the log, and a new one of its kind put in its place.
+    pub replaced: Option<Duration>,
+    /// After how long a device that does not answer is set aside.
+    pub hang_timeout: Duration,
     /// For the times of the commits.
     pub seed: u64,
 }
@@ -47,13 +55,17 @@ pub struct PacedRun {
     pub slowest_while_stuck_ms: [f64; 2],
     /// What hiding did.
     pub hiding: HidingStats,
-    /// Acknowledged records that were not found when the log was opened again without having been closed.
+    /// From when on and until when a device was replaced, in milliseconds since the begin.
+    pub replaced_ms: Option<[f64; 2]>,
+    /// Acknowledged records at or past the checkpoint that were not found when the log was opened again without having
+    /// been closed.
     pub lost: usize,
 }
 
 /// A commit, in nanoseconds since the begin.
 struct Commit {
     number: u64,
+    end: Lsn,
     due: u64,
     took: u64,
 }
@@ -71,42 +83,73 @@ impl Paced {
     }
 
     fn measure(self) -> Result<PacedRun> {
-        let (devices, options) = self.devices()?;
+        let Built { mut devices, archive } = self.log.build()?;
+        let options = LogOptions { hang_timeout: self.hang_timeout, ..self.log.options(archive.as_ref()) };
+        if let (Some(Stuck { from, lasts }), Some(first)) = (self.stuck, devices.first_mut()) {
+            *first = Arc::new(StallingDevice::new(Arc::clone(first), lasts, from + lasts));
+        }
         Log::create(LOG_ID, devices.clone(), options.clone())?;
         let log = Log::open(devices.clone(), options.clone(), &mut |_| ())?.finish()?;
         let started = tantalum_rt::now();
+        let owner = {
+            let log = log.clone();
+            spawn("owner", move || -> Result<()> {
+                while log.wait_for_pressure(Duration::MAX / 4) {
+                    log.set_checkpoint(log.durable_lsn())?;
+                }
+                Ok(())
+            })
+        };
         let client = |number: usize| {
             let log = log.clone();
             spawn(format!("client {number}"), move || self.commit(&log, number as u64, started))
         };
         let clients: Vec<_> = (0..self.clients).map(client).collect();
+        let replaced_ms = match self.replaced {
+            None => None,
+            Some(after) => {
+                sleep(after);
+                let from = started.elapsed();
+                self.replace_last(&log, &mut devices)?;
+                Some([from, started.elapsed()].map(|at| at.as_secs_f64() * 1e3))
+            }
+        };
         let mut commits = Vec::new();
         for client in clients {
             commits.extend(client.join().expect("a panic ends the simulation")?);
         }
-        let hiding = log.stats().hiding;
+        log.end_pressure_waits();
+        owner.join().expect("a panic ends the simulation")?;
+        let (hiding, checkpoint) = (log.stats().hiding, log.checkpoint_lsn());
         // Dropped without being closed, it stops as in a crash.
         drop(log);
-        let mut missing: HashSet<u64> = commits.iter().map(|commit| commit.number).collect();
+        // What lies before the checkpoint its owner has stored.
+        let needed = commits.iter().filter(|commit| commit.end > checkpoint);
+        let mut missing: HashSet<u64> = needed.map(|commit| commit.number).collect();
         let mut recovery = Log::open(devices, options, &mut |_| ())?;
         while let Some(record) = recovery.next_record()? {
             let number = record.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             number.map(|number| missing.remove(&number));
         }
+        end_tasks_of(recovery);
         Ok(PacedRun {
             latency: latency(commits.iter()),
             slowest_while_stuck_ms: self.slowest_while_stuck_ms(&commits),
             hiding,
+            replaced_ms,
             lost: missing.len(),
         })
     }
 
-    fn devices(&self) -> Result<(Vec<Arc<dyn Device>>, LogOptions)> {
-        let Built { mut devices, archive } = self.log.build()?;
-        if let (Some(Stuck { from, lasts }), Some(first)) = (self.stuck, devices.first_mut()) {
-            *first = Arc::new(StallingDevice::new(Arc::clone(first), lasts, from + lasts));
-        }
-        Ok((devices, self.log.options(archive.as_ref())))
+    /// Puts a new drive in the place of the last.
+    fn replace_last(&self, log: &Log, devices: &mut Vec<Arc<dyn Device>>) -> Result<()> {
+        let partitions = self.log.partitions as usize;
+        let at = devices.len() - partitions;
+        let old: Vec<u32> = (at as u32..devices.len() as u32).collect();
+        let new = self.log.drive(self.log.drives)?;
+        log.replace_devices(&old, &new)?;
+        devices.splice(at.., new);
+        Ok(())
     }
 
     /// One client, until the time is over.
@@ -124,8 +167,9 @@ impl Paced {
             record[..size_of::<u64>()].copy_from_slice(&number.to_le_bytes());
             let due = due as u64;
             sleep(Duration::from_nanos(due).saturating_sub(started.elapsed()));
-            log.flush(log.append(&[&record])?.end)?;
-            commits.push(Commit { number, due, took: (started.elapsed().as_nanos() as u64).saturating_sub(due) });
+            let end = log.append(&[&record])?.end;
+            log.flush(end)?;
+            commits.push(Commit { number, end, due, took: (started.elapsed().as_nanos() as u64).saturating_sub(due) });
         }
     }
 
@@ -156,13 +200,19 @@ mod tests {
             let (clients, per_second, record_bytes) = (4, 100.0, 200);
             let log = LogSetup::ours("cloud-volume", drives).with_hiding(hiding);
             let time = Duration::from_secs(4);
-            Paced { log, clients, per_second, record_bytes, time, stuck, seed: 5 }.run().unwrap()
+            let (replaced, hang_timeout) =
+                (drives.gt(&1).then_some(Duration::from_secs(2)), Duration::from_millis(500));
+            let paced = Paced { log, clients, per_second, record_bytes, time, stuck, replaced, hang_timeout, seed: 5 };
+            paced.run().unwrap()
         };
         let alone = run(1, tantalum::LogHiding::On);
         let hedged = run(2, tantalum::LogHiding::On);
         assert!(alone.slowest_while_stuck_ms[0] > 1500.0, "{alone:?}");
         assert!(hedged.slowest_while_stuck_ms[0] < 600.0 && hedged.hiding.won > 0, "{hedged:?}");
         assert_eq!((alone.lost, hedged.lost), (0, 0));
+        // The other device goes, and a new one comes, while this one stands still.
+        assert!(alone.replaced_ms.is_none());
+        assert!(hedged.replaced_ms.is_some_and(|[from, to]| from >= 2000.0 && to < 3000.0), "{hedged:?}");
         assert!(alone.latency.count > 300 && hedged.latency.count > 300, "{alone:?} {hedged:?}");
     }
 }

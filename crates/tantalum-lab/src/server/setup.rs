@@ -30,6 +30,8 @@ pub struct LogSetup {
     pub has_archive: bool,
     /// Who writes it.
     pub writer: Writer,
+    /// On how many devices a request must be durable before it counts.
+    pub copies: u8,
 }
 
 /// Who writes a log.
@@ -80,6 +82,7 @@ impl LogSetup {
             hiding: LogHiding::Off,
             has_archive: false,
             writer: Writer::Paper,
+            copies: 1,
         }
     }
 
@@ -108,6 +111,11 @@ impl LogSetup {
         Self { has_archive: true, ..self }
     }
 
+    /// The same, with each request on two devices.
+    pub const fn mirrored(self) -> Self {
+        Self { copies: 2, ..self }
+    }
+
     /// For people.
     pub fn describe(&self) -> String {
         let mut text = match self.drives {
@@ -119,6 +127,9 @@ impl LogSetup {
         }
         if self.has_archive {
             text += " and an archival disk";
+        }
+        if self.copies > 1 {
+            text += ", mirrored";
         }
         match self.writer {
             Writer::Original => text += ", original server",
@@ -146,6 +157,7 @@ impl LogSetup {
             hiding: self.hiding.into(),
             request_per_flush: self.writer == Writer::Paper,
             archive: archive.map(|disk| ArchiveOptions::on_device(Arc::clone(disk))),
+            copies: self.copies,
             ..LogOptions::default()
         }
     }
@@ -161,49 +173,51 @@ impl LogSetup {
     /// The same, for a server that opens a log which was created before.
     pub(super) fn on_server(&self, server: Builder, archive: Option<&Arc<dyn Device>>) -> Builder {
         let server = server.log_hiding(self.hiding).log_request_per_flush(self.writer == Writer::Paper);
+        let server = server.log_copies(self.copies);
         match archive {
             Some(disk) => server.log_archive_on(Arc::clone(disk)),
             None => server,
         }
     }
 
-    /// New devices, in use: written once before. No two are alike in what chance decides.
+    /// New devices, in use: written once before.
     pub(super) fn build(&self) -> Result<Built> {
-        let mut profile = steady::in_use(Profile::named(self.profile)?);
-        if matches!(profile.device, Kind::UsbDrive(_)) {
-            profile = profile.with_capacity(USB_BYTES);
-        }
-        // "The write caches of the logging devices are disabled" (section 5.1): those that power failures empty.
-        if let Kind::SolidState(drive) = &mut profile.device
-            && drive.capacitors.is_none()
-        {
-            drive.cache.mode = CacheMode::WriteThrough;
-        }
-        let bytes = LOG_BYTES / u64::from(self.drives);
-        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        let mut devices = Vec::new();
         for number in 0..self.drives {
-            match &mut profile.device {
-                Kind::UsbDrive(drive) => drive.ftl.seed = drive.ftl.seed.wrapping_add(number.into()),
-                Kind::CloudVolume(volume) => volume.seed = volume.seed.wrapping_add(number.into()),
-                _ => {}
-            }
-            let drive: Arc<dyn Device> = EmulatedDevice::new(self.profile, profile.build()?);
-            if matches!(profile.device, Kind::SolidState(_)) {
-                micro::fill(&drive, 0..bytes, Data::Zeros, &|_| ())?;
-            }
-            let area: Arc<dyn Device> = Arc::new(Partition::new(drive, 0..bytes)?);
-            match self.partitions {
-                1 => devices.push(area),
-                count => {
-                    let parts = Partition::split(area, count as usize)?;
-                    devices.extend(parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>));
-                }
-            }
+            devices.extend(self.drive(number)?);
         }
         let archive = || -> Result<Arc<dyn Device>> {
             let (name, bytes) = ARCHIVE;
             Ok(EmulatedDevice::new("archive", Profile::named(name)?.with_capacity(bytes).build()?))
         };
         Ok(Built { devices, archive: self.has_archive.then(archive).transpose()? })
+    }
+
+    /// The partitions of a new drive. No two drives are alike in what chance decides; one whose number is that of none of
+    /// the log's is there to take the place of another.
+    pub(super) fn drive(&self, number: u32) -> Result<Vec<Arc<dyn Device>>> {
+        let mut profile = steady::in_use(Profile::named(self.profile)?);
+        match &mut profile.device {
+            Kind::UsbDrive(drive) => drive.ftl.seed = drive.ftl.seed.wrapping_add(number.into()),
+            Kind::CloudVolume(volume) => volume.seed = volume.seed.wrapping_add(number.into()),
+            // "The write caches of the logging devices are disabled" (section 5.1): those that power failures empty.
+            Kind::SolidState(drive) if drive.capacitors.is_none() => drive.cache.mode = CacheMode::WriteThrough,
+            _ => {}
+        }
+        let is_solid_state = matches!(profile.device, Kind::SolidState(_));
+        if matches!(profile.device, Kind::UsbDrive(_)) {
+            profile = profile.with_capacity(USB_BYTES);
+        }
+        let drive: Arc<dyn Device> = EmulatedDevice::new(self.profile, profile.build()?);
+        let bytes = LOG_BYTES / u64::from(self.drives);
+        if is_solid_state {
+            micro::fill(&drive, 0..bytes, Data::Zeros, &|_| ())?;
+        }
+        let area: Arc<dyn Device> = Arc::new(Partition::new(drive, 0..bytes)?);
+        if self.partitions == 1 {
+            return Ok(vec![area]);
+        }
+        let parts = Partition::split(area, self.partitions as usize)?;
+        Ok(parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>).collect())
     }
 }
