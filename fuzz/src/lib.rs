@@ -17,7 +17,7 @@ pub fn decode_repaired<T>(bytes: &mut [u8], decode: impl Fn(&[u8]) -> Result<T, 
 }
 
 /// Replaces the last place where `from` stands: a checksum stands behind what it covers.
-fn replace(bytes: &mut [u8], from: [u8; 4], to: [u8; 4]) {
+pub fn replace(bytes: &mut [u8], from: [u8; 4], to: [u8; 4]) {
     if let Some(at) = bytes.windows(4).rposition(|window| window == from) {
         bytes[at..at + 4].copy_from_slice(&to);
     }

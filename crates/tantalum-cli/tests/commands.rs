@@ -309,3 +309,41 @@ fn the_lab_lists_what_is_published_and_runs_what_it_can() {
     tantalum(&["lab", "run", "fs.fig9.intel"]).fails(&["does not run yet", "lab list"]);
     tantalum(&["lab", "run", "nothing"]).fails(&["nothing", "lab list"]);
 }
+
+#[test]
+fn a_run_is_traced_and_the_trace_analysed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&dir.path().join(name));
+    let bench = |trace: &str| {
+        let options =
+            ["--clients", "4", "--seconds", "1", "--buffer-pool", "1M", "--page-size", "8k", "--trace", trace];
+        tantalum(&[&["bench", "tpcc", "--tiny", "--simulate"], &options[..]].concat()).ok();
+        fs::read(trace).unwrap()
+    };
+    let trace = bench(&at("trace"));
+    assert!(bench(&at("again")) == trace, "the same run, the same trace");
+
+    let analyse = ["lab", "trace", &at("trace"), "--json", &at("json"), "--plot", &at("plots")];
+    let shown = String::from_utf8(tantalum(&analyse).ok()).unwrap();
+    for word in ["1 warehouse", "4 clients", "pages of 8 KiB", "buffer pool of 1 MiB", "t_IPL", "whole page"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    let result = json(&fs::read(dir.path().join("json")).unwrap());
+    let traced = &result["traces"][0];
+    let count = |kind: &str| traced[kind]["count"].as_u64().unwrap();
+    assert!(count("inserts") > 100 && count("updates") > 100 && count("deletes") > 10, "{traced}");
+    assert_eq!(traced["by_count"]["regions"].as_array().unwrap().len(), 8);
+    assert!(fs::read_to_string(dir.path().join("plots/merges.svg")).unwrap().contains("<svg"));
+
+    // Each sector takes one change and each write takes one, so none is saved.
+    let single = ["lab", "trace", &at("trace"), "--records-per-sector", "1", "--json", &at("json")];
+    tantalum(&single).ok();
+    let single = json(&fs::read(dir.path().join("json")).unwrap());
+    let more = single["traces"][0]["by_count"]["sector_writes"].as_u64().unwrap();
+    assert!(more > traced["by_count"]["sector_writes"].as_u64().unwrap());
+
+    fs::write(at("cut"), &trace[..trace.len() / 2]).unwrap();
+    tantalum(&["lab", "trace", &at("cut")]).fails(&["cut", "ends too early", "bench tpcc --trace"]);
+    tantalum(&["lab", "trace", &at("missing")]).fails(&["missing", "check that the file exists"]);
+    tantalum(&["bench", "tpcc", "--tiny", "--simulate", "--trace", &at("no/such/place")]).fails(&["no/such/place"]);
+}

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::trace::Damage;
+
 /// A result of the lab.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -25,6 +27,24 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong.
         why: String,
+    },
+    /// A trace cannot be read.
+    #[error("cannot read {name}: {source}; check that the file exists and may be read")]
+    TraceInput {
+        /// The file.
+        name: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A trace is damaged, or is none.
+    #[error("{name} is no whole trace: at byte {at} {damage}; write it again with tantalum bench tpcc --trace FILE")]
+    Trace {
+        /// The file.
+        name: String,
+        /// Where the damaged part begins.
+        at: u64,
+        /// What is wrong.
+        damage: Damage,
     },
     /// The engine failed under an experiment.
     #[error(transparent)]

@@ -5,6 +5,7 @@
 //! - [`published`]: every number that the papers publish; [`question`]: what it answers.
 //! - [`experiments`]: those of them that run here, on emulated devices; [`finding`]: what they found, and how far it is
 //!   from what was published; [`agreement`]: what that amounts to.
+//! - [`trace`]: what happens to a database's pages, in files, and what in-page logging makes of it.
 //! - [`runs`]: experiments that have run, in files; [`report`]: as a page.
 
 pub mod agreement;
@@ -18,5 +19,6 @@ pub mod report;
 pub mod runs;
 pub mod server;
 mod steady;
+pub mod trace;
 
 pub use error::{Error, Result};

@@ -44,6 +44,7 @@ mod error;
 pub mod fuzzing;
 pub mod limits;
 mod log_layout;
+mod observer;
 mod options;
 mod page;
 mod recovery;
@@ -61,6 +62,7 @@ pub use db::{
     recorded_log_devices,
 };
 pub use error::{Error, Result};
+pub use observer::{PageChange, PageObserver, PageOperation};
 pub use options::{Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
 pub use page::{ChangeError, PageId, TableId};
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};

@@ -18,6 +18,7 @@ use crate::{
     db::{Db, DeviceOpener, Devices},
     error::{Error, Result},
     limits, log_layout,
+    observer::PageObserver,
 };
 
 /// How concurrent transactions may see each other's work.
@@ -380,6 +381,7 @@ pub struct Builder {
     pub(crate) progress: Option<Progress>,
     pub(crate) opener: Option<Box<dyn DeviceOpener>>,
     pub(crate) archive_device: Option<Arc<dyn Device>>,
+    pub(crate) page_observer: Option<Arc<dyn PageObserver>>,
 }
 
 impl Builder {
@@ -565,6 +567,13 @@ impl Builder {
     /// files: emulated ones, for example. Default: all are paths.
     pub fn device_opener(mut self, opener: impl DeviceOpener + 'static) -> Self {
         self.opener = Some(Box::new(opener));
+        self
+    }
+
+    /// Who is told of every change of a page and of every page that is written, for traces: not of what recovery repeats.
+    /// Default: nobody.
+    pub fn observe_pages(mut self, observer: Arc<dyn PageObserver>) -> Self {
+        self.page_observer = Some(observer);
         self
     }
 

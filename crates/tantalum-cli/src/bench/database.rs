@@ -1,10 +1,13 @@
 //! The database that a benchmark runs on: where it is, how it is opened, and what device is below it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::Args;
 use serde::{Serialize, Serializer};
-use tantalum::{Builder, Db, LogArchive, LogHiding, LogLayout, LogSummary, TornPageProtection, limits};
+use tantalum::{Builder, Db, LogArchive, LogHiding, LogLayout, LogSummary, PageObserver, TornPageProtection, limits};
 use tantalum_flash::Counters;
 use tantalum_report::units;
 
@@ -161,14 +164,14 @@ impl Drop for Directory {
 }
 
 impl Options {
-    /// Opens the database, or creates it.
-    pub fn open(&self) -> Result<Database> {
+    /// Opens the database, or creates it; `observer` is told of its pages.
+    pub fn open(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Database> {
         let directory = match &self.dir {
             Some(path) => Directory { path: path.clone(), is_temporary: false },
             None => Directory { path: own_directory()?, is_temporary: !self.keep },
         };
         let emulator = if directory.is_temporary { Emulator::for_this_run() } else { Emulator::for_keeps() };
-        let mut builder = self.builder()?.create_if_missing(!self.reuse).device_opener(emulator.clone());
+        let mut builder = self.builder(observer)?.create_if_missing(!self.reuse).device_opener(emulator.clone());
         if !self.log.is_empty() {
             builder = builder.log_devices(self.log.iter().map(|path| with_absolute_profile(path)));
         }
@@ -186,7 +189,7 @@ impl Options {
     }
 
     /// Makes the database on new emulated devices, within a simulation.
-    pub fn open_simulated(&self) -> Result<Database> {
+    pub fn open_simulated(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Database> {
         let emulator = Emulator::for_this_run();
         let devices = simulate::Wanted {
             page_size: self.page_size()?.unwrap_or(limits::PAGE_SIZES[0]),
@@ -197,7 +200,7 @@ impl Options {
         };
         let devices = devices.devices(&emulator)?;
         let device = format!("{}: {}", devices.data.name(), devices.data.capabilities());
-        let mut builder = self.builder()?;
+        let mut builder = self.builder(observer)?;
         if let Some(path) = &self.archive {
             builder = builder.log_archive_on(simulate::new_device(&emulator, path)?);
         }
@@ -206,8 +209,11 @@ impl Options {
     }
 
     /// What holds for a database in a directory and for one in a simulation.
-    fn builder(&self) -> Result<Builder> {
+    fn builder(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Builder> {
         let mut builder = Db::builder();
+        if let Some(observer) = observer {
+            builder = builder.observe_pages(observer);
+        }
         if let Some(bytes) = self.page_size()? {
             builder = builder.page_size(bytes);
         }

@@ -137,7 +137,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 /// All of it, in either world.
 fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
     let is_simulated = arguments.simulate.is_on();
-    let database = if is_simulated { arguments.database.open_simulated()? } else { arguments.database.open()? };
+    let database =
+        if is_simulated { arguments.database.open_simulated(None)? } else { arguments.database.open(None)? };
     let workload = load(arguments, &database, watch)?;
     let log_devices = database.log_device_count()?;
     let (results, emulated_devices) = {

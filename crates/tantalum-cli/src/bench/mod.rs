@@ -7,6 +7,7 @@ mod kv;
 mod raw;
 mod simulate;
 mod tpcc;
+mod trace;
 mod watch;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};

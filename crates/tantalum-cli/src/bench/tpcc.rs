@@ -16,6 +16,7 @@ use super::{
     counters::{self, DeviceReport},
     database, latency, rate,
     simulate::{self, World, clock_line},
+    trace::Trace,
     watch::{Stage, Watch},
     write_json,
 };
@@ -51,6 +52,10 @@ pub struct Arguments {
     /// lost, also if the last run was killed.
     #[arg(long, value_name = "FILE", requires = "dir")]
     acknowledged: Option<PathBuf>,
+    /// Write what happens to the database's pages in the run to this file: every change in the log and every page that is
+    /// written. For tantalum lab trace.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// A database of some hundred rows: for tests.
     #[arg(long, hide = true)]
     tiny: bool,
@@ -154,7 +159,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 /// All of it, in either world.
 fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Result<Outcome> {
     let is_simulated = arguments.simulate.is_on();
-    let database = if is_simulated { arguments.database.open_simulated()? } else { arguments.database.open()? };
+    let trace = arguments.trace.as_deref().map(Trace::create).transpose()?;
+    let observer = trace.as_ref().map(Trace::observer);
+    let database = match is_simulated {
+        true => arguments.database.open_simulated(observer)?,
+        false => arguments.database.open(observer)?,
+    };
     let (tpcc, load_seconds) = load(arguments, &database, watch)?;
     let mut tpcc = tpcc.with_mix(arguments.mix.into()).with_reads(arguments.reads.into());
     if let Some(path) = &arguments.acknowledged {
@@ -163,7 +173,11 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
     }
     let parameters = tpcc.parameters();
     let before = database.mark();
+    if let Some(trace) = &trace {
+        trace.begin(&database.db, format!("{parameters}, {}", counted(arguments.clients, "client")))?;
+    }
     let report = drive(tpcc, options, watch)?;
+    trace.map_or(Ok(()), Trace::end)?;
     let emulated_devices = database.since(&before);
     watch.label("checking the twelve consistency conditions");
     let consistency = consistency::check(&database.db)?;

@@ -2,6 +2,7 @@
 
 mod report;
 mod run;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,12 @@ pub enum Command {
     /// The page is one HTML file that needs nothing else. Without --from the experiments are run; with it their results are
     /// taken from files, and only those that are asked for and in none of the files are run.
     Report(report::Arguments),
+    /// Show what in-page logging would make of the page changes and page writes of a run, by the simulator of "In-Page Logging"
+    /// (SIGMOD 2007, section 4.2).
+    ///
+    /// For each size of the log region of an erase unit: merges, and the time of all writes by the paper's formulas, with log sectors
+    /// (t_IPL: 200 us for a sector, 20 ms for a merge) and without (t_Conv: 20 ms for 90 % or half of the page writes).
+    Trace(trace::Arguments),
 }
 
 /// An element of the JSON output of `lab list`.
@@ -46,6 +53,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::List { json } => list(json)?,
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Report(arguments) => report::run(&arguments)?,
+        Command::Trace(arguments) => trace::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ use tantalum_log::Lsn;
 use super::{BufferPool, PageWriteGuard};
 use crate::{
     error::{Error, Result},
+    observer,
     page::{Change, PageId, change, header, record},
 };
 
@@ -116,6 +117,7 @@ impl ChangeGroup {
             }
         };
         after_append(end);
+        self.tell_observer();
         tantalum_rt::interleave();
         for page in &mut self.pages {
             assert!(page.guard.lsn() < end, "a page is never newer than the log");
@@ -123,6 +125,13 @@ impl ChangeGroup {
             page.guard.bytes_mut().copy_from_slice(&page.planned);
         }
         Ok(end)
+    }
+
+    /// Tells of what is logged while the pages are latched, so that it is told in its order.
+    fn tell_observer(&self) {
+        if let Some(observer) = self.pool.shared.observer.get() {
+            self.pages.iter().for_each(|page| observer::tell(&*observer.0, page.guard.id(), &page.changes));
+        }
     }
 
     /// Appends the group's record, and before it the page images that are needed.

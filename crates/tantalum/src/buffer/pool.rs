@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    observer::PageObserver,
     page::{PageId, change, header, record},
     store::{Load, PageBatch, PageStore, Protection},
 };
@@ -64,6 +65,8 @@ pub(super) struct Shared {
     pub redo_point: RwLock<Lsn>,
     pub checkpoints: Checkpoints,
     pub cleaner: OnceLock<Unparker>,
+    /// Who is told of changed and written pages.
+    pub observer: OnceLock<Observer>,
     pub counters: Counters,
 }
 
@@ -96,6 +99,15 @@ pub struct PoolStats {
     pub page_images: u64,
 }
 
+/// Who is told of changed and written pages.
+pub(super) struct Observer(pub Arc<dyn PageObserver>);
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
 /// Where a page comes from that is not in memory.
 #[derive(Clone, Copy)]
 enum Source {
@@ -125,6 +137,7 @@ impl BufferPool {
             redo_point: RwLock::new(Lsn::ZERO),
             checkpoints: Checkpoints::default(),
             cleaner: OnceLock::new(),
+            observer: OnceLock::new(),
             counters: Counters::default(),
             store,
         };
@@ -138,6 +151,14 @@ impl BufferPool {
     pub fn attach_log(&self, log: Log) {
         *self.shared.redo_point.write() = log.end_lsn();
         assert!(self.shared.log.set(log).is_ok(), "a pool has one log");
+    }
+
+    /// Tells `observer` of pages that are changed and written from now on.
+    ///
+    /// # Panics
+    /// When somebody else is told already.
+    pub fn observe(&self, observer: Arc<dyn PageObserver>) {
+        assert!(self.shared.observer.set(Observer(observer)).is_ok(), "a pool has one observer");
     }
 
     /// The log that pages are changed through.

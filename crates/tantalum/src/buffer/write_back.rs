@@ -84,6 +84,9 @@ impl Shared {
             tracing::error!(pages = copied.len(), %error, "pages could not be stored; they stay in memory");
             return Err(error);
         }
+        if let Some(observer) = self.observer.get() {
+            batch.ids().iter().for_each(|&id| observer.0.written(id));
+        }
         for &(frame, lsn) in copied {
             let mut dirt = self.frames[frame].state.dirt.lock();
             dirt.rec_lsn = dirt.changed_since_copy.then_some(lsn);

@@ -32,7 +32,9 @@ use crate::{
     buffer::BufferPool,
     check::{self, CheckReport},
     error::{Error, Result},
+    observer::PageObserver,
     options::{Builder, Isolation, Settings},
+    recovery::Opened,
     restore::{self, BaseBackup, RestoreProgress},
     stats::Stats,
     store::{Superblock, in_place::double_write::DoubleWrite},
@@ -346,7 +348,8 @@ impl fmt::Debug for Db {
 
 /// Opens or creates the database in a directory.
 pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
-    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, opener, archive_device } = builder;
+    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, opener, archive_device, page_observer } =
+        builder;
     let refuses_to_create = refuses_to_create || rebuilds_log;
     let directory = Directory::open(path, !refuses_to_create)?;
     let settings = settings.over(directory.settings()?);
@@ -390,6 +393,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
     if is_new {
         directory.end_creation()?;
     }
+    observe(&opened, page_observer);
     let log = opened.pool.log();
     let log_devices = LogDevices::of_directory(directory.path().into(), &settings, opener, gathered, log);
     Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, Some(directory))?))
@@ -397,7 +401,8 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
 
 /// Opens or creates the database on devices.
 pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
-    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, archive_device, .. } = builder;
+    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, archive_device, page_observer, .. } =
+        builder;
     let refuses_to_create = refuses_to_create || rebuilds_log;
     settings.check()?;
     let archive = archive_device.map(ArchiveTarget::Device);
@@ -413,6 +418,14 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
         progress: &mut progress,
     };
     let (superblock, opened) = opening.run(&devices)?;
+    observe(&opened, page_observer);
     let log_devices = LogDevices::of_devices(&settings, opened.pool.log());
     Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, None)?))
+}
+
+/// Tells whoever is to know of pages that are changed and written.
+fn observe(opened: &Opened, observer: Option<Arc<dyn PageObserver>>) {
+    if let Some(observer) = observer {
+        opened.pool.observe(observer);
+    }
 }

@@ -9,6 +9,7 @@ mod damage;
 mod devices;
 mod files;
 mod log_devices;
+mod observer;
 mod restore;
 mod space;
 mod support;

@@ -1,0 +1,88 @@
+//! Who is told what happens to pages, for traces. Nobody by default, which costs nothing.
+
+use crate::page::{Change, PageId};
+
+/// Is told of every change of a page and of every page that is written, while a database is open.
+///
+/// Calls come from many tasks at once, some of which hold latches: they must be quick, and must not use the database. The changes of
+/// one page come in the order in which they are made. That it was written is told when that has ended; a change that came
+/// meanwhile is told before, and is not in what was written.
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+/// use tantalum::{PageChange, PageId, PageObserver};
+///
+/// #[derive(Default)]
+/// struct Counter(AtomicU64);
+///
+/// impl PageObserver for Counter {
+///     fn changed(&self, _page: PageId, change: PageChange) {
+///         self.0.fetch_add(u64::from(change.bytes), Ordering::Relaxed);
+///     }
+///     fn written(&self, _page: PageId) {}
+/// }
+///
+/// # let dir = tempfile::tempdir()?;
+/// let counter = Arc::new(Counter::default());
+/// let db = tantalum::Db::builder().log_bytes(8 << 20).observe_pages(counter.clone()).open(dir.path().join("db"))?;
+/// db.table("t")?;
+/// db.close()?;
+/// assert!(counter.0.load(Ordering::Relaxed) > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait PageObserver: Send + Sync {
+    /// A change of a page was logged, and is about to be made.
+    fn changed(&self, page: PageId, change: PageChange);
+
+    /// A page was written to its store.
+    fn written(&self, page: PageId);
+}
+
+/// What a change does to a page.
+///
+/// ```
+/// let change = tantalum::PageChange { operation: tantalum::PageOperation::Update, bytes: 49 };
+/// assert_ne!(change.operation, tantalum::PageOperation::Insert);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageChange {
+    /// What it does.
+    pub operation: PageOperation,
+    /// Bytes of its encoding in the log.
+    pub bytes: u32,
+}
+
+/// The kinds of changes of a page.
+///
+/// ```
+/// assert_eq!(format!("{:?}", tantalum::PageOperation::Whole), "Whole");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageOperation {
+    /// A record comes.
+    Insert,
+    /// A record, or some bytes of a page without records, become others.
+    Update,
+    /// Records go.
+    Delete,
+    /// The page becomes an empty one, or a copy of an image.
+    Whole,
+}
+
+/// Tells of changes of a page, as they are encoded in a record.
+///
+/// # Panics
+/// When they are not what [`Change::encode_into`] makes.
+pub(crate) fn tell(observer: &dyn PageObserver, page: PageId, mut changes: &[u8]) {
+    while !changes.is_empty() {
+        let before = changes.len();
+        let change = Change::decode(&mut changes).expect("what was encoded can be decoded");
+        let operation = match change {
+            Change::InsertSlot { .. } => PageOperation::Insert,
+            Change::ReplaceSlot { .. } | Change::WriteBytes { .. } => PageOperation::Update,
+            Change::DeleteSlots { .. } => PageOperation::Delete,
+            Change::Format { .. } | Change::Image(_) => PageOperation::Whole,
+        };
+        observer.changed(page, PageChange { operation, bytes: (before - changes.len()) as u32 });
+    }
+}
