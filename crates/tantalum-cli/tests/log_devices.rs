@@ -75,6 +75,41 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     tantalum(&["db", "check", &db]).ok();
 }
 
+#[test]
+fn a_device_that_is_gone_is_given_up_if_the_database_was_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("db"), dir.path().join("copy"));
+    let db = text(&path);
+    make_database(&path);
+    tantalum(&["log", "add-device", &db, "log-1"]).ok();
+    let dump = tantalum(&["db", "dump", &db]).ok();
+    tantalum(&["log", "remove-device", &db, "log-1", "--lost"]).fails(&["log-1", "is there"]);
+    // As a crash would leave it.
+    let open = Db::open(&path).unwrap();
+    let table = open.table("late").unwrap();
+    for key in 0..50u8 {
+        let mut tx = open.begin().unwrap();
+        tx.put(&table, [key], [key]).unwrap();
+        tx.commit().unwrap();
+    }
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(&path).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() && entry.file_name() != "log-1" {
+            fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+        }
+    }
+    open.drop_table("late").unwrap();
+    open.close().unwrap();
+    tantalum(&["log", "remove-device", &text(&copy), "log-1", "--lost"]).fails(&["log-1", "LSN"]);
+
+    fs::remove_file(path.join("log-1")).unwrap();
+    tantalum(&["db", "check", &db]).fails(&["log-1", "nothing that is needed", "give up"]);
+    tantalum(&["log", "remove-device", &db, "log-0", "--lost"]).fails(&["log-0", "is there"]);
+    assert_eq!(names(&tantalum(&["log", "remove-device", &db, "log-1", "--lost", "--json"]).ok()), ["log-0"]);
+    assert_eq!(tantalum(&["db", "dump", &db]).ok(), dump);
+}
+
 /// Commits until told to stop. Returns how often.
 fn commit(db: &Db, stop: &AtomicBool) -> u64 {
     let table = db.table("counter").unwrap();

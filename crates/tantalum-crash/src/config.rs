@@ -231,9 +231,8 @@ impl Config {
             let latency = latency(&mut archiving);
             let drive = chooser.drive("archive", stock, &latency, TearUnit::Sector512, &mut archiving);
             let logs = archiving.u64(1..=3);
-            // An archive that failed covers nothing. That of two copies follows them, and before it was first written to, a
-            // log cannot be made anew from it.
-            let covers_log = !drive.may_fail() && log_copies == 1;
+            // An archive that failed covers nothing.
+            let covers_log = !drive.may_fail();
             let loses_log_one_in = [0, 2, 4][archiving.usize(0..3)] * u8::from(covers_log);
             Archive { drive, logs, loses_log_one_in }
         });
@@ -417,6 +416,8 @@ mod tests {
         };
         assert!(archived(true) && archived(false) && configs.iter().any(|config| config.archive.is_none()));
         assert!(configs.iter().any(|config| config.log_copies == 2 && config.spares.is_empty()));
+        let loses_all = |config: &&Config| config.archive.as_ref().is_some_and(|archive| archive.loses_log_one_in > 0);
+        assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }
 

@@ -21,7 +21,8 @@ pub(crate) fn create(log_id: u128, start: Lsn, devices: &[Arc<dyn Device>], opti
         epochs: vec![EpochStart { epoch: 1, start }],
         clean_end: Some(start),
         not_needed: 0,
-        archive_run: None,
+        archive_run: options.archive.is_some().then_some(start),
+        needs_archive: false,
         mirrored_from: (options.copies > 1).then_some(Lsn::ZERO),
         members: Vec::new(),
     };
@@ -34,16 +35,26 @@ pub(crate) fn create(log_id: u128, start: Lsn, devices: &[Arc<dyn Device>], opti
         },
     };
     let beside = archive.map(|archive| Arc::clone(archive.store.control()));
-    format_devices(devices, options, &slot, beside.as_slice())
+    format_devices(devices, options, &slot, beside.as_slice(), Last::Superblocks)
+}
+
+/// What is written last of what makes a device one of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// Devices formatted in part are no log.
+    Superblocks,
+    /// Devices formatted in part are not listed by the log, or all of them are: for one that exists.
+    Slots,
 }
 
 /// Formats `devices` as the empty devices of the log that `slot` describes, and makes them its members; the slot goes to
-/// the devices `beside` them too. The superblocks are written last, so that devices formatted in part are no log.
+/// the devices `beside` them too.
 pub(crate) fn format_devices(
     devices: &[Arc<dyn Device>],
     options: &LogOptions,
     slot: &Slot,
     beside: &[Arc<dyn Device>],
+    last: Last,
 ) -> Result<()> {
     options.check()?;
     check_devices(devices)?;
@@ -72,18 +83,27 @@ pub(crate) fn format_devices(
     for (device, superblock) in written.iter().zip(&superblocks) {
         blank(&**device, superblock)?;
     }
-    for sequence in [slot.sequence, slot.sequence + 1] {
-        let block = Slot { sequence, members: members.clone(), ..slot.clone() }.encode();
-        for device in devices.iter().chain(beside) {
-            device.write(slot_offset(sequence), &[&block], Durability::Durable)?;
+    let write_slots = || {
+        for sequence in [slot.sequence, slot.sequence + 1] {
+            let block = Slot { sequence, members: members.clone(), ..slot.clone() }.encode();
+            for device in devices.iter().chain(beside) {
+                device.write(slot_offset(sequence), &[&block], Durability::Durable)?;
+            }
         }
+        Ok(())
+    };
+    let write_superblocks = || {
+        for (at, (device, &SlotMember { ordinal, device_id, .. })) in devices.iter().zip(&members).enumerate() {
+            // All devices of an array have its superblock, with their own ordinals and identities.
+            let superblock = *superblocks.get(at).unwrap_or(&superblocks[0]);
+            write_superblock(&**device, &Superblock { ordinal, device_id, ..superblock })?;
+        }
+        Ok(())
+    };
+    match last {
+        Last::Superblocks => write_slots().and_then(|()| write_superblocks()),
+        Last::Slots => write_superblocks().and_then(|()| write_slots()),
     }
-    for (at, (device, &SlotMember { ordinal, device_id, .. })) in devices.iter().zip(&members).enumerate() {
-        // All devices of an array have its superblock, with their own ordinals and identities.
-        let superblock = *superblocks.get(at).unwrap_or(&superblocks[0]);
-        write_superblock(&**device, &Superblock { ordinal, device_id, ..superblock })?;
-    }
-    Ok(())
 }
 
 /// Formats a device for a log that runs. It is none of the log before a slot lists it, and there is no slot on it yet.

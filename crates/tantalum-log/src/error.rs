@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::format::{DecodeError, VERSION};
 use crate::{LogLayout, Lsn, MissingRecords};
 
 /// The result of a log operation.
@@ -147,6 +148,20 @@ pub enum Error {
         /// The newest version understood.
         supported: u16,
     },
+    /// The log was written before its format was settled.
+    #[error(
+        "{device}: the log at offset {offset} has format version {found}, this program reads version {supported} only; read it with the program that wrote it, and create it anew"
+    )]
+    OlderVersion {
+        /// The device's name.
+        device: String,
+        /// Where the superblock lies.
+        offset: u64,
+        /// The version found.
+        found: u16,
+        /// The version understood.
+        supported: u16,
+    },
     /// Both copies of a superblock are damaged.
     #[error(
         "{device}: both superblocks (offsets 0 and {offset}) are damaged: {what}; restore the device from a backup"
@@ -197,6 +212,14 @@ pub enum Error {
     #[error("the log has no device {ordinal}; its statistics list the devices")]
     NoSuchDevice {
         /// The number asked for.
+        ordinal: u32,
+    },
+    /// The device is said to be lost, and is there.
+    #[error("{device}: device {ordinal} of the log is there; open the log with it, and take it out of the running log")]
+    NotLost {
+        /// The device's name.
+        device: String,
+        /// The device's place in the log.
         ordinal: u32,
     },
     /// Without the device, nothing would take the log's requests.
@@ -268,8 +291,9 @@ pub enum Error {
     },
     /// A device is missing that holds records which are needed.
     #[error(
-        "log device {ordinal} of {count} is missing{}, and with it {missing}; pass all devices of the log, or restore a backup",
-        because(reason.as_deref())
+        "log device {ordinal} of {count} is missing{}, and with it {missing}; pass all devices of the log, or {}",
+        because(reason.as_deref()),
+        if missing.is_nothing() { "give up those that are lost" } else { "restore a backup" }
     )]
     MissingDevice {
         /// The device's place in the log, from 0; of several that are missing, the first.
@@ -396,6 +420,16 @@ fn because(reason: Option<&Error>) -> String {
 }
 
 impl Error {
+    /// The error for a structure of another version of the format, if that is what is wrong.
+    pub(crate) fn of_version(error: DecodeError, device: String, offset: u64) -> Option<Error> {
+        let supported = VERSION;
+        match error {
+            DecodeError::NewerVersion { found } => Some(Error::NewerVersion { device, offset, found, supported }),
+            DecodeError::OlderVersion { found } => Some(Error::OlderVersion { device, offset, found, supported }),
+            _ => None,
+        }
+    }
+
     /// Whether the error is [`Error::Full`]: the same append can succeed after [`Log::wait_for_space`](crate::Log::wait_for_space).
     pub fn is_full(&self) -> bool {
         matches!(self, Error::Full { .. })

@@ -65,6 +65,8 @@ pub use log::Log;
 pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
-pub use recovery::{MissingRecords, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings};
+pub use recovery::{
+    LostDevice, MissingRecords, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings,
+};
 pub use stats::{ArchiveStats, DeviceState, DeviceStats, HidingStats, LogStats};
 pub use ticket::Ticket;

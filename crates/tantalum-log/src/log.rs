@@ -141,6 +141,43 @@ impl Log {
         recovery::rebuild(devices, options, progress)
     }
 
+    /// Lets a log that was closed be opened without a device that is lost for good: from now on nothing on it counts. Take it
+    /// out of the log then ([`remove_devices`](Self::remove_devices)). Nothing is changed if the log opens without it as it is.
+    ///
+    /// The caller makes sure that those that are there were not left behind: that the log did not go on with the lost one
+    /// alone.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tantalum_device::{Device, MemoryDevice};
+    /// # use tantalum_log::{Log, LogOptions, LostDevice};
+    /// # let device = |name| MemoryDevice::new(name, 1 << 20) as Arc<dyn Device>;
+    /// let (kept, lost) = (device("kept"), device("lost"));
+    /// Log::create(7, vec![kept.clone(), lost.clone()], LogOptions::default())?;
+    /// let log = Log::open(vec![kept.clone(), lost], LogOptions::default(), &mut |_| {})?.finish()?;
+    /// log.set_checkpoint(log.durable_lsn())?;
+    /// log.close()?;
+    ///
+    /// assert!(Log::open(vec![kept.clone()], LogOptions::default(), &mut |_| {}).is_err());
+    /// Log::give_up(&[kept.clone()], &LogOptions::default(), &LostDevice::Ordinal(1), &mut |_| {})?;
+    /// let log = Log::open(vec![kept], LogOptions::default(), &mut |_| {})?.finish()?;
+    /// log.remove_devices(&[1])?;
+    /// # Ok::<(), tantalum_log::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::MissingDevice`], which names the records, if some that are needed are on no device that is there, or if that
+    /// cannot be known, as the log was not closed; [`Error::NotLost`], [`Error::NoSuchDevice`], [`Error::FixedDevices`], and
+    /// those of [`open`](Self::open). Nothing is changed then.
+    pub fn give_up(
+        devices: &[Arc<dyn Device>],
+        options: &LogOptions,
+        lost: &recovery::LostDevice,
+        progress: &mut dyn FnMut(RecoveryProgress),
+    ) -> Result<()> {
+        recovery::give_up(devices, options, lost, progress)
+    }
+
     pub(crate) fn start(start: Start, archive: Option<StartArchive>) -> Log {
         let scheduler = Arc::new(Scheduler::new(start, archive.as_ref()));
         let archive = archive.filter(|archive| archive.failure.is_none());

@@ -378,6 +378,7 @@ pub struct Builder {
     pub(crate) settings: Settings,
     pub(crate) refuses_to_create: bool,
     pub(crate) rebuilds_log: bool,
+    pub(crate) lost_log_device: Option<String>,
     pub(crate) progress: Option<Progress>,
     pub(crate) opener: Option<Box<dyn DeviceOpener>>,
     pub(crate) archive_device: Option<Arc<dyn Device>>,
@@ -560,6 +561,14 @@ impl Builder {
     /// Refused while any of the log's devices is still there: then [`Db::replace_log_device`] is the way.
     pub fn rebuild_log(mut self) -> Self {
         self.rebuilds_log = true;
+        self
+    }
+
+    /// This device of the log, by its path or number, is lost for good. After an orderly end of the database it opens without it,
+    /// if nothing on it is needed; then take it out of the log ([`Db::remove_log_device`]). Otherwise opening names the records
+    /// that are missing, and changes nothing.
+    pub fn give_up_log_device(mut self, device: impl Into<String>) -> Self {
+        self.lost_log_device = Some(device.into());
         self
     }
 

@@ -13,7 +13,7 @@ use std::{
 use clap::Subcommand;
 use serde::Serialize;
 use tantalum::{
-    Db,
+    Builder, Db,
     control::{self, Client},
 };
 use tantalum_report::{Progress, Table, Unit, units};
@@ -108,18 +108,22 @@ pub fn run(command: Command) -> Result<ExitCode> {
 
 /// Opens the database in `dir` and shows how far recovery is.
 pub fn open(dir: &Path, create: bool) -> Result<Db> {
-    let builder = Db::builder().create_if_missing(create).device_opener(Emulator::for_keeps());
-    Ok(builder.progress(opening::show()).open(dir)?)
+    Ok(builder(create).open(dir)?)
 }
 
-/// As [`open`], where `unreachable` is why no process that has it open could be asked.
-pub fn open_here(dir: &Path, unreachable: &tantalum::Error) -> Result<Db> {
-    match open(dir, false) {
-        Err(Error::Engine(tantalum::Error::InUse { path, pid })) => Err(Error::Other(format!(
+fn builder(create: bool) -> Builder {
+    Db::builder().create_if_missing(create).device_opener(Emulator::for_keeps()).progress(opening::show())
+}
+
+/// As [`open`], without a device of the log that is `lost`; `unreachable` is why no process that has it open could be asked.
+pub fn open_here(dir: &Path, lost: Option<String>, unreachable: &tantalum::Error) -> Result<Db> {
+    let builder = lost.into_iter().fold(builder(false), Builder::give_up_log_device);
+    match builder.open(dir) {
+        Err(tantalum::Error::InUse { path, pid }) => Err(Error::Other(format!(
             "{path}: process {pid} has the database open, and cannot be asked ({unreachable}); close it there, or let it run \
              with control_socket = true"
         ))),
-        opened => opened,
+        opened => Ok(opened?),
     }
 }
 

@@ -54,7 +54,7 @@ pub fn base_backup(dir: &Path, to: &Path, json: bool) -> Result<ExitCode> {
             client.call(&Command::BaseBackup { path: path.to_owned() }, &mut |_| {})?
         }
         Err(unreachable) => {
-            let db = super::open_here(dir, &unreachable)?;
+            let db = super::open_here(dir, None, &unreachable)?;
             let made = db.base_backup(to, &mut show())?;
             db.close()?;
             serde_json::to_value(made).map_err(|error| Error::Other(error.to_string()))?

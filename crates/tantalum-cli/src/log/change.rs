@@ -20,23 +20,26 @@ use crate::{
 pub struct Change {
     command: Command,
     change: LogChange,
+    /// A device to do without, if the database is closed.
+    lost: Option<String>,
 }
 
 impl Change {
     /// Lets another device take requests.
     pub fn add(path: String) -> Self {
-        Self { change: LogChange::Add { new: (&path).into() }, command: Command::AddDevice { path } }
+        Self { change: LogChange::Add { new: (&path).into() }, command: Command::AddDevice { path }, lost: None }
     }
 
-    /// Takes a device out of the log.
-    pub fn remove(device: String) -> Self {
-        Self { change: LogChange::Remove { old: device.clone() }, command: Command::RemoveDevice { device } }
+    /// Takes a device out of the log, which may be lost.
+    pub fn remove(device: String, is_lost: bool) -> Self {
+        let lost = is_lost.then(|| device.clone());
+        Self { change: LogChange::Remove { old: device.clone() }, command: Command::RemoveDevice { device }, lost }
     }
 
     /// Puts a device in the place of another.
     pub fn replace(device: String, path: String) -> Self {
         let change = LogChange::Replace { old: device.clone(), new: (&path).into() };
-        Self { change, command: Command::ReplaceDevice { device, path } }
+        Self { change, command: Command::ReplaceDevice { device, path }, lost: None }
     }
 
     /// Makes the change, and prints the devices that the log has then.
@@ -54,7 +57,7 @@ impl Change {
 
     /// Opens the database, makes the change, and closes it. `unreachable` is why nobody else is asked to.
     fn run_here(self, dir: &Path, unreachable: &tantalum::Error) -> Result<Value> {
-        let db = db::open_here(dir, unreachable)?;
+        let db = db::open_here(dir, self.lost, unreachable)?;
         db.change_log_devices(self.change, &mut show())?;
         let devices = serde_json::to_value(db.stats()?.log.devices).map_err(|error| Error::Other(error.to_string()))?;
         db.close()?;

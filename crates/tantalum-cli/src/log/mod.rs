@@ -65,6 +65,10 @@ pub enum Command {
         dir: PathBuf,
         /// The device's path, as the settings or `add-device` named it, or its number in `db stat`.
         device: String,
+        /// The device is gone for good, and therefore the closed database does not open. Refused, with the records that are
+        /// missing, if any on it may be needed: if the database was not closed in order.
+        #[arg(long)]
+        lost: bool,
         /// Print the log's devices as JSON.
         #[arg(long)]
         json: bool,
@@ -111,7 +115,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::AddDevice { dir, path, json } => Change::add(path).run(&dir, json),
-        Command::RemoveDevice { dir, device, json } => Change::remove(device).run(&dir, json),
+        Command::RemoveDevice { dir, device, lost, json } => Change::remove(device, lost).run(&dir, json),
         Command::ReplaceDevice { dir, device, path, json } => Change::replace(device, path).run(&dir, json),
         Command::Archive(command) => archive::run(command),
         Command::Rebuild(arguments) => rebuild::run(arguments),

@@ -149,7 +149,7 @@ pub fn inspect_archive(target: &ArchiveTarget) -> Result<ArchiveInspection> {
         segment_bytes: superblock.segment_bytes,
         segment_count: (superblock.segment_count > 0).then_some(superblock.segment_count),
         checkpoint_lsn: slot.map(|slot| slot.checkpoint),
-        is_needed: slot.is_some_and(|slot| slot.archive_run.is_some()),
+        is_needed: slot.is_some_and(|slot| slot.needs_archive),
         segments: listed,
         runs,
     })

@@ -11,7 +11,7 @@ use super::walk::Walk;
 use super::{ArchiveOptions, ArchiveTarget};
 use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES};
 use crate::format::slot::{EpochStart, Slot};
-use crate::format::{BLOCK, DecodeError, NUMBER_LIMIT, VERSION};
+use crate::format::{BLOCK, DecodeError, NUMBER_LIMIT};
 use crate::layout::{SUPERBLOCKS, slot_offset};
 use crate::recovery::merge::is_void;
 use crate::recovery::scan::{Scan, Scope};
@@ -221,10 +221,10 @@ fn read_superblock(control: &dyn Device) -> Result<Option<ArchiveSuperblock>> {
     for offset in SUPERBLOCKS {
         match ArchiveSuperblock::decode(&blocks[offset as usize..][..BLOCK]) {
             Ok(superblock) => return Ok(Some(superblock)),
-            Err(DecodeError::NewerVersion { found }) => {
-                return Err(Error::NewerVersion { device: name(), offset, found, supported: VERSION });
-            }
-            Err(error) => failures.push(error),
+            Err(error) => match Error::of_version(error, name(), offset) {
+                Some(error) => return Err(error),
+                None => failures.push(error),
+            },
         }
     }
     match failures.iter().find(|error| **error != DecodeError::Magic) {

@@ -13,8 +13,8 @@ pub mod superblock;
 /// The unit of all structures and offsets on a log device, in bytes.
 pub const BLOCK: usize = 4096;
 
-/// The newest format version that this code writes and reads.
-pub const VERSION: u16 = 1;
+/// The format version that this code writes and reads.
+pub const VERSION: u16 = 2;
 
 /// The most devices of a log: the slots' bitmap has one bit for each.
 pub const MAX_DEVICES: usize = 64;
@@ -40,6 +40,12 @@ pub enum DecodeError {
     /// Written by a newer program.
     #[error("format version {found} is newer than {VERSION}")]
     NewerVersion {
+        /// The version found.
+        found: u16,
+    },
+    /// Written before the format was settled.
+    #[error("format version {found} is older than {VERSION}")]
+    OlderVersion {
         /// The version found.
         found: u16,
     },
@@ -147,6 +153,7 @@ impl<'a> Decoder<'a> {
         match self.u16()? {
             found if found > VERSION => Err(DecodeError::NewerVersion { found }),
             0 => Err(DecodeError::Field { field: "version", value: 0 }),
+            found if found < VERSION => Err(DecodeError::OlderVersion { found }),
             _ => Ok(()),
         }
     }

@@ -14,6 +14,7 @@ pub const MAX_EPOCHS: usize = 100;
 const CLEAN: u32 = 1;
 const NEEDS_ARCHIVE: u32 = 2;
 const MIRRORED: u32 = 4;
+const ARCHIVED: u32 = 8;
 
 /// A checkpoint, the epochs that matter behind it, and the devices of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +31,11 @@ pub struct Slot {
     pub clean_end: Option<Lsn>,
     /// Bit `n` is set if device `n` was set aside and holds nothing that is needed.
     pub not_needed: u64,
-    /// Present if records behind the checkpoint may be in the archive only, so that the log cannot be opened without it:
-    /// where the archive's present run starts.
+    /// Where the archive's present run starts, of which nothing need be written yet; `None` without an archive that goes on.
     pub archive_run: Option<Lsn>,
+    /// Records behind the checkpoint may be in the archive only, so that the log cannot be opened without it. Then the run's
+    /// start is known.
+    pub needs_archive: bool,
     /// Everything durable from here on is on two pieces of hardware; `None` if that is not promised of anything.
     pub mirrored_from: Option<Lsn>,
     /// The devices of the log, by ordinal. Never empty. A device that is not among them is none of the log, whatever
@@ -97,8 +100,9 @@ impl Slot {
         let flag = |is_set: bool, flag: u32| u32::from(is_set) * flag;
         encoder.u32(
             flag(self.clean_end.is_some(), CLEAN)
-                | flag(self.archive_run.is_some(), NEEDS_ARCHIVE)
-                | flag(self.mirrored_from.is_some(), MIRRORED),
+                | flag(self.needs_archive, NEEDS_ARCHIVE)
+                | flag(self.mirrored_from.is_some(), MIRRORED)
+                | flag(self.archive_run.is_some(), ARCHIVED),
         );
         encoder.u64(self.clean_end.unwrap_or_default().get());
         encoder.u64(self.not_needed);
@@ -140,19 +144,32 @@ impl Slot {
             epochs.push(EpochStart { epoch: decoder.u64()?, start: Lsn::new(decoder.u64()?) });
         }
         decoder.checksum()?;
-        check(flags & !(CLEAN | NEEDS_ARCHIVE | MIRRORED) == 0, "flags", flags.into())?;
+        check(flags & !(CLEAN | NEEDS_ARCHIVE | MIRRORED | ARCHIVED) == 0, "flags", flags.into())?;
+        check(flags & NEEDS_ARCHIVE == 0 || flags & ARCHIVED != 0, "archive needed, and without a run", flags.into())?;
         check_numbers([sequence, checkpoint.get(), clean_end.get(), archive_run.get(), mirrored_from.get()])?;
         check_numbers(epochs.iter().flat_map(|epoch| [epoch.epoch, epoch.start.get()]))?;
         let ascending = epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start < b.start);
         check(ascending, "epoch order", 0)?;
         let clean_end = (flags & CLEAN != 0).then_some(clean_end);
         check(clean_end.is_none_or(|end| end >= checkpoint), "clean end", clean_end.unwrap_or_default().get())?;
-        let archive_run = (flags & NEEDS_ARCHIVE != 0).then_some(archive_run);
+        let archive_run = (flags & ARCHIVED != 0).then_some(archive_run);
+        let needs_archive = flags & NEEDS_ARCHIVE != 0;
         let mirrored_from = (flags & MIRRORED != 0).then_some(mirrored_from);
         check_members(&members)?;
         let listed = members.iter().fold(0, |bits, member| bits | 1 << member.ordinal);
         check(not_needed & !listed == 0, "devices not needed", not_needed)?;
-        Ok(Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run, mirrored_from, members })
+        Ok(Slot {
+            log_id,
+            sequence,
+            checkpoint,
+            epochs,
+            clean_end,
+            not_needed,
+            archive_run,
+            needs_archive,
+            mirrored_from,
+            members,
+        })
     }
 }
 

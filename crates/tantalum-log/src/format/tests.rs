@@ -79,8 +79,8 @@ proptest! {
 
     #[test]
     fn slots_round_trip(
-        log_id: u128, [sequence, checkpoint, end, run, from] in numbers::<5>(), clean: bool, not_needed: u64, needs_archive: bool,
-        mirrored: bool, hardware: u64,
+        log_id: u128, [sequence, checkpoint, end, run, from] in numbers::<5>(), clean: bool, not_needed: u64, archived: bool,
+        needs_archive: bool, mirrored: bool, hardware: u64,
         epochs in ascending(MAX_EPOCHS), starts in ascending(MAX_EPOCHS),
         ordinals in prop::collection::btree_set(0u32..64, 1..=64),
         ids in prop::collection::btree_set(1u64.., 64),
@@ -94,7 +94,8 @@ proptest! {
             epochs: epochs.map(|(epoch, start)| EpochStart { epoch, start: Lsn::new(start) }).collect(),
             clean_end: clean.then(|| Lsn::new(end.max(checkpoint))),
             not_needed: not_needed & ordinals.iter().fold(0, |bits, ordinal| bits | 1 << ordinal),
-            archive_run: needs_archive.then(|| Lsn::new(run)),
+            archive_run: (archived || needs_archive).then(|| Lsn::new(run)),
+            needs_archive,
             mirrored_from: mirrored.then(|| Lsn::new(from)),
             members: members.map(|(ordinal, device_id)| SlotMember { ordinal, device_id, hardware }).collect(),
         };
@@ -171,7 +172,7 @@ proptest! {
 }
 
 #[test]
-fn a_newer_version_is_told_from_damage() {
+fn another_version_is_told_from_damage() {
     let superblock = Superblock {
         log_id: 1,
         ordinal: 0,
@@ -188,6 +189,8 @@ fn a_newer_version_is_told_from_damage() {
     block[8] = 9;
     assert_eq!(Superblock::decode(&block), Err(DecodeError::NewerVersion { found: 9 }));
     block[8] = 1;
+    assert_eq!(Superblock::decode(&block), Err(DecodeError::OlderVersion { found: 1 }));
+    block[8] = VERSION as u8;
     block[20] ^= 1;
     assert!(matches!(Superblock::decode(&block), Err(DecodeError::Checksum { .. })));
     block[0] = 0;
@@ -200,10 +203,18 @@ fn a_slot_with_impossible_members_is_refused() {
     let decode = |members: Vec<SlotMember>, not_needed| {
         let epochs = vec![EpochStart { epoch: 1, start: Lsn::ZERO }];
         let checkpoint = Lsn::ZERO;
-        let (clean_end, archive_run, mirrored_from) = (None, None, None);
-        let (log_id, sequence) = (1, 1);
-        let slot =
-            Slot { log_id, sequence, checkpoint, epochs, clean_end, not_needed, archive_run, mirrored_from, members };
+        let slot = Slot {
+            log_id: 1,
+            sequence: 1,
+            checkpoint,
+            epochs,
+            clean_end: None,
+            not_needed,
+            archive_run: None,
+            needs_archive: false,
+            mirrored_from: None,
+            members,
+        };
         Slot::decode(&slot.encode())
     };
     let field = |result| match result {
@@ -225,6 +236,7 @@ fn a_slot_with_impossible_members_is_refused() {
         clean_end: None,
         not_needed: 0,
         archive_run: None,
+        needs_archive: false,
         mirrored_from: None,
         members: vec![member(0, 7)],
     }

@@ -34,19 +34,19 @@ pub(super) fn scan(
         archive.scan(segments, &slot.epochs, &Scope { checkpoint, epoch, memory, progress })
     });
     let mut scanned = scanned.pop().expect("one archive gives one scan")?;
-    let Some(run_start) = slot.archive_run else {
-        if let Some(scanned) = scanned.as_mut().filter(|scanned| !scanned.scan.damage.is_empty()) {
-            // What follows starts a new run.
-            scanned.forget(scanned.run_start);
-        }
-        return Ok(scanned);
-    };
-    if scanned.as_ref().is_none_or(|scanned| scanned.run_start < run_start) {
+    let is_damaged = |scanned: &&mut Scanned| !scanned.scan.damage.is_empty();
+    if let Some(scanned) = scanned.as_mut().filter(is_damaged).filter(|_| !slot.needs_archive) {
+        // What follows starts a new run.
+        scanned.forget(scanned.run_start);
+    }
+    if let Some(run_start) = slot.archive_run
+        && scanned.as_ref().is_none_or(|scanned| scanned.run_start < run_start)
+    {
         // The run was begun, and nothing written to it yet.
         scanned.get_or_insert_default().forget(run_start);
     }
     let end = scanned.as_ref().map_or(Lsn::ZERO, |scanned| scanned.end);
-    if end < checkpoint {
+    if slot.needs_archive && end < checkpoint {
         return Err(Error::ArchiveTooShort { archive: archive.store.name().into(), end, needed: checkpoint });
     }
     Ok(scanned)

@@ -9,7 +9,7 @@ use crate::archive::Archive;
 use crate::create::check_devices;
 use crate::format::slot::{Slot, SlotMember};
 use crate::format::superblock::Superblock;
-use crate::format::{BLOCK, DecodeError, VERSION};
+use crate::format::{BLOCK, DecodeError};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
 use crate::{Error, LogLayout, Lsn, Result, striped};
 
@@ -110,6 +110,13 @@ impl Members {
 /// Reads who the devices are, in whatever order they come, and finds the newest slot. Every device that may hold
 /// something needed must be there, but for one piece of hardware of a mirrored log; and none that the log does not have.
 pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -> Result<Members> {
+    let members = identify_present(devices, archive)?;
+    let missing = members.missing_bits() & !members.slot.not_needed;
+    if members.tolerates(missing) { striped::assemble(members) } else { Err(refuse(members, missing, archive)) }
+}
+
+/// As [`identify`], whatever is missing.
+pub(super) fn identify_present(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -> Result<Members> {
     check_devices(devices)?;
     let mut members: Vec<Member> = Vec::new();
     let mut unreadable = None;
@@ -142,9 +149,7 @@ pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -
         });
     };
     members.iter().try_for_each(|member| check_listed(member, &slot))?;
-    let members = Members { log_id, members, slot, unreadable };
-    let missing = members.missing_bits() & !members.slot.not_needed;
-    if members.tolerates(missing) { striped::assemble(members) } else { Err(refuse(members, missing, archive)) }
+    Ok(Members { log_id, members, slot, unreadable })
 }
 
 /// The slots on the devices.
@@ -202,8 +207,8 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
         }
     }
     for &(offset, error) in &failures {
-        if let DecodeError::NewerVersion { found } = error {
-            return Err(Error::NewerVersion { device: name(), offset, found, supported: VERSION });
+        if let Some(error) = Error::of_version(error, name(), offset) {
+            return Err(error);
         }
     }
     match failures.iter().find(|(_, error)| *error != DecodeError::Magic) {

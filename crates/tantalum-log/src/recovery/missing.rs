@@ -18,7 +18,7 @@ const RANGES_NAMED: usize = 16;
 /// ```
 /// use tantalum_log::{Lsn, LsnRange, MissingRecords};
 /// let range = LsnRange { start: Lsn::new(100), end: Lsn::new(250) };
-/// let missing = MissingRecords { ranges: vec![range], from: Lsn::new(400) };
+/// let missing = MissingRecords { ranges: vec![range], from: Some(Lsn::new(400)) };
 /// assert_eq!(missing.to_string(), "the records at LSN 100 to 250, and any from LSN 400 on");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +26,21 @@ pub struct MissingRecords {
     /// What lies between records that are there, or between them and what is known to have been durable. In order, with
     /// gaps between them.
     pub ranges: Vec<LsnRange>,
-    /// Whether records followed, from here on, nothing that is there can tell.
-    pub from: Lsn,
+    /// Whether records followed, from here on, nothing that is there can tell. `None` after an orderly end of the log:
+    /// none followed.
+    pub from: Option<Lsn>,
+}
+
+impl MissingRecords {
+    /// Whether the log has all its records without the device.
+    ///
+    /// ```
+    /// let missing = tantalum_log::MissingRecords { ranges: Vec::new(), from: None };
+    /// assert!(missing.is_nothing() && missing.to_string() == "nothing that is needed");
+    /// ```
+    pub fn is_nothing(&self) -> bool {
+        self.ranges.is_empty() && self.from.is_none()
+    }
 }
 
 impl fmt::Display for MissingRecords {
@@ -37,26 +50,32 @@ impl fmt::Display for MissingRecords {
         if let more @ 1.. = self.ranges.len().saturating_sub(RANGES_NAMED) {
             named.push(format!("{more} more ranges"));
         }
-        match named.is_empty() {
-            true => write!(f, "any records from LSN {} on", self.from),
-            false => write!(f, "the records at LSN {}, and any from LSN {} on", named.join(", "), self.from),
+        match (named.is_empty(), self.from) {
+            (true, None) => f.write_str("nothing that is needed"),
+            (true, Some(from)) => write!(f, "any records from LSN {from} on"),
+            (false, None) => write!(f, "the records at LSN {}", named.join(", ")),
+            (false, Some(from)) => write!(f, "the records at LSN {}, and any from LSN {from} on", named.join(", ")),
         }
     }
 }
 
 /// The error for a log of which `missing` devices, by their bits, are needed and not there. Reads what is.
 pub(super) fn refuse(members: Members, missing: u64, archive: Option<&Archive>) -> Error {
-    let (ordinal, count) = (missing.trailing_zeros(), members.slot.members.len() as u32);
-    let checkpoint = members.slot.checkpoint;
-    let reason = members.unreadable.clone().map(Arc::new);
+    let unknown = MissingRecords { ranges: Vec::new(), from: Some(members.slot.checkpoint) };
+    let without = missing_device(&members, missing, unknown);
     // An array that is not whole cannot be read at all.
     let read = if members.is_array() { None } else { survey(members, archive, 0, &mut |_| {}).ok() };
-    let missing = read.map_or(MissingRecords { ranges: Vec::new(), from: checkpoint }, |read| lacks(&read));
-    Error::MissingDevice { ordinal, count, missing, reason }
+    read.map_or(without, |read| missing_device(&read.members, missing, lacks(&read)))
+}
+
+/// The error for a log without the `missing` devices, by their bits, and therefore without the records that are `lacking`.
+pub(super) fn missing_device(members: &Members, missing: u64, lacking: MissingRecords) -> Error {
+    let (ordinal, count) = (missing.trailing_zeros(), members.slot.members.len() as u32);
+    Error::MissingDevice { ordinal, count, missing: lacking, reason: members.unreadable.clone().map(Arc::new) }
 }
 
 /// What lies behind the checkpoint and was not found, up to the last that testifies of records.
-fn lacks(read: &Survey) -> MissingRecords {
+pub(super) fn lacks(read: &Survey) -> MissingRecords {
     let slot = &read.members.slot;
     let headers = read.scans.iter().flat_map(|scan| &scan.found).map(|found| &found.request.header);
     let mut found: Vec<(Lsn, Lsn)> =
@@ -73,5 +92,5 @@ fn lacks(read: &Survey) -> MissingRecords {
         }
         from = from.max(end);
     }
-    MissingRecords { ranges, from }
+    MissingRecords { ranges, from: slot.clean_end.is_none().then_some(from) }
 }

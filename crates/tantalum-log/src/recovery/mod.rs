@@ -4,6 +4,7 @@
 mod archived;
 pub(crate) mod chunks;
 pub(crate) mod locate;
+mod lost;
 pub(crate) mod members;
 pub(crate) mod merge;
 mod mirror;
@@ -23,6 +24,8 @@ use tantalum_device::{Access, AlignedBuffer, Device};
 
 use archived::{FoundArchive, OpenArchive};
 use locate::Sections;
+pub use lost::LostDevice;
+pub(crate) use lost::give_up;
 use members::{Member, Members, identify};
 use merge::{Merged, merge};
 pub use missing::MissingRecords;
@@ -134,7 +137,7 @@ pub(crate) fn open(
     }
     let Survey { members, areas, scans, merged, locate_reads, scanned, from } = survey;
     let end = merged.end;
-    if members.slot.archive_run.is_some() && archive.is_none() {
+    if members.slot.needs_archive && archive.is_none() {
         return Err(Error::MissingArchive { from: end });
     }
     let on_devices = (from == members.slot.checkpoint).then(|| merge(&members.slot, &areas, &scans[..areas.len()]));
@@ -269,9 +272,9 @@ impl Recovery {
         let epoch = slots.begin_epoch(self.end, self.members.missing_bits());
         let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
         // One that follows two copies is needed only for what no device has.
-        let is_needed = |archive: &&OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
-        let archive_run = archive.as_ref().filter(is_needed).map(|archive| archive.run_start());
-        slots.set_archive_run(archive_run);
+        let is_needed = |archive: &OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
+        let is_needed = archive.as_ref().is_some_and(is_needed);
+        slots.set_archive(archive.as_ref().map(OpenArchive::run_start), is_needed);
         let mut streams = self.streams();
         let mirrored_from = if self.options.copies > 1 { mirror::restore(self, &mut streams) } else { None };
         slots.set_mirrored(mirrored_from, |member| {

@@ -2,6 +2,9 @@
 //!
 //! The new devices are formatted as empty devices of the same log whose newest epoch starts where the archive ends. Then
 //! the log is opened like any other: the archive is read first, and the devices have nothing to add.
+//!
+//! The slots come last. So if this is interrupted, either no device is one of the log yet, and it can be done again on the
+//! same devices; or all are, and the log can be opened.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -10,7 +13,7 @@ use tantalum_device::{Access, Device};
 
 use super::{Recovery, RecoveryProgress, archived, open};
 use crate::archive::Archive;
-use crate::create::format_devices;
+use crate::create::{Last, format_devices};
 use crate::format::slot::{EpochStart, Slot};
 use crate::{Damage, Error, LogOptions, Lsn, Result};
 
@@ -30,13 +33,11 @@ pub(crate) fn rebuild(
         return Err(Error::NotAnArchive { archive: name, what: "there is nothing".into() });
     };
     archive.store.control().flush()?;
-    let slot = archive.slot()?;
+    // Whether the log needed it or not, there is nothing else now.
+    let slot = Slot { needs_archive: true, ..archive.slot()?.clone() };
     let name = archive.store.name().to_owned();
-    let scanned = archived::scan(&archive, slot, &Arc::new(AtomicI64::new(0)), progress)?;
+    let scanned = archived::scan(&archive, &slot, &Arc::new(AtomicI64::new(0)), progress)?;
     let (run_start, end) = scanned.as_ref().map_or((Lsn::ZERO, Lsn::ZERO), |scanned| (scanned.run_start, scanned.end));
-    if end < slot.checkpoint {
-        return Err(Error::ArchiveTooShort { archive: name, end, needed: slot.checkpoint });
-    }
     if let Some(Damage { device, offset, lsn, what }) = scanned.and_then(|scanned| scanned.scan.damage.first().cloned())
     {
         return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
@@ -57,8 +58,8 @@ pub(crate) fn rebuild(
         not_needed: 0,
         archive_run: Some(run_start),
         mirrored_from: None,
-        ..slot.clone()
+        ..slot
     };
-    format_devices(&devices, &options, &slot, &[Arc::clone(archive.store.control())])?;
+    format_devices(&devices, &options, &slot, &[Arc::clone(archive.store.control())], Last::Slots)?;
     open(devices, options, progress)
 }

@@ -236,10 +236,14 @@ impl Archiving {
         self.archived.get().saturating_add(self.options.lag_bytes.min(capacity_bytes / 4))
     }
 
-    /// Where the run starts, if the log could not be opened without the archive once `checkpoint` is durable.
-    pub(super) fn needed_run(&self, checkpoint: Lsn, completes: bool) -> Option<Lsn> {
-        let is_needed = self.only_here > checkpoint || self.is_healthy() && completes;
-        is_needed.then_some(self.run_start)
+    /// Whether the log could not be opened without the archive once `checkpoint` is durable.
+    pub(super) fn is_needed(&self, checkpoint: Lsn, completes: bool) -> bool {
+        self.only_here > checkpoint || self.is_healthy() && completes
+    }
+
+    /// Where the run starts.
+    pub(super) fn run_start(&self) -> Lsn {
+        self.run_start
     }
 
     fn stats(&self, end: Lsn) -> ArchiveStats {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tantalum_device::{AlignedBuffer, Device, Durability, Hardware, PendingWrite};
 
+use super::archive::Archiving;
 use super::mirror::Mirror;
 use super::{Scheduler, State};
 use crate::create::group_by_hardware;
@@ -68,9 +69,9 @@ impl SlotWriter {
         epoch
     }
 
-    /// Lets the next slot say that the log cannot be opened without its archive, whose run starts there.
-    pub(crate) fn set_archive_run(&mut self, run_start: Option<Lsn>) {
-        self.slot.archive_run = run_start;
+    /// Lets the next slot say where the archive's run starts, and whether the log cannot be opened without it.
+    pub(crate) fn set_archive(&mut self, run_start: Option<Lsn>, is_needed: bool) {
+        (self.slot.archive_run, self.slot.needs_archive) = (run_start, is_needed);
     }
 
     fn prune_epochs(&mut self) {
@@ -86,7 +87,10 @@ impl SlotWriter {
         self.slot.not_needed = state.not_needed(checkpoint);
         // An archive that follows two copies never has what they have not.
         let completes = !is_closed && state.mirror.is_none();
-        self.slot.archive_run = state.archive.as_ref().and_then(|archive| archive.needed_run(checkpoint, completes));
+        let archive = state.archive.as_ref();
+        let is_needed = archive.is_some_and(|archive| archive.is_needed(checkpoint, completes));
+        let goes_on = archive.filter(|archive| is_needed || archive.is_healthy());
+        self.set_archive(goes_on.map(Archiving::run_start), is_needed);
         self.slot.mirrored_from = state.mirror.as_ref().and_then(Mirror::from);
         if !state.is_array() {
             self.slot.members.clone_from(&state.members);
@@ -162,7 +166,7 @@ impl Scheduler {
         state.checkpoint = checkpoint;
         state.hiding_is_full = false;
         let recorded = slots.slot.not_needed;
-        let archive_is_needed = slots.slot.archive_run.is_some() && state.archive_control().is_none();
+        let archive_is_needed = slots.slot.needs_archive && state.archive_control().is_none();
         let mut aside = state.streams.iter().filter(|stream| stream.is_present() && !stream.state.is_healthy());
         state.aside_is_needed = archive_is_needed || aside.any(|stream| recorded & 1 << stream.ordinal == 0);
         for stream in &mut state.streams {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{ArchiveOptions, ArchiveTarget, DeviceState, Error, Log, LogOptions, Lsn};
+use tantalum_log::{ArchiveOptions, ArchiveTarget, DeviceState, Error, Log, LogOptions, Lsn, Standing, standings};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
 use crate::world::{LOG_ID, as_devices, random};
@@ -22,14 +22,24 @@ fn device(name: &str, bytes: u64, latency_us: u64) -> Arc<MemoryDevice> {
 struct Bed {
     log: Vec<Arc<MemoryDevice>>,
     archive: Arc<MemoryDevice>,
+    copies: u8,
 }
 
 impl Bed {
     fn new(count: usize, archive_us: u64) -> Bed {
         let log = (0..count).map(|n| device(&format!("log-{n}"), 1 << 20, 50)).collect();
-        let bed = Bed { log, archive: device("archive", 2 << 20, archive_us) };
-        Log::create(LOG_ID, as_devices(&bed.log), bed.options()).expect("create");
-        bed
+        Bed { log, archive: device("archive", 2 << 20, archive_us), copies: 1 }.created()
+    }
+
+    /// Two devices, and everything on both.
+    fn mirrored() -> Bed {
+        let bed = Bed::new(2, 100);
+        Bed { archive: device("archive", 2 << 20, 100), copies: 2, ..bed }.created()
+    }
+
+    fn created(self) -> Bed {
+        Log::create(LOG_ID, as_devices(&self.log), self.options()).expect("create");
+        self
     }
 
     fn archive_options(&self) -> ArchiveOptions {
@@ -42,16 +52,21 @@ impl Bed {
     }
 
     fn options_without(&self) -> LogOptions {
-        LogOptions { section_bytes: Some(65536), hang_timeout: HANG, ..LogOptions::default() }
+        let copies = self.copies;
+        LogOptions { section_bytes: Some(65536), hang_timeout: HANG, copies, ..LogOptions::default() }
     }
 
     fn open(&self) -> Result<(Log, Vec<Vec<u8>>), Error> {
         read(Log::open(as_devices(&self.log), self.options(), &mut |_| {})?)
     }
 
+    fn lose_log(&mut self) {
+        self.log = self.log.iter().map(|lost| device(lost.name(), 1 << 20, 50)).collect();
+    }
+
     /// On new log devices.
     fn rebuild(&mut self) -> Result<(Log, Vec<Vec<u8>>), Error> {
-        self.log = self.log.iter().map(|lost| device(lost.name(), 1 << 20, 50)).collect();
+        self.lose_log();
         read(Log::rebuild(as_devices(&self.log), self.options(), &mut |_| {})?)
     }
 
@@ -63,7 +78,7 @@ impl Bed {
             fork.power_cut(&mut random);
             fork
         };
-        Bed { log: self.log.iter().map(&mut cut).collect(), archive: cut(&self.archive) }
+        Bed { log: self.log.iter().map(&mut cut).collect(), archive: cut(&self.archive), copies: self.copies }
     }
 }
 
@@ -161,6 +176,89 @@ fn what_is_archived_survives_the_loss_of_all_log_devices() {
             assert!(log.durable_lsn() < ends[19] || expected.len() as u64 == first + 20);
         }
     });
+}
+
+/// The archive of two copies is not needed, so nothing but its slots tells where a run of it starts.
+#[test]
+fn a_mirrored_log_is_made_anew_from_an_archive_that_has_only_begun() {
+    simulate(10, |seed| {
+        let mut bed = Bed::mirrored();
+        let (log, _) = bed.open().expect("open");
+        for n in 0..20 {
+            append(&log, n, 10);
+        }
+        drop(log);
+        bed = bed.cut(seed);
+        let (log, records) = bed.rebuild().expect("nothing was written to the archive");
+        assert!(records.is_empty() && log.archived_lsn() == Some(Lsn::ZERO));
+        (0..20).for_each(|n| log.flush(append(&log, n, 700)).expect("flush"));
+        drop(log);
+
+        // The archive is lost, and a new one begins where the log ends.
+        bed = bed.cut(seed);
+        bed.archive = device("archive", 2 << 20, 100);
+        let (log, records) = bed.open().expect("open");
+        assert_eq!(records.len(), 20);
+        let run_start = log.end_lsn();
+        let early = bed.cut(seed).rebuild().map(drop);
+        assert!(matches!(early, Err(Error::NotArchived { from: Lsn::ZERO, to, .. }) if to == run_start), "{early:?}");
+        log.set_checkpoint(run_start).expect("checkpoint");
+        drop(log);
+        bed = bed.cut(seed);
+        let (log, records) = bed.rebuild().expect("rebuild");
+        assert_eq!((records.len(), log.end_lsn()), (0, run_start));
+    });
+}
+
+#[test]
+fn a_damaged_archive_is_not_taken_for_one_that_has_only_begun() {
+    let mut bed = Bed::mirrored();
+    let (log, _) = bed.open().expect("open");
+    for n in 0..3 {
+        log.flush_archived(append(&log, n, 5000)).expect("flush");
+    }
+    log.close().expect("close");
+    // The first of three writes, behind four fixed blocks and the segment's header.
+    bed.archive.corrupt(5 * 4096 + 2000, 1, |bytes| bytes[0] ^= 1);
+    let error = bed.rebuild().map(drop).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { device, .. } if device == "archive"), "{error}");
+}
+
+#[test]
+fn making_a_log_anew_can_be_interrupted_anywhere() {
+    let mut bed = Bed::new(2, 10);
+    let (log, _) = bed.open().expect("open");
+    (0..30).for_each(|n| {
+        append(&log, n, 500);
+    });
+    log.close().expect("close");
+    let (mut again, mut opened) = (0, 0);
+    for at in 0..2 {
+        for after in 0.. {
+            bed.lose_log();
+            let bed = Bed { archive: bed.archive.fork(), ..bed.clone() };
+            bed.log[at].inject(Fault::FailWrites { after });
+            let rebuild = || Log::rebuild(as_devices(&bed.log), bed.options(), &mut |_| {});
+            if rebuild().is_ok() {
+                break;
+            }
+            bed.log[at].clear_faults();
+            let is_one = |standing: &Standing| matches!(standing, Standing::Member { .. });
+            let (_, records) = match standings(LOG_ID, &as_devices(&bed.log)).iter().filter(|at| is_one(at)).count() {
+                0 => {
+                    again += 1;
+                    read(rebuild().expect("it can be done again")).expect("read")
+                }
+                members => {
+                    assert_eq!(members, 2, "a log on some of its devices only");
+                    opened += 1;
+                    bed.open().expect("it can be opened")
+                }
+            };
+            assert_eq!(numbers(&records), (0..30).collect::<Vec<_>>(), "write {after} to device {at} failed");
+        }
+    }
+    assert!(again > 20 && opened > 2, "done again {again} times, opened {opened} times");
 }
 
 #[test]
@@ -312,7 +410,7 @@ fn archives_are_told_from_others_and_from_what_is_none() {
     log.close().expect("close");
     drop(log);
 
-    let other = Bed { log: vec![device("other", 1 << 20, 10)], archive: bed.archive.clone() };
+    let other = Bed { log: vec![device("other", 1 << 20, 10)], ..bed.clone() };
     Log::create(99, as_devices(&other.log), other.options_without()).expect("create");
     assert!(matches!(other.open(), Err(Error::ForeignArchive { found: LOG_ID, expected: 99, .. })));
     let created = Log::create(99, as_devices(&other.log), other.options());
@@ -360,7 +458,7 @@ fn every_flipped_byte_of_the_archive_is_reported_or_harmless() {
     };
     let (mut harmless, mut reported) = (0, 0);
     for offset in (0..image.len()).filter(interesting) {
-        let mut fork = Bed { archive: bed.archive.fork(), log: bed.log.clone() };
+        let mut fork = Bed { archive: bed.archive.fork(), ..bed.clone() };
         fork.archive.corrupt(offset as u64, 1, |bytes| bytes[0] ^= 1 << (offset % 8));
         match fork.rebuild() {
             // The last write may be torn for all that can be known.

@@ -151,13 +151,18 @@ fn lost_and_misdirected_blocks_are_reported_or_harmless() {
 }
 
 #[test]
-fn a_newer_version_is_refused_with_its_number() {
+fn another_version_is_refused_with_its_number() {
     let (devices, _) = closed_log(LogLayout::FlashLogging, 1);
-    for offset in [0, 4096] {
-        devices[0].corrupt(offset + 8, 1, |version| version[0] = 7);
-    }
-    let error = read(&devices).unwrap_err();
-    assert!(matches!(error, Error::NewerVersion { found: 7, supported: 1, .. }), "{error}");
+    let read_as = |version| {
+        for offset in [0, 4096] {
+            devices[0].corrupt(offset + 8, 1, |at| at[0] = version);
+        }
+        read(&devices).unwrap_err()
+    };
+    let error = read_as(7);
+    assert!(matches!(error, Error::NewerVersion { found: 7, supported: 2, .. }), "{error}");
+    let error = read_as(1);
+    assert!(matches!(error, Error::OlderVersion { found: 1, supported: 2, .. }), "{error}");
 }
 
 #[test]

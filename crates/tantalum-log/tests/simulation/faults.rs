@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
-use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn, inspect};
+use tantalum_log::{DeviceState, Error, Log, LogOptions, LostDevice, Lsn, inspect};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
 use crate::world::{LOG_ID, as_devices, lock, random};
@@ -252,17 +252,81 @@ fn a_missing_device_is_refused_with_exactly_the_records_that_go_with_it() {
             let others: Vec<_> = others.map(|request| (request.start, request.end)).collect();
             let is_in = |ranges: &[(Lsn, Lsn)], at| ranges.iter().any(|&(start, end)| start <= at && at < end);
             let ranges: Vec<_> = missing.ranges.iter().map(|range| (range.start, range.end)).collect();
-            for at in (checkpoint.get()..missing.from.get()).map(Lsn::new) {
+            assert_eq!(missing.from.is_none(), seed % 2 == 0, "where it was closed is known");
+            let from = missing.from.unwrap_or(end);
+            for at in (checkpoint.get()..from.get()).map(Lsn::new) {
                 assert!(is_in(&ranges, at) != is_in(&others, at), "{at}: {missing} {others:?}");
             }
-            assert!(ranges.iter().all(|range| checkpoint <= range.0 && range.1 <= missing.from), "{missing}");
+            assert!(ranges.iter().all(|range| checkpoint <= range.0 && range.1 <= from), "{missing}");
             // Of what followed, those that are there know nothing.
-            assert!(others.iter().all(|other| other.1 <= missing.from) && missing.from <= end);
-            assert!(seed % 2 == 1 || missing.from == end, "where it was closed is known");
+            assert!(others.iter().all(|other| other.1 <= from) && from <= end);
             *lock(&count) += ranges.len();
         }
     });
     assert!(*lock(&ranges_named) > 100);
+}
+
+#[test]
+fn a_lost_device_is_given_up_if_and_only_if_nothing_on_it_is_needed() {
+    let outcomes = Arc::new(Mutex::new((0, 0)));
+    let counted = Arc::clone(&outcomes);
+    simulate(60, move |seed| {
+        let devices = devices(2 + seed as usize % 3);
+        create(&devices);
+        let (log, _) = open(&devices).expect("open");
+        load(&log, 3, 10);
+        let (end, is_closed) = (log.durable_lsn(), seed % 4 > 0);
+        log.set_checkpoint(if seed % 3 == 0 { end } else { Lsn::new(seed * 4 % 240) }).expect("checkpoint");
+        let checkpoint = log.checkpoint_lsn();
+        if is_closed {
+            log.close().expect("close");
+        }
+        drop(log);
+        let give_up = |rest: &[Arc<MemoryDevice>], lost: LostDevice| {
+            Log::give_up(&as_devices(rest), &options(), &lost, &mut |_| {})
+        };
+        for its in inspect(&as_devices(&devices)).expect("inspect").devices {
+            let (lost, rest): (Vec<_>, Vec<_>) =
+                devices.iter().map(|device| device.fork()).partition(|device| device.name() == its.name);
+            let device = if seed % 2 == 0 {
+                LostDevice::Ordinal(its.ordinal)
+            } else {
+                LostDevice::Identities(vec![its.device_id, 1])
+            };
+            assert!(
+                matches!(give_up(&devices, device.clone()), Err(Error::NotLost { device, .. }) if device == its.name)
+            );
+            let nobody = give_up(&rest, LostDevice::Ordinal(9));
+            assert!(matches!(nobody, Err(Error::NoSuchDevice { ordinal: 9 })));
+            let before: Vec<_> = rest.iter().map(|device| device.image()).collect();
+            let is_needed = !is_closed || its.requests.iter().any(|request| request.end > checkpoint);
+            match give_up(&rest, device.clone()) {
+                Err(Error::MissingDevice { missing, .. }) => {
+                    assert!(is_needed && !missing.is_nothing(), "{missing}");
+                    let after: Vec<_> = rest.iter().map(|device| device.image()).collect();
+                    assert!(before == after, "nothing is written");
+                    lock(&counted).0 += 1;
+                }
+                given_up => {
+                    given_up.expect("given up");
+                    assert!(!is_needed);
+                    give_up(&rest, device).expect("once more");
+                    // If it turns up now after all, it is as it was.
+                    let all: Vec<_> = rest.iter().chain(&lost).map(|device| device.fork()).collect();
+                    assert_eq!(open(&all).expect("open with it").0.durable_lsn(), end);
+                    let (log, records) = open(&rest).expect("open without it");
+                    assert_eq!((log.durable_lsn(), records.len() as u64), (end, end.bytes_since(checkpoint) / 8));
+                    log.remove_devices(&[its.ordinal]).expect("remove");
+                    drop(log);
+                    let all: Vec<_> = rest.iter().chain(&lost).cloned().collect();
+                    assert!(matches!(open(&all), Err(Error::NotAMember { device, .. }) if device == its.name));
+                    lock(&counted).1 += 1;
+                }
+            }
+        }
+    });
+    let (refused, given_up) = *lock(&outcomes);
+    assert!(refused > 50 && given_up > 30, "{refused} refused, {given_up} given up");
 }
 
 #[test]

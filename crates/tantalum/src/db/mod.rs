@@ -348,9 +348,17 @@ impl fmt::Debug for Db {
 
 /// Opens or creates the database in a directory.
 pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
-    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, opener, archive_device, page_observer } =
-        builder;
-    let refuses_to_create = refuses_to_create || rebuilds_log;
+    let Builder {
+        settings,
+        refuses_to_create,
+        rebuilds_log,
+        lost_log_device,
+        mut progress,
+        opener,
+        archive_device,
+        page_observer,
+    } = builder;
+    let refuses_to_create = refuses_to_create || rebuilds_log || lost_log_device.is_some();
     let directory = Directory::open(path, !refuses_to_create)?;
     let settings = settings.over(directory.settings()?);
     settings.check()?;
@@ -380,12 +388,14 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
             made
         }
     };
+    let lost = lost_log_device.map(|name| gathered.lost(&name, &log_places)).transpose()?;
     let mut opening = Opening {
         settings: &settings,
         directory: path,
         log_names: gathered.names_in_settings(&log_places),
         refuses_to_create,
         rebuilds_log,
+        lost,
         archive,
         progress: &mut progress,
     };
@@ -401,10 +411,19 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
 
 /// Opens or creates the database on devices.
 pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
-    let Builder { settings, refuses_to_create, rebuilds_log, mut progress, archive_device, page_observer, .. } =
-        builder;
-    let refuses_to_create = refuses_to_create || rebuilds_log;
+    let Builder {
+        settings,
+        refuses_to_create,
+        rebuilds_log,
+        lost_log_device,
+        mut progress,
+        archive_device,
+        page_observer,
+        ..
+    } = builder;
+    let refuses_to_create = refuses_to_create || rebuilds_log || lost_log_device.is_some();
     settings.check()?;
+    let lost = lost_log_device.map(|name| log_devices::lost_by_number(&name)).transpose()?;
     let archive = archive_device.map(ArchiveTarget::Device);
     let partitions = devices.log.chunks(settings.log_partitions() as usize);
     let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
@@ -414,6 +433,7 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
         log_names: partitions.map(names).collect(),
         refuses_to_create,
         rebuilds_log,
+        lost,
         archive,
         progress: &mut progress,
     };

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
-use tantalum_log::{ArchiveOptions, ArchiveTarget, Log, LogOptions, Recovery, inspect_archive};
+use tantalum_log::{ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive};
 use tantalum_rt::{Random, random_seed};
 
 use super::{Devices, catalog::Catalog};
@@ -34,6 +34,8 @@ pub(crate) struct Opening<'a> {
     pub refuses_to_create: bool,
     /// The log's devices are new: its records are in the archive.
     pub rebuilds_log: bool,
+    /// A device of the log that is said to be lost.
+    pub lost: Option<LostDevice>,
     /// Where the log is archived.
     pub archive: Option<ArchiveTarget>,
     pub progress: &'a mut Option<Progress>,
@@ -200,10 +202,13 @@ impl Opening<'_> {
     }
 
     fn open_log(&mut self, devices: &Devices, options: LogOptions) -> Result<Recovery> {
-        let rebuilds = self.rebuilds_log;
+        let (rebuilds, lost) = (self.rebuilds_log, self.lost.clone());
         let report = &mut |progress: tantalum_log::RecoveryProgress| {
             self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
         };
+        if let Some(lost) = &lost {
+            Log::give_up(&devices.log, &options, lost, report)?;
+        }
         let log = match rebuilds {
             true => Log::rebuild(devices.log.clone(), options, report)?,
             false => Log::open(devices.log.clone(), options, report)?,

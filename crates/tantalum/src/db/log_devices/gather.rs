@@ -1,9 +1,12 @@
 //! Which devices the log is opened on: those that the record and the settings name, as far as the log lists them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tantalum_device::Device;
-use tantalum_log::{LogStats, Standing, standings};
+use tantalum_log::{LogStats, LostDevice, Standing, standings};
 
 use super::{
     places::LogPlaces,
@@ -117,6 +120,15 @@ impl Gathered {
         Self { devices, candidates, recorded: None, failures: Vec::new() }
     }
 
+    /// What is known of the device that the user calls `name`, and that is not there.
+    pub fn lost(&self, name: &str, places: &LogPlaces<'_>) -> Result<LostDevice> {
+        let is_named = |(entry, _): &&(Entry, Vec<String>)| places.is_same(&entry.path, Path::new(name));
+        match self.candidates.iter().find(is_named) {
+            Some((entry, _)) if !entry.ids.is_empty() => Ok(LostDevice::Identities(entry.ids.clone())),
+            _ => lost_by_number(name),
+        }
+    }
+
     /// The names of the devices that were opened for each name in the settings; none for one that is absent, or that is
     /// no device of the log any more.
     pub fn names_in_settings(&self, places: &LogPlaces<'_>) -> Vec<Vec<String>> {
@@ -144,6 +156,15 @@ impl Gathered {
     pub fn settle(self, stats: &LogStats) -> Vec<Entry> {
         settle(self.candidates, stats)
     }
+}
+
+/// A device that is lost, by its number in the log.
+pub(crate) fn lost_by_number(name: &str) -> Result<LostDevice> {
+    name.parse().map(LostDevice::Ordinal).map_err(|_| {
+        let what =
+            format!("{name}: which device of the log that was is not recorded; give its number, which the error says");
+        Error::LogDevice { what }
+    })
 }
 
 fn settle(candidates: Vec<(Entry, Vec<String>)>, stats: &LogStats) -> Vec<Entry> {

@@ -11,7 +11,7 @@ use tantalum_log::{Log, LogLayout, LogStats};
 use tantalum_rt::Mutex;
 
 pub use change::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice};
-pub(crate) use gather::Gathered;
+pub(crate) use gather::{Gathered, lost_by_number};
 pub(crate) use places::{LOG, LogPlaces};
 pub(crate) use record::RECORD;
 
