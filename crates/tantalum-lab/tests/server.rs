@@ -5,7 +5,10 @@
 use std::{sync::OnceLock, time::Duration};
 
 use tantalum::LogHiding;
-use tantalum_lab::server::{Cell, Killed, LogSetup, Requesters, Run, Server, Size, Sizes};
+use tantalum_lab::{
+    server::{Cell, Killed, LogSetup, Requesters, Run, Server, Size, Sizes, Traced, TracedServer},
+    trace::{Analysis, Reader},
+};
 use tantalum_workloads::tpcc::Scale;
 
 /// As many warehouses as the paper's, so that transactions rarely wait for each other's locks, and little in each.
@@ -80,4 +83,18 @@ fn what_a_killed_server_left_is_scanned_whole_and_faster_on_two_drives() {
     let [one, two, archived] = logs.map(scan);
     assert!([one, two, archived].iter().all(|scanned| scanned.log_bytes >= 100_000_000));
     assert!(two.seconds < 0.75 * one.seconds && archived.seconds < two.seconds, "{one:?} {two:?} {archived:?}");
+}
+
+#[test]
+fn a_trace_has_as_many_changes_as_asked_for_and_a_larger_pool_writes_fewer_pages() {
+    let server = TracedServer::load(SMALL, 1, &|_| ()).unwrap();
+    let trace = |buffer_pool_bytes| {
+        server.trace(Traced { label: "small", buffer_pool_bytes, users: 8, changes: 20_000, seed: 1 }).unwrap()
+    };
+    let bytes = [1 << 20, 8 << 20].map(trace);
+    assert!(trace(1 << 20) == bytes[0], "the same run, the same trace");
+    let [small, large] = bytes.map(|bytes| Analysis::of(|| Reader::new("small", &bytes[..]), None).unwrap());
+    assert_eq!((small.changes().count, large.changes().count), (20_000, 20_000));
+    assert!(small.page_writes > 100 && large.page_writes < small.page_writes, "{small:?} {large:?}");
+    assert!(server.database_bytes() > 8192 && small.pages > 100);
 }

@@ -35,6 +35,8 @@ pub enum Expected {
     Range(f64, f64, &'static str),
     /// Up to a number.
     Max(f64, &'static str),
+    /// At least a number.
+    Min(f64, &'static str),
     /// A header, and rows: texts, then numbers.
     Table(&'static [&'static str], &'static [(&'static [Text], &'static [f64])]),
     /// A statement only.
@@ -54,6 +56,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         transactions::EXPERIMENTS,
         durassd::EXPERIMENTS,
         in_page_logging::EXPERIMENTS,
+        in_page_logging::TRACES,
         file_systems::EXPERIMENTS,
         today::EXPERIMENTS,
     ];
@@ -87,6 +90,7 @@ impl Expected {
         match *self {
             Self::Value(value, of) => (Kind::Value, Some(value), Some(of)) == (published.kind, published.value, unit),
             Self::Max(value, of) => (Kind::Max, Some(value), Some(of)) == (published.kind, published.value, unit),
+            Self::Min(value, of) => (Kind::Min, Some(value), Some(of)) == (published.kind, published.value, unit),
             Self::Range(from, to, of) => {
                 (Kind::Range, Some(from), Some(to), Some(of)) == (published.kind, published.from, published.to, unit)
             }

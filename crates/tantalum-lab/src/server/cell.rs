@@ -84,6 +84,9 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// Virtual time that is counted.
 const MEASURED: Duration = Duration::from_secs(6);
 
+/// InnoDB's.
+pub(super) const PAGE_BYTES: u32 = 16 << 10;
+
 /// The server's data disk.
 const DATA_DISK: &str = "hdd-10k";
 
@@ -120,8 +123,8 @@ impl Cell {
         let taps: Vec<Arc<Tap>> = devices.into_iter().map(|device| Tap::new(device, mutex.clone())).collect();
         let log: Vec<Arc<dyn Device>> = taps.iter().map(|tap| Arc::clone(tap) as Arc<dyn Device>).collect();
         image.format_log(log.clone(), self.log.options(None))?;
-        let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, image::PAGE_BYTES, log)?;
-        let server = image::server(buffer_pool_bytes).early_lock_release(self.early_lock_release);
+        let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, PAGE_BYTES, log)?;
+        let server = image::server(PAGE_BYTES, buffer_pool_bytes).early_lock_release(self.early_lock_release);
         let db = self.log.on_server(server, archive.as_ref()).open_on(devices)?;
         let tpcc = Tpcc::open(&db)?.expect("the image holds a whole load");
         let calls = Arc::new(AtomicU64::new(0));

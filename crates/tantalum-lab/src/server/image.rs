@@ -15,9 +15,6 @@ use crate::error::Result;
 /// Bytes of the data disk that are used, the double-write area among them: the database and what a run adds.
 pub(super) const DATA_BYTES: u64 = 8 << 30;
 
-/// InnoDB's.
-pub(super) const PAGE_BYTES: u32 = 16 << 10;
-
 /// Of the log while loading.
 const LOAD_LOG_BYTES: u64 = 512 << 20;
 
@@ -35,18 +32,23 @@ pub(super) struct Image {
 }
 
 /// The settings of the server, but for what a run decides.
-pub(super) fn server(buffer_pool_bytes: u64) -> Builder {
-    Db::builder().page_size(PAGE_BYTES).buffer_pool_bytes(buffer_pool_bytes)
+pub(super) fn server(page_bytes: u32, buffer_pool_bytes: u64) -> Builder {
+    Db::builder().page_size(page_bytes).buffer_pool_bytes(buffer_pool_bytes)
 }
 
 impl Image {
     /// Loads a database, in a simulation on devices that take no time: the same for the same parameters.
-    pub(super) fn load(parameters: Parameters, buffer_pool_bytes: u64, progress: &dyn Fn(&str)) -> Result<Self> {
+    pub(super) fn load(
+        parameters: Parameters,
+        page_bytes: u32,
+        buffer_pool_bytes: u64,
+        progress: &dyn Fn(&str),
+    ) -> Result<Self> {
         // The closure outlives this call for the compiler; the run ends within it.
         let (sender, stages) = std::sync::mpsc::channel();
         let work = tantalum_rt::spawn("load", move || {
             let run = move || {
-                load(parameters, buffer_pool_bytes, &mut |at: &LoadProgress| {
+                load(parameters, page_bytes, buffer_pool_bytes, &mut |at: &LoadProgress| {
                     // That nobody looks is no reason to stop.
                     let _ = sender.send((at.rows, at.total_rows));
                 })
@@ -83,13 +85,18 @@ impl Image {
     }
 }
 
-fn load(parameters: Parameters, buffer_pool_bytes: u64, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Image> {
+fn load(
+    parameters: Parameters,
+    page_bytes: u32,
+    buffer_pool_bytes: u64,
+    progress: &mut dyn FnMut(&LoadProgress),
+) -> Result<Image> {
     let data = Plain::new("data", Contents::in_memory(DATA_BYTES));
     let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOAD_LOG_BYTES));
-    let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, PAGE_BYTES, vec![Arc::clone(&log)])?;
-    let db = server(buffer_pool_bytes).open_on(devices)?;
+    let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, page_bytes, vec![Arc::clone(&log)])?;
+    let db = server(page_bytes, buffer_pool_bytes).open_on(devices)?;
     Tpcc::load_or_reuse(&db, parameters, LOADERS, progress)?;
-    let bytes = db.check()?.pages_used * u64::from(PAGE_BYTES);
+    let bytes = db.check()?.pages_used * u64::from(page_bytes);
     db.close()?;
     let log = Log::open(vec![log], LogOptions::default(), &mut |_| ())?;
     assert!(log.was_clean(), "the database was closed");

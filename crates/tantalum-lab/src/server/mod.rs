@@ -14,6 +14,7 @@ mod resident;
 mod setup;
 mod sweep;
 mod tap;
+mod traced;
 
 pub use cell::{CLIENTS, CPU_PER_CALL, Cell, HARDWARE_THREADS, Run};
 pub use log_alone::{Killed, Reached, Requesters, Scanned};
@@ -21,3 +22,4 @@ pub use paced::{Paced, PacedRun, Stuck};
 pub use setup::{LogSetup, Writer};
 pub use sweep::{Server, Size};
 pub use tap::Sizes;
+pub use traced::{Traced, TracedServer};

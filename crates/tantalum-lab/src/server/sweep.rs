@@ -13,7 +13,7 @@ use std::{
 use tantalum_rt::Mutex;
 use tantalum_workloads::tpcc::{Parameters, Scale};
 
-use super::{Cell, LogSetup, Run, image::Image};
+use super::{Cell, LogSetup, Run, cell::PAGE_BYTES, image::Image};
 use crate::error::Result;
 
 /// How large the server's database is.
@@ -46,7 +46,7 @@ impl Server {
     /// As the engine fails: a defect.
     pub fn load(size: Size, seed: u64, progress: &dyn Fn(&str)) -> Result<Self> {
         let parameters = Parameters { warehouses: size.warehouses, scale: size.scale, seed };
-        let image = Arc::new(Image::load(parameters, size.buffer_pool_bytes, progress)?);
+        let image = Arc::new(Image::load(parameters, PAGE_BYTES, size.buffer_pool_bytes, progress)?);
         Ok(Self { size, image, known: Mutex::default() })
     }
 

@@ -1,7 +1,9 @@
-//! In-Page Logging (SIGMOD 2007), sections 2.1, 2.2 and 4.1: a disk and a flash drive under the same queries.
+//! In-Page Logging (SIGMOD 2007), sections 2.1, 2.2 and 4.1: a disk and a flash drive under the same queries; and section 4.2
+//! ([`traces`]): its simulator on traces of TPC-C.
 
 mod access;
 mod server;
+mod traces;
 
 use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
@@ -15,7 +17,10 @@ use crate::{
     finding::{Basis, Bound, Comparison, Findings, Statement},
 };
 
-/// What runs of this paper.
+/// What runs of section 4.2.
+pub(super) const TRACES: &[Experiment] = traces::EXPERIMENTS;
+
+/// What runs of the sections before it.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         id: access::ID,

@@ -1,0 +1,307 @@
+//! Section 4.2: TPC-C as the paper's six traces, and what its simulator makes of them.
+
+use std::sync::Arc;
+
+use tantalum_rt::Mutex;
+use tantalum_workloads::tpcc::Scale;
+
+use super::super::{Expected, Experiment, Settings};
+use crate::{
+    error::Result,
+    finding::{Basis, Bound, Comparison, Findings, Statement},
+    server::{Size, Traced, TracedServer},
+    trace::{Analysis, Operations, REGION_BYTES, Reader, WINDOW, plots},
+};
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        id: "ipl.table4.log_records",
+        profiles: &[],
+        expected: Expected::Table(RECORD_COLUMNS, RECORD_ROWS),
+        run: log_records,
+    },
+    Experiment {
+        id: "ipl.fig4.locality",
+        profiles: &[],
+        expected: Expected::Table(LOCALITY_COLUMNS, LOCALITY_ROWS),
+        run: locality,
+    },
+    Experiment {
+        id: "ipl.table5.sector_writes",
+        profiles: &[],
+        expected: Expected::Table(SECTOR_COLUMNS, SECTOR_ROWS),
+        run: sector_writes,
+    },
+    Experiment { id: "ipl.fig5.merges", profiles: &[], expected: Expected::Shape, run: merges },
+    Experiment {
+        id: "ipl.fig7.against_conventional",
+        profiles: &[],
+        expected: Expected::Min(10.0, "ratio"),
+        run: against_conventional,
+    },
+];
+
+const RECORD_COLUMNS: &[&str] = &["operation", "count", "average_bytes"];
+const RECORD_ROWS: &[(&[&str], &[f64])] = &[
+    (&["insert"], &[86_902.0, 43.5]),
+    (&["delete"], &[284.0, 20.0]),
+    (&["update"], &[697_092.0, 49.4]),
+    (&["total"], &[784_278.0, 48.7]),
+];
+
+const LOCALITY_COLUMNS: &[&str] = &["share_of_top_2000", "distinct_pages_probability", "distinct_units_of_16"];
+const LOCALITY_ROWS: &[(&[&str], &[f64])] = &[(&[], &[0.29, 0.999, 14.89])];
+
+const SECTOR_COLUMNS: &[&str] = &["trace", "update_logs", "sector_writes"];
+const SECTOR_ROWS: &[(&[&str], &[f64])] = &[
+    (&["100M.20M.10u"], &[79_136.0, 46_893.0]),
+    (&["1G.40M.100u"], &[784_278.0, 594_694.0]),
+    (&["1G.20M.100u"], &[785_535.0, 559_391.0]),
+];
+
+/// A trace of the paper: its name says the database, the buffer pool and the users.
+#[derive(Clone, Copy)]
+struct Trace {
+    label: &'static str,
+    warehouses: u32,
+    pool_mb: u64,
+    users: usize,
+    changes: u64,
+}
+
+/// The published number of changes, and for those without one that of their neighbours.
+const CHANGES: u64 = 785_535;
+const SMALL: Trace = Trace { label: "100M.20M.10u", warehouses: 1, pool_mb: 20, users: 10, changes: 79_136 };
+const LARGE: [Trace; 5] = [
+    large("1G.20M.100u", 20, CHANGES),
+    large("1G.40M.100u", 40, 784_278),
+    large("1G.60M.100u", 60, CHANGES),
+    large("1G.80M.100u", 80, CHANGES),
+    large("1G.100M.100u", 100, CHANGES),
+];
+
+const fn large(label: &'static str, pool_mb: u64, changes: u64) -> Trace {
+    Trace { label, warehouses: 10, pool_mb, users: 100, changes }
+}
+
+/// Records that a sector takes in the paper, whose records have 48.7 bytes on average.
+const PAPERS_RECORDS_PER_SECTOR: u32 = 10;
+
+/// A trace, analysed with its own records per sector and with the paper's.
+struct Traces {
+    own: Analysis,
+    papers: Analysis,
+}
+
+/// What is kept for the next experiment.
+type Kept<K, T> = Mutex<Vec<(K, Arc<T>)>>;
+
+/// By warehouses and seed.
+static SERVERS: Kept<(u32, u64), TracedServer> = Mutex::new(Vec::new());
+/// By label and seed.
+static ANALYSED: Kept<(&str, u64), Traces> = Mutex::new(Vec::new());
+
+fn analysed(trace: Trace, settings: Settings, progress: &dyn Fn(&str)) -> Result<Arc<Traces>> {
+    let Settings { seed } = settings;
+    let key = (trace.label, seed);
+    let known = |key| ANALYSED.lock().iter().find(|(of, _)| *of == key).map(|(_, traces)| Arc::clone(traces));
+    if let Some(traces) = known(key) {
+        return Ok(traces);
+    }
+    let server = loaded(trace.warehouses, seed, progress)?;
+    progress(trace.label);
+    let Trace { label, users, changes, .. } = trace;
+    let bytes = server.trace(Traced { label, buffer_pool_bytes: trace.pool_mb << 20, users, changes, seed })?;
+    let open = || Reader::new(label, &bytes[..]);
+    let traces = Arc::new(Traces {
+        own: Analysis::of(open, None)?,
+        papers: Analysis::of(open, Some(PAPERS_RECORDS_PER_SECTOR))?,
+    });
+    ANALYSED.lock().push((key, Arc::clone(&traces)));
+    Ok(traces)
+}
+
+fn loaded(warehouses: u32, seed: u64, progress: &dyn Fn(&str)) -> Result<Arc<TracedServer>> {
+    let mut servers = SERVERS.lock();
+    if let Some((_, server)) = servers.iter().find(|(of, _)| *of == (warehouses, seed)) {
+        return Ok(Arc::clone(server));
+    }
+    let size = Size { warehouses, scale: Scale::full(), buffer_pool_bytes: 1 << 30 };
+    let server = Arc::new(TracedServer::load(size, seed, progress)?);
+    servers.push(((warehouses, seed), Arc::clone(&server)));
+    Ok(server)
+}
+
+fn configuration(traces: &[&Traces]) -> Vec<String> {
+    let line = |Traces { own, .. }: &&Traces| {
+        format!(
+            "{}: {} page writes, {} pages of {} KiB ({} MB), {} records of {:.1} bytes a sector",
+            own.label,
+            own.page_writes,
+            own.pages,
+            own.page_bytes >> 10,
+            own.pages * u64::from(own.page_bytes) / 1_000_000,
+            own.records_per_sector,
+            own.changes().average_bytes()
+        )
+    };
+    let how = "TPC-C on Tantalum's in-place store, in a simulation on devices that take no time: 10 warehouses for 1 GB, one for \
+               100 MB; a trace ends after as many changes as the paper's";
+    std::iter::once(how.to_owned()).chain(traces.iter().map(line)).collect()
+}
+
+fn row(findings: &mut Findings, what: impl Into<String>, published: Bound, measured: f64, unit: &str) {
+    findings.comparisons.push(Comparison::new(what, published, measured, unit, Basis::Predicted));
+}
+
+fn log_records(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let traces = analysed(LARGE[0], settings, progress)?;
+    let trace = &traces.own;
+    let mut findings = Findings { configuration: configuration(&[&traces]), ..Findings::default() };
+    let total: f64 = RECORD_ROWS.iter().filter(|row| row.0 != ["total"]).map(|row| row.1[0]).sum();
+    let all = trace.changes();
+    let measured = [trace.inserts, trace.deletes, trace.updates, all];
+    for (&(name, published), measured) in RECORD_ROWS.iter().zip(measured) {
+        if name != ["total"] {
+            // To a hundredth of a percent.
+            let share = Bound::Value((published[0] / total * 1e4).round() / 1e4);
+            row(&mut findings, format!("{}, share", name[0]), share, share_of(measured, all), "share");
+        }
+        let bytes = Bound::Value(published[1]);
+        row(&mut findings, format!("{}, average length", name[0]), bytes, measured.average_bytes(), "bytes");
+    }
+    row(&mut findings, "whole page, share", Bound::Unpublished, share_of(trace.wholes, all), "share");
+    row(&mut findings, "page writes", Bound::Value(625_527.0), trace.page_writes as f64, "writes");
+    findings.statements.push(Statement::new(
+        "a change is far smaller than its page",
+        all.average_bytes() < f64::from(trace.page_bytes) / 20.0,
+        format!("{:.1} of {} bytes", all.average_bytes(), trace.page_bytes),
+    ));
+    Ok(findings)
+}
+
+fn share_of(operations: Operations, all: Operations) -> f64 {
+    operations.count as f64 / all.count.max(1) as f64
+}
+
+fn locality(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let traces = analysed(LARGE[0], settings, progress)?;
+    let locality = &traces.own.locality;
+    let mut findings = Findings { configuration: configuration(&[&traces]), ..Findings::default() };
+    let [share, pages, units] = LOCALITY_ROWS[0].1 else { unreachable!("three numbers are published") };
+    let window = WINDOW as f64;
+    let top = locality.writes.share_of_top;
+    row(&mut findings, "writes to the 2000 most written pages", Bound::Value(*share), top, "share");
+    let distinct = locality.distinct_pages / window;
+    row(&mut findings, "of 16 writes in a row, to different pages", Bound::Value(*pages), distinct, "share");
+    let what = "of 16 writes in a row, to different erase units";
+    row(&mut findings, what, Bound::Value(*units), locality.distinct_units, "units");
+    for (what, share) in [
+        ("all of 16 writes to different pages", locality.all_pages_distinct),
+        ("all of 16 writes to different erase units", locality.all_units_distinct),
+        ("changes of the 2000 most changed pages", locality.changes.share_of_top),
+    ] {
+        row(&mut findings, what, Bound::Unpublished, share, "share");
+    }
+    findings.statements.push(Statement::new(
+        "writes have no temporal locality: those in a row go to different erase units",
+        locality.distinct_units > 0.9 * window,
+        format!("{:.2} of 16", locality.distinct_units),
+    ));
+    findings.plots = plots(std::slice::from_ref(&traces.own)).into_iter().take(3).collect();
+    Ok(findings)
+}
+
+fn three(settings: Settings, progress: &dyn Fn(&str)) -> Result<[Arc<Traces>; 3]> {
+    let [twenty, forty, ..] = LARGE;
+    let analysed = |trace| analysed(trace, settings, progress);
+    Ok([analysed(SMALL)?, analysed(forty)?, analysed(twenty)?])
+}
+
+fn sector_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let traces = three(settings, progress)?;
+    let mut findings =
+        Findings { configuration: configuration(&traces.each_ref().map(|trace| &**trace)), ..Findings::default() };
+    for (&(name, published), trace) in SECTOR_ROWS.iter().zip(&traces) {
+        let (own, papers) = (&trace.own, &trace.papers);
+        assert_eq!(
+            (own.label.as_str(), own.changes().count as f64),
+            (name[0], published[0]),
+            "traces end as the paper's"
+        );
+        let sectors = own.by_count.sector_writes as f64;
+        row(&mut findings, format!("{}, sector writes", own.label), Bound::Value(published[1]), sectors, "sectors");
+        let what = format!("{}, the same with 10 records a sector", own.label);
+        row(&mut findings, what, Bound::Unpublished, papers.by_count.sector_writes as f64, "sectors");
+        let what = format!("{}, the same with the bytes that a sector has", own.label);
+        row(&mut findings, what, Bound::Unpublished, own.by_bytes.sector_writes as f64, "sectors");
+        findings.statements.push(Statement::new(
+            format!("{}: fewer sector writes than changes", own.label),
+            sectors < own.changes().count as f64,
+            format!("{:.2} for a change", sectors / own.changes().count as f64),
+        ));
+    }
+    Ok(findings)
+}
+
+fn merges(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let traces = three(settings, progress)?;
+    let mut findings =
+        Findings { configuration: configuration(&traces.each_ref().map(|trace| &**trace)), ..Findings::default() };
+    for trace in &traces {
+        let own = &trace.own;
+        let regions = &own.by_count.regions;
+        for region in regions {
+            let what = format!("{}, {} KiB", own.label, region.region_bytes >> 10);
+            row(&mut findings, what, Bound::Unpublished, region.merges as f64, "merges");
+        }
+        let (first, last) = (&regions[0], &regions[REGION_BYTES.len() - 1]);
+        findings.statements.push(Statement::new(
+            format!("{}: merges fall with each step of the log region, at the cost of space", own.label),
+            regions.windows(2).all(|pair| pair[1].merges < pair[0].merges),
+            format!(
+                "to 1/{:.1} from 8 to 64 KiB, with {:.1} times the space",
+                first.merges as f64 / last.merges.max(1) as f64,
+                own.database_bytes(last) as f64 / own.database_bytes(first) as f64
+            ),
+        ));
+    }
+    let own: Vec<Analysis> = traces.iter().map(|trace| trace.own.clone()).collect();
+    // Figure 5, and Figure 6 beside it; the last three are by the buffer pool.
+    findings.plots = plots(&own).into_iter().skip(3).take(3).collect();
+    Ok(findings)
+}
+
+fn against_conventional(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let traces: Vec<Arc<Traces>> =
+        LARGE.iter().map(|&trace| analysed(trace, settings, progress)).collect::<Result<_>>()?;
+    let all: Vec<&Traces> = traces.iter().map(|trace| &**trace).collect();
+    let mut findings = Findings { configuration: configuration(&all), ..Findings::default() };
+    findings.configuration.push(
+        "t_Conv over t_IPL by the paper's formulas, with a log region of 8 KiB; the paper's Figure 7(c) says at least 10 where \
+         9 of 10 page writes, or half of them, have an erase unit copied and erased"
+            .to_owned(),
+    );
+    let mut ratios = Vec::new();
+    for Traces { own, papers } in all {
+        for alpha in [0.9, 0.5] {
+            let ratio = |trace: &Analysis| {
+                let region = trace.by_count.smallest().expect("pages of 8 KiB lie beside a log region of 8 KiB");
+                trace.conventional_seconds(alpha) / trace.by_count.seconds(region)
+            };
+            let what = format!("{}, alpha {alpha}", own.label);
+            row(&mut findings, what.clone(), Bound::Min(10.0), ratio(own), "ratio");
+            row(&mut findings, format!("{what}, 10 records a sector"), Bound::Unpublished, ratio(papers), "ratio");
+            ratios.push(ratio(own));
+        }
+    }
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    findings.statements.push(Statement::new(
+        "in-page logging takes less time for its writes, whatever the buffer pool",
+        least > 1.0,
+        format!("1/{least:.1} of the conventional time at most"),
+    ));
+    let own: Vec<Analysis> = traces.iter().map(|trace| trace.own.clone()).collect();
+    findings.plots = plots(&own).into_iter().skip(6).collect();
+    Ok(findings)
+}
