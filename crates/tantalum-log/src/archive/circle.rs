@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tantalum_device::{Device, Durability};
 
+use super::reader::blank;
 use super::store::{Place, Segment, Store};
 use crate::format::BLOCK;
 use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, MIN_SEGMENTS, SegmentHeader};
@@ -49,7 +50,7 @@ impl Circle {
     /// Blanks the headers of all segments.
     pub(crate) fn blank(&self) -> Result<()> {
         for position in 0..u64::from(self.superblock.segment_count) {
-            self.device.write(self.range(position).start, &[&[0; BLOCK]], Durability::Cached)?;
+            blank(&*self.device, self.range(position).start, Durability::Cached)?;
         }
         Ok(self.device.flush()?)
     }

@@ -83,8 +83,8 @@ impl Archive {
         Ok(Some(Archive { store: store(options, control, superblock)?, slots }))
     }
 
-    /// Makes an empty archive for the log `log_id`; what is there is lost. It becomes one with the last write, and has no
-    /// slot yet.
+    /// Makes an empty archive for the log `log_id`; what is there is lost. It becomes one when all else is done, and has
+    /// no slot yet.
     pub(crate) fn create(options: &ArchiveOptions, log_id: u128) -> Result<Archive> {
         options.check()?;
         let (control, superblock) = match &options.target {
@@ -101,13 +101,16 @@ impl Archive {
                 (control, ArchiveSuperblock { log_id, segment_bytes, segment_count: 0 })
             }
         };
-        let zeros = vec![0; CONTROL_BYTES as usize];
-        control.write(0, &[&zeros], Durability::Durable)?;
+        // Nothing is written that is there, so that a creation that is cut off touches one block alone of a blank device:
+        // that of the superblock's copy, which `read_superblock` then sees through. An archive stays one throughout.
+        for parity in 0..2 {
+            blank(&*control, slot_offset(parity), Durability::Durable)?;
+        }
         match &options.target {
             ArchiveTarget::Device(_) => Circle::new(Arc::clone(&control), superblock)?.blank()?,
             ArchiveTarget::Directory(path) => Directory::new(path, Arc::clone(&control), superblock).blank()?,
         }
-        for offset in SUPERBLOCKS {
+        for offset in SUPERBLOCKS.into_iter().rev() {
             control.write(offset, &[&superblock.encode()], Durability::Durable)?;
         }
         Ok(Archive { store: store(options, control, superblock)?, slots: [None, None] })
@@ -208,7 +211,31 @@ fn store(options: &ArchiveOptions, control: Arc<dyn Device>, superblock: Archive
     }
 }
 
-/// Reads the superblock, or its copy. `None` if the control area is blank.
+/// Writes zeros to a block that has others.
+pub(super) fn blank(device: &dyn Device, offset: u64, durability: Durability) -> Result<()> {
+    let mut block = vec![0; BLOCK];
+    device.read(offset, &mut block)?;
+    if block.iter().any(|byte| *byte != 0) {
+        block.fill(0);
+        device.write(offset, &[&block], durability)?;
+    }
+    Ok(())
+}
+
+/// So much of a device must be blank before an archive is made there: what file systems and partition tables are known by
+/// lies there.
+const BLANK_BYTES: u64 = 128 << 10;
+
+/// Whether all is zeros but for the block of the superblock's copy, which a creation that was cut off may have left behind.
+fn is_blank(control: &dyn Device) -> Result<bool> {
+    let mut bytes = vec![0; BLANK_BYTES.min(control.capacity_bytes()) as usize / BLOCK * BLOCK];
+    control.read(0, &mut bytes)?;
+    let [_, copy] = SUPERBLOCKS;
+    bytes[copy as usize..][..BLOCK].fill(0);
+    Ok(bytes.iter().all(|byte| *byte == 0))
+}
+
+/// Reads the superblock, or its copy. `None` where an archive may be made.
 fn read_superblock(control: &dyn Device) -> Result<Option<ArchiveSuperblock>> {
     let name = || control.name().to_string();
     let not_an_archive = |what: String| Err(Error::NotAnArchive { archive: name(), what });
@@ -227,9 +254,11 @@ fn read_superblock(control: &dyn Device) -> Result<Option<ArchiveSuperblock>> {
             },
         }
     }
+    if is_blank(control)? {
+        return Ok(None);
+    }
     match failures.iter().find(|error| **error != DecodeError::Magic) {
         Some(error) => not_an_archive(format!("both superblocks are damaged: {error}")),
-        None if blocks.iter().all(|byte| *byte == 0) => Ok(None),
         None => not_an_archive("its first blocks hold something else".into()),
     }
 }

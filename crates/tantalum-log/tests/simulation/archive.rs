@@ -433,6 +433,48 @@ fn archives_are_told_from_others_and_from_what_is_none() {
 }
 
 #[test]
+fn a_creation_that_was_cut_off_is_made_anew_whatever_it_left_of_its_last_write() {
+    let made = Bed::new(1, 10);
+    let image = made.archive.image();
+    // Only the superblock's copy is written to a device that is still blank; any of its sectors may be garbage.
+    for sector in 0..8 {
+        let archive = device("archive", 2 << 20, 10);
+        archive.corrupt(4096, 4096, |bytes| bytes.copy_from_slice(&image[4096..8192]));
+        archive.corrupt(4096 + 512 * sector, 512, |bytes| bytes.fill(0xA5));
+        let bed = Bed { archive, ..made.clone() };
+        Log::create(LOG_ID, as_devices(&bed.log), bed.options()).expect("create");
+        let (log, _) = bed.open().expect("open");
+        log.flush_archived(append(&log, 0, 100)).expect("flush");
+    }
+    // What others may have there is left alone, be it in one place only: a partition table, or a file system's superblock.
+    for offset in [0, 446, 1024, 8192, 65_600] {
+        let archive = device("archive", 2 << 20, 10);
+        archive.corrupt(offset, 8, |bytes| bytes.fill(0xA5));
+        let bed = Bed { archive: archive.clone(), ..made.clone() };
+        assert!(matches!(bed.open(), Err(Error::NotAnArchive { .. })), "byte {offset}");
+        assert_eq!(archive.image()[offset as usize..][..8], [0xA5; 8]);
+    }
+}
+
+#[test]
+fn creating_an_archive_again_leaves_it_one_at_every_moment() {
+    let mut failed = 0;
+    for after in 0..20 {
+        let bed = Bed::new(1, 10);
+        let (log, _) = bed.open().expect("open");
+        log.flush_archived(append(&log, 0, 100)).expect("flush");
+        log.close().expect("close");
+        drop(log);
+        bed.archive.inject(Fault::FailWrites { after });
+        failed += u32::from(Log::create(LOG_ID, as_devices(&bed.log), bed.options()).is_err());
+        bed.archive.clear_faults();
+        Log::create(LOG_ID, as_devices(&bed.log), bed.options()).expect("it is still an archive of this log, or blank");
+        assert!(bed.open().is_ok());
+    }
+    assert!(failed > 3, "creating takes some writes, not {failed}");
+}
+
+#[test]
 fn every_flipped_byte_of_the_archive_is_reported_or_harmless() {
     let bed = Bed::new(1, 10);
     let mut expected = 0;
