@@ -29,6 +29,9 @@ pub struct Capabilities {
     pub physical_block: u32,
     /// Largest aligned write that a power cut leaves whole or absent; 0 if there is none or nobody knows.
     pub atomic_write_bytes: u32,
+    /// Bytes that are erased at once, by a discard, before any of them is written again: raw flash. 0 where bytes can be
+    /// written over.
+    pub erase_block_bytes: u32,
     /// Whether completed writes need a flush.
     pub write_cache: WriteCache,
     /// Whether one write can pass the cache by itself (forced unit access); `None` if unknown.
@@ -46,6 +49,7 @@ impl Capabilities {
             logical_block,
             physical_block: logical_block,
             atomic_write_bytes: 0,
+            erase_block_bytes: 0,
             write_cache: WriteCache::Unknown,
             fua: None,
             rotational: None,

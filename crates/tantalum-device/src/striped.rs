@@ -144,6 +144,7 @@ fn combine(devices: &[Arc<dyn Device>]) -> Capabilities {
         logical_block: largest(|one| one.logical_block),
         physical_block: largest(|one| one.physical_block),
         atomic_write_bytes: 0,
+        erase_block_bytes: largest(|one| one.erase_block_bytes),
         write_cache: match () {
             () if is_any(WriteCache::Volatile) => WriteCache::Volatile,
             () if is_any(WriteCache::Unknown) => WriteCache::Unknown,

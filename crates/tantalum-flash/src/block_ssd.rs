@@ -213,6 +213,7 @@ impl Model for BlockSsd {
             logical_block: SECTOR_BYTES as u32,
             physical_block: PIECE_BYTES as u32,
             atomic_write_bytes: 0,
+            erase_block_bytes: 0,
             write_cache: WriteCache::Volatile,
             fua: false,
             rotational: false,

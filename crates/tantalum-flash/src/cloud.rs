@@ -210,6 +210,7 @@ impl Model for CloudVolume {
             logical_block: SECTOR_BYTES as u32,
             physical_block: PIECE_BYTES as u32,
             atomic_write_bytes: 0,
+            erase_block_bytes: 0,
             write_cache: WriteCache::None,
             fua: false,
             rotational: false,

@@ -285,6 +285,7 @@ impl Device for EmulatedDevice {
         Capabilities {
             physical_block: shape.physical_block,
             atomic_write_bytes: shape.atomic_write_bytes,
+            erase_block_bytes: shape.erase_block_bytes,
             write_cache: shape.write_cache,
             fua: Some(shape.fua),
             rotational: Some(shape.rotational),

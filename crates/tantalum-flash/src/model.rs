@@ -82,6 +82,8 @@ pub struct Shape {
     pub physical_block: u32,
     /// Largest aligned write that a power cut leaves whole or absent; 0 if none is promised.
     pub atomic_write_bytes: u32,
+    /// Bytes that a discard erases at once, before any of them is written again; 0 where bytes can be written over.
+    pub erase_block_bytes: u32,
     /// Whether completed writes need a flush.
     pub write_cache: WriteCache,
     /// Whether one write can pass the cache by itself.

@@ -111,6 +111,7 @@ impl Model for UsbStick {
             logical_block: 512,
             physical_block: PIECE_BYTES as u32,
             atomic_write_bytes: 0,
+            erase_block_bytes: 0,
             write_cache: WriteCache::None,
             fua: false,
             rotational: false,

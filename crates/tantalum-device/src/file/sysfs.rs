@@ -30,6 +30,7 @@ pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabi
         logical_block,
         physical_block: queue.size("physical_block_size").unwrap_or(logical_block).max(logical_block),
         atomic_write_bytes: limits.atomic_max as u32,
+        erase_block_bytes: 0,
         write_cache: match queue.read("write_cache").as_deref() {
             Some("write back") => WriteCache::Volatile,
             Some("write through") => WriteCache::None,

@@ -259,6 +259,7 @@ impl Model for BlockMapped {
             logical_block: SECTOR_BYTES as u32,
             physical_block: self.parameters.geometry.page_bytes,
             atomic_write_bytes: 0,
+            erase_block_bytes: 0,
             write_cache: WriteCache::Volatile,
             fua: false,
             rotational: false,

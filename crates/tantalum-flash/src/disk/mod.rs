@@ -180,6 +180,7 @@ impl Model for HardDisk {
             logical_block: SECTOR_BYTES as u32,
             physical_block: SECTOR_BYTES as u32,
             atomic_write_bytes: SECTOR_BYTES as u32,
+            erase_block_bytes: 0,
             write_cache: if is_volatile { Promise::Volatile } else { Promise::None },
             fua: self.parameters.fua,
             rotational: true,

@@ -23,7 +23,7 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 pub(super) enum Work {
     Program { page: u32, old: [Piece; PAGE_PIECES_MAX] },
-    Part { page: u32, offset: u64, old: Box<[u8]>, next_page: u32, spare: Spare },
+    Part { page: u32, offset: u64, old: Box<[u8]>, mask: u32, next_page: u32, spare: Spare },
     Erase { block: u32, spares: Spares, old: Block },
 }
 
@@ -40,8 +40,11 @@ impl Nand {
             caught += u64::from(has_begun);
             match (operation.work, has_begun) {
                 (Work::Program { page, old }, false) => self.undo_program(page, old),
-                (Work::Program { page, .. }, true) | (Work::Part { page, .. }, true) => self.tear(page, random),
-                (Work::Part { page, offset, old, next_page, spare }, false) => {
+                (Work::Program { page, .. }, true) => self.tear(page, random),
+                (Work::Part { page, offset, old, mask, .. }, true) => {
+                    self.tear_part(page, offset, old.len(), mask, random);
+                }
+                (Work::Part { page, offset, old, next_page, spare, .. }, false) => {
                     self.contents.write(offset, &old);
                     self.tables.set_spare(page, spare);
                     self.tables.set_next_page(self.geometry.block_of(page), next_page);
@@ -109,8 +112,23 @@ impl Nand {
         self.counters.torn_pages += 1;
         let spare = Spare { state: PageState::Torn, ..*self.spare(page) };
         self.tables.set_spare(page, spare);
-        let mut data = vec![0; self.geometry.page_bytes as usize];
-        let offset = u64::from(page) * data.len() as u64;
+        let page_bytes = self.geometry.page_bytes as usize;
+        self.mix(u64::from(page) * page_bytes as u64, page_bytes, random);
+    }
+
+    /// A partial program is cut short. The cells of the page's other parts were held back from it ("program inhibit"), and
+    /// error correction goes by sectors, so only its own part is torn. Of the spare area's second word, all ones when
+    /// erased, the bits of `mask` become zero.
+    fn tear_part(&mut self, page: u32, offset: u64, len: usize, mask: u32, random: &mut Random) {
+        self.counters.torn_pages += 1;
+        let mut spare = *self.spare(page);
+        spare.units[1] &= !mask;
+        self.tables.set_spare(page, spare);
+        self.mix(offset, len, random);
+    }
+
+    fn mix(&mut self, offset: u64, len: usize, random: &mut Random) {
+        let mut data = vec![0; len];
         self.contents.read(offset, &mut data);
         for word in data.as_chunks_mut::<8>().0 {
             *word = (u64::from_le_bytes(*word) | (random.u64(..) & random.u64(..))).to_le_bytes();

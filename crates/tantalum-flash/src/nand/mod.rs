@@ -284,7 +284,7 @@ impl Nand {
         self.tables.set_spare(page, new);
         self.tables.set_next_page(block, index + 1);
         let (start, done) = self.occupy_program(at, block, data.len() as u32 + self.geometry.spare_bytes);
-        let work = Work::Part { page, offset, old: old.into(), next_page: state.next_page, spare };
+        let work = Work::Part { page, offset, old: old.into(), mask, next_page: state.next_page, spare };
         self.remember(InFlight { start, done, work });
         Ok(done)
     }

@@ -47,6 +47,12 @@ impl RawNand {
         !self.nand.spare(page).units[0]
     }
 
+    /// Which sectors of a page are torn, a bit each.
+    fn torn(&self, page: u32) -> u32 {
+        let spare = self.nand.spare(page);
+        if spare.state == PageState::Torn { u32::MAX } else { !spare.units[1] }
+    }
+
     fn mask(&self, start: usize, len: usize) -> u32 {
         let (first, count) = (start / self.sector_bytes as usize, len / self.sector_bytes as usize);
         (((1u64 << count) - 1) << first) as u32
@@ -72,6 +78,7 @@ impl Model for RawNand {
             logical_block: self.sector_bytes,
             physical_block: self.nand.geometry().page_bytes,
             atomic_write_bytes: 0,
+            erase_block_bytes: self.block_bytes() as u32,
             write_cache: WriteCache::None,
             fua: false,
             rotational: false,
@@ -84,7 +91,7 @@ impl Model for RawNand {
         let mut torn = None;
         for (page, Part { start, range, .. }) in self.pages(offset, buffer.len()) {
             done = done.max(self.nand.read(now, page, range.len() as u32));
-            if self.nand.spare(page).state == PageState::Torn {
+            if self.torn(page) & self.mask(start, range.len()) != 0 {
                 torn.get_or_insert(offset + range.start as u64);
             }
             self.copy(page, start, &mut buffer[range]);

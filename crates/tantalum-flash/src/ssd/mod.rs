@@ -221,6 +221,7 @@ impl Model for SolidState {
             logical_block: self.interface.logical_block,
             physical_block: PIECE_BYTES as u32,
             atomic_write_bytes: if self.protection.is_some() { self.interface.max_command_bytes } else { 0 },
+            erase_block_bytes: 0,
             write_cache: if is_safe { WriteCache::None } else { WriteCache::Volatile },
             fua: self.cache.fua,
             rotational: false,
