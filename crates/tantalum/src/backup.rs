@@ -46,8 +46,16 @@ pub(crate) fn whole_directory<T>(to: &Path, make: impl FnOnce(&Path) -> Result<T
 }
 
 fn copy(db: &Db, to: &Path) -> Result<()> {
-    let mut builder: Builder = Db::builder().page_size(db.page_bytes());
-    builder.settings = Settings { page_size: builder.settings.page_size, ..db.settings().without_places() };
+    let mut builder: Builder = Db::builder();
+    let &Settings { erase_unit_bytes, carry_over_percent, .. } = db.settings();
+    builder.settings = Settings {
+        page_size: Some(db.page_bytes()),
+        page_store: Some(db.superblock().store_kind),
+        // The region's size depends on the device's blocks.
+        erase_unit_bytes,
+        carry_over_percent,
+        ..db.settings().without_places()
+    };
     let copy = builder.open(to)?;
     let snapshot = db.snapshot()?;
     for from in db.open_tables() {

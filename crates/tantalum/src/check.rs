@@ -81,6 +81,7 @@ pub(crate) fn run(core: &Core) -> Result<CheckReport> {
         round = Round { misuses, ..again };
     }
     let mut problems = round.problems;
+    core.pool.store().check(&mut |what| problems.push(what))?;
     problems.extend(round.misuses.into_iter().map(|(page, what)| format!("page {page}: {what}")));
     problems.truncate(PROBLEMS_MAX);
     Ok(CheckReport { tables: round.tables, pages_used: round.pages_used, problems })

@@ -237,6 +237,16 @@ pub enum Error {
         cause: tantalum_log::Error,
     },
 
+    /// The outcome of the commit is unknown: its changes could not be stored. A later commit may store them; else they are
+    /// gone when the database is opened again.
+    #[error(
+        "the outcome of the commit is unknown, its changes could not be stored: {cause}; open the database again and look"
+    )]
+    NotStored {
+        /// The store's failure.
+        cause: Arc<Error>,
+    },
+
     /// The database was closed.
     #[error("the database is closed; open it again")]
     Closed,
@@ -377,6 +387,14 @@ impl Error {
     /// write conflict.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::WriteConflict { .. })
+    }
+
+    /// What a commit returns when it was published and could not be made durable.
+    pub(crate) fn outcome_unknown(error: Self) -> Self {
+        match error {
+            Self::Log(cause) => Self::OutcomeUnknown { cause },
+            cause => Self::NotStored { cause: Arc::new(cause) },
+        }
     }
 
     pub(crate) fn io(path: &Path, action: &'static str, source: std::io::Error) -> Self {

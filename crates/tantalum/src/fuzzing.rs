@@ -3,8 +3,17 @@
 //! Random bytes never get past a checksum, so each is tried as it is, and again with its checksum put right.
 
 use crate::{
-    page::{PAGE_SIZES, change, header, record::GroupRecord, slots},
-    store::{Superblock, in_place::double_write},
+    page::{
+        PAGE_SIZES, change, header,
+        record::GroupRecord,
+        slots,
+        status::{self, StatusRecord},
+    },
+    store::{
+        Superblock,
+        in_page_logging::{collect::Collected, header::UnitHeader, sector::Sector},
+        in_place::double_write,
+    },
     tree::decode_node,
 };
 
@@ -71,5 +80,72 @@ pub fn superblock(bytes: &mut [u8]) {
     Superblock::repair_checksum(bytes);
     if let Ok(superblock) = Superblock::decode(bytes) {
         assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+    }
+}
+
+/// Decodes a log record of change groups' statuses.
+///
+/// # Panics
+/// When what is decoded is not encoded to the same again.
+pub fn status_record(record: &[u8]) {
+    if let Ok(found) = StatusRecord::decode(record) {
+        let mut again = Vec::new();
+        status::encode(&mut again, found.through, found.last_commit, (found.oldest, found.past.iter().copied()));
+        assert_eq!(StatusRecord::decode(&again), Ok(found));
+    }
+}
+
+/// The number of the store that fuzzers look at.
+const STORE: u64 = 7;
+
+/// Decodes the header of an erase unit of in-page logging.
+///
+/// # Panics
+/// When what is decoded is not encoded to the same again.
+pub fn unit_header(bytes: &mut [u8]) {
+    let Some(physical) = bytes.get(12..16) else { return };
+    let physical = u32::from_le_bytes([physical[0], physical[1], physical[2], physical[3]]);
+    let _found = UnitHeader::decode(bytes, STORE, physical);
+    UnitHeader::repair_checksum(bytes, STORE);
+    if let Some(header) = UnitHeader::decode(bytes, STORE, physical) {
+        let mut block = [0; 512];
+        header.encode(&mut block, STORE);
+        assert_eq!(UnitHeader::decode(&block, STORE, physical), Some(header));
+    }
+}
+
+/// Decodes a log sector of in-page logging, and puts the changes in it together.
+///
+/// # Panics
+/// When what is decoded is not as its summary says.
+pub fn log_sector(bytes: &mut [u8]) {
+    let _found = Sector::decode(bytes, STORE);
+    Sector::repair_checksum(bytes, STORE);
+    let Some(sector) = Sector::decode(bytes, STORE) else { return };
+    let (summary, mut collected) = (sector.summary(), Collected::default());
+    for piece in sector.pieces() {
+        assert!(summary.pages >> piece.page & 1 == 1 && summary.first <= piece.position);
+        assert!(piece.position <= summary.last && piece.bytes.len() <= bytes.len());
+        collected.add(&piece);
+    }
+    // Parts may be missing; only a panic is no answer.
+    let _changes = collected.finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn whatever_a_device_returns_is_decoded_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            status_record(&bytes);
+            unit_header(&mut bytes.clone());
+            log_sector(&mut bytes);
+        }
     }
 }

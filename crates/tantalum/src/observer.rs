@@ -34,7 +34,7 @@ pub trait PageObserver: Send + Sync {
     /// A change of a page was logged, and is about to be made.
     fn changed(&self, page: PageId, change: PageChange);
 
-    /// A page was written to its store.
+    /// A page was written to its store. One that keeps changes beside their page is never given a page.
     fn written(&self, page: PageId);
 }
 

@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Result},
     limits, log_layout,
     observer::PageObserver,
+    store::{StoreKind, UnitSizes},
 };
 
 /// How concurrent transactions may see each other's work.
@@ -151,6 +152,14 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn_page_protection: Option<TornPageProtection>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_store: Option<StoreKind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub erase_unit_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_region_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carry_over_percent: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_lock_release: Option<bool>,
@@ -165,6 +174,10 @@ const DEFAULT_LOCK_TIMEOUT_MS: u64 = 10_000;
 /// Smallest log partition: four sections of 64 KiB and the blocks before them.
 const MIN_PARTITION_BYTES: u64 = 512 << 10;
 const MAX_LOG_DEVICES: u32 = 64;
+/// In-page logging, section 3.2: a unit of large-block flash, of which 16 sectors are for the log.
+const DEFAULT_UNIT_BYTES: u32 = 128 << 10;
+const DEFAULT_REGION_SECTORS: u32 = 16;
+const DEFAULT_CARRY_OVER_PERCENT: u32 = 50;
 
 impl Settings {
     /// Reads `tantalum.toml`. `None` when there is none.
@@ -232,6 +245,10 @@ impl Settings {
             log_archive_keep_bytes: self.log_archive_keep_bytes.or(file.log_archive_keep_bytes),
             log_archive_keep_hours: self.log_archive_keep_hours.or(file.log_archive_keep_hours),
             torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
+            page_store: self.page_store.or(file.page_store),
+            erase_unit_bytes: self.erase_unit_bytes.or(file.erase_unit_bytes),
+            log_region_bytes: self.log_region_bytes.or(file.log_region_bytes),
+            carry_over_percent: self.carry_over_percent.or(file.carry_over_percent),
             lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
             early_lock_release: self.early_lock_release.or(file.early_lock_release),
             isolation: self.isolation.or(file.isolation),
@@ -278,6 +295,28 @@ impl Settings {
         }
         if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
             return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
+        }
+        self.problem_of_store()
+    }
+
+    fn problem_of_store(&self) -> Option<(&'static str, String)> {
+        let sizes = [
+            ("erase_unit_bytes", self.erase_unit_bytes),
+            ("log_region_bytes", self.log_region_bytes),
+            ("carry_over_percent", self.carry_over_percent),
+        ];
+        let is_other = self.page_store.is_some_and(|store| store != StoreKind::InPageLogging);
+        if let Some((key, _)) = sizes.into_iter().find(|(_, value)| is_other && value.is_some()) {
+            return Some((key, "it is a setting of the page store in-page-logging".into()));
+        }
+        if self.page_store != Some(StoreKind::InPageLogging) {
+            return None;
+        }
+        if self.carry_over_percent() > 100 {
+            return Some(("carry_over_percent", "it is a part of a unit's log sectors, 100 at most".into()));
+        }
+        if self.torn_page_protection() != TornPageProtection::Auto {
+            return Some(("torn_page_protection", "the page store in-page-logging needs none; leave it out".into()));
         }
         None
     }
@@ -339,6 +378,29 @@ impl Settings {
 
     pub fn isolation(&self) -> Isolation {
         self.isolation.unwrap_or_default()
+    }
+
+    pub fn page_store(&self) -> StoreKind {
+        self.page_store.unwrap_or_default()
+    }
+
+    /// The sizes of in-page logging on a device with such blocks.
+    pub fn unit_sizes(&self, logical_block: u32) -> UnitSizes {
+        let sector = logical_block.max(512);
+        let unit = self.erase_unit_bytes.unwrap_or(DEFAULT_UNIT_BYTES);
+        UnitSizes {
+            unit,
+            // What is left of the unit must be whole pages.
+            region: self
+                .log_region_bytes
+                .unwrap_or((DEFAULT_REGION_SECTORS * sector).min(unit / 2).next_multiple_of(self.page_size())),
+            sector,
+        }
+    }
+
+    /// How much of a unit's log sectors a merge carries over at most.
+    pub fn carry_over_percent(&self) -> u32 {
+        self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT)
     }
 
     pub fn torn_page_protection(&self) -> TornPageProtection {
@@ -518,6 +580,36 @@ impl Builder {
     /// How pages survive a power cut in the middle of their write.
     pub fn torn_page_protection(mut self, protection: TornPageProtection) -> Self {
         self.settings.torn_page_protection = Some(protection);
+        self
+    }
+
+    /// How pages are stored; default [`StoreKind::InPlace`]. Fixed when the database is created.
+    ///
+    /// [`StoreKind::InPageLogging`] writes changes beside their page ("In-Page Logging", SIGMOD 2007): for flash without a
+    /// translation layer, and devices on which small writes are dear. It keeps no redo in the log, so it cannot be archived.
+    pub fn page_store(mut self, store: StoreKind) -> Self {
+        self.settings.page_store = Some(store);
+        self
+    }
+
+    /// Bytes of an erase unit of in-page logging: a power of two, and on raw flash a multiple of its erase block; default
+    /// 128 KiB. Fixed when the database is created.
+    pub fn erase_unit_bytes(mut self, bytes: u32) -> Self {
+        self.settings.erase_unit_bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes of each erase unit that are for log sectors; default 16 of the device's logical blocks, but at most half of the
+    /// unit, and whole pages. A larger region means fewer merges and room for fewer pages. Fixed when the database is created.
+    pub fn log_region_bytes(mut self, bytes: u32) -> Self {
+        self.settings.log_region_bytes = Some(bytes);
+        self
+    }
+
+    /// How many of a unit's log sectors, in percent, a merge may carry over because their change groups are not committed
+    /// yet; with more, sectors go to an overflow unit ("In-Page Logging", section 5.3). Default 50.
+    pub fn carry_over_percent(mut self, percent: u32) -> Self {
+        self.settings.carry_over_percent = Some(percent);
         self
     }
 

@@ -4,6 +4,8 @@
 //! wrong before the log has heard of it. The append makes the group one log record; the copies then become the pages.
 //! A group that is dropped before, or whose append fails, leaves no trace.
 
+use std::sync::Arc;
+
 use tantalum_log::Lsn;
 
 use super::{BufferPool, PageWriteGuard};
@@ -99,6 +101,9 @@ impl ChangeGroup {
     /// log is poisoned or the record too large. No page was changed, and all are released.
     pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
         self.pages.retain(|page| page.count > 0);
+        if self.pool.shared.statuses().is_some() {
+            return self.publish(flags, sequence, after_append);
+        }
         let log = self.pool.log();
         // Marked before the append: a checkpoint that begins after the record finds the pages dirty, and one that
         // begins before it starts redo before the record.
@@ -119,12 +124,40 @@ impl ChangeGroup {
         after_append(end);
         self.tell_observer();
         tantalum_rt::interleave();
+        self.stamp(end);
+        Ok(end)
+    }
+
+    /// As [`append_with`](Self::append_with), where the store keeps the changes.
+    fn publish(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
+        let (bytes, limit) =
+            (self.pages.iter().map(|page| page.changes.len()).sum(), self.pool.store().max_group_bytes());
+        if bytes > limit {
+            return Err(Error::TransactionTooLarge { bytes, limit });
+        }
+        let statuses = self.pool.shared.statuses().expect("whoever calls this has seen it");
+        let commit = if flags & record::COMMIT != 0 { sequence } else { 0 };
+        let position = statuses.publish(commit, |position| {
+            let add = |page: &GroupPage| {
+                let state = page.guard.shared_state();
+                state.add_changes(position, &page.changes).then(|| (page.guard.id(), Arc::clone(state)))
+            };
+            self.pages.iter().filter_map(add).collect()
+        });
+        after_append(position);
+        self.tell_observer();
+        tantalum_rt::interleave();
+        self.stamp(position);
+        Ok(position)
+    }
+
+    /// The planned pages become the pages.
+    fn stamp(&mut self, end: Lsn) {
         for page in &mut self.pages {
             assert!(page.guard.lsn() < end, "a page is never newer than the log");
             header::set_lsn(&mut page.planned, end);
             page.guard.bytes_mut().copy_from_slice(&page.planned);
         }
-        Ok(end)
     }
 
     /// Tells of what is logged while the pages are latched, so that it is told in its order.

@@ -40,6 +40,18 @@ impl BufferPool {
         self.checkpoint_number(wanted)
     }
 
+    /// Frees as much of the log as can be freed: a [`checkpoint`](Self::checkpoint), but it never waits for log space itself. No
+    /// latch may be held.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn relieve_log(&self) -> Result<Lsn> {
+        match self.shared.statuses() {
+            Some(statuses) => self.shared.renew_status(statuses),
+            None => self.checkpoint(),
+        }
+    }
+
     /// Waits until the log has room again, for `needed` bytes that were refused with
     /// [`Error::LogFull`](crate::Error::LogFull); then try again. No latch may be held.
     ///
@@ -77,6 +89,10 @@ impl BufferPool {
 
     fn run_checkpoint(&self) -> Result<Lsn> {
         let log = self.log();
+        if let Some(statuses) = self.shared.statuses() {
+            self.flush(statuses.end())?;
+            return self.shared.renew_status(statuses);
+        }
         let start = {
             let mut redo_point = self.shared.redo_point.write();
             *redo_point = log.end_lsn();

@@ -16,7 +16,10 @@ use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
 use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RwLock};
 
-use crate::page::{PageId, header};
+use crate::{
+    page::{PageId, header},
+    store::PageChanges,
+};
 
 /// The number of no page: that of a frame without a page.
 const NO_PAGE: u64 = u64::MAX;
@@ -61,6 +64,8 @@ pub(super) struct Dirt {
     pub rec_lsn: Option<Lsn>,
     /// Someone has begun to change the page since it was last copied to be stored.
     pub changed_since_copy: bool,
+    /// What was changed and is not stored, where the store keeps changes: the in-memory log sector.
+    pub changes: PageChanges,
 }
 
 impl Frame {
@@ -124,6 +129,32 @@ impl FrameState {
         let was_clean = dirt.rec_lsn.is_none();
         dirt.rec_lsn.get_or_insert(lsn);
         was_clean
+    }
+
+    /// Adds what a group changes in the page, under the exclusive latch. True when there was nothing that was not stored.
+    pub fn add_changes(&self, position: Lsn, changes: &[u8]) -> bool {
+        let mut dirt = self.dirt.lock();
+        let was_empty = dirt.changes.is_empty();
+        dirt.rec_lsn.get_or_insert(position);
+        dirt.changes.push(position, changes);
+        was_empty
+    }
+
+    /// Takes the changes of the page `id` that are not stored, if this is still its frame. It stays dirty.
+    pub fn take_changes(&self, id: PageId) -> Option<PageChanges> {
+        let mut dirt = self.dirt.lock();
+        // While there are changes, the frame keeps its page.
+        let is_its = self.page() == Some(id) && !dirt.changes.is_empty();
+        is_its.then(|| std::mem::take(&mut dirt.changes))
+    }
+
+    /// The changes that were taken are stored, or must be taken again.
+    pub fn end_store(&self, taken: Result<(), PageChanges>) {
+        let mut dirt = self.dirt.lock();
+        if let Err(changes) = taken {
+            dirt.changes.put_back(changes);
+        }
+        dirt.rec_lsn = dirt.changes.first();
     }
 
     /// Takes back a [`mark_dirty`](Self::mark_dirty) that returned true, under the same latch: nothing was changed.
@@ -208,6 +239,10 @@ impl PageWriteGuard {
     }
 
     pub(super) fn state(&self) -> &FrameState {
+        &self.content.state
+    }
+
+    pub(super) fn shared_state(&self) -> &Arc<FrameState> {
         &self.content.state
     }
 

@@ -3,7 +3,8 @@
 //! - A page is used by pinning it ([`BufferPool::pin`]), which keeps it in memory, and latching it
 //!   ([`PinnedPage::read`], [`PinnedPage::write`]).
 //! - A page is changed by a [`ChangeGroup`] only, which logs the changes of all its pages as one atomic record first.
-//! - The write-ahead rule: a page is stored only when the log is durable up to the page's LSN ([`write_back`]).
+//! - The write-ahead rule: a page is stored only when the log is durable up to the page's LSN ([`write_back`]). Where the
+//!   store keeps the changes, it is the other way round: their status is logged only when they are stored ([`statuses`]).
 //!
 //! The order of latches, which keeps their holders from waiting in a circle:
 //!
@@ -19,6 +20,7 @@ mod eviction;
 mod frame;
 mod page_table;
 mod pool;
+mod statuses;
 #[cfg(test)]
 mod tests;
 mod write_back;
@@ -27,3 +29,4 @@ pub use change_group::ChangeGroup;
 pub use cleaner::Cleaner;
 pub use frame::{PageReadGuard, PageWriteGuard, PinnedPage};
 pub use pool::{BufferPool, PoolOptions, PoolStats};
+pub use statuses::Statuses;

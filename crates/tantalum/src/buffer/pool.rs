@@ -17,6 +17,7 @@ use super::{
     checkpoint::Checkpoints,
     frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
     page_table::PageTable,
+    statuses::Statuses,
 };
 use crate::{
     error::{Error, Result},
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     pub store: Arc<dyn PageStore>,
     /// Absent during redo, when everything that is applied is durable already.
     pub log: OnceLock<Log>,
+    /// Present where the store keeps the changes.
+    statuses: OnceLock<Arc<Statuses>>,
     protection: Protection,
     pub page_size: usize,
     pub table: PageTable,
@@ -97,6 +100,8 @@ pub struct PoolStats {
     pub failed_write_backs: u64,
     /// Page images written to the log.
     pub page_images: u64,
+    /// Memory for changes that are not stored, where the store keeps them: the in-memory log sectors, in bytes.
+    pub change_bytes: u64,
 }
 
 /// Who is told of changed and written pages.
@@ -126,6 +131,7 @@ impl BufferPool {
         let page_size = store.page_size();
         let shared = Shared {
             log: OnceLock::new(),
+            statuses: OnceLock::new(),
             protection: options.protection,
             page_size,
             table: PageTable::new(),
@@ -159,6 +165,50 @@ impl BufferPool {
     /// When somebody else is told already.
     pub fn observe(&self, observer: Arc<dyn PageObserver>) {
         assert!(self.shared.observer.set(Observer(observer)).is_ok(), "a pool has one observer");
+    }
+
+    /// Begins a session on a store that keeps changes, before [`attach_log`](Self::attach_log) is called with its log.
+    ///
+    /// # Panics
+    /// When one has begun.
+    pub fn begin_session(&self, statuses: Arc<Statuses>) {
+        assert!(self.shared.statuses.set(statuses).is_ok(), "a pool has one session");
+    }
+
+    /// The position of the last group, or as near to it as other tasks let it be known.
+    pub fn end(&self) -> Lsn {
+        self.shared.statuses().map_or_else(|| self.log().end_lsn(), |statuses| statuses.end())
+    }
+
+    /// Waits until all groups up to this position survive a power cut. No latch may be held.
+    ///
+    /// # Errors
+    /// When the log is poisoned; where the store keeps the changes, also when it refuses them.
+    pub fn flush(&self, position: Lsn) -> Result<()> {
+        let Some(statuses) = self.shared.statuses() else { return Ok(self.log().flush(position)?) };
+        let end = self.shared.force(statuses, position)?;
+        self.log().flush(end)?;
+        self.shared.trim_log_if_long(statuses)
+    }
+
+    /// As [`flush`](Self::flush), but the log is not waited for: the ticket tells when it has got so far.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn ticket(&self, position: Lsn) -> Result<tantalum_log::Ticket> {
+        let end = match self.shared.statuses() {
+            Some(statuses) => self.shared.force(statuses, position)?,
+            None => position,
+        };
+        Ok(self.log().ticket(end)?)
+    }
+
+    /// The bytes that the changes of one group can have.
+    pub fn max_group_bytes(&self) -> usize {
+        match self.shared.statuses() {
+            Some(_) => self.shared.store.max_group_bytes(),
+            None => self.log().max_record_bytes(),
+        }
     }
 
     /// The log that pages are changed through.
@@ -228,6 +278,7 @@ impl BufferPool {
             evictions: count(&shared.counters.evictions),
             failed_write_backs: count(&shared.counters.failed_write_backs),
             page_images: count(&shared.counters.page_images),
+            change_bytes: shared.frames.iter().map(|frame| frame.state.dirt.lock().changes.memory_bytes() as u64).sum(),
         }
     }
 
@@ -262,6 +313,11 @@ impl BufferPool {
 }
 
 impl Shared {
+    /// The session's groups, where the store keeps their changes.
+    pub fn statuses(&self) -> Option<&Arc<Statuses>> {
+        self.statuses.get()
+    }
+
     fn pin(&self, id: PageId, source: Source) -> Result<PinnedPage> {
         loop {
             let Some((frame, page)) = self.table.pin(id, &self.frames) else {
@@ -350,8 +406,12 @@ impl Shared {
             }
             (Load::Damaged(what), _) => return Err(corrupt(what)),
         }
-        match self.log.get() {
-            Some(log) if header::lsn(&content.bytes) > log.end_lsn() => Err(corrupt(format!(
+        let end = match self.statuses() {
+            Some(statuses) => Some(statuses.end()),
+            None => self.log.get().map(Log::end_lsn),
+        };
+        match end {
+            Some(end) if header::lsn(&content.bytes) > end => Err(corrupt(format!(
                 "it was changed at LSN {}, beyond the end of the log, so the log is not the one that belongs to it",
                 header::lsn(&content.bytes)
             ))),

@@ -3,15 +3,19 @@
 //! A page is copied under its read latch and stored without it. It is clean afterwards only if nobody has begun to
 //! change it since it was copied. A page that could not be stored stays dirty.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use tantalum_log::Lsn;
 
-use super::{frame::Content, pool::Shared};
+use super::{
+    frame::Content,
+    pool::Shared,
+    statuses::{DirtyPage, Statuses},
+};
 use crate::{
     error::Result,
     page::{PageId, header},
-    store::PageBatch,
+    store::{PageBatch, PageChanges},
 };
 
 /// The frames whose pages are in a batch, and the LSNs that the pages had when they were copied.
@@ -22,6 +26,10 @@ impl Shared {
     /// waits for a latch, so callers may hold some. Returns how many were stored.
     pub(super) fn write_pages_back(&self, pages: &mut [(PageId, usize)]) -> Result<usize> {
         pages.sort_unstable();
+        if let Some(statuses) = self.statuses() {
+            let dirty = pages.iter().map(|&(id, frame)| (id, Arc::clone(&self.frames[frame].state))).collect();
+            return self.write_changes_back(statuses, dirty);
+        }
         let mut batch = self.write_back.lock();
         batch.clear();
         let mut copied = Copied::with_capacity(pages.len());
@@ -73,6 +81,37 @@ impl Shared {
                 self.write_page_back(id, frame)?;
             }
         }
+    }
+
+    /// Stores the changes of pages, in ascending order of the pages, to a store that keeps changes. Needs no latches: a page's
+    /// changes stand beside it. Returns how many pages had some.
+    pub(super) fn write_changes_back(&self, statuses: &Statuses, pages: Vec<DirtyPage>) -> Result<usize> {
+        let mut stored = 0;
+        let mut pages = pages.into_iter().peekable();
+        while pages.peek().is_some() {
+            // Held by whoever has taken changes, so that a page's are stored in their order.
+            let _writing = self.write_back.lock();
+            let (mut states, mut changes): (Vec<DirtyPage>, Vec<(PageId, PageChanges)>) = Default::default();
+            for (id, state) in pages.by_ref().take(PageBatch::MAX_PAGES) {
+                if let Some(taken) = state.take_changes(id) {
+                    changes.push((id, taken));
+                    states.push((id, state));
+                }
+            }
+            let result = if changes.is_empty() { Ok(()) } else { self.store.store_changes(&changes) };
+            let is_stored = result.is_ok();
+            for ((_, state), (_, changes)) in states.iter().zip(changes) {
+                state.end_store(if is_stored { Ok(()) } else { Err(changes) });
+            }
+            if let Err(error) = result {
+                self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(pages = states.len(), %error, "changes could not be stored; they stay in memory");
+                statuses.put_back(states.into_iter().chain(pages));
+                return Err(error);
+            }
+            stored += states.len();
+        }
+        Ok(stored)
     }
 
     fn store_batch(&self, batch: &mut PageBatch, copied: &Copied) -> Result<usize> {

@@ -124,7 +124,7 @@ impl Catalog {
         let table = self.handle(name, Row { is_dropping: false, id, root });
         tables.open.insert(name.into(), table.clone());
         drop(tables);
-        self.pool.log().flush(end)?;
+        self.pool.flush(end)?;
         Ok(table)
     }
 
@@ -134,7 +134,7 @@ impl Catalog {
         let Some(table) = tables.open.get(name) else { return Err(Error::NoSuchTable { name: name.into() }) };
         table.retire()?;
         let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
-        let marked = self.in_group(name, Some(row)).and_then(|(_, end)| Ok(self.pool.log().flush(end)?));
+        let marked = self.in_group(name, Some(row)).and_then(|(_, end)| self.pool.flush(end));
         if let Err(error) = marked {
             table.reinstate();
             return Err(error);
@@ -149,7 +149,7 @@ impl Catalog {
         while !tree.free_step()? {}
         let (_, end) = self.in_group(name, None)?;
         self.tree.rebalance(name.as_bytes())?;
-        Ok(self.pool.log().flush(end)?)
+        self.pool.flush(end)
     }
 
     fn handle(&self, name: &str, row: Row) -> Table {

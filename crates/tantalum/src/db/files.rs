@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     options::{OpenPhase, OpenProgress, Progress, Settings},
-    store::{Protection, Superblock, in_place::double_write::DoubleWrite},
+    store::{Protection, StoreKind, Superblock, in_place::double_write::DoubleWrite},
 };
 
 pub(crate) const SETTINGS: &str = "tantalum.toml";
@@ -31,6 +31,8 @@ pub(crate) const CREATING: &str = "CREATING";
 
 /// What a fresh data file has room for.
 const INITIAL_DATA_BYTES: u64 = 1 << 20;
+/// Erase units that a fresh data file has room for.
+const INITIAL_UNITS: u64 = 32;
 /// So much of a block device must be zero before it is taken: file systems and partition tables show within it.
 const BLANK_BYTES: u64 = 128 << 10;
 
@@ -187,11 +189,12 @@ impl<'a> Places<'a> {
     fn with_log(self, superblock: &Superblock, gathered: Gathered) -> Result<(Devices, Gathered)> {
         let log = gathered.devices.clone();
         if let Some(device) = self.data_device {
-            return Ok((Devices::on_data_device(device, superblock.page_size, log)?, gathered));
+            let devices = Devices::on_data_device_for(superblock.store_kind, device, superblock.page_size, log)?;
+            return Ok((devices, gathered));
         }
         let double_write = match superblock.protection {
             Protection::DoubleWrite => Some(self.log.open_path(Path::new(DOUBLE_WRITE))?),
-            Protection::FullPageImages | Protection::Device => None,
+            Protection::FullPageImages | Protection::Device | Protection::Store => None,
         };
         Ok((Devices { data: self.log.open_path(Path::new(DATA))?, double_write, log }, gathered))
     }
@@ -224,7 +227,13 @@ impl<'a> Places<'a> {
             // The double-write area is always made: whether it is needed depends on what the devices say.
             None => {
                 let area_bytes = DoubleWrite::area_bytes(page_size as usize);
-                Some((own(DATA, INITIAL_DATA_BYTES)?, own(DOUBLE_WRITE, area_bytes)?))
+                match self.settings.page_store() {
+                    StoreKind::InPlace => Some((own(DATA, INITIAL_DATA_BYTES)?, Some(own(DOUBLE_WRITE, area_bytes)?))),
+                    StoreKind::InPageLogging => {
+                        let unit = self.settings.unit_sizes(4096).unit;
+                        Some((own(DATA, INITIAL_UNITS * u64::from(unit))?, None))
+                    }
+                }
             }
         };
         let mut made = Vec::new();
@@ -234,8 +243,8 @@ impl<'a> Places<'a> {
         }
         let log = made.iter().flat_map(|(_, devices)| devices.clone()).collect();
         let devices = match (in_directory, self.data_device) {
-            (Some((data, area)), _) => Devices { data, double_write: Some(area), log },
-            (None, Some(device)) => Devices::on_data_device(device, page_size, log)?,
+            (Some((data, double_write)), _) => Devices { data, double_write, log },
+            (None, Some(device)) => Devices::on_data_device_for(self.settings.page_store(), device, page_size, log)?,
             (None, None) => unreachable!("without a data device the data is in the directory"),
         };
         Ok((devices, Gathered::made(made)))
@@ -347,7 +356,8 @@ pub(crate) fn check_blank(device: &dyn Device) -> Result<()> {
     let bytes = BLANK_BYTES.min(device.capacity_bytes());
     let mut start = AlignedBuffer::zeroed((bytes - bytes % u64::from(device.capabilities().logical_block)) as usize);
     device.read(0, &mut start)?;
-    if start.iter().any(|byte| *byte != 0) {
+    // Erased flash is all ones.
+    if ![0, 0xff].iter().any(|blank| start.iter().all(|byte| byte == blank)) {
         return Err(Error::NotBlank { path: device.name().into() });
     }
     Ok(())

@@ -37,7 +37,7 @@ use crate::{
     recovery::Opened,
     restore::{self, BaseBackup, RestoreProgress},
     stats::Stats,
-    store::{Superblock, in_place::double_write::DoubleWrite},
+    store::{StoreKind, Superblock, in_place::double_write::DoubleWrite},
     table::Table,
     transaction::{Manager, Snapshot, Transaction},
 };
@@ -67,6 +67,19 @@ pub struct Devices {
 }
 
 impl Devices {
+    /// A database on one device of fixed size beside its log's: pages, and what their store needs with them.
+    pub(crate) fn on_data_device_for(
+        store: StoreKind,
+        device: Arc<dyn Device>,
+        page_size: u32,
+        log: Vec<Arc<dyn Device>>,
+    ) -> Result<Self> {
+        match store {
+            StoreKind::InPlace => Self::on_data_device(device, page_size, log),
+            StoreKind::InPageLogging => Ok(Self { data: device, double_write: None, log }),
+        }
+    }
+
     /// A database whose pages and double-write area share one device of fixed size: the area is its end.
     ///
     /// # Errors
@@ -373,6 +386,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
     let (devices, gathered) = match &superblock {
         Some(superblock) => {
             Opening::check_format(&settings, superblock, &path.display().to_string())?;
+            Opening::check_archiving(superblock.store_kind, archive.is_some(), rebuilds_log)?;
             match rebuilds_log {
                 true => places.open_without_log(superblock, &mut progress)?,
                 false => places.open(superblock)?,

@@ -15,7 +15,7 @@ use crate::{
     limits,
     options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection, wrong_number_of_files},
     recovery::{self, Opened, RedoProgress},
-    store::{InPlaceStore, PageStore, Protection, StoreKind, Superblock},
+    store::{Geometry, InPageStore, InPlaceStore, Logging, PageStore, Protection, StoreKind, Superblock, UnitSizes},
 };
 
 /// The superblock and its copy, the first space map, the catalog's root: all that creating a database writes.
@@ -66,6 +66,25 @@ impl Opening<'_> {
         {
             return refuse("page_size", size.to_string(), superblock.page_size.to_string());
         }
+        let names = |kind| match kind {
+            StoreKind::InPlace => "in-place",
+            StoreKind::InPageLogging => "in-page-logging",
+        };
+        if let Some(asked) = settings.page_store
+            && asked != superblock.store_kind
+        {
+            return refuse("page_store", names(asked).into(), names(superblock.store_kind).into());
+        }
+        for (key, asked, has) in [
+            ("erase_unit_bytes", settings.erase_unit_bytes, superblock.units.map(|units| units.unit)),
+            ("log_region_bytes", settings.log_region_bytes, superblock.units.map(|units| units.region)),
+        ] {
+            if let (Some(asked), Some(has)) = (asked, has)
+                && asked != has
+            {
+                return refuse(key, asked.to_string(), has.to_string());
+            }
+        }
         let fits = match settings.torn_page_protection() {
             TornPageProtection::Auto => true,
             TornPageProtection::DoubleWrite => superblock.protection == Protection::DoubleWrite,
@@ -79,9 +98,29 @@ impl Opening<'_> {
         Ok(())
     }
 
+    /// Refuses an archive where the log has nothing that could be restored from it, and to make such a log anew.
+    pub fn check_archiving(store: StoreKind, is_archived: bool, rebuilds_log: bool) -> Result<()> {
+        if store == StoreKind::InPlace {
+            return Ok(());
+        }
+        let what = match (is_archived, rebuilds_log) {
+            (_, true) => {
+                "rebuild_log: the page store in-page-logging has no archive that its log could be made from; restore a \
+                 backup of rows"
+            }
+            (true, false) => {
+                "log_archive: the page store in-page-logging leaves nothing in the log that an archive could restore; \
+                 leave it out"
+            }
+            (false, false) => return Ok(()),
+        };
+        Err(Error::Option { what: what.into() })
+    }
+
     fn recover(&mut self, devices: &Devices, superblock: &Superblock) -> Result<Opened> {
         Self::check_format(self.settings, superblock, devices.data.name())?;
-        let store = self.store(devices, superblock)?;
+        Self::check_archiving(superblock.store_kind, self.archive.is_some(), self.rebuilds_log)?;
+        let store = store_on(devices, superblock, self.settings)?;
         let archive = self.archive.clone().map(|target| self.settings.archive(target));
         if self.rebuilds_log {
             Self::check_archive(archive.as_ref(), superblock)?;
@@ -113,22 +152,19 @@ impl Opening<'_> {
 
     fn create(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
         let mut random = Random::with_seed(random_seed());
+        let store_kind = self.settings.page_store();
+        Self::check_archiving(store_kind, self.archive.is_some(), false)?;
+        let block = devices.data.capabilities().logical_block;
         let superblock = Superblock {
             database_id: random.u128(..),
             log_id: random.u128(..),
             page_size: self.settings.page_size(),
-            store_kind: StoreKind::InPlace,
+            store_kind,
+            units: (store_kind == StoreKind::InPageLogging).then(|| self.settings.unit_sizes(block)),
             protection: self.choose_protection(devices),
         };
-        let store = self.store(devices, &superblock)?;
-        if store.capacity_pages() < 16 {
-            store.grow()?;
-        }
-        // A creation that did not end may have left pages with LSNs of a log that is about to be replaced.
-        // The first block is blank already, and stays so until the end: garbage that a power cut leaves there would look
-        // like something else than a database.
-        let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
-        devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?;
+        let store = store_on(devices, &superblock, self.settings)?;
+        Self::prepare_data(devices, &*store, &superblock)?;
         let options = self.log_options()?;
         Log::create(superblock.log_id, devices.log.clone(), options.clone())?;
         // Not archived yet: an archive of a creation that does not end would belong to no database.
@@ -136,7 +172,7 @@ impl Opening<'_> {
         let opened = self.open_pool(store, log, &superblock)?;
         // A split logs nearly two pages at once.
         let (record, needed) = (opened.pool.log().max_record_bytes(), 3 * superblock.page_size as usize);
-        if record < needed {
+        if record < needed && opened.pool.store().logging() == Logging::Changes {
             return Err(Error::Option {
                 what: format!(
                     "log_bytes: the log takes records of at most {record} bytes, but pages of {} bytes need {needed}; \
@@ -154,7 +190,30 @@ impl Opening<'_> {
         Ok((superblock, opened))
     }
 
+    /// Makes a data device ready for a new database, over what a creation that did not end may have left.
+    fn prepare_data(devices: &Devices, store: &dyn PageStore, superblock: &Superblock) -> Result<()> {
+        if let Some(units) = superblock.units {
+            // The remains of another store are none of this one's number. Only the superblock's copy may stand in the way:
+            // where it itself will be is blank still, and an erase that a power cut interrupts would leave something else.
+            if devices.data.capabilities().erase_block_bytes > 0 {
+                devices.data.discard(units.unit.into(), units.unit.into())?;
+            }
+            return Ok(());
+        }
+        if store.capacity_pages() < 16 {
+            store.grow()?;
+        }
+        // A creation that did not end may have left pages with LSNs of a log that is about to be replaced.
+        // The first block is blank already, and stays so until the end: garbage that a power cut leaves there would look
+        // like something else than a database.
+        let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
+        Ok(devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?)
+    }
+
     fn choose_protection(&self, devices: &Devices) -> Protection {
+        if self.settings.page_store() == StoreKind::InPageLogging {
+            return Protection::Store;
+        }
         let page_bytes = u64::from(self.settings.page_size());
         match self.settings.torn_page_protection() {
             TornPageProtection::DoubleWrite => Protection::DoubleWrite,
@@ -170,10 +229,6 @@ impl Opening<'_> {
                 }
             }
         }
-    }
-
-    fn store(&self, devices: &Devices, superblock: &Superblock) -> Result<Arc<dyn PageStore>> {
-        store_on(devices, superblock, self.settings.torn_page_protection() == TornPageProtection::TrustDevice)
     }
 
     fn log_options(&self) -> Result<LogOptions> {
@@ -239,15 +294,29 @@ impl Opening<'_> {
     }
 }
 
-/// The page store on a database's devices. `trust_device` believes that it writes pages atomically, whatever it says.
-pub(super) fn store_on(devices: &Devices, superblock: &Superblock, trust_device: bool) -> Result<Arc<dyn PageStore>> {
+/// The page store on a database's devices, with those of its settings that may change.
+pub(super) fn store_on(devices: &Devices, superblock: &Superblock, settings: &Settings) -> Result<Arc<dyn PageStore>> {
     let data = Arc::clone(&devices.data);
     let page_size = superblock.page_size as usize;
+    if let Some(UnitSizes { unit, region, sector }) = superblock.units {
+        let geometry = Geometry {
+            page_bytes: page_size,
+            unit_bytes: unit as usize,
+            region_bytes: region as usize,
+            sector_bytes: sector as usize,
+        };
+        // The half of a random number is as good as the whole to tell the remains of another store.
+        let (store, percent) = (superblock.database_id as u64, settings.carry_over_percent());
+        return Ok(Arc::new(InPageStore::new(data, geometry, store, percent)?));
+    }
     Ok(match (superblock.protection, &devices.double_write) {
         (Protection::DoubleWrite, Some(area)) => {
             let area: Arc<dyn Device> = Arc::clone(area);
             Arc::new(InPlaceStore::with_double_write(data, page_size, area, superblock.database_id)?)
         }
-        (protection, _) => Arc::new(InPlaceStore::new(data, page_size, protection, trust_device)?),
+        (protection, _) => {
+            let trust = settings.torn_page_protection() == TornPageProtection::TrustDevice;
+            Arc::new(InPlaceStore::new(data, page_size, protection, trust)?)
+        }
     })
 }

@@ -46,7 +46,7 @@ impl Remaking {
     }
 
     pub fn store(&self, superblock: &Superblock) -> Result<Arc<dyn PageStore>> {
-        store_on(&self.devices, superblock, false)
+        store_on(&self.devices, superblock, &self.settings)
     }
 
     /// A new log that begins at `start`.

@@ -9,9 +9,10 @@ pub mod header;
 mod id;
 pub mod record;
 pub mod slots;
+pub mod status;
 #[cfg(test)]
 mod tests;
-mod varint;
+pub mod varint;
 
 pub use change::{Change, ChangeError};
 pub use header::PageKind;

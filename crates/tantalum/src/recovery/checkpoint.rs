@@ -44,7 +44,7 @@ impl Checkpointer {
                     if !is_due {
                         continue;
                     }
-                    let pause = match pool.checkpoint() {
+                    let pause = match pool.relieve_log() {
                         Ok(_) => PAUSE,
                         Err(error) => {
                             tracing::error!(%error, "a checkpoint failed; it will be tried again");

@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod redo;
+mod statuses;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -18,7 +19,7 @@ pub(crate) use watch::remedy;
 use crate::{
     buffer::{BufferPool, PoolOptions},
     error::Result,
-    store::{PageStore, Space},
+    store::{Logging, PageStore, Space},
 };
 
 /// What [`open`] made ready.
@@ -42,6 +43,9 @@ pub fn open(
     options: &PoolOptions,
     progress: &mut dyn FnMut(RedoProgress),
 ) -> Result<Opened> {
+    if store.logging() == Logging::Statuses {
+        return statuses::open(store, log, options, progress);
+    }
     let torn_pages = store.recover()?;
     // The archive must have what redo reads before redo stores a page.
     log.begin_epoch()?;

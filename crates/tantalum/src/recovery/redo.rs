@@ -22,7 +22,7 @@ pub struct RedoProgress {
 /// What redo did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Redo {
-    /// Where the records ended.
+    /// Where the records ended; where the store keeps the changes, the position before the session's first.
     pub end: Lsn,
     /// Records read.
     pub records: u64,

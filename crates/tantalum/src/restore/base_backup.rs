@@ -21,7 +21,7 @@ use crate::{
     db::Db,
     error::{Error, Result},
     page::PageId,
-    store::{Load, PageStore, Superblock},
+    store::{Load, Logging, PageStore, Superblock},
 };
 
 /// How far a base backup is, or a restoring of one.
@@ -83,6 +83,11 @@ pub fn run(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Resul
 
 fn copy(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
     let (pool, superblock) = (db.pool(), db.superblock());
+    if pool.store().logging() == Logging::Statuses {
+        let what = "a base backup is brought up to date by changes from the log, and this page store leaves none there; \
+                    make a backup of rows instead";
+        return Err(Error::Restore { what: what.into() });
+    }
     let start_lsn = pool.checkpoint()?;
     check_archived(pool.log(), start_lsn)?;
     let pages = copy_pages(&**pool.store(), &to.join(PAGES), report)?;

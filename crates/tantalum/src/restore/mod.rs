@@ -180,6 +180,8 @@ impl Restoring<'_> {
             log_id: random.u128(..),
             page_size: manifest.page_size,
             store_kind: manifest.store_kind,
+            // Only stores whose changes the log has are in base backups.
+            units: None,
             protection: remaking.protection(manifest.protection),
         };
         let store = remaking.store(&superblock)?;

@@ -4,8 +4,12 @@
 //! that is not whole is reported, never returned as if it were.
 
 mod batch;
+mod changes;
+pub mod in_page_logging;
 pub mod in_place;
+pub mod position;
 pub mod space;
+mod status;
 pub mod superblock;
 #[cfg(test)]
 mod tests;
@@ -13,9 +17,12 @@ mod tests;
 use std::fmt::Debug;
 
 pub use batch::PageBatch;
+pub use changes::PageChanges;
+pub use in_page_logging::{Geometry, InPageStats, InPageStore};
 pub use in_place::InPlaceStore;
 pub use space::Space;
-pub use superblock::{StoreKind, Superblock};
+pub use status::{Horizon, Session, Status, Watermarks};
+pub use superblock::{StoreKind, Superblock, UnitSizes};
 
 use crate::{error::Result, page::PageId};
 
@@ -44,6 +51,35 @@ pub trait PageStore: Send + Sync + Debug {
     /// When a device cannot write. The batch may be stored again.
     fn store(&self, batch: &PageBatch) -> Result<()>;
 
+    /// Who keeps the changes of pages: what the log and the store get of them. It does not change.
+    fn logging(&self) -> Logging {
+        Logging::Changes
+    }
+
+    /// Writes changes of pages, in ascending order of the pages, where [`logging`](Self::logging) asks for them. When it
+    /// returns, all are durable; when it fails, or the power does, each group's changes of each page are there or not.
+    /// One task at a time calls this.
+    ///
+    /// # Errors
+    /// When a device cannot write. The changes may be stored again.
+    fn store_changes(&self, changes: &[(PageId, PageChanges)]) -> Result<()> {
+        unreachable!("a store whose pages are written gets no changes, and was given those of {} pages", changes.len())
+    }
+
+    /// Tells a store that keeps changes what became of them, before anything is read. Returns the first session whose statuses
+    /// it needs.
+    ///
+    /// # Errors
+    /// When a device cannot read or write.
+    fn begin_session(&self, session: Session) -> Result<u64> {
+        unreachable!("a store whose pages are written needs no session, and was given {session:?}")
+    }
+
+    /// The bytes that the changes of one group can have, where the store keeps them.
+    fn max_group_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Makes room for more pages; they read as [`Load::NeverWritten`].
     ///
     /// # Errors
@@ -56,8 +92,27 @@ pub trait PageStore: Send + Sync + Debug {
     /// When a device cannot read or write.
     fn recover(&self) -> Result<u64>;
 
+    /// Checks what the store keeps beside pages, and tells `found` what is wrong. Pages are loaded and stored meanwhile.
+    ///
+    /// # Errors
+    /// When a device cannot read.
+    fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
+        let _nothing_beside_pages = found;
+        Ok(())
+    }
+
     /// What the store has done since it was opened.
     fn stats(&self) -> StoreStats;
+}
+
+/// Who keeps the changes of pages until they are in the stored pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logging {
+    /// The log. Pages are stored whole, each after its changes are durable in the log; a crash is followed by redo.
+    Changes,
+    /// The store. The log holds only which change groups are committed, each after its changes are durable in the
+    /// store; nothing follows a crash.
+    Statuses,
 }
 
 /// What [`PageStore::load`] found.
@@ -81,6 +136,8 @@ pub enum Protection {
     FullPageImages,
     /// The device never tears a page.
     Device,
+    /// The store never writes over a page.
+    Store,
 }
 
 /// Counters of a page store.
@@ -96,4 +153,6 @@ pub struct StoreStats {
     pub pages_double_written: u64,
     /// Bytes that the store has room for.
     pub capacity_bytes: u64,
+    /// What in-page logging did, if the store is one that does it.
+    pub in_page: Option<InPageStats>,
 }

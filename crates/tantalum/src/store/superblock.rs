@@ -15,13 +15,31 @@ const VERSION: u16 = 1;
 /// The part of the page that is used: small enough for every page size.
 const BLOCK_BYTES: usize = 4096;
 const CRC_AT: usize = 48;
+/// What in-page logging adds, behind which stands a checksum of its own.
+const UNITS: std::ops::Range<usize> = 52..64;
+/// The sizes that erase units can have: where the copy of the superblock may be.
+const UNIT_BYTES: [u64; 11] = [4096, 8192, 16384, 32768, 65536, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22];
 
 /// How pages are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreKind {
     /// Each page has its place in the file.
+    #[default]
     InPlace,
+    /// Changes are written beside their page, and merged into it later: in-page logging.
+    InPageLogging,
+}
+
+/// Sizes in bytes of what in-page logging divides a device into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitSizes {
+    /// Of an erase unit.
+    pub unit: u32,
+    /// Of the log region in it.
+    pub region: u32,
+    /// Of a log sector.
+    pub sector: u32,
 }
 
 /// What a data file says of itself.
@@ -35,6 +53,8 @@ pub struct Superblock {
     pub page_size: u32,
     /// How pages are stored.
     pub store_kind: StoreKind,
+    /// The sizes of what in-page logging divides the device into; `None` in another store.
+    pub units: Option<UnitSizes>,
     /// How torn pages are prevented.
     pub protection: Protection,
 }
@@ -61,12 +81,19 @@ impl Superblock {
         block[8..10].copy_from_slice(&VERSION.to_le_bytes());
         block[10] = match self.store_kind {
             StoreKind::InPlace => 0,
+            StoreKind::InPageLogging => 1,
         };
         block[11] = match self.protection {
             Protection::DoubleWrite => 0,
             Protection::FullPageImages => 1,
             Protection::Device => 2,
+            Protection::Store => 3,
         };
+        if let Some(UnitSizes { unit, region, sector }) = self.units {
+            block[52..56].copy_from_slice(&unit.to_le_bytes());
+            block[56..60].copy_from_slice(&region.to_le_bytes());
+            block[60..64].copy_from_slice(&sector.to_le_bytes());
+        }
         block[12..16].copy_from_slice(&self.page_size.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..48].copy_from_slice(&self.log_id.to_le_bytes());
@@ -82,6 +109,8 @@ impl Superblock {
         block[0..8].copy_from_slice(&MAGIC);
         let crc = crc32c::crc32c(&block[..CRC_AT]);
         block[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c::crc32c(&block[UNITS]);
+        block[UNITS.end..UNITS.end + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
     /// Reads what [`encode`](Self::encode) wrote; longer bytes are fine.
@@ -90,7 +119,8 @@ impl Superblock {
     /// Says why it is none.
     pub fn decode(block: &[u8]) -> Result<Self, NoSuperblock> {
         let damaged = |what: String| Err(NoSuperblock::Damaged(what));
-        if block.iter().all(|byte| *byte == 0) {
+        // Erased flash is all ones.
+        if [0, 0xff].iter().any(|blank| block.iter().all(|byte| byte == blank)) {
             return Err(NoSuperblock::Blank);
         }
         if block.len() < BLOCK_BYTES || block[0..8] != MAGIC {
@@ -111,15 +141,28 @@ impl Superblock {
         }
         let store_kind = match block[10] {
             0 => StoreKind::InPlace,
+            1 => StoreKind::InPageLogging,
             other => return damaged(format!("no page store has number {other}")),
         };
         let protection = match block[11] {
             0 => Protection::DoubleWrite,
             1 => Protection::FullPageImages,
             2 => Protection::Device,
+            3 => Protection::Store,
             other => return damaged(format!("no torn-page protection has number {other}")),
         };
-        Ok(Self { database_id: u128_at(16), log_id: u128_at(32), page_size, store_kind, protection })
+        let units = match store_kind {
+            StoreKind::InPlace => None,
+            StoreKind::InPageLogging if crc32c::crc32c(&block[UNITS]) != u32_at(UNITS.end) => {
+                return damaged("the checksum of its unit sizes is wrong".into());
+            }
+            StoreKind::InPageLogging => Some(UnitSizes {
+                unit: u32_at(UNITS.start),
+                region: u32_at(UNITS.start + 4),
+                sector: u32_at(UNITS.start + 8),
+            }),
+        };
+        Ok(Self { database_id: u128_at(16), log_id: u128_at(32), page_size, store_kind, units, protection })
     }
 
     /// Reads the superblock of a data file; `None` when the file has none and never had.
@@ -129,14 +172,21 @@ impl Superblock {
     pub fn read(device: &dyn Device) -> Result<Option<Self>> {
         let mut damage = None;
         // Where the second copy lies depends on the page size, which only the first copy tells.
-        for offset in [0].into_iter().chain(PAGE_SIZES.map(|size| size as u64)) {
+        for offset in [0].into_iter().chain(UNIT_BYTES) {
             if offset + BLOCK_BYTES as u64 > device.capacity_bytes() {
                 continue;
             }
             let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
-            device.read(offset, &mut block)?;
-            match Self::decode(&block) {
-                Ok(found) if offset == 0 || offset == u64::from(found.page_size) => return Ok(Some(found)),
+            let decoded = match device.read(offset, &mut block) {
+                Ok(()) => Self::decode(&block),
+                // Raw flash cannot read what a power cut has torn.
+                Err(error @ tantalum_device::Error::Io { .. }) if device.capabilities().erase_block_bytes > 0 => {
+                    Err(NoSuperblock::Damaged(error.to_string()))
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match decoded {
+                Ok(found) if offset == 0 || offset == found.copy_at() => return Ok(Some(found)),
                 Err(NoSuperblock::Damaged(what)) if offset == 0 => damage = Some(what),
                 _ => {}
             }
@@ -153,6 +203,11 @@ impl Superblock {
         }
     }
 
+    /// Where the second copy is: in the second page, or the second erase unit.
+    fn copy_at(&self) -> u64 {
+        self.units.map_or(self.page_size, |units| units.unit).into()
+    }
+
     /// Writes both copies, durably.
     ///
     /// # Errors
@@ -160,7 +215,7 @@ impl Superblock {
     pub fn write(&self, device: &dyn Device) -> Result<()> {
         let block = self.encode();
         // The copy first: a first page without one means a database whose creation did not end.
-        device.write(u64::from(self.page_size), &[&block], Durability::Durable)?;
+        device.write(self.copy_at(), &[&block], Durability::Durable)?;
         device.write(0, &[&block], Durability::Durable)?;
         if Self::read(device)? == Some(*self) {
             return Ok(());

@@ -227,6 +227,7 @@ fn superblock(page_size: u32) -> Superblock {
         log_id: 0x5678,
         page_size,
         store_kind: StoreKind::InPlace,
+        units: None,
         protection: Protection::FullPageImages,
     }
 }

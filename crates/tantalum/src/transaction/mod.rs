@@ -121,12 +121,12 @@ impl Manager {
 
     /// The bytes that a transaction's writes may have.
     fn write_limit(&self) -> usize {
-        self.core.log().max_record_bytes().saturating_sub(RECORD_RESERVE_BYTES)
+        self.core.pool.max_group_bytes().saturating_sub(RECORD_RESERVE_BYTES)
     }
 
     /// Waits until the log is durable up to `lsn`. After a failure nobody knows what the devices hold.
     fn make_durable(&self, lsn: Lsn) -> Result<()> {
-        self.core.log().flush(lsn).map_err(|cause| Error::OutcomeUnknown { cause })
+        self.core.pool.flush(lsn).map_err(Error::outcome_unknown)
     }
 }
 
@@ -391,7 +391,7 @@ impl Transaction {
             self.manager.make_durable(lsn)?;
         }
         self.release_locks();
-        let ticket = self.manager.core.log().ticket(lsn).map_err(|cause| Error::OutcomeUnknown { cause })?;
+        let ticket = self.manager.core.pool.ticket(lsn).map_err(Error::outcome_unknown)?;
         Ok(Ticket { ticket, position, _manager: Arc::clone(&self.manager) })
     }
 

@@ -25,7 +25,7 @@ pub(super) struct View {
 impl View {
     /// The present state.
     pub fn begin(manager: &Arc<Manager>) -> Self {
-        let number = manager.versions.begin(|| manager.core.log().end_lsn().get());
+        let number = manager.versions.begin(|| manager.core.pool.end().get());
         Self { number, manager: Arc::clone(manager) }
     }
 
@@ -77,7 +77,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn new(manager: &Arc<Manager>) -> Result<Self> {
         let view = View::begin(manager);
-        manager.core.log().flush(view.lsn())?;
+        manager.core.pool.flush(view.lsn())?;
         Ok(Self { view, uses: Mutex::new(BTreeMap::new()) })
     }
 

@@ -71,6 +71,7 @@ impl InPlaceStore {
                 ));
             }
             Protection::DoubleWrite => return refuse("a double-write area is needed".into()),
+            Protection::Store => return refuse("this store writes over pages".into()),
         }
         let writes_runs = protection != Protection::Device;
         Ok(Self { data, page_size, double_write: None, writes_runs, counters: Counters::default() })
@@ -218,6 +219,7 @@ impl PageStore for InPlaceStore {
             batches: count(&self.counters.batches),
             pages_double_written: count(&self.counters.double_written),
             capacity_bytes: self.data.capacity_bytes(),
+            in_page: None,
         }
     }
 }

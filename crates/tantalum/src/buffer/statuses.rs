@@ -1,0 +1,258 @@
+//! Change groups whose changes the store keeps: the log gets only how far they are committed ("Design of Flash-Based DBMS: An
+//! In-Page Logging Approach", section 5).
+//!
+//! A group is *published* when its changes stand in the in-memory log sectors of its pages. A *round* stores what pages
+//! have gathered, of all groups published before it, and then appends one status record: all of them are committed once
+//! the log is durable up to it. Rounds follow each other; the log's writes of their records do not hold them up.
+//!
+//! Invariants:
+//! - a status record is appended only after the changes of every group that it covers are durable in the store
+//! - the newest status record is always in the log: a checkpoint is its start
+//! - a page with changes that are not stored is in the list of dirty pages, or in the hands of whoever stores it
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tantalum_log::{Log, Lsn, LsnRange};
+use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock};
+
+use super::{frame::FrameState, pool::Shared};
+use crate::{
+    error::{Error, Result},
+    page::{PageId, status},
+    store::{Horizon, Watermarks, position},
+};
+
+/// Restart reads at most about so many bytes of status records.
+const CHECKPOINT_BYTES: u64 = 1 << 20;
+
+/// A page whose changes are not stored, and its frame's state.
+pub(super) type DirtyPage = (PageId, Arc<FrameState>);
+
+/// The groups of this session, and how far they are committed.
+pub struct Statuses {
+    log: Log,
+    past: Mutex<Watermarks>,
+    /// Held shared by whoever publishes a group, and for a moment exclusively by whoever begins a round, which so covers
+    /// groups whole.
+    publishing: RwLock<()>,
+    /// The position of the last group that was published.
+    last: AtomicU64,
+    /// The highest number of a commit.
+    last_commit: AtomicU64,
+    dirty: Mutex<Vec<DirtyPage>>,
+    rounds: Mutex<Rounds>,
+    round_ended: Condvar,
+}
+
+#[derive(Default)]
+struct Rounds {
+    is_running: bool,
+    /// Every group up to here is stored, and a status record says so.
+    covered: Lsn,
+    /// The part of it that is durable in the log.
+    durable: Lsn,
+    /// Status records that are not known to be durable: how far they go, and where they are.
+    records: VecDeque<(Lsn, LsnRange)>,
+    /// The newest status record.
+    newest: Option<LsnRange>,
+}
+
+impl Statuses {
+    /// Begins a session in a log that was just started, whose newest status record is that of a past session.
+    pub fn new(log: Log, past: Watermarks, last_commit: u64, newest: Option<LsnRange>) -> Self {
+        let start = position::start_of(log.stats().epoch);
+        Self {
+            log,
+            past: Mutex::new(past),
+            publishing: RwLock::new(()),
+            last: AtomicU64::new(start.get()),
+            last_commit: AtomicU64::new(last_commit),
+            dirty: Mutex::default(),
+            rounds: Mutex::new(Rounds { covered: start, durable: start, newest, ..Rounds::default() }),
+            round_ended: Condvar::new(),
+        }
+    }
+
+    /// The store needs the statuses of no session before this one any more.
+    pub fn forget_before(&self, epoch: u64) {
+        self.past.lock().forget_before(epoch);
+    }
+
+    /// The position of the last group.
+    pub fn end(&self) -> Lsn {
+        Lsn::new(self.last.load(Ordering::SeqCst))
+    }
+
+    /// Publishes a group: calls `add` with its position, which adds its changes to its latched pages and returns those
+    /// that had none that were not stored.
+    pub(super) fn publish(&self, commit: u64, add: impl FnOnce(Lsn) -> Vec<DirtyPage>) -> Lsn {
+        let _publishing = self.publishing.read();
+        let position = position::next(Lsn::new(self.last.fetch_add(1, Ordering::SeqCst)));
+        self.last_commit.fetch_max(commit, Ordering::SeqCst);
+        tantalum_rt::interleave();
+        let mut fresh = add(position);
+        self.dirty.lock().append(&mut fresh);
+        position
+    }
+
+    /// Pages whose changes could not be stored: the next round tries again.
+    pub(super) fn put_back(&self, pages: impl Iterator<Item = DirtyPage>) {
+        self.dirty.lock().extend(pages);
+    }
+
+    fn append_status(&self, through: Lsn) -> Result<LsnRange> {
+        let mut record = Vec::with_capacity(64);
+        {
+            let past = self.past.lock();
+            let last_commit = self.last_commit.load(Ordering::SeqCst);
+            status::encode(&mut record, through, last_commit, (past.oldest(), past.iter()));
+        }
+        match self.log.append(&[&record]) {
+            // Nobody waits for space in a round: whoever frees the log may need one.
+            Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
+            range => Ok(range?),
+        }
+    }
+
+    /// Frees the log before the newest status record, which says all that the others do.
+    pub fn trim_log(&self) -> Result<Lsn> {
+        let Some(newest) = self.rounds.lock().newest else { return Ok(self.log.checkpoint_lsn()) };
+        self.log.flush(newest.end)?;
+        self.log.set_checkpoint(newest.start)?;
+        Ok(newest.start)
+    }
+}
+
+impl Rounds {
+    /// Notes which records the log has made durable.
+    fn trim(&mut self, durable: Lsn) {
+        while let Some((through, record)) = self.records.front()
+            && record.end <= durable
+        {
+            self.durable = *through;
+            self.records.pop_front();
+        }
+    }
+}
+
+impl Horizon for Statuses {
+    fn committed_through(&self) -> Lsn {
+        let durable = self.log.durable_lsn();
+        let mut rounds = self.rounds.lock();
+        rounds.trim(durable);
+        rounds.durable
+    }
+}
+
+impl fmt::Debug for Statuses {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Statuses").field("end", &self.end()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Stores the changes of every group up to `position`, and logs their status. Returns where the log must be durable for
+    /// them to be committed. No latch may be held.
+    ///
+    /// # Errors
+    /// When the store or the log refuses. What is not stored is stored by a later round.
+    pub(super) fn force(&self, statuses: &Statuses, position: Lsn) -> Result<Lsn> {
+        let mut rounds = statuses.rounds.lock();
+        while position > rounds.covered {
+            if rounds.is_running {
+                statuses.round_ended.wait(&mut rounds);
+                continue;
+            }
+            let result;
+            (rounds, result) = self.take_round(statuses, rounds);
+            if let Err(Error::LogFull { needed }) = result {
+                drop(rounds);
+                statuses.trim_log()?;
+                statuses.log.wait_for_space(needed)?;
+                rounds = statuses.rounds.lock();
+            } else {
+                result?;
+            }
+        }
+        let record = rounds.records.iter().find(|(through, _)| position <= *through);
+        // Where there is none any more it is durable.
+        Ok(record.map_or(Lsn::ZERO, |(_, record)| record.end))
+    }
+
+    /// Frees the log but for one record, which is written anew: whatever holds the newest one may be about to leave the log.
+    /// Waits for no space, so that it can be had from whoever frees the log; if there is none, it frees what it can.
+    pub(super) fn renew_status(&self, statuses: &Statuses) -> Result<Lsn> {
+        statuses.trim_log()?;
+        let mut rounds = statuses.rounds.lock();
+        while rounds.is_running {
+            statuses.round_ended.wait(&mut rounds);
+        }
+        let (rounds, result) = self.take_round(statuses, rounds);
+        drop(rounds);
+        match result {
+            Ok(()) | Err(Error::LogFull { .. }) => statuses.trim_log(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a round, when none is running.
+    fn take_round<'s>(
+        &self,
+        statuses: &'s Statuses,
+        mut rounds: MutexGuard<'s, Rounds>,
+    ) -> (MutexGuard<'s, Rounds>, Result<()>) {
+        rounds.is_running = true;
+        drop(rounds);
+        let result = self.run_round(statuses);
+        let mut rounds = statuses.rounds.lock();
+        rounds.is_running = false;
+        statuses.round_ended.notify_all();
+        let ended = result.map(|(through, record)| {
+            assert!(through >= rounds.covered, "rounds cover more and more");
+            rounds.covered = through;
+            rounds.newest = Some(record);
+            rounds.records.push_back((through, record));
+            rounds.trim(statuses.log.durable_lsn());
+        });
+        (rounds, ended)
+    }
+
+    fn run_round(&self, statuses: &Statuses) -> Result<(Lsn, LsnRange)> {
+        let (through, mut dirty) = {
+            let _publishing = statuses.publishing.write();
+            (statuses.end(), std::mem::take(&mut *statuses.dirty.lock()))
+        };
+        tantalum_rt::interleave();
+        // A page may be there twice, also with a frame that it has left: what that frame holds is not taken in its name.
+        dirty.sort_unstable_by_key(|(id, _)| *id);
+        if let Err(error) = self.write_changes_back(statuses, dirty) {
+            // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
+            let (Error::DiskFull { .. }, Some(newest)) = (&error, statuses.rounds.lock().newest) else {
+                return Err(error);
+            };
+            statuses.log.flush(newest.end)?;
+            let again = std::mem::take(&mut *statuses.dirty.lock());
+            return self.retry_round(statuses, through, again);
+        }
+        Ok((through, statuses.append_status(through)?))
+    }
+
+    fn retry_round(&self, statuses: &Statuses, through: Lsn, mut dirty: Vec<DirtyPage>) -> Result<(Lsn, LsnRange)> {
+        dirty.sort_unstable_by_key(|(id, _)| *id);
+        self.write_changes_back(statuses, dirty)?;
+        Ok((through, statuses.append_status(through)?))
+    }
+
+    /// Frees the log's older part if there is much of it.
+    pub(super) fn trim_log_if_long(&self, statuses: &Statuses) -> Result<()> {
+        let used = statuses.log.durable_lsn().bytes_since(statuses.log.checkpoint_lsn());
+        if used > CHECKPOINT_BYTES { statuses.trim_log().map(drop) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,130 @@
+//! Log sectors that find no room in the region of their own unit ("In-Page Logging", section 5.3, Algorithm 3).
+//!
+//! Overflow units take sectors of any unit, one behind the other. A sector is needed for as long as the version of the
+//! unit that it names is the present one; a merge ends that without a write. A unit of which no sector is needed is freed.
+
+use std::collections::BTreeMap;
+
+use super::physical::Taken;
+
+/// The overflow units.
+#[derive(Debug, Default)]
+pub struct Overflow {
+    /// The one that is written, and its next sector.
+    current: Option<(u32, usize)>,
+    units: BTreeMap<u32, OverflowUnit>,
+}
+
+#[derive(Debug)]
+struct OverflowUnit {
+    taken: Taken,
+    /// The versions whose sectors it holds: sequence, and logical unit.
+    live: BTreeMap<u64, u32>,
+}
+
+/// A run of sectors in an overflow unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The unit.
+    pub physical: u32,
+    /// The sector in the unit that the first goes to.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
+impl Overflow {
+    /// Gives out places for at most `count` sectors of a version; none if a unit must be added first.
+    pub fn reserve(&mut self, count: usize, capacity: usize, sequence: u64, logical: u32) -> Option<Run> {
+        let (physical, next) = self.current.as_mut()?;
+        let run = Run { physical: *physical, first: *next, count: count.min(capacity - *next) };
+        *next += run.count;
+        let unit = self.units.get_mut(physical).expect("the current unit is one of them");
+        unit.live.insert(sequence, logical);
+        if *next == capacity {
+            self.current = None;
+        }
+        Some(run)
+    }
+
+    /// Adds a unit, which is written from now on.
+    pub fn add(&mut self, taken: Taken) {
+        assert!(self.current.is_none(), "an overflow unit is filled before the next is begun");
+        self.current = Some((taken.physical, 0));
+        self.found(taken);
+    }
+
+    /// Adds a unit that opening has found. It is not written any more.
+    pub fn found(&mut self, taken: Taken) {
+        self.units.insert(taken.physical, OverflowUnit { taken, live: BTreeMap::new() });
+    }
+
+    /// A unit holds sectors of a version that is the present one.
+    pub fn note_live(&mut self, physical: u32, sequence: u64, logical: u32) {
+        let unit = self.units.get_mut(&physical).expect("the unit was found before its sectors");
+        unit.live.insert(sequence, logical);
+    }
+
+    /// A version is no longer needed. Returns the units that are not needed any more either, which are the caller's.
+    pub fn release(&mut self, sequence: u64) -> Vec<Taken> {
+        for unit in self.units.values_mut() {
+            unit.live.remove(&sequence);
+        }
+        self.take_dead()
+    }
+
+    /// The units that nobody needs, which are the caller's.
+    pub fn take_dead(&mut self) -> Vec<Taken> {
+        let current = self.current.map(|(physical, _)| physical);
+        let is_dead = |physical: &u32, unit: &mut OverflowUnit| unit.live.is_empty() && Some(*physical) != current;
+        self.units.extract_if(.., is_dead).map(|(_, unit)| unit.taken).collect()
+    }
+
+    /// The logical units whose merge would free an overflow unit, of the one that takes the fewest merges; it is not
+    /// written any more.
+    pub fn victim(&mut self) -> Option<Vec<u32>> {
+        let (&physical, unit) = self.units.iter().min_by_key(|(_, unit)| unit.live.len())?;
+        let mut logical: Vec<u32> = unit.live.values().copied().collect();
+        logical.sort_unstable();
+        logical.dedup();
+        if self.current.is_some_and(|(current, _)| current == physical) {
+            self.current = None;
+        }
+        Some(logical)
+    }
+
+    /// The units.
+    pub fn units(&self) -> impl Iterator<Item = u32> {
+        self.units.keys().copied()
+    }
+
+    /// How many units there are.
+    pub fn len(&self) -> usize {
+        self.units.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(physical: u32) -> Taken {
+        Taken { physical, erase_count: 1, is_erased: true }
+    }
+
+    #[test]
+    fn a_unit_is_freed_with_the_last_version_that_needs_it() {
+        let mut overflow = Overflow::default();
+        assert_eq!(overflow.reserve(3, 4, 10, 1), None);
+        overflow.add(taken(7));
+        assert_eq!(overflow.reserve(3, 4, 10, 1), Some(Run { physical: 7, first: 0, count: 3 }));
+        assert_eq!(overflow.release(10), [], "it is still written");
+        assert_eq!(overflow.reserve(3, 4, 11, 2), Some(Run { physical: 7, first: 3, count: 1 }));
+        assert_eq!(overflow.reserve(2, 4, 11, 2), None, "it is full");
+        overflow.add(taken(8));
+        assert_eq!(overflow.reserve(2, 4, 11, 2), Some(Run { physical: 8, first: 0, count: 2 }));
+        assert_eq!(overflow.victim(), Some(vec![2]));
+        assert_eq!(overflow.release(11), [taken(7)], "the other is still written");
+        assert_eq!(overflow.len(), 1);
+    }
+}

@@ -1,0 +1,68 @@
+//! The store behind the trait that the engine knows.
+
+use super::InPageStore;
+use crate::{
+    error::Result,
+    page::PageId,
+    store::{Load, Logging, PageBatch, PageChanges, PageStore, Session, StoreStats},
+};
+
+impl PageStore for InPageStore {
+    fn name(&self) -> &str {
+        self.medium.device.name()
+    }
+
+    fn page_size(&self) -> usize {
+        self.medium.geometry.page_bytes
+    }
+
+    fn capacity_pages(&self) -> u64 {
+        self.pages()
+    }
+
+    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
+        self.load_page(id, page)
+    }
+
+    fn store(&self, batch: &PageBatch) -> Result<()> {
+        unreachable!("a store that keeps changes gets no pages, and was given {}", batch.ids().len())
+    }
+
+    fn logging(&self) -> Logging {
+        Logging::Statuses
+    }
+
+    fn store_changes(&self, changes: &[(PageId, PageChanges)]) -> Result<()> {
+        self.store_all(changes)
+    }
+
+    fn begin_session(&self, session: Session) -> Result<u64> {
+        self.begin(session)
+    }
+
+    fn max_group_bytes(&self) -> usize {
+        (self.physical.reserve() / 2) as usize * self.medium.geometry.overflow_bytes()
+    }
+
+    fn grow(&self) -> Result<()> {
+        self.add_units()
+    }
+
+    fn recover(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
+        self.check_units(found)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let in_page = self.counts();
+        StoreStats {
+            pages_loaded: in_page.pages_loaded,
+            capacity_bytes: self.medium.device.capacity_bytes(),
+            in_page: Some(in_page),
+            ..StoreStats::default()
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Opening: the map from logical to physical units is what the units' headers say.
+
+use tantalum_device::AlignedBuffer;
+
+use super::{
+    InPageStore,
+    header::{UnitHeader, UnitKind},
+    physical::Taken,
+    sector::Sector,
+    unit::{Home, SectorInfo},
+};
+use crate::{error::Result, store::in_page_logging::geometry::RESERVED_UNITS};
+
+impl InPageStore {
+    /// Finds every unit's newest complete version, and the overflow sectors that belong to it.
+    pub(super) fn scan(&self) -> Result<()> {
+        self.adopt_units();
+        let mut overflow = Vec::new();
+        for physical in RESERVED_UNITS..self.medium.units() {
+            if let Some(header) = self.read_header(physical)? {
+                match header.kind {
+                    UnitKind::Home => self.found_home(&header)?,
+                    UnitKind::Overflow => overflow.push(header),
+                }
+            }
+        }
+        for header in overflow {
+            self.found_overflow(&header)?;
+        }
+        self.physical.assume_average_wear();
+        Ok(())
+    }
+
+    fn read_header(&self, physical: u32) -> Result<Option<UnitHeader>> {
+        let geometry = &self.medium.geometry;
+        let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
+        // Where a home unit has its header an overflow unit has a log sector, and the other way round a page.
+        let places = [(geometry.header_at(physical), UnitKind::Home), (geometry.unit_at(physical), UnitKind::Overflow)];
+        let mut newest: Option<UnitHeader> = None;
+        for (at, kind) in places {
+            if self.medium.read_sector(at, &mut sector)?
+                && let Some(header) = UnitHeader::decode(&sector, self.medium.store, physical)
+                && header.kind == kind
+                // What is not erased may still bear the header of an earlier use.
+                && newest.is_none_or(|newest| newest.sequence < header.sequence)
+            {
+                newest = Some(header);
+            }
+        }
+        Ok(newest)
+    }
+
+    /// A version is complete if the sectors that were carried into it are whole: they are written together with the header.
+    fn is_complete(&self, header: &UnitHeader) -> Result<bool> {
+        let geometry = &self.medium.geometry;
+        let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
+        for carried in 0..(header.carried as usize).min(geometry.sectors()) {
+            let at = geometry.sector_at(header.physical, carried);
+            let is_whole = self.medium.read_sector(at, &mut sector)?
+                && Sector::decode(&sector, self.medium.store)
+                    .is_some_and(|found| found.head.sequence == header.sequence);
+            if !is_whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn found_home(&self, header: &UnitHeader) -> Result<()> {
+        let unit = self.units.read().get(header.logical as usize).cloned();
+        let Some(unit) = unit.filter(|_| header.pages >> self.medium.geometry.pages() == 0) else {
+            return Err(self.damaged(header.logical, header.physical, "its header names pages that it cannot have"));
+        };
+        let mut unit = unit.write();
+        let is_newer = unit.home.as_ref().is_none_or(|home| home.sequence < header.sequence);
+        if !is_newer || !self.is_complete(header)? {
+            self.physical.note_wear(header.physical, header.erase_count);
+            return Ok(());
+        }
+        self.physical.claim(header.physical, header.erase_count);
+        let home = Home {
+            physical: header.physical,
+            sequence: header.sequence,
+            pages: header.pages,
+            index: None,
+            overflow: Vec::new(),
+        };
+        if let Some(old) = unit.home.replace(home) {
+            let erase_count = self.physical.erase_count(old.physical);
+            self.physical.give_back(Taken { physical: old.physical, erase_count, is_erased: false });
+        }
+        Ok(())
+    }
+
+    /// Takes note of the sectors in an overflow unit that are needed; if there are none, the unit is free.
+    fn found_overflow(&self, header: &UnitHeader) -> Result<()> {
+        let geometry = self.medium.geometry;
+        let taken = Taken { physical: header.physical, erase_count: header.erase_count, is_erased: false };
+        self.physical.claim(header.physical, header.erase_count);
+        let mut overflow = self.overflow.lock();
+        overflow.found(taken);
+        let mut sectors = AlignedBuffer::zeroed(geometry.unit_bytes - geometry.sector_bytes);
+        let is_whole = self.medium.read_sector(geometry.overflow_at(header.physical, 0), &mut sectors)?;
+        for (number, bytes) in sectors.chunks_exact_mut(geometry.sector_bytes).enumerate() {
+            let at = geometry.overflow_at(header.physical, number);
+            if !is_whole && !self.medium.read_sector(at, bytes)? {
+                continue;
+            }
+            let Some(sector) = Sector::decode(bytes, self.medium.store) else { continue };
+            let unit = self.units.read().get(sector.head.logical as usize).cloned();
+            let Some(unit) = unit else { continue };
+            let mut unit = unit.write();
+            let Some(home) = unit.home.as_mut().filter(|home| home.sequence == sector.head.sequence) else { continue };
+            let counted = sector.head.counted;
+            home.overflow.push(SectorInfo { at, summary: sector.summary(), counted });
+            overflow.note_live(header.physical, home.sequence, sector.head.logical);
+        }
+        let dead = overflow.take_dead();
+        drop(overflow);
+        dead.into_iter().for_each(|unit| self.physical.give_back(unit));
+        Ok(())
+    }
+}

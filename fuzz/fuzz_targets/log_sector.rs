@@ -1,0 +1,12 @@
+//! A log sector.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: Vec<u8>| {
+    let mut bytes = input;
+    tantalum::fuzzing::log_sector(&mut bytes);
+    bytes.resize(512, 0);
+    tantalum::fuzzing::log_sector(&mut bytes);
+});

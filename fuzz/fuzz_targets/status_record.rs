@@ -1,0 +1,9 @@
+//! A log record of change groups' statuses.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: Vec<u8>| {
+    tantalum::fuzzing::status_record(&input);
+});

@@ -1,0 +1,12 @@
+//! The header of an erase unit.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: Vec<u8>| {
+    let mut bytes = input;
+    tantalum::fuzzing::unit_header(&mut bytes);
+    bytes.resize(512, 0);
+    tantalum::fuzzing::unit_header(&mut bytes);
+});
