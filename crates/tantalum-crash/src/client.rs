@@ -207,7 +207,7 @@ impl Client {
                 Ok(())
             }
             // Only this one leaves open whether it took place.
-            Stop::Failed(error @ Error::OutcomeUnknown { .. }) => Err(Stop::Failed(error)),
+            Stop::Failed(error @ (Error::OutcomeUnknown { .. } | Error::NotStored { .. })) => Err(Stop::Failed(error)),
             stop => {
                 recorder.record(Event::RolledBack { id, reads });
                 Err(stop)

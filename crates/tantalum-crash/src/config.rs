@@ -5,10 +5,14 @@ use std::{fmt, ops::Range, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 use tantalum::LogHiding;
 use tantalum_device::{MemoryProfile, TearUnit, WriteCache};
-use tantalum_flash::Profile;
+use tantalum_flash::{Kind, Profile, Shape};
 use tantalum_rt::Random;
 
-use crate::{faults, load::Load, scope::Scope};
+use crate::{
+    faults,
+    load::Load,
+    scope::{Scope, Stock},
+};
 
 /// How torn pages are prevented.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -19,11 +23,13 @@ pub enum Protection {
     FullPageImages,
     /// A data device that writes pages atomically.
     Device,
+    /// None, and the page store is that of in-page logging, which writes over no page.
+    InPageLogging,
 }
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::DoubleWrite, Self::FullPageImages, Self::Device];
+    pub const ALL: [Self; 4] = [Self::DoubleWrite, Self::FullPageImages, Self::Device, Self::InPageLogging];
 
     /// Its name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -31,6 +37,7 @@ impl Protection {
             Self::DoubleWrite => "double-write",
             Self::FullPageImages => "full-page-images",
             Self::Device => "device",
+            Self::InPageLogging => "in-page-logging",
         }
     }
 }
@@ -128,11 +135,24 @@ pub(crate) struct Archive {
     pub loses_log_one_in: u8,
 }
 
+/// What in-page logging is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Units {
+    /// Bytes of an erase unit.
+    pub unit: u32,
+    /// Bytes of the log region in it.
+    pub region: u32,
+    /// What a merge carries over at most.
+    pub carry_over_percent: u32,
+}
+
 /// Everything that stays the same through a seed's rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// How torn pages are prevented.
     pub protection: Protection,
+    /// How the store of in-page logging cuts the data device, if it is that.
+    pub units: Option<Units>,
     /// Bytes of a page.
     pub page_size: usize,
     /// Frames of the buffer pool.
@@ -182,14 +202,22 @@ impl Config {
         let mut chooser = Chooser { seed, scope, faults: &faults, volatile_cache: random.u8(0..4) > 0, made: 0 };
         let data = scope.pick(&mut random);
         let protection = Self::protection(&mut random, scope, data, page_size);
+        // By a generator of its own too.
+        let mut store = Random::with_seed(seed ^ 0x1091_0600);
+        let protection = if store.u8(0..4) == 0 { Protection::InPageLogging } else { protection };
+        let is_in_page = protection == Protection::InPageLogging;
+        let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
+        let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
+        let units = is_in_page.then(|| Units::new(&mut store, page_size as u32, data_shape));
         let tears = match protection {
             Protection::Device => TearUnit::Atomic(page_size as u32),
-            Protection::DoubleWrite | Protection::FullPageImages => TearUnit::Sector512,
+            Protection::DoubleWrite | Protection::FullPageImages | Protection::InPageLogging => TearUnit::Sector512,
         };
         let data_latency = latency(&mut random);
-        let data = chooser.drive("data", data, &data_latency, tears, &mut random);
+        let stock = raw.map_or(&scope.stock[data], |raw| &scope.raw[raw]);
+        let data = chooser.drive("data", stock, &data_latency, tears, &mut random);
         let double_write = (protection == Protection::DoubleWrite).then(|| {
-            let stock = scope.pick(&mut random);
+            let stock = &scope.stock[scope.pick(&mut random)];
             chooser.drive("doublewrite", stock, &data_latency, TearUnit::Sector512, &mut random)
         });
         let log = if random.u8(0..4) == 0 { LogLayout::Partitions(devices) } else { LogLayout::Devices(devices) };
@@ -210,7 +238,7 @@ impl Config {
         };
         let logs = (0..log.devices()).map(|n| {
             let stock = if n > 0 && is_mixed { scope.pick(&mut random) } else { first };
-            chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut random)
+            chooser.drive(&format!("log-{n}"), &scope.stock[stock], &log_latency, TearUnit::Sector512, &mut random)
         });
         let logs = logs.collect();
         let mut coming = Random::with_seed(seed ^ 0xc0_ffee);
@@ -220,16 +248,16 @@ impl Config {
         };
         let spares = (log.devices()..log.devices() + spares).map(|n| {
             let stock = if is_mixed { scope.pick(&mut coming) } else { first };
-            chooser.drive(&format!("log-{n}"), stock, &log_latency, TearUnit::Sector512, &mut coming)
+            chooser.drive(&format!("log-{n}"), &scope.stock[stock], &log_latency, TearUnit::Sector512, &mut coming)
         });
         let spares = spares.collect();
         let is_several = matches!(log, LogLayout::Devices(2..));
         let log_copies = if is_several && Random::with_seed(seed ^ 0x7_0ff).u8(0..3) == 0 { 2 } else { 1 };
         let mut archiving = Random::with_seed(seed ^ 0xa2c1_17e5);
-        let archive = archiving.bool().then(|| {
+        let archive = (archiving.bool() && !is_in_page).then(|| {
             let stock = if is_mixed { scope.pick(&mut archiving) } else { first };
             let latency = latency(&mut archiving);
-            let drive = chooser.drive("archive", stock, &latency, TearUnit::Sector512, &mut archiving);
+            let drive = chooser.drive("archive", &scope.stock[stock], &latency, TearUnit::Sector512, &mut archiving);
             let logs = archiving.u64(1..=3);
             // An archive that failed covers nothing.
             let covers_log = !drive.may_fail();
@@ -246,7 +274,9 @@ impl Config {
             log_bytes: (page_size as u64 / 4096) * random.u64(128..=256) * 4096,
             log_hiding: log_hiding[random.usize(0..5)],
             log_copies,
-            data_bytes: load.data_bytes(page_size),
+            units,
+            data_bytes: units
+                .map_or(load.data_bytes(page_size), |units| units.device_bytes(load.data_bytes(page_size))),
             data,
             double_write,
             logs,
@@ -287,6 +317,28 @@ impl Config {
     }
 }
 
+impl Units {
+    /// Few and small log regions, so that they are soon full, in units of one or more erase blocks.
+    fn new(random: &mut Random, page_bytes: u32, data: Option<Shape>) -> Self {
+        let sector = data.map_or(4096, |shape| shape.logical_block.max(512));
+        let least = (4 * sector).next_multiple_of(page_bytes);
+        let region = least * [1, 1, 2][random.usize(0..3)];
+        let unit = (2 * region).next_power_of_two().max(data.map_or(0, |shape| shape.erase_block_bytes));
+        Self {
+            unit: unit << [0, 0, 1, 2][random.usize(0..4)],
+            region,
+            carry_over_percent: [0, 10, 50, 50, 100][random.usize(0..5)],
+        }
+    }
+
+    /// Bytes of a device with room for so many bytes of pages, and for the units that never get any.
+    fn device_bytes(self, page_bytes: u64) -> u64 {
+        let unit = u64::from(self.unit);
+        let units = page_bytes.div_ceil(unit - u64::from(self.region));
+        ((units + units / 16 + 64) * unit).next_multiple_of(1 << 20)
+    }
+}
+
 /// Makes devices as the seed has them.
 struct Chooser<'a> {
     seed: u64,
@@ -302,14 +354,13 @@ impl Chooser<'_> {
     fn drive(
         &mut self,
         name: &str,
-        stock: usize,
+        stock: &Stock,
         latency: &Range<Duration>,
         tears: TearUnit,
         random: &mut Random,
     ) -> Drive {
         self.made += 1;
         let seed = self.seed.wrapping_mul(31).wrapping_add(self.made);
-        let stock = &self.scope.stock[stock];
         let (name, profile) = (name.to_owned(), stock.name.clone());
         let Some(emulated) = &stock.profile else {
             let kind = DriveKind::Memory(MemoryProfile {
@@ -328,7 +379,7 @@ impl Chooser<'_> {
         let is_durable = stock.shape.is_some_and(|shape| shape.write_cache == WriteCache::None);
         let omits_barriers = self.scope.options.without_barriers || (is_durable && random.u8(0..4) == 0);
         let mut emulated = Box::new(emulated.clone());
-        emulated.faults = self.faults.plan(seed, emulated.faults.take());
+        emulated.faults = self.faults.plan(seed, emulated.faults.take(), matches!(emulated.device, Kind::RawFlash(_)));
         let kind = DriveKind::Emulated { profile: emulated, sends_barriers: !omits_barriers };
         let (latency, start_latency, is_unsafe) = (stock.write_latency, stock.start_latency, stock.is_unsafe);
         Drive { name, profile, kind, latency, start_latency, is_unsafe }
@@ -336,6 +387,11 @@ impl Chooser<'_> {
 }
 
 impl Drive {
+    /// Whether it has no translation layer.
+    pub fn is_raw_flash(&self) -> bool {
+        matches!(&self.kind, DriveKind::Emulated { profile, .. } if matches!(profile.device, Kind::RawFlash(_)))
+    }
+
     /// Whether it may have faults, or be one that loses what it says is durable.
     fn may_fail(&self) -> bool {
         self.is_unsafe || matches!(&self.kind, DriveKind::Emulated { profile, .. } if profile.faults.is_some())
@@ -369,9 +425,13 @@ impl fmt::Display for Config {
             }
         };
         let drives: Vec<_> = self.drives().map(Drive::to_string).collect();
+        let units = self.units.map_or(String::new(), |Units { unit, region, carry_over_percent }| {
+            let (unit, region) = (unit >> 10, region >> 10);
+            format!(" in units of {unit} KiB, {region} of them for the log, of which {carry_over_percent} % are carried over")
+        });
         write!(
             f,
-            "{} protection, pages of {} bytes, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, pages of {} bytes{units}, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
             self.page_size,
@@ -403,7 +463,7 @@ mod tests {
         let scope = Scope::new(Options::default()).unwrap();
         let configs: Vec<_> = (0..200).map(|seed| Config::new(seed, &scope)).collect();
         let protections: BTreeSet<_> = configs.iter().map(|config| config.protection).collect();
-        assert_eq!(protections.len(), 3);
+        assert_eq!(protections.len(), 4);
         let profiles: BTreeSet<_> = configs.iter().flat_map(Config::profiles).collect();
         assert_eq!(profiles, scope.profiles().map(str::to_owned).collect());
         let omits = |drive: &Drive| matches!(drive.kind, DriveKind::Emulated { sends_barriers: false, .. });

@@ -62,7 +62,13 @@ impl Choice {
     }
 
     /// The plan of one device, whose profile has faults of its own.
-    pub fn plan(&self, seed: u64, of_profile: Option<Plan>) -> Option<Plan> {
+    pub fn plan(&self, seed: u64, of_profile: Option<Plan>, is_raw_flash: bool) -> Option<Plan> {
+        let mut plan = self.plan_of_drive(seed, of_profile)?;
+        plan.rates.retain(|kind, _| !is_raw_flash || happens_to_raw_flash(*kind));
+        Some(plan)
+    }
+
+    fn plan_of_drive(&self, seed: u64, of_profile: Option<Plan>) -> Option<Plan> {
         match self {
             Self::None => of_profile,
             Self::Rates(rates) => {
@@ -113,6 +119,18 @@ impl Choice {
     }
 }
 
+/// Whether a chip without a cache and a translation layer has this fault. The others lose, move or keep back what such
+/// a chip has programmed; what a power cut tears there, its model says itself.
+fn happens_to_raw_flash(kind: FaultKind) -> bool {
+    use FaultKind::{
+        BitRot, CutDuringRecovery, DeadAfterCut, MisdirectedRead, ShortRead, Slow, Stuck, UnreadableSector,
+    };
+    matches!(
+        kind,
+        BitRot | CutDuringRecovery | DeadAfterCut | MisdirectedRead | ShortRead | Slow | Stuck | UnreadableSector
+    )
+}
+
 /// Whether a device with this fault does not answer.
 pub(crate) fn hangs(kind: FaultKind) -> bool {
     kind == FaultKind::Stuck
@@ -124,9 +142,11 @@ pub(crate) fn fails_reads(kind: FaultKind) -> bool {
     matches!(kind, DeadAfterCut | NeighbourDamage | ShortRead | UnreadableSector)
 }
 
-/// What may follow a fault.
-pub(crate) fn tolerance(kind: FaultKind) -> Tolerance {
+/// What may follow a fault. On raw flash, in-page logging takes a sector that cannot be read for one that a power cut has
+/// torn, unless a later one has counted it.
+pub(crate) fn tolerance(kind: FaultKind, is_on_raw_flash: bool) -> Tolerance {
     match kind {
+        kind if is_on_raw_flash && fails_reads(kind) => Tolerance::Loss,
         // In the newest part of a log, damaged bytes look as if a power cut had torn them.
         FaultKind::BitRot | FaultKind::MisdirectedRead => Tolerance::Loss,
         _ => match kind.survival() {

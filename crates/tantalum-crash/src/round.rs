@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, Devices, Error, Isolation, Table, TornPageProtection};
+use tantalum::{Builder, Db, Devices, Error, Isolation, StoreKind, Table, TornPageProtection};
 use tantalum_device::Device;
 use tantalum_rt::{Random, spawn};
 
 use crate::{
     client::{Client, Shared, Stop, read_everything},
-    config::{Config, Protection},
+    config::{Config, Protection, Units},
     history::{Event, Kind, Recorder},
     machine::{Fuse, Machine},
     operator::Operator,
@@ -119,8 +119,12 @@ fn live(start: Start) -> Result<(), Stop> {
         Cut::Never { transactions } => Some(transactions),
         Cut::DuringStart(_) | Cut::DuringRecovery(_) => None,
         Cut::DuringLoad(length) => {
-            let (db, recorder) = (db.clone(), recorder.clone());
-            length.start(&fuse, move || drop(count_log(&db, &recorder)));
+            let (db, config, recorder) = (db.clone(), Arc::clone(&config), recorder.clone());
+            length.start(&fuse, move || {
+                if let Err(stop) = count(&db, &config, &recorder) {
+                    recorder.record(stop.into_event());
+                }
+            });
             None
         }
     };
@@ -187,7 +191,7 @@ fn live(start: Start) -> Result<(), Stop> {
         watcher.join().map_err(|_| Stop::Violation("the archive's watcher panicked".to_owned()))?;
     }
     check(&db, &recorder)?;
-    count_log(&db, &recorder)?;
+    count(&db, &config, &recorder)?;
     db.close()?;
     Ok(())
 }
@@ -208,9 +212,24 @@ fn watch_copies(db: &Db, pause: Duration, recorder: &Recorder) -> Result<(), Sto
     Ok(())
 }
 
-/// What the log did with late writes since it was opened. A session that ends by a count of operations is not counted.
-fn count_log(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
-    let log = db.stats()?.log;
+/// What the log did with late writes since it was opened, and what in-page logging did. A session that ends by a count of
+/// operations is not counted.
+fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
+    let stats = db.stats()?;
+    if let Some(store) = stats.store.in_page {
+        recorder.count("merges of erase units", store.merges);
+        recorder.count("merges that carried active records over", store.merges_with_carry);
+        recorder.count("records of aborted groups that merges dropped", store.records_dropped);
+        recorder.count("merges that were avoided by overflow", store.merges_avoided);
+        recorder.count("merges that freed overflow units", store.cleanings);
+        if store.failed_writes > 0 && !config.faults.is_any() {
+            return Err(Stop::Violation(format!(
+                "{} writes failed, of a store that breaks no rule",
+                store.failed_writes
+            )));
+        }
+    }
+    let log = stats.log;
     recorder.count("late log writes", log.hiding.outliers);
     recorder.count("late log writes given to another device", log.hiding.reissued);
     recorder.count("late log writes that another device saved", log.hiding.won);
@@ -261,9 +280,18 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
         Protection::DoubleWrite => TornPageProtection::DoubleWrite,
         Protection::FullPageImages => TornPageProtection::FullPageImages,
         Protection::Device => TornPageProtection::Device,
+        Protection::InPageLogging => TornPageProtection::Auto,
     };
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
-    let builder = Db::builder()
+    let builder = match config.units {
+        None => Db::builder(),
+        Some(Units { unit, region, carry_over_percent }) => Db::builder()
+            .page_store(StoreKind::InPageLogging)
+            .erase_unit_bytes(unit)
+            .log_region_bytes(region)
+            .carry_over_percent(carry_over_percent),
+    };
+    let builder = builder
         .page_size(config.page_size as u32)
         .buffer_pool_bytes((config.pool_pages * config.page_size) as u64)
         .torn_page_protection(protection)

@@ -25,7 +25,8 @@ const MEMORY: &str = "memory";
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Profiles by name or file, or `memory`; none: all that come with Tantalum but for raw flash, and memory.
+    /// Profiles by name or file, or `memory`; none: all that come with Tantalum, and memory. Raw flash holds the pages of
+    /// in-page logging, and nothing else.
     pub profiles: Vec<String>,
     /// Only seeds with one of these torn-page protections; none: all.
     pub only: Vec<Protection>,
@@ -70,6 +71,8 @@ pub(crate) struct Stock {
 pub struct Scope {
     pub(crate) options: Options,
     pub(crate) stock: Vec<Stock>,
+    /// Flash without a translation layer, for the data of in-page logging.
+    pub(crate) raw: Vec<Stock>,
 }
 
 impl Scope {
@@ -82,21 +85,18 @@ impl Scope {
             true => std::iter::once(MEMORY).chain(Profile::names()).map(str::to_owned).collect(),
             false => options.profiles.clone(),
         };
-        let mut stock = Vec::new();
+        let (mut stock, mut raw) = (Vec::new(), Vec::new());
         for name in names {
             let profile = if name == MEMORY { None } else { Some(Profile::named(&name)?) };
-            // Nobody can put a database on flash without a translation layer.
             let is_raw = profile.as_ref().is_some_and(|profile| matches!(profile.device, Kind::RawFlash(_)));
-            match (is_raw, options.profiles.is_empty()) {
-                (false, _) => stock.push(Stock::new(name, profile, &options)?),
-                (true, true) => {}
-                (true, false) => {
-                    let problem = "a database needs a device with a translation layer".to_owned();
-                    return Err(Error::Impossible { file: name, key: "device.raw-flash", problem });
-                }
-            }
+            let list = if is_raw { &mut raw } else { &mut stock };
+            list.push(Stock::new(name, profile, &options)?);
         }
-        Ok(Self { options, stock })
+        if let (true, Some(flash)) = (stock.is_empty(), raw.first()) {
+            let problem = "a log needs a device with a translation layer; name one beside it".to_owned();
+            return Err(Error::Impossible { file: flash.name.clone(), key: "device.raw-flash", problem });
+        }
+        Ok(Self { options, stock, raw })
     }
 
     /// What was asked for.
@@ -106,7 +106,7 @@ impl Scope {
 
     /// The names of the devices to choose from.
     pub fn profiles(&self) -> impl Iterator<Item = &str> {
-        self.stock.iter().map(|stock| &*stock.name)
+        self.stock.iter().chain(&self.raw).map(|stock| &*stock.name)
     }
 
     /// What a seed runs on, for a failure of its process.

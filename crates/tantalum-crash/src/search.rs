@@ -417,7 +417,9 @@ impl Search {
 
     /// What may happen after the faults that there were.
     fn tolerance(&self) -> Tolerance {
-        let of_faults = self.counted.iter().filter(|(_, count)| **count > 0).map(|(&kind, _)| tolerance(kind));
+        let is_on_raw_flash = self.config.data.is_raw_flash();
+        let of_faults =
+            self.counted.iter().filter(|(_, count)| **count > 0).map(|(&kind, _)| tolerance(kind, is_on_raw_flash));
         let of_devices = if self.expects_loss { Tolerance::Loss } else { Tolerance::Nothing };
         of_faults.fold(of_devices, Tolerance::max)
     }

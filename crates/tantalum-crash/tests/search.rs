@@ -80,6 +80,6 @@ fn every_kind_of_fault_is_met_and_none_is_blamed_on_the_engine() {
 #[test]
 fn what_cannot_be_searched_is_refused() {
     let refused = |profile| Scope::new(on(profile)).unwrap_err().to_string();
-    assert!(refused("nand-k9wag08u1a").contains("translation layer"));
+    assert!(refused("nand-k9wag08u1a").contains("a log needs a device with a translation layer"));
     assert!(refused("luck").contains("luck"));
 }

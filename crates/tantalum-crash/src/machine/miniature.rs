@@ -25,6 +25,10 @@ pub(crate) fn miniature(mut profile: Profile) -> Profile {
             shrink(&mut drive.ftl);
             drive.buffer_kib = drive.buffer_kib.min(256);
         }
+        Kind::RawFlash(flash) => {
+            flash.geometry.dies_per_package = 1;
+            flash.geometry.pages_per_block = flash.geometry.pages_per_block.min(16);
+        }
         Kind::HardDisk(disk) => disk.write_cache_kib = disk.write_cache_kib.min(256),
         _ => {}
     }
