@@ -139,6 +139,12 @@ impl Layout {
         start..start + self.section_bytes
     }
 
+    /// Where the sections from `first` to `last` end that lie one behind the other, before the circle begins anew.
+    pub(crate) fn run_end(&self, first: u64, last: u64) -> u64 {
+        let at_most = self.section_count - 1 - self.position(first);
+        self.section(first + at_most.min(last.saturating_sub(first))).end
+    }
+
     /// The largest request in bytes. A quarter of a section, so that the unused end of a section is less than that.
     pub(crate) fn max_request_bytes(&self) -> u64 {
         self.section_bytes / 4 / BLOCK_BYTES * BLOCK_BYTES
@@ -188,6 +194,8 @@ mod tests {
         assert_eq!(layout.section(15), layout.section(0));
         assert!(layout.section(14).end <= 1 << 20);
         assert!(layout.end() <= 1 << 20);
+        assert_eq!((layout.run_end(3, 7), layout.run_end(3, 3)), (layout.section(7).end, layout.section(3).end));
+        assert_eq!((layout.run_end(13, 17), layout.run_end(17, 19)), (layout.end(), layout.section(4).end));
     }
 
     #[test]

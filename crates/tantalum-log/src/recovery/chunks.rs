@@ -24,6 +24,8 @@ pub(crate) struct Chunks {
     chunk: Chunk,
     /// What follows the chunk, each read by a task of its own.
     ahead: VecDeque<Ahead>,
+    /// Up to here more will be asked for.
+    ahead_to: u64,
     /// The memory of chunks that are done with.
     spare: Vec<AlignedBuffer>,
     /// What was asked for last, if it lies in several chunks.
@@ -47,6 +49,13 @@ struct Ahead {
     task: JoinHandle<Result<Chunk>>,
 }
 
+impl Ahead {
+    /// Waits for the read. Neither what it read nor why it could not matters.
+    fn memory(self) -> Option<AlignedBuffer> {
+        self.task.join().ok().and_then(Result::ok).map(|chunk| chunk.memory)
+    }
+}
+
 impl Chunk {
     fn none() -> Chunk {
         Chunk { offset: 0, end: 0, memory: AlignedBuffer::zeroed(0) }
@@ -67,12 +76,20 @@ impl Chunk {
 
 impl Chunks {
     pub(crate) fn new(device: Arc<dyn Device>) -> Chunks {
-        Chunks { device, chunk: Chunk::none(), ahead: VecDeque::new(), spare: Vec::new(), joined: Vec::new() }
+        let (ahead, spare, joined) = (VecDeque::new(), Vec::new(), Vec::new());
+        Chunks { device, chunk: Chunk::none(), ahead, ahead_to: 0, spare, joined }
     }
 
-    /// `bytes` bytes at `offset`, or those up to `end`, a multiple of the block. Nothing at or past `end` is read.
+    /// Whatever is asked for later lies before `end`, a multiple of the block, and most of what lies before it is asked for.
+    pub(crate) fn ahead_to(&mut self, end: u64) {
+        self.ahead_to = end;
+    }
+
+    /// `bytes` bytes at `offset`, or those up to `end`, a multiple of the block. Nothing past it is read ahead, unless
+    /// [`ahead_to`](Self::ahead_to) says that it will be wanted.
     pub(crate) fn read(&mut self, offset: u64, bytes: u64, end: u64, progress: &Progress) -> Result<&[u8]> {
         let until = end.min(offset + bytes);
+        let end = end.max(self.ahead_to);
         if !(self.chunk.offset..self.chunk.end).contains(&offset) {
             self.go_to(offset / BLOCK as u64 * BLOCK as u64, end, progress)?;
         }
@@ -89,9 +106,12 @@ impl Chunks {
         Ok(&self.joined)
     }
 
-    /// Makes the chunk that starts at `start` the present one, and keeps reading ahead, up to `end`.
+    /// Makes the chunk that holds `start` the present one, and keeps reading ahead, up to `end`.
     fn go_to(&mut self, start: u64, end: u64, progress: &Progress) -> Result<()> {
-        if self.ahead.front().is_some_and(|ahead| ahead.offset != start) {
+        while let Some(skipped) = self.ahead.pop_front_if(|ahead| ahead.end <= start) {
+            self.spare.extend(skipped.memory());
+        }
+        if self.ahead.front().is_some_and(|ahead| ahead.offset > start) {
             self.stop_reading();
         }
         let first = self.ahead.pop_front();
@@ -118,11 +138,9 @@ impl Chunks {
         end
     }
 
-    /// Waits for the reads that are under way. Neither what they read nor why they could not matters.
+    /// Waits for the reads that are under way.
     fn stop_reading(&mut self) {
-        for ahead in self.ahead.drain(..) {
-            self.spare.extend(ahead.task.join().ok().and_then(Result::ok).map(|chunk| chunk.memory));
-        }
+        self.spare.extend(self.ahead.drain(..).filter_map(Ahead::memory));
     }
 }
 
@@ -141,4 +159,68 @@ pub(crate) fn read_unaligned(device: &dyn Device, offset: u64, bytes: u64) -> Re
     blocks.truncate((offset + bytes - start) as usize);
     blocks.drain(..(offset - start) as usize);
     Ok(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tantalum_device::{MemoryDevice, MemoryProfile};
+    use tantalum_rt::{Random, Simulation, now};
+
+    use super::*;
+
+    const SECTION_BYTES: u64 = 2 << 20;
+    const SECTIONS: u64 = 8;
+
+    /// A device with a number in each eight bytes.
+    fn numbered() -> Arc<MemoryDevice> {
+        let latency = Duration::from_millis(1);
+        let profile = MemoryProfile { read_latency: latency..latency, ..MemoryProfile::default() };
+        let device = MemoryDevice::with_profile("numbered", SECTIONS * SECTION_BYTES, profile);
+        let bytes: Vec<u8> = (0..device.capacity_bytes() / 8).flat_map(u64::to_le_bytes).collect();
+        device.load(&bytes);
+        device
+    }
+
+    /// Reads pieces one after the other, now and then leaving some out, and tells how long it took.
+    fn walk(ahead: bool, skips: bool) -> Duration {
+        let device = numbered();
+        let mut chunks = Chunks::new(Arc::clone(&device) as Arc<dyn Device>);
+        let (mut random, progress) = (Random::with_seed(1), Progress::unwatched());
+        let start = now();
+        for section in 0..SECTIONS {
+            let end = (section + 1) * SECTION_BYTES;
+            if ahead {
+                chunks.ahead_to(device.capacity_bytes());
+            }
+            let mut offset = section * SECTION_BYTES;
+            while offset < end {
+                let bytes = random.u64(1..40) * 8192;
+                let found = chunks.read(offset, bytes, end, &progress).expect("read");
+                assert_eq!(found.len() as u64, bytes.min(end - offset), "nothing of the next section");
+                assert_eq!(found[..8], (offset / 8).to_le_bytes());
+                assert_eq!(found[found.len() - 8..], ((offset + found.len() as u64) / 8 - 1).to_le_bytes());
+                offset += bytes;
+                if skips && random.u8(0..8) == 0 {
+                    offset += random.u64(1..1000) * 4096;
+                }
+            }
+        }
+        start.elapsed()
+    }
+
+    #[test]
+    fn what_is_read_is_what_was_asked_for_and_sections_follow_without_a_pause() {
+        for seed in 0..3 {
+            Simulation::new(seed)
+                .run(|| {
+                    let (ahead, at_hand) = (walk(true, false), walk(false, false));
+                    assert!(ahead < at_hand, "{ahead:?} {at_hand:?}");
+                    walk(true, true);
+                    walk(false, true);
+                })
+                .expect_finished();
+        }
+    }
 }

@@ -95,7 +95,9 @@ impl Scanner<'_> {
         let sections = &sections.sections[start.index..];
         self.scan.stream_lsn = start.stream_lsn;
         let mut expected = (start.at == BLOCK as u64).then_some(sections[0].first_sequence);
+        let behind = sections[sections.len() - 1].number + 1;
         for (at, section) in sections.iter().enumerate() {
+            self.chunks.ahead_to(self.member.layout.run_end(section.number, behind));
             let next = sections.get(at + 1);
             if next.is_some_and(|next| next.number != section.number + 1) {
                 let what = format!("section {} is missing", section.number + 1);
@@ -110,6 +112,7 @@ impl Scanner<'_> {
         }
         // Behind the last section there may be one whose first write was torn; but then nothing came after it.
         let behind = self.member.layout.section(self.scan.next_number);
+        self.chunks.ahead_to(behind.end);
         self.search_proof(self.scan.next_number, behind.start, false)
     }
 
