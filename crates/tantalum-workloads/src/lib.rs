@@ -2,14 +2,24 @@
 //!
 //! - [`driver`]: clients as tasks, measured, on real threads or in the simulation.
 //! - [`tpcc`]: TPC-C: load, five transactions, twelve consistency conditions.
+//! - [`linkbench`]: LinkBench: a social graph, ten operations, three conditions.
+//! - [`ycsb`]: YCSB: the core workloads A to F.
 //! - [`kv`]: durable updates of small values, and the raw limit of the device beside them.
 //! - [`history`]: were these concurrent transactions serializable?
 
+mod choice;
+mod conditions;
 pub mod driver;
 mod error;
 pub mod history;
 pub mod kv;
+pub mod linkbench;
+mod load;
+mod row;
 mod tasks;
 pub mod tpcc;
+pub mod ycsb;
 
+pub use conditions::Condition;
 pub use error::{Error, Result};
+pub use load::LoadProgress;

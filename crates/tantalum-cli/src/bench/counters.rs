@@ -1,10 +1,12 @@
 //! What the log and emulated devices did below a benchmark.
 
 use serde::Serialize;
-use tantalum::{LogHidingSummary, LogSummary};
+use tantalum::{LogArchive, LogHidingSummary, LogSummary};
 use tantalum_device::Device;
 use tantalum_flash::{Counters, EmulatedDevice};
 use tantalum_report::{Table, units};
+
+use crate::error::{Out, Result};
 
 /// One device's counters, from the end of loading to the end of the run.
 #[derive(Debug, Serialize)]
@@ -57,8 +59,15 @@ impl DeviceReport {
     }
 }
 
+/// What the log hid and archived, and what the devices did, as far as there is something to tell.
+pub fn print(out: &mut Out, log: &LogSummary, devices: &[DeviceReport]) -> Result<()> {
+    hiding(log).map_or(Ok(()), |table| out.line(table))?;
+    table(devices).map_or(Ok(()), |table| out.line(table))?;
+    log.archive.as_ref().map_or(Ok(()), |archive| out.line(archive_line(archive)))
+}
+
 /// The devices as a table; `None` without any.
-pub fn table(devices: &[DeviceReport]) -> Option<Table> {
+fn table(devices: &[DeviceReport]) -> Option<Table> {
     let mut table = Table::new([
         "device",
         "writes",
@@ -87,7 +96,7 @@ pub fn table(devices: &[DeviceReport]) -> Option<Table> {
 }
 
 /// What hiding late writes did on each log device; `None` if there was none.
-pub fn hiding(log: &LogSummary) -> Option<Table> {
+fn hiding(log: &LogSummary) -> Option<Table> {
     let mut table =
         Table::new(["log device", "writes", "outliers", "taken over", "first with", "late with", "time saved"]);
     let mut row = |name: &str, writes: u64, hiding: &LogHidingSummary| {
@@ -104,4 +113,21 @@ pub fn hiding(log: &LogSummary) -> Option<Table> {
     log.devices.iter().for_each(|device| row(&device.name, device.writes, &device.hiding));
     row("all", log.devices.iter().map(|device| device.writes).sum(), &log.hiding);
     (log.hiding.outliers > 0).then_some(table)
+}
+
+/// A line on the log's archive.
+fn archive_line(archive: &LogArchive) -> String {
+    let LogArchive { name, writes, completed, .. } = archive;
+    let (writes, completed) = (units::count(*writes), units::count(*completed));
+    let busy = units::duration_ns(archive.busy_us.saturating_mul(1000));
+    let line = format!(
+        "archive {name}: {writes} writes of {} of records, {busy}; it had {completed} requests before any log device, {} are \
+         not archived yet",
+        units::bytes(archive.bytes),
+        units::bytes(archive.behind_bytes)
+    );
+    match &archive.set_aside {
+        None => line,
+        Some(reason) => format!("{line}; SET ASIDE: {reason}"),
+    }
 }

@@ -7,9 +7,8 @@ use std::{
 
 use clap::Args;
 use serde::{Serialize, Serializer};
-use tantalum::{Builder, Db, LogArchive, LogHiding, LogLayout, LogSummary, PageObserver, TornPageProtection, limits};
+use tantalum::{Builder, Db, LogHiding, LogLayout, LogSummary, PageObserver, TornPageProtection, limits};
 use tantalum_flash::Counters;
-use tantalum_report::units;
 
 use super::{counters::DeviceReport, parse_bytes, simulate};
 use crate::emulator::{Emulator, with_absolute_profile};
@@ -326,23 +325,6 @@ impl Database {
 
 fn as_text<S: Serializer>(layout: &Option<LogLayout>, serializer: S) -> Result<S::Ok, S::Error> {
     layout.map(|layout| layout.to_string()).serialize(serializer)
-}
-
-/// A line on the log's archive.
-pub fn archive_line(archive: &LogArchive) -> String {
-    let LogArchive { name, writes, completed, .. } = archive;
-    let (writes, completed) = (units::count(*writes), units::count(*completed));
-    let busy = units::duration_ns(archive.busy_us.saturating_mul(1000));
-    let line = format!(
-        "archive {name}: {writes} writes of {} of records, {busy}; it had {completed} requests before any log device, {} are \
-         not archived yet",
-        units::bytes(archive.bytes),
-        units::bytes(archive.behind_bytes)
-    );
-    match &archive.set_aside {
-        None => line,
-        Some(reason) => format!("{line}; SET ASIDE: {reason}"),
-    }
 }
 
 /// In the current directory, not the system's for temporary files: that may lie in memory.

@@ -282,7 +282,9 @@ impl Measured {
             aborted: rounds.iter().map(|round| round.aborted).sum(),
             latency: Latency {
                 mean_us: of(&|round| round.latency.mean_us),
+                p25_us: of(&|round| round.latency.p25_us),
                 p50_us: of(&|round| round.latency.p50_us),
+                p75_us: of(&|round| round.latency.p75_us),
                 p95_us: of(&|round| round.latency.p95_us),
                 p99_us: of(&|round| round.latency.p99_us),
                 p999_us: of(&|round| round.latency.p999_us),
@@ -347,13 +349,7 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
-    if let Some(table) = counters::hiding(&outcome.log) {
-        out.line(table)?;
-    }
-    if let Some(archive) = &outcome.log.archive {
-        out.line(database::archive_line(archive))?;
-    }
-    counters::table(&outcome.emulated_devices).map_or(Ok(()), |table| out.line(table))
+    counters::print(&mut out, &outcome.log, &outcome.emulated_devices)
 }
 
 #[cfg(test)]

@@ -4,11 +4,14 @@ mod acknowledged;
 mod counters;
 mod database;
 mod kv;
+mod linkbench;
+mod operations;
 mod raw;
 mod simulate;
 mod tpcc;
 mod trace;
 mod watch;
+mod ycsb;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -28,6 +31,10 @@ pub struct Arguments {
 enum Workload {
     /// TPC-C: transactions of a wholesale supplier, without think times; then its twelve consistency conditions.
     Tpcc(tpcc::Arguments),
+    /// LinkBench: requests to a social graph; then its lists and counts are checked.
+    Linkbench(linkbench::Arguments),
+    /// YCSB: the core workloads A to F on records of 1 KB.
+    Ycsb(ycsb::Arguments),
     /// Durable updates of small values, against the raw speed of the device.
     Kv(kv::Arguments),
 }
@@ -36,6 +43,8 @@ enum Workload {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.workload {
         Workload::Tpcc(arguments) => tpcc::run(arguments),
+        Workload::Linkbench(arguments) => linkbench::run(arguments),
+        Workload::Ycsb(arguments) => ycsb::run(arguments),
         Workload::Kv(arguments) => kv::run(arguments),
     }
 }
@@ -73,6 +82,11 @@ fn rate(per_second: f64) -> String {
 /// So many things of this name.
 fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A time that was given in seconds.
+fn seconds(name: &str, seconds: f64) -> Result<Duration> {
+    Ok(Duration::try_from_secs_f64(seconds).map_err(|error| format!("{name} {seconds} is not possible: {error}"))?)
 }
 
 /// A number of bytes such as 65536, 64k, 64M or 64GiB; the letters mean powers of 1024.

@@ -7,14 +7,15 @@ use serde::Serialize;
 use tantalum::LogSummary;
 use tantalum_report::{Table, units};
 use tantalum_workloads::{
+    LoadProgress,
     driver::{self, RunReport},
-    tpcc::{Kind, LoadProgress, Mix, Parameters, Reads, Scale, Tpcc, consistency},
+    tpcc::{Kind, Mix, Parameters, Reads, Scale, Tpcc, consistency},
 };
 
 use super::{
     JSON_FORMAT, acknowledged, counted,
     counters::{self, DeviceReport},
-    database, latency, rate,
+    database, latency, rate, seconds,
     simulate::{self, World, clock_line},
     trace::Trace,
     watch::{Stage, Watch},
@@ -140,8 +141,8 @@ struct Configuration {
 
 /// Loads if need be, runs, checks. The exit code is 1 when a condition does not hold.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let warm_up = duration("--warm-up", arguments.warm_up)?;
-    let measured = duration("--seconds", arguments.seconds)?;
+    let warm_up = seconds("--warm-up", arguments.warm_up)?;
+    let measured = seconds("--seconds", arguments.seconds)?;
     let options = driver::Options::timed(arguments.clients, warm_up, measured)
         .with_seed(arguments.seed)
         .with_cpu_per_attempt(arguments.simulate.cpu_per_attempt(CPU_PER_ATTEMPT));
@@ -207,10 +208,6 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
     };
     database.close()?;
     Ok(outcome)
-}
-
-fn duration(name: &str, seconds: f64) -> Result<Duration> {
-    Ok(Duration::try_from_secs_f64(seconds).map_err(|error| format!("{name} {seconds} is not possible: {error}"))?)
 }
 
 /// The loaded database, and the time that loading it took, if it was not there.
@@ -289,15 +286,7 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
-    if let Some(table) = counters::hiding(&outcome.log) {
-        out.line(table)?;
-    }
-    if let Some(table) = counters::table(&outcome.emulated_devices) {
-        out.line(table)?;
-    }
-    if let Some(archive) = &outcome.log.archive {
-        out.line(database::archive_line(archive))?;
-    }
+    counters::print(&mut out, &outcome.log, &outcome.emulated_devices)?;
     outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
     out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))
 }

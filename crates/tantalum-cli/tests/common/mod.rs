@@ -1,5 +1,7 @@
 //! Runs the program and looks at what it says.
 
+#![allow(dead_code)] // No test needs all of it.
+
 use std::{
     ffi::OsStr,
     io::Write,

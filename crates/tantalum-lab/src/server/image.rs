@@ -7,7 +7,8 @@ use tantalum_device::Device;
 use tantalum_flash::Contents;
 use tantalum_log::{Log, LogOptions, Lsn};
 use tantalum_rt::{Scheduling, Simulation};
-use tantalum_workloads::tpcc::{LoadProgress, Parameters, Tpcc};
+use tantalum_workloads::LoadProgress;
+use tantalum_workloads::tpcc::{Parameters, Tpcc};
 
 use super::plain::Plain;
 use crate::error::Result;

@@ -3,6 +3,7 @@
 //! Works the same on real threads and inside a simulation. Transactions that end before the warm-up is over, or after
 //! the run was told to stop, happen but are not counted.
 
+mod pipeline;
 mod recorder;
 mod report;
 
@@ -15,6 +16,7 @@ use tantalum_rt::{Instant, now};
 use crate::error::Result;
 use crate::tasks;
 
+pub use pipeline::Pipeline;
 pub use recorder::{Completed, Recorder};
 pub use report::{KindReport, Latency, RunReport};
 

@@ -53,24 +53,29 @@ impl Recorder {
         Self { shared, random, cpu_per_attempt: options.cpu_per_attempt, kinds }
     }
 
-    /// Charges an attempt's time of a core. A workload that makes its attempts without [`run`](Self::run) calls it
-    /// before each.
-    pub fn charge_attempt(&self) {
+    /// Charges an attempt's time of a core.
+    fn charge_attempt(&self) {
         tantalum_rt::work(self.cpu_per_attempt);
     }
 
     /// Makes attempts at one transaction until one ends with something else than an error that says to try again.
     /// `None`: the run was stopped in between.
-    pub fn run(&mut self, kind: usize, mut attempt: impl FnMut() -> Result<Completed>) -> Result<Option<Completed>> {
+    pub fn run(&mut self, kind: usize, attempt: impl FnMut() -> Result<Completed>) -> Result<Option<Completed>> {
         let started = now();
+        let completed = self.attempt(kind, attempt)?;
+        if let Some(completed) = completed {
+            self.completed(kind, started, completed);
+        }
+        Ok(completed)
+    }
+
+    /// As [`run`](Self::run), of something that is not complete when its attempt succeeds: it is not counted.
+    pub(super) fn attempt<T>(&mut self, kind: usize, mut attempt: impl FnMut() -> Result<T>) -> Result<Option<T>> {
         let mut tries = 0;
         loop {
             self.charge_attempt();
             match attempt() {
-                Ok(completed) => {
-                    self.completed(kind, started, completed);
-                    return Ok(Some(completed));
-                }
+                Ok(done) => return Ok(Some(done)),
                 Err(error) => {
                     self.aborted(kind, error)?;
                     if self.is_stopping() {
@@ -107,7 +112,7 @@ impl Recorder {
     }
 
     /// Counts an attempt that the engine aborted; any other error is given back.
-    pub fn aborted(&mut self, kind: usize, error: Error) -> Result<()> {
+    fn aborted(&mut self, kind: usize, error: Error) -> Result<()> {
         if !error.is_retryable() {
             return Err(error);
         }

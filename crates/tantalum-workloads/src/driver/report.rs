@@ -44,8 +44,12 @@ pub struct KindReport {
 pub struct Latency {
     /// Mean.
     pub mean_us: f64,
+    /// 25th percentile.
+    pub p25_us: f64,
     /// Median.
     pub p50_us: f64,
+    /// 75th percentile.
+    pub p75_us: f64,
     /// 95th percentile.
     pub p95_us: f64,
     /// 99th percentile.
@@ -62,7 +66,9 @@ impl Latency {
         let us = |ns: u64| ns as f64 / 1e3;
         Self {
             mean_us: histogram_ns.mean() / 1e3,
+            p25_us: us(histogram_ns.value_at_quantile(0.25)),
             p50_us: us(histogram_ns.value_at_quantile(0.5)),
+            p75_us: us(histogram_ns.value_at_quantile(0.75)),
             p95_us: us(histogram_ns.value_at_quantile(0.95)),
             p99_us: us(histogram_ns.value_at_quantile(0.99)),
             p999_us: us(histogram_ns.value_at_quantile(0.999)),

@@ -5,12 +5,12 @@
 
 pub mod raw;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
-use tantalum::{Db, Table, Ticket};
-use tantalum_rt::{Instant, Random, now};
+use tantalum::{Db, Table, Transaction};
+use tantalum_rt::Random;
 
-use crate::driver::{Completed, Recorder, Workload};
+use crate::driver::{Pipeline, Recorder, Workload};
 use crate::error::{Error, Result};
 
 /// The length of every key, in bytes.
@@ -97,22 +97,13 @@ impl KeyValue {
         Ok(Self { db: self.db.clone(), table: self.table.clone(), parameters })
     }
 
-    /// Asks for the commit of new values under these keys.
-    fn update(&self, keys: &BTreeSet<u64>, stamp: u64) -> Result<Ticket> {
+    /// A transaction that puts new values under these keys.
+    fn update(&self, keys: &BTreeSet<u64>, stamp: u64) -> Result<Transaction> {
         let mut tx = self.db.begin()?;
         for &number in keys {
             tx.put(&self.table, key(number), value(stamp))?;
         }
-        Ok(tx.commit_async()?)
-    }
-
-    fn update_and_wait(&self, keys: &BTreeSet<u64>, stamp: u64) -> Result<Completed> {
-        let mut tx = self.db.begin()?;
-        for &number in keys {
-            tx.put(&self.table, key(number), value(stamp))?;
-        }
-        tx.commit()?;
-        Ok(Completed::Committed)
+        Ok(tx)
     }
 }
 
@@ -147,7 +138,7 @@ fn value(stamp: u64) -> [u8; VALUE_BYTES] {
 /// One client.
 pub struct Client {
     random: Random,
-    under_way: VecDeque<(Instant, Ticket)>,
+    pipeline: Pipeline,
 }
 
 impl Client {
@@ -158,14 +149,6 @@ impl Client {
             keys.insert(self.random.u64(0..parameters.keys));
         }
         keys
-    }
-
-    fn wait_for_oldest(&mut self, recorder: &mut Recorder) -> Result<()> {
-        if let Some((started, ticket)) = self.under_way.pop_front() {
-            ticket.wait()?;
-            recorder.completed(0, started, Completed::Committed);
-        }
-        Ok(())
     }
 }
 
@@ -178,34 +161,17 @@ impl Workload for KeyValue {
 
     fn client(&self, number: usize, seed: u64) -> Result<Client> {
         let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
-        Ok(Client { random, under_way: VecDeque::new() })
+        Ok(Client { random, pipeline: Pipeline::new(self.parameters.async_depth)? })
     }
 
     fn step(&self, client: &mut Client, recorder: &mut Recorder) -> Result<()> {
         let keys = client.choose(&self.parameters);
         let stamp = client.random.u64(..);
-        if self.parameters.async_depth == 1 {
-            recorder.run(0, || self.update_and_wait(&keys, stamp))?;
-            return Ok(());
-        }
-        let started = now();
-        let ticket = loop {
-            recorder.charge_attempt();
-            match self.update(&keys, stamp) {
-                Ok(ticket) => break ticket,
-                Err(error) => recorder.aborted(0, error)?,
-            }
-            tantalum_rt::yield_now();
-        };
-        client.under_way.push_back((started, ticket));
-        if client.under_way.len() >= self.parameters.async_depth { client.wait_for_oldest(recorder) } else { Ok(()) }
+        client.pipeline.commit(0, recorder, || self.update(&keys, stamp))
     }
 
     fn finish(&self, client: &mut Client, recorder: &mut Recorder) -> Result<()> {
-        while !client.under_way.is_empty() {
-            client.wait_for_oldest(recorder)?;
-        }
-        Ok(())
+        client.pipeline.finish(recorder)
     }
 }
 

@@ -4,9 +4,10 @@ use tantalum_rt::Random;
 
 use super::schema::{Customer, Key, Order, OrderLine, number_at};
 use super::session::Session;
-use super::source::{Source, present, timestamp};
+use super::source::{Source, present};
 use super::terminal::{Context, Output};
 use crate::error::Result;
+use crate::row::timestamp;
 
 /// What the terminal asks for.
 #[derive(Clone, Debug)]

@@ -35,17 +35,16 @@ mod order_status;
 mod parameters;
 mod payment;
 mod random;
-mod row;
 mod schema;
 mod session;
 mod source;
 mod stock_level;
 mod terminal;
+mod units;
 
 #[cfg(test)]
 mod tests;
 
-pub use load::LoadProgress;
 pub use mix::{Kind, Mix};
 pub use parameters::{Parameters, Scale};
 pub use schema::{TABLE_NAMES, Tables};

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use super::row::row;
 use crate::error::{Error, Result};
+use crate::row::row;
 
 /// The cardinalities of clause 1.2.1, for one warehouse. Tests make them smaller; results mean something in full only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,9 +3,10 @@
 use tantalum_rt::Random;
 
 use super::schema::{Customer, District, History, Key, UNIT, Warehouse};
-use super::source::{present, timestamp};
+use super::source::present;
 use super::terminal::{Context, CustomerChoice, Output};
 use crate::error::Result;
+use crate::row::timestamp;
 
 /// What the terminal asks for. The customer lives elsewhere in 15 of 100 payments.
 #[derive(Clone, Debug)]

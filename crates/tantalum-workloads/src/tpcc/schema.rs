@@ -23,8 +23,8 @@
 
 use tantalum::{Db, Table};
 
-use super::row::row;
 use crate::error::Result;
+use crate::row::row;
 
 /// The names of all tables, in the order of [`Tables`]' fields.
 pub const TABLE_NAMES: [&str; 12] = [

@@ -36,9 +36,3 @@ impl Source for &Snapshot {
 pub(super) fn present(row: Option<Value>, table: &'static str, key: &[u8]) -> Result<Value> {
     row.ok_or_else(|| Error::Missing { table, key: key.to_vec() })
 }
-
-/// Milliseconds since 1970.
-pub(super) fn timestamp() -> u64 {
-    let since_epoch = tantalum_rt::wall_clock().duration_since(std::time::UNIX_EPOCH);
-    since_epoch.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}

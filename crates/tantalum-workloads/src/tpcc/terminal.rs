@@ -4,7 +4,7 @@ use tantalum::{Db, Table};
 use tantalum_rt::Random;
 
 use super::delivery::Delivery;
-use super::load::{self, LoadProgress};
+use super::load;
 use super::mix::{Deck, Kind, Mix};
 use super::names::last_name;
 use super::new_order::NewOrder;
@@ -17,6 +17,7 @@ use super::source::Source;
 use super::stock_level::StockLevel;
 use crate::driver::{Completed, Recorder, Workload};
 use crate::error::{Error, Result};
+use crate::load::LoadProgress;
 
 /// Where order-status and stock-level read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]

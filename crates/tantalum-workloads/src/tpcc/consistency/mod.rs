@@ -8,16 +8,16 @@
 
 mod district;
 
-use std::fmt::{self, Display};
-
-use serde::Serialize;
 use tantalum::{Db, Snapshot};
 
 use super::load;
 use super::parameters::{Loaded, Parameters};
 use super::schema::{History, Key, Tables, Warehouse};
 use super::source::{Source, present};
+use crate::conditions::Verdicts;
 use crate::error::{Error, Result};
+
+pub use crate::conditions::Condition;
 
 /// What each condition demands.
 pub const CONDITIONS: [&str; 12] = [
@@ -35,43 +35,6 @@ pub const CONDITIONS: [&str; 12] = [
     "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT delivered)",
 ];
 
-/// Broken places of a condition that are described; the others are only counted.
-const DESCRIBED: usize = 5;
-
-/// The result of one condition.
-#[derive(Clone, Debug, Serialize)]
-pub struct Condition {
-    /// 1 to 12, as in clause 3.3.2.
-    pub number: usize,
-    /// What it demands.
-    pub demands: &'static str,
-    /// Places where it was checked.
-    pub checked: u64,
-    /// Places where it does not hold.
-    pub broken: u64,
-    /// The first of these, in words.
-    pub examples: Vec<String>,
-}
-
-impl Condition {
-    /// Whether it holds everywhere.
-    pub fn is_ok(&self) -> bool {
-        self.broken == 0
-    }
-}
-
-impl Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.is_ok() { "ok" } else { "BROKEN" };
-        write!(f, "{verdict:6} {:2}  {} ({} checked)", self.number, self.demands, self.checked)?;
-        if !self.is_ok() {
-            write!(f, ": broken in {} places", self.broken)?;
-            self.examples.iter().try_for_each(|example| write!(f, "\n           {example}"))?;
-        }
-        Ok(())
-    }
-}
-
 /// Checks all conditions on a snapshot of the database; transactions may run meanwhile.
 ///
 /// # Errors
@@ -81,13 +44,18 @@ pub fn check(db: &Db) -> Result<Vec<Condition>> {
     let missing = || Error::Missing { table: "tpcc_parameters", key: Loaded::KEY.to_vec() };
     let parameters = load::loaded(db)?.ok_or_else(missing)?.parameters();
     let (tables, snapshot) = (Tables::open(db)?, db.snapshot()?);
-    let mut check =
-        Check { tables: &tables, snapshot: &snapshot, parameters, verdicts: Verdicts::new(), paid: Vec::new() };
+    let mut check = Check {
+        tables: &tables,
+        snapshot: &snapshot,
+        parameters,
+        verdicts: Verdicts::new(CONDITIONS),
+        paid: Vec::new(),
+    };
     let history = check.sum_history()?;
     for w in 1..=parameters.warehouses {
         check.warehouse(w, &history)?;
     }
-    Ok(check.verdicts.0)
+    Ok(check.verdicts.into_conditions())
 }
 
 struct Check<'s> {
@@ -156,31 +124,5 @@ impl Check<'_> {
         self.verdicts.equal(1, place, ("W_YTD", ytd), ("sum(D_YTD)", district_sum));
         self.verdicts.equal(8, place, ("W_YTD", ytd), ("sum(H_AMOUNT)", history_sum));
         Ok(())
-    }
-}
-
-/// The conditions while they are being checked.
-struct Verdicts(Vec<Condition>);
-
-impl Verdicts {
-    fn new() -> Self {
-        let condition = |(demands, number)| Condition { number, demands, checked: 0, broken: 0, examples: Vec::new() };
-        Self(CONDITIONS.into_iter().zip(1..).map(condition).collect())
-    }
-
-    fn check(&mut self, number: usize, holds: bool, example: impl FnOnce() -> String) {
-        let condition = &mut self.0[number - 1];
-        condition.checked += 1;
-        if !holds {
-            condition.broken += 1;
-            if condition.examples.len() < DESCRIBED {
-                condition.examples.push(example());
-            }
-        }
-    }
-
-    fn equal(&mut self, number: usize, place: impl FnOnce() -> String, left: (&str, i64), right: (&str, i64)) {
-        let example = || format!("{}: {} = {}, {} = {}", place(), left.0, left.1, right.0, right.1);
-        self.check(number, left.1 == right.1, example);
     }
 }

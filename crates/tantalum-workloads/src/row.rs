@@ -7,14 +7,14 @@
 use crate::error::{Error, Result};
 
 /// Reads the fields of one row.
-pub(super) struct Decoder<'a> {
+pub(crate) struct Decoder<'a> {
     table: &'static str,
     row: &'a [u8],
     at: usize,
 }
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(table: &'static str, row: &'a [u8]) -> Self {
+    pub(crate) fn new(table: &'static str, row: &'a [u8]) -> Self {
         Self { table, row, at: 0 }
     }
 
@@ -24,7 +24,7 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    pub(super) fn finish(self) -> Result<()> {
+    pub(crate) fn finish(self) -> Result<()> {
         if self.at == self.row.len() { Ok(()) } else { Err(self.damaged("the end of the row")) }
     }
 
@@ -34,7 +34,7 @@ impl<'a> Decoder<'a> {
 }
 
 /// A type of field.
-pub(super) trait Field<'a>: Sized {
+pub(crate) trait Field<'a>: Sized {
     fn put(&self, row: &mut Vec<u8>);
     fn take(decoder: &mut Decoder<'a>) -> Result<Self>;
 }
@@ -59,7 +59,7 @@ integers!(u8, u16, u32, u64, i32, i64);
 
 impl<'a> Field<'a> for &'a [u8] {
     fn put(&self, row: &mut Vec<u8>) {
-        let length = u16::try_from(self.len()).expect("the schema's texts have at most 500 bytes");
+        let length = u16::try_from(self.len()).expect("no schema has texts of 64 KiB");
         length.put(row);
         row.extend_from_slice(self);
     }
@@ -75,20 +75,20 @@ macro_rules! row {
     ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? of $table:literal { $($field:ident: $kind:ty),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub(super) struct $name $(<$life>)? {
-            $(pub(super) $field: $kind),*
+        pub(crate) struct $name $(<$life>)? {
+            $(pub(crate) $field: $kind),*
         }
 
         impl $(<$life>)? $name $(<$life>)? {
-            pub(super) fn encode(&self) -> Vec<u8> {
+            pub(crate) fn encode(&self) -> Vec<u8> {
                 let mut row = Vec::with_capacity(size_of::<Self>() + 64);
-                $($crate::tpcc::row::Field::put(&self.$field, &mut row);)*
+                $($crate::row::Field::put(&self.$field, &mut row);)*
                 row
             }
 
-            pub(super) fn decode(row: &$($life)? [u8]) -> $crate::error::Result<Self> {
-                let mut decoder = $crate::tpcc::row::Decoder::new($table, row);
-                let decoded = Self { $($field: $crate::tpcc::row::Field::take(&mut decoder)?),* };
+            pub(crate) fn decode(row: &$($life)? [u8]) -> $crate::error::Result<Self> {
+                let mut decoder = $crate::row::Decoder::new($table, row);
+                let decoded = Self { $($field: $crate::row::Field::take(&mut decoder)?),* };
                 decoder.finish()?;
                 Ok(decoded)
             }
@@ -96,4 +96,10 @@ macro_rules! row {
     };
 }
 
-pub(super) use row;
+pub(crate) use row;
+
+/// Milliseconds since 1970.
+pub(crate) fn timestamp() -> u64 {
+    let since_epoch = tantalum_rt::wall_clock().duration_since(std::time::UNIX_EPOCH);
+    since_epoch.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -4,15 +4,15 @@ use std::ops::RangeInclusive;
 
 use tantalum_rt::Random;
 
-use super::super::names::{self, Address, text};
-use super::super::parameters::{Parameters, Scale};
-use super::super::schema::{
+use super::load::Load;
+use super::names::{self, Address, text};
+use super::parameters::{Parameters, Scale};
+use super::schema::{
     Customer, DISTRICT_INFO_BYTES, District, History, Item, Key, Order, OrderLine, Stock, UNIT, Warehouse,
 };
-use super::super::source::timestamp;
-use super::Load;
-use super::batch::Batch;
 use crate::error::Result;
+use crate::load::Batch;
+use crate::row::timestamp;
 
 /// H_AMOUNT of every customer's first payment.
 const FIRST_PAYMENT: i64 = 10 * UNIT;
@@ -57,16 +57,14 @@ impl Unit {
         units
     }
 
-    pub(super) fn make(&self, load: &Load, random: &mut Random) -> Result<()> {
-        let mut batch = Batch::new(load);
+    pub(super) fn make(&self, load: &Load, batch: &mut Batch<'_>, random: &mut Random) -> Result<()> {
         match self {
-            Self::Items(items) => items.clone().try_for_each(|i| make_item(load, &mut batch, random, i)),
-            Self::Warehouse(w) => make_warehouse(load, &mut batch, random, *w),
-            Self::Stock(w, items) => items.clone().try_for_each(|i| make_stock(load, &mut batch, random, *w, i)),
-            Self::Customers(w, d) => make_customers(load, &mut batch, random, *w, *d),
-            Self::Orders(w, d) => make_orders(load, &mut batch, random, *w, *d),
-        }?;
-        batch.commit()
+            Self::Items(items) => items.clone().try_for_each(|i| make_item(load, batch, random, i)),
+            Self::Warehouse(w) => make_warehouse(load, batch, random, *w),
+            Self::Stock(w, items) => items.clone().try_for_each(|i| make_stock(load, batch, random, *w, i)),
+            Self::Customers(w, d) => make_customers(load, batch, random, *w, *d),
+            Self::Orders(w, d) => make_orders(load, batch, random, *w, *d),
+        }
     }
 }
 

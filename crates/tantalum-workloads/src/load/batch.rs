@@ -1,10 +1,9 @@
 //! Rows put in transactions of bounded size.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tantalum::{Table, Transaction};
+use tantalum::{Db, Table, Transaction};
 
-use super::Load;
 use crate::error::Result;
 
 /// A transaction is committed when its rows reach this many bytes. Small enough for the smallest log and buffer
@@ -15,22 +14,24 @@ const TRANSACTION_BYTES: usize = 16 << 10;
 const TRANSACTION_ROWS: u64 = 200;
 
 /// Rows of one unit under way.
-pub(super) struct Batch<'l> {
-    load: &'l Load,
+pub(crate) struct Batch<'l> {
+    db: &'l Db,
+    /// Rows that are committed, of all units.
+    committed: &'l AtomicU64,
     transaction: Option<Transaction>,
     bytes: usize,
     rows: u64,
 }
 
 impl<'l> Batch<'l> {
-    pub(super) fn new(load: &'l Load) -> Self {
-        Self { load, transaction: None, bytes: 0, rows: 0 }
+    pub(super) fn new(db: &'l Db, committed: &'l AtomicU64) -> Self {
+        Self { db, committed, transaction: None, bytes: 0, rows: 0 }
     }
 
-    pub(super) fn put(&mut self, table: &Table, key: &[u8], row: &[u8]) -> Result<()> {
+    pub(crate) fn put(&mut self, table: &Table, key: &[u8], row: &[u8]) -> Result<()> {
         let mut transaction = match self.transaction.take() {
             Some(transaction) => transaction,
-            None => self.load.db.begin()?,
+            None => self.db.begin()?,
         };
         transaction.put(table, key, row)?;
         self.transaction = Some(transaction);
@@ -40,7 +41,7 @@ impl<'l> Batch<'l> {
     }
 
     /// Index entries are put in order of their keys, so that a transaction touches few pages.
-    pub(super) fn put_index(&mut self, table: &Table, mut keys: Vec<Vec<u8>>) -> Result<()> {
+    pub(crate) fn put_index(&mut self, table: &Table, mut keys: Vec<Vec<u8>>) -> Result<()> {
         keys.sort_unstable();
         keys.iter().try_for_each(|key| self.put(table, key, b""))
     }
@@ -49,7 +50,7 @@ impl<'l> Batch<'l> {
         if let Some(transaction) = self.transaction.take() {
             transaction.commit()?;
         }
-        self.load.rows.fetch_add(self.rows, Ordering::Relaxed);
+        self.committed.fetch_add(self.rows, Ordering::Relaxed);
         (self.bytes, self.rows) = (0, 0);
         Ok(())
     }
