@@ -4,9 +4,10 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use tantalum::LogHiding;
+use tantalum::{LogHiding, StoreKind, TornPageProtection};
+use tantalum_flash::Profile;
 use tantalum_lab::{
-    server::{Cell, Killed, LogSetup, Requesters, Run, Server, Size, Sizes, Traced, TracedServer},
+    server::{Cell, Killed, LogSetup, Requesters, Run, Server, Size, Sizes, Stored, Traced, TracedServer},
     trace::{Analysis, Reader},
 };
 use tantalum_workloads::tpcc::Scale;
@@ -97,4 +98,25 @@ fn a_trace_has_as_many_changes_as_asked_for_and_a_larger_pool_writes_fewer_pages
     assert_eq!((small.changes().count, large.changes().count), (20_000, 20_000));
     assert!(small.page_writes > 100 && large.page_writes < small.page_writes, "{small:?} {large:?}");
     assert!(server.database_bytes() > 8192 && small.pages > 100);
+}
+
+#[test]
+fn a_page_store_costs_what_its_device_does_in_the_run() {
+    let run = |store, profile: &str| {
+        let device = Profile::named(profile).unwrap().with_capacity(64 << 20);
+        let size = Size { buffer_pool_bytes: 1 << 20, ..SMALL };
+        let (protection, is_filled) = (TornPageProtection::Auto, false);
+        let (users, warm_up, counted, seed) = (4, 40, 400, 1);
+        Stored { store, protection, device, is_filled, size, users, warm_up, counted, seed }.run().unwrap()
+    };
+    let in_page = run(StoreKind::InPageLogging, "nand-k9wag08u1a");
+    let in_place = run(StoreKind::InPlace, "hdd-7200");
+    for cost in [&in_page, &in_place] {
+        assert!(cost.committed > 380 && cost.seconds > 0.0 && !cost.pool.is_empty(), "{cost:?}");
+        assert!(cost.device.written_bytes > 400 * 512 && cost.device.read_bytes > 0, "{cost:?}");
+    }
+    let stats = in_page.in_page.unwrap();
+    assert!(stats.bytes_written > in_page.device.written_bytes, "the load counts in one of them: {in_page:?}");
+    assert!(in_page.pool.iter().any(|pool| pool.change_bytes > 0), "{in_page:?}");
+    assert!(in_place.in_page.is_none() && in_place.device.erases == 0, "{in_place:?}");
 }

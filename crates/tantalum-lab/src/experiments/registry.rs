@@ -57,6 +57,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         durassd::EXPERIMENTS,
         in_page_logging::EXPERIMENTS,
         in_page_logging::TRACES,
+        in_page_logging::ENGINE,
         file_systems::EXPERIMENTS,
         today::EXPERIMENTS,
     ];

@@ -1,7 +1,8 @@
 //! In-Page Logging (SIGMOD 2007), sections 2.1, 2.2 and 4.1: a disk and a flash drive under the same queries; and section 4.2
-//! ([`traces`]): its simulator on traces of TPC-C.
+//! ([`traces`]): its simulator on traces of TPC-C, and beside it the engine ([`engine`]).
 
 mod access;
+mod engine;
 mod server;
 mod traces;
 
@@ -16,6 +17,9 @@ use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings, Statement},
 };
+
+/// What runs of section 3.2.
+pub(super) const ENGINE: &[Experiment] = engine::EXPERIMENTS;
 
 /// What runs of section 4.2.
 pub(super) const TRACES: &[Experiment] = traces::EXPERIMENTS;

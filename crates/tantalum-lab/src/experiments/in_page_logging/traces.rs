@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tantalum_rt::Mutex;
 use tantalum_workloads::tpcc::Scale;
 
-use super::super::{Expected, Experiment, Settings};
+use super::{
+    super::{Expected, Experiment, Settings},
+    engine,
+};
 use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings, Statement},
@@ -35,7 +38,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment { id: "ipl.fig5.merges", profiles: &[], expected: Expected::Shape, run: merges },
     Experiment {
         id: "ipl.fig7.against_conventional",
-        profiles: &[],
+        profiles: &[engine::CHIP, engine::UNITS, engine::MAPPED, engine::DISK],
         expected: Expected::Min(10.0, "ratio"),
         run: against_conventional,
     },
@@ -303,5 +306,6 @@ fn against_conventional(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
     ));
     let own: Vec<Analysis> = traces.iter().map(|trace| trace.own.clone()).collect();
     findings.plots = plots(&own).into_iter().skip(6).collect();
+    engine::compare(&mut findings, settings, progress)?;
     Ok(findings)
 }
