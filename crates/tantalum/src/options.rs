@@ -2,6 +2,8 @@
 //! builder wins. What fixes the format (page size, log layout, devices and their partitions) must not differ from what the
 //! database was created with.
 
+mod settings;
+
 use std::{
     fmt::{self, Debug},
     path::{Path, PathBuf},
@@ -11,16 +13,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tantalum_device::Device;
-use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
+use tantalum_log::LogLayout;
 
 use crate::{
     control,
     db::{Db, DeviceOpener, Devices},
-    error::{Error, Result},
-    limits, log_layout,
+    error::Result,
     observer::PageObserver,
-    store::{StoreKind, UnitSizes},
+    store::StoreKind,
 };
+pub(crate) use settings::{Settings, wrong_number_of_files};
 
 /// How concurrent transactions may see each other's work.
 ///
@@ -35,7 +37,7 @@ pub enum Isolation {
     #[default]
     Serializable,
     /// Reads see the state at the transaction's start and take no locks; of two transactions that write the same key
-    /// the second fails with [`Error::WriteConflict`]. Write skew is possible.
+    /// the second fails with [`Error::WriteConflict`](crate::Error::WriteConflict). Write skew is possible.
     SnapshotIsolation,
 }
 
@@ -114,310 +116,6 @@ pub enum OpenPhase {
 }
 
 pub(crate) type Progress = Box<dyn FnMut(OpenProgress) + Send>;
-
-/// The keys of `tantalum.toml`; absent ones have their defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Settings {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub buffer_pool_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data_device: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_devices: Option<Vec<PathBuf>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_partitions: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_bytes: Option<u64>,
-    #[serde(default, with = "log_layout", skip_serializing_if = "Option::is_none")]
-    pub log_layout: Option<LogLayout>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_block_bytes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_hiding: Option<LogHiding>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_request_per_flush: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_copies: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_characteristics: Option<Vec<PathBuf>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_archive: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_archive_keep_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_archive_keep_hours: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub torn_page_protection: Option<TornPageProtection>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_store: Option<StoreKind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub erase_unit_bytes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_region_bytes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub carry_over_percent: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lock_timeout_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub early_lock_release: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<Isolation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub control_socket: Option<bool>,
-}
-
-const DEFAULT_POOL_BYTES: u64 = 64 << 20;
-const DEFAULT_LOCK_TIMEOUT_MS: u64 = 10_000;
-/// Smallest log partition: four sections of 64 KiB and the blocks before them.
-const MIN_PARTITION_BYTES: u64 = 512 << 10;
-const MAX_LOG_DEVICES: u32 = 64;
-/// In-page logging, section 3.2: a unit of large-block flash, of which 16 sectors are for the log.
-const DEFAULT_UNIT_BYTES: u32 = 128 << 10;
-const DEFAULT_REGION_SECTORS: u32 = 16;
-const DEFAULT_CARRY_OVER_PERCENT: u32 = 50;
-
-impl Settings {
-    /// Reads `tantalum.toml`. `None` when there is none.
-    pub fn read(path: &Path) -> Result<Option<Self>> {
-        let text = match std::fs::read(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io(path, "read", error)),
-        };
-        let settings = Self::parse(&text).and_then(|settings: Self| match settings.problem() {
-            Some((key, what)) => Err((line_of(&text, key), format!("{key}: {what}"))),
-            None => Ok(settings),
-        });
-        settings.map(Some).map_err(|(line, what)| Error::Config { file: path.display().to_string(), line, what })
-    }
-
-    /// On failure, the line (from 1) and what is wrong there.
-    fn parse(text: &[u8]) -> Result<Self, (usize, String)> {
-        let line_at = |byte: usize| 1 + text.iter().take(byte).filter(|&&b| b == b'\n').count();
-        let text =
-            str::from_utf8(text).map_err(|error| (line_at(error.valid_up_to()), "this is not UTF-8".to_owned()))?;
-        toml::from_str(text).map_err(|error| {
-            let line = line_at(error.span().map_or(0, |span| span.start));
-            let key =
-                text.lines().nth(line - 1).and_then(|text| text.split_once('=')).map_or("", |(key, _)| key.trim());
-            let what = error.message().trim().replace('\n', " ");
-            (line, if key.is_empty() || what.contains(key) { what } else { format!("{key}: {what}") })
-        })
-    }
-
-    /// The file's text: the given keys, one a line.
-    pub fn to_toml(&self) -> Result<String> {
-        let keys = toml::to_string(self).map_err(|error| Error::Option { what: error.to_string() })?;
-        Ok(format!("# Tantalum's settings; every key is explained at tantalum::Builder.\n{keys}"))
-    }
-
-    /// These settings with a value for each that must not differ at a later open.
-    pub fn with_format_spelt_out(&self) -> Self {
-        let (page_size, log_partitions) = (Some(self.page_size()), Some(self.log_partitions()));
-        Self { page_size, log_partitions, log_bytes: Some(self.log_bytes()), ..self.clone() }
-    }
-
-    /// What another database can have too: nothing that says where this one's files are, or how they lie there.
-    pub fn without_places(&self) -> Self {
-        let &Self { buffer_pool_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, .. } = self;
-        Self { buffer_pool_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, ..Self::default() }
-    }
-
-    /// These settings, with those of `file` where they say nothing.
-    pub fn over(self, file: Self) -> Self {
-        Self {
-            page_size: self.page_size.or(file.page_size),
-            buffer_pool_bytes: self.buffer_pool_bytes.or(file.buffer_pool_bytes),
-            data_device: self.data_device.or(file.data_device),
-            log_devices: self.log_devices.or(file.log_devices),
-            log_partitions: self.log_partitions.or(file.log_partitions),
-            log_bytes: self.log_bytes.or(file.log_bytes),
-            log_hiding: self.log_hiding.or(file.log_hiding),
-            log_request_per_flush: self.log_request_per_flush.or(file.log_request_per_flush),
-            log_copies: self.log_copies.or(file.log_copies),
-            log_characteristics: self.log_characteristics.or(file.log_characteristics),
-            log_layout: self.log_layout.or(file.log_layout),
-            log_block_bytes: self.log_block_bytes.or(file.log_block_bytes),
-            log_archive: self.log_archive.or(file.log_archive),
-            log_archive_keep_bytes: self.log_archive_keep_bytes.or(file.log_archive_keep_bytes),
-            log_archive_keep_hours: self.log_archive_keep_hours.or(file.log_archive_keep_hours),
-            torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
-            page_store: self.page_store.or(file.page_store),
-            erase_unit_bytes: self.erase_unit_bytes.or(file.erase_unit_bytes),
-            log_region_bytes: self.log_region_bytes.or(file.log_region_bytes),
-            carry_over_percent: self.carry_over_percent.or(file.carry_over_percent),
-            lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
-            early_lock_release: self.early_lock_release.or(file.early_lock_release),
-            isolation: self.isolation.or(file.isolation),
-            control_socket: self.control_socket.or(file.control_socket),
-        }
-    }
-
-    /// The first key with a value that cannot be, and why.
-    fn problem(&self) -> Option<(&'static str, String)> {
-        if let Some(size) = self.page_size
-            && !limits::PAGE_SIZES.contains(&size)
-        {
-            return Some(("page_size", format!("{size} is not 4096, 8192 or 16384")));
-        }
-        let pool_min = limits::MIN_POOL_PAGES as u64 * u64::from(self.page_size());
-        if self.buffer_pool_bytes() < pool_min {
-            let pages = limits::MIN_POOL_PAGES;
-            return Some(("buffer_pool_bytes", format!("it must be at least {pool_min}, room for {pages} pages")));
-        }
-        if usize::try_from(self.buffer_pool_bytes()).is_err() {
-            return Some(("buffer_pool_bytes", "it is more than this machine can address".into()));
-        }
-        if self.log_devices.as_ref().is_some_and(Vec::is_empty) {
-            return Some(("log_devices", "a log needs at least one device".into()));
-        }
-        let partitions = u64::from(self.log_partitions());
-        let devices = self.log_devices.as_ref().map_or(1, Vec::len) as u64;
-        if partitions == 0 || partitions.saturating_mul(devices) > u64::from(MAX_LOG_DEVICES) {
-            return Some(("log_partitions", format!("there must be 1 to {MAX_LOG_DEVICES} partitions in all")));
-        }
-        if let (Some(files), Some(devices)) = (&self.log_characteristics, &self.log_devices)
-            && files.len() != devices.len()
-        {
-            return Some(("log_characteristics", wrong_number_of_files(files.len(), devices.len())));
-        }
-        if self.log_layout() == LogLayout::Single && partitions.saturating_mul(devices) != 1 {
-            return Some(("log_layout", "the single layout has one log device and one partition".into()));
-        }
-        if !(1..=2).contains(&self.log_copies()) {
-            return Some(("log_copies", format!("{} was asked for; it must be 1 or 2", self.log_copies())));
-        }
-        if self.log_copies() > 1 && self.log_layout() != LogLayout::FlashLogging {
-            return Some(("log_copies", "only the layout flash-logging keeps more than one copy".into()));
-        }
-        if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
-            return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
-        }
-        self.problem_of_store()
-    }
-
-    fn problem_of_store(&self) -> Option<(&'static str, String)> {
-        let sizes = [
-            ("erase_unit_bytes", self.erase_unit_bytes),
-            ("log_region_bytes", self.log_region_bytes),
-            ("carry_over_percent", self.carry_over_percent),
-        ];
-        let is_other = self.page_store.is_some_and(|store| store != StoreKind::InPageLogging);
-        if let Some((key, _)) = sizes.into_iter().find(|(_, value)| is_other && value.is_some()) {
-            return Some((key, "it is a setting of the page store in-page-logging".into()));
-        }
-        if self.page_store != Some(StoreKind::InPageLogging) {
-            return None;
-        }
-        if self.carry_over_percent() > 100 {
-            return Some(("carry_over_percent", "it is a part of a unit's log sectors, 100 at most".into()));
-        }
-        if self.torn_page_protection() != TornPageProtection::Auto {
-            return Some(("torn_page_protection", "the page store in-page-logging needs none; leave it out".into()));
-        }
-        None
-    }
-
-    /// Refuses values that cannot be.
-    pub fn check(&self) -> Result<()> {
-        match self.problem() {
-            Some((key, what)) => Err(Error::Option { what: format!("{key}: {what}") }),
-            None => Ok(()),
-        }
-    }
-
-    pub fn page_size(&self) -> u32 {
-        self.page_size.unwrap_or(limits::PAGE_SIZES[0])
-    }
-
-    pub fn buffer_pool_bytes(&self) -> u64 {
-        self.buffer_pool_bytes.unwrap_or(DEFAULT_POOL_BYTES)
-    }
-
-    /// Partitions that each log device is cut into.
-    pub fn log_partitions(&self) -> u32 {
-        self.log_partitions.unwrap_or(1)
-    }
-
-    pub fn log_bytes(&self) -> u64 {
-        self.log_bytes.unwrap_or(limits::DEFAULT_LOG_BYTES)
-    }
-
-    pub fn log_hiding(&self) -> LogHiding {
-        self.log_hiding.unwrap_or_default()
-    }
-
-    pub fn log_copies(&self) -> u8 {
-        self.log_copies.unwrap_or(1)
-    }
-
-    pub fn log_layout(&self) -> LogLayout {
-        self.log_layout.unwrap_or_default()
-    }
-
-    /// The options of an archive at `target`.
-    pub fn archive(&self, target: ArchiveTarget) -> ArchiveOptions {
-        let keep_time = self.log_archive_keep_hours.map(|hours| Duration::from_secs(hours.saturating_mul(3600)));
-        ArchiveOptions { keep_bytes: self.log_archive_keep_bytes, keep_time, ..ArchiveOptions::at(target) }
-    }
-
-    pub fn lock_timeout(&self) -> Duration {
-        Duration::from_millis(self.lock_timeout_ms.unwrap_or(DEFAULT_LOCK_TIMEOUT_MS))
-    }
-
-    pub fn early_lock_release(&self) -> bool {
-        self.early_lock_release.unwrap_or(true)
-    }
-
-    pub fn control_socket(&self) -> bool {
-        self.control_socket.unwrap_or(true)
-    }
-
-    pub fn isolation(&self) -> Isolation {
-        self.isolation.unwrap_or_default()
-    }
-
-    pub fn page_store(&self) -> StoreKind {
-        self.page_store.unwrap_or_default()
-    }
-
-    /// The sizes of in-page logging on a device with such blocks.
-    pub fn unit_sizes(&self, logical_block: u32) -> UnitSizes {
-        let sector = logical_block.max(512);
-        let unit = self.erase_unit_bytes.unwrap_or(DEFAULT_UNIT_BYTES);
-        UnitSizes {
-            unit,
-            // What is left of the unit must be whole pages.
-            region: self
-                .log_region_bytes
-                .unwrap_or((DEFAULT_REGION_SECTORS * sector).min(unit / 2).next_multiple_of(self.page_size())),
-            sector,
-        }
-    }
-
-    /// How much of a unit's log sectors a merge carries over at most.
-    pub fn carry_over_percent(&self) -> u32 {
-        self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT)
-    }
-
-    pub fn torn_page_protection(&self) -> TornPageProtection {
-        self.torn_page_protection.unwrap_or_default()
-    }
-}
-
-/// What is wrong if each log device does not have its file.
-pub(crate) fn wrong_number_of_files(files: usize, devices: usize) -> String {
-    format!("{files} files are given for {devices} log devices; give one for each, in their order")
-}
-
-/// The line of the file that sets `key`.
-fn line_of(text: &[u8], key: &str) -> usize {
-    let sets_key = |line: &[u8]| line.trim_ascii_start().starts_with(key.as_bytes());
-    text.split(|&byte| byte == b'\n').position(sets_key).map_or(1, |index| index + 1)
-}
 
 /// Opens a database with settings other than the defaults.
 ///
@@ -613,7 +311,7 @@ impl Builder {
         self
     }
 
-    /// How long a transaction waits for a lock before it fails with [`Error::LockTimeout`]; default 10 s. Deadlocks are
+    /// How long a transaction waits for a lock before it fails with [`Error::LockTimeout`](crate::Error::LockTimeout); default 10 s. Deadlocks are
     /// found at once, whatever the value.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.settings.lock_timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
@@ -687,8 +385,8 @@ impl Builder {
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// # Errors
-    /// [`Error::InUse`] when another process has it open; [`Error::Config`] for a bad `tantalum.toml`;
-    /// [`Error::Missing`] when one of its files is gone; whatever recovery finds damaged.
+    /// [`Error::InUse`](crate::Error::InUse) when another process has it open; [`Error::Config`](crate::Error::Config) for a bad `tantalum.toml`;
+    /// [`Error::Missing`](crate::Error::Missing) when one of its files is gone; whatever recovery finds damaged.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let db = crate::db::open_directory(self, path.as_ref())?;
         control::serve(&db, path.as_ref());
@@ -710,79 +408,5 @@ impl Builder {
 impl Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error_of(text: &str) -> (usize, String) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        match Settings::read(file.path()) {
-            Err(Error::Config { line, what, .. }) => (line, what),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn what_is_written_is_read_back() {
-        let settings = Settings {
-            page_size: Some(8192),
-            data_device: Some("/dev/c".into()),
-            log_devices: Some(vec!["a".into(), "/dev/b".into()]),
-            torn_page_protection: Some(TornPageProtection::FullPageImages),
-            isolation: Some(Isolation::SnapshotIsolation),
-            log_hiding: Some(LogHiding::Naive),
-            log_request_per_flush: Some(true),
-            log_copies: Some(2),
-            log_characteristics: Some(vec!["a.toml".into(), "/etc/b.toml".into()]),
-            log_archive: Some("/archive".into()),
-            log_archive_keep_hours: Some(48),
-            lock_timeout_ms: Some(5),
-            log_layout: Some(LogLayout::Striped { unit_bytes: 512 }),
-            log_block_bytes: Some(512),
-            ..Settings::default()
-        };
-        assert_eq!(Settings::parse(settings.to_toml().unwrap().as_bytes()), Ok(settings));
-    }
-
-    #[test]
-    fn errors_name_the_line_and_the_key() {
-        let (line, what) = error_of("page_size = 4096\n\nbufer_pool_bytes = 1\n");
-        assert_eq!(line, 3);
-        assert!(what.contains("bufer_pool_bytes"), "{what}");
-        let (line, what) = error_of("# comment\npage_size = 5000\n");
-        assert_eq!(line, 2);
-        assert!(what.contains("page_size") && what.contains("5000"), "{what}");
-        let (line, what) = error_of("page_size = 4096\nearly_lock_release = 3\n");
-        assert_eq!(line, 2);
-        assert!(what.contains("bool"), "{what}");
-        assert_eq!(error_of("page_size = 4096\nlog_devices = []\n").0, 2);
-        let (line, what) = error_of("page_size = 4096\nlog_layout = \"double\"\n");
-        assert!(line == 2 && what.contains("flash-logging"), "{what}");
-        assert_eq!(error_of("log_partitions = 2\nlog_layout = \"single\"\n").0, 2);
-        assert_eq!(error_of("log_bytes = 99\n").0, 1);
-        assert_eq!(error_of("log_partitions = 65\n").0, 1);
-        assert_eq!(error_of("buffer_pool_bytes = 9\n").0, 1);
-        assert_eq!(error_of("isolation = \"none\"\n").0, 1);
-        assert_eq!(error_of("log_hiding = \"maybe\"\n").0, 1);
-        assert_eq!(error_of("log_copies = 3\n").0, 1);
-        let (line, what) = error_of("log_devices = [\"a\", \"b\"]\nlog_characteristics = [\"a.toml\"]\n");
-        assert!(line == 2 && what.contains("1 files are given for 2 log devices"), "{what}");
-    }
-
-    #[test]
-    fn text_that_is_not_utf8_is_an_error() {
-        assert_eq!(Settings::parse(b"page_size = 4096\n\xff"), Err((2, "this is not UTF-8".into())));
-    }
-
-    #[test]
-    fn the_builder_wins() {
-        let builder = Settings { page_size: Some(8192), ..Settings::default() };
-        let file = Settings { page_size: Some(4096), log_bytes: Some(1 << 20), ..Settings::default() };
-        let both = builder.over(file);
-        assert_eq!((both.page_size(), both.log_bytes()), (8192, 1 << 20));
     }
 }

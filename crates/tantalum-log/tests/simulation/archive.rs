@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, DeviceState, Error, Log, LogOptions, Lsn, Standing, standings};
-use tantalum_rt::{Simulation, now, sleep, spawn};
+use tantalum_rt::{now, sleep, spawn};
 
-use crate::world::{LOG_ID, as_devices, random};
+use crate::plan::{LOG_ID, as_devices, random};
+use crate::steps::{read, simulate};
 
 const HANG: Duration = Duration::from_millis(5);
 
@@ -82,14 +83,6 @@ impl Bed {
     }
 }
 
-fn read(mut recovery: tantalum_log::Recovery) -> Result<(Log, Vec<Vec<u8>>), Error> {
-    let mut records = Vec::new();
-    while let Some(record) = recovery.next_record()? {
-        records.push(record.bytes);
-    }
-    Ok((recovery.finish()?, records))
-}
-
 fn append(log: &Log, n: u64, bytes: usize) -> Lsn {
     log.append(&[&n.to_le_bytes(), &vec![n as u8; bytes]]).expect("append").end
 }
@@ -100,13 +93,6 @@ fn numbers(records: &[Vec<u8>]) -> Vec<u64> {
 
 fn is_set_aside(log: &Log) -> bool {
     log.stats().archive.is_some_and(|archive| !archive.state.is_healthy())
-}
-
-fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
-    for seed in 0..seeds {
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
-    }
 }
 
 /// Begins to flush a record while every write of the only log device takes 900 ms longer, and then appends enough that the

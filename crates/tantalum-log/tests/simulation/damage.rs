@@ -8,7 +8,7 @@ use tantalum_log::{Error, Log, LogLayout, LogOptions, Lsn, Record, inspect, veri
 
 use tantalum_rt::Simulation;
 
-use crate::world::{LOG_ID, as_devices};
+use crate::plan::{LOG_ID, as_devices};
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), ..LogOptions::default() }

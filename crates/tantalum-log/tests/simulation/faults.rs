@@ -7,7 +7,8 @@ use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
 use tantalum_log::{DeviceState, Error, Log, LogOptions, LostDevice, Lsn, inspect};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
-use crate::world::{LOG_ID, as_devices, lock, random};
+use crate::plan::{LOG_ID, as_devices, lock, random};
+use crate::steps::{numbers, read, simulate};
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), hang_timeout: Duration::from_millis(5), ..LogOptions::default() }
@@ -24,20 +25,11 @@ fn create(devices: &[Arc<MemoryDevice>]) {
 }
 
 fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<Vec<u8>>), Error> {
-    let mut recovery = Log::open(as_devices(devices), options(), &mut |_| {})?;
-    let mut records = Vec::new();
-    while let Some(record) = recovery.next_record()? {
-        records.push(record.bytes);
-    }
-    Ok((recovery.finish()?, records))
+    read(Log::open(as_devices(devices), options(), &mut |_| {})?)
 }
 
 fn append(log: &Log, n: u32) -> Lsn {
     log.append(&[&n.to_le_bytes()]).expect("append").end
-}
-
-fn numbers(records: &[Vec<u8>]) -> Vec<u32> {
-    records.iter().map(|record| u32::from_le_bytes(record[..4].try_into().expect("four bytes"))).collect()
 }
 
 /// `count` clients flush `each` records; numbers are counted from 0 by client.
@@ -54,13 +46,6 @@ fn load(log: &Log, count: u32, each: u32) {
         })
         .collect();
     clients.into_iter().for_each(|client| client.join().expect("no panic"));
-}
-
-fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
-    for seed in 0..seeds {
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
-    }
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tantalum_device::{Characteristics, Device, Fault, MemoryDevice, MemoryProfile, Partition};
 use tantalum_log::{Hiding, HidingStats, Log, LogOptions, Lsn, RequestState, inspect, verify};
-use tantalum_rt::{Simulation, now, sleep, spawn};
+use tantalum_rt::{Simulation, sleep, spawn};
 
-use crate::world::{LOG_ID, Survivors, as_devices, cut, lock, random};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::plan::{LOG_ID, as_devices, lock, random};
+use crate::steps::{MS, flush, open_as, simulate};
+use crate::world::{Survivors, cut};
 
 fn options(hiding: Hiding) -> LogOptions {
     LogOptions { section_bytes: Some(65536), hang_timeout: 500 * MS, hiding, ..LogOptions::default() }
@@ -26,17 +26,8 @@ fn create(devices: &[Arc<MemoryDevice>]) {
     Log::create(LOG_ID, as_devices(devices), options(Hiding::On)).expect("create");
 }
 
-fn open_as(devices: &[Arc<MemoryDevice>], options: LogOptions) -> (Log, Vec<u32>) {
-    let mut recovery = Log::open(as_devices(devices), options, &mut |_| {}).expect("open");
-    let mut found = Vec::new();
-    while let Some(record) = recovery.next_record().expect("readable") {
-        found.push(u32::from_le_bytes(record.bytes[..4].try_into().expect("four bytes")));
-    }
-    (recovery.finish().expect("finish"), found)
-}
-
 fn open(devices: &[Arc<MemoryDevice>]) -> (Log, Vec<u32>) {
-    open_as(devices, options(Hiding::On))
+    open_as(devices, options(Hiding::On)).expect("open")
 }
 
 /// A log whose devices' latencies are learnt, with records 0 to 19.
@@ -46,14 +37,6 @@ fn warm_log(count: usize) -> (Vec<Arc<MemoryDevice>>, Log) {
     let (log, _) = open(&devices);
     (0..20).for_each(|n| _ = flush(&log, n));
     (devices, log)
-}
-
-/// Appends and flushes `n`. Returns how long that took.
-fn flush(log: &Log, n: u32) -> Duration {
-    let start = now();
-    let record = log.append(&[&n.to_le_bytes(), &[7; 500]]).expect("append");
-    log.flush(record.end).expect("flush");
-    start.elapsed()
 }
 
 /// `count` clients flush `each` records of `bytes` bytes.
@@ -70,13 +53,6 @@ fn load(log: &Log, count: u32, each: u32, bytes: usize) {
         })
         .collect();
     clients.into_iter().for_each(|client| client.join().expect("no panic"));
-}
-
-fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
-    for seed in 0..seeds {
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
-    }
 }
 
 #[test]
@@ -275,7 +251,7 @@ fn outliers_under_load(hiding: Hiding, seed: u64) -> HidingStats {
         .run(move || {
             let devices = devices(3);
             Log::create(LOG_ID, as_devices(&devices), options(hiding)).expect("create");
-            let (log, _) = open_as(&devices, options(hiding));
+            let (log, _) = open_as(&devices, options(hiding)).expect("open");
             let stalls = {
                 let devices = devices.clone();
                 spawn("stalls", move || {
@@ -368,7 +344,7 @@ fn what_was_measured_before_need_not_be_learnt() {
             (device.name().to_owned(), Characteristics::parse(text).expect("well-formed"))
         };
         let characteristics: BTreeMap<_, _> = devices.iter().map(measured).collect();
-        let (log, _) = open_as(&devices, LogOptions { characteristics, ..options(Hiding::On) });
+        let (log, _) = open_as(&devices, LogOptions { characteristics, ..options(Hiding::On) }).expect("open");
         devices[0].inject(Fault::SlowWrites { by: 200 * MS });
         let slowest = (0..2).map(|n| flush(&log, n)).max().expect("some");
         assert_eq!(slowest, 3 * MS);

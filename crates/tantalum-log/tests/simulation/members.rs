@@ -9,7 +9,9 @@ use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn};
 use tantalum_rt::{JoinHandle, Outcome, Simulation, sleep, spawn};
 
-use crate::world::{LOG_ID, Model, Survivors, as_devices, cut, lock, random};
+use crate::plan::{LOG_ID, as_devices, lock, random};
+use crate::steps::{open_as, simulate};
+use crate::world::{Model, Survivors, cut};
 
 /// Adds, removes and replaces devices at random, until the end of the simulation or of the log. `devices` are all there
 /// are.
@@ -87,12 +89,7 @@ fn create(devices: &[Arc<MemoryDevice>]) -> Log {
 }
 
 fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
-    let mut recovery = Log::open(as_devices(devices), options(), &mut |_| {})?;
-    let mut records = Vec::new();
-    while let Some(record) = recovery.next_record()? {
-        records.push(u32::from_le_bytes(record.bytes[..4].try_into().expect("four bytes")));
-    }
-    Ok((recovery.finish()?, records))
+    open_as(devices, options())
 }
 
 fn append(log: &Log, n: u32) -> Lsn {
@@ -137,13 +134,6 @@ fn client(log: &Log) -> JoinHandle<Error> {
         }
         unreachable!("the log ends before the numbers do")
     })
-}
-
-fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
-    for seed in 0..seeds {
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
-    }
 }
 
 fn names(log: &Log) -> Vec<String> {

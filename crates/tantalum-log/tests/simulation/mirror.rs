@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
 use tantalum_log::{ArchiveOptions, Error, Hiding, Log, LogLayout, LogOptions, Lsn, inspect};
-use tantalum_rt::{JoinHandle, Outcome, Simulation, now, sleep, spawn};
+use tantalum_rt::{JoinHandle, Outcome, Simulation, sleep, spawn};
 
-use crate::world::{LOG_ID, Survivors, as_devices, cut, lock};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::plan::{LOG_ID, as_devices, lock};
+use crate::steps::{MS, append, flush, open_as, simulate};
+use crate::world::{Survivors, cut};
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), hang_timeout: 100 * MS, copies: 2, ..LogOptions::default() }
@@ -27,15 +27,6 @@ fn devices<const N: usize>(names: [&str; N]) -> [Arc<MemoryDevice>; N] {
     names.map(device)
 }
 
-fn open_as(devices: &[Arc<MemoryDevice>], options: LogOptions) -> Result<(Log, Vec<u32>), Error> {
-    let mut recovery = Log::open(as_devices(devices), options, &mut |_| {})?;
-    let mut records = Vec::new();
-    while let Some(record) = recovery.next_record()? {
-        records.push(u32::from_le_bytes(record.bytes[..4].try_into().expect("four bytes")));
-    }
-    Ok((recovery.finish()?, records))
-}
-
 fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
     open_as(devices, options())
 }
@@ -43,17 +34,6 @@ fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
 fn create(devices: &[Arc<MemoryDevice>]) -> Log {
     Log::create(LOG_ID, as_devices(devices), options()).expect("create");
     open(devices).expect("open").0
-}
-
-fn append(log: &Log, n: u32) -> Lsn {
-    log.append(&[&n.to_le_bytes(), &[7; 500]]).expect("append").end
-}
-
-/// Returns how long it took.
-fn flush(log: &Log, n: u32) -> Duration {
-    let start = now();
-    log.flush(append(log, n)).expect("flush");
-    start.elapsed()
 }
 
 /// Checkpoints whenever it is due.
@@ -64,13 +44,6 @@ fn owner(log: &Log) -> JoinHandle<()> {
             sleep(MS);
         }
     })
-}
-
-fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
-    for seed in 0..seeds {
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
-    }
 }
 
 /// On how many devices each request stands.

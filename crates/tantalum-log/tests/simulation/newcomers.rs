@@ -2,15 +2,13 @@
 
 use std::slice::from_ref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{ArchiveOptions, DeviceState, Error, Log, LogLayout, LogOptions, Standing, inspect, standings};
-use tantalum_rt::{Simulation, now, sleep, spawn};
+use tantalum_rt::{now, sleep, spawn};
 
-use crate::world::{LOG_ID, as_devices};
-
-const MS: Duration = Duration::from_millis(1);
+use crate::plan::{LOG_ID, as_devices};
+use crate::steps::{MS, flush, open_as, simulate};
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), hang_timeout: 500 * MS, ..LogOptions::default() }
@@ -22,15 +20,6 @@ fn devices<const N: usize>(names: [&str; N]) -> [Arc<MemoryDevice>; N] {
     names.map(|name| MemoryDevice::with_profile(name, 4 << 20, profile.clone()))
 }
 
-fn open_as(devices: &[Arc<MemoryDevice>], options: LogOptions) -> Result<(Log, Vec<u32>), Error> {
-    let mut recovery = Log::open(as_devices(devices), options, &mut |_| {})?;
-    let mut records = Vec::new();
-    while let Some(record) = recovery.next_record()? {
-        records.push(u32::from_le_bytes(record.bytes[..4].try_into().expect("four bytes")));
-    }
-    Ok((recovery.finish()?, records))
-}
-
 fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
     open_as(devices, options())
 }
@@ -38,21 +27,6 @@ fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
 fn create(devices: &[Arc<MemoryDevice>]) -> Log {
     Log::create(LOG_ID, as_devices(devices), options()).expect("create");
     open(devices).expect("open").0
-}
-
-/// Appends and flushes `n`. Returns how long that took.
-fn flush(log: &Log, n: u32) -> Duration {
-    let start = now();
-    let record = log.append(&[&n.to_le_bytes(), &[7; 500]]).expect("append");
-    log.flush(record.end).expect("flush");
-    start.elapsed()
-}
-
-fn simulate(seeds: u64, run: impl Fn(u64) + Clone + 'static) {
-    for seed in 0..seeds {
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(100)).run(move || run(seed)).expect_finished();
-    }
 }
 
 #[test]

@@ -5,7 +5,8 @@
 
 use tantalum_log::LogLayout;
 
-use crate::world::{Counts, Plan, run};
+use crate::plan::Plan;
+use crate::world::{Counts, run};
 
 fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let chosen = std::env::var("TANTALUM_SEEDS").ok();

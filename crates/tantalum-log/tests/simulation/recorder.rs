@@ -7,7 +7,7 @@ use std::time::Duration;
 use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, MemoryDevice, PendingWrite, Result};
 use tantalum_rt::{Instant, now};
 
-use crate::world::lock;
+use crate::plan::lock;
 
 /// A write as the device saw it.
 #[derive(Clone, Debug)]

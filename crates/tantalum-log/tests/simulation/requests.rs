@@ -7,7 +7,7 @@ use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_log::{Log, LogOptions};
 use tantalum_rt::{Scheduling, Simulation, now, spawn};
 
-use crate::world::LOG_ID;
+use crate::plan::LOG_ID;
 
 const MS: Duration = Duration::from_millis(1);
 const CLIENTS: u8 = 8;

@@ -6,8 +6,8 @@ use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_log::{Error, Log, LogLayout, LogOptions, inspect};
 use tantalum_rt::Simulation;
 
+use crate::plan::LOG_ID;
 use crate::recorder::{Recorder, Write};
-use crate::world::LOG_ID;
 
 fn options(layout: LogLayout) -> LogOptions {
     LogOptions { section_bytes: Some(65536), layout, ..LogOptions::default() }

@@ -8,7 +8,8 @@ use tantalum_device::{Device, Durability, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{Error, Log, LogOptions, Lsn, RequestState, inspect, verify};
 use tantalum_rt::{Simulation, sleep, spawn};
 
-use crate::world::{LOG_ID, Survivors, as_devices, cut, lock, random};
+use crate::plan::{LOG_ID, as_devices, lock, random};
+use crate::world::{Survivors, cut};
 
 fn new_log(count: usize, sections: u64, latency_us: u64) -> (Vec<Arc<MemoryDevice>>, Log) {
     let us = Duration::from_micros;

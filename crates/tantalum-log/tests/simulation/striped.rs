@@ -8,8 +8,9 @@ use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{ArchiveOptions, Error, Log, LogLayout, LogOptions, RequestState, inspect, verify};
 use tantalum_rt::{Simulation, sleep, spawn};
 
+use crate::plan::{LOG_ID, as_devices, random};
 use crate::recorder::{Recorder, Write};
-use crate::world::{LOG_ID, as_devices, random};
+use crate::steps::read;
 
 const HEAD_BYTES: u64 = 4 * 4096;
 const LATENCY: Duration = Duration::from_millis(1);
@@ -28,16 +29,7 @@ fn devices(count: usize) -> Vec<Arc<MemoryDevice>> {
 }
 
 fn open(devices: Vec<Arc<dyn Device>>, layout: LogLayout) -> Result<(Log, Vec<Vec<u8>>), Error> {
-    open_with(devices, options(layout))
-}
-
-fn open_with(devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<(Log, Vec<Vec<u8>>), Error> {
-    let mut recovery = Log::open(devices, options, &mut |_| {})?;
-    let mut records = Vec::new();
-    while let Some(record) = recovery.next_record()? {
-        records.push(record.bytes);
-    }
-    Ok((recovery.finish()?, records))
+    read(Log::open(devices, options(layout), &mut |_| {})?)
 }
 
 /// A log on two noted devices. Its first section begins with a header and a request of 4096 bytes each.
@@ -198,7 +190,8 @@ fn the_archive_acknowledges_nothing_that_recovery_cannot_read() {
                 LogOptions { archive: Some(ArchiveOptions { delay: LATENCY * 5, ..archive }), ..options(striped(4096)) }
             };
             Log::create(LOG_ID, as_devices(&members), options(&archive)).expect("create");
-            let (log, _) = open_with(as_devices(&members), options(&archive)).expect("open");
+            let (log, _) =
+                read(Log::open(as_devices(&members), options(&archive), &mut |_| {}).expect("open")).expect("open");
             let append = |n: u8| log.append(&[&[n], &[n; 4096 - 101]]).expect("append").end;
             let first = append(0);
             log.flush_archived(first).expect("flush");
@@ -215,7 +208,8 @@ fn the_archive_acknowledges_nothing_that_recovery_cannot_read() {
             let archive_after = archive.fork();
             let mut random = random(seed);
             cut.iter().chain([&archive_after]).for_each(|device| device.power_cut(&mut random));
-            let (after, records) = open_with(as_devices(&cut), options(&archive_after)).expect("open");
+            let (after, records) =
+                read(Log::open(as_devices(&cut), options(&archive_after), &mut |_| {}).expect("open")).expect("open");
             assert!(after.durable_lsn() >= acknowledged, "{} of 3 records are left", records.len());
             assert_eq!(log.archived_lsn(), Some(first), "what hangs is not archived");
             // It takes what recovery found, and what follows.
