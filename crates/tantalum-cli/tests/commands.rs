@@ -347,3 +347,34 @@ fn a_run_is_traced_and_the_trace_analysed() {
     tantalum(&["lab", "trace", &at("missing")]).fails(&["missing", "check that the file exists"]);
     tantalum(&["bench", "tpcc", "--tiny", "--simulate", "--trace", &at("no/such/place")]).fails(&["no/such/place"]);
 }
+
+/// A dump is loaded into a database with the other page store, whose erase units can be looked at.
+#[test]
+fn an_erase_unit_is_shown_with_its_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("1"), dir.path().join("2"));
+    make_database(&first);
+    let dump = tantalum(&["db", "dump", &text(&first)]).ok();
+    tantalum_with_input(&["db", "load", &text(&second), "--page-store", "in-page-logging"], &dump).ok();
+    assert_eq!(tantalum(&["db", "dump", &text(&second)]).ok(), dump);
+    let stat = json(&tantalum(&["db", "stat", &text(&second), "--json"]).ok());
+    assert_eq!(stat["page_store"], "in-page-logging");
+    let units = stat["store"]["in_page"]["units"].as_u64().unwrap() + 2;
+    let inspect =
+        |unit: u64| json(&tantalum(&["db", "inspect", &text(&second), "--unit", &unit.to_string(), "--json"]).ok());
+    let is_home = |unit: &serde_json::Value| unit["purpose"] == "home" && unit["is_present"] == true;
+    let home = (2..units).map(inspect).find(is_home).expect("a database has pages");
+    let sectors = home["sectors"].as_array().unwrap();
+    let records: Vec<_> = sectors.iter().flat_map(|sector| sector["records"].as_array().unwrap()).collect();
+    // What the load has changed is not merged yet.
+    assert!(!records.is_empty() && records.iter().all(|record| record["status"] == "committed"), "{records:?}");
+    let unit = home["unit"].to_string();
+    let shown = tantalum(&["db", "inspect", &text(&second), "--unit", &unit]).ok();
+    assert!(String::from_utf8_lossy(&shown).contains("home, in use"));
+    assert_eq!(inspect(0)["purpose"], "superblock");
+    tantalum(&["db", "inspect", &text(&second), "--unit", &units.to_string()]).fails(&["has units 0 to"]);
+    tantalum(&["db", "inspect", &text(&first), "--unit", "2"]).fails(&["in-page-logging"]);
+    let other = text(&dir.path().join("3"));
+    let refused = tantalum_with_input(&["db", "load", &other, "--page-store", "elsewhere"], &dump);
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+}

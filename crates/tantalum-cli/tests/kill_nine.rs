@@ -21,6 +21,7 @@ const ACCOUNTS: u32 = 40;
 const BALANCE: i64 = 1000;
 const ROUNDS: usize = 5;
 
+/// For all who open the database; its settings say which page store it has.
 fn builder() -> tantalum::Builder {
     Db::builder().log_bytes(4 << 20).buffer_pool_bytes(1 << 20)
 }
@@ -118,8 +119,19 @@ fn check(dir: &Path, acknowledged: &mut BTreeMap<u8, i64>) {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    search("in-place");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_in_page_logging() {
+    search("in-page-logging");
+}
+
+fn search(page_store: &str) {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
+    std::fs::create_dir(&db).unwrap();
+    std::fs::write(db.join("tantalum.toml"), format!("page_store = \"{page_store}\"\n")).unwrap();
     let mut acknowledged = BTreeMap::new();
     for round in 0..ROUNDS {
         run_and_kill(&db, 50 + 70 * round, &mut acknowledged);

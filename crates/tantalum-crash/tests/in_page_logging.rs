@@ -20,5 +20,14 @@ fn run(options: Options, seeds: std::ops::Range<u64>) -> Report {
 #[test]
 fn what_was_acknowledged_survives_and_nothing_else() {
     let report = run(Options { faults: Faults::None, ..Options::default() }, 0..400);
-    assert!(report.seeds > 20, "a part of the seeds is on this store");
+    assert!(report.seeds > 20 && report.profiles["nand-k9wag08u1a"].seeds > 10, "a part of the seeds is on this store");
+    for name in [
+        "merges of erase units",
+        "merges that carried active records over",
+        "merges that were avoided by overflow",
+        "merges that freed overflow units",
+        "records of aborted groups that merges dropped",
+    ] {
+        assert!(report.counts.get(name).is_some_and(|count| *count > 0), "{name}: {:?}", report.counts);
+    }
 }

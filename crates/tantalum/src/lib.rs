@@ -67,7 +67,7 @@ pub use options::{Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPa
 pub use page::{ChangeError, PageId, TableId};
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
-pub use store::{InPageStats, Protection, StoreKind, StoreStats};
+pub use store::{InPageStats, Protection, RecordInspection, SectorInspection, StoreKind, StoreStats, UnitInspection};
 pub use table::Table;
 pub use tantalum_log::{LogLayout, Lsn};
 pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};

@@ -160,3 +160,115 @@ fn log_devices_come_and_go() {
     drop((table, db));
     assert_eq!(rows(&Db::open(&path).unwrap()).len(), 20);
 }
+
+/// A table on many pages; returns how many rows lie on a page, about.
+fn fill(db: &Db, rows: u32) -> usize {
+    let table = db.table("rows").unwrap();
+    for first in (0..rows).step_by(100) {
+        let mut tx = db.begin().unwrap();
+        for n in first..rows.min(first + 100) {
+            tx.put(&table, n.to_be_bytes(), [7; 60]).unwrap();
+        }
+        tx.commit_async().unwrap();
+    }
+    db.checkpoint().unwrap();
+    let report = db.check().unwrap();
+    assert!(report.is_sound(), "{:?}", report.problems());
+    let table = report.tables.iter().find(|table| table.name == "rows").expect("it was filled");
+    (table.rows / table.pages) as usize
+}
+
+/// "In-Page Logging", section 5.4: nothing is repeated or undone, so opening does not read what is not merged.
+#[test]
+fn opening_reads_no_more_when_more_is_unmerged() {
+    let run = |updates: u32| {
+        let root = move || {
+            let (data, log) = (device("nand-k9wag08u1a", 24 << 20), device("ssd-2008", 8 << 20));
+            let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
+            let open = || builder().log_region_bytes(32 << 10).open_on(devices()).unwrap();
+            let db = open();
+            let per_page = fill(&db, 20_000);
+            let table = db.table("rows").unwrap();
+            let before = db.stats().unwrap().store.in_page.expect("it is such a store");
+            for n in 0..updates {
+                let mut tx = db.begin().unwrap();
+                // Each on another page than the one before.
+                let key = (n as usize * (per_page + 1) * 7 % 20_000) as u32;
+                tx.put(&table, key.to_be_bytes(), [n as u8; 60]).unwrap();
+                tx.commit().unwrap();
+            }
+            let after = db.stats().unwrap().store.in_page.expect("it is such a store");
+            let unmerged = after.sectors_written - before.sectors_written;
+            let mut random = Random::with_seed(1);
+            data.power_cut(&mut random);
+            log.power_cut(&mut random);
+            drop((table, db));
+            data.power_on().unwrap();
+            log.power_on().unwrap();
+            let (read_before, started) = (data.counters().host_read_bytes, tantalum_rt::now());
+            let db = open();
+            let (read, took) = (data.counters().host_read_bytes - read_before, tantalum_rt::now() - started);
+            assert_eq!(rows(&db).len(), 20_000);
+            db.close().unwrap();
+            (unmerged, read, took)
+        };
+        Simulation::new(5).run(root).expect_finished()
+    };
+    let (few, many) = (run(10), run(1000));
+    println!("unmerged sectors, bytes read by open, and its time: {few:?}, {many:?}");
+    assert!(many.0 >= 100 * few.0, "{few:?} {many:?}");
+    assert!(many.1 * 10 <= few.1 * 11 && many.2 * 10 <= few.2 * 12, "{few:?} {many:?}");
+}
+
+/// The statuses of past sessions are kept for as long as they are needed, and the log sectors that need them for no more than
+/// some sessions.
+#[test]
+fn sessions_are_forgotten() {
+    let log: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("log", 8 << 20);
+    let data: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("data", 8 << 20);
+    let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
+    let mut most = 0;
+    for session in 0..150u32 {
+        let db = builder().open_on(devices()).unwrap();
+        assert_eq!(rows(&db).len() as u32, session);
+        most = most.max(db.stats().unwrap().store.in_page.expect("it is such a store").sessions_kept);
+        let table = db.table("rows").unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, session.to_be_bytes(), b"value").unwrap();
+        tx.commit().unwrap();
+        db.close().unwrap();
+    }
+    assert!((32..=65).contains(&most), "{most}");
+}
+
+/// "In-Page Logging", section 3.2: at 5 to 20 % dirty pages, in-memory log sectors take 1.3 % of the pool at most.
+#[test]
+fn memory_for_changes_is_a_small_part_of_the_pool() {
+    for percent in [5, 10, 20] {
+        let log: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("log", 8 << 20);
+        let data: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("data", 64 << 20);
+        let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
+        let open = || builder().buffer_pool_bytes(512 * 8192).open_on(devices()).unwrap();
+        let (rows, frames) = (40_000, 512);
+        let db = open();
+        let per_page = fill(&db, rows);
+        db.close().unwrap();
+        // Counts anew.
+        let db = open();
+        let table = db.table("rows").unwrap();
+        // All at once: a commit's changes are in memory until its round has stored them.
+        let pages = frames * percent / 100;
+        let mut tx = db.begin().unwrap();
+        for row in (0..pages).flat_map(|page| (0..3).map(move |n| page * (per_page + 1) + n * 2)) {
+            assert!((row as u32) < rows, "there are as many pages");
+            tx.put(&table, (row as u32).to_be_bytes(), [9; 60]).unwrap();
+        }
+        tx.commit().unwrap();
+        let pool = db.stats().unwrap().pool;
+        let share = pool.change_bytes_peak as f64 / pool.memory_bytes as f64;
+        println!("{percent} % dirty pages: {:.2} % of the pool for their changes", 100.0 * share);
+        assert!(pool.change_bytes_peak as usize >= pages * 3 * 60 && share <= 0.013, "{percent} %: {pool:?}");
+        assert_eq!(pool.change_bytes, 0, "all is stored");
+        db.close().unwrap();
+    }
+}

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use serde::{Serialize, Serializer};
-use tantalum::{Builder, Db, LogHiding, LogLayout, LogSummary, PageObserver, TornPageProtection, limits};
+use tantalum::{Builder, Db, LogHiding, LogLayout, LogSummary, PageObserver, StoreKind, TornPageProtection, limits};
 use tantalum_flash::Counters;
 
 use super::{counters::DeviceReport, parse_bytes, simulate};
@@ -81,6 +81,23 @@ pub struct Options {
     /// How torn pages are prevented.
     #[arg(long, value_enum)]
     protection: Option<Protection>,
+    /// How pages are stored: in-place, or in-page-logging, which writes changes beside their page. Default: in-place.
+    #[arg(long, value_name = "STORE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_store: Option<StoreKind>,
+    /// With in-page-logging: bytes of an erase unit. Default: 128K.
+    #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+    #[serde(rename = "erase_unit_bytes", skip_serializing_if = "Option::is_none")]
+    erase_unit: Option<u64>,
+    /// With in-page-logging: bytes of each erase unit that are for log sectors. Default: 16 blocks of the device, at most
+    /// half of the unit.
+    #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+    #[serde(rename = "log_region_bytes", skip_serializing_if = "Option::is_none")]
+    log_region: Option<u64>,
+    /// With in-page-logging: how much of a unit's log sectors a merge carries over at most, in percent. Default: 50.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[serde(rename = "carry_over_percent", skip_serializing_if = "Option::is_none")]
+    carry_over: Option<u32>,
 }
 
 /// [`LogHiding`] on the command line.
@@ -194,6 +211,7 @@ impl Options {
             page_size: self.page_size()?.unwrap_or(limits::PAGE_SIZES[0]),
             log_bytes: self.log_bytes(),
             log_partitions: self.log_partitions(),
+            page_store: self.page_store.unwrap_or_default(),
             data: self.data.as_deref(),
             log: &self.log,
         };
@@ -249,12 +267,23 @@ impl Options {
         if let Some(protection) = self.protection {
             builder = builder.torn_page_protection(protection.into());
         }
+        if let Some(store) = self.page_store {
+            builder = builder.page_store(store);
+        }
+        if let Some(bytes) = narrow("--erase-unit", self.erase_unit)? {
+            builder = builder.erase_unit_bytes(bytes);
+        }
+        if let Some(bytes) = narrow("--log-region", self.log_region)? {
+            builder = builder.log_region_bytes(bytes);
+        }
+        if let Some(percent) = self.carry_over {
+            builder = builder.carry_over_percent(percent);
+        }
         Ok(builder)
     }
 
     fn page_size(&self) -> Result<Option<u32>> {
-        let narrow = |bytes| u32::try_from(bytes).map_err(|_| format!("--page-size {bytes} is too large").into());
-        self.page_size.map(narrow).transpose()
+        narrow("--page-size", self.page_size)
     }
 
     fn log_bytes(&self) -> u64 {
@@ -283,6 +312,12 @@ impl Options {
             _ => Ok(()),
         }
     }
+}
+
+/// A number of bytes that fits 32 bits.
+fn narrow(option: &str, bytes: Option<u64>) -> Result<Option<u32>> {
+    let narrow = |bytes| u32::try_from(bytes).map_err(|_| format!("{option} {bytes} is too large").into());
+    bytes.map(narrow).transpose()
 }
 
 impl Database {

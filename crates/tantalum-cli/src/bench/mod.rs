@@ -3,6 +3,7 @@
 mod acknowledged;
 mod counters;
 mod database;
+mod in_page;
 mod kv;
 mod linkbench;
 mod operations;

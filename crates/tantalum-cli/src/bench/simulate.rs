@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::Devices;
+use tantalum::{Devices, StoreKind};
 use tantalum_device::{Device, MemoryDevice, MemoryProfile, Partition, TearUnit};
 use tantalum_flash::EmulatedSpec;
 use tantalum_report::units;
@@ -119,6 +119,7 @@ pub struct Wanted<'a> {
     pub page_size: u32,
     pub log_bytes: u64,
     pub log_partitions: u32,
+    pub page_store: StoreKind,
     pub data: Option<&'a Path>,
     pub log: &'a [std::path::PathBuf],
 }
@@ -134,9 +135,12 @@ impl Wanted<'_> {
             log.push(ideal("ideal log", self.log_bytes));
         }
         let log = divide(log, self.log_bytes, self.log_partitions)?;
-        match self.data {
-            Some(path) => Ok(Devices::on_data_device(new_device(emulator, path)?, self.page_size, log)?),
-            None => Ok(Devices { data: ideal("ideal data", 1 << 20), double_write: None, log }),
+        match (self.data, self.page_store) {
+            (Some(path), StoreKind::InPlace) => {
+                Ok(Devices::on_data_device(new_device(emulator, path)?, self.page_size, log)?)
+            }
+            (Some(path), _) => Ok(Devices { data: new_device(emulator, path)?, double_write: None, log }),
+            (None, _) => Ok(Devices { data: ideal("ideal data", 1 << 20), double_write: None, log }),
         }
     }
 }

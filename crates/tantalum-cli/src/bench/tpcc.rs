@@ -15,7 +15,9 @@ use tantalum_workloads::{
 use super::{
     JSON_FORMAT, acknowledged, counted,
     counters::{self, DeviceReport},
-    database, latency, rate, seconds,
+    database,
+    in_page::{self, InPageReport},
+    latency, rate, seconds,
     simulate::{self, World, clock_line},
     trace::Trace,
     watch::{Stage, Watch},
@@ -122,6 +124,9 @@ struct Outcome {
     /// What the log did, loading included.
     log: LogSummary,
     emulated_devices: Vec<DeviceReport>,
+    /// What in-page logging did, if it is the page store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_page: Option<InPageReport>,
     is_consistent: bool,
     consistency: Vec<consistency::Condition>,
 }
@@ -173,13 +178,18 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
         tpcc = tpcc.with_observer(acknowledged::record(path)?);
     }
     let parameters = tpcc.parameters();
-    let before = database.mark();
+    let (before, in_page_before) = (database.mark(), in_page::counts(&database.db)?);
     if let Some(trace) = &trace {
         trace.begin(&database.db, format!("{parameters}, {}", counted(arguments.clients, "client")))?;
     }
     let report = drive(tpcc, options, watch)?;
     trace.map_or(Ok(()), Trace::end)?;
     let emulated_devices = database.since(&before);
+    let transactions = report.total.committed + report.total.rolled_back;
+    let in_page = match &in_page_before {
+        Some(before) => InPageReport::since(before, &database.db, transactions)?,
+        None => None,
+    };
     watch.label("checking the twelve consistency conditions");
     let consistency = consistency::check(&database.db)?;
     let new_orders = &report.kinds[Kind::NewOrder as usize];
@@ -202,6 +212,7 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
         tpmc: new_orders.per_second * 60.0,
         log: database.log()?,
         emulated_devices,
+        in_page,
         is_consistent: consistency.iter().all(consistency::Condition::is_ok),
         consistency,
         run: report,
@@ -287,6 +298,9 @@ fn print(outcome: &Outcome) -> Result<()> {
     }
     out.line(table)?;
     counters::print(&mut out, &outcome.log, &outcome.emulated_devices)?;
+    if let Some(in_page) = &outcome.in_page {
+        out.line(in_page.table())?;
+    }
     outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
     out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))
 }

@@ -8,12 +8,12 @@ use std::{
     process::ExitCode,
 };
 
-use tantalum::{Db, Table, Ticket, Transaction};
+use tantalum::{Builder, Db, StoreKind, Table, Ticket, Transaction};
 use tantalum_report::{Progress, Unit, units};
 
 use super::{
+    builder,
     format::{Line, Reader},
-    open,
 };
 use crate::error::{Error, Out, Result};
 
@@ -22,8 +22,19 @@ const TRANSACTION_BYTES: usize = 64 << 10;
 /// Commits that may be under way.
 const COMMITS_IN_FLIGHT: usize = 16;
 
+/// Where a dump is loaded.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The database's directory.
+    pub dir: &'a Path,
+    /// How pages are stored if it is created.
+    pub page_store: Option<StoreKind>,
+    /// Whether tables may exist.
+    pub merge: bool,
+}
+
 /// Loads a dump from a file, or from standard input.
-pub fn run(dir: &Path, input: Option<&Path>, merge: bool) -> Result<ExitCode> {
+pub fn run(target: Target<'_>, input: Option<&Path>) -> Result<ExitCode> {
     let (rows, tables) = match input {
         Some(path) => {
             let file = File::open(path).map_err(|error| Error::file("read", path, error))?;
@@ -32,11 +43,11 @@ pub fn run(dir: &Path, input: Option<&Path>, merge: bool) -> Result<ExitCode> {
             verify(path, BufReader::new(file), bytes)?;
             io::Seek::rewind(&mut &again).map_err(|error| Error::file("read again", path, error))?;
             let progress = Progress::bar("loading", bytes, Unit::Bytes);
-            load(dir, &path.display().to_string(), BufReader::new(again), merge, &progress)?
+            load(target, &path.display().to_string(), BufReader::new(again), &progress)?
         }
         None => {
             let progress = Progress::open_ended("loading", Unit::Bytes);
-            load(dir, "standard input", io::stdin().lock(), merge, &progress)?
+            load(target, "standard input", io::stdin().lock(), &progress)?
         }
     };
     Out::new().line(format_args!("{} rows in {} tables loaded", units::count(rows), units::count(tables)))?;
@@ -56,10 +67,12 @@ fn verify(path: &Path, input: impl BufRead, bytes: u64) -> Result<()> {
 }
 
 /// Returns the rows and tables loaded.
-fn load(dir: &Path, name: &str, input: impl BufRead, merge: bool, progress: &Progress) -> Result<(u64, u64)> {
+fn load(target: Target<'_>, name: &str, input: impl BufRead, progress: &Progress) -> Result<(u64, u64)> {
     let named = |what| Error::Other(format!("{name}: {what}"));
     let mut reader = Reader::new(input).map_err(named)?;
-    let db = open(dir, true)?;
+    let Target { dir, page_store, merge } = target;
+    let builder = page_store.into_iter().fold(builder(true), Builder::page_store);
+    let db = builder.open(dir)?;
     let existing = db.tables()?;
     let mut loader = Loader { db: &db, table: None, batch: None, in_flight: VecDeque::new() };
     let (mut rows, mut tables) = (0, 0);

@@ -2,6 +2,7 @@
 
 mod dump;
 mod format;
+mod inspect;
 mod load;
 mod restore;
 
@@ -13,7 +14,7 @@ use std::{
 use clap::Subcommand;
 use serde::Serialize;
 use tantalum::{
-    Builder, Db,
+    Builder, Db, StoreKind,
     control::{self, Client},
 };
 use tantalum_report::{Progress, Table, Unit, units};
@@ -48,6 +49,17 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show an erase unit of in-page logging: its header, its log sectors, and the records in them with their status.
+    Inspect {
+        /// The database's directory.
+        dir: PathBuf,
+        /// The number of the erase unit on the data device, from 0 on.
+        #[arg(long, value_name = "N")]
+        unit: u32,
+        /// Print JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
     /// Write all rows, as of one moment, as lines of text.
     ///
     /// Equal contents give equal dumps, whatever the database's settings and history.
@@ -68,6 +80,10 @@ pub enum Command {
         /// Read from this file instead of standard input. It is checked as a whole before anything is loaded.
         #[arg(long, short, value_name = "FILE")]
         input: Option<PathBuf>,
+        /// How pages are stored in a database that is created: in-place or in-page-logging. Default: in-place, or what
+        /// tantalum.toml says.
+        #[arg(long, value_name = "STORE")]
+        page_store: Option<StoreKind>,
         /// Load into tables that exist too; rows of the dump replace rows with the same key.
         #[arg(long)]
         merge: bool,
@@ -98,8 +114,11 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Stat { dir, json } => stat(&dir, json),
         Command::Tables { dir, json } => tables(&dir, json),
         Command::Check { dir, json } => check(&dir, json),
+        Command::Inspect { dir, unit, json } => inspect::run(&dir, unit, json),
         Command::Dump { dir, table, output } => dump::run(&dir, &table, output.as_deref()),
-        Command::Load { dir, input, merge } => load::run(&dir, input.as_deref(), merge),
+        Command::Load { dir, input, page_store, merge } => {
+            load::run(load::Target { dir: &dir, page_store, merge }, input.as_deref())
+        }
         Command::Backup { dir, to, base: true, json } => restore::base_backup(&dir, &to, json),
         Command::Backup { dir, to, .. } => backup(&dir, &to),
         Command::Restore(arguments) => restore::run(arguments),

@@ -140,7 +140,9 @@ impl ChangeGroup {
         let position = statuses.publish(commit, |position| {
             let add = |page: &GroupPage| {
                 let state = page.guard.shared_state();
-                state.add_changes(position, &page.changes).then(|| (page.guard.id(), Arc::clone(state)))
+                state
+                    .add_changes(position, &page.changes, statuses.memory())
+                    .then(|| (page.guard.id(), Arc::clone(state)))
             };
             self.pages.iter().filter_map(add).collect()
         });

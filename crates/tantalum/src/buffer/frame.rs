@@ -16,6 +16,7 @@ use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
 use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RwLock};
 
+use super::statuses::ChangeMemory;
 use crate::{
     page::{PageId, header},
     store::PageChanges,
@@ -131,12 +132,14 @@ impl FrameState {
         was_clean
     }
 
-    /// Adds what a group changes in the page, under the exclusive latch. True when there was nothing that was not stored.
-    pub fn add_changes(&self, position: Lsn, changes: &[u8]) -> bool {
+    /// Adds what a group changes in the page, under the exclusive latch, and the memory that it takes. True when there was
+    /// nothing that was not stored.
+    pub fn add_changes(&self, position: Lsn, changes: &[u8], memory: &ChangeMemory) -> bool {
         let mut dirt = self.dirt.lock();
-        let was_empty = dirt.changes.is_empty();
+        let (was_empty, before) = (dirt.changes.is_empty(), dirt.changes.memory_bytes());
         dirt.rec_lsn.get_or_insert(position);
         dirt.changes.push(position, changes);
+        memory.grow(dirt.changes.memory_bytes() - before);
         was_empty
     }
 
@@ -149,11 +152,16 @@ impl FrameState {
     }
 
     /// The changes that were taken are stored, or must be taken again.
-    pub fn end_store(&self, taken: Result<(), PageChanges>) {
+    pub fn end_store(&self, taken: PageChanges, is_stored: bool, memory: &ChangeMemory) {
         let mut dirt = self.dirt.lock();
-        if let Err(changes) = taken {
-            dirt.changes.put_back(changes);
+        let before = taken.memory_bytes();
+        if !is_stored {
+            let beside = dirt.changes.memory_bytes();
+            dirt.changes.put_back(taken);
+            memory.grow(dirt.changes.memory_bytes());
+            memory.shrink(beside);
         }
+        memory.shrink(before);
         dirt.rec_lsn = dirt.changes.first();
     }
 

@@ -102,6 +102,10 @@ pub struct PoolStats {
     pub page_images: u64,
     /// Memory for changes that are not stored, where the store keeps them: the in-memory log sectors, in bytes.
     pub change_bytes: u64,
+    /// The most that this was.
+    pub change_bytes_peak: u64,
+    /// Memory for all frames, in bytes.
+    pub memory_bytes: u64,
 }
 
 /// Who is told of changed and written pages.
@@ -278,7 +282,9 @@ impl BufferPool {
             evictions: count(&shared.counters.evictions),
             failed_write_backs: count(&shared.counters.failed_write_backs),
             page_images: count(&shared.counters.page_images),
-            change_bytes: shared.frames.iter().map(|frame| frame.state.dirt.lock().changes.memory_bytes() as u64).sum(),
+            change_bytes: shared.statuses().map_or(0, |statuses| statuses.memory().bytes()),
+            change_bytes_peak: shared.statuses().map_or(0, |statuses| statuses.memory().peak()),
+            memory_bytes: (shared.frames.len() * shared.page_size) as u64,
         }
     }
 

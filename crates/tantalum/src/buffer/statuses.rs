@@ -47,6 +47,7 @@ pub struct Statuses {
     /// The highest number of a commit.
     last_commit: AtomicU64,
     dirty: Mutex<Vec<DirtyPage>>,
+    memory: ChangeMemory,
     rounds: Mutex<Rounds>,
     round_ended: Condvar,
 }
@@ -75,6 +76,7 @@ impl Statuses {
             last: AtomicU64::new(start.get()),
             last_commit: AtomicU64::new(last_commit),
             dirty: Mutex::default(),
+            memory: ChangeMemory::default(),
             rounds: Mutex::new(Rounds { covered: start, durable: start, newest, ..Rounds::default() }),
             round_ended: Condvar::new(),
         }
@@ -83,6 +85,11 @@ impl Statuses {
     /// The store needs the statuses of no session before this one any more.
     pub fn forget_before(&self, epoch: u64) {
         self.past.lock().forget_before(epoch);
+    }
+
+    /// The memory that changes take which are not stored.
+    pub(super) fn memory(&self) -> &ChangeMemory {
+        &self.memory
     }
 
     /// The position of the last group.
@@ -127,6 +134,34 @@ impl Statuses {
         self.log.flush(newest.end)?;
         self.log.set_checkpoint(newest.start)?;
         Ok(newest.start)
+    }
+}
+
+/// Bytes of memory for changes that are not stored.
+#[derive(Debug, Default)]
+pub(super) struct ChangeMemory {
+    bytes: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl ChangeMemory {
+    pub fn grow(&self, bytes: usize) {
+        let now = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub fn shrink(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The bytes now.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that there were at a time.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
     }
 }
 

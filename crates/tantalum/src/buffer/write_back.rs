@@ -101,7 +101,7 @@ impl Shared {
             let result = if changes.is_empty() { Ok(()) } else { self.store.store_changes(&changes) };
             let is_stored = result.is_ok();
             for ((_, state), (_, changes)) in states.iter().zip(changes) {
-                state.end_store(if is_stored { Ok(()) } else { Err(changes) });
+                state.end_store(changes, is_stored, statuses.memory());
             }
             if let Err(error) = result {
                 self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);

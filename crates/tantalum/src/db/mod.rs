@@ -37,7 +37,7 @@ use crate::{
     recovery::Opened,
     restore::{self, BaseBackup, RestoreProgress},
     stats::Stats,
-    store::{StoreKind, Superblock, in_place::double_write::DoubleWrite},
+    store::{StoreKind, Superblock, UnitInspection, in_place::double_write::DoubleWrite},
     table::Table,
     transaction::{Manager, Snapshot, Transaction},
 };
@@ -234,6 +234,21 @@ impl Db {
     pub fn check(&self) -> Result<CheckReport> {
         self.core().check_open()?;
         check::run(self.core())
+    }
+
+    /// Shows an erase unit of the data device, with its log sectors and what stands in them, in a database whose
+    /// [page store](Builder::page_store) has erase units.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if there is no such unit; when the device cannot read.
+    pub fn inspect_unit(&self, unit: u32) -> Result<UnitInspection> {
+        self.core().check_open()?;
+        let none = || Error::Option {
+            what: format!(
+                "unit {unit}: only the page store in-page-logging has erase units, and this database is in place"
+            ),
+        };
+        self.core().pool.store().inspect_unit(unit)?.ok_or_else(none)
     }
 
     /// Counters since the database was opened, and what it is.

@@ -66,14 +66,10 @@ impl Opening<'_> {
         {
             return refuse("page_size", size.to_string(), superblock.page_size.to_string());
         }
-        let names = |kind| match kind {
-            StoreKind::InPlace => "in-place",
-            StoreKind::InPageLogging => "in-page-logging",
-        };
         if let Some(asked) = settings.page_store
             && asked != superblock.store_kind
         {
-            return refuse("page_store", names(asked).into(), names(superblock.store_kind).into());
+            return refuse("page_store", asked.to_string(), superblock.store_kind.to_string());
         }
         for (key, asked, has) in [
             ("erase_unit_bytes", settings.erase_unit_bytes, superblock.units.map(|units| units.unit)),

@@ -7,6 +7,7 @@ mod batch;
 mod changes;
 pub mod in_page_logging;
 pub mod in_place;
+mod inspection;
 pub mod position;
 pub mod space;
 mod status;
@@ -20,6 +21,7 @@ pub use batch::PageBatch;
 pub use changes::PageChanges;
 pub use in_page_logging::{Geometry, InPageStats, InPageStore};
 pub use in_place::InPlaceStore;
+pub use inspection::{RecordInspection, SectorInspection, UnitInspection};
 pub use space::Space;
 pub use status::{Horizon, Session, Status, Watermarks};
 pub use superblock::{StoreKind, Superblock, UnitSizes};
@@ -99,6 +101,15 @@ pub trait PageStore: Send + Sync + Debug {
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
         let _nothing_beside_pages = found;
         Ok(())
+    }
+
+    /// Shows an erase unit; `None` if the store has none.
+    ///
+    /// # Errors
+    /// When there is no such unit, or the device cannot read.
+    fn inspect_unit(&self, unit: u32) -> Result<Option<UnitInspection>> {
+        let _there_are_none = unit;
+        Ok(None)
     }
 
     /// What the store has done since it was opened.

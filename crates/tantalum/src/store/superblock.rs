@@ -31,6 +31,32 @@ pub enum StoreKind {
     InPageLogging,
 }
 
+impl StoreKind {
+    /// Its name in settings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InPlace => "in-place",
+            Self::InPageLogging => "in-page-logging",
+        }
+    }
+}
+
+impl std::fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for StoreKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::InPlace, Self::InPageLogging];
+        let found = all.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| format!("no page store is called {name:?}; there are in-place and in-page-logging"))
+    }
+}
+
 /// Sizes in bytes of what in-page logging divides a device into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitSizes {

@@ -11,6 +11,12 @@ macro_rules! counters {
         }
 
         /// What an in-page logging store has done since it was opened.
+        ///
+        /// ```
+        /// let now = tantalum::InPageStats { merges: 5, units: 100, ..Default::default() };
+        /// let before = tantalum::InPageStats { merges: 3, units: 90, ..Default::default() };
+        /// assert_eq!((now.since(&before).merges, now.since(&before).units), (2, 100));
+        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
         pub struct InPageStats {
             $($(#[$doc])* pub $name: u64,)*
@@ -30,6 +36,14 @@ macro_rules! counters {
             pub sessions_kept: u64,
         }
 
+        impl InPageStats {
+            /// What was done since the counters were `before`. What is no counter stays as it is.
+            #[must_use]
+            pub fn since(self, before: &Self) -> Self {
+                Self { $($name: self.$name.saturating_sub(before.$name),)* ..self }
+            }
+        }
+
         impl Counters {
             /// The counters, and nothing else yet.
             pub(super) fn read(&self) -> InPageStats {
@@ -46,6 +60,9 @@ counters! {
     pages_with_changes,
     /// Log sectors read for them.
     sectors_loaded,
+    /// Bytes read for pages: their own, and those of the log sectors. Divided by `pages_loaded` times the page size, it is the
+    /// read amplification.
+    bytes_loaded,
     /// Log sectors written into regions.
     sectors_written,
     /// Log sectors written into overflow units.
@@ -70,8 +87,6 @@ counters! {
     cleanings,
     /// Units moved because they had been left behind in wear.
     levelings,
-    /// Merges when wear was last compared.
-    levelings_looked,
     /// Writes that failed, after which what was to be written was written elsewhere.
     failed_writes,
     /// Units erased; on a block device, freed.

@@ -34,6 +34,7 @@ impl InPageStore {
         Counters::add(&self.counters.pages_loaded, 1);
         let is_present = home.pages >> index & 1 == 1;
         if is_present {
+            Counters::add(&self.counters.bytes_loaded, page.len());
             self.medium.read(self.medium.geometry.page_at(home.physical, index), page)?;
             if let Err(what) = header::verify(page, id) {
                 return Ok(Load::Damaged(what));
@@ -67,6 +68,7 @@ impl InPageStore {
         })?;
         Counters::add(&self.counters.pages_with_changes, 1);
         Counters::add(&self.counters.sectors_loaded, sectors.len());
+        Counters::add(&self.counters.bytes_loaded, sectors.len() * self.medium.geometry.sector_bytes);
         let apply_all = || {
             let changes = read.and_then(|()| collected.finish())?;
             changes.iter().try_for_each(|change| apply(page, change.position, &change.bytes))?;

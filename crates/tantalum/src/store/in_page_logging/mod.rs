@@ -19,6 +19,7 @@ pub(crate) mod collect;
 mod counters;
 mod geometry;
 pub(crate) mod header;
+mod inspect;
 mod load;
 mod medium;
 mod merge;
@@ -69,6 +70,8 @@ pub struct InPageStore {
     session: OnceLock<Session>,
     /// The next version's number.
     sequence: AtomicU64,
+    /// Merges when wear was last compared.
+    leveled_at: AtomicU64,
     counters: Counters,
 }
 
@@ -93,6 +96,7 @@ impl InPageStore {
             overflow: Mutex::default(),
             session: OnceLock::new(),
             sequence: AtomicU64::new(0),
+            leveled_at: AtomicU64::new(0),
             counters: Counters::default(),
         })
     }

@@ -4,7 +4,7 @@ use super::InPageStore;
 use crate::{
     error::Result,
     page::PageId,
-    store::{Load, Logging, PageBatch, PageChanges, PageStore, Session, StoreStats},
+    store::{Load, Logging, PageBatch, PageChanges, PageStore, Session, StoreStats, UnitInspection},
 };
 
 impl PageStore for InPageStore {
@@ -54,6 +54,10 @@ impl PageStore for InPageStore {
 
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
         self.check_units(found)
+    }
+
+    fn inspect_unit(&self, unit: u32) -> Result<Option<UnitInspection>> {
+        self.inspect(unit).map(Some)
     }
 
     fn stats(&self) -> StoreStats {

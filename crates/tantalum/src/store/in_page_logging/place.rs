@@ -201,11 +201,11 @@ impl InPageStore {
     fn level_wear(&self) -> Result<()> {
         use std::sync::atomic::Ordering;
         let merges = self.counters.merges.load(Ordering::Relaxed);
-        let last = self.counters.levelings_looked.load(Ordering::Relaxed);
+        let last = self.leveled_at.load(Ordering::Relaxed);
         if merges < last + MERGES_PER_LEVELING {
             return Ok(());
         }
-        self.counters.levelings_looked.store(merges, Ordering::Relaxed);
+        self.leveled_at.store(merges, Ordering::Relaxed);
         let Some(worn) = self.physical.most_worn_free() else { return Ok(()) };
         let units: Vec<_> = self.units.read().iter().cloned().collect();
         let wear_of = |unit: &Unit| unit.home.as_ref().map(|home| self.physical.erase_count(home.physical));

@@ -31,7 +31,7 @@ impl InPageStore {
         Ok(())
     }
 
-    fn read_header(&self, physical: u32) -> Result<Option<UnitHeader>> {
+    pub(super) fn read_header(&self, physical: u32) -> Result<Option<UnitHeader>> {
         let geometry = &self.medium.geometry;
         let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
         // Where a home unit has its header an overflow unit has a log sector, and the other way round a page.

@@ -1,0 +1,71 @@
+//! `tantalum db inspect`: an erase unit of in-page logging, with its log sectors and what stands in them.
+
+use std::{path::Path, process::ExitCode};
+
+use tantalum::{SectorInspection, UnitInspection};
+use tantalum_report::{Table, units};
+
+use crate::error::{Out, Result};
+
+/// Shows an erase unit of the database in `dir`.
+pub fn run(dir: &Path, unit: u32, json: bool) -> Result<ExitCode> {
+    let db = super::open(dir, false)?;
+    let inspection = db.inspect_unit(unit)?;
+    match json {
+        true => tantalum_report::print_json(&inspection)?,
+        false => print(&inspection)?,
+    }
+    db.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(unit: &UnitInspection) -> Result<()> {
+    let mut out = Out::new();
+    let present = if unit.is_present { "in use" } else { "not in use" };
+    let header = format!("unit {} at byte {}: {}, {present}", unit.unit, unit.offset_bytes, unit.purpose);
+    out.line(format_args!("{header}"))?;
+    if let Some(sequence) = unit.sequence {
+        let logical = unit.logical.map_or_else(String::new, |logical| format!("logical unit {logical}, "));
+        out.line(format_args!("{logical}version {sequence}, erased {} times", unit.erase_count))?;
+    }
+    if !unit.pages.is_empty() {
+        let pages: Vec<String> = unit.pages.iter().map(u64::to_string).collect();
+        out.line(format_args!("pages {}", pages.join(", ")))?;
+    }
+    let is_shown = |sector: &&SectorInspection| sector.state != "blank";
+    let mut table = Table::new(["sector", "state", "of unit", "page", "session", "group", "status", "bytes"]);
+    for sector in unit.sectors.iter().filter(is_shown) {
+        let logical = sector.logical.map_or_else(String::new, |logical| logical.to_string());
+        let head = [sector.number.to_string(), sector.state.clone(), logical];
+        if sector.records.is_empty() {
+            let [number, state, logical] = head;
+            table.row([
+                number,
+                state,
+                logical,
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+            ]);
+            continue;
+        }
+        for record in &sector.records {
+            let [number, state, logical] = head.clone();
+            let bytes = match record.part_bytes == record.total_bytes {
+                true => record.total_bytes.to_string(),
+                false => format!("{} from {} of {}", record.part_bytes, record.part_offset, record.total_bytes),
+            };
+            let (page, session, group) =
+                (record.page.to_string(), record.session.to_string(), record.group.to_string());
+            table.row([number, state, logical, page, session, group, record.status.clone(), bytes]);
+        }
+    }
+    let blank = unit.sectors.iter().filter(|sector| sector.state == "blank").count();
+    if !unit.sectors.is_empty() {
+        let all = units::count(unit.sectors.len() as u64);
+        out.line(format_args!("{all} places for log sectors, {} of them blank", units::count(blank as u64)))?;
+    }
+    out.print(table)
+}
