@@ -120,6 +120,10 @@ pub enum Event {
     Reported(String),
     /// From now on, unless a device fails, any one log device can be lost without losing anything.
     MayLoseLogDevice,
+    /// Devices that the log goes on without, by their numbers.
+    LeftBehind(Vec<u32>),
+    /// The log was opened on such devices alone.
+    OnlyLeftBehind,
     /// Patience was lost; what each task waited for then.
     OutOfPatience(String),
     /// The named thing was counted.
@@ -206,6 +210,8 @@ impl History {
             | Event::Unsound(_)
             | Event::Reported(_)
             | Event::MayLoseLogDevice
+            | Event::LeftBehind(_)
+            | Event::OnlyLeftBehind
             | Event::OutOfPatience(_)
             | Event::Count(..) => {}
         }

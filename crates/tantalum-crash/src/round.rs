@@ -68,6 +68,8 @@ pub(crate) struct Start {
     pub machine: Arc<Machine>,
     /// The log's devices are new, and what was on them is in the archive.
     pub log_is_lost: bool,
+    /// Devices that the log went on without.
+    pub left_behind: Vec<u32>,
     pub fuse: Arc<Fuse>,
     pub cut: Cut,
     pub seed: u64,
@@ -85,7 +87,7 @@ pub(crate) fn play(start: Start) -> Duration {
 }
 
 fn live(start: Start) -> Result<(), Stop> {
-    let Start { config, machine, log_is_lost, fuse, cut, seed, recorder, next_id } = start;
+    let Start { config, machine, log_is_lost, left_behind, fuse, cut, seed, recorder, next_id } = start;
     let last = recorder.clone();
     let patience = Length { time: PATIENCE, operations: None };
     patience.start(&fuse, move || last.record(Event::OutOfPatience(tantalum_rt::list_tasks())));
@@ -103,6 +105,10 @@ fn live(start: Start) -> Result<(), Stop> {
         true => builder(&config, archive).rebuild_log().open_on(devices)?,
         false => open(&config, devices, &spares, archive)?,
     };
+    if config.log_copies > 1 && follow_left_behind(&db, left_behind, config.logs[0].latency * 5, &recorder)? {
+        recorder.record(Event::OnlyLeftBehind);
+        return Ok(());
+    }
     if config.may_lose_log_devices() {
         watch_copies(&db, config.logs[0].latency * 50, &recorder)?;
     }
@@ -210,6 +216,38 @@ fn watch_copies(db: &Db, pause: Duration, recorder: &Recorder) -> Result<(), Sto
         recorder.record(Event::MayLoseLogDevice);
     });
     Ok(())
+}
+
+/// Notes which devices the log goes on without, as a database in a directory does. True if the log was opened on none but
+/// such devices: of two copies each can be left behind in turn, and nobody but that record knows which has the newest
+/// commits. A database in a directory refuses that.
+fn follow_left_behind(db: &Db, mut left_behind: Vec<u32>, pause: Duration, recorder: &Recorder) -> Result<bool, Stop> {
+    let (mut serving, aside) = standing(db)?;
+    serving.retain(|number| !left_behind.contains(number));
+    if serving.is_empty() && !left_behind.is_empty() {
+        return Ok(true);
+    }
+    recorder.record(Event::LeftBehind(aside.clone()));
+    left_behind = aside;
+    let (db, recorder) = (db.clone(), recorder.clone());
+    spawn("left-behind", move || {
+        while let Ok((_, aside)) = standing(&db) {
+            if aside != left_behind {
+                recorder.record(Event::LeftBehind(aside.clone()));
+                left_behind = aside;
+            }
+            tantalum_rt::sleep(pause);
+        }
+    });
+    Ok(false)
+}
+
+/// The log's devices that serve, and those that do not, by their numbers.
+fn standing(db: &Db) -> Result<(Vec<u32>, Vec<u32>), Stop> {
+    let (aside, serving): (Vec<_>, Vec<_>) =
+        db.stats()?.log.devices.into_iter().partition(|device| device.set_aside.is_some());
+    let numbers = |devices: Vec<tantalum::LogDevice>| devices.into_iter().map(|device| device.number).collect();
+    Ok((numbers(serving), numbers(aside)))
 }
 
 /// What the log did with late writes since it was opened, and what in-page logging did. A session that ends by a count of

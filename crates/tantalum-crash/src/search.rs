@@ -90,6 +90,8 @@ struct Search {
     has_recovered: bool,
     /// Whether all log devices were lost since the last completed recovery.
     log_is_lost: bool,
+    /// Numbers of log devices that the log went on without.
+    left_behind: Vec<u32>,
     /// The archive has the log up to here.
     archived: u64,
     /// Whether a device is there that loses what it says is durable.
@@ -131,6 +133,7 @@ impl Search {
             failed_starts: 0,
             has_recovered: false,
             log_is_lost: false,
+            left_behind: Vec::new(),
             archived: 0,
             expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
             report: Report { seeds: 1, ..Report::default() },
@@ -213,6 +216,7 @@ impl Search {
             config: Arc::clone(&self.config),
             machine: Arc::clone(&self.machine),
             log_is_lost: self.log_is_lost,
+            left_behind: self.left_behind.clone(),
             fuse,
             cut,
             seed: self.random.u64(..),
@@ -261,7 +265,7 @@ impl Search {
         assert!(seen.recovered || seen.gave_up || is_cut_short, "a start that is not cut ends after its recovery");
         self.clock.hash(&mut self.fingerprint);
         self.failed_starts = if seen.gave_up && !seen.recovered { self.failed_starts + 1 } else { 0 };
-        if self.failed_starts < FAILED_STARTS_MAX {
+        if self.failed_starts < FAILED_STARTS_MAX && !seen.only_left_behind {
             return Ok(Step::Done);
         }
         self.report.count("databases given up after a report", 1);
@@ -323,6 +327,12 @@ impl Search {
                 seen.gave_up = true;
                 self.recent.was_lost = true;
                 self.report.count("oddities read", 1);
+            }
+            Event::LeftBehind(numbers) => self.left_behind = numbers,
+            Event::OnlyLeftBehind => {
+                seen.gave_up = true;
+                seen.only_left_behind = true;
+                self.report.count("logs on devices that were left behind, given up", 1);
             }
             Event::OutOfPatience(tasks) => seen.out_of_patience = Some(tasks),
             Event::MayLoseLogDevice => seen.may_lose_device = true,
@@ -492,6 +502,7 @@ struct Seen {
     /// odd.
     gave_up: bool,
     may_lose_device: bool,
+    only_left_behind: bool,
     /// What each task waited for when patience was lost.
     out_of_patience: Option<String>,
 }

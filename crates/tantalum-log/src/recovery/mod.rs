@@ -229,6 +229,13 @@ impl Recovery {
         self.members.layout()
     }
 
+    /// The identities of the log's devices, and whether each is used: not those that are absent, or could not be read. An
+    /// owner that knows which devices an earlier session went on without must not go on with those alone.
+    pub fn devices(&self) -> Vec<(u64, bool)> {
+        let is_used = |id| self.areas.iter().any(|area| area.superblock.device_id == id);
+        self.members.slot.members.iter().map(|member| (member.device_id, is_used(member.device_id))).collect()
+    }
+
     /// The checkpoint: the first record delivered starts at or after it.
     pub fn checkpoint_lsn(&self) -> Lsn {
         self.members.slot.checkpoint

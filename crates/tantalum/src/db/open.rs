@@ -8,7 +8,7 @@ use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive};
 use tantalum_rt::{Random, random_seed};
 
-use super::{Devices, catalog::Catalog};
+use super::{Devices, catalog::Catalog, log_devices::Gathered};
 use crate::{
     buffer::PoolOptions,
     error::{Error, Result},
@@ -36,6 +36,8 @@ pub(crate) struct Opening<'a> {
     pub rebuilds_log: bool,
     /// A device of the log that is said to be lost.
     pub lost: Option<LostDevice>,
+    /// What the record of devices says of those that the log is opened on, if there is one.
+    pub gathered: Option<&'a Gathered>,
     /// Where the log is archived.
     pub archive: Option<ArchiveTarget>,
     pub progress: &'a mut Option<Progress>,
@@ -127,6 +129,9 @@ impl Opening<'_> {
                 data: devices.data.name().into(),
                 log: devices.log.first().map_or_else(String::new, |device| device.name().into()),
             });
+        }
+        if let Some(gathered) = self.gathered {
+            gathered.check_used(&log.devices())?;
         }
         self.open_pool(store, log, superblock)
     }

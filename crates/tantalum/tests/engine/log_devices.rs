@@ -318,6 +318,38 @@ fn open_mirrored(dir: &Path, shelf: &[Arc<MemoryDevice>], lost: &[&str]) -> tant
 }
 
 #[test]
+fn what_was_left_behind_is_no_substitute_for_what_turns_out_to_be_unreadable() {
+    let dir = tempfile::tempdir().unwrap();
+    let shelf = ["mem:data", "mem:a", "mem:b"].map(|name| MemoryDevice::new(name, 4 << 20));
+    let (mut refused, mut opened) = (0, 0);
+    for after in 0..40u64 {
+        // Neither may be marked before.
+        let db = open_mirrored(dir.path(), &shelf, &[]).unwrap();
+        db.checkpoint().unwrap();
+        drop(db);
+        let (key, db) = (after.to_string(), open_mirrored(dir.path(), &shelf, &["mem:a"]).unwrap());
+        put(&db, &db.table("t").unwrap(), &[(&key, "without a")]);
+        drop(db);
+        shelf[2].inject(Fault::FailReads { after });
+        match open_mirrored(dir.path(), &shelf, &[]) {
+            Ok(db) => {
+                assert_eq!(get(&db, &db.table("t").unwrap(), &key).unwrap(), b"without a", "after {after} reads");
+                opened += 1;
+            }
+            Err(Error::LogLeftBehind { devices, missing }) => {
+                assert_eq!((&*devices, &*missing), ("mem:a", "mem:b"));
+                refused += 1;
+            }
+            Err(_) => {}
+        }
+        shelf[2].clear_faults();
+        let db = open_mirrored(dir.path(), &shelf, &[]).unwrap();
+        assert_eq!(get(&db, &db.table("t").unwrap(), &key).unwrap(), b"without a", "after {after} reads");
+    }
+    assert!(refused > 3 && opened > 3, "{refused} and {opened}");
+}
+
+#[test]
 fn with_two_copies_either_device_may_be_lost_but_what_was_left_behind_is_no_substitute() {
     let dir = tempfile::tempdir().unwrap();
     let shelf = ["mem:data", "mem:a", "mem:b", "mem:c"].map(|name| MemoryDevice::new(name, 4 << 20));

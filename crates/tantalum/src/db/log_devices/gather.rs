@@ -110,6 +110,23 @@ impl Gathered {
         Err(Error::LogLeftBehind { devices: there.join(", "), missing: missing.join(", ") })
     }
 
+    /// As [`check_not_behind`](Self::check_not_behind), when it is known which of the log's `devices` are used: those that
+    /// are there may have turned out to be unreadable.
+    pub fn check_used(&self, devices: &[(u64, bool)]) -> Result<()> {
+        let has =
+            |entry: &Entry, wanted| devices.iter().any(|(id, is_used)| *is_used == wanted && entry.ids.contains(id));
+        let entries = || self.candidates.iter().map(|(entry, _)| entry);
+        let paths = |entries: Vec<&Entry>| {
+            entries.iter().map(|entry| entry.path.display().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let used: Vec<&Entry> = entries().filter(|entry| has(entry, true)).collect();
+        let missing: Vec<&Entry> = entries().filter(|entry| has(entry, false) && !entry.left_behind).collect();
+        if used.is_empty() || missing.is_empty() || used.iter().any(|entry| !entry.left_behind) {
+            return Ok(());
+        }
+        Err(Error::LogLeftBehind { devices: paths(used), missing: paths(missing) })
+    }
+
     /// The devices that were just made for a new database, by name.
     pub fn made(made: Vec<(PathBuf, Vec<Arc<dyn Device>>)>) -> Self {
         let devices = made.iter().flat_map(|(_, devices)| devices.clone()).collect();
