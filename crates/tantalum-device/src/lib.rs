@@ -17,6 +17,7 @@ mod characteristics;
 mod device;
 mod error;
 mod file;
+mod forward;
 mod memory;
 mod partition;
 mod stalling;

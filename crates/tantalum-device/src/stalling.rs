@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tantalum_rt::{Instant, now, sleep};
 
-use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
+use crate::{AlignedBuffer, Device, Durability, Error, Hardware, PendingWrite, Result};
 
 /// A device whose writes and flushes stand still at the end of every period, for measuring what that costs.
 ///
@@ -56,24 +56,10 @@ impl StallingDevice {
 }
 
 impl Device for StallingDevice {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn capacity_bytes(&self) -> u64 {
-        self.device.capacity_bytes()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
-    }
+    crate::forward!(device: name, capacity_bytes, capabilities, read, discard, grow);
 
     fn hardware(&self) -> Hardware {
         Hardware::Memory(std::ptr::from_ref(self).addr())
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.device.read(offset, buffer)
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
@@ -97,14 +83,6 @@ impl Device for StallingDevice {
     fn flush(&self) -> Result<()> {
         self.wait_for_turn();
         self.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.device.discard(offset, len)
-    }
-
-    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
-        self.device.grow(new_capacity_bytes)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, Result};
+use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite, Result};
 
 /// Does nothing until it is lit.
 #[derive(Debug)]
@@ -58,21 +58,7 @@ impl Wired {
 }
 
 impl Device for Wired {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn capacity_bytes(&self) -> u64 {
-        self.device.capacity_bytes()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
-    }
-
-    fn hardware(&self) -> Hardware {
-        self.device.hardware()
-    }
+    tantalum_device::forward!(device: name, capacity_bytes, capabilities, hardware);
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.operate(|| self.device.read(offset, buffer))

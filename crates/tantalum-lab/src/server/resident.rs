@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, Result};
+use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite, Result};
 use tantalum_flash::{Contents, EmulatedDevice};
 
 use super::plain::{Ended, Plain};
@@ -43,21 +43,7 @@ impl Resident {
 }
 
 impl Device for Resident {
-    fn name(&self) -> &str {
-        self.disk.name()
-    }
-
-    fn capacity_bytes(&self) -> u64 {
-        self.disk.capacity_bytes()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.disk.capabilities()
-    }
-
-    fn hardware(&self) -> Hardware {
-        self.disk.hardware()
-    }
+    tantalum_device::forward!(disk: name, capacity_bytes, capabilities, hardware, grow);
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.contents.read(offset, buffer)
@@ -91,9 +77,5 @@ impl Device for Resident {
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         if self.is_over() { Ok(()) } else { self.disk.discard(offset, len) }
-    }
-
-    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
-        self.disk.grow(new_capacity_bytes)
     }
 }

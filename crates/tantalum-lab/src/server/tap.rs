@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, Result};
+use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite, Result};
 use tantalum_rt::Mutex;
 
 use super::log_mutex::LogMutex;
@@ -37,25 +37,7 @@ impl Tap {
 }
 
 impl Device for Tap {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn capacity_bytes(&self) -> u64 {
-        self.device.capacity_bytes()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
-    }
-
-    fn hardware(&self) -> Hardware {
-        self.device.hardware()
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.device.read(offset, buffer)
-    }
+    tantalum_device::forward!(device: name, capacity_bytes, capabilities, hardware, read, flush, discard, grow);
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
         self.count(buffers.iter().map(|buffer| buffer.len()).sum(), durability);
@@ -78,17 +60,5 @@ impl Device for Tap {
         // checkpoints, for which the original server does not hold the mutex either.
         self.count(range.len(), durability);
         self.device.submit(offset, buffer, range, durability)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.device.discard(offset, len)
-    }
-
-    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
-        self.device.grow(new_capacity_bytes)
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, MemoryDevice, PendingWrite, Result};
+use tantalum_device::{AlignedBuffer, Device, Durability, MemoryDevice, PendingWrite, Result};
 use tantalum_rt::{Instant, now};
 
 use crate::plan::lock;
@@ -55,25 +55,7 @@ impl Recorder {
 }
 
 impl Device for Recorder {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn capacity_bytes(&self) -> u64 {
-        self.device.capacity_bytes()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
-    }
-
-    fn hardware(&self) -> Hardware {
-        self.device.hardware()
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.device.read(offset, buffer)
-    }
+    tantalum_device::forward!(device: name, capacity_bytes, capabilities, hardware, read, flush, discard, grow);
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
         let index = self.note(offset, buffers.concat());
@@ -92,18 +74,6 @@ impl Device for Recorder {
         let index = self.note(offset, buffer[range.clone()].to_vec());
         let pending = self.device.submit(offset, buffer, range, durability)?;
         Ok(Box::new(Pending { pending, writes: Arc::clone(&self.writes), index }))
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.device.discard(offset, len)
-    }
-
-    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
-        self.device.grow(new_capacity_bytes)
     }
 }
 

@@ -135,7 +135,8 @@ fn check_archived(log: &Log, start: Lsn) -> Result<()> {
     Ok(())
 }
 
-/// Copies the pages that there are room for now; later ones the log has from their first change on. Returns how many.
+/// Copies the pages that the store has room for when this begins: of pages that come later the log has every change. Returns
+/// how many.
 fn copy_pages(store: &dyn PageStore, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<u64> {
     let failed = |error| Error::io(to, "write", error);
     let (pages, page_size) = (store.capacity_pages(), store.page_size());

@@ -55,15 +55,15 @@ pub enum RestoreTarget {
 /// Restores a database from a base backup and the archive of its log.
 ///
 /// ```no_run
-/// use std::time::{Duration, SystemTime};
+/// use std::time::{Duration, UNIX_EPOCH};
 /// use tantalum::{Db, Restore, RestoreTarget};
 ///
 /// let db = Db::builder().log_archive("/archive/accounts").open("accounts.db")?;
 /// db.base_backup("/backups/accounts", &mut |_| {})?;
 /// // ... and some day later:
-/// let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+/// let before_the_mishap = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
 /// let restored = Restore::new("/backups/accounts", "/archive/accounts")
-///     .target(RestoreTarget::Time(an_hour_ago))
+///     .target(RestoreTarget::Time(before_the_mishap))
 ///     .run("accounts-restored.db")?;
 /// println!("restored up to LSN {}", restored.end_lsn);
 /// # Ok::<(), tantalum::Error>(())

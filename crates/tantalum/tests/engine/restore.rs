@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use tantalum::{Builder, Db, Error, Lsn, Restore, RestorePhase, RestoreTarget};
@@ -163,7 +163,7 @@ fn a_time_is_restored_to_within_a_second() {
     put(&db, &table, &[("a", "1")]);
     // The archive joins what is half a second apart at most.
     tantalum_rt::sleep(Duration::from_millis(600));
-    let time = SystemTime::now();
+    let time = tantalum_rt::wall_clock();
     tantalum_rt::sleep(Duration::from_millis(10));
     put(&db, &table, &[("b", "2")]);
     db.close().unwrap();
