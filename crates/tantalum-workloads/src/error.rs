@@ -53,6 +53,26 @@ pub enum Error {
         /// What is possible.
         expected: &'static str,
     },
+    /// A device holds no append-only tree, or a damaged one.
+    #[error("{device}, byte {offset}: {what}; create the tree anew, or give the device that holds it")]
+    Damaged {
+        /// The device.
+        device: String,
+        /// Where on it.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An append-only tree has come to the end of its device.
+    #[error(
+        "the append-only tree has filled {device}, all of {capacity} bytes, and never uses space again: give it a larger device"
+    )]
+    Full {
+        /// The device.
+        device: String,
+        /// Its size.
+        capacity: u64,
+    },
     /// A client's task panicked; the panic was printed.
     #[error("{task} panicked; the message is above")]
     Panicked {

@@ -4,9 +4,11 @@
 //! - [`tpcc`]: TPC-C: load, five transactions, twelve consistency conditions.
 //! - [`linkbench`]: LinkBench: a social graph, ten operations, three conditions.
 //! - [`ycsb`]: YCSB: the core workloads A to F.
+//! - [`append_only`]: an append-only copy-on-write tree, to compare with.
 //! - [`kv`]: durable updates of small values, and the raw limit of the device beside them.
 //! - [`history`]: were these concurrent transactions serializable?
 
+pub mod append_only;
 mod choice;
 mod conditions;
 pub mod driver;

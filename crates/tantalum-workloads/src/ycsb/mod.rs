@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod documents;
 mod mix;
 mod parameters;
 mod records;
@@ -35,6 +36,7 @@ use crate::load::{self, Batch, LoadProgress, Units};
 use parameters::Loaded;
 use records::{Records, key, record};
 
+pub use documents::Documents;
 pub use mix::{Chooser, Kind, Mix};
 pub use parameters::Parameters;
 

@@ -66,12 +66,18 @@ impl Records {
             tx.put(table, key(number), record(parameters, &mut random))?;
             tx.commit()?;
         }
-        Ok(Self {
-            zipf: Zipf::new(parameters.records, SHAPE),
+        let zipf = Zipf::new(parameters.records, SHAPE);
+        Ok(Self { zipf, ..Self::loaded(count) })
+    }
+
+    /// Those that were loaded, and no others.
+    pub(super) fn loaded(count: u64) -> Self {
+        Self {
+            zipf: Zipf::new(count, SHAPE),
             next: AtomicU64::new(count),
             inserted: AtomicU64::new(count),
             ahead: Mutex::new(BTreeSet::new()),
-        })
+        }
     }
 
     /// A record that is there.
@@ -105,15 +111,6 @@ impl Records {
 mod tests {
     use super::*;
 
-    fn of(count: u64) -> Records {
-        Records {
-            zipf: Zipf::new(count, SHAPE),
-            next: AtomicU64::new(count),
-            inserted: AtomicU64::new(count),
-            ahead: Mutex::new(BTreeSet::new()),
-        }
-    }
-
     #[test]
     fn keys_differ_and_have_one_length() {
         let keys: BTreeSet<Vec<u8>> = (0..10_000).map(key).collect();
@@ -123,7 +120,7 @@ mod tests {
 
     #[test]
     fn choosers_have_their_favourites() {
-        let (records, mut random) = (of(1000), Random::with_seed(1));
+        let (records, mut random) = (Records::loaded(1000), Random::with_seed(1));
         let mut counts = |chooser| {
             let mut counts = vec![0u32; 1000];
             (0..50_000).for_each(|_| counts[records.choose(chooser, &mut random) as usize] += 1);
@@ -138,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_not_inserted_is_not_chosen() {
-        let (records, mut random) = (of(10), Random::with_seed(1));
+        let (records, mut random) = (Records::loaded(10), Random::with_seed(1));
         let numbers = [records.reserve(), records.reserve(), records.reserve()];
         assert_eq!(numbers, [10, 11, 12]);
         records.add(12);
