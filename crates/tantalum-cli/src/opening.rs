@@ -11,6 +11,7 @@ pub fn show() -> impl FnMut(OpenProgress) + Send + 'static {
         let label = match phase {
             OpenPhase::Create => "creating",
             OpenPhase::ScanLog => "reading the log",
+            OpenPhase::CheckPages => "checking pages",
             OpenPhase::Redo => "recovering",
             _ => "opening",
         };

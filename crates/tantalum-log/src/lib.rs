@@ -66,7 +66,7 @@ pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
 pub use recovery::{
-    LostDevice, MissingRecords, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings,
+    LostDevice, MissingRecords, Rebuild, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings,
 };
 pub use stats::{ArchiveStats, DeviceState, DeviceStats, HidingStats, LogStats};
 pub use ticket::Ticket;

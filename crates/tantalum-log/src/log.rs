@@ -10,8 +10,8 @@ use tantalum_rt::{JoinHandle, Mutex, spawn};
 use crate::archive::Writer;
 use crate::scheduler::{Scheduler, Start, StartArchive};
 use crate::{
-    ArchiveOptions, Error, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Recovery, RecoveryProgress, Result, Ticket,
-    create, recovery,
+    ArchiveOptions, Error, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress, Result,
+    Ticket, create, recovery,
 };
 
 /// A running log. Clones are handles to the same log; all methods may be called by many tasks at once.
@@ -107,8 +107,7 @@ impl Log {
         recovery::open(devices, options, progress)
     }
 
-    /// Puts a log whose devices are lost on new `devices`, from the archive that `options` name, and returns what there is
-    /// to recover. Everything on the new devices is lost.
+    /// Reads the archive that `options` name, to make a log anew whose devices are lost ([`Rebuild::onto`]).
     ///
     /// The log ends where its archive ends: what was durable and not archived ([`LogStats::archive`]) is lost with the old
     /// devices, which must not be used any more. It can be done again if it is interrupted.
@@ -126,19 +125,15 @@ impl Log {
     /// drop(log);
     ///
     /// let fresh: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("fresh", 1 << 20)];
-    /// let mut recovery = Log::rebuild(fresh, options, &mut |_| {})?;
+    /// let mut recovery = Log::rebuild(options, &mut |_| {})?.onto(fresh, &mut |_| {})?;
     /// assert_eq!(recovery.next_record()?.map(|record| record.bytes), Some(b"a record".to_vec()));
     /// # Ok::<(), tantalum_log::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Log::create`] and [`Log::open`]; [`Error::NotArchived`] if the archive does not reach back to the checkpoint.
-    pub fn rebuild(
-        devices: Vec<Arc<dyn Device>>,
-        options: LogOptions,
-        progress: &mut dyn FnMut(RecoveryProgress),
-    ) -> Result<Recovery> {
-        recovery::rebuild(devices, options, progress)
+    /// As [`Log::open`], about the archive; [`Error::NotArchived`] if it does not reach back to the checkpoint.
+    pub fn rebuild(options: LogOptions, progress: &mut dyn FnMut(RecoveryProgress)) -> Result<Rebuild> {
+        recovery::rebuild(options, progress)
     }
 
     /// Lets a log that was closed be opened without a device that is lost for good: from now on nothing on it counts. Take it

@@ -138,7 +138,8 @@ fn an_archive_in_a_directory_keeps_what_it_is_told_and_what_is_needed() {
 
     let new = dir.path().join("new");
     std::fs::create_dir(&new).expect("a directory");
-    let mut recovery = Log::rebuild(create_files(&new, 1, 4 << 20), options, &mut |_| {})
+    let mut recovery = Log::rebuild(options, &mut |_| {})
+        .and_then(|log| log.onto(create_files(&new, 1, 4 << 20), &mut |_| {}))
         .expect("what was not removed carries the log from the checkpoint on");
     assert_eq!((recovery.checkpoint_lsn(), recovery.end_lsn()), (checkpoint, end));
     let mut records = 0;
@@ -235,7 +236,9 @@ fn an_archive_is_pruned_as_far_as_the_checkpoint_lets_it() {
     let options = LogOptions { archive: Some(archive), ..LogOptions::default() };
     let new = dir.path().join("new");
     std::fs::create_dir(&new).expect("a directory");
-    let recovery = Log::rebuild(create_files(&new, 1, 4 << 20), options, &mut |_| {}).expect("rebuild");
+    let recovery =
+        Log::rebuild(options, &mut |_| {}).and_then(|log| log.onto(create_files(&new, 1, 4 << 20), &mut |_| {}));
+    let recovery = recovery.expect("rebuild");
     assert_eq!(recovery.checkpoint_lsn(), checkpoint);
 }
 

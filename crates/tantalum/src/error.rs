@@ -43,6 +43,24 @@ pub enum Error {
         what: String,
     },
 
+    /// All of the log's devices are lost, and the archive lacks what pages were changed by: it had been set aside before.
+    #[error(
+        "{file}: page {page} was changed at LSN {lsn}, but {archive} ends at LSN {end}: the archive had been set aside before \
+         the log's devices were lost; restore a base backup with the archive, which leads to its end, or another backup"
+    )]
+    BeyondArchive {
+        /// The data file or device.
+        file: String,
+        /// A page that is further than the archive; there may be more.
+        page: PageId,
+        /// Where the last change of the page ends.
+        lsn: Lsn,
+        /// The archive's name.
+        archive: String,
+        /// Where the archive ends.
+        end: Lsn,
+    },
+
     /// The superblock is damaged, or is not one of ours.
     #[error("{file}: {what}")]
     Superblock {

@@ -111,6 +111,8 @@ pub enum OpenPhase {
     Create,
     /// Finding the end of the log.
     ScanLog,
+    /// Seeing whether all pages suit a log that is made anew from its archive.
+    CheckPages,
     /// Repeating the changes that the log holds.
     Redo,
 }
@@ -348,7 +350,8 @@ impl Builder {
     /// [archive](Self::log_archive), as far as that goes. What was acknowledged by a device of the log and not archived yet is
     /// lost with them; the old devices are refused from then on. A database that does not exist is not created.
     ///
-    /// Refused while any of the log's devices is still there: then [`Db::replace_log_device`] is the way.
+    /// Refused while any of the log's devices is still there: then [`Db::replace_log_device`] is the way. Refused, after reading
+    /// all pages, if the archive had been set aside and pages hold changes that it lacks.
     pub fn rebuild_log(mut self) -> Self {
         self.rebuilds_log = true;
         self

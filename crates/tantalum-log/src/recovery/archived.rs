@@ -9,7 +9,7 @@ use tantalum_device::Device;
 use super::Recovery;
 use super::merge::Merged;
 use super::progress::{RecoveryPhase, RecoveryProgress, in_parallel};
-use super::read::read_again;
+use super::read::payload;
 use super::scan::{Scan, Scope};
 use crate::archive::{Archive, Batch, JOINED_US, Resume, Scanned, Writer};
 use crate::format::slot::Slot;
@@ -137,13 +137,23 @@ impl OpenArchive {
     }
 
     /// Archives what the devices hold behind the archive's end. An archive that fails is set aside.
-    pub(super) fn catch_up(mut self, scans: &[Scan], checkpoint: Lsn, timeout: Duration) -> StartArchive {
+    ///
+    /// # Errors
+    /// When a device of the log cannot be read: the owner needs what is there as well, and must store nothing of what follows.
+    pub(super) fn catch_up(mut self, scans: &[Scan], checkpoint: Lsn, timeout: Duration) -> Result<StartArchive> {
         let behind = std::mem::take(&mut self.behind);
-        let failure = self.archive(&behind, scans, checkpoint, timeout).err();
-        StartArchive { writer: self.writer, options: self.options, only_here: self.only_here, failure }
+        let failure = self.archive(&behind, scans, checkpoint, timeout)?.err();
+        Ok(StartArchive { writer: self.writer, options: self.options, only_here: self.only_here, failure })
     }
 
-    fn archive(&mut self, behind: &[(usize, usize)], scans: &[Scan], checkpoint: Lsn, timeout: Duration) -> Result<()> {
+    /// Fails if a device of the log does; returns how it went with the archive.
+    fn archive(
+        &mut self,
+        behind: &[(usize, usize)],
+        scans: &[Scan],
+        checkpoint: Lsn,
+        timeout: Duration,
+    ) -> Result<Result<()>> {
         let (mut pieces, mut bytes, mut first_us) = (Vec::new(), 0, 0);
         let mut last_us = 0;
         for &(scan, index) in behind {
@@ -153,7 +163,9 @@ impl OpenArchive {
             let joins =
                 bytes + payload_bytes <= self.writer.max_payload_bytes() && time_us.abs_diff(first_us) <= JOINED_US;
             if !joins && !pieces.is_empty() {
-                self.append(&std::mem::take(&mut pieces), last_us, checkpoint, timeout)?;
+                if let Err(error) = self.append(&std::mem::take(&mut pieces), last_us, checkpoint, timeout) {
+                    return Ok(Err(error));
+                }
                 bytes = 0;
             }
             if pieces.is_empty() {
@@ -161,9 +173,9 @@ impl OpenArchive {
             }
             last_us = time_us;
             bytes += payload_bytes;
-            pieces.push(read_again(found)?);
+            pieces.push(payload(scans, found)?);
         }
-        if pieces.is_empty() { Ok(()) } else { self.append(&pieces, last_us, checkpoint, timeout) }
+        Ok(if pieces.is_empty() { Ok(()) } else { self.append(&pieces, last_us, checkpoint, timeout) })
     }
 
     fn append(&mut self, pieces: &[Box<[u8]>], time_us: u64, checkpoint: Lsn, timeout: Duration) -> Result<()> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tantalum_device::{AlignedBuffer, Durability, Hardware};
 
 use super::Recovery;
-use super::read::read_again;
+use super::read::payload;
 use super::scan::Found;
 use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::section::SectionHeader;
@@ -86,16 +86,12 @@ fn copy(recovery: &Recovery, found: &Found, on: &[Hardware], streams: &mut [Stre
         let Some(stream) = streams.iter_mut().filter(takes_it).max_by_key(|stream| stream.share().assured) else {
             return false;
         };
-        let Ok(records) = records(found) else { return false };
+        let Ok(records) = payload(&recovery.scans, found) else { return false };
         match write(recovery, header, &records, stream) {
             Ok(()) => return true,
             Err(error) => stream.state = DeviceState::SetAside { reason: error.to_string() },
         }
     }
-}
-
-fn records(found: &Found) -> Result<Box<[u8]>> {
-    found.payload.clone().map_or_else(|| read_again(found), Ok)
 }
 
 fn write(recovery: &Recovery, header: &RequestHeader, records: &[u8], stream: &mut Stream) -> Result<()> {

@@ -33,6 +33,7 @@ pub(crate) use progress::Progress;
 use progress::in_parallel;
 pub use progress::{RecoveryPhase, RecoveryProgress};
 pub(crate) use read::Reader;
+pub use rebuild::Rebuild;
 pub(crate) use rebuild::rebuild;
 use scan::{Scan, Scope, scan};
 pub use standing::{Standing, standings};
@@ -293,7 +294,8 @@ impl Recovery {
             self.write_slots(&mut streams, archive.as_ref().map(|archive| archive.control()), slots.advance())?;
         }
         let archive = archive
-            .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout));
+            .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout))
+            .transpose()?;
         self.begun = Some(Begun { slots, epoch, archive, streams });
         Ok(())
     }

@@ -77,6 +77,11 @@ impl Reader {
     }
 }
 
+/// The records of a request that the scan found intact: kept, or read again.
+pub(crate) fn payload(scans: &[Scan], found: &Found) -> Result<Box<[u8]>> {
+    found.payload.clone().map_or_else(|| read_any(scans, found), Ok)
+}
+
 /// The records of a request that the scan found intact but did not keep; from another device that has them, if this one
 /// fails.
 fn read_any(scans: &[Scan], found: &Found) -> Result<Box<[u8]>> {
@@ -89,7 +94,7 @@ fn read_any(scans: &[Scan], found: &Found) -> Result<Box<[u8]>> {
 }
 
 /// The records of a request that the scan found intact but did not keep.
-pub(crate) fn read_again(found: &Found) -> Result<Box<[u8]>> {
+fn read_again(found: &Found) -> Result<Box<[u8]>> {
     let header = &found.request.header;
     let bytes = read_unaligned(&*found.device, header.offset, header.bytes())?;
     let same = RequestHeader::decode(&bytes).is_ok_and(|again| again == found.request);

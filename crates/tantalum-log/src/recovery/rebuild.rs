@@ -14,18 +14,44 @@ use tantalum_device::{Access, Device};
 use super::{Recovery, RecoveryProgress, archived, open};
 use crate::archive::Archive;
 use crate::create::{Last, format_devices};
-use crate::format::slot::{EpochStart, Slot};
+use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot};
 use crate::{Damage, Error, LogOptions, Lsn, Result};
 
 /// Epochs that the archive may not have heard of. An old device that is found again must not bear a number that is used
 /// once more.
 const UNHEARD_EPOCHS: u64 = 1 << 20;
 
-pub(crate) fn rebuild(
-    devices: Vec<Arc<dyn Device>>,
+/// A log that is lost, as far as its archive has it. From [`Log::rebuild`](crate::Log::rebuild).
+///
+/// Nothing is written before [`onto`](Self::onto): an owner that stored more than the archive has, because the archive was
+/// set aside, looks at [`end_lsn`](Self::end_lsn) and leaves it at that.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{ArchiveOptions, Log, LogOptions};
+/// # let archive = ArchiveOptions::on_device(MemoryDevice::new("archive", 4 << 20));
+/// # let options = LogOptions { archive: Some(archive), ..LogOptions::default() };
+/// # let lost: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("lost", 1 << 20)];
+/// # Log::create(7, lost.clone(), options.clone())?;
+/// # drop(Log::open(lost, options.clone(), &mut |_| {})?.finish()?);
+/// # let fresh: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("fresh", 1 << 20)];
+/// let rebuild = Log::rebuild(options, &mut |_| {})?;
+/// let end = rebuild.end_lsn();
+/// let recovery = rebuild.onto(fresh, &mut |_| {})?;
+/// assert_eq!(recovery.end_lsn(), end);
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Rebuild {
     options: LogOptions,
-    progress: &mut dyn FnMut(RecoveryProgress),
-) -> Result<Recovery> {
+    archive: Archive,
+    slot: Slot,
+    run_start: Lsn,
+    end: Lsn,
+}
+
+pub(crate) fn rebuild(options: LogOptions, progress: &mut dyn FnMut(RecoveryProgress)) -> Result<Rebuild> {
     options.check()?;
     let Some(archive_options) = &options.archive else { return Err(Error::MissingArchive { from: Lsn::ZERO }) };
     let Some(archive) = Archive::find(archive_options, Access::ReadWrite)? else {
@@ -35,7 +61,6 @@ pub(crate) fn rebuild(
     archive.store.control().flush()?;
     // Whether the log needed it or not, there is nothing else now.
     let slot = Slot { needs_archive: true, ..archive.slot()?.clone() };
-    let name = archive.store.name().to_owned();
     let scanned = archived::scan(&archive, &slot, &Arc::new(AtomicI64::new(0)), progress)?;
     let (run_start, end) = scanned.as_ref().map_or((Lsn::ZERO, Lsn::ZERO), |scanned| (scanned.run_start, scanned.end));
     if let Some(Damage { device, offset, lsn, what }) = scanned.and_then(|scanned| scanned.scan.damage.first().cloned())
@@ -43,23 +68,44 @@ pub(crate) fn rebuild(
         return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
     }
     if run_start > slot.checkpoint {
+        let name = archive.store.name().to_owned();
         return Err(Error::NotArchived { archive: name, from: slot.checkpoint, to: run_start });
     }
-    let mut epochs = slot.epochs.clone();
-    let epoch = slot.newest().epoch + UNHEARD_EPOCHS;
-    epochs.retain(|older| older.start < end);
-    epochs.push(EpochStart { epoch, start: end });
-    epochs.drain(..epochs.len().saturating_sub(crate::format::slot::MAX_EPOCHS));
-    let sequence = slot.sequence + 1;
-    let slot = Slot {
-        sequence,
-        epochs,
-        clean_end: None,
-        not_needed: 0,
-        archive_run: Some(run_start),
-        mirrored_from: None,
-        ..slot
-    };
-    format_devices(&devices, &options, &slot, &[Arc::clone(archive.store.control())], Last::Slots)?;
-    open(devices, options, progress)
+    Ok(Rebuild { options, archive, slot, run_start, end })
+}
+
+impl Rebuild {
+    /// The archive's name.
+    pub fn archive(&self) -> &str {
+        self.archive.store.name()
+    }
+
+    /// Where the archive ends, and the log will.
+    pub fn end_lsn(&self) -> Lsn {
+        self.end
+    }
+
+    /// Makes the log on `devices`, and returns what there is to recover. Everything on them is lost.
+    ///
+    /// # Errors
+    /// As [`Log::create`](crate::Log::create) and [`Log::open`](crate::Log::open). It can be done again.
+    pub fn onto(self, devices: Vec<Arc<dyn Device>>, progress: &mut dyn FnMut(RecoveryProgress)) -> Result<Recovery> {
+        let Rebuild { options, archive, slot, run_start, end } = self;
+        let mut epochs = slot.epochs.clone();
+        let epoch = slot.newest().epoch + UNHEARD_EPOCHS;
+        epochs.retain(|older| older.start < end);
+        epochs.push(EpochStart { epoch, start: end });
+        epochs.drain(..epochs.len().saturating_sub(MAX_EPOCHS));
+        let slot = Slot {
+            sequence: slot.sequence + 1,
+            epochs,
+            clean_end: None,
+            not_needed: 0,
+            archive_run: Some(run_start),
+            mirrored_from: None,
+            ..slot
+        };
+        format_devices(&devices, &options, &slot, &[Arc::clone(archive.store.control())], Last::Slots)?;
+        open(devices, options, progress)
+    }
 }

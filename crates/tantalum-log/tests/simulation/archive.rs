@@ -68,7 +68,7 @@ impl Bed {
     /// On new log devices.
     fn rebuild(&mut self) -> Result<(Log, Vec<Vec<u8>>), Error> {
         self.lose_log();
-        read(Log::rebuild(as_devices(&self.log), self.options(), &mut |_| {})?)
+        read(Log::rebuild(self.options(), &mut |_| {})?.onto(as_devices(&self.log), &mut |_| {})?)
     }
 
     /// After a power cut.
@@ -224,7 +224,8 @@ fn making_a_log_anew_can_be_interrupted_anywhere() {
             bed.lose_log();
             let bed = Bed { archive: bed.archive.fork(), ..bed.clone() };
             bed.log[at].inject(Fault::FailWrites { after });
-            let rebuild = || Log::rebuild(as_devices(&bed.log), bed.options(), &mut |_| {});
+            let rebuild =
+                || Log::rebuild(bed.options(), &mut |_| {}).and_then(|log| log.onto(as_devices(&bed.log), &mut |_| {}));
             if rebuild().is_ok() {
                 break;
             }
@@ -502,4 +503,40 @@ fn every_flipped_byte_of_the_archive_is_reported_or_harmless() {
         }
     }
     assert!(harmless > 100 && reported > 100, "{harmless} harmless, {reported} reported");
+}
+
+/// What the archive lacks when the log is opened comes from the log's devices. If one of them cannot be read then, the owner
+/// must not go on as if the archive had failed: it would store what it was given of those records.
+#[test]
+fn the_archive_catches_up_with_what_was_read_or_the_log_does_not_open() {
+    simulate(20, |seed| {
+        let bed = Bed::new(1, 100);
+        let (log, _) = bed.open().expect("open");
+        (0..20).for_each(|n| log.flush(append(&log, n, 1000)).expect("flush"));
+        log.flush_archived(log.end_lsn()).expect("archived");
+        // The archive is late with the rest.
+        bed.archive.inject(Fault::SlowWrites { by: Duration::from_secs(100) });
+        (20..40).for_each(|n| log.flush(append(&log, n, 1000)).expect("flush"));
+        let mut after = bed.cut(seed);
+        drop(log);
+        after.archive.clear_faults();
+
+        // Nothing is kept in memory, so all must be read again.
+        let options = LogOptions { recovery_memory_bytes: 1, ..after.options() };
+        let mut recovery = Log::open(as_devices(&after.log), options, &mut |_| {}).expect("open");
+        after.log[0].inject(Fault::FailReads { after: seed % 5 });
+        let error = recovery.begin_epoch().expect_err("a device of the log cannot be read");
+        assert!(error.to_string().contains("log-0"), "{error}");
+        drop(recovery);
+        after.log[0].clear_faults();
+
+        // What is in memory need not be read.
+        let mut recovery = Log::open(as_devices(&after.log), after.options(), &mut |_| {}).expect("open");
+        after.log[0].inject(Fault::FailReads { after: 0 });
+        recovery.begin_epoch().expect("begin");
+        drop(recovery);
+        let (log, records) = after.rebuild().expect("the archive has everything");
+        assert_eq!(numbers(&records), (0..40).collect::<Vec<_>>());
+        assert!(!is_set_aside(&log));
+    });
 }

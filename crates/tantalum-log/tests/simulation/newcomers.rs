@@ -4,7 +4,9 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{ArchiveOptions, DeviceState, Error, Log, LogLayout, LogOptions, Standing, inspect, standings};
+use tantalum_log::{
+    ArchiveOptions, DeviceState, Error, Log, LogLayout, LogOptions, Recovery, Standing, inspect, standings,
+};
 use tantalum_rt::{now, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices};
@@ -132,6 +134,11 @@ fn the_devices_of_the_other_layouts_are_fixed() {
     }
 }
 
+fn rebuild(options: LogOptions, device: &Arc<MemoryDevice>) -> Recovery {
+    let log = Log::rebuild(options, &mut |_| {}).expect("an archive");
+    log.onto(as_devices(from_ref(device)), &mut |_| {}).expect("rebuild")
+}
+
 /// The archive gets no slots any more, and the old device gets many: they are older all the same.
 #[test]
 fn a_device_from_before_a_rebuild_is_refused_whatever_its_slots_say() {
@@ -150,7 +157,7 @@ fn a_device_from_before_a_rebuild_is_refused_whatever_its_slots_say() {
         drop(log);
         disk.clear_faults();
 
-        let mut rebuilt = Log::rebuild(as_devices(from_ref(&b)), archived(), &mut |_| {}).expect("rebuild");
+        let mut rebuilt = rebuild(archived(), &b);
         assert!(rebuilt.next_record().expect("readable").is_some_and(|record| record.bytes[..4] == [0; 4]));
         drop(rebuilt.finish().expect("finish"));
         for given in [vec![a.clone(), b.clone()], vec![a.clone()]] {
@@ -194,7 +201,7 @@ fn devices_change_while_the_log_is_archived_and_the_archive_knows() {
         assert_eq!(records.last(), Some(&29));
         drop(log);
 
-        let rebuilt = Log::rebuild(as_devices(from_ref(&c)), archived(), &mut |_| {}).expect("rebuild");
+        let rebuilt = rebuild(archived(), &c);
         let log = rebuilt.finish().expect("finish");
         assert_eq!(log.add_devices(&as_devices(from_ref(&b))).expect("what it had is lost"), [1]);
         flush(&log, 30);

@@ -225,7 +225,9 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
     let mut recovery = loop {
         let opened = match is_lost {
             false => Log::open(order.clone(), plan.options(devices), &mut |_| {}),
-            true => Log::rebuild(order.clone(), plan.options(devices), &mut |_| {}),
+            true => {
+                Log::rebuild(plan.options(devices), &mut |_| {}).and_then(|log| log.onto(order.clone(), &mut |_| {}))
+            }
         };
         match opened {
             Ok(recovery) => break recovery,

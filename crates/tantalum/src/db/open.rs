@@ -123,7 +123,11 @@ impl Opening<'_> {
         if self.rebuilds_log {
             Self::check_archive(archive.as_ref(), superblock)?;
         }
-        let log = self.open_log(devices, LogOptions { archive, ..self.log_options()? })?;
+        let options = LogOptions { archive, ..self.log_options()? };
+        let log = match self.rebuilds_log {
+            true => self.rebuild_log(devices, options, &*store)?,
+            false => self.open_log(devices, options)?,
+        };
         if log.log_id() != superblock.log_id {
             return Err(Error::ForeignLog {
                 data: devices.data.name().into(),
@@ -258,17 +262,31 @@ impl Opening<'_> {
     }
 
     fn open_log(&mut self, devices: &Devices, options: LogOptions) -> Result<Recovery> {
-        let (rebuilds, lost) = (self.rebuilds_log, self.lost.clone());
-        let report = &mut |progress: tantalum_log::RecoveryProgress| {
-            self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
-        };
+        let lost = self.lost.clone();
+        let report = &mut |progress| self.report_log(progress);
         if let Some(lost) = &lost {
             Log::give_up(&devices.log, &options, lost, report)?;
         }
-        let log = match rebuilds {
-            true => Log::rebuild(devices.log.clone(), options, report)?,
-            false => Log::open(devices.log.clone(), options, report)?,
-        };
+        let log = Log::open(devices.log.clone(), options, report)?;
+        self.check_layout(log)
+    }
+
+    /// A log whose devices are lost, from its archive. Nothing is written to the new devices unless all pages suit it.
+    fn rebuild_log(&mut self, devices: &Devices, options: LogOptions, store: &dyn PageStore) -> Result<Recovery> {
+        let log = Log::rebuild(options, &mut |progress| self.report_log(progress))?;
+        store.recover()?;
+        recovery::check_pages(store, &log, &mut |progress: RedoProgress| {
+            self.report(OpenPhase::CheckPages, progress.done_bytes, progress.total_bytes);
+        })?;
+        let log = log.onto(devices.log.clone(), &mut |progress| self.report_log(progress))?;
+        self.check_layout(log)
+    }
+
+    fn report_log(&mut self, progress: tantalum_log::RecoveryProgress) {
+        self.report(OpenPhase::ScanLog, progress.done_bytes, progress.total_bytes);
+    }
+
+    fn check_layout(&self, log: Recovery) -> Result<Recovery> {
         match self.settings.log_layout {
             Some(asked) if asked != log.layout() => Err(Error::Option {
                 what: format!(

@@ -4,6 +4,7 @@
 //! next crash starts from there. [`Checkpointer`] runs further checkpoints when the log asks for them.
 
 mod checkpoint;
+mod lost_log;
 mod redo;
 mod statuses;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod watch;
 use std::sync::Arc;
 
 pub use checkpoint::Checkpointer;
+pub use lost_log::check_pages;
 pub use redo::{Redo, RedoProgress, Replay};
 pub(crate) use watch::remedy;
 

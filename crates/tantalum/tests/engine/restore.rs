@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, Error, Lsn, Restore, RestorePhase, RestoreTarget};
+use tantalum::{Builder, Db, Devices, Error, Lsn, Restore, RestorePhase, RestoreTarget};
+use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{ArchiveRetention, ArchiveTarget, inspect_archive, prune_archive};
 use tantalum_rt::spawn;
 
@@ -324,4 +325,44 @@ fn a_log_whose_devices_are_lost_is_made_anew_from_its_archive() {
         bed.builder().log_devices(["log-0", "log-1"]).open(&dir).map(|db| db.stats().unwrap().log.devices.len());
     assert!(!matches!(error, Ok(4)), "the old device is no part of the log");
     assert!(bed.builder().rebuild_log().open(bed.at("never")).is_err(), "nothing is created");
+}
+
+/// An archive that was set aside holds up no page. Pages that are further than it would be taken for good once the new log
+/// has grown past them.
+#[test]
+fn a_log_is_not_made_anew_from_an_archive_that_pages_are_ahead_of() {
+    let device = |name: &str| MemoryDevice::new(name, 4 << 20);
+    let [data, double_write, log, archive] = ["data", "double-write", "log", "archive"].map(device);
+    let builder = || Db::builder().buffer_pool_bytes(64 * 4096).log_archive_on(archive.clone());
+    let on = |log: &Arc<MemoryDevice>| {
+        let (data, double_write, log) = (data.clone(), Some(double_write.clone() as _), vec![log.clone() as _]);
+        Devices { data, double_write, log }
+    };
+    let db = builder().open_on(on(&log)).unwrap();
+    let table = db.table("t").unwrap();
+    put(&db, &table, &[("a", "1")]);
+    db.checkpoint().unwrap();
+    archive.inject(Fault::FailWrites { after: 0 });
+    for n in 0..20 {
+        put(&db, &table, &[("a", &n.to_string())]);
+    }
+    db.checkpoint().unwrap();
+    assert!(db.stats().unwrap().log.archive.unwrap().set_aside.is_some());
+    drop((table, db));
+    archive.clear_faults();
+
+    let fresh = device("fresh");
+    for _ in 0..2 {
+        let error = builder().rebuild_log().open_on(on(&fresh)).map(drop).unwrap_err();
+        let Error::BeyondArchive { file, archive, lsn, end, .. } = &error else { panic!("{error}") };
+        assert_eq!((&**file, &**archive), ("data", "archive"));
+        assert!(lsn > end);
+        let mut first = [0; 4096];
+        fresh.read(0, &mut first).unwrap();
+        assert_eq!(first, [0; 4096], "nothing was written");
+    }
+    // The lost device is found: nothing was lost.
+    let db = builder().open_on(on(&log)).unwrap();
+    check(&db);
+    assert_eq!(get(&db, &db.table("t").unwrap(), "a").unwrap(), b"19");
 }
