@@ -189,16 +189,18 @@ pub enum Error {
         limit: usize,
     },
 
-    /// A transaction's writes do not fit in one log record. It can still be committed without the write refused.
+    /// A transaction's writes do not fit in one log record, or in what a page store that keeps changes has in reserve. It can
+    /// still be committed without the write refused.
     #[error(
-        "a transaction of {bytes} bytes is too large, its log record can have at most {limit}; cut it into several, or \
-         create the database with larger log_bytes"
+        "a transaction of {bytes} bytes is too large, it can have at most {limit}; cut it into several, or {remedy}"
     )]
     TransactionTooLarge {
         /// What it would need, about.
         bytes: usize,
         /// What it can have.
         limit: usize,
+        /// What raises the limit.
+        remedy: &'static str,
     },
 
     /// A savepoint of another transaction, or one that was taken back.

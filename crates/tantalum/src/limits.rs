@@ -27,6 +27,22 @@ pub const fn max_key_bytes(page_size: u32) -> usize {
     page_size as usize / 8
 }
 
+/// How much one change group, and so one transaction, can change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupLimit {
+    /// Bytes.
+    pub bytes: usize,
+    /// What raises the limit.
+    pub remedy: &'static str,
+}
+
+impl GroupLimit {
+    /// The error for a group of so many bytes.
+    pub fn refuse(self, bytes: usize) -> Error {
+        Error::TransactionTooLarge { bytes, limit: self.bytes, remedy: self.remedy }
+    }
+}
+
 /// Refuses keys and values that no page or chain of pages takes.
 pub(crate) fn check_key(key: &[u8], page_size: u32) -> Result<()> {
     let limit = max_key_bytes(page_size);

@@ -272,3 +272,64 @@ fn memory_for_changes_is_a_small_part_of_the_pool() {
         db.close().unwrap();
     }
 }
+
+/// Many commits at once, each as large as a transaction can be, change far more than the units in reserve have room for while
+/// it is active: they wait for each other, and none fails. What is larger is refused, and the database lives on.
+#[test]
+fn what_commits_at_once_may_be_larger_than_the_reserve() {
+    const CLIENTS: u32 = 8;
+    const ROWS: u32 = 6200;
+    for (seed, log_profile) in [(0, "ssd-2008"), (1, "hdd-7200"), (2, "hdd-7200")] {
+        Simulation::new(seed)
+            .run(move || {
+                let (data, log) = (device("nand-k9wag08u1a", 8 << 20), device(log_profile, 8 << 20));
+                let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
+                let db = builder().buffer_pool_bytes(1024 * 8192).open_on(devices()).unwrap();
+                let table = db.table("rows").unwrap();
+                for row in 0..ROWS {
+                    let mut tx = db.begin().unwrap();
+                    tx.put(&table, row.to_be_bytes(), [0; 1000]).unwrap();
+                    tx.commit_async().unwrap();
+                }
+                let in_page = || db.stats().unwrap().store.in_page.expect("it is such a store");
+                let limit = {
+                    let mut tx = db.begin().unwrap();
+                    let refused = (0..ROWS).find_map(|row| tx.put(&table, row.to_be_bytes(), [1; 1000]).err());
+                    let error = refused.expect("a transaction has a limit");
+                    let text = error.to_string();
+                    assert!(text.contains("cut it into several, or use a larger data device"), "{text}");
+                    let tantalum::Error::TransactionTooLarge { limit, .. } = error else { panic!("{error}") };
+                    // Without what was refused it goes on.
+                    tx.commit().unwrap();
+                    limit
+                };
+                let clients: Vec<_> = (0..CLIENTS)
+                    .map(|client| {
+                        let (db, table) = (db.clone(), table.clone());
+                        spawn(format!("client-{client}"), move || {
+                            let mut random = Random::with_seed(seed * 100 + u64::from(client));
+                            // Half of them write little.
+                            let (rounds, rows) = if client % 2 == 0 { (10, limit as u32 / 1200) } else { (60, 3) };
+                            for _ in 0..rounds {
+                                let mut tx = db.begin().unwrap();
+                                let first = random.u32(0..ROWS / CLIENTS - rows);
+                                for row in first..first + rows {
+                                    // Of its own, or they would wait for each other's locks.
+                                    let key = row * CLIENTS + client;
+                                    tx.put(&table, key.to_be_bytes(), [random.u8(..); 1000]).unwrap();
+                                }
+                                tx.commit().unwrap();
+                            }
+                        })
+                    })
+                    .collect();
+                clients.into_iter().for_each(|client| client.join().expect("no client panics"));
+                let in_page = in_page();
+                assert!(in_page.merges_avoided > 0 && in_page.overflow_sectors_written > 0, "{in_page:?}");
+                let report = db.check().unwrap();
+                assert!(report.is_sound(), "{:?}", report.problems());
+                db.close().unwrap();
+            })
+            .expect_finished();
+    }
+}

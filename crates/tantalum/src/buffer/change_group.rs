@@ -13,6 +13,7 @@ use crate::{
     error::{Error, Result},
     observer,
     page::{Change, PageId, change, header, record},
+    store::PageChanges,
 };
 
 /// Collects the changes of latched pages and makes them one record of the log.
@@ -130,14 +131,15 @@ impl ChangeGroup {
 
     /// As [`append_with`](Self::append_with), where the store keeps the changes.
     fn publish(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
-        let (bytes, limit) =
-            (self.pages.iter().map(|page| page.changes.len()).sum(), self.pool.store().max_group_bytes());
-        if bytes > limit {
-            return Err(Error::TransactionTooLarge { bytes, limit });
+        let bytes = self.pages.iter().map(|page| page.changes.len() + PageChanges::OVERHEAD_BYTES).sum();
+        let limit = self.pool.group_limit();
+        if bytes > limit.bytes {
+            return Err(limit.refuse(bytes));
         }
         let statuses = self.pool.shared.statuses().expect("whoever calls this has seen it");
         let commit = if flags & record::COMMIT != 0 { sequence } else { 0 };
-        let position = statuses.publish(commit, |position| {
+        let room = (bytes, self.pool.store().max_active_bytes());
+        let position = statuses.publish(commit, room, |position| {
             let add = |page: &GroupPage| {
                 let state = page.guard.shared_state();
                 state
@@ -145,7 +147,7 @@ impl ChangeGroup {
                     .then(|| (page.guard.id(), Arc::clone(state)))
             };
             self.pages.iter().filter_map(add).collect()
-        });
+        })?;
         after_append(position);
         self.tell_observer();
         tantalum_rt::interleave();

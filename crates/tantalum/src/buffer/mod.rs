@@ -13,6 +13,7 @@
 //! 3. overflow pages after their leaf;
 //! 4. space-map pages last and ascending; after them only fresh pages may be waited for.
 
+mod admission;
 mod change_group;
 mod checkpoint;
 mod cleaner;

@@ -14,6 +14,7 @@ use tantalum_log::{Log, Lsn};
 use tantalum_rt::{Mutex, RwLock, RwLockReadGuard, Unparker};
 
 use super::{
+    admission,
     checkpoint::Checkpoints,
     frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
     page_table::PageTable,
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    limits::GroupLimit,
     observer::PageObserver,
     page::{PageId, change, header, record},
     store::{Load, PageBatch, PageStore, Protection},
@@ -207,11 +209,16 @@ impl BufferPool {
         Ok(self.log().ticket(end)?)
     }
 
-    /// The bytes that the changes of one group can have.
-    pub fn max_group_bytes(&self) -> usize {
+    /// How much the changes of one group can be.
+    pub fn group_limit(&self) -> GroupLimit {
         match self.shared.statuses() {
-            Some(_) => self.shared.store.max_group_bytes(),
-            None => self.log().max_record_bytes(),
+            Some(_) => GroupLimit {
+                bytes: admission::largest_group(self.shared.store.max_active_bytes()),
+                remedy: "use a larger data device",
+            },
+            None => {
+                GroupLimit { bytes: self.log().max_record_bytes(), remedy: "create the database with larger log_bytes" }
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! the log is durable up to it. Rounds follow each other; the log's writes of their records do not hold them up.
 //!
 //! Invariants:
+//! - what no status record covers is never more than the store has room for while it is active
 //! - a status record is appended only after the changes of every group that it covers are durable in the store
 //! - the newest status record is always in the log: a checkpoint is its start
 //! - a page with changes that are not stored is in the list of dirty pages, or in the hands of whoever stores it
@@ -22,7 +23,11 @@ use std::{
 use tantalum_log::{Log, Lsn, LsnRange};
 use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock};
 
-use super::{frame::FrameState, pool::Shared};
+use super::{
+    admission::{Admission, Sums},
+    frame::FrameState,
+    pool::Shared,
+};
 use crate::{
     error::{Error, Result},
     page::{PageId, status},
@@ -42,6 +47,7 @@ pub struct Statuses {
     /// Held shared by whoever publishes a group, and for a moment exclusively by whoever begins a round, which so covers
     /// groups whole.
     publishing: RwLock<()>,
+    admission: Admission,
     /// The position of the last group that was published.
     last: AtomicU64,
     /// The highest number of a commit.
@@ -65,6 +71,13 @@ struct Rounds {
     newest: Option<LsnRange>,
 }
 
+/// What a round has covered.
+struct Round {
+    through: Lsn,
+    published: Sums,
+    record: LsnRange,
+}
+
 impl Statuses {
     /// Begins a session in a log that was just started, whose newest status record is that of a past session.
     pub fn new(log: Log, past: Watermarks, last_commit: u64, newest: Option<LsnRange>) -> Self {
@@ -73,6 +86,7 @@ impl Statuses {
             log,
             past: Mutex::new(past),
             publishing: RwLock::new(()),
+            admission: Admission::default(),
             last: AtomicU64::new(start.get()),
             last_commit: AtomicU64::new(last_commit),
             dirty: Mutex::default(),
@@ -97,16 +111,27 @@ impl Statuses {
         Lsn::new(self.last.load(Ordering::SeqCst))
     }
 
-    /// Publishes a group: calls `add` with its position, which adds its changes to its latched pages and returns those
-    /// that had none that were not stored.
-    pub(super) fn publish(&self, commit: u64, add: impl FnOnce(Lsn) -> Vec<DirtyPage>) -> Lsn {
+    /// Publishes a group of so many bytes: calls `add` with its position, which adds its changes to its latched pages and
+    /// returns those that had none that were not stored. All that is not covered may have `limit` bytes.
+    ///
+    /// # Errors
+    /// [`Error::LogFull`] when a round must make room first; nothing was done.
+    pub(super) fn publish(
+        &self,
+        commit: u64,
+        (bytes, limit): (usize, usize),
+        add: impl FnOnce(Lsn) -> Vec<DirtyPage>,
+    ) -> Result<Lsn> {
         let _publishing = self.publishing.read();
+        if !self.admission.admit(bytes, limit) {
+            return Err(Error::LogFull { needed: bytes });
+        }
         let position = position::next(Lsn::new(self.last.fetch_add(1, Ordering::SeqCst)));
         self.last_commit.fetch_max(commit, Ordering::SeqCst);
         tantalum_rt::interleave();
         let mut fresh = add(position);
         self.dirty.lock().append(&mut fresh);
-        position
+        Ok(position)
     }
 
     /// Pages whose changes could not be stored: the next round tries again.
@@ -126,6 +151,12 @@ impl Statuses {
             Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
             range => Ok(range?),
         }
+    }
+
+    /// Waits until all that status records cover is committed. False if they cover nothing yet.
+    pub(super) fn settle(&self) -> Result<bool> {
+        let newest = self.rounds.lock().newest;
+        newest.map_or(Ok(false), |newest| Ok(self.log.flush(newest.end).map(|()| true)?))
     }
 
     /// Frees the log before the newest status record, which says all that the others do.
@@ -249,8 +280,9 @@ impl Shared {
         let mut rounds = statuses.rounds.lock();
         rounds.is_running = false;
         statuses.round_ended.notify_all();
-        let ended = result.map(|(through, record)| {
+        let ended = result.map(|Round { through, published, record }| {
             assert!(through >= rounds.covered, "rounds cover more and more");
+            statuses.admission.cover(published);
             rounds.covered = through;
             rounds.newest = Some(record);
             rounds.records.push_back((through, record));
@@ -259,30 +291,16 @@ impl Shared {
         (rounds, ended)
     }
 
-    fn run_round(&self, statuses: &Statuses) -> Result<(Lsn, LsnRange)> {
-        let (through, mut dirty) = {
+    fn run_round(&self, statuses: &Statuses) -> Result<Round> {
+        let (through, published, mut dirty) = {
             let _publishing = statuses.publishing.write();
-            (statuses.end(), std::mem::take(&mut *statuses.dirty.lock()))
+            (statuses.end(), statuses.admission.published(), std::mem::take(&mut *statuses.dirty.lock()))
         };
         tantalum_rt::interleave();
         // A page may be there twice, also with a frame that it has left: what that frame holds is not taken in its name.
         dirty.sort_unstable_by_key(|(id, _)| *id);
-        if let Err(error) = self.write_changes_back(statuses, dirty) {
-            // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
-            let (Error::DiskFull { .. }, Some(newest)) = (&error, statuses.rounds.lock().newest) else {
-                return Err(error);
-            };
-            statuses.log.flush(newest.end)?;
-            let again = std::mem::take(&mut *statuses.dirty.lock());
-            return self.retry_round(statuses, through, again);
-        }
-        Ok((through, statuses.append_status(through)?))
-    }
-
-    fn retry_round(&self, statuses: &Statuses, through: Lsn, mut dirty: Vec<DirtyPage>) -> Result<(Lsn, LsnRange)> {
-        dirty.sort_unstable_by_key(|(id, _)| *id);
         self.write_changes_back(statuses, dirty)?;
-        Ok((through, statuses.append_status(through)?))
+        Ok(Round { through, published, record: statuses.append_status(through)? })
     }
 
     /// Frees the log's older part if there is much of it.

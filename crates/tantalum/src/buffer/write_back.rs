@@ -13,7 +13,7 @@ use super::{
     statuses::{DirtyPage, Statuses},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     page::{PageId, header},
     store::{PageBatch, PageChanges},
 };
@@ -98,7 +98,7 @@ impl Shared {
                     states.push((id, state));
                 }
             }
-            let result = if changes.is_empty() { Ok(()) } else { self.store.store_changes(&changes) };
+            let result = if changes.is_empty() { Ok(()) } else { self.store_changes(statuses, &changes) };
             let is_stored = result.is_ok();
             for ((_, state), (_, changes)) in states.iter().zip(changes) {
                 state.end_store(changes, is_stored, statuses.memory());
@@ -112,6 +112,14 @@ impl Shared {
             stored += states.len();
         }
         Ok(stored)
+    }
+
+    fn store_changes(&self, statuses: &Statuses, changes: &[(PageId, PageChanges)]) -> Result<()> {
+        match self.store.store_changes(changes) {
+            // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
+            Err(Error::DiskFull { .. }) if statuses.settle()? => self.store.store_changes(changes),
+            result => result,
+        }
     }
 
     fn store_batch(&self, batch: &mut PageBatch, copied: &Copied) -> Result<usize> {

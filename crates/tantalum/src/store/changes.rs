@@ -13,6 +13,9 @@ pub struct PageChanges {
 }
 
 impl PageChanges {
+    /// What a group's changes of a page take in a store beyond their own bytes, about.
+    pub const OVERHEAD_BYTES: usize = 32;
+
     /// Adds what the group at `position` does to the page: changes, encoded.
     ///
     /// # Panics

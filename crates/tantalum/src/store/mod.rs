@@ -77,8 +77,9 @@ pub trait PageStore: Send + Sync + Debug {
         unreachable!("a store whose pages are written needs no session, and was given {session:?}")
     }
 
-    /// The bytes that the changes of one group can have, where the store keeps them.
-    fn max_group_bytes(&self) -> usize {
+    /// The bytes that changes can have, each with its [overhead](PageChanges::OVERHEAD_BYTES), which the store is given before
+    /// it hears that any of them are committed, where it keeps them.
+    fn max_active_bytes(&self) -> usize {
         usize::MAX
     }
 

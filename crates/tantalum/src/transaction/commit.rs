@@ -13,6 +13,7 @@ use super::{Manager, Value, write_set::WriteSet};
 use crate::{
     buffer::{ChangeGroup, PinnedPage},
     error::{Error, Result},
+    limits::GroupLimit,
     page::{TableId, record},
     table::Table,
     tree::{LeafWrite, Staged},
@@ -58,7 +59,8 @@ impl Manager {
                 Err(Error::LogFull { needed }) => self.core().pool.wait_for_log_space(needed)?,
                 // Large values need more than was reckoned with while they were written.
                 Err(Error::Log(tantalum_log::Error::RecordTooLarge { bytes, limit })) => {
-                    return Err(Error::TransactionTooLarge { bytes: bytes as usize, limit: limit as usize });
+                    let bound = GroupLimit { bytes: limit as usize, ..self.core().pool.group_limit() };
+                    return Err(bound.refuse(bytes as usize));
                 }
                 Err(error) => return Err(error),
             }

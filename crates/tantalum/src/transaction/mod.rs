@@ -44,7 +44,7 @@ use self::{
 use crate::{
     db::Core,
     error::{Error, Result},
-    limits,
+    limits::{self, GroupLimit},
     options::Isolation,
     page::TableId,
     table::{Table, TableUse},
@@ -119,9 +119,10 @@ impl Manager {
         }
     }
 
-    /// The bytes that a transaction's writes may have.
-    fn write_limit(&self) -> usize {
-        self.core.pool.max_group_bytes().saturating_sub(RECORD_RESERVE_BYTES)
+    /// How much a transaction's writes may be.
+    fn write_limit(&self) -> GroupLimit {
+        let limit = self.core.pool.group_limit();
+        GroupLimit { bytes: limit.bytes.saturating_sub(RECORD_RESERVE_BYTES), ..limit }
     }
 
     /// Waits until the log is durable up to `lsn`. After a failure nobody knows what the devices hold.

@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Value, key_range::Interval};
-use crate::{
-    error::{Error, Result},
-    page::TableId,
-};
+use crate::{error::Result, limits::GroupLimit, page::TableId};
 
 /// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
 /// the share of a page's head.
@@ -44,13 +41,13 @@ impl WriteSet {
     /// Notes a write.
     ///
     /// # Errors
-    /// [`Error::TransactionTooLarge`] when all writes together no longer fit in `limit` bytes of a log record.
-    pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, limit: usize) -> Result<()> {
+    /// [`TransactionTooLarge`](crate::Error::TransactionTooLarge) when all writes together are beyond `limit`.
+    pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, limit: GroupLimit) -> Result<()> {
         let rows = self.tables.entry(table).or_default();
         let replaced = rows.get(&key).map_or(0, |before| cost(&key, before.as_ref()));
         let bytes = self.bytes - replaced + cost(&key, value.as_ref());
-        if bytes > limit {
-            return Err(Error::TransactionTooLarge { bytes, limit });
+        if bytes > limit.bytes {
+            return Err(limit.refuse(bytes));
         }
         self.bytes = bytes;
         let before = rows.insert(key.clone(), value);
@@ -106,7 +103,7 @@ mod tests {
 
     fn set(writes: &mut WriteSet, key: &str, value: Option<&str>) {
         let value = value.map(|value| Value::from(value.as_bytes()));
-        writes.set(T, Value::from(key.as_bytes()), value, 1 << 20).unwrap();
+        writes.set(T, Value::from(key.as_bytes()), value, GroupLimit { bytes: 1 << 20, remedy: "do" }).unwrap();
     }
 
     fn state(writes: &WriteSet) -> Vec<(Value, Option<Value>)> {
@@ -134,10 +131,11 @@ mod tests {
     fn the_limit_counts_what_will_be_written_and_a_refusal_changes_nothing() {
         let mut writes = WriteSet::default();
         let big = Value::from(vec![0; 1000]);
-        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1116).unwrap();
-        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), 1116).unwrap();
-        let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), 1116);
-        assert!(matches!(refused, Err(Error::TransactionTooLarge { limit: 1116, .. })));
+        let limit = GroupLimit { bytes: 1116, remedy: "do" };
+        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), limit).unwrap();
+        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), limit).unwrap();
+        let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), limit);
+        assert!(matches!(refused, Err(crate::Error::TransactionTooLarge { limit: 1116, .. })));
         assert_eq!(writes.mark(), 2);
     }
 

@@ -4,13 +4,16 @@
 //! data pages ("Design of Flash-Based DBMS: An In-Page Logging Approach", section 3.2). The paper keeps what a header
 //! says in the spare area, which block devices do not have.
 
+use super::sector::Piece;
+use crate::store::PageChanges;
+
 /// The physical units before those of the store: each holds a copy of the superblock.
 pub const RESERVED_UNITS: u32 = 2;
 
 const RESERVE_MIN: u32 = 8;
 
-/// Every store takes change groups of so many bytes, and of a few pages.
-const GROUP_BYTES_MIN: usize = 64 << 10;
+/// In every store so many bytes of changes can be active, and those of a few pages.
+const ACTIVE_BYTES_MIN: usize = 64 << 10;
 
 /// More pages than that do not fit in a unit's bitmap.
 const MAX_PAGES: usize = 64;
@@ -72,16 +75,21 @@ impl Geometry {
         self.unit_bytes / self.sector_bytes - 1
     }
 
+    /// The most sectors that changes take.
+    pub fn sectors_for(&self, pieces: &[Piece<'_>]) -> usize {
+        let bytes = |piece: &Piece<'_>| piece.bytes.len() + PageChanges::OVERHEAD_BYTES;
+        pieces.iter().map(bytes).sum::<usize>().div_ceil(self.sector_bytes - 64)
+    }
+
     /// Bytes of changes that an overflow unit has room for, about.
     pub fn overflow_bytes(&self) -> usize {
         self.overflow_sectors() * (self.sector_bytes - 64)
     }
 
-    /// The least units that are never given to pages: half of them take what one group changes, the others what merges
-    /// need.
+    /// The least units that are never given to pages: half of them take what is active, the others what merges need.
     pub fn reserve_min(&self) -> u32 {
-        let group = GROUP_BYTES_MIN.max(4 * self.page_bytes);
-        (2 * group.div_ceil(self.overflow_bytes()) as u32).max(RESERVE_MIN)
+        let active = ACTIVE_BYTES_MIN.max(4 * self.page_bytes);
+        (2 * active.div_ceil(self.overflow_bytes()) as u32).max(RESERVE_MIN)
     }
 
     /// Where a physical unit starts.

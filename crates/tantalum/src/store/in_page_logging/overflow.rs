@@ -80,17 +80,22 @@ impl Overflow {
         self.units.extract_if(.., is_dead).map(|(_, unit)| unit.taken).collect()
     }
 
-    /// The logical units whose merge would free an overflow unit, of the one that takes the fewest merges; it is not
-    /// written any more.
-    pub fn victim(&mut self) -> Option<Vec<u32>> {
-        let (&physical, unit) = self.units.iter().min_by_key(|(_, unit)| unit.live.len())?;
-        let mut logical: Vec<u32> = unit.live.values().copied().collect();
+    /// The units, that first which the fewest versions need.
+    pub fn victims(&self) -> Vec<u32> {
+        let mut victims: Vec<(usize, u32)> =
+            self.units.iter().map(|(physical, unit)| (unit.live.len(), *physical)).collect();
+        victims.sort_unstable();
+        victims.into_iter().map(|(_, physical)| physical).collect()
+    }
+
+    /// The logical units whose merge would free a unit, which is not written any more.
+    pub fn needed_by(&mut self, physical: u32) -> Vec<u32> {
+        self.current.take_if(|(current, _)| *current == physical);
+        let live = self.units.get(&physical).map(|unit| &unit.live);
+        let mut logical: Vec<u32> = live.into_iter().flat_map(BTreeMap::values).copied().collect();
         logical.sort_unstable();
         logical.dedup();
-        if self.current.is_some_and(|(current, _)| current == physical) {
-            self.current = None;
-        }
-        Some(logical)
+        logical
     }
 
     /// The units.
@@ -123,8 +128,9 @@ mod tests {
         assert_eq!(overflow.reserve(2, 4, 11, 2), None, "it is full");
         overflow.add(taken(8));
         assert_eq!(overflow.reserve(2, 4, 11, 2), Some(Run { physical: 8, first: 0, count: 2 }));
-        assert_eq!(overflow.victim(), Some(vec![2]));
-        assert_eq!(overflow.release(11), [taken(7)], "the other is still written");
-        assert_eq!(overflow.len(), 1);
+        assert_eq!(overflow.victims(), [7, 8]);
+        assert_eq!((overflow.needed_by(8), overflow.needed_by(9)), (vec![2], vec![]));
+        assert_eq!(overflow.release(11), [taken(7), taken(8)], "nor is the other written any more");
+        assert_eq!(overflow.len(), 0);
     }
 }

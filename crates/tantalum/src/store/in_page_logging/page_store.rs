@@ -40,8 +40,8 @@ impl PageStore for InPageStore {
         self.begin(session)
     }
 
-    fn max_group_bytes(&self) -> usize {
-        (self.physical.reserve() / 2) as usize * self.medium.geometry.overflow_bytes()
+    fn max_active_bytes(&self) -> usize {
+        self.active_bytes()
     }
 
     fn grow(&self) -> Result<()> {

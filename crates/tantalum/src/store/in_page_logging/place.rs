@@ -16,10 +16,15 @@ use crate::{error::Result, page::PageId, store::PageChanges};
 /// Free units that storing wants before it begins, beside those that its own sectors may fill: one for a merge, and one in
 /// case another fails.
 const FREE_MIN: u32 = 3;
+/// Overflow units that may hold little: the one that is written, and one that was when the database was closed.
+const PARTLY_FILLED: u32 = 2;
 /// Units are compared in wear after so many merges.
 const MERGES_PER_LEVELING: u64 = 16;
 /// So far apart in erases units may always be.
 const WEAR_GAP: u32 = 8;
+
+/// A logical unit, and changes of its pages.
+type UnitPieces<'a> = (u32, Vec<Piece<'a>>);
 
 /// Sectors on their way into a region.
 struct Submitted {
@@ -42,7 +47,7 @@ impl InPageStore {
     /// when too much is active.
     pub(super) fn store_all(&self, batch: &[(PageId, PageChanges)]) -> Result<()> {
         assert!(batch.is_sorted_by(|a, b| a.0 < b.0), "the pages of a batch ascend");
-        let mut by_unit: Vec<(u32, Vec<Piece<'_>>)> = Vec::new();
+        let mut by_unit: Vec<UnitPieces<'_>> = Vec::new();
         for (id, changes) in batch {
             let Some((logical, page)) = self.place_of(*id) else {
                 unreachable!("pages are allocated within the store's capacity, and page {id} is not");
@@ -53,8 +58,17 @@ impl InPageStore {
             let (_, pieces) = by_unit.last_mut().expect("one was pushed");
             pieces.extend(changes.iter().map(|(position, bytes)| Piece::whole(page, position, bytes)));
         }
-        let bytes: usize = by_unit.iter().flat_map(|(_, pieces)| pieces).map(|piece| piece.bytes.len() + 32).sum();
-        self.make_room(bytes)?;
+        let mut rest = &by_unit[..];
+        while !rest.is_empty() {
+            let (step, later) = rest.split_at(self.make_room(rest)?);
+            self.store_step(step)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Stores changes that there is room for, all units' at the same time.
+    fn store_step(&self, by_unit: &[UnitPieces<'_>]) -> Result<()> {
         let mut submitted = Vec::new();
         let mut result = Ok(());
         let durability = if by_unit.len() == 1 { Durability::Durable } else { Durability::Cached };
@@ -67,7 +81,7 @@ impl InPageStore {
                 }
             }
         }
-        self.finish(&by_unit, submitted, durability, result)?;
+        self.finish(by_unit, submitted, durability, result)?;
         let records = by_unit.iter().map(|(_, pieces)| pieces.len()).sum();
         Counters::add(&self.counters.records_stored, records);
         Ok(())
@@ -77,7 +91,7 @@ impl InPageStore {
     /// durable becomes known. A unit that could not be written is merged, and so leaves the place that failed.
     fn finish(
         &self,
-        by_unit: &[(u32, Vec<Piece<'_>>)],
+        by_unit: &[UnitPieces<'_>],
         mut submitted: Vec<Submitted>,
         durability: Durability,
         mut result: Result<()>,
@@ -173,27 +187,71 @@ impl InPageStore {
         Ok(Submitted { number, unit, write, sectors, bytes: bytes.len() })
     }
 
-    /// Makes sure that so many bytes of changes find room, wherever they go.
-    fn make_room(&self, bytes: usize) -> Result<()> {
-        let needed = FREE_MIN + bytes.div_ceil(self.medium.geometry.overflow_bytes()) as u32;
+    /// Makes sure that changes find room, wherever they go: those of all the units, or where that is scarce, of the first ones.
+    /// Returns of how many.
+    fn make_room(&self, by_unit: &[UnitPieces<'_>]) -> Result<usize> {
+        let geometry = self.medium.geometry;
+        let sectors: Vec<usize> = by_unit.iter().map(|(_, pieces)| geometry.sectors_for(pieces)).collect();
+        let needed = |sectors: usize| FREE_MIN + sectors.div_ceil(geometry.overflow_sectors()) as u32;
+        let all = needed(sectors.iter().sum());
+        let (mut count, mut room) = (by_unit.len(), all);
+        if !self.has_room(all) {
+            let mut sum = 0;
+            let fits = |sectors: &&usize| {
+                sum += **sectors;
+                sum <= geometry.overflow_sectors()
+            };
+            count = sectors.iter().take_while(fits).count().max(1);
+            room = needed(sectors[..count].iter().sum());
+            self.free_overflow(room)?;
+        }
+        self.level_wear()?;
+        if self.physical.free() < room { Err(self.full()) } else { Ok(count) }
+    }
+
+    /// Whether so many units are free, and those in overflow are not too many.
+    fn has_room(&self, needed: u32) -> bool {
         let quota = (self.physical.reserve() / 2) as usize;
-        // Each round frees a unit, unless so much is active that it fills another.
-        let mut rounds = self.overflow.lock().len();
-        while rounds > 0 && (self.physical.free() < needed || self.overflow.lock().len() > quota) {
-            rounds -= 1;
-            let victims = self.overflow.lock().victim();
-            for logical in victims.unwrap_or_default() {
+        self.physical.free() >= needed && self.overflow.lock().len() <= quota
+    }
+
+    /// Frees overflow units, those first that take the fewest merges, until there is room or all were tried.
+    fn free_overflow(&self, needed: u32) -> Result<()> {
+        let victims = self.overflow.lock().victims();
+        for victim in victims {
+            if self.has_room(needed) {
+                break;
+            }
+            let needed_by = self.overflow.lock().needed_by(victim);
+            for logical in needed_by {
                 let unit = self.unit(logical);
                 let mut unit = unit.write();
                 self.make_ready(&mut unit)?;
-                self.merge(&mut unit, &[], Physical::take)?;
-                Counters::add(&self.counters.cleanings, 1);
+                if self.would_shrink(&unit) {
+                    self.merge(&mut unit, &[], Physical::take)?;
+                    Counters::add(&self.counters.cleanings, 1);
+                }
             }
             let dead = self.overflow.lock().take_dead();
             dead.into_iter().try_for_each(|unit| self.free_unit(unit))?;
         }
-        self.level_wear()?;
-        if self.physical.free() < needed { Err(self.full()) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Whether a merge of a unit leaves fewer sectors in overflow units. Else it would only move them.
+    fn would_shrink(&self, unit: &Unit) -> bool {
+        let Some(home) = &unit.home else { return false };
+        let horizon = self.session().horizon.committed_through();
+        let sectors = &home.index().sectors;
+        let active = sectors.iter().filter(|sector| self.is_active(sector.summary.last, horizon)).count();
+        active < sectors.len() || active <= self.medium.geometry.sectors()
+    }
+
+    /// The changes that may be active: with them in overflow units, and what merges need, the reserve is used up.
+    pub(super) fn active_bytes(&self) -> usize {
+        let reserve = self.physical.reserve();
+        let units = (reserve / 2).min(reserve.saturating_sub(FREE_MIN + PARTLY_FILLED));
+        units as usize * self.medium.geometry.overflow_bytes()
     }
 
     /// Moves the unit that was rewritten least often to the most worn place, if places have grown too far apart: what is never
