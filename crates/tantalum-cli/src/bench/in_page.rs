@@ -61,6 +61,9 @@ impl InPageReport {
         }
         table.row(["written, a transaction".to_owned(), units::bytes(self.bytes_written_per_transaction as u64)]);
         table.row(["erases, a transaction".to_owned(), format!("{:.3}", self.erases_per_transaction)]);
+        let mean = counts.erases_sum as f64 / counts.units.max(1) as f64;
+        let wear = format!("{}, {mean:.1}, {}", counts.erases_min, counts.erases_max);
+        table.row(["erases of a unit since it was new: least, mean, most".to_owned(), wear]);
         if let Some(amplification) = self.read_amplification {
             table.row(["read amplification".to_owned(), format!("{amplification:.2}")]);
         }

@@ -32,6 +32,8 @@ macro_rules! counters {
             pub erases_min: u64,
             /// Erases of the most worn unit.
             pub erases_max: u64,
+            /// Erases of all units together.
+            pub erases_sum: u64,
             /// Past sessions whose statuses are kept.
             pub sessions_kept: u64,
         }

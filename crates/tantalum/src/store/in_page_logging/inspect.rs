@@ -8,6 +8,7 @@ use super::{
     geometry::RESERVED_UNITS,
     header::UnitKind,
     sector::{Piece, Sector},
+    survey::read_header,
 };
 use crate::{
     error::{Error, Result},
@@ -36,7 +37,7 @@ impl InPageStore {
             pages: Vec::new(),
             sectors: Vec::new(),
         };
-        let header = if inspection.is_present { None } else { self.read_header(physical)? };
+        let header = if inspection.is_present { None } else { read_header(&self.medium, physical)? };
         let Some(header) = header else { return Ok(inspection) };
         (inspection.erase_count, inspection.sequence) = (header.erase_count, Some(header.sequence));
         match header.kind {

@@ -8,7 +8,7 @@ use super::geometry::Geometry;
 use crate::error::{Error, Result};
 
 /// A device cut into erase units.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Medium {
     /// The device.
     pub device: Arc<dyn Device>,

@@ -29,6 +29,7 @@ mod physical;
 mod place;
 mod scan;
 pub(crate) mod sector;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -101,7 +102,7 @@ impl InPageStore {
         })
     }
 
-    /// Finds the units, and begins a session. Reads a sector of each unit, and the overflow units; what else there is in log
+    /// Finds the units, and begins a session. Reads a sector or two of each unit, many units at the same time, and the overflow units; what else there is in log
     /// sectors is read when its unit is first used.
     ///
     /// # Errors
@@ -179,6 +180,7 @@ impl InPageStore {
             bad_units: physical.bad.into(),
             erases_min: physical.erases_min.into(),
             erases_max: physical.erases_max.into(),
+            erases_sum: physical.erases_sum,
             sessions_kept: self.session.get().map_or(0, |session| session.past.len() as u64),
             ..self.counters.read()
         }

@@ -63,6 +63,8 @@ pub struct PhysicalCounts {
     pub erases_min: u32,
     /// Erases of the most worn.
     pub erases_max: u32,
+    /// Erases of all together.
+    pub erases_sum: u64,
 }
 
 impl Physical {
@@ -210,6 +212,7 @@ impl Physical {
             bad: used.iter().filter(|unit| unit.place == Place::Bad).count() as u32,
             erases_min: wear().min().unwrap_or(0),
             erases_max: wear().max().unwrap_or(0),
+            erases_sum: wear().map(u64::from).sum(),
         }
     }
 }
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(taken, Taken { physical: 2, erase_count: 5, is_erased: false });
         assert_eq!(physical.take_most_worn().unwrap().physical, 5);
         physical.give_back(Taken { erase_count: 10, is_erased: true, ..taken });
-        let counts = PhysicalCounts { units: 4, free: 2, bad: 0, erases_min: 7, erases_max: 10 };
+        let counts = PhysicalCounts { units: 4, free: 2, bad: 0, erases_min: 7, erases_max: 10, erases_sum: 33 };
         assert_eq!(physical.counts(), counts);
         physical.retire(3);
         assert_eq!(physical.counts().bad, 1);

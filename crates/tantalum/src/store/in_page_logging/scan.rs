@@ -7,6 +7,7 @@ use super::{
     header::{UnitHeader, UnitKind},
     physical::Taken,
     sector::Sector,
+    survey::{Surveyed, survey},
     unit::{Home, SectorInfo},
 };
 use crate::{error::Result, store::in_page_logging::geometry::RESERVED_UNITS};
@@ -16,12 +17,10 @@ impl InPageStore {
     pub(super) fn scan(&self) -> Result<()> {
         self.adopt_units();
         let mut overflow = Vec::new();
-        for physical in RESERVED_UNITS..self.medium.units() {
-            if let Some(header) = self.read_header(physical)? {
-                match header.kind {
-                    UnitKind::Home => self.found_home(&header)?,
-                    UnitKind::Overflow => overflow.push(header),
-                }
+        for found in survey(&self.medium, RESERVED_UNITS..self.medium.units())? {
+            match found.header.kind {
+                UnitKind::Home => self.found_home(&found)?,
+                UnitKind::Overflow => overflow.push(found.header),
             }
         }
         for header in overflow {
@@ -31,49 +30,14 @@ impl InPageStore {
         Ok(())
     }
 
-    pub(super) fn read_header(&self, physical: u32) -> Result<Option<UnitHeader>> {
-        let geometry = &self.medium.geometry;
-        let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
-        // Where a home unit has its header an overflow unit has a log sector, and the other way round a page.
-        let places = [(geometry.header_at(physical), UnitKind::Home), (geometry.unit_at(physical), UnitKind::Overflow)];
-        let mut newest: Option<UnitHeader> = None;
-        for (at, kind) in places {
-            if self.medium.read_sector(at, &mut sector)?
-                && let Some(header) = UnitHeader::decode(&sector, self.medium.store, physical)
-                && header.kind == kind
-                // What is not erased may still bear the header of an earlier use.
-                && newest.is_none_or(|newest| newest.sequence < header.sequence)
-            {
-                newest = Some(header);
-            }
-        }
-        Ok(newest)
-    }
-
-    /// A version is complete if the sectors that were carried into it are whole: they are written together with the header.
-    fn is_complete(&self, header: &UnitHeader) -> Result<bool> {
-        let geometry = &self.medium.geometry;
-        let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
-        for carried in 0..(header.carried as usize).min(geometry.sectors()) {
-            let at = geometry.sector_at(header.physical, carried);
-            let is_whole = self.medium.read_sector(at, &mut sector)?
-                && Sector::decode(&sector, self.medium.store)
-                    .is_some_and(|found| found.head.sequence == header.sequence);
-            if !is_whole {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn found_home(&self, header: &UnitHeader) -> Result<()> {
+    fn found_home(&self, Surveyed { header, is_complete }: &Surveyed) -> Result<()> {
         let unit = self.units.read().get(header.logical as usize).cloned();
         let Some(unit) = unit.filter(|_| header.pages >> self.medium.geometry.pages() == 0) else {
             return Err(self.damaged(header.logical, header.physical, "its header names pages that it cannot have"));
         };
         let mut unit = unit.write();
         let is_newer = unit.home.as_ref().is_none_or(|home| home.sequence < header.sequence);
-        if !is_newer || !self.is_complete(header)? {
+        if !is_newer || !is_complete {
             self.physical.note_wear(header.physical, header.erase_count);
             return Ok(());
         }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum_device::Device;
+use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_log::Lsn;
 use tantalum_rt::{Random, Simulation};
@@ -345,4 +345,38 @@ fn units_that_are_never_changed_do_not_keep_the_least_worn_places() {
             }
         })
         .expect_finished();
+}
+
+/// Opening reads a sector of each unit, and does not wait for one after the other.
+#[test]
+fn opening_reads_many_headers_at_the_same_time() {
+    let geometry = Geometry { page_bytes: 4096, unit_bytes: 16 << 10, region_bytes: 4096, sector_bytes: 512 };
+    let (units, latency) = (2048u64, Duration::from_micros(100));
+    let opening = Simulation::new(3).run(move || {
+        let profile = MemoryProfile { logical_block: 512, read_latency: latency..latency, ..MemoryProfile::default() };
+        let device = MemoryDevice::with_profile("data", units * geometry.unit_bytes as u64, profile);
+        let open = |epoch| {
+            let store = InPageStore::new(device.clone() as Arc<dyn Device>, geometry, STORE, 50).unwrap();
+            let (started, horizon) = (tantalum_rt::now(), Arc::new(Committed::default()) as Arc<dyn Horizon>);
+            store.begin_session(Session { epoch, past: Watermarks::default(), horizon }).unwrap();
+            (store, tantalum_rt::now() - started)
+        };
+        let (store, _) = open(1);
+        let mut bytes = Vec::new();
+        Change::Format { kind: PageKind::Leaf, level: 0, owner: TableId(3) }.encode_into(&mut bytes);
+        let mut at = position::start_of(1);
+        let pages: Vec<u64> = (0..store.capacity_pages()).step_by(geometry.pages()).collect();
+        for id in &pages {
+            at = position::next(at);
+            let mut changes = PageChanges::default();
+            changes.push(at, &bytes);
+            store.store_changes(&[(PageId(*id), changes)]).unwrap();
+        }
+        let (store, took) = open(2);
+        assert_eq!(store.stats().in_page.unwrap().free_units as usize, units as usize - 2 - pages.len());
+        took
+    });
+    let (took, alone) = (opening.expect_finished(), latency * units as u32);
+    println!("{units} units: {took:?}; a sector of each, one after the other, would take {alone:?}");
+    assert!(took < alone / 8, "{took:?}");
 }
