@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tantalum::{
     Lsn, Restore, RestorePhase, RestoreProgress, RestoreTarget,
-    control::{Client, Command},
+    control::{Client, Command, Progress},
 };
 use tantalum_log::ArchiveTarget;
 use tantalum_report::units;
@@ -51,7 +51,12 @@ pub fn base_backup(dir: &Path, to: &Path, json: bool) -> Result<ExitCode> {
             let Some(path) = path.to_str() else {
                 return Err(Error::file("name", to, "the path is not UTF-8; choose another"));
             };
-            client.call(&Command::BaseBackup { path: path.to_owned() }, &mut |_| {})?
+            let mut show = show();
+            client.call(&Command::BaseBackup { path: path.to_owned() }, &mut |progress| {
+                if let Progress::BaseBackup(progress) = progress {
+                    show(progress);
+                }
+            })?
         }
         Err(unreachable) => {
             let db = super::open_here(dir, None, &unreachable)?;

@@ -6,7 +6,7 @@ use std::{path::Path, process::ExitCode};
 use serde_json::Value;
 use tantalum::{
     LogChange, LogChangePhase, LogChangeProgress,
-    control::{Client, Command},
+    control::{Client, Command, Progress},
 };
 use tantalum_report::Table;
 
@@ -45,7 +45,14 @@ impl Change {
     /// Makes the change, and prints the devices that the log has then.
     pub fn run(self, dir: &Path, json: bool) -> Result<ExitCode> {
         let devices = match Client::connect(dir) {
-            Ok(mut client) => client.call(&self.command, &mut show())?,
+            Ok(mut client) => {
+                let mut show = show();
+                client.call(&self.command, &mut |progress| {
+                    if let Progress::LogChange(progress) = progress {
+                        show(progress);
+                    }
+                })?
+            }
             Err(unreachable) => self.run_here(dir, &unreachable)?,
         };
         match json {

@@ -10,12 +10,9 @@ use serde_json::Value;
 
 use super::{
     address::{Address, SOCKET},
-    protocol::{Answer, Command},
+    protocol::{Answer, Command, Progress},
 };
-use crate::{
-    db::LogChangeProgress,
-    error::{Error, Result},
-};
+use crate::error::{Error, Result};
 
 /// A connection to a database that is open in another process. See [`control`](super) for an example.
 #[derive(Debug)]
@@ -41,7 +38,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Control`] with the database's answer, or because it hung up.
-    pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(LogChangeProgress)) -> Result<Value> {
+    pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(Progress)) -> Result<Value> {
         let failed = |socket: &str, what: String| Error::Control { socket: socket.into(), what };
         let hung_up =
             |error: std::io::Error| failed(&self.socket, format!("the connection to the database broke: {error}"));

@@ -30,5 +30,5 @@ mod server;
 
 pub(crate) use address::SOCKET;
 pub use client::Client;
-pub use protocol::Command;
+pub use protocol::{Command, Progress};
 pub(crate) use server::serve;

@@ -5,7 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::db::LogChangeProgress;
+use crate::{db::LogChangeProgress, restore::RestoreProgress};
 
 /// The version of what is said here; a request names it.
 pub const VERSION: u32 = 1;
@@ -66,12 +66,30 @@ struct Version {
     version: u32,
 }
 
+/// How far a command is that takes long.
+///
+/// ```
+/// use tantalum::{RestorePhase, RestoreProgress, control::Progress};
+/// let progress = Progress::BaseBackup(RestoreProgress { phase: RestorePhase::Copy, done_bytes: 1, total_bytes: 2 });
+/// assert_eq!(serde_json::to_value(progress)?["phase"], "copy");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Progress {
+    /// Of a command that changes the log's devices.
+    LogChange(LogChangeProgress),
+    /// Of a base backup.
+    BaseBackup(RestoreProgress),
+}
+
 /// A line of the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// The command goes on.
-    Progress(LogChangeProgress),
+    Progress(Progress),
     /// It is done.
     Result(Value),
     /// It was not done, and why.
@@ -114,7 +132,7 @@ fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::LogChangePhase;
+    use crate::{db::LogChangePhase, restore::RestorePhase};
 
     #[test]
     fn what_is_said_is_understood() {
@@ -132,8 +150,11 @@ mod tests {
             assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
             assert_eq!(Command::of_line(&line), Ok(command));
         }
-        let progress = LogChangeProgress { phase: LogChangePhase::Create, done_bytes: 1, total_bytes: 2 };
-        for answer in [Answer::Progress(progress), Answer::Result(Value::Null), Answer::Error("no".into())] {
+        let (done_bytes, total_bytes) = (1, 2);
+        let change = LogChangeProgress { phase: LogChangePhase::Create, done_bytes, total_bytes };
+        let copy = RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes };
+        let progress = [Progress::LogChange(change), Progress::BaseBackup(copy)].map(Answer::Progress);
+        for answer in progress.into_iter().chain([Answer::Result(Value::Null), Answer::Error("no".into())]) {
             assert_eq!(Answer::of_line(&answer.to_line().unwrap()), Ok(answer));
         }
     }

@@ -30,7 +30,7 @@ use tantalum_rt::{JoinHandle, now, spawn};
 
 use super::{
     address::{Address, SOCKET},
-    protocol::{Answer, Command, LINE_BYTES_MAX, VERSION},
+    protocol::{Answer, Command, LINE_BYTES_MAX, Progress, VERSION},
 };
 use crate::{
     db::{Db, LogChange, WeakDb},
@@ -229,9 +229,7 @@ impl Connection {
                 db.checkpoint()?;
                 Ok(Value::Null)
             }
-            Command::BaseBackup { path } => {
-                Ok(serde_json::to_value(db.base_backup(self.directory.join(path), &mut |_| {})?)?)
-            }
+            Command::BaseBackup { path } => self.back_up(&db, &path),
             Command::AddDevice { path } => self.change(&db, LogChange::Add { new: (&path).into() }),
             Command::RemoveDevice { device } => self.change(&db, LogChange::Remove { old: device }),
             Command::ReplaceDevice { device, path } => {
@@ -258,9 +256,21 @@ impl Connection {
         db.change_log_devices(change, &mut |progress| {
             let percent = (progress.done_bytes * 100).checked_div(progress.total_bytes);
             if said.replace((progress.phase, percent)) != Some((progress.phase, percent)) {
-                let _ = self.answer(&Answer::Progress(progress));
+                let _ = self.answer(&Answer::Progress(Progress::LogChange(progress)));
             }
         })?;
         Ok(serde_json::to_value(db.stats()?.log.devices)?)
+    }
+
+    /// Makes a base backup, which goes on if whoever asked for it has hung up.
+    fn back_up(&mut self, db: &Db, path: &str) -> Result<Value, Failure> {
+        let mut said = None;
+        let backup = db.base_backup(self.directory.join(path), &mut |progress| {
+            let percent = (progress.done_bytes * 100).checked_div(progress.total_bytes);
+            if said.replace(percent) != Some(percent) {
+                let _ = self.answer(&Answer::Progress(Progress::BaseBackup(progress)));
+            }
+        })?;
+        Ok(serde_json::to_value(backup)?)
     }
 }

@@ -4,18 +4,14 @@
 //! nobody: then pages may hold changes that are lost together with the log's devices. Such pages must not be taken for
 //! earlier or later ones than they are once the new log has grown past their LSNs.
 
-use tantalum_device::AlignedBuffer;
 use tantalum_log::Rebuild;
 
 use super::RedoProgress;
 use crate::{
     error::{Error, Result},
-    page::{PageId, header},
-    store::{Load, PageStore, Superblock},
+    page::header,
+    store::{Load, PageStore, sweep},
 };
-
-/// Pages between two calls of the progress.
-const REPORT_PAGES: u64 = 1024;
 
 /// Reads all pages, and refuses `log` if one of them was changed at or past its end. What cannot be read, or is damaged,
 /// does not count: redo mends it, or whoever asks for it is told.
@@ -24,19 +20,12 @@ const REPORT_PAGES: u64 = 1024;
 /// [`Error::BeyondArchive`].
 pub fn check_pages(store: &dyn PageStore, log: &Rebuild, progress: &mut dyn FnMut(RedoProgress)) -> Result<()> {
     let end = log.end_lsn();
-    let (pages, page_size) = (store.capacity_pages(), store.page_size());
-    let bytes_of = |pages: u64| pages * page_size as u64;
-    let mut page = AlignedBuffer::zeroed(page_size);
-    for id in (Superblock::PAGES..pages).map(PageId) {
-        if id.0.is_multiple_of(REPORT_PAGES) {
-            progress(RedoProgress { done_bytes: bytes_of(id.0), total_bytes: bytes_of(pages) });
+    let report = &mut |done_bytes, total_bytes| progress(RedoProgress { done_bytes, total_bytes });
+    sweep(store, report, |id, load, page| {
+        if !matches!(load, Ok(Load::Page)) || header::lsn(page) <= end {
+            return Ok(());
         }
-        let is_whole = matches!(store.load(id, &mut page), Ok(Load::Page));
-        if is_whole && header::lsn(&page) > end {
-            let (file, archive) = (store.name().to_owned(), log.archive().to_owned());
-            return Err(Error::BeyondArchive { file, page: id, lsn: header::lsn(&page), archive, end });
-        }
-    }
-    progress(RedoProgress { done_bytes: bytes_of(pages), total_bytes: bytes_of(pages) });
-    Ok(())
+        let (file, archive) = (store.name().to_owned(), log.archive().to_owned());
+        Err(Error::BeyondArchive { file, page: id, lsn: header::lsn(page), archive, end })
+    })
 }

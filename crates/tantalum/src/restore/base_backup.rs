@@ -11,8 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use serde::Serialize;
-use tantalum_device::AlignedBuffer;
+use serde::{Deserialize, Serialize};
 use tantalum_log::{Log, Lsn};
 
 use super::manifest::{Manifest, PAGES, VERSION};
@@ -21,7 +20,7 @@ use crate::{
     db::Db,
     error::{Error, Result},
     page::PageId,
-    store::{Load, Logging, PageStore, Superblock},
+    store::{Load, Logging, PageStore, sweep},
 };
 
 /// How far a base backup is, or a restoring of one.
@@ -31,7 +30,7 @@ use crate::{
 /// let progress = RestoreProgress { phase: RestorePhase::Copy, done_bytes: 1, total_bytes: 2 };
 /// assert!(progress.done_bytes <= progress.total_bytes);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreProgress {
     /// What is being done.
     pub phase: RestorePhase,
@@ -47,7 +46,8 @@ pub struct RestoreProgress {
 /// assert_ne!(tantalum::RestorePhase::Copy, tantalum::RestorePhase::Replay);
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RestorePhase {
     /// Copying pages.
     Copy,
@@ -144,41 +144,41 @@ fn copy_pages(store: &dyn PageStore, to: &Path, report: &mut dyn FnMut(RestorePr
     let file = File::create_new(to).map_err(failed)?;
     file.set_len(bytes_of(pages)).map_err(failed)?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
-    let mut page = AlignedBuffer::zeroed(page_size);
-    let mut skipped = 0;
-    for id in 0..pages {
-        if id.is_multiple_of(256) {
-            let (done_bytes, total_bytes) = (bytes_of(id), bytes_of(pages));
-            report(RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes });
+    let mut written = 0;
+    let report = &mut |done_bytes, total_bytes| {
+        report(RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes });
+    };
+    sweep(store, report, |id, found, page| {
+        if !is_whole(store, id, found?, page)? {
+            return Ok(());
         }
-        if id < Superblock::PAGES || !load(store, PageId(id), &mut page)? {
-            skipped += 1;
-            continue;
+        if id.0 != written {
+            out.seek(SeekFrom::Start(bytes_of(id.0))).map_err(failed)?;
         }
-        if skipped > 0 {
-            out.seek(SeekFrom::Start(bytes_of(id))).map_err(failed)?;
-            skipped = 0;
-        }
-        out.write_all(&page).map_err(failed)?;
-    }
+        written = id.0 + 1;
+        out.write_all(page).map_err(failed)
+    })?;
     let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
     file.sync_all().map_err(failed)?;
-    report(RestoreProgress { phase: RestorePhase::Copy, done_bytes: bytes_of(pages), total_bytes: bytes_of(pages) });
     Ok(pages)
 }
 
-/// Reads a page as it was stored. False if it never was.
-fn load(store: &dyn PageStore, id: PageId, page: &mut [u8]) -> Result<bool> {
-    for tries in 1.. {
-        match store.load(id, page)? {
+/// Whether a page is there, and then as it was stored: one that is being stored is read again. False if it never was.
+fn is_whole(store: &dyn PageStore, id: PageId, mut found: Load, page: &mut [u8]) -> Result<bool> {
+    for _ in 1..TORN_READS_MAX {
+        match found {
             Load::Page => return Ok(true),
             Load::NeverWritten => return Ok(false),
-            Load::Damaged(_) if tries < TORN_READS_MAX => tantalum_rt::sleep(TORN_READ_PAUSE),
-            Load::Damaged(what) => {
-                let (file, offset) = (store.name().into(), id.0.saturating_mul(page.len() as u64));
-                return Err(Error::Corrupt { file, page: id, offset, what });
-            }
+            Load::Damaged(_) => tantalum_rt::sleep(TORN_READ_PAUSE),
+        }
+        found = store.load(id, page)?;
+    }
+    match found {
+        Load::Page => Ok(true),
+        Load::NeverWritten => Ok(false),
+        Load::Damaged(what) => {
+            let (file, offset) = (store.name().into(), id.0.saturating_mul(page.len() as u64));
+            Err(Error::Corrupt { file, page: id, offset, what })
         }
     }
-    unreachable!("the last try returns")
 }

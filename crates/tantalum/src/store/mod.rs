@@ -12,6 +12,7 @@ pub mod position;
 pub mod space;
 mod status;
 pub mod superblock;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ pub use inspection::{RecordInspection, SectorInspection, UnitInspection};
 pub use space::Space;
 pub use status::{Horizon, Session, Status, Watermarks};
 pub use superblock::{StoreKind, Superblock, UnitSizes};
+pub use sweep::sweep;
 
 use crate::{error::Result, page::PageId};
 
@@ -45,6 +47,16 @@ pub trait PageStore: Send + Sync + Debug {
     /// # Errors
     /// When the device cannot read. Damage is no error here; redo may be able to mend it.
     fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load>;
+
+    /// Reads pages that follow each other, the first of them `first`, into `pages`, which has room for as many whole ones.
+    /// Returns what each is.
+    ///
+    /// # Errors
+    /// When the device cannot read one of them.
+    fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
+        let pages = pages.chunks_exact_mut(self.page_size());
+        (first.0..).zip(pages).map(|(id, page)| self.load(PageId(id), page)).collect()
+    }
 
     /// Writes pages. When it returns, all are durable; when it fails, or the power does, each page is as before or as
     /// in the batch.

@@ -17,6 +17,7 @@ use super::{
     InPlaceStore, Load, PageBatch, PageStore, Protection, StoreKind, Superblock,
     in_place::double_write::{DoubleWrite, Header},
     superblock::NoSuperblock,
+    sweep,
 };
 use crate::{
     Error,
@@ -277,4 +278,35 @@ proptest! {
         }
         let _ = Superblock::decode(&bytes);
     }
+}
+
+#[test]
+fn a_sweep_shows_every_page_once_also_where_the_device_cannot_read() {
+    let data = MemoryDevice::new("data", 200 * PAGE as u64);
+    let store = InPlaceStore::new(data.clone(), PAGE, Protection::Device, true).unwrap();
+    store.store(&batch(&[5, 100, 199], 3)).unwrap();
+    data.write(70 * PAGE as u64, &[&[1; PAGE]], Durability::Durable).unwrap();
+    let shown = |fault: Option<Fault>| {
+        fault.into_iter().for_each(|fault| data.inject(fault));
+        let (mut shown, mut told) = (Vec::new(), Vec::new());
+        let report = &mut |done, total| told.push((done, total));
+        sweep(&store, report, |id, load, page| {
+            if matches!(load, Ok(Load::Page)) {
+                assert_eq!((header::verify(page, id), header::lsn(page)), (Ok(()), Lsn::new(3)));
+            }
+            shown.push((id.0, load.ok()));
+            Ok(())
+        })
+        .unwrap();
+        assert!(told.is_sorted() && told.last() == Some(&(200 * PAGE as u64, 200 * PAGE as u64)));
+        data.clear_faults();
+        assert!(shown.iter().map(|shown| shown.0).eq(Superblock::PAGES..200));
+        shown.into_iter().map(|shown| shown.1).collect::<Vec<_>>()
+    };
+    let all = shown(None);
+    let at = |id: u64| all[(id - Superblock::PAGES) as usize].clone().unwrap();
+    assert!([5, 100, 199].into_iter().all(|id| at(id) == Load::Page));
+    assert!(matches!(at(70), Load::Damaged(_)) && at(71) == Load::NeverWritten);
+    // The first run is read, and no page behind it.
+    assert!(shown(Some(Fault::FailReads { after: 1 }))[64..].iter().all(Option::is_none));
 }

@@ -11,11 +11,11 @@ use std::{
 };
 
 use tantalum::{
-    Builder, Db,
-    control::{Client, Command},
+    Builder, Db, RestorePhase, RestoreProgress,
+    control::{Client, Command, Progress},
 };
 
-use crate::support::check;
+use crate::support::{check, put};
 
 fn builder() -> Builder {
     Db::builder().log_bytes(2 << 20).buffer_pool_bytes(64 * 4096)
@@ -64,6 +64,29 @@ fn commands_are_carried_out() {
     client.call(&Command::RemoveDevice { device: "log-1".into() }, &mut |_| {}).unwrap();
     assert_eq!(db.stats().unwrap().log.devices.len(), 1);
     check(&db);
+}
+
+#[test]
+fn a_base_backup_tells_how_far_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().log_archive(dir.path().join("archive")).open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..50u32 {
+        put(&db, &table, &[(&n.to_string(), &"v".repeat(500))]);
+    }
+    let path = dir.path().join("backup").display().to_string();
+    let mut told = Vec::new();
+    let mut client = Client::connect(&dir.path().join("db")).unwrap();
+    let made = client.call(&Command::BaseBackup { path }, &mut |progress| told.push(progress)).unwrap();
+    let told = told.into_iter().map(|progress| match progress {
+        Progress::BaseBackup(RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes }) => {
+            assert_eq!(total_bytes, made["bytes"].as_u64().unwrap());
+            done_bytes
+        }
+        other => panic!("{other:?}"),
+    });
+    let told: Vec<u64> = told.collect();
+    assert!(told.len() > 1 && told.is_sorted() && told.last() == made["bytes"].as_u64().as_ref(), "{told:?}");
 }
 
 #[test]

@@ -137,6 +137,15 @@ impl InPlaceStore {
     }
 }
 
+/// What was read in the place of a page.
+fn found(id: PageId, page: &[u8]) -> Load {
+    match header::verify(page, id) {
+        Ok(()) => Load::Page,
+        Err(_) if page.iter().all(|byte| *byte == 0) => Load::NeverWritten,
+        Err(what) => Load::Damaged(what),
+    }
+}
+
 impl PageStore for InPlaceStore {
     fn name(&self) -> &str {
         self.data.name()
@@ -159,11 +168,14 @@ impl PageStore for InPlaceStore {
         }
         self.data.read(self.offset(id), page)?;
         self.counters.loaded.fetch_add(1, Ordering::Relaxed);
-        Ok(match header::verify(page, id) {
-            Ok(()) => Load::Page,
-            Err(_) if page.iter().all(|byte| *byte == 0) => Load::NeverWritten,
-            Err(what) => Load::Damaged(what),
-        })
+        Ok(found(id, page))
+    }
+
+    fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
+        self.data.read(self.offset(first), pages)?;
+        let pages = pages.chunks_exact(self.page_size);
+        self.counters.loaded.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        Ok((first.0..).zip(pages).map(|(id, page)| found(PageId(id), page)).collect())
     }
 
     fn store(&self, batch: &PageBatch) -> Result<()> {
