@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use tantalum::{Builder, Db, Devices, StoreKind};
+use tantalum_device::{AlignedBuffer, Device, Durability, MemoryDevice};
 use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_rt::{Random, Simulation, spawn};
 
@@ -224,8 +225,8 @@ fn opening_reads_no_more_when_more_is_unmerged() {
 /// some sessions.
 #[test]
 fn sessions_are_forgotten() {
-    let log: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("log", 8 << 20);
-    let data: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("data", 8 << 20);
+    let log: Arc<dyn Device> = MemoryDevice::new("log", 8 << 20);
+    let data: Arc<dyn Device> = MemoryDevice::new("data", 8 << 20);
     let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
     let mut most = 0;
     for session in 0..150u32 {
@@ -245,8 +246,8 @@ fn sessions_are_forgotten() {
 #[test]
 fn memory_for_changes_is_a_small_part_of_the_pool() {
     for percent in [5, 10, 20] {
-        let log: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("log", 8 << 20);
-        let data: Arc<dyn tantalum_device::Device> = tantalum_device::MemoryDevice::new("data", 64 << 20);
+        let log: Arc<dyn Device> = MemoryDevice::new("log", 8 << 20);
+        let data: Arc<dyn Device> = MemoryDevice::new("data", 64 << 20);
         let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
         let open = || builder().buffer_pool_bytes(512 * 8192).open_on(devices()).unwrap();
         let (rows, frames) = (40_000, 512);
@@ -331,5 +332,41 @@ fn what_commits_at_once_may_be_larger_than_the_reserve() {
                 db.close().unwrap();
             })
             .expect_finished();
+    }
+}
+
+/// The last log sectors of a unit are counted by no later one. If they are damaged while the database is closed, it is noticed
+/// all the same, and not only once.
+#[test]
+fn the_last_log_sector_is_missed_when_it_is_damaged_in_a_closed_database() {
+    let log: Arc<dyn Device> = MemoryDevice::new("log", 8 << 20);
+    let data: Arc<dyn Device> = MemoryDevice::new("data", 8 << 20);
+    let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
+    let (unit_bytes, region_bytes, sector_bytes) = (128 << 10, 64 << 10, 4096u64);
+    let write = |value: u8| {
+        let db = builder().open_on(devices()).unwrap();
+        let table = db.table("rows").unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, "key", [value; 100]).unwrap();
+        tx.commit().unwrap();
+        let unit = (2..64).map(|unit| db.inspect_unit(unit).unwrap()).find(|unit| unit.purpose == "home").unwrap();
+        let number = unit.sectors.iter().rev().find(|sector| sector.state == "log").unwrap().number as u64;
+        db.close().unwrap();
+        unit.offset_bytes + unit_bytes - region_bytes + (number + 1) * sector_bytes
+    };
+    write(0);
+    let last = write(1);
+    // One session in which nobody touches the unit does not forget it.
+    builder().open_on(devices()).unwrap().close().unwrap();
+    let mut sector = AlignedBuffer::zeroed(sector_bytes as usize);
+    data.read(last, &mut sector).unwrap();
+    sector[100] ^= 1;
+    data.write(last, &[&sector], Durability::Durable).unwrap();
+    for _ in 0..2 {
+        let found = match builder().open_on(devices()) {
+            Err(error) => error.to_string(),
+            Ok(db) => format!("{:?}", db.check().unwrap().problems()),
+        };
+        assert!(found.contains("log sectors when the database was closed"), "{found}");
     }
 }

@@ -101,9 +101,9 @@ impl Core {
         self.is_closed.store(true, Ordering::Release);
         drop(std::mem::take(&mut *self.companions.lock()));
         drop(tasks);
-        let stored = self.pool.checkpoint();
+        let stored = self.pool.checkpoint().map(|_| self.pool.store().close());
         self.log().close()?;
-        stored.map(drop)
+        stored
     }
 }
 

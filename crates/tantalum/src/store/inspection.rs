@@ -23,7 +23,8 @@ pub struct UnitInspection {
     pub unit: u32,
     /// Where it starts on the device, in bytes.
     pub offset_bytes: u64,
-    /// `superblock`, `home`, `overflow`, or `none` if there is no header of this store.
+    /// `superblock`, `home`, `overflow`, `tally` for one that is free and says how many log sectors there were when the database
+    /// was closed, or `none` if there is no header of this store.
     pub purpose: String,
     /// Whether it is used: holds the newest version of a home unit, or sectors that are needed.
     pub is_present: bool,

@@ -107,6 +107,9 @@ pub trait PageStore: Send + Sync + Debug {
     /// When a device cannot read or write.
     fn recover(&self) -> Result<u64>;
 
+    /// Told once, when everything is stored and nothing more will be: the database is closed in order.
+    fn close(&self) {}
+
     /// Checks what the store keeps beside pages, and tells `found` what is wrong. Pages are loaded and stored meanwhile.
     ///
     /// # Errors

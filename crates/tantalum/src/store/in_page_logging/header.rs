@@ -21,6 +21,8 @@ pub enum UnitKind {
     Home,
     /// Log sectors of any home units.
     Overflow,
+    /// How many log sectors home units had; the unit is free.
+    Tally,
 }
 
 /// What a unit says of itself.
@@ -30,15 +32,15 @@ pub struct UnitHeader {
     pub kind: UnitKind,
     /// Where it was written; guards against misdirected writes.
     pub physical: u32,
-    /// Which pages it has: those from `logical` times the pages of a unit on. 0 in an overflow unit.
+    /// Which pages it has: those from `logical` times the pages of a unit on. 0 in another unit than a home one.
     pub logical: u32,
     /// How often the physical unit was erased.
     pub erase_count: u32,
-    /// Log sectors that belong to this version from its beginning.
+    /// Log sectors that belong to this version from its beginning; sectors with tallies.
     pub carried: u32,
     /// The version.
     pub sequence: u64,
-    /// Pages that it holds, a bit each.
+    /// Pages that it holds, a bit each; which tallies it belongs to: the higher number is newer.
     pub pages: u64,
 }
 
@@ -62,6 +64,7 @@ impl UnitHeader {
         block[8] = match self.kind {
             UnitKind::Home => 1,
             UnitKind::Overflow => 2,
+            UnitKind::Tally => 3,
         };
         block[9] = FORMAT;
         block[12..16].copy_from_slice(&self.physical.to_le_bytes());
@@ -83,6 +86,7 @@ impl UnitHeader {
         let kind = match (block[8], block[9]) {
             (1, FORMAT) => UnitKind::Home,
             (2, FORMAT) => UnitKind::Overflow,
+            (3, FORMAT) => UnitKind::Tally,
             _ => return None,
         };
         let header = Self {

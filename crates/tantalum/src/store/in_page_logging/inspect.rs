@@ -52,6 +52,7 @@ impl InPageStore {
                     inspection.sectors.push(self.inspect_sector(number, geometry.sector_at(physical, number))?);
                 }
             }
+            UnitKind::Tally => inspection.purpose = "tally".into(),
             UnitKind::Overflow => {
                 inspection.purpose = "overflow".into();
                 inspection.is_present = self.overflow.lock().units().any(|unit| unit == physical);

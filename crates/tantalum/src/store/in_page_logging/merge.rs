@@ -177,11 +177,11 @@ impl InPageStore {
         }));
         Counters::add(&self.counters.sectors_written, carried);
         let index = Some(Index { sectors, next: carried });
-        Ok(Home { physical: taken.physical, sequence, pages: merged.present, index, overflow: Vec::new() })
+        Ok(Home { physical: taken.physical, sequence, pages: merged.present, index, overflow: Vec::new(), tallied: 0 })
     }
 
     /// Takes a unit and writes it; another if it is that which fails.
-    fn write_unit(&self, choice: Choice, write: impl Fn(Taken) -> Result<()>) -> Result<Taken> {
+    pub(super) fn write_unit(&self, choice: Choice, write: impl Fn(Taken) -> Result<()>) -> Result<Taken> {
         let mut failed = Vec::new();
         let result = loop {
             let taken = match self.take_unit(choice) {

@@ -30,6 +30,7 @@ mod place;
 mod scan;
 pub(crate) mod sector;
 mod survey;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod unit;

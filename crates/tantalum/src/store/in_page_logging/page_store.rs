@@ -52,6 +52,10 @@ impl PageStore for InPageStore {
         Ok(0)
     }
 
+    fn close(&self) {
+        self.write_tallies();
+    }
+
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
         self.check_units(found)
     }

@@ -16,13 +16,16 @@ impl InPageStore {
     /// Finds every unit's newest complete version, and the overflow sectors that belong to it.
     pub(super) fn scan(&self) -> Result<()> {
         self.adopt_units();
-        let mut overflow = Vec::new();
+        let (mut overflow, mut tallies) = (Vec::new(), Vec::new());
         for found in survey(&self.medium, RESERVED_UNITS..self.medium.units())? {
             match found.header.kind {
                 UnitKind::Home => self.found_home(&found)?,
                 UnitKind::Overflow => overflow.push(found.header),
+                UnitKind::Tally => tallies.push(found.header),
             }
         }
+        tallies.iter().for_each(|header| self.physical.note_wear(header.physical, header.erase_count));
+        self.read_tallies(&tallies)?;
         for header in overflow {
             self.found_overflow(&header)?;
         }
@@ -48,6 +51,7 @@ impl InPageStore {
             pages: header.pages,
             index: None,
             overflow: Vec::new(),
+            tallied: 0,
         };
         if let Some(old) = unit.home.replace(home) {
             let erase_count = self.physical.erase_count(old.physical);

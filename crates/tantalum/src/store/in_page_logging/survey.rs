@@ -89,13 +89,13 @@ fn read_next(medium: &Medium, next: &AtomicU32, end: u32) -> Result<Vec<Surveyed
 pub fn read_header(medium: &Medium, physical: u32) -> Result<Option<UnitHeader>> {
     let geometry = &medium.geometry;
     let mut sector = AlignedBuffer::zeroed(geometry.sector_bytes);
-    // Where a home unit has its header an overflow unit has a log sector, and the other way round a page.
-    let places = [(geometry.header_at(physical), UnitKind::Home), (geometry.unit_at(physical), UnitKind::Overflow)];
+    // Where a home unit has its header another has a log sector or nothing, and the other way round a page.
+    let places = [(geometry.header_at(physical), true), (geometry.unit_at(physical), false)];
     let mut newest: Option<UnitHeader> = None;
-    for (at, kind) in places {
+    for (at, is_home) in places {
         if medium.read_sector(at, &mut sector)?
             && let Some(header) = UnitHeader::decode(&sector, medium.store, physical)
-            && header.kind == kind
+            && (header.kind == UnitKind::Home) == is_home
             // What is not erased may still bear the header of an earlier use.
             && newest.is_none_or(|newest| newest.sequence < header.sequence)
         {
@@ -112,7 +112,7 @@ pub fn read_header(medium: &Medium, physical: u32) -> Result<Option<UnitHeader>>
 fn is_complete(medium: &Medium, header: &UnitHeader) -> Result<bool> {
     let geometry = &medium.geometry;
     let carried = (header.carried as usize).min(geometry.sectors());
-    if carried == 0 {
+    if carried == 0 || header.kind != UnitKind::Home {
         return Ok(true);
     }
     let mut sectors = AlignedBuffer::zeroed(carried * geometry.sector_bytes);

@@ -186,6 +186,10 @@ fn run(
                 committed.0.fetch_max(position.get(), Ordering::SeqCst);
             }
         }
+        // What it writes down is true at any time.
+        if dice.u32(0..20) == 0 {
+            store.close();
+        }
         let id = dice.u64(0..PAGES);
         if !pending.contains_key(&id) {
             check_page(store, id, visible.get(&id))?;

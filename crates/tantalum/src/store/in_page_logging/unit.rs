@@ -29,6 +29,8 @@ pub struct Home {
     pub index: Option<Index>,
     /// Those of its sectors that opening found in overflow units, until there is an index.
     pub overflow: Vec<SectorInfo>,
+    /// So many sectors at least it had when the database was closed, as far as that is known.
+    pub tallied: usize,
 }
 
 /// The log sectors of a version.
@@ -88,7 +90,7 @@ impl Home {
         let Geometry { sector_bytes, region_bytes, .. } = medium.geometry;
         let mut region = tantalum_device::AlignedBuffer::zeroed(region_bytes - sector_bytes);
         let is_whole = medium.read_sector(medium.geometry.sector_at(self.physical, 0), &mut region)?;
-        let mut index = Index { sectors: std::mem::take(&mut self.overflow), next: 0 };
+        let mut index = Index { sectors: self.overflow.clone(), next: 0 };
         for (number, sector) in region.chunks_exact_mut(sector_bytes).enumerate() {
             let at = medium.geometry.sector_at(self.physical, number);
             let is_whole = is_whole || medium.read_sector(at, sector)?;
@@ -102,15 +104,25 @@ impl Home {
                 index.next = number + 1;
             }
         }
-        let counted = index.check();
-        self.index = Some(index);
-        Ok(counted)
+        let checked = index.check(self.tallied);
+        // Whoever comes next must be told too.
+        if checked.is_ok() {
+            self.overflow.clear();
+            self.index = Some(index);
+        }
+        Ok(checked)
     }
 }
 
 impl Index {
-    /// Whether every sector is there that a later one has counted.
-    fn check(&mut self) -> Result<(), String> {
+    /// Whether every sector is there that a later one has counted, and as many as there were when the database was closed.
+    fn check(&mut self, tallied: usize) -> Result<(), String> {
+        let whole = self.sectors.len();
+        if whole < tallied {
+            return Err(format!(
+                "it had {tallied} log sectors when the database was closed, of which {whole} are whole"
+            ));
+        }
         self.sectors.sort_by_key(|sector| (sector.counted, sector.at));
         for sector in &self.sectors {
             let before = self.sectors.partition_point(|other| other.counted < sector.counted);
