@@ -13,6 +13,23 @@ pub enum WriteCache {
     Unknown,
 }
 
+impl WriteCache {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Volatile => "volatile",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for WriteCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a device can do. Sizes are in bytes.
 ///
 /// ```
@@ -106,11 +123,7 @@ impl fmt::Display for Capabilities {
             0 => write!(f, "atomic writes unknown, ")?,
             bytes => write!(f, "atomic writes up to {bytes} B, ")?,
         }
-        let cache = match self.write_cache {
-            WriteCache::None => "none",
-            WriteCache::Volatile => "volatile",
-            WriteCache::Unknown => "unknown",
-        };
+        let cache = self.write_cache;
         write!(f, "write cache {cache}, FUA {}, rotational {}, ", known(self.fua), known(self.rotational))?;
         write!(f, "direct I/O {}", known(Some(self.direct)))
     }

@@ -14,6 +14,9 @@ pub enum Durability {
     Cached,
     /// Yes, by itself. It says nothing of earlier cached writes.
     Durable,
+    /// If what the device has completed survives; no flush and no forced unit access is asked of it. Whatever stands between
+    /// it and the caller, such as a file system's record of where blocks are, is made to hold.
+    Delivered,
 }
 
 /// What a device stands on: devices with equal hardware are slow, hang and fail together, so that none of them can stand

@@ -3,12 +3,13 @@
 //! - [`FileDevice`]: a regular file or a raw block device, by direct I/O and io_uring.
 //! - [`Partition`]: a byte range of a device that is a device itself; [`Striped`]: several devices as one.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
+//! - [`WithoutBarriers`]: a device that is never asked to flush its cache.
 //! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
 //!
 //! What every device promises: a [`Durability::Durable`] write survives a power cut once it has completed; a
-//! [`Durability::Cached`] write does once a later [`Device::flush`] has returned; nothing else does, and a write under
-//! way may be left in part. What no device promises: an order among writes that are under way at the same time.
+//! [`Durability::Cached`] write does once a later [`Device::flush`] has returned; a [`Durability::Delivered`] one does if
+//! the device keeps what it has completed; nothing else does, and a write under way may be left in part. What no device promises: an order among writes that are under way at the same time.
 
 mod append_buffer;
 mod buffer;
@@ -22,6 +23,7 @@ mod memory;
 mod partition;
 mod stalling;
 mod striped;
+mod without_barriers;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer};
@@ -34,3 +36,4 @@ pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
 pub use partition::Partition;
 pub use stalling::StallingDevice;
 pub use striped::Striped;
+pub use without_barriers::WithoutBarriers;

@@ -79,6 +79,18 @@ pub enum Error {
         what: String,
     },
 
+    /// A device would lose what it was never told to flush.
+    #[error(
+        "{device}: barriers cannot be off, since it says that its write cache is {says}; leave the setting barriers out, or set it \
+         to trust-device if you know that what this device has completed survives a power cut"
+    )]
+    Barriers {
+        /// The device.
+        device: String,
+        /// What it says of its write cache.
+        says: String,
+    },
+
     /// A planned change does not fit the page it is meant for.
     #[error("page {page} cannot take a change: {source}")]
     Change {

@@ -55,15 +55,15 @@ mod table;
 mod transaction;
 mod tree;
 
-pub use buffer::PoolStats;
+pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
 pub use db::{
-    Db, DeviceOpener, DeviceRequest, Devices, LogChange, LogChangePhase, LogChangeProgress, NewLogDevice,
-    recorded_log_devices,
+    BarrierSummary, Db, DeviceOpener, DeviceRequest, Devices, LogChange, LogChangePhase, LogChangeProgress,
+    NewLogDevice, recorded_log_devices,
 };
 pub use error::{Error, Result};
 pub use observer::{PageChange, PageObserver, PageOperation};
-pub use options::{Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
+pub use options::{Barriers, Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
 pub use page::{ChangeError, PageId, TableId};
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};

@@ -3,6 +3,7 @@
 //! database was created with.
 
 mod settings;
+mod writing;
 
 use std::{
     fmt::{self, Debug},
@@ -23,6 +24,7 @@ use crate::{
     store::StoreKind,
 };
 pub(crate) use settings::{Settings, wrong_number_of_files};
+pub use writing::Barriers;
 
 /// How concurrent transactions may see each other's work.
 ///
@@ -49,7 +51,7 @@ pub enum Isolation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TornPageProtection {
-    /// `Device` where the device says that it writes a page atomically, else `DoubleWrite`.
+    /// `Device` where the device says that it writes a page atomically, else `DoubleWrite`. Asked again at each open.
     #[default]
     Auto,
     /// Every page is written to a second place first.
@@ -277,7 +279,8 @@ impl Builder {
         self
     }
 
-    /// How pages survive a power cut in the middle of their write.
+    /// How pages survive a power cut in the middle of their write. Except for full page images, which stay what they are, it can
+    /// be changed from one open to the next.
     pub fn torn_page_protection(mut self, protection: TornPageProtection) -> Self {
         self.settings.torn_page_protection = Some(protection);
         self

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tantalum_log::DeviceState;
 
 use crate::{
-    buffer::PoolStats,
-    db::Core,
+    buffer::{PageCleaning, PoolStats},
+    db::{BarrierSummary, Core},
     recovery::remedy,
     store::{Protection, StoreKind, StoreStats},
     transaction::{Manager, TransactionStats},
@@ -34,6 +34,15 @@ pub struct Stats {
     pub page_store: StoreKind,
     /// How torn pages are prevented.
     pub torn_page_protection: Protection,
+    /// Which devices are told to flush their caches.
+    pub barriers: BarrierSummary,
+    /// Who writes dirty pages to make room.
+    pub page_cleaning: PageCleaning,
+    /// Whether each page is made durable by a write of its own.
+    pub durable_page_writes: bool,
+    /// What keeps this database safe on the user's word alone, against what the devices say; a sentence each. Empty unless a
+    /// setting `trust-device` asks for it.
+    pub on_users_word: Vec<String>,
     /// Tables.
     pub tables: u64,
     /// Pages in memory.
@@ -185,6 +194,10 @@ impl Stats {
             page_bytes: core.superblock.page_size,
             page_store: core.superblock.store_kind,
             torn_page_protection: core.superblock.protection,
+            page_cleaning: core.settings.page_cleaning(),
+            durable_page_writes: core.settings.durable_page_writes(),
+            on_users_word: core.on_users_word(),
+            barriers: core.barriers.summary(),
             tables: core.catalog.tables().len() as u64,
             pool: core.pool.stats(),
             store: core.pool.store().stats(),

@@ -7,7 +7,10 @@ use std::{
 
 use clap::Args;
 use serde::{Serialize, Serializer};
-use tantalum::{Builder, Db, LogHiding, LogLayout, LogSummary, PageObserver, StoreKind, TornPageProtection, limits};
+use tantalum::{
+    Barriers, Builder, Db, LogHiding, LogLayout, LogSummary, PageCleaning, PageObserver, StoreKind, TornPageProtection,
+    limits,
+};
 use tantalum_flash::Counters;
 
 use super::{counters::DeviceReport, parse_bytes, simulate};
@@ -81,6 +84,19 @@ pub struct Options {
     /// How torn pages are prevented.
     #[arg(long, value_enum)]
     protection: Option<Protection>,
+    /// Whether devices are told to flush their caches: auto (where they say that they need it), on, off, or trust-device (never,
+    /// on your word). Default: auto.
+    #[arg(long, value_name = "SETTING")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    barriers: Option<Barriers>,
+    /// Make each page durable by a write of its own, as servers do that open their files with O_DSYNC.
+    #[arg(long)]
+    durable_page_writes: bool,
+    /// Who writes dirty pages to make room: ahead (a task in the background), or on-demand (whoever reads a page). Default:
+    /// ahead.
+    #[arg(long, value_name = "WHEN")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_cleaning: Option<PageCleaning>,
     /// How pages are stored: in-place, or in-page-logging, which writes changes beside their page. Default: in-place.
     #[arg(long, value_name = "STORE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -266,6 +282,15 @@ impl Options {
         }
         if let Some(protection) = self.protection {
             builder = builder.torn_page_protection(protection.into());
+        }
+        if let Some(barriers) = self.barriers {
+            builder = builder.barriers(barriers);
+        }
+        if self.durable_page_writes {
+            builder = builder.durable_page_writes(true);
+        }
+        if let Some(cleaning) = self.page_cleaning {
+            builder = builder.page_cleaning(cleaning);
         }
         if let Some(store) = self.page_store {
             builder = builder.page_store(store);

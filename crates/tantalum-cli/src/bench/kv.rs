@@ -22,6 +22,7 @@ use super::{
     database, latency, rate,
     raw::Raw,
     simulate::{self, World, clock_line},
+    storage::{self, StorageReport},
     watch::{Stage, Watch},
     write_json,
 };
@@ -76,6 +77,7 @@ struct Outcome {
     /// What the log did, loading included.
     log: LogSummary,
     emulated_devices: Vec<DeviceReport>,
+    storage: StorageReport,
     results: Vec<Measured>,
 }
 
@@ -141,10 +143,11 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
         if is_simulated { arguments.database.open_simulated(None)? } else { arguments.database.open(None)? };
     let workload = load(arguments, &database, watch)?;
     let log_devices = database.log_device_count()?;
-    let (results, emulated_devices) = {
+    let (results, emulated_devices, storage) = {
         let raw = raw(arguments, &database, log_devices)?;
-        let before = database.mark();
-        (measure(arguments, &workload, &raw, watch)?, database.since(&before))
+        let (before, stored_before) = (database.mark(), storage::Mark::of(&database.db)?);
+        let results = measure(arguments, &workload, &raw, watch)?;
+        (results, database.since(&before), StorageReport::since(&stored_before, &database.db)?)
     };
     let log = database.log()?;
     let outcome = Outcome {
@@ -166,6 +169,7 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
         device: database.device.clone(),
         log,
         emulated_devices,
+        storage,
         results,
     };
     drop(workload);
@@ -314,6 +318,7 @@ fn print(outcome: &Outcome) -> Result<()> {
     ))?;
     out.line(clock_line(&outcome.configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;
+    outcome.storage.print_settings(&mut out)?;
     let log_count = counted(log_devices, "log device");
     out.line(format_args!("{log_count}; raw: durable overwrites of {raw_write_bytes} B"))?;
     out.line(format_args!("medians of {rounds} rounds with slices of {slice_seconds} s"))?;
@@ -349,6 +354,7 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    outcome.storage.print_faults(&mut out)?;
     counters::print(&mut out, &outcome.log, &outcome.emulated_devices)
 }
 

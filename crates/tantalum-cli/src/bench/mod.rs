@@ -9,6 +9,7 @@ mod linkbench;
 mod operations;
 mod raw;
 mod simulate;
+mod storage;
 mod tpcc;
 mod trace;
 mod watch;

@@ -16,6 +16,7 @@ use super::{
     counters::{self, DeviceReport},
     database, latency, rate, seconds,
     simulate::{self, World, clock_line},
+    storage::{self, StorageReport},
     watch::{Stage, Watch},
     write_json,
 };
@@ -96,6 +97,8 @@ struct Outcome<P> {
     /// What the log did, loading included.
     log: LogSummary,
     emulated_devices: Vec<DeviceReport>,
+    /// How pages were written.
+    storage: StorageReport,
     is_consistent: bool,
     consistency: Vec<Condition>,
 }
@@ -150,9 +153,10 @@ fn execute<B: Benchmark>(
     };
     let workload = benchmark.load(&database.db, arguments.loaders, arguments.async_depth as usize, &mut show)?;
     let load_seconds = (!is_loaded).then(|| started.elapsed().as_secs_f64());
-    let before = database.mark();
+    let (before, stored_before) = (database.mark(), storage::Mark::of(&database.db)?);
     let report = drive(workload, options, watch)?;
     let emulated_devices = database.since(&before);
+    let storage = StorageReport::since(&stored_before, &database.db)?;
     watch.label("checking the database");
     let consistency = benchmark.check(&database.db)?;
     let outcome = Outcome {
@@ -172,6 +176,7 @@ fn execute<B: Benchmark>(
         load_seconds,
         log: database.log()?,
         emulated_devices,
+        storage,
         is_consistent: consistency.iter().all(Condition::is_ok),
         consistency,
         run: report,
@@ -206,6 +211,7 @@ fn print<P>(title: &str, outcome: &Outcome<P>) -> Result<()> {
     out.line(format_args!("{title}, {clients}, {depth}"))?;
     out.line(clock_line(&configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;
+    outcome.storage.print_settings(&mut out)?;
     match outcome.load_seconds {
         Some(seconds) => out.line(format_args!("loaded in {seconds:.1} s"))?,
         None => out.line("the database was loaded before")?,
@@ -243,6 +249,7 @@ fn print<P>(title: &str, outcome: &Outcome<P>) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    outcome.storage.print_faults(&mut out)?;
     counters::print(&mut out, &outcome.log, &outcome.emulated_devices)?;
     outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
     if outcome.consistency.is_empty() {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum_device::{AlignedBuffer, Device, Durability, FileDevice, Partition};
+use tantalum_device::{AlignedBuffer, Device, Durability, FileDevice, Partition, WithoutBarriers, WriteCache};
 use tantalum_flash::{EmulatedDevice, EmulatedSpec};
 use tantalum_workloads::kv::raw::durable_writes_per_second;
 
@@ -52,7 +52,11 @@ impl Raw {
             let profile = spec?.profile()?;
             let twin = EmulatedDevice::new(format!("twin of {}", path.display()), profile.build()?);
             fill(&*twin)?;
-            twins.push(twin);
+            // As the engine uses it: what survives on completion is durable without a flush.
+            twins.push(match twin.capabilities().write_cache {
+                WriteCache::None => Arc::new(WithoutBarriers::new(twin)),
+                WriteCache::Volatile | WriteCache::Unknown => twin,
+            });
         }
         let Some(first) = twins.first().cloned() else { return Ok(None) };
         let [one] = &divide(vec![first], TWIN_BYTES, 1)?[..] else { unreachable!("one device in one part") };

@@ -19,6 +19,7 @@ use super::{
     in_page::{self, InPageReport},
     latency, rate, seconds,
     simulate::{self, World, clock_line},
+    storage::{self, StorageReport},
     trace::Trace,
     watch::{Stage, Watch},
     write_json,
@@ -124,6 +125,8 @@ struct Outcome {
     /// What the log did, loading included.
     log: LogSummary,
     emulated_devices: Vec<DeviceReport>,
+    /// How pages were written.
+    storage: StorageReport,
     /// What in-page logging did, if it is the page store.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_page: Option<InPageReport>,
@@ -179,12 +182,14 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
     }
     let parameters = tpcc.parameters();
     let (before, in_page_before) = (database.mark(), in_page::counts(&database.db)?);
+    let stored_before = storage::Mark::of(&database.db)?;
     if let Some(trace) = &trace {
         trace.begin(&database.db, format!("{parameters}, {}", counted(arguments.clients, "client")))?;
     }
     let report = drive(tpcc, options, watch)?;
     trace.map_or(Ok(()), Trace::end)?;
     let emulated_devices = database.since(&before);
+    let storage = StorageReport::since(&stored_before, &database.db)?;
     let transactions = report.total.committed + report.total.rolled_back;
     let in_page = match &in_page_before {
         Some(before) => InPageReport::since(before, &database.db, transactions)?,
@@ -212,6 +217,7 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
         tpmc: new_orders.per_second * 60.0,
         log: database.log()?,
         emulated_devices,
+        storage,
         in_page,
         is_consistent: consistency.iter().all(consistency::Condition::is_ok),
         consistency,
@@ -261,6 +267,7 @@ fn print(outcome: &Outcome) -> Result<()> {
     out.line(format_args!("mix {:?}, read-only transactions by {:?}", configuration.mix, configuration.reads))?;
     out.line(clock_line(&configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;
+    outcome.storage.print_settings(&mut out)?;
     match outcome.load_seconds {
         Some(seconds) => out.line(format_args!("loaded in {seconds:.1} s"))?,
         None => out.line("the database was loaded before")?,
@@ -297,6 +304,7 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    outcome.storage.print_faults(&mut out)?;
     counters::print(&mut out, &outcome.log, &outcome.emulated_devices)?;
     if let Some(in_page) = &outcome.in_page {
         out.line(in_page.table())?;

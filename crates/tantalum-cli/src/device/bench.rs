@@ -4,7 +4,7 @@ use std::{ops::Range, path::PathBuf, process::ExitCode, sync::Arc, time::Duratio
 
 use clap::Args;
 use serde::Serialize;
-use tantalum_device::{Device, WriteCache};
+use tantalum_device::Device;
 use tantalum_lab::micro::{self, Benchmark, Data, FlashPlan, Plan, Results, Suite};
 use tantalum_report::{Progress, Unit, units};
 
@@ -256,11 +256,7 @@ fn describe(path: &std::path::Path, device: &dyn Device, emulated: bool) -> Meas
         capacity_bytes: device.capacity_bytes(),
         logical_block_bytes: found.logical_block,
         physical_block_bytes: found.physical_block,
-        write_cache: match found.write_cache {
-            WriteCache::None => "none",
-            WriteCache::Volatile => "volatile",
-            WriteCache::Unknown => "unknown",
-        },
+        write_cache: found.write_cache.name(),
         fua: found.fua,
         rotational: found.rotational,
         direct_io: found.direct,

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde::Serialize;
-use tantalum_device::{Access, Capabilities, Device, FileDevice, WriteCache};
+use tantalum_device::{Access, Capabilities, Device, FileDevice};
 
 use crate::error::{Error, Out, Result};
 
@@ -82,11 +82,7 @@ fn found(path: PathBuf, capabilities: &Capabilities, capacity_bytes: Option<u64>
         logical_block_bytes: capabilities.logical_block,
         physical_block_bytes: capabilities.physical_block,
         atomic_write_bytes: capabilities.atomic_write_bytes,
-        write_cache: match capabilities.write_cache {
-            WriteCache::None => "none",
-            WriteCache::Volatile => "volatile",
-            WriteCache::Unknown => "unknown",
-        },
+        write_cache: capabilities.write_cache.name(),
         fua: capabilities.fua,
         rotational: capabilities.rotational,
         direct_io: capabilities.direct,

@@ -226,7 +226,10 @@ mod tests {
     use std::io;
     use std::time::Duration;
 
+    use rustix::io::ReadWriteFlags;
+
     use super::*;
+    use crate::WithoutBarriers;
 
     const FILE_BYTES: u64 = 64 << 10;
 
@@ -304,6 +307,25 @@ mod tests {
             );
         }
         assert_eq!(block(&device, 0), [0; 4096]);
+    }
+
+    #[test]
+    fn a_delivered_write_is_made_durable_by_the_kernel_unless_that_would_flush_the_device() {
+        let (_directory, device) = create();
+        let mut limits = device.shared.raw.limits;
+        for delivers_plainly in [false, true] {
+            limits.delivers_plainly = delivers_plainly;
+            let asks = |durability| limits.flags(0, 4096, durability).contains(ReadWriteFlags::DSYNC);
+            assert_eq!(asks(Durability::Delivered), !delivers_plainly);
+            assert!(asks(Durability::Durable) && !asks(Durability::Cached));
+        }
+        let file = WithoutBarriers::new(Arc::new(device));
+        let buffer = Arc::new(AlignedBuffer::copy_from(&[3; 4096]));
+        file.submit(4096, buffer, 0..4096, Durability::Cached).unwrap().wait(None).unwrap().unwrap();
+        file.flush().unwrap();
+        let mut block = [0; 4096];
+        file.read(4096, &mut block).unwrap();
+        assert_eq!(block, [3; 4096]);
     }
 
     #[test]

@@ -39,9 +39,21 @@ pub(super) struct Limits {
     pub(super) atomic_min: usize,
     /// 0 if there are no atomic writes.
     pub(super) atomic_max: usize,
+    /// Whether a completed write is the device's affair alone, without the kernel being asked to make it durable: it would
+    /// flush the device's cache for that, and the file's blocks stay where they are.
+    pub(super) delivers_plainly: bool,
 }
 
 impl Limits {
+    /// Whether the kernel is asked to make such a write durable.
+    pub(super) fn synchronizes(&self, durability: Durability) -> bool {
+        match durability {
+            Durability::Cached => false,
+            Durability::Durable => true,
+            Durability::Delivered => !self.delivers_plainly,
+        }
+    }
+
     /// Whether the kernel can take the memory as it is.
     pub(super) fn takes(&self, buffer: &[u8]) -> bool {
         !self.direct || (buffer.as_ptr() as usize).is_multiple_of(self.memory_align)
@@ -54,10 +66,8 @@ impl Limits {
 
     /// The flags for one write.
     pub(super) fn flags(&self, offset: u64, len: usize, durability: Durability) -> ReadWriteFlags {
-        let mut flags = match durability {
-            Durability::Cached => ReadWriteFlags::empty(),
-            Durability::Durable => ReadWriteFlags::DSYNC,
-        };
+        let mut flags = ReadWriteFlags::empty();
+        flags.set(ReadWriteFlags::DSYNC, self.synchronizes(durability));
         flags.set(RWF_ATOMIC, self.is_atomic(offset, len));
         flags
     }
@@ -159,7 +169,7 @@ impl RawFile {
     /// again. Lack of space is found before anything is written, except by the page cache.
     pub(super) fn write_failed(&self, offset: u64, len: usize, durability: Durability, source: &io::Error) -> Error {
         let error = self.io_error("write", offset, len as u64, source);
-        let nothing_lost = durability == Durability::Cached || (error.is_no_space() && self.limits.direct);
+        let nothing_lost = !self.limits.synchronizes(durability) || (error.is_no_space() && self.limits.direct);
         if nothing_lost { error } else { self.poisoned_by(error) }
     }
 

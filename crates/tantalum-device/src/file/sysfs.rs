@@ -20,27 +20,38 @@ pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabi
     let default_block = queue.size("logical_block_size").unwrap_or(ALIGNMENT as u32);
     let told = direct_limits(file);
     let logical_block = told.offset_align.filter(|_| direct).unwrap_or(default_block);
+    let write_cache = match queue.read("write_cache").as_deref() {
+        Some("write back") => WriteCache::Volatile,
+        Some("write through") => WriteCache::None,
+        _ => WriteCache::Unknown,
+    };
     let limits = Limits {
         direct,
         memory_align: told.memory_align.unwrap_or(logical_block) as usize,
         atomic_min: told.atomic_min as usize,
         atomic_max: if direct { told.atomic_max as usize } else { 0 },
+        // Where the kernel sends no flushes anyway, there is nothing to save by not asking.
+        delivers_plainly: write_cache != WriteCache::None && direct && stays_in_place(file, metadata),
     };
     let capabilities = Capabilities {
         logical_block,
         physical_block: queue.size("physical_block_size").unwrap_or(logical_block).max(logical_block),
         atomic_write_bytes: limits.atomic_max as u32,
         erase_block_bytes: 0,
-        write_cache: match queue.read("write_cache").as_deref() {
-            Some("write back") => WriteCache::Volatile,
-            Some("write through") => WriteCache::None,
-            _ => WriteCache::Unknown,
-        },
+        write_cache,
         fua: queue.flag("fua"),
         rotational: queue.flag("rotational"),
         direct,
     };
     (capabilities, limits)
+}
+
+/// Whether a write to a range that was written before goes where that is: then no record of the file system's changes with it.
+/// Others write elsewhere, and forget the write unless they are asked to record that.
+fn stays_in_place(file: &File, metadata: &Metadata) -> bool {
+    // ext2 to ext4, and XFS.
+    let is_known = || rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type, 0xef53 | 0x5846_5342));
+    metadata.file_type().is_block_device() || is_known()
 }
 
 /// The number of the block device that the file is or lies on.

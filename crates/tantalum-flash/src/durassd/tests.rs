@@ -33,7 +33,7 @@ impl Oracle {
         let first = random.usize(0..SECTORS - sectors);
         self.next += 1;
         let data = [self.next; 512].map(u64::to_le_bytes).concat().repeat(sectors);
-        let outcome = drive.write(self.now, first as u64 * 4096, &data, true);
+        let outcome = drive.write(self.now, first as u64 * 4096, &data, false);
         outcome.result.unwrap();
         self.under_way.push((outcome.done, first, sectors, self.next));
     }

@@ -201,6 +201,14 @@ impl SolidState {
         }
     }
 
+    /// A flush that begins at `now`.
+    fn flush_after(&mut self, now: Nanos) -> Outcome {
+        let drains = self.cache.flush_drains || self.protection.is_none();
+        let written_back = if drains { self.write_back_all(now) } else { now };
+        let done = written_back + self.cache.flush_ns;
+        if drains { self.flushed(done) } else { self.outcome(done) }
+    }
+
     /// What only the drive's memory holds at `now`, as sectors and their bytes.
     pub(crate) fn unwritten(&self, now: Nanos) -> Vec<(u32, Piece)> {
         self.pool.unwritten(now).into_iter().map(|frame| (frame.unit, frame.piece)).collect()
@@ -274,6 +282,9 @@ impl Model for SolidState {
         } else if durable && self.protection.is_none() {
             done = self.write_back_all(done) + if self.cache.fua { 0 } else { self.cache.flush_ns };
             return self.flushed(done);
+        } else if durable && self.cache.flush_drains && !self.cache.fua {
+            // Asked for all the same, it is a write and a flush, as from a host that does not know the drive.
+            return self.flush_after(done);
         }
         self.outcome(done)
     }
@@ -284,10 +295,7 @@ impl Model for SolidState {
         if self.cache.mode == CacheMode::WriteThrough {
             return self.outcome(now + self.interface.command_ns); // what has ended is on flash, and in its map
         }
-        let drains = self.cache.flush_drains || self.protection.is_none();
-        let written_back = if drains { self.write_back_all(now) } else { now };
-        let done = written_back + self.cache.flush_ns;
-        if drains { self.flushed(done) } else { self.outcome(done) }
+        self.flush_after(now)
     }
 
     fn discard(&mut self, now: Nanos, offset: u64, len: u64) -> Outcome {

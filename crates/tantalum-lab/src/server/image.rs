@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tantalum::{Builder, Db, Devices};
+use tantalum::{Barriers, Builder, Db, Devices};
 use tantalum_device::Device;
 use tantalum_flash::Contents;
 use tantalum_log::{Log, LogOptions, Lsn};
@@ -32,9 +32,9 @@ pub(super) struct Image {
     pub(super) bytes: u64,
 }
 
-/// The settings of the server, but for what a run decides.
+/// The settings of the server, but for what a run decides. The papers' servers flush whatever their devices are.
 pub(super) fn server(page_bytes: u32, buffer_pool_bytes: u64) -> Builder {
-    Db::builder().page_size(page_bytes).buffer_pool_bytes(buffer_pool_bytes)
+    Db::builder().page_size(page_bytes).buffer_pool_bytes(buffer_pool_bytes).barriers(Barriers::On)
 }
 
 impl Image {

@@ -5,7 +5,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use super::pool::Shared;
+use super::{page_cleaning::PageCleaning, pool::Shared};
 use crate::{
     error::{Error, Result},
     page::PageId,
@@ -15,16 +15,31 @@ use crate::{
 /// How long a task waits for others to unpin something.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A frame without a page, which the taker owns.
+pub(super) struct Taken {
+    pub frame: usize,
+    /// Whether it took a write of other pages, or waiting for one.
+    pub has_waited: bool,
+}
+
 impl Shared {
-    /// A frame without a page, which the caller then owns.
-    pub(super) fn take_frame(&self) -> Result<usize> {
+    /// Finds room for a page.
+    pub(super) fn take_frame(&self) -> Result<Taken> {
+        self.reserve.count_demand();
         let mut deadline = None;
+        let mut has_waited = false;
+        // Who cleans on demand writes what has to go, not more.
+        let batch = match self.cleaning {
+            PageCleaning::Ahead => PageBatch::MAX_PAGES,
+            PageCleaning::OnDemand => 1,
+        };
         loop {
             if let Some(frame) = self.take_free_frame() {
-                return Ok(frame);
+                return Ok(Taken { frame, has_waited });
             }
-            let mut found = self.walk(1);
+            let mut found = self.walk(1, batch);
             if found.clean.is_empty() && !found.dirty.is_empty() {
+                has_waited = true;
                 found.clean = self.clean(&mut found.dirty)?;
                 if found.clean.is_empty() {
                     tantalum_rt::yield_now();
@@ -33,11 +48,12 @@ impl Shared {
             }
             if let Some(frame) = found.clean.pop() {
                 self.free.lock().append(&mut found.clean);
-                return Ok(frame);
+                return Ok(Taken { frame, has_waited });
             }
             if tantalum_rt::now() > *deadline.get_or_insert_with(|| tantalum_rt::now() + PATIENCE) {
                 return Err(Error::PoolExhausted { frames: self.frames.len() });
             }
+            has_waited = true;
             tantalum_rt::sleep(Duration::from_millis(1));
         }
     }
@@ -47,7 +63,7 @@ impl Shared {
             let mut free = self.free.lock();
             (free.pop(), free.len())
         };
-        if left < self.reserve() / 2
+        if left < self.reserve.frames() / 2
             && let Some(cleaner) = self.cleaner.get()
         {
             cleaner.unpark();
@@ -55,23 +71,18 @@ impl Shared {
         frame
     }
 
-    /// The free frames that the cleaner aims at.
-    pub(super) fn reserve(&self) -> usize {
-        (self.frames.len() / 16).clamp(4, 256)
-    }
-
     /// Evicts and cleans until the reserve is there, or nothing more can be done.
     pub(super) fn refill_reserve(&self) -> Result<()> {
         loop {
-            let missing = self.reserve().saturating_sub(self.free.lock().len());
+            let missing = self.reserve.frames().saturating_sub(self.free.lock().len());
             if missing == 0 {
                 return Ok(());
             }
-            let mut found = self.walk(missing);
+            let mut found = self.walk(missing, PageBatch::MAX_PAGES);
             let mut evicted = found.clean.len();
             self.free.lock().append(&mut found.clean);
-            if evicted < missing {
-                let mut cleaned = self.clean(&mut found.dirty)?;
+            if evicted < missing && !found.dirty.is_empty() {
+                let mut cleaned = self.reserve.learn(|| self.clean(&mut found.dirty))?;
                 evicted += cleaned.len();
                 self.free.lock().append(&mut cleaned);
             }
@@ -81,9 +92,9 @@ impl Shared {
         }
     }
 
-    /// Moves the clock's hand on until `wanted` clean pages that were not used since it last passed are evicted, or a
-    /// batch of dirty ones is met: so many clean pages are not worth passing by more dirty ones, which are as old.
-    fn walk(&self, wanted: usize) -> Found {
+    /// Moves the clock's hand on until `wanted` clean pages that were not used since it last passed are evicted, or
+    /// `batch` dirty ones are met: so many clean pages are not worth passing by more dirty ones, which are as old.
+    fn walk(&self, wanted: usize, batch: usize) -> Found {
         let mut found = Found::default();
         // Two rounds: the first may only take the marks of recent use away.
         for _ in 0..2 * self.frames.len() {
@@ -101,7 +112,7 @@ impl Shared {
             } else if self.evict(id, index) {
                 found.clean.push(index);
             }
-            if found.clean.len() == wanted || found.dirty.len() == PageBatch::MAX_PAGES {
+            if found.clean.len() == wanted || found.dirty.len() == batch {
                 break;
             }
         }

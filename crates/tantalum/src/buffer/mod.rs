@@ -19,8 +19,10 @@ mod checkpoint;
 mod cleaner;
 mod eviction;
 mod frame;
+mod page_cleaning;
 mod page_table;
 mod pool;
+mod reserve;
 mod statuses;
 #[cfg(test)]
 mod tests;
@@ -29,5 +31,6 @@ mod write_back;
 pub use change_group::ChangeGroup;
 pub use cleaner::Cleaner;
 pub use frame::{PageReadGuard, PageWriteGuard, PinnedPage};
+pub use page_cleaning::PageCleaning;
 pub use pool::{BufferPool, PoolOptions, PoolStats};
 pub use statuses::Statuses;

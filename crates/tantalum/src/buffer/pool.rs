@@ -16,8 +16,11 @@ use tantalum_rt::{Mutex, RwLock, RwLockReadGuard, Unparker};
 use super::{
     admission,
     checkpoint::Checkpoints,
+    eviction::Taken,
     frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
+    page_cleaning::PageCleaning,
     page_table::PageTable,
+    reserve::Reserve,
     statuses::Statuses,
 };
 use crate::{
@@ -38,6 +41,8 @@ pub struct PoolOptions {
     pub frames: usize,
     /// How torn pages are prevented; decides whether the log gets page images.
     pub protection: Protection,
+    /// Who writes dirty pages to make room.
+    pub cleaning: PageCleaning,
 }
 
 /// A handle to the pool. Clones are handles to the same pool.
@@ -54,6 +59,7 @@ pub(super) struct Shared {
     /// Present where the store keeps the changes.
     statuses: OnceLock<Arc<Statuses>>,
     protection: Protection,
+    pub cleaning: PageCleaning,
     pub page_size: usize,
     pub table: PageTable,
     pub frames: Box<[Frame]>,
@@ -61,6 +67,8 @@ pub(super) struct Shared {
     memory: Mutex<Vec<AlignedBuffer>>,
     /// Frames without a page.
     pub free: Mutex<Vec<usize>>,
+    /// How many of them the cleaner keeps.
+    pub reserve: Reserve,
     /// Where the clock stands that decides what is evicted.
     pub hand: AtomicUsize,
     /// Held by whoever writes pages back, so a page is never written by two at a time.
@@ -78,6 +86,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub misses: AtomicU64,
+    pub fault_reads: AtomicU64,
+    pub blocked_reads: AtomicU64,
     pub evictions: AtomicU64,
     pub failed_write_backs: AtomicU64,
     pub page_images: AtomicU64,
@@ -96,6 +106,13 @@ pub struct PoolStats {
     pub hits: u64,
     /// Pins of pages that were not.
     pub misses: u64,
+    /// Pages that were read because of that; others are new.
+    pub fault_reads: u64,
+    /// Those of them that had to wait until another page was written to make room ("Durable Write Cache in Flash Memory SSD",
+    /// section 2, Figure 1).
+    pub blocked_reads: u64,
+    /// Free frames that the cleaner aims at, as the device and the load need them; 0 where nobody cleans ahead.
+    pub reserve_frames: u64,
     /// Pages dropped from memory to make room.
     pub evictions: u64,
     /// Batches of pages that could not be written; they are written again later.
@@ -139,11 +156,13 @@ impl BufferPool {
             log: OnceLock::new(),
             statuses: OnceLock::new(),
             protection: options.protection,
+            cleaning: options.cleaning,
             page_size,
             table: PageTable::new(),
             frames: (0..frames).map(|_| Frame::vacant()).collect(),
             memory: Mutex::new(Vec::new()),
             free: Mutex::new((0..frames).rev().collect()),
+            reserve: Reserve::new(frames),
             hand: AtomicUsize::new(0),
             write_back: Mutex::new(PageBatch::new(page_size)),
             redo_point: RwLock::new(Lsn::ZERO),
@@ -286,6 +305,12 @@ impl BufferPool {
             dirty_pages: shared.frames.iter().filter(|frame| frame.state.rec_lsn().is_some()).count() as u64,
             hits: shared.table.hits(),
             misses: count(&shared.counters.misses),
+            fault_reads: count(&shared.counters.fault_reads),
+            blocked_reads: count(&shared.counters.blocked_reads),
+            reserve_frames: match shared.cleaner.get() {
+                Some(_) => shared.reserve.frames() as u64,
+                None => 0,
+            },
             evictions: count(&shared.counters.evictions),
             failed_write_backs: count(&shared.counters.failed_write_backs),
             page_images: count(&shared.counters.page_images),
@@ -356,7 +381,7 @@ impl Shared {
     /// Brings a page into memory. `None` when another task did so first.
     #[cold]
     fn load(&self, id: PageId, source: Source) -> Result<Option<PinnedPage>> {
-        let index = self.take_frame()?;
+        let Taken { frame: index, has_waited } = self.take_frame()?;
         let frame = &self.frames[index];
         // Held through an `Arc`, and so pinned. Only a task that waited for a failed load can hold it, for a moment.
         let mut content = frame.latch.write_arc();
@@ -374,6 +399,10 @@ impl Shared {
             return Ok(None);
         }
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        if !matches!(source, Source::Nothing) {
+            self.counters.fault_reads.fetch_add(1, Ordering::Relaxed);
+            self.counters.blocked_reads.fetch_add(u64::from(has_waited), Ordering::Relaxed);
+        }
         match self.fill(&mut content, source) {
             Ok(()) => {
                 frame.state.set_loaded(true);

@@ -6,7 +6,7 @@ use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{Log, LogOptions};
 use tantalum_rt::{Simulation, spawn};
 
-use super::{BufferPool, ChangeGroup, Cleaner, PoolOptions};
+use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions};
 use crate::{
     Error, Result,
     page::{Change, PageId, PageKind, TableId, header, record::GroupRecord, slots},
@@ -36,7 +36,12 @@ fn reopen(data: Arc<MemoryDevice>, log: Arc<MemoryDevice>, frames: usize, protec
     let devices: Vec<Arc<dyn Device>> = vec![log.clone()];
     let recovered = Log::open(devices, LogOptions::default(), &mut |_| {})?;
     let store = Arc::new(InPlaceStore::new(data.clone(), PAGE, protection, true)?);
-    let opened = recovery::open(store, recovered, &PoolOptions { frames, protection }, &mut |_| {})?;
+    let opened = recovery::open(
+        store,
+        recovered,
+        &PoolOptions { frames, protection, cleaning: PageCleaning::Ahead },
+        &mut |_| {},
+    )?;
     Ok(Fixture { data, log, pool: opened.pool, space: opened.space })
 }
 

@@ -11,13 +11,13 @@ use tantalum_device::Capabilities;
 use tantalum_log::{Log, LogStats};
 use tantalum_rt::Mutex;
 
-use super::{Devices, catalog::Catalog, files::Directory, log_devices::LogDevices};
+use super::{Devices, barriers::BarrierPolicy, catalog::Catalog, files::Directory, log_devices::LogDevices};
 use crate::{
-    buffer::{BufferPool, Cleaner},
+    buffer::{BufferPool, Cleaner, PageCleaning},
     error::{Error, Result},
     options::Settings,
     recovery::{Checkpointer, Opened, Redo},
-    store::{Space, Superblock},
+    store::{Protection, Space, Superblock},
 };
 
 /// An open database without its transactions.
@@ -30,6 +30,7 @@ pub(crate) struct Core {
     /// What recovery did.
     pub redo: Redo,
     pub data_capabilities: Capabilities,
+    pub barriers: Arc<BarrierPolicy>,
     pub log_devices: Arc<LogDevices>,
     is_closed: AtomicBool,
     tasks: Mutex<Option<Tasks>>,
@@ -41,7 +42,8 @@ pub(crate) struct Core {
 /// The tasks in the background, in the order in which they stop.
 struct Tasks {
     _checkpointer: Checkpointer,
-    _cleaner: Cleaner,
+    /// None where whoever reads a page cleans.
+    _cleaner: Option<Cleaner>,
 }
 
 impl Core {
@@ -52,6 +54,7 @@ impl Core {
         opened: Opened,
         devices: &Devices,
         log_devices: LogDevices,
+        barriers: Arc<BarrierPolicy>,
         directory: Option<Directory>,
     ) -> Result<Self> {
         let Opened { pool, space, redo } = opened;
@@ -61,9 +64,10 @@ impl Core {
             let log_devices = Arc::clone(&log_devices);
             move |stats: &LogStats| log_devices.follow(stats)
         };
-        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool, record), _cleaner: Cleaner::start(&pool) };
+        let cleaner = (settings.page_cleaning() == PageCleaning::Ahead).then(|| Cleaner::start(&pool));
+        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool, record), _cleaner: cleaner };
         let catalog = Catalog::open(&pool, &space)?;
-        Ok(Self {
+        let core = Self {
             settings,
             superblock,
             pool,
@@ -71,16 +75,37 @@ impl Core {
             catalog,
             redo,
             data_capabilities: devices.data.capabilities(),
+            barriers,
             log_devices,
             is_closed: AtomicBool::new(false),
             tasks: Mutex::new(Some(tasks)),
             companions: Mutex::default(),
             _directory: directory,
-        })
+        };
+        core.on_users_word().iter().for_each(|trusted| tracing::warn!("{trusted}"));
+        Ok(core)
     }
 
     pub fn log(&self) -> &Log {
         self.pool.log()
+    }
+
+    /// What is trusted against what the devices say, a sentence each.
+    pub fn on_users_word(&self) -> Vec<String> {
+        let (page, atomic) = (self.superblock.page_size, self.data_capabilities.atomic_write_bytes);
+        let is_torn =
+            self.superblock.protection == Protection::Device && !self.data_capabilities.writes_atomically(page);
+        let torn = is_torn.then(|| {
+            let data = self.pool.store().name();
+            format!(
+                "torn_page_protection = trust-device: {data} writes {atomic} bytes atomically as far as it says, a page has {page}; a \
+                 power cut may damage pages"
+            )
+        });
+        let trusted = self.barriers.summary().trusted.into_iter().map(|device| {
+            format!("barriers = trust-device: {device} is never flushed; a power cut may cost acknowledged commits and damage pages")
+        });
+        torn.into_iter().chain(trusted).collect()
     }
 
     /// # Errors

@@ -192,10 +192,13 @@ impl<'a> Places<'a> {
             let devices = Devices::on_data_device_for(superblock.store_kind, device, superblock.page_size, log)?;
             return Ok((devices, gathered));
         }
-        let double_write = match superblock.protection {
-            Protection::DoubleWrite => Some(self.log.open_path(Path::new(DOUBLE_WRITE))?),
-            Protection::FullPageImages | Protection::Device | Protection::Store => None,
+        // Whether it is used from now on depends on what the data device says today.
+        let may_lack_area = match superblock.protection {
+            Protection::DoubleWrite => false,
+            Protection::Store => true,
+            Protection::FullPageImages | Protection::Device => !self.directory.path.join(DOUBLE_WRITE).exists(),
         };
+        let double_write = if may_lack_area { None } else { Some(self.log.open_path(Path::new(DOUBLE_WRITE))?) };
         Ok((Devices { data: self.log.open_path(Path::new(DATA))?, double_write, log }, gathered))
     }
 

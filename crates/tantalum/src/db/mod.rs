@@ -1,11 +1,13 @@
 //! A database: opening, closing, and the doors to everything that it does.
 
+mod barriers;
 mod catalog;
 mod core;
 mod files;
 mod log_devices;
 mod open;
 mod opener;
+mod protection;
 mod remake;
 
 use std::{
@@ -17,6 +19,8 @@ use std::{
 use tantalum_device::{Device, Partition};
 use tantalum_log::ArchiveTarget;
 
+use self::barriers::BarrierPolicy;
+pub use self::barriers::BarrierSummary;
 pub(crate) use self::core::Core;
 pub(crate) use self::files::sync_parent;
 pub use self::log_devices::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice, recorded_log_devices};
@@ -417,6 +421,9 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
             made
         }
     };
+    let barriers = BarrierPolicy::new(settings.barriers());
+    let devices = barriers.over_all(devices)?;
+    let archive = archive.map(|archive| barriers.over_archive(archive)).transpose()?;
     let lost = lost_log_device.map(|name| gathered.lost(&name, &log_places)).transpose()?;
     let mut opening = Opening {
         settings: &settings,
@@ -435,8 +442,10 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
     }
     observe(&opened, page_observer);
     let log = opened.pool.log();
-    let log_devices = LogDevices::of_directory(directory.path().into(), &settings, opener, gathered, log);
-    Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, Some(directory))?))
+    let log_devices =
+        LogDevices::of_directory(directory.path().into(), &settings, opener, gathered, log, Arc::clone(&barriers));
+    let core = Core::start(settings, superblock, opened, &devices, log_devices, barriers, Some(directory))?;
+    Ok(Db::start(core))
 }
 
 /// Opens or creates the database on devices.
@@ -454,7 +463,9 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
     let refuses_to_create = refuses_to_create || rebuilds_log || lost_log_device.is_some();
     settings.check()?;
     let lost = lost_log_device.map(|name| log_devices::lost_by_number(&name)).transpose()?;
-    let archive = archive_device.map(ArchiveTarget::Device);
+    let barriers = BarrierPolicy::new(settings.barriers());
+    let devices = barriers.over_all(devices)?;
+    let archive = archive_device.map(|device| barriers.over_archive(ArchiveTarget::Device(device))).transpose()?;
     let partitions = devices.log.chunks(settings.log_partitions() as usize);
     let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
     let mut opening = Opening {
@@ -470,8 +481,8 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
     };
     let (superblock, opened) = opening.run(&devices)?;
     observe(&opened, page_observer);
-    let log_devices = LogDevices::of_devices(&settings, opened.pool.log());
-    Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, None)?))
+    let log_devices = LogDevices::of_devices(&settings, opened.pool.log(), Arc::clone(&barriers));
+    Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, barriers, None)?))
 }
 
 /// Tells whoever is to know of pages that are changed and written.

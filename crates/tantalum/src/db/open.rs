@@ -8,7 +8,7 @@ use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive};
 use tantalum_rt::{Random, random_seed};
 
-use super::{Devices, catalog::Catalog, log_devices::Gathered};
+use super::{Devices, catalog::Catalog, log_devices::Gathered, protection};
 use crate::{
     buffer::PoolOptions,
     error::{Error, Result},
@@ -47,10 +47,7 @@ impl Opening<'_> {
     /// Opens the database on `devices`, or creates it.
     pub fn run(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
         match Superblock::read(&*devices.data)? {
-            Some(superblock) => {
-                let opened = self.recover(devices, &superblock)?;
-                Ok((superblock, opened))
-            }
+            Some(superblock) => self.recover(devices, superblock),
             None if self.refuses_to_create => Err(Error::NotFound { path: devices.data.name().into() }),
             None => self.create(devices),
         }
@@ -85,9 +82,9 @@ impl Opening<'_> {
         }
         let fits = match settings.torn_page_protection() {
             TornPageProtection::Auto => true,
-            TornPageProtection::DoubleWrite => superblock.protection == Protection::DoubleWrite,
+            // What redo repeats has no images in the log, unless they were there all along.
             TornPageProtection::FullPageImages => superblock.protection == Protection::FullPageImages,
-            TornPageProtection::Device | TornPageProtection::TrustDevice => superblock.protection == Protection::Device,
+            _ => superblock.protection != Protection::Store,
         };
         if !fits {
             let (asked, has) = (settings.torn_page_protection(), superblock.protection);
@@ -115,17 +112,22 @@ impl Opening<'_> {
         Err(Error::Option { what: what.into() })
     }
 
-    fn recover(&mut self, devices: &Devices, superblock: &Superblock) -> Result<Opened> {
-        Self::check_format(self.settings, superblock, devices.data.name())?;
+    fn recover(&mut self, devices: &Devices, superblock: Superblock) -> Result<(Superblock, Opened)> {
+        Self::check_format(self.settings, &superblock, devices.data.name())?;
         Self::check_archiving(superblock.store_kind, self.archive.is_some(), self.rebuilds_log)?;
-        let store = store_on(devices, superblock, self.settings)?;
+        let protection = protection::at_open(self.settings, devices, superblock.page_size, superblock.protection);
+        // Refused before the log is touched.
+        store_on(devices, &Superblock { protection, ..superblock }, self.settings)?;
         let archive = self.archive.clone().map(|target| self.settings.archive(target));
         if self.rebuilds_log {
-            Self::check_archive(archive.as_ref(), superblock)?;
+            Self::check_archive(archive.as_ref(), &superblock)?;
         }
         let options = LogOptions { archive, ..self.log_options()? };
         let log = match self.rebuilds_log {
-            true => self.rebuild_log(devices, options, &*store)?,
+            true => {
+                let store = protection::store_as_left(devices, &superblock, self.settings)?;
+                self.rebuild_log(devices, options, &*store)?
+            }
             false => self.open_log(devices, options)?,
         };
         if log.log_id() != superblock.log_id {
@@ -137,7 +139,11 @@ impl Opening<'_> {
         if let Some(gathered) = self.gathered {
             gathered.check_used(&log.devices())?;
         }
-        self.open_pool(store, log, superblock)
+        let (superblock, mended) = protection::change(devices, superblock, self.settings, protection)?;
+        let store = store_on(devices, &superblock, self.settings)?;
+        let mut opened = self.open_pool(store, log, &superblock)?;
+        opened.redo.torn_pages += mended;
+        Ok((superblock, opened))
     }
 
     /// Refuses to make the log from another database's archive, or from none.
@@ -166,7 +172,7 @@ impl Opening<'_> {
             page_size: self.settings.page_size(),
             store_kind,
             units: (store_kind == StoreKind::InPageLogging).then(|| self.settings.unit_sizes(block)),
-            protection: self.choose_protection(devices),
+            protection: protection::at_creation(self.settings, devices),
         };
         let store = store_on(devices, &superblock, self.settings)?;
         Self::prepare_data(devices, &*store, &superblock)?;
@@ -213,27 +219,6 @@ impl Opening<'_> {
         // like something else than a database.
         let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
         Ok(devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?)
-    }
-
-    fn choose_protection(&self, devices: &Devices) -> Protection {
-        if self.settings.page_store() == StoreKind::InPageLogging {
-            return Protection::Store;
-        }
-        let page_bytes = u64::from(self.settings.page_size());
-        match self.settings.torn_page_protection() {
-            TornPageProtection::DoubleWrite => Protection::DoubleWrite,
-            TornPageProtection::FullPageImages => Protection::FullPageImages,
-            TornPageProtection::Device | TornPageProtection::TrustDevice => Protection::Device,
-            TornPageProtection::Auto => {
-                if u64::from(devices.data.capabilities().atomic_write_bytes) >= page_bytes {
-                    Protection::Device
-                } else if devices.double_write.is_some() {
-                    Protection::DoubleWrite
-                } else {
-                    Protection::FullPageImages
-                }
-            }
-        }
     }
 
     fn log_options(&self) -> Result<LogOptions> {
@@ -300,7 +285,11 @@ impl Opening<'_> {
 
     fn open_pool(&mut self, store: Arc<dyn PageStore>, log: Recovery, superblock: &Superblock) -> Result<Opened> {
         let frames = self.settings.buffer_pool_bytes() / u64::from(superblock.page_size);
-        let options = PoolOptions { frames: frames as usize, protection: superblock.protection };
+        let options = PoolOptions {
+            frames: frames as usize,
+            protection: superblock.protection,
+            cleaning: self.settings.page_cleaning(),
+        };
         recovery::open(store, log, &options, &mut |progress: RedoProgress| {
             self.report(OpenPhase::Redo, progress.done_bytes, progress.total_bytes);
         })
@@ -328,14 +317,15 @@ pub(super) fn store_on(devices: &Devices, superblock: &Superblock, settings: &Se
         let (store, percent) = (superblock.database_id as u64, settings.carry_over_percent());
         return Ok(Arc::new(InPageStore::new(data, geometry, store, percent)?));
     }
-    Ok(match (superblock.protection, &devices.double_write) {
+    let store = match (superblock.protection, &devices.double_write) {
         (Protection::DoubleWrite, Some(area)) => {
             let area: Arc<dyn Device> = Arc::clone(area);
-            Arc::new(InPlaceStore::with_double_write(data, page_size, area, superblock.database_id)?)
+            InPlaceStore::with_double_write(data, page_size, area, superblock.database_id)?
         }
         (protection, _) => {
             let trust = settings.torn_page_protection() == TornPageProtection::TrustDevice;
-            Arc::new(InPlaceStore::new(data, page_size, protection, trust)?)
+            InPlaceStore::new(data, page_size, protection, trust)?
         }
-    })
+    };
+    Ok(Arc::new(store.with_durable_writes(settings.durable_page_writes())))
 }

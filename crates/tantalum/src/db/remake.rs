@@ -9,6 +9,7 @@ use super::{
     files::{DATA, DOUBLE_WRITE, Directory, make_file},
     log_devices::{LOG, LogPlaces},
     open::{LOG_BUFFER_BYTES, store_on},
+    protection::is_atomic,
 };
 use crate::{
     error::Result,
@@ -38,9 +39,8 @@ impl Remaking {
 
     /// How pages are protected here, if it was `before` where they come from: not every device writes pages atomically.
     pub fn protection(&self, before: Protection) -> Protection {
-        let is_atomic = self.devices.data.capabilities().atomic_write_bytes >= self.settings.page_size();
         match before {
-            Protection::Device if !is_atomic => Protection::DoubleWrite,
+            Protection::Device if !is_atomic(&self.devices, self.settings.page_size()) => Protection::DoubleWrite,
             other => other,
         }
     }

@@ -8,8 +8,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
 
-use super::{Isolation, LogHiding, TornPageProtection};
+use super::{Barriers, Isolation, LogHiding, TornPageProtection};
 use crate::{
+    buffer::PageCleaning,
     error::{Error, Result},
     limits, log_layout,
     store::{StoreKind, UnitSizes},
@@ -51,6 +52,12 @@ pub(crate) struct Settings {
     pub log_archive_keep_hours: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torn_page_protection: Option<TornPageProtection>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barriers: Option<Barriers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durable_page_writes: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_cleaning: Option<PageCleaning>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_store: Option<StoreKind>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,6 +152,9 @@ impl Settings {
             log_archive_keep_bytes: self.log_archive_keep_bytes.or(file.log_archive_keep_bytes),
             log_archive_keep_hours: self.log_archive_keep_hours.or(file.log_archive_keep_hours),
             torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
+            barriers: self.barriers.or(file.barriers),
+            durable_page_writes: self.durable_page_writes.or(file.durable_page_writes),
+            page_cleaning: self.page_cleaning.or(file.page_cleaning),
             page_store: self.page_store.or(file.page_store),
             erase_unit_bytes: self.erase_unit_bytes.or(file.erase_unit_bytes),
             log_region_bytes: self.log_region_bytes.or(file.log_region_bytes),
@@ -214,6 +224,12 @@ impl Settings {
         }
         if self.carry_over_percent() > 100 {
             return Some(("carry_over_percent", "it is a part of a unit's log sectors, 100 at most".into()));
+        }
+        if self.durable_page_writes() {
+            return Some((
+                "durable_page_writes",
+                "the page store in-page-logging writes no pages; leave it out".into(),
+            ));
         }
         if self.torn_page_protection() != TornPageProtection::Auto {
             return Some(("torn_page_protection", "the page store in-page-logging needs none; leave it out".into()));
@@ -303,6 +319,18 @@ impl Settings {
         self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT)
     }
 
+    pub fn barriers(&self) -> Barriers {
+        self.barriers.unwrap_or_default()
+    }
+
+    pub fn durable_page_writes(&self) -> bool {
+        self.durable_page_writes.unwrap_or_default()
+    }
+
+    pub fn page_cleaning(&self) -> PageCleaning {
+        self.page_cleaning.unwrap_or_default()
+    }
+
     pub fn torn_page_protection(&self) -> TornPageProtection {
         self.torn_page_protection.unwrap_or_default()
     }
@@ -339,6 +367,9 @@ mod tests {
             data_device: Some("/dev/c".into()),
             log_devices: Some(vec!["a".into(), "/dev/b".into()]),
             torn_page_protection: Some(TornPageProtection::FullPageImages),
+            barriers: Some(Barriers::TrustDevice),
+            durable_page_writes: Some(true),
+            page_cleaning: Some(PageCleaning::OnDemand),
             isolation: Some(Isolation::SnapshotIsolation),
             log_hiding: Some(LogHiding::Naive),
             log_request_per_flush: Some(true),
@@ -375,6 +406,7 @@ mod tests {
         assert_eq!(error_of("isolation = \"none\"\n").0, 1);
         assert_eq!(error_of("log_hiding = \"maybe\"\n").0, 1);
         assert_eq!(error_of("log_copies = 3\n").0, 1);
+        assert_eq!(error_of("barriers = \"never\"\n").0, 1);
         let (line, what) = error_of("log_devices = [\"a\", \"b\"]\nlog_characteristics = [\"a.toml\"]\n");
         assert!(line == 2 && what.contains("1 files are given for 2 log devices"), "{what}");
     }

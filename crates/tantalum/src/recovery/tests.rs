@@ -21,7 +21,7 @@ use tantalum_rt::{Outcome, Random, Simulation, spawn};
 use super::{Checkpointer, Opened};
 use crate::{
     Error, Result,
-    buffer::{BufferPool, ChangeGroup, Cleaner, PageWriteGuard, PoolOptions},
+    buffer::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PageWriteGuard, PoolOptions},
     page::{Change, PageId, PageKind, TableId, slots},
     store::{InPlaceStore, PageStore, Protection, Space, in_place::double_write::DoubleWrite},
 };
@@ -75,7 +75,12 @@ impl Disks {
             other => Arc::new(InPlaceStore::new(self.data.clone(), PAGE, other, true)?),
         };
         let log = Log::open(self.log_devices(), log_options(), &mut |_| {})?;
-        super::open(store, log, &PoolOptions { frames: 20, protection: self.protection }, &mut |_| {})
+        super::open(
+            store,
+            log,
+            &PoolOptions { frames: 20, protection: self.protection, cleaning: PageCleaning::Ahead },
+            &mut |_| {},
+        )
     }
 
     fn power_cut(&self, random: &mut Random) {

@@ -27,7 +27,7 @@ use manifest::{Manifest, PAGES};
 
 use crate::{
     backup::whole_directory,
-    buffer::{BufferPool, PoolOptions},
+    buffer::{BufferPool, PageCleaning, PoolOptions},
     db::Remaking,
     error::{Error, Result},
     page::{PageId, header},
@@ -186,7 +186,11 @@ impl Restoring<'_> {
         };
         let store = remaking.store(&superblock)?;
         let frames = manifest.settings.buffer_pool_bytes() / u64::from(manifest.page_size);
-        let options = PoolOptions { frames: frames as usize, protection: superblock.protection };
+        let options = PoolOptions {
+            frames: frames as usize,
+            protection: superblock.protection,
+            cleaning: PageCleaning::default(),
+        };
         let pool = BufferPool::new(store, &options);
         let restored = self.replay(&pool)?;
         // From here on the database is like one after any recovery.

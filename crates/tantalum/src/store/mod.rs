@@ -167,6 +167,24 @@ pub enum Protection {
     Store,
 }
 
+impl Protection {
+    /// Its name, as it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DoubleWrite => "double-write",
+            Self::FullPageImages => "full-page-images",
+            Self::Device => "device",
+            Self::Store => "store",
+        }
+    }
+}
+
+impl std::fmt::Display for Protection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Counters of a page store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StoreStats {

@@ -1,6 +1,7 @@
 //! The superblock: what the data file is, in its first page and again in its second.
 //!
-//! It is written once, as the last step of creating a database, so a file without one was never a database.
+//! It is written as the last step of creating a database, so a file without one was never a database; and again, before anything
+//! else, when the database goes on with another protection against torn pages.
 
 use tantalum_device::{AlignedBuffer, Device, Durability};
 

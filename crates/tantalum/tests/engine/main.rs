@@ -7,6 +7,7 @@ mod concurrent;
 mod control;
 mod damage;
 mod devices;
+mod durable_cache;
 mod files;
 mod log_devices;
 mod observer;

@@ -210,8 +210,14 @@ impl UnderWay<'_> {
         Some(LogPlaces { directory, settings: &self.own.settings, opener: self.opener })
     }
 
-    /// Opens or makes the device that is to join.
+    /// Opens or makes the device that is to join, with or without barriers as the others.
     fn take(&self, new: NewLogDevice, report: Report<'_>) -> Result<(PathBuf, Vec<Arc<dyn Device>>)> {
+        let (path, devices) = self.open_new(new, report)?;
+        let devices = devices.into_iter().map(|device| self.own.barriers.over(device)).collect::<Result<_>>()?;
+        Ok((path, devices))
+    }
+
+    fn open_new(&self, new: NewLogDevice, report: Report<'_>) -> Result<(PathBuf, Vec<Arc<dyn Device>>)> {
         match (new, self.places()) {
             (NewLogDevice::Device(device), None) => Ok((device.name().into(), vec![device])),
             (NewLogDevice::Path(path), Some(places)) => {

@@ -5,7 +5,10 @@ mod gather;
 mod places;
 mod record;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tantalum_log::{Log, LogLayout, LogStats};
 use tantalum_rt::Mutex;
@@ -15,7 +18,11 @@ pub(crate) use gather::{Gathered, lost_by_number};
 pub(crate) use places::{LOG, LogPlaces};
 pub(crate) use record::RECORD;
 
-use crate::{db::DeviceOpener, error::Result, options::Settings};
+use crate::{
+    db::{DeviceOpener, barriers::BarrierPolicy},
+    error::Result,
+    options::Settings,
+};
 use record::Entry;
 
 /// Where the log's devices of the database in `directory` are, by name, as the database recorded it when it was last open.
@@ -43,6 +50,8 @@ pub(crate) struct LogDevices {
     /// Held while the devices change.
     opener: Mutex<Option<Box<dyn DeviceOpener>>>,
     entries: Mutex<Vec<Entry>>,
+    /// Devices that join are asked, too.
+    barriers: Arc<BarrierPolicy>,
 }
 
 impl LogDevices {
@@ -53,6 +62,7 @@ impl LogDevices {
         opener: Option<Box<dyn DeviceOpener>>,
         gathered: Gathered,
         log: &Log,
+        barriers: Arc<BarrierPolicy>,
     ) -> Self {
         let recorded = gathered.recorded.clone();
         // The log knows the devices of an array as one; they never change, so the settings go on to name them.
@@ -70,11 +80,12 @@ impl LogDevices {
             log_id: log.log_id(),
             opener: Mutex::new(opener),
             entries: Mutex::new(entries),
+            barriers,
         }
     }
 
     /// The devices of a database that was opened on devices.
-    pub fn of_devices(settings: &Settings, log: &Log) -> Self {
+    pub fn of_devices(settings: &Settings, log: &Log, barriers: Arc<BarrierPolicy>) -> Self {
         let entry = |device: tantalum_log::DeviceStats| Entry::new(device.name.into(), vec![device.device_id]);
         let entries = log.stats().devices.into_iter().filter(|device| !device.name.is_empty()).map(entry).collect();
         Self {
@@ -83,6 +94,7 @@ impl LogDevices {
             log_id: log.log_id(),
             opener: Mutex::new(None),
             entries: Mutex::new(entries),
+            barriers,
         }
     }
 

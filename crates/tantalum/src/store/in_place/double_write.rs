@@ -141,6 +141,14 @@ impl DoubleWrite {
         Ok(self.device.write(0, &[&header.encode(), batch.bytes()], Durability::Durable)?)
     }
 
+    /// Lets the area hold nothing, durably.
+    ///
+    /// # Errors
+    /// When the device cannot write.
+    pub fn clear(&self) -> Result<()> {
+        Ok(self.device.write(0, &[&AlignedBuffer::zeroed(HEADER_BYTES)], Durability::Durable)?)
+    }
+
     /// What the area holds for this database.
     ///
     /// # Errors

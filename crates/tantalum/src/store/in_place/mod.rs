@@ -33,6 +33,8 @@ pub struct InPlaceStore {
     double_write: Option<Mutex<Guarded>>,
     /// A write may hold only as many pages as the device writes at once.
     writes_runs: bool,
+    /// Each page is made durable by its own write.
+    writes_durably: bool,
     counters: Counters,
 }
 
@@ -67,14 +69,21 @@ impl InPlaceStore {
             Protection::Device => {
                 return refuse(format!(
                     "the device writes {atomic_bytes} bytes atomically, a page has {page_size}; use double-write, or \
-                     trust_device_atomicity if you know better"
+                     trust-device if you know better"
                 ));
             }
             Protection::DoubleWrite => return refuse("a double-write area is needed".into()),
             Protection::Store => return refuse("this store writes over pages".into()),
         }
         let writes_runs = protection != Protection::Device;
-        Ok(Self { data, page_size, double_write: None, writes_runs, counters: Counters::default() })
+        Ok(Self {
+            data,
+            page_size,
+            double_write: None,
+            writes_runs,
+            writes_durably: false,
+            counters: Counters::default(),
+        })
     }
 
     /// A store on `data` that writes pages to `area` first. The area belongs to the database `database_id` and needs
@@ -90,7 +99,19 @@ impl InPlaceStore {
     ) -> Result<Self> {
         let area = DoubleWrite::open(area, page_size, database_id)?;
         let double_write = Some(Mutex::new(Guarded { area, unfinished: None }));
-        Ok(Self { data, page_size, double_write, writes_runs: true, counters: Counters::default() })
+        Ok(Self {
+            data,
+            page_size,
+            double_write,
+            writes_runs: true,
+            writes_durably: false,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The same store; with `durable`, each page is made durable by a write of its own instead of many by one flush.
+    pub fn with_durable_writes(self, durable: bool) -> Self {
+        Self { writes_runs: self.writes_runs && !durable, writes_durably: durable, ..self }
     }
 
     fn offset(&self, id: PageId) -> u64 {
@@ -99,13 +120,14 @@ impl InPlaceStore {
 
     /// Puts a batch in place, durably.
     fn write_in_place(&self, batch: &PageBatch) -> Result<()> {
+        let durability = if self.writes_durably { Durability::Durable } else { Durability::Cached };
         let mut first_error = None;
         let mut pending: Vec<Box<dyn PendingWrite>> = Vec::new();
         let mut start = 0;
         for run in batch.ids().chunk_by(|a, b| self.writes_runs && a.0 + 1 == b.0) {
             let range = batch.range(start..start + run.len());
             start += run.len();
-            match self.data.submit(self.offset(run[0]), Arc::clone(batch.buffer()), range, Durability::Cached) {
+            match self.data.submit(self.offset(run[0]), Arc::clone(batch.buffer()), range, durability) {
                 Ok(write) => pending.push(write),
                 Err(error) => _ = first_error.get_or_insert(error),
             }
@@ -119,7 +141,10 @@ impl InPlaceStore {
         if let Some(error) = first_error {
             return Err(error.into());
         }
-        Ok(self.data.flush()?)
+        match durability {
+            Durability::Durable => Ok(()),
+            _ => Ok(self.data.flush()?),
+        }
     }
 
     fn store_guarded(&self, guarded: &mut Guarded, batch: &PageBatch) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A tree on devices in memory.
 
 use super::*;
-use crate::buffer::{BufferPool, Cleaner, PoolOptions};
+use crate::buffer::{BufferPool, Cleaner, PageCleaning, PoolOptions};
 use crate::page::TableId;
 use crate::recovery;
 use crate::store::{InPlaceStore, PageStore, Protection, Space};
@@ -75,7 +75,7 @@ impl Devices {
             .expect("the store opens"),
         );
         let log = Log::open(vec![self.log.clone()], log_options(), &mut |_| ()).expect("the log opens");
-        let options = PoolOptions { frames, protection: self.protection };
+        let options = PoolOptions { frames, protection: self.protection, cleaning: PageCleaning::Ahead };
         let opened = recovery::open(store, log, &options, &mut |_| ()).expect("the database recovers");
         let (pool, space) = (opened.pool, opened.space);
         if !pages_in_use(&space).contains(&ROOT) {

@@ -1,0 +1,122 @@
+//! Which devices are told to flush their caches. Decided at each open, by the devices that are there now.
+//!
+//! A barrier concerns the cache of one device, so each device is asked for itself: the order of writes to different devices,
+//! and to one whose cache survives, is kept by waiting for the first before the second begins.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+use tantalum_device::{Device, WithoutBarriers, WriteCache};
+use tantalum_log::ArchiveTarget;
+use tantalum_rt::Mutex;
+
+use super::Devices;
+use crate::{
+    error::{Error, Result},
+    options::Barriers,
+};
+
+/// Which devices are told to flush their caches, in [`Stats`](crate::Stats): all that the database has used since it was
+/// opened. An archive in a directory is not among them; it is always flushed.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let barriers = db.stats()?.barriers;
+/// assert_eq!(barriers.setting, tantalum::Barriers::Auto);
+/// assert!(barriers.trusted.is_empty()); // never without being asked to
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BarrierSummary {
+    /// What was asked for.
+    pub setting: Barriers,
+    /// Devices that are.
+    pub sent_to: Vec<String>,
+    /// Devices that are not, because they say that what they have completed survives a power cut.
+    pub spared: Vec<String>,
+    /// Devices that are not on the user's word alone, against what they say.
+    pub trusted: Vec<String>,
+}
+
+/// The decision for each device.
+#[derive(Debug)]
+pub(crate) struct BarrierPolicy {
+    setting: Barriers,
+    decided: Mutex<BTreeMap<String, Decision>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    Sent,
+    Spared,
+    Trusted,
+}
+
+impl BarrierPolicy {
+    pub fn new(setting: Barriers) -> Arc<Self> {
+        Arc::new(Self { setting, decided: Mutex::default() })
+    }
+
+    /// The device as the database uses it.
+    ///
+    /// # Errors
+    /// [`Error::Barriers`] if it needs barriers and may have none.
+    pub fn over(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+        let says = device.capabilities().write_cache;
+        let decision = match (self.setting, says) {
+            (Barriers::On, _) | (Barriers::Auto, WriteCache::Volatile | WriteCache::Unknown) => Decision::Sent,
+            (_, WriteCache::None) => Decision::Spared,
+            (Barriers::TrustDevice, _) => Decision::Trusted,
+            (Barriers::Off, _) => {
+                return Err(Error::Barriers { device: device.name().into(), says: says.to_string() });
+            }
+        };
+        if decision == Decision::Trusted {
+            tracing::warn!(
+                device = device.name(),
+                write_cache = %says,
+                "barriers = trust-device: this device is never flushed, on the user's word; if it loses its cache in a power cut, \
+                 acknowledged commits are lost"
+            );
+        }
+        self.decided.lock().insert(device.name().into(), decision);
+        Ok(match decision {
+            Decision::Sent => device,
+            Decision::Spared | Decision::Trusted => Arc::new(WithoutBarriers::new(device)),
+        })
+    }
+
+    /// All of a database's devices as it uses them.
+    pub fn over_all(&self, devices: Devices) -> Result<Devices> {
+        let Devices { data, double_write, log } = devices;
+        Ok(Devices {
+            data: self.over(data)?,
+            double_write: double_write.map(|area| self.over(area)).transpose()?,
+            log: log.into_iter().map(|device| self.over(device)).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The archive as the log uses it. The files of one in a directory come and go, which a file system has to record.
+    pub fn over_archive(&self, archive: ArchiveTarget) -> Result<ArchiveTarget> {
+        Ok(match archive {
+            ArchiveTarget::Device(device) => ArchiveTarget::Device(self.over(device)?),
+            directory => directory,
+        })
+    }
+
+    pub fn summary(&self) -> BarrierSummary {
+        let decided = self.decided.lock();
+        let named = |wanted| {
+            let named = decided.iter().filter(|(_, decision)| **decision == wanted);
+            named.map(|(name, _)| name.clone()).collect()
+        };
+        BarrierSummary {
+            setting: self.setting,
+            sent_to: named(Decision::Sent),
+            spared: named(Decision::Spared),
+            trusted: named(Decision::Trusted),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Which protection against torn pages a database in place has: chosen when it is created, and again at each open by the device
+//! that is there now, since a database may have been moved to one that tears what the old one kept whole, or the other way round.
+//!
+//! Invariant: the superblock names the protection under which pages were written since the last recovery, so that what a crash
+//! left is mended as that protection needs it. So it changes only between the mending and the first write under the new one.
+
+use std::sync::Arc;
+
+use tantalum_device::Device;
+
+use super::{Devices, open::store_on};
+use crate::{
+    error::Result,
+    options::{Settings, TornPageProtection},
+    store::{PageStore, Protection, StoreKind, Superblock, in_place::double_write::DoubleWrite},
+};
+
+/// Whether the data device says that it never tears a page.
+pub(crate) fn is_atomic(devices: &Devices, page_size: u32) -> bool {
+    devices.data.capabilities().writes_atomically(page_size)
+}
+
+/// The protection of a new database.
+pub(super) fn at_creation(settings: &Settings, devices: &Devices) -> Protection {
+    if settings.page_store() == StoreKind::InPageLogging {
+        return Protection::Store;
+    }
+    match settings.torn_page_protection() {
+        TornPageProtection::DoubleWrite => Protection::DoubleWrite,
+        TornPageProtection::FullPageImages => Protection::FullPageImages,
+        TornPageProtection::Device | TornPageProtection::TrustDevice => Protection::Device,
+        TornPageProtection::Auto if is_atomic(devices, settings.page_size()) => Protection::Device,
+        TornPageProtection::Auto if devices.double_write.is_some() => Protection::DoubleWrite,
+        TornPageProtection::Auto => Protection::FullPageImages,
+    }
+}
+
+/// The protection of a database that had `before`. What cannot be is refused when its store is made.
+pub(super) fn at_open(settings: &Settings, devices: &Devices, page_size: u32, before: Protection) -> Protection {
+    if before == Protection::Store {
+        return before;
+    }
+    match settings.torn_page_protection() {
+        TornPageProtection::DoubleWrite => Protection::DoubleWrite,
+        TornPageProtection::FullPageImages => Protection::FullPageImages,
+        TornPageProtection::Device | TornPageProtection::TrustDevice => Protection::Device,
+        TornPageProtection::Auto if is_atomic(devices, page_size) => Protection::Device,
+        TornPageProtection::Auto => match before {
+            Protection::Device if devices.double_write.is_some() => Protection::DoubleWrite,
+            // Without an area this is refused: what redo repeats has no images in the log.
+            other => other,
+        },
+    }
+}
+
+/// The store as the last one who had it left it, to read and mend it, whatever the device says today.
+pub(super) fn store_as_left(
+    devices: &Devices,
+    superblock: &Superblock,
+    settings: &Settings,
+) -> Result<Arc<dyn PageStore>> {
+    let protection = match superblock.protection {
+        // Neither needs mending, and this one asks nothing of the device.
+        Protection::Device => Protection::FullPageImages,
+        other => other,
+    };
+    store_on(devices, &Superblock { protection, ..*superblock }, settings)
+}
+
+/// Lets the database go on with another protection, before anything of it is read. Returns the superblock with it, and how
+/// many torn pages were put back.
+///
+/// Nothing is needed against what full page images may have left torn: redo rebuilds those pages from the log, however
+/// they are written then.
+pub(super) fn change(
+    devices: &Devices,
+    superblock: Superblock,
+    settings: &Settings,
+    protection: Protection,
+) -> Result<(Superblock, u64)> {
+    if protection == superblock.protection {
+        return Ok((superblock, 0));
+    }
+    let changed = Superblock { protection, ..superblock };
+    // Refuses what cannot be, before anything is written.
+    store_on(devices, &changed, settings)?;
+    let mended = store_as_left(devices, &superblock, settings)?.recover()?;
+    if let (Protection::DoubleWrite, Some(area)) = (protection, &devices.double_write) {
+        // It may hold pages as they were long ago.
+        let area: Arc<dyn Device> = Arc::clone(area);
+        DoubleWrite::open(area, changed.page_size as usize, changed.database_id)?.clear()?;
+    }
+    changed.write(&*devices.data)?;
+    let (before, file) = (superblock.protection, devices.data.name());
+    tracing::info!(file, %before, now = %protection, "torn pages are prevented otherwise than before");
+    Ok((changed, mended))
+}
