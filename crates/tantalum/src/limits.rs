@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Largest value, in bytes: 1 MiB. The log's largest record can lower it, see
+/// Largest value, in bytes: 1 MiB. The log's largest record can lower it, or the reserve of a page store that keeps changes, see
 /// [`Error::TransactionTooLarge`].
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use tantalum::{Builder, Db, Devices, StoreKind};
 use tantalum_device::{AlignedBuffer, Device, Durability, MemoryDevice};
@@ -35,7 +35,7 @@ fn on_raw_flash_commits_survive_power_cuts() {
             .run(move || {
                 let (data, log) = (device("nand-k9wag08u1a", 12 << 20), device("ssd-2008", 4 << 20));
                 let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
-                let mut expected = std::collections::BTreeMap::new();
+                let mut expected = BTreeMap::new();
                 let mut random = Random::with_seed(seed);
                 for life in 0..4u32 {
                     let db = builder().open_on(devices()).unwrap();
@@ -311,25 +311,38 @@ fn what_commits_at_once_may_be_larger_than_the_reserve() {
                             let mut random = Random::with_seed(seed * 100 + u64::from(client));
                             // Half of them write little.
                             let (rounds, rows) = if client % 2 == 0 { (10, limit as u32 / 1200) } else { (60, 3) };
+                            let mut written = BTreeMap::new();
                             for _ in 0..rounds {
                                 let mut tx = db.begin().unwrap();
                                 let first = random.u32(0..ROWS / CLIENTS - rows);
                                 for row in first..first + rows {
                                     // Of its own, or they would wait for each other's locks.
-                                    let key = row * CLIENTS + client;
-                                    tx.put(&table, key.to_be_bytes(), [random.u8(..); 1000]).unwrap();
+                                    let (key, value) = ((row * CLIENTS + client).to_be_bytes().to_vec(), random.u8(..));
+                                    tx.put(&table, &key, [value; 1000]).unwrap();
+                                    written.insert(key, vec![value; 1000]);
                                 }
                                 tx.commit().unwrap();
                             }
+                            written
                         })
                     })
                     .collect();
-                clients.into_iter().for_each(|client| client.join().expect("no client panics"));
+                let written: BTreeMap<_, _> =
+                    clients.into_iter().flat_map(|client| client.join().expect("no client panics")).collect();
                 let in_page = in_page();
                 assert!(in_page.merges_avoided > 0 && in_page.overflow_sectors_written > 0, "{in_page:?}");
                 let report = db.check().unwrap();
                 assert!(report.is_sound(), "{:?}", report.problems());
-                db.close().unwrap();
+                let mut random = Random::with_seed(seed);
+                data.power_cut(&mut random);
+                log.power_cut(&mut random);
+                drop((table, db));
+                data.power_on().unwrap();
+                log.power_on().unwrap();
+                let mut found = rows(&builder().open_on(devices()).unwrap());
+                assert_eq!(found.len(), ROWS as usize);
+                found.retain(|(key, _)| written.contains_key(key));
+                assert!(found == written.into_iter().collect::<Vec<_>>(), "what was committed is there");
             })
             .expect_finished();
     }
