@@ -85,7 +85,13 @@ impl Device for Partition {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
+        let capabilities = self.device.capabilities();
+        // An atomic write lies at a multiple of its size, on the device.
+        let aligned = match self.range.start {
+            0 => u32::MAX,
+            start => u32::try_from(1_u64 << start.trailing_zeros()).unwrap_or(u32::MAX),
+        };
+        Capabilities { atomic_write_bytes: capabilities.atomic_write_bytes.min(aligned), ..capabilities }
     }
 
     fn hardware(&self) -> Hardware {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tantalum_device::{AlignedBuffer, Device, Durability, Error, MemoryDevice, Partition};
+use tantalum_device::{AlignedBuffer, Device, Durability, Error, MemoryDevice, MemoryProfile, Partition, TearUnit};
 
 const BLOCK: u64 = 4096;
 
@@ -64,4 +64,14 @@ fn the_size_is_fixed() {
     let partition = Partition::new(device, 0..BLOCK).unwrap();
     partition.grow(BLOCK).unwrap();
     assert!(matches!(partition.grow(2 * BLOCK), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn writes_are_atomic_as_far_as_the_partition_is_aligned() {
+    let profile = MemoryProfile { tears: TearUnit::Atomic(16384), ..MemoryProfile::default() };
+    let device: Arc<dyn Device> = MemoryDevice::with_profile("device", 1 << 20, profile);
+    for (start, atomic) in [(0, 16384), (4096, 4096), (8192, 8192), (65536, 16384)] {
+        let partition = Partition::new(Arc::clone(&device), start..1 << 20).unwrap();
+        assert_eq!(partition.capabilities().atomic_write_bytes, atomic, "from {start}");
+    }
 }

@@ -228,6 +228,7 @@ mod tests {
 
     use rustix::io::ReadWriteFlags;
 
+    use super::raw::Limits;
     use super::*;
     use crate::WithoutBarriers;
 
@@ -326,6 +327,29 @@ mod tests {
         let mut block = [0; 4096];
         file.read(4096, &mut block).unwrap();
         assert_eq!(block, [3; 4096]);
+    }
+
+    #[test]
+    fn writes_that_fit_are_atomic_and_what_the_kernel_refuses_is_not_claimed() {
+        let (_directory, device) = create();
+        let told = device.shared.raw.limits.atomic_max;
+        let file = device.shared.raw.file.try_clone().unwrap();
+        let limits = Limits { atomic_min: 4096, atomic_max: 16384, ..device.shared.raw.limits };
+        let atomic = ReadWriteFlags::from_bits_retain(0x40);
+        let is_atomic = |offset, len| limits.flags(offset, len, Durability::Cached).contains(atomic);
+        assert!(is_atomic(4096, 4096) && is_atomic(16384, 16384) && is_atomic(24576, 8192));
+        assert!(!is_atomic(4096, 8192), "it must lie at a multiple of its size");
+        assert!(!is_atomic(0, 12288) && !is_atomic(0, 512) && !is_atomic(0, 32768));
+        // As if statx told of them: only a system that does tell takes them.
+        let raw = RawFile { name: "claimed".into(), file, limits, writable: true, poison: Default::default() };
+        assert_eq!(raw.confirm_atomic_writes(FILE_BYTES).unwrap(), told >= 16384);
+        assert!(raw.confirm_atomic_writes(4096).unwrap(), "too short to try");
+        assert_eq!(block(&device, 0), [0; 4096]);
+        assert_eq!(device.capabilities().atomic_write_bytes as usize, told);
+        if told > 0 {
+            device.write(0, &[&vec![5; told.min(4096)]], Durability::Durable).unwrap();
+            assert_eq!(block(&device, 0)[..told.min(4096)], vec![5; told.min(4096)]);
+        }
     }
 
     #[test]

@@ -38,10 +38,15 @@ pub(super) fn open(path: &Path, access: Access) -> Result<FileDevice> {
         return Err(failed(io::Error::other("the file was replaced while it was opened; try again")));
     }
     let size = if is_block_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
-    let (capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
+    let (mut capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
     let capacity_bytes = size - size % u64::from(capabilities.logical_block);
     let writable = access == Access::ReadWrite;
-    let raw = Arc::new(RawFile { name, file, limits, writable, poison: OnceLock::new() });
+    let mut raw = RawFile { name, file, limits, writable, poison: OnceLock::new() };
+    if !raw.confirm_atomic_writes(capacity_bytes)? {
+        raw.limits.atomic_max = 0;
+        capabilities.atomic_write_bytes = 0;
+    }
+    let raw = Arc::new(raw);
     Ok(FileDevice {
         shared: Arc::new(Shared { raw, rings: RingPool::new(), tasks: Mutex::new(Tasks::default()) }),
         capabilities,
@@ -91,7 +96,9 @@ pub(super) fn create(path: &Path, size_bytes: u64, progress: Progress<'_>) -> Re
     let created = open(path, Access::ReadWrite).and_then(|device| {
         extend(&device.shared.raw, 0, size_bytes, progress)?;
         sync_parent(path).map_err(failed)?;
-        Ok(FileDevice { capacity_bytes: AtomicU64::new(size_bytes), ..device })
+        // Anew: what can be done with the file shows only when it has its bytes.
+        drop(device);
+        open(path, Access::ReadWrite)
     });
     if created.is_err() {
         // The first error matters more than a file left behind.

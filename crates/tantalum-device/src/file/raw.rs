@@ -157,6 +157,25 @@ impl RawFile {
         Ok(())
     }
 
+    /// Whether atomic writes work here if they are claimed, which is tried by writing the first bytes over themselves: not every
+    /// file system that tells of them takes them. What is only read is believed to work.
+    pub(super) fn confirm_atomic_writes(&self, capacity_bytes: u64) -> Result<bool> {
+        // The largest page there is, or what is possible.
+        const PROBE_BYTES: usize = 16 << 10;
+        let len = self.limits.atomic_max.min(PROBE_BYTES);
+        if len == 0 || !self.writable || capacity_bytes < len as u64 {
+            return Ok(true);
+        }
+        let mut bytes = AlignedBuffer::zeroed(len);
+        self.read(0, &mut bytes)?;
+        // Whole or not at all, it leaves the bytes as they are.
+        match pwritev2(&self.file, &[IoSlice::new(&bytes)], 0, RWF_ATOMIC) {
+            Ok(written) => Ok(written == len),
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
+            Err(errno) => Err(self.io_error("write", 0, len as u64, &errno.into())),
+        }
+    }
+
     /// Makes all completed writes durable.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_writable()?;

@@ -76,11 +76,27 @@ fn direct_limits(file: &File) -> Told {
         told.offset_align = block_size(stat.stx_dio_offset_align);
         told.memory_align = Some(stat.stx_dio_mem_align).filter(|align| align.is_power_of_two() && *align <= 4096);
     }
-    if filled.contains(STATX_WRITE_ATOMIC) && stat.stx_atomic_write_unit_min > 0 {
-        told.atomic_min = stat.stx_atomic_write_unit_min;
-        told.atomic_max = stat.stx_atomic_write_unit_max;
+    if filled.contains(STATX_WRITE_ATOMIC) {
+        let units = [
+            stat.stx_atomic_write_unit_min,
+            stat.stx_atomic_write_unit_max,
+            stat.stx_atomic_write_unit_max_opt,
+            stat.stx_atomic_write_segments_max,
+        ];
+        (told.atomic_min, told.atomic_max) = atomic_units(units);
     }
     told
+}
+
+/// The least and the most that one write is atomic of, from what `statx` tells: least, most, most without the help of the file
+/// system (0: the same), pieces of memory. Both 0 where that is nothing to build on.
+fn atomic_units([min, max, max_of_device, pieces]: [u32; 4]) -> (u32, u32) {
+    // The file system's help is to write elsewhere, which it has to record.
+    let max = if max_of_device == 0 { max } else { max.min(max_of_device) };
+    // Smaller writes are made too, and a capability has no least size.
+    let is_useful =
+        min.is_power_of_two() && max.is_power_of_two() && min <= max && min <= ALIGNMENT as u32 && pieces > 0;
+    if is_useful { (min, max) } else { (0, 0) }
 }
 
 /// A size that can be a block's.
@@ -110,5 +126,19 @@ impl Queue {
 
     fn flag(&self, property: &str) -> Option<bool> {
         Some(self.read(property)? != "0")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_statx_tells_of_atomic_writes_is_taken_with_care() {
+        assert_eq!(atomic_units([512, 65536, 0, 1]), (512, 65536));
+        assert_eq!(atomic_units([4096, 1 << 20, 16384, 1]), (4096, 16384));
+        for useless in [[0; 4], [4096, 0, 0, 1], [16384, 65536, 0, 1], [4096, 5000, 0, 1], [4096, 65536, 0, 0]] {
+            assert_eq!(atomic_units(useless), (0, 0));
+        }
     }
 }

@@ -64,7 +64,9 @@ impl BarrierPolicy {
     /// # Errors
     /// [`Error::Barriers`] if it needs barriers and may have none.
     pub fn over(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
-        let says = device.capabilities().write_cache;
+        let capabilities = device.capabilities();
+        // What lies in the page cache is not on the device, whatever that says.
+        let says = if capabilities.direct { capabilities.write_cache } else { WriteCache::Unknown };
         let decision = match (self.setting, says) {
             (Barriers::On, _) | (Barriers::Auto, WriteCache::Volatile | WriteCache::Unknown) => Decision::Sent,
             (_, WriteCache::None) => Decision::Spared,

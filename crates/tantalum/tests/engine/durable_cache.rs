@@ -174,6 +174,14 @@ fn all_other_devices_are_flushed() {
         let asked = media.asked();
         assert!(asked.durable_writes >= 400 && asked.flushes > 0, "{asked:?}");
     }
+    // Nor is a durable cache below the page cache any good.
+    let media = Media::durable();
+    let Devices { data, log, .. } = media.devices(DURASSD);
+    let buffered = Capabilities { direct: false, ..data.capabilities() };
+    let data = Arc::new(Claims { device: Arc::clone(&media.data), capabilities: buffered, asked: Arc::default() });
+    let stats = builder().open_on(Devices { data, double_write: None, log }).unwrap().stats().unwrap();
+    assert_eq!(stats.barriers.sent_to, ["data"]);
+    assert_eq!(stats.barriers.spared, ["log"]);
     // Towards safety freely.
     let media = Media::durable();
     let safe = builder().barriers(Barriers::On).torn_page_protection(TornPageProtection::DoubleWrite);
