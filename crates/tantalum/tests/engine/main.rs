@@ -11,6 +11,7 @@ mod durable_cache;
 mod files;
 mod log_devices;
 mod observer;
+mod page_faults;
 mod restore;
 mod space;
 mod support;
