@@ -89,6 +89,30 @@ fn log_and_data_lie_on_emulated_devices_in_either_world() {
 }
 
 #[test]
+fn what_a_device_does_not_promise_is_left_out_on_your_word_only_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = text(&dir.path().join("result.json"));
+    let ordinary = ["--data", "emulated:ssd-a", "--log", "emulated:ssd-a", "--clients", "4", "--seconds", "0.2"];
+    let bench = |options: &[&str]| {
+        let output =
+            String::from_utf8(run(&TPCC, &[&ordinary[..], &["--json", &file], options].concat()).ok()).unwrap();
+        (output, json(&fs::read(&file).unwrap())["storage"].clone())
+    };
+    run(&TPCC, &[&ordinary[..], &["--barriers", "off"]].concat()).fails(&["ssd-a", "volatile", "trust-device"]);
+
+    let (output, storage) = bench(&[]);
+    assert!(!output.contains("UNSAFE"), "{output}");
+    assert_eq!(storage["barriers"]["setting"], "auto");
+    assert_eq!(storage["barriers"]["sent_to"].as_array().unwrap().len(), 3);
+    assert_eq!(storage["torn_page_protection"], "double-write");
+
+    let (output, storage) = bench(&["--barriers", "trust-device", "--protection", "trust-device"]);
+    assert_eq!(output.matches("UNSAFE: ").count(), 4, "{output}");
+    assert_eq!(storage["on_users_word"].as_array().unwrap().len(), 4);
+    assert_eq!(storage["barriers"]["trusted"].as_array().unwrap().len(), 3);
+}
+
+#[test]
 fn a_database_on_devices_in_files_stays() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");

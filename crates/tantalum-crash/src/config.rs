@@ -12,6 +12,7 @@ use crate::{
     faults,
     load::Load,
     scope::{Scope, Stock},
+    writing::Writing,
 };
 
 /// How torn pages are prevented.
@@ -151,6 +152,8 @@ pub(crate) struct Units {
 pub(crate) struct Config {
     /// How torn pages are prevented.
     pub protection: Protection,
+    /// How the engine is told to write pages.
+    pub writing: Writing,
     /// How the store of in-page logging cuts the data device, if it is that.
     pub units: Option<Units>,
     /// Bytes of a page.
@@ -209,6 +212,11 @@ impl Config {
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
         let units = is_in_page.then(|| Units::new(&mut store, page_size as u32, data_shape));
+        let is_atomic = match data_shape {
+            Some(shape) => shape.atomic_write_bytes as usize >= page_size,
+            None => protection == Protection::Device,
+        };
+        let writing = Writing::new(seed, protection, is_atomic, scope.options.trusts_devices);
         let tears = match protection {
             Protection::Device => TearUnit::Atomic(page_size as u32),
             Protection::DoubleWrite | Protection::FullPageImages | Protection::InPageLogging => TearUnit::Sector512,
@@ -267,6 +275,7 @@ impl Config {
         let log_hiding = [LogHiding::On, LogHiding::On, LogHiding::On, LogHiding::Naive, LogHiding::Off];
         Self {
             protection,
+            writing,
             page_size,
             pool_pages: 64 + random.usize(0..=64),
             log,
@@ -295,6 +304,7 @@ impl Config {
     fn protection(random: &mut Random, scope: &Scope, data: usize, page_size: usize) -> Protection {
         let shape = scope.stock[data].shape;
         let is_atomic = shape.is_none_or(|shape| shape.atomic_write_bytes as usize >= page_size);
+        let is_atomic = is_atomic || scope.options.trusts_devices;
         Protection::ALL[random.usize(0..if is_atomic { 3 } else { 2 })]
     }
 
@@ -431,9 +441,10 @@ impl fmt::Display for Config {
         });
         write!(
             f,
-            "{} protection, pages of {} bytes{units}, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, {}, pages of {} bytes{units}, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
+            self.writing,
             self.page_size,
             self.pool_pages,
             self.log_bytes >> 10,

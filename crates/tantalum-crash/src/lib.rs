@@ -27,6 +27,7 @@ mod round;
 mod scope;
 mod search;
 mod session;
+mod writing;
 
 pub use config::Protection;
 pub use report::{Failure, FaultCounts, ProfileCounts, Report};

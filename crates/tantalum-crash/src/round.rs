@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, Devices, Error, Isolation, StoreKind, Table, TornPageProtection};
+use tantalum::{Builder, Db, Devices, Error, Isolation, StoreKind, Table};
 use tantalum_device::Device;
 use tantalum_rt::{Random, spawn};
 
 use crate::{
     client::{Client, Shared, Stop, read_everything},
-    config::{Config, Protection, Units},
+    config::{Config, Units},
     history::{Event, Kind, Recorder},
     machine::{Fuse, Machine},
     operator::Operator,
@@ -314,12 +314,6 @@ fn open(
 }
 
 fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
-    let protection = match config.protection {
-        Protection::DoubleWrite => TornPageProtection::DoubleWrite,
-        Protection::FullPageImages => TornPageProtection::FullPageImages,
-        Protection::Device => TornPageProtection::Device,
-        Protection::InPageLogging => TornPageProtection::Auto,
-    };
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
     let builder = match config.units {
         None => Db::builder(),
@@ -332,12 +326,12 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     let builder = builder
         .page_size(config.page_size as u32)
         .buffer_pool_bytes((config.pool_pages * config.page_size) as u64)
-        .torn_page_protection(protection)
         .isolation(isolation)
         .early_lock_release(config.early_lock_release)
         .log_hiding(config.log_hiding)
         .log_copies(config.log_copies)
         .log_layout(config.log.of_engine());
+    let builder = config.writing.tell(builder);
     match archive {
         Some(device) => builder.log_archive_on(device),
         None => builder,

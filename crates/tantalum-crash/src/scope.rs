@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tantalum_device::WriteCache;
 use tantalum_flash::{Error, Kind, Profile, Result, Shape, disk::CacheMode, faults::Plan};
 use tantalum_rt::Random;
 
@@ -34,6 +35,8 @@ pub struct Options {
     pub faults: Faults,
     /// No device is sent a flush or forced unit access.
     pub without_barriers: bool,
+    /// The engine leaves out barriers and, with the protection `device`, double writes on the user's word, whatever devices say.
+    pub trusts_devices: bool,
     /// Devices with capacitors have so many.
     pub capacitors: Option<u32>,
 }
@@ -141,8 +144,10 @@ impl Stock {
         sound.faults = None;
         let mut model = sound.build()?;
         let block = [1; 4096];
-        let first = model.write(0, 0, &block, true).done;
-        let second = model.write(first, 4096, &block, true).done;
+        // What says that it keeps what has completed is asked for no more.
+        let is_volatile = model.describe().write_cache != WriteCache::None;
+        let first = model.write(0, 0, &block, is_volatile).done;
+        let second = model.write(first, 4096, &block, is_volatile).done;
         model.power_cut(second, &mut Random::with_seed(0));
         let start = model.power_on(second) - second;
         Ok(Self {

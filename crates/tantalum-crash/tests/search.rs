@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
-use tantalum_crash::{Failure, Faults, Options, Report, Scope, search};
+use tantalum_crash::{Failure, Faults, Options, Protection, Report, Scope, search};
 use tantalum_flash::faults::{FaultKind, Plan};
 
 fn on(profile: &str) -> Options {
@@ -28,6 +28,20 @@ fn a_durable_cache_needs_no_barriers_and_no_double_write() {
         assert_eq!(failures, []);
         assert!(report.schedules > 8 && report.profiles[profile].seeds == 8);
     }
+}
+
+/// The engine chooses by itself what suits the device; on another one it must be told, and then loses data.
+#[test]
+fn an_engine_that_trusts_a_device_which_loses_its_cache_is_found_out() {
+    let unflushed = |profile| Options { only: vec![Protection::Device], ..on(profile) };
+    let (report, failures) = run(&unflushed("durassd"), 12);
+    assert_eq!(failures, []);
+    assert!(report.schedules > 4, "{report:?}");
+    let (_, failures) = run(&Options { trusts_devices: true, ..unflushed("ssd-a") }, 12);
+    let lost = failures
+        .iter()
+        .filter(|failure| ["recovery is wrong", "damaged", "LSN"].iter().any(|word| failure.what.contains(word)));
+    assert!(lost.count() >= 2, "{failures:?}");
 }
 
 #[test]

@@ -34,6 +34,10 @@ pub struct Arguments {
     /// Send the devices no flushes, as a file system mounted without barriers: what would be lost?
     #[arg(long)]
     without_barriers: bool,
+    /// Tell the engine to leave out barriers and, with the protection device, double writes, whatever the devices say (its
+    /// settings trust-device): what would be lost?
+    #[arg(long)]
+    trust_devices: bool,
     /// Give devices with capacitors so many of them; with 0, none: what would be lost?
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     capacitors: Option<u32>,
@@ -74,6 +78,7 @@ impl Arguments {
             only: self.only.clone(),
             faults,
             without_barriers: self.without_barriers,
+            trusts_devices: self.trust_devices,
             capacitors: self.capacitors,
         };
         Scope::new(options).map_err(other)
@@ -92,7 +97,11 @@ impl Arguments {
         if let Some(capacitors) = self.capacitors {
             add("--capacitors", capacitors.to_string());
         }
-        for (is_given, flag) in [(self.no_faults, " --no-faults"), (self.without_barriers, " --without-barriers")] {
+        for (is_given, flag) in [
+            (self.no_faults, " --no-faults"),
+            (self.without_barriers, " --without-barriers"),
+            (self.trust_devices, " --trust-devices"),
+        ] {
             if is_given {
                 command.push_str(flag);
             }

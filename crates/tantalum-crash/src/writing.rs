@@ -1,0 +1,63 @@
+//! How the engine is told to write: barriers, protection against torn pages, who cleans. It must not matter.
+
+use std::fmt;
+
+use tantalum::{Barriers, Builder, PageCleaning, TornPageProtection};
+use tantalum_rt::Random;
+
+use crate::config::Protection;
+
+/// What the engine is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    barriers: Barriers,
+    torn_pages: TornPageProtection,
+    durable_page_writes: bool,
+    page_cleaning: PageCleaning,
+}
+
+impl Writing {
+    /// What `seed` decides, for a database that is to have this protection on a data device that writes pages atomically or
+    /// not. If the engine trusts devices, they are never flushed and no page is written twice, whatever they say.
+    pub fn new(seed: u64, protection: Protection, is_atomic: bool, trusts_devices: bool) -> Self {
+        // By a generator of its own: what a seed decided before there was this is as it was.
+        let mut random = Random::with_seed(seed ^ 0xba22_1e25);
+        let barriers = [Barriers::Auto, Barriers::Auto, Barriers::Auto, Barriers::On][random.usize(0..4)];
+        let is_left_to_engine = random.u8(0..4) > 0;
+        let torn_pages = match protection {
+            Protection::InPageLogging => TornPageProtection::Auto,
+            Protection::FullPageImages => TornPageProtection::FullPageImages,
+            Protection::Device if trusts_devices => TornPageProtection::TrustDevice,
+            Protection::Device if is_left_to_engine && is_atomic => TornPageProtection::Auto,
+            Protection::Device => TornPageProtection::Device,
+            Protection::DoubleWrite if is_left_to_engine && !is_atomic => TornPageProtection::Auto,
+            Protection::DoubleWrite => TornPageProtection::DoubleWrite,
+        };
+        Self {
+            barriers: if trusts_devices { Barriers::TrustDevice } else { barriers },
+            torn_pages,
+            durable_page_writes: random.u8(0..8) == 0 && protection != Protection::InPageLogging,
+            page_cleaning: if random.u8(0..4) == 0 { PageCleaning::OnDemand } else { PageCleaning::Ahead },
+        }
+    }
+
+    /// Tells the engine.
+    pub fn tell(self, builder: Builder) -> Builder {
+        builder
+            .barriers(self.barriers)
+            .torn_page_protection(self.torn_pages)
+            .durable_page_writes(self.durable_page_writes)
+            .page_cleaning(self.page_cleaning)
+    }
+}
+
+impl fmt::Display for Writing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let durable = if self.durable_page_writes { ", each page written durably" } else { "" };
+        write!(
+            f,
+            "barriers {}, torn pages {:?}{durable}, pages cleaned {}",
+            self.barriers, self.torn_pages, self.page_cleaning
+        )
+    }
+}
