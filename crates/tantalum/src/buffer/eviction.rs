@@ -5,7 +5,10 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use super::{page_cleaning::PageCleaning, pool::Shared};
+use super::{
+    page_cleaning::{PageCleaning, Turns},
+    pool::Shared,
+};
 use crate::{
     error::{Error, Result},
     page::PageId,
@@ -28,7 +31,7 @@ impl Shared {
         self.reserve.count_demand();
         let mut deadline = None;
         let mut has_waited = false;
-        // Who cleans on demand writes what has to go, not more.
+        // Who cleans on demand looks at one page.
         let batch = match self.cleaning {
             PageCleaning::Ahead => PageBatch::MAX_PAGES,
             PageCleaning::OnDemand => 1,
@@ -40,7 +43,10 @@ impl Shared {
             let mut found = self.walk(1, batch);
             if found.clean.is_empty() && !found.dirty.is_empty() {
                 has_waited = true;
-                found.clean = self.clean(&mut found.dirty)?;
+                found.clean = match self.cleaning {
+                    PageCleaning::Ahead => self.clean(&mut found.dirty)?,
+                    PageCleaning::OnDemand => self.clean_in_turn()?,
+                };
                 if found.clean.is_empty() {
                     tantalum_rt::yield_now();
                     continue;
@@ -117,6 +123,25 @@ impl Shared {
             }
         }
         found
+    }
+
+    /// Makes room for the caller, and for some of those who wait for their turn to do so.
+    fn clean_in_turn(&self) -> Result<Vec<usize>> {
+        let waiting = self.turns.wait();
+        let _turn = self.turns.turn.lock();
+        // Who had the turn before may have made room.
+        if let Some(frame) = self.take_free_frame() {
+            return Ok(vec![frame]);
+        }
+        let together = waiting.count().min(Turns::TOGETHER);
+        let mut found = self.walk(together, together);
+        match self.clean(&mut found.dirty) {
+            Ok(mut cleaned) => found.clean.append(&mut cleaned),
+            Err(error) if found.clean.is_empty() => return Err(error),
+            // It was traced and counted where it happened; there is room without.
+            Err(_) => {}
+        }
+        Ok(found.clean)
     }
 
     /// Stores dirty pages and evicts those that nobody uses meanwhile. Returns their frames, which are the caller's.

@@ -1,8 +1,13 @@
 //! Who makes room in the pool, as settings name it.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use serde::{Deserialize, Serialize};
+use tantalum_rt::Mutex;
 
 /// Who writes dirty pages to make room in the buffer pool.
 ///
@@ -47,5 +52,42 @@ impl FromStr for PageCleaning {
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|cleaning| cleaning.name() == name);
         found.ok_or_else(|| format!("page cleaning cannot be {name:?}; it is ahead or on-demand"))
+    }
+}
+
+/// Those who clean on demand: one at a time, for itself and some of the others, as several who each write one page share the
+/// flushes that follow.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Held by the one whose turn it is.
+    pub turn: Mutex<()>,
+    waiting: AtomicUsize,
+}
+
+impl Turns {
+    /// So many pages are written at the same time: as many as there are places for single pages in InnoDB's double-write
+    /// buffer.
+    pub const TOGETHER: usize = 8;
+
+    /// One more waits, until what is returned is dropped.
+    pub fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(self)
+    }
+}
+
+/// One who waits, or has the turn.
+pub(super) struct Waiting<'a>(&'a Turns);
+
+impl Waiting<'_> {
+    /// How many do.
+    pub fn count(&self) -> usize {
+        self.0.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -18,7 +18,7 @@ use super::{
     checkpoint::Checkpoints,
     eviction::Taken,
     frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
-    page_cleaning::PageCleaning,
+    page_cleaning::{PageCleaning, Turns},
     page_table::PageTable,
     reserve::Reserve,
     statuses::Statuses,
@@ -69,6 +69,8 @@ pub(super) struct Shared {
     pub free: Mutex<Vec<usize>>,
     /// How many of them the cleaner keeps.
     pub reserve: Reserve,
+    /// Those who clean on demand.
+    pub turns: Turns,
     /// Where the clock stands that decides what is evicted.
     pub hand: AtomicUsize,
     /// Held by whoever writes pages back, so a page is never written by two at a time.
@@ -163,6 +165,7 @@ impl BufferPool {
             memory: Mutex::new(Vec::new()),
             free: Mutex::new((0..frames).rev().collect()),
             reserve: Reserve::new(frames),
+            turns: Turns::default(),
             hand: AtomicUsize::new(0),
             write_back: Mutex::new(PageBatch::new(page_size)),
             redo_point: RwLock::new(Lsn::ZERO),
