@@ -8,6 +8,7 @@ mod durassd;
 mod file_systems;
 mod flash_logging;
 mod in_page_logging;
+mod protections;
 mod registry;
 mod today;
 mod transactions;

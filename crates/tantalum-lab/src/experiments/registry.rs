@@ -2,7 +2,7 @@
 
 use tantalum_flash::Profile;
 
-use super::{Run, Settings, durassd, file_systems, flash_logging, in_page_logging, today, transactions};
+use super::{Run, Settings, durassd, file_systems, flash_logging, in_page_logging, protections, today, transactions};
 use crate::{
     error::Result,
     finding::Findings,
@@ -60,6 +60,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         in_page_logging::ENGINE,
         file_systems::EXPERIMENTS,
         today::EXPERIMENTS,
+        protections::EXPERIMENTS,
     ];
     papers.into_iter().flatten().filter(has_devices)
 }

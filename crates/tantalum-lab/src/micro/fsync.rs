@@ -8,8 +8,9 @@ use tantalum_rt::{now, sleep};
 
 use super::job::{Flushing, Fsync, Job};
 
-/// The journal of the file system that a job pretends to run on.
-pub(super) struct Journal {
+/// The journal of the file system that a job, or a database, pretends to run on.
+#[derive(Debug)]
+pub(crate) struct Journal {
     begin: u64,
     blocks: u64,
     writes: u32,
@@ -20,23 +21,38 @@ pub(super) struct Journal {
 
 impl Journal {
     /// `None` if the job calls no `fsync`.
-    pub(super) fn new(job: &Job) -> Option<Self> {
+    pub(super) fn of(job: &Job) -> Option<Self> {
         let Flushing::Fsync(fsync) = job.flushing else { return None };
         let len = job.range.end - job.range.start;
         let bytes = Fsync::JOURNAL_BYTES.min(len / 2);
         let middle = job.range.start + len / 2;
         let begin = middle - middle % Fsync::BLOCK_BYTES;
+        (bytes >= Fsync::BLOCK_BYTES).then(|| Self::at(begin, bytes, fsync.journal_writes))
+    }
+
+    /// One of so many bytes, to which a commit makes so many writes. Those who share a device's journal share this.
+    pub(crate) fn at(begin: u64, bytes: u64, writes: u32) -> Self {
         let blocks = bytes / Fsync::BLOCK_BYTES;
-        let (next, next_tick) = (AtomicU64::new(0), AtomicU64::new(0));
-        (blocks > 0).then_some(Self { begin, blocks, writes: fsync.journal_writes, next, next_tick })
+        assert!(blocks > 0, "a journal has a block");
+        Self { begin, blocks, writes, next: AtomicU64::new(0), next_tick: AtomicU64::new(0) }
     }
 
     /// Commits, if the tick is a new one, and makes all that was written before durable.
-    pub(super) fn fsync(&self, device: &dyn Device) -> tantalum_device::Result<()> {
+    pub(crate) fn fsync(&self, device: &dyn Device) -> tantalum_device::Result<()> {
         sleep(Duration::from_nanos(Fsync::CALL_NS));
         let tick = now().as_nanos() / Fsync::TICK_NS + 1;
         let is_new = self.next_tick.swap(tick, Ordering::Relaxed) != tick;
-        let Some(before) = self.writes.checked_sub(1).filter(|_| is_new) else { return device.flush() };
+        if is_new { self.commit(device) } else { device.flush() }
+    }
+
+    /// As [`fsync`](Self::fsync) on a file that has grown: its size is always to be committed.
+    pub(crate) fn fsync_grown(&self, device: &dyn Device) -> tantalum_device::Result<()> {
+        sleep(Duration::from_nanos(Fsync::CALL_NS));
+        self.commit(device)
+    }
+
+    fn commit(&self, device: &dyn Device) -> tantalum_device::Result<()> {
+        let Some(before) = self.writes.checked_sub(1) else { return device.flush() };
         for _ in 0..before {
             self.write(device, Durability::Cached)?;
         }

@@ -28,6 +28,7 @@ mod run;
 mod splitting;
 pub mod suite;
 
+pub(crate) use fsync::Journal;
 pub use job::{Data, Flushing, Fsync, Job, Pattern};
 pub use measured::{Kind, Latency, Measured, Sample, Summary};
 pub use outliers::Outliers;

@@ -44,7 +44,7 @@ pub fn run(device: &Arc<dyn Device>, job: &Job, progress: &dyn Fn(u64)) -> Resul
         device: Arc::clone(device),
         job: job.clone(),
         addresses,
-        journal: Journal::new(job),
+        journal: Journal::of(job),
         deadline: job.time_limit.map(|limit| started + limit),
         begun: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),

@@ -1,14 +1,17 @@
-//! The TPC-C database, loaded once and copied for each run.
+//! A database, loaded once and copied for each run.
 
 use std::{sync::Arc, time::Duration};
 
-use tantalum::{Barriers, Builder, Db, Devices};
+use tantalum::{Barriers, Builder, Db, Devices, TornPageProtection};
 use tantalum_device::Device;
 use tantalum_flash::Contents;
 use tantalum_log::{Log, LogOptions, Lsn};
 use tantalum_rt::{Scheduling, Simulation};
-use tantalum_workloads::LoadProgress;
-use tantalum_workloads::tpcc::{Parameters, Tpcc};
+use tantalum_workloads::{
+    LoadProgress,
+    linkbench::{self, LinkBench},
+    tpcc::{self, Tpcc},
+};
 
 use super::plain::Plain;
 use crate::error::Result;
@@ -38,23 +41,19 @@ pub(super) fn server(page_bytes: u32, buffer_pool_bytes: u64) -> Builder {
 }
 
 impl Image {
-    /// Loads a database, in a simulation on devices that take no time: the same for the same parameters.
-    pub(super) fn load(
-        parameters: Parameters,
-        page_bytes: u32,
-        buffer_pool_bytes: u64,
-        progress: &dyn Fn(&str),
-    ) -> Result<Self> {
+    /// Loads a database, in a simulation on devices that take no time: the same for the same plan.
+    pub(super) fn load(plan: Plan, progress: &dyn Fn(&str)) -> Result<Self> {
         // The closure outlives this call for the compiler; the run ends within it.
         let (sender, stages) = std::sync::mpsc::channel();
         let work = tantalum_rt::spawn("load", move || {
             let run = move || {
-                load(parameters, page_bytes, buffer_pool_bytes, &mut |at: &LoadProgress| {
+                plan.run(&mut |at: &LoadProgress| {
                     // That nobody looks is no reason to stop.
                     let _ = sender.send((at.rows, at.total_rows));
                 })
             };
-            let simulation = Simulation::new(parameters.seed).scheduling(Scheduling::InOrder).stack_size(STACK_BYTES);
+            let simulation =
+                Simulation::new(plan.contents.seed()).scheduling(Scheduling::InOrder).stack_size(STACK_BYTES);
             simulation.run(run).expect_finished()
         });
         let started = tantalum_rt::now();
@@ -63,10 +62,8 @@ impl Image {
             if let Some((rows, total)) = stages.try_iter().last() {
                 let rate = rows as f64 / started.elapsed().as_secs_f64();
                 let left = (total.saturating_sub(rows)) as f64 / rate.max(1.0);
-                progress(&format!(
-                    "loading {} warehouses: {rows} of {total} rows, {rate:.0} a second, {left:.0} s left",
-                    parameters.warehouses
-                ));
+                let what = plan.contents.describe();
+                progress(&format!("loading {what}: {rows} of {total} rows, {rate:.0} a second, {left:.0} s left"));
             }
         }
         match work.join() {
@@ -86,22 +83,67 @@ impl Image {
     }
 }
 
-fn load(
-    parameters: Parameters,
-    page_bytes: u32,
-    buffer_pool_bytes: u64,
-    progress: &mut dyn FnMut(&LoadProgress),
-) -> Result<Image> {
-    let data = Plain::new("data", Contents::in_memory(DATA_BYTES));
-    let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOAD_LOG_BYTES));
-    let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, page_bytes, vec![Arc::clone(&log)])?;
-    let db = server(page_bytes, buffer_pool_bytes).open_on(devices)?;
-    Tpcc::load_or_reuse(&db, parameters, LOADERS, progress)?;
-    let bytes = db.check()?.pages_used * u64::from(page_bytes);
-    db.close()?;
-    let log = Log::open(vec![log], LogOptions::default(), &mut |_| ())?;
-    assert!(log.was_clean(), "the database was closed");
-    Ok(Image { data: data.contents(), log_id: log.log_id(), end: log.end_lsn(), bytes })
+/// What is loaded, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) contents: Loaded,
+    pub(super) page_bytes: u32,
+    /// While loading.
+    pub(super) buffer_pool_bytes: u64,
+    pub(super) protection: TornPageProtection,
+    /// Of the data disk.
+    pub(super) data_bytes: u64,
+}
+
+/// A database's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loaded {
+    /// TPC-C.
+    Tpcc(tpcc::Parameters),
+    /// LinkBench.
+    LinkBench(linkbench::Parameters),
+}
+
+impl Loaded {
+    fn seed(&self) -> u64 {
+        match self {
+            Self::Tpcc(parameters) => parameters.seed,
+            Self::LinkBench(parameters) => parameters.seed,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Tpcc(parameters) => format!("{} warehouses", parameters.warehouses),
+            Self::LinkBench(parameters) => format!("a graph of {} nodes", parameters.nodes),
+        }
+    }
+}
+
+impl Plan {
+    /// TPC-C for the servers of the papers, in 8 GiB.
+    pub(super) fn tpcc(parameters: tpcc::Parameters, page_bytes: u32, buffer_pool_bytes: u64) -> Self {
+        let (contents, protection) = (Loaded::Tpcc(parameters), TornPageProtection::Auto);
+        Self { contents, page_bytes, buffer_pool_bytes, protection, data_bytes: DATA_BYTES }
+    }
+
+    fn run(&self, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Image> {
+        let data = Plain::new("data", Contents::in_memory(self.data_bytes));
+        let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOAD_LOG_BYTES));
+        let pages: Arc<dyn Device> = Arc::clone(&data) as _;
+        let devices = Devices::on_data_device(pages, self.page_bytes, vec![Arc::clone(&log)])?;
+        let server = server(self.page_bytes, self.buffer_pool_bytes).torn_page_protection(self.protection);
+        let db = server.open_on(devices)?;
+        match self.contents {
+            Loaded::Tpcc(parameters) => drop(Tpcc::load_or_reuse(&db, parameters, LOADERS, progress)?),
+            Loaded::LinkBench(parameters) => drop(LinkBench::load_or_reuse(&db, parameters, LOADERS, progress)?),
+        }
+        let bytes = db.check()?.pages_used * u64::from(self.page_bytes);
+        db.close()?;
+        let log = Log::open(vec![log], LogOptions::default(), &mut |_| ())?;
+        assert!(log.was_clean(), "the database was closed");
+        Ok(Image { data: data.contents(), log_id: log.log_id(), end: log.end_lsn(), bytes })
+    }
 }
 
 /// Tasks that load at the same time.

@@ -8,6 +8,7 @@ mod cell;
 mod image;
 mod log_alone;
 mod log_mutex;
+mod on_drive;
 mod paced;
 mod plain;
 mod resident;
@@ -18,7 +19,9 @@ mod tap;
 mod traced;
 
 pub use cell::{CLIENTS, CPU_PER_CALL, Cell, HARDWARE_THREADS, Run};
+pub use image::Loaded;
 pub use log_alone::{Killed, Reached, Requesters, Scanned};
+pub use on_drive::{Databases, DriveRun, LoadedStore, Scaled, Setup, Store, StoreRun, Updates};
 pub use paced::{Paced, PacedRun, Stuck};
 pub use setup::{LogSetup, Writer};
 pub use stored::{DeviceWork, StoreCost, Stored};

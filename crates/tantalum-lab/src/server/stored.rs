@@ -79,7 +79,7 @@ pub struct DeviceWork {
 }
 
 impl DeviceWork {
-    fn between(before: Counters, after: Counters) -> Self {
+    pub(super) fn between(before: Counters, after: Counters) -> Self {
         Self {
             read_bytes: after.host_read_bytes - before.host_read_bytes,
             written_bytes: after.host_written_bytes - before.host_written_bytes,

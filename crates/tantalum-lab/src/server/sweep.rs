@@ -13,7 +13,11 @@ use std::{
 use tantalum_rt::Mutex;
 use tantalum_workloads::tpcc::{Parameters, Scale};
 
-use super::{Cell, LogSetup, Run, cell::PAGE_BYTES, image::Image};
+use super::{
+    Cell, LogSetup, Run,
+    cell::PAGE_BYTES,
+    image::{Image, Plan},
+};
 use crate::error::Result;
 
 /// How large the server's database is.
@@ -46,7 +50,7 @@ impl Server {
     /// As the engine fails: a defect.
     pub fn load(size: Size, seed: u64, progress: &dyn Fn(&str)) -> Result<Self> {
         let parameters = Parameters { warehouses: size.warehouses, scale: size.scale, seed };
-        let image = Arc::new(Image::load(parameters, PAGE_BYTES, size.buffer_pool_bytes, progress)?);
+        let image = Arc::new(Image::load(Plan::tpcc(parameters, PAGE_BYTES, size.buffer_pool_bytes), progress)?);
         Ok(Self { size, image, known: Mutex::default() })
     }
 
@@ -90,45 +94,60 @@ impl Server {
     }
 
     fn run_new(&self, cells: Vec<Cell>, progress: &dyn Fn(&str)) -> Result<()> {
-        let (cells, next) = (Arc::new(cells), Arc::new(AtomicUsize::new(0)));
-        let (sender, ended) = mpsc::channel();
-        let worker = |number| {
-            let (cells, next, sender) = (Arc::clone(&cells), Arc::clone(&next), sender.clone());
-            let (image, buffer_pool_bytes) = (Arc::clone(&self.image), self.size.buffer_pool_bytes);
-            tantalum_rt::spawn(format!("lab {number}"), move || {
-                while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = cell.run(&image, buffer_pool_bytes);
-                    let failed = result.is_err();
-                    if sender.send((*cell, result)).is_err() || failed {
-                        break;
-                    }
-                }
-            })
-        };
-        let count = tantalum_rt::available_cores().min(cells.len());
-        let mut workers: Vec<_> = (0..count).map(worker).collect();
-        drop(sender);
-        let (started, mut done, mut failure) = (tantalum_rt::now(), 0, None);
-        while !workers.is_empty() {
-            tantalum_rt::sleep(Duration::from_millis(20));
-            for (cell, result) in ended.try_iter() {
-                done += 1;
-                let left = started.elapsed().as_secs_f64() / done as f64 * (cells.len() - done) as f64;
-                let what = format!("{}, {} clients", cell.log.describe(), cell.clients);
-                progress(&format!("{done} of {} runs ({what}), {left:.0} s left", cells.len()));
-                match result {
-                    Ok(run) => drop(self.known.lock().insert(cell, Arc::new(run))),
-                    Err(error) => failure = failure.or(Some(error)),
+        let (image, buffer_pool_bytes) = (Arc::clone(&self.image), self.size.buffer_pool_bytes);
+        let describe = |cell: &Cell| format!("{}, {} clients", cell.log.describe(), cell.clients);
+        let run = move |cell: &Cell| cell.run(&image, buffer_pool_bytes);
+        let keep = |cell, run| drop(self.known.lock().insert(cell, Arc::new(run)));
+        side_by_side(cells, describe, run, keep, progress)
+    }
+}
+
+/// Runs all, as many at a time as the machine has cores; `keep` is given each with its result, in the order in which they
+/// end, and `progress` is told.
+pub(super) fn side_by_side<C: Clone + Send + Sync + 'static, R: Send + 'static>(
+    cells: Vec<C>,
+    describe: impl Fn(&C) -> String,
+    run: impl Fn(&C) -> Result<R> + Send + Sync + 'static,
+    mut keep: impl FnMut(C, R),
+    progress: &dyn Fn(&str),
+) -> Result<()> {
+    let (cells, next, run) = (Arc::new(cells), Arc::new(AtomicUsize::new(0)), Arc::new(run));
+    let (sender, ended) = mpsc::channel();
+    let worker = |number| {
+        let (cells, next, run, sender) = (Arc::clone(&cells), Arc::clone(&next), Arc::clone(&run), sender.clone());
+        tantalum_rt::spawn(format!("lab {number}"), move || {
+            while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let result = run(cell);
+                let failed = result.is_err();
+                if sender.send((cell.clone(), result)).is_err() || failed {
+                    break;
                 }
             }
-            let (over, running) = workers.into_iter().partition(|worker| worker.is_finished());
-            workers = running;
-            for worker in over {
-                if let Err(panic) = tantalum_rt::JoinHandle::join(worker) {
-                    std::panic::resume_unwind(panic);
-                }
+        })
+    };
+    let count = tantalum_rt::available_cores().min(cells.len());
+    let mut workers: Vec<_> = (0..count).map(worker).collect();
+    drop(sender);
+    let (started, mut done, mut failure) = (tantalum_rt::now(), 0, None);
+    while !workers.is_empty() {
+        tantalum_rt::sleep(Duration::from_millis(20));
+        // Who is over has sent all that it sends.
+        let (over, running) = workers.into_iter().partition(|worker| worker.is_finished());
+        workers = running;
+        for (cell, result) in ended.try_iter() {
+            done += 1;
+            let left = started.elapsed().as_secs_f64() / done as f64 * (cells.len() - done) as f64;
+            progress(&format!("{done} of {} runs ({}), {left:.0} s left", cells.len(), describe(&cell)));
+            match result {
+                Ok(run) => keep(cell, run),
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
-        failure.map_or(Ok(()), Err)
+        for worker in over {
+            if let Err(panic) = tantalum_rt::JoinHandle::join(worker) {
+                std::panic::resume_unwind(panic);
+            }
+        }
     }
+    failure.map_or(Ok(()), Err)
 }

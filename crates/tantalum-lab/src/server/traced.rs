@@ -17,7 +17,7 @@ use tantalum_workloads::{
 
 use super::{
     Size,
-    image::{self, Image, STACK_BYTES},
+    image::{self, Image, Plan, STACK_BYTES},
     plain::Plain,
 };
 use crate::{
@@ -67,7 +67,7 @@ impl TracedServer {
     /// As the engine fails: a defect.
     pub fn load(size: Size, seed: u64, progress: &dyn Fn(&str)) -> Result<Self> {
         let parameters = Parameters { warehouses: size.warehouses, scale: size.scale, seed };
-        Ok(Self { image: Arc::new(Image::load(parameters, PAGE_BYTES, size.buffer_pool_bytes, progress)?) })
+        Ok(Self { image: Arc::new(Image::load(Plan::tpcc(parameters, PAGE_BYTES, size.buffer_pool_bytes), progress)?) })
     }
 
     /// Bytes of the loaded database's pages.

@@ -32,7 +32,7 @@ use tantalum_rt::Mutex;
 use self::{
     anchor::Anchor,
     cache::Cache,
-    node::{Node, Place},
+    node::{Entry, Node, Place},
     unit::{Draft, Root, document},
 };
 use crate::error::{Error, Result};
@@ -251,9 +251,22 @@ impl AppendOnlyTree {
     /// [`Error::Damaged`] for nodes and documents that are not what they should be, or not in order; what the device
     /// reports.
     pub fn check(&self) -> Result<u64> {
+        self.walk(&mut |entry| self.store.document(&entry.key, entry.place).map(drop))
+    }
+
+    /// Brings all nodes into memory, as far as they fit ([`cached_nodes`](Options::cached_nodes)), and tells how many
+    /// documents there are.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), of the nodes.
+    pub fn warm_up(&self) -> Result<u64> {
+        self.walk(&mut |_| Ok(()))
+    }
+
+    fn walk(&self, at_document: &mut dyn FnMut(&Entry) -> Result<()>) -> Result<u64> {
         let root = *self.newest.lock();
         let mut last_key = None;
-        root.place().map_or(Ok(0), |place| self.store.check(place, root.levels - 1, &mut last_key))
+        root.place().map_or(Ok(0), |place| self.store.walk(place, root.levels - 1, &mut last_key, at_document))
     }
 
     /// Writes a unit with this root, and makes it the newest.
@@ -321,18 +334,26 @@ impl Store {
         Ok(value.to_vec())
     }
 
-    fn check(&self, place: Place, level: u32, last_key: &mut Option<Vec<u8>>) -> Result<u64> {
+    /// Visits documents in the order of their keys, and counts them. That the order holds also keeps a damaged tree from
+    /// leading to the same node again and again.
+    fn walk(
+        &self,
+        place: Place,
+        level: u32,
+        last_key: &mut Option<Vec<u8>>,
+        at_document: &mut dyn FnMut(&Entry) -> Result<()>,
+    ) -> Result<u64> {
         let node = self.node(place, level)?;
         let mut count = 0;
         for entry in &node.entries {
             if level > 0 {
-                count += self.check(entry.place, level - 1, last_key)?;
+                count += self.walk(entry.place, level - 1, last_key, at_document)?;
                 continue;
             }
             if last_key.as_ref().is_some_and(|last| *last >= entry.key) {
                 return Err(self.damaged(place, "its keys do not follow those of the node before"));
             }
-            self.document(&entry.key, entry.place)?;
+            at_document(entry)?;
             *last_key = Some(entry.key.clone());
             count += 1;
         }

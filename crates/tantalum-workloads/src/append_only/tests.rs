@@ -272,6 +272,7 @@ fn an_update_of_a_small_document_appends_one_block_and_the_nodes_above_it() {
     put_all(&tree, &mut model, (0..400).map(|number| (key(number), vec![1; 10])).collect());
     let before = tree.stats();
     assert_eq!(before.levels, 2);
+    assert_eq!(tree.warm_up().unwrap(), 400);
     tree.put(&key(5), &[2; 1000]).unwrap();
     assert_eq!(tree.stats().appended_bytes - before.appended_bytes, 3 * BLOCK_BYTES as u64);
 }

@@ -1,7 +1,14 @@
-//! DuraSSD (SIGMOD 2014), section 2: what `fsync` costs, and what small pages gain.
+//! DuraSSD (SIGMOD 2014), section 2: what `fsync` costs, and what small pages gain; and section 4, databases on it:
+//! [`linkbench`], [`latency`], [`tpcc`], [`couchbase`].
 //!
 //! The paper runs fio on a file. What its file system does at an `fsync` is a journal commit; see
 //! [`Fsync`](crate::micro::Fsync). How many writes to the journal that takes is not published.
+
+mod bed;
+mod couchbase;
+mod latency;
+mod linkbench;
+mod tpcc;
 
 use super::bed::{Bed, Cache};
 use super::{Expected, Experiment, Settings};
@@ -25,6 +32,44 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         profiles: &["durassd", "hdd-15k"],
         expected: Expected::Table(PAGES_COLUMNS, PAGES_ROWS),
         run: page_size,
+    },
+    Experiment {
+        id: linkbench::THROUGHPUT,
+        profiles: &[bed::DRIVE],
+        expected: Expected::Table(linkbench::THROUGHPUT_COLUMNS, linkbench::THROUGHPUT_ROWS),
+        run: linkbench::throughput,
+    },
+    Experiment { id: linkbench::ANOMALY, profiles: &[bed::DRIVE], expected: Expected::Shape, run: linkbench::anomaly },
+    Experiment { id: linkbench::MISSES, profiles: &[bed::DRIVE], expected: Expected::Shape, run: linkbench::misses },
+    Experiment {
+        id: latency::LATENCIES,
+        profiles: &[bed::DRIVE],
+        expected: Expected::Table(latency::COLUMNS, latency::ROWS),
+        run: latency::latencies,
+    },
+    Experiment {
+        id: latency::BLOCKED,
+        profiles: &[bed::DRIVE],
+        expected: Expected::Value(0.5, "share"),
+        run: latency::blocked_reads,
+    },
+    Experiment {
+        id: tpcc::TPCC,
+        profiles: &[bed::DRIVE],
+        expected: Expected::Table(tpcc::COLUMNS, tpcc::ROWS),
+        run: tpcc::tpcc,
+    },
+    Experiment {
+        id: couchbase::COUCHBASE,
+        profiles: &[bed::DRIVE],
+        expected: Expected::Table(couchbase::COLUMNS, couchbase::ROWS),
+        run: couchbase::couchbase,
+    },
+    Experiment {
+        id: linkbench::WRITTEN,
+        profiles: &[bed::DRIVE],
+        expected: Expected::Min(0.5, "share"),
+        run: linkbench::written,
     },
 ];
 

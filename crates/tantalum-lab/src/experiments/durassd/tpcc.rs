@@ -1,0 +1,99 @@
+//! Table 4: TPC-C on a commercial server, which writes each page durably.
+
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
+use tantalum_workloads::tpcc::{Kind, Parameters, Scale};
+
+use super::bed::{Bed, PAGES, Sizes, kilobytes};
+use crate::{
+    error::Result,
+    experiments::Settings,
+    finding::{Basis, Bound, Comparison, Findings, Statement},
+    server::{DriveRun, Loaded, Setup},
+};
+
+pub(super) const TPCC: &str = "ds.table4.tpcc";
+pub(super) const COLUMNS: &[&str] = &["barrier", "16KB", "8KB", "4KB"];
+pub(super) const ROWS: &[(&[&str], &[f64])] =
+    &[(&["on"], &[4291.0, 4845.0, 7729.0]), (&["off"], &[65809.0, 110400.0, 150815.0])];
+
+/// By what sizes are divided.
+const SCALE: u64 = 100;
+
+/// Of the paper's server, in GB.
+const BUFFER_GB: u64 = 2;
+
+/// More than clients, so that they do not wait for each other more than with the paper's 1000, each smaller for that.
+const WAREHOUSES: u32 = 250;
+const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 4000, districts: 10, customers: 150, new_orders: 45 };
+
+fn sizes(settings: Settings) -> Sizes {
+    let parameters = Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed };
+    Sizes {
+        contents: Loaded::Tpcc(parameters),
+        what: format!("TPC-C of {parameters}"),
+        scale: SCALE,
+        buffer_gb: BUFFER_GB,
+        cpu_per_attempt: std::time::Duration::from_micros(100),
+        transactions: 6_000,
+    }
+}
+
+fn tpm_c(run: &DriveRun) -> f64 {
+    run.report.kinds[Kind::NewOrder as usize].per_second * 60.0
+}
+
+pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let bed = Bed::new(sizes(settings), settings, progress);
+    let setup = |has_barriers, page| Setup { durable_page_writes: true, ..bed.paper(has_barriers, false, page) };
+    let setups: Vec<Setup> =
+        [true, false].iter().flat_map(|&barriers| PAGES.map(|page| setup(barriers, page))).collect();
+    let runs = bed.run(&setups)?;
+    let mut findings = Findings { configuration: bed.configuration()?, ..Findings::default() };
+    findings.configuration.push("each page is written durably by itself (O_DSYNC); no double writes".into());
+    let rates: Vec<f64> = runs.iter().map(|run| tpm_c(run)).collect();
+    let published: Vec<f64> = ROWS.iter().flat_map(|row| row.1.iter().copied()).collect();
+    let mut row = |what: String, published, measured, unit: &str| {
+        findings.comparisons.push(Comparison::new(what, Bound::Value(published), measured, unit, Basis::Predicted));
+    };
+    let [on, off] = [0, 1].map(|at| (&rates[at * PAGES.len()..][..PAGES.len()], ROWS[at].1));
+    for (name, (measured, published)) in [("on", on), ("off", off)] {
+        for ((&page, measured), published) in PAGES.iter().zip(measured).zip(published) {
+            row(format!("barrier {name}, {}", kilobytes(page)), *published, *measured, "tpmC");
+        }
+    }
+    for (at, &page) in PAGES.iter().enumerate() {
+        row(format!("{}: barrier off over on", kilobytes(page)), off.1[at] / on.1[at], off.0[at] / on.0[at], "ratio");
+    }
+    for (name, (measured, published)) in [("on", on), ("off", off)] {
+        let ratio = |of: &[f64]| of[PAGES.len() - 1] / of[0];
+        row(format!("barrier {name}: 4KB over 16KB"), ratio(published), ratio(measured), "ratio");
+    }
+    let order = |of: &[f64]| {
+        let mut places: Vec<usize> = (0..of.len()).collect();
+        places.sort_by(|&a, &b| of[a].total_cmp(&of[b]));
+        places
+    };
+    let names = |places: &[usize]| {
+        let name = |&at: &usize| {
+            let barrier = if setups[at].has_barriers { "on" } else { "off" };
+            format!("{barrier} {}", kilobytes(setups[at].page_bytes))
+        };
+        places.iter().map(name).collect::<Vec<_>>().join(" < ")
+    };
+    findings.statements.push(Statement::new(
+        format!("the order of all six cells: {}", names(&order(&published))),
+        order(&rates) == order(&published),
+        names(&order(&rates)),
+    ));
+    let bars = |name: &str, (measured, published): (&[f64], &[f64])| {
+        let name = format!("barrier {name}");
+        [Series::bars(&*name, measured.to_vec()), Series::bars(&*name, published.to_vec()).published()]
+    };
+    findings.plots.push(Plot::new(
+        "TPC-C by page size",
+        Axis::names("", PAGES.map(kilobytes)),
+        Axis::log("new orders a minute", Unit::Number),
+        [bars("on", on), bars("off", off)].concat(),
+    ));
+    Ok(findings)
+}

@@ -1,0 +1,213 @@
+//! A file system below a database: the paper's databases lay in preallocated files, overwritten past the page cache.
+//!
+//! A flush is an `fsync`, and a durable write (`O_DSYNC`) a write and an `fsync`; what that does is [`Fsync`]'s. Without
+//! barriers the calls stay and the drive is not told to flush, which is the drive's setting
+//! ([`EmulatedDevice::without_barriers`](tantalum_flash::EmulatedDevice::without_barriers)).
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use tantalum_device::{AlignedBuffer, Device, Durability, Error, PendingWrite, Result};
+use tantalum_rt::{Condvar, Mutex};
+
+use crate::micro::{Fsync, Journal};
+
+/// A file that takes all of a drive but its end, where the journal lies.
+#[derive(Debug, Clone)]
+pub(super) struct Mounted(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    drive: Arc<dyn Device>,
+    file_bytes: u64,
+    journal: Journal,
+    /// Whether the file is longer at each flush than at the one before.
+    grows: bool,
+}
+
+impl Mounted {
+    /// What the file system takes of a drive.
+    pub(super) const OVERHEAD_BYTES: u64 = Fsync::JOURNAL_BYTES;
+
+    /// A file that is overwritten in place. `journal_writes` is what a commit of the journal writes.
+    pub(super) fn on(drive: Arc<dyn Device>, journal_writes: u32) -> Self {
+        Self::build(drive, journal_writes, false)
+    }
+
+    /// A file to which is appended, so that each flush has its new size to commit.
+    pub(super) fn growing_on(drive: Arc<dyn Device>, journal_writes: u32) -> Self {
+        Self::build(drive, journal_writes, true)
+    }
+
+    fn build(drive: Arc<dyn Device>, journal_writes: u32, grows: bool) -> Self {
+        let file_bytes = drive.capacity_bytes() - Self::OVERHEAD_BYTES;
+        let journal = Journal::at(file_bytes, Self::OVERHEAD_BYTES, journal_writes);
+        Self(Arc::new(Inner { drive, file_bytes, journal, grows }))
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.0.file_bytes => Ok(()),
+            _ => Err(Error::OutOfRange { device: self.name().into(), offset, len, capacity: self.0.file_bytes }),
+        }
+    }
+
+    fn fsync(&self) -> Result<()> {
+        let Inner { drive, journal, grows, .. } = &*self.0;
+        if *grows { journal.fsync_grown(&**drive) } else { journal.fsync(&**drive) }
+    }
+}
+
+impl Device for Mounted {
+    fn name(&self) -> &str {
+        self.0.drive.name()
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.0.file_bytes
+    }
+
+    fn capabilities(&self) -> tantalum_device::Capabilities {
+        self.0.drive.capabilities()
+    }
+
+    fn hardware(&self) -> tantalum_device::Hardware {
+        self.0.drive.hardware()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check(offset, buffer.len() as u64)?;
+        self.0.drive.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        self.check(offset, buffers.iter().map(|buffer| buffer.len() as u64).sum())?;
+        self.0.drive.write(offset, buffers, Durability::Cached)?;
+        if durability == Durability::Durable { self.fsync() } else { Ok(()) }
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        self.check(offset, range.len() as u64)?;
+        let mut write = self.0.drive.submit(offset, buffer, range, Durability::Cached)?;
+        if durability != Durability::Durable {
+            return Ok(write);
+        }
+        // The kernel calls `fsync` from a thread of its own when an asynchronous write has ended.
+        let completion = Arc::new(Completion::default());
+        let (ended, file) = (Arc::clone(&completion), self.clone());
+        tantalum_rt::spawn("fsync", move || {
+            let result = write.wait(None).expect("without a time-out it waits for the end").and_then(|()| file.fsync());
+            *ended.result.lock() = Some(result);
+            ended.changed.notify_all();
+        });
+        Ok(Box::new(Synchronized(completion)))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.fsync()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check(offset, len)?;
+        self.0.drive.discard(offset, len)
+    }
+
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
+        match new_capacity_bytes <= self.0.file_bytes {
+            true => Ok(()),
+            false => Err(Error::Unsupported { device: self.name().into(), operation: "grow: its size is fixed" }),
+        }
+    }
+}
+
+/// How a write with its `fsync` ended.
+#[derive(Default)]
+struct Completion {
+    result: Mutex<Option<Result<()>>>,
+    changed: Condvar,
+}
+
+/// A write that ends with its `fsync`.
+struct Synchronized(Arc<Completion>);
+
+impl PendingWrite for Synchronized {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<()>> {
+        let until = timeout.map(|timeout| tantalum_rt::now() + timeout);
+        let mut result = self.0.result.lock();
+        loop {
+            if let Some(result) = result.take() {
+                return Some(result);
+            }
+            match until.map(|until| until.duration_since(tantalum_rt::now())) {
+                Some(left) if left.is_zero() => return None,
+                Some(left) => drop(self.0.changed.wait_for(&mut result, left)),
+                None => self.0.changed.wait(&mut result),
+            }
+        }
+    }
+
+    fn is_done(&mut self) -> bool {
+        self.0.result.lock().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tantalum_flash::{EmulatedDevice, Profile};
+    use tantalum_rt::Simulation;
+
+    use super::*;
+
+    /// What a cached write, a durable one, one that is submitted, and a flush take, in microseconds; and the drive's flushes.
+    fn times(has_barriers: bool, grows: bool) -> ([u128; 4], u64) {
+        let run = move || {
+            let model = Profile::named("durassd").unwrap().with_capacity(128 << 20).build().unwrap();
+            let new = if has_barriers { EmulatedDevice::new } else { EmulatedDevice::without_barriers };
+            let drive = new("drive".to_owned(), model);
+            let on = if grows { Mounted::growing_on } else { Mounted::on };
+            let file = on(Arc::clone(&drive) as Arc<dyn Device>, 1);
+            let timed = |act: &dyn Fn() -> Result<()>| {
+                let started = tantalum_rt::now();
+                act().unwrap();
+                started.elapsed().as_micros()
+            };
+            let buffer = Arc::new(AlignedBuffer::zeroed(4096));
+            let times = [
+                timed(&|| file.write(0, &[&buffer], Durability::Cached)),
+                timed(&|| file.write(4096, &[&buffer], Durability::Durable)),
+                timed(&|| {
+                    let mut write = file.submit(8192, Arc::clone(&buffer), 0..4096, Durability::Durable)?;
+                    assert!(!write.is_done() && write.wait(Some(Duration::from_micros(10))).is_none());
+                    write.wait(None).expect("without a time-out it waits for the end")
+                }),
+                timed(&|| file.flush()),
+            ];
+            assert!(file.write(file.capacity_bytes(), &[&buffer], Durability::Cached).is_err(), "the journal's");
+            (times, drive.counters().flushes)
+        };
+        Simulation::new(1).run(run).expect_finished()
+    }
+
+    #[test]
+    fn what_is_durable_waits_for_the_drive_only_with_barriers() {
+        let ([cached, durable, submitted, flush], flushes) = times(true, false);
+        assert!(
+            cached < 200 && durable > 2000 && submitted > 2000 && flush > 300,
+            "{cached} {durable} {submitted} {flush}"
+        );
+        assert!((3..=6).contains(&flushes), "one each, and one for each tick's commit: {flushes}");
+        let (times, flushes) = times(false, false);
+        assert!(times.iter().all(|&us| us < 300) && flushes == 0, "{times:?}");
+    }
+
+    #[test]
+    fn a_file_that_grows_commits_each_time() {
+        let (times, flushes) = times(true, true);
+        assert!(times[3] > 1000 && flushes == 6, "{times:?} {flushes}");
+    }
+}
