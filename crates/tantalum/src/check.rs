@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::{
     db::Core,
     error::Result,
-    page::PageId,
+    page::{PageId, header},
     tree::{Problem, TreeReport},
 };
 
@@ -145,7 +145,13 @@ impl Round {
         }
         // A tree that could not be walked has pages that nobody has visited.
         if self.problems.is_empty() {
-            for page in allocated.iter().filter(|page| !users.contains_key(page)) {
+            let dropped = core.catalog.unfinished_drops();
+            let is_dropped = |page: PageId| {
+                let owner = core.pool.pin(page).map(|page| header::owner(&page.read()));
+                owner.is_ok_and(|owner| dropped.contains(&owner))
+            };
+            let unused = allocated.iter().filter(|page| !users.contains_key(page));
+            for page in unused.filter(|page| dropped.is_empty() || !is_dropped(**page)) {
                 self.misuses.insert((*page, "in use in the space map, but no table uses it".into()));
             }
         }

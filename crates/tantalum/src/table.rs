@@ -108,7 +108,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes back [`retire`](Self::retire), when the drop could not be made durable.
+    /// Takes back [`retire`](Self::retire), when nothing says yet that the table is dropped.
     pub(crate) fn reinstate(&self) {
         self.shared.is_dropped.store(false, Ordering::SeqCst);
     }

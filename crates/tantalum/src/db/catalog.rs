@@ -1,7 +1,9 @@
 //! The catalog: which tables there are. A tree of its own, with the table's name as the key.
 //!
 //! A table comes into being in one change group, root page and row together. Dropping one marks its row first, then gives
-//! the pages back in bounded groups, then removes the row; a drop that a crash interrupts is finished at the next open.
+//! the pages back in bounded groups, then removes the row; a drop that a crash interrupts is finished at the next open, one
+//! that an error interrupts when the name is used again, or then. Until it is finished, nothing else has the name: its row is
+//! the only thing that leads to the pages that are left.
 
 use std::collections::BTreeMap;
 
@@ -63,6 +65,8 @@ pub(crate) struct Catalog {
 
 struct Tables {
     open: BTreeMap<String, Table>,
+    /// Rows of dropped tables whose pages are not all free: an error interrupted the drop.
+    dropping: BTreeMap<String, Row>,
     next_id: u32,
 }
 
@@ -83,7 +87,7 @@ impl Catalog {
             pool: pool.clone(),
             space: space.clone(),
             tree,
-            tables: Mutex::new(Tables { open: BTreeMap::new(), next_id: CATALOG_ID.0 + 1 }),
+            tables: Mutex::new(Tables { open: BTreeMap::new(), dropping: BTreeMap::new(), next_id: CATALOG_ID.0 + 1 }),
         };
         let rows = catalog.rows()?;
         let tables = catalog.tables.get_mut();
@@ -92,7 +96,7 @@ impl Catalog {
         }
         for (name, row) in rows {
             if row.is_dropping {
-                catalog.finish_drop(&name, row)?;
+                catalog.free_and_forget(&name, row)?;
             } else {
                 let table = catalog.handle(&name, row);
                 catalog.tables.get_mut().open.insert(name, table);
@@ -111,6 +115,11 @@ impl Catalog {
         self.tables.lock().open.values().cloned().collect()
     }
 
+    /// The tables that are dropped, but for pages that an error kept from being freed.
+    pub fn unfinished_drops(&self) -> Vec<TableId> {
+        self.tables.lock().dropping.values().map(|row| row.id).collect()
+    }
+
     /// The table of that name, created if there is none. Durable when it returns.
     pub fn open_or_create(&self, name: &str) -> Result<Table> {
         limits::check_table_name(name)?;
@@ -118,6 +127,7 @@ impl Catalog {
         if let Some(table) = tables.open.get(name) {
             return Ok(table.clone());
         }
+        self.finish_drop(&mut tables, name)?;
         let id = TableId(tables.next_id);
         let (root, end) = self.in_group(name, Some(Row { is_dropping: false, id, root: PageId(u64::MAX) }))?;
         tables.next_id = id.0.checked_add(1).ok_or(Error::TooManyTables)?;
@@ -128,23 +138,33 @@ impl Catalog {
         Ok(table)
     }
 
-    /// Drops a table. Durable when it returns; its pages are free then.
+    /// Drops a table, or what an error left of it. Durable when it returns; its pages are free then.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let mut tables = self.tables.lock();
+        if tables.dropping.contains_key(name) {
+            return self.finish_drop(&mut tables, name);
+        }
         let Some(table) = tables.open.get(name) else { return Err(Error::NoSuchTable { name: name.into() }) };
         table.retire()?;
         let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
-        let marked = self.in_group(name, Some(row)).and_then(|(_, end)| self.pool.flush(end));
-        if let Err(error) = marked {
-            table.reinstate();
-            return Err(error);
-        }
+        let (_, end) = self.in_group(name, Some(row)).inspect_err(|_| table.reinstate())?;
+        // Whether the mark is durable or not yet, the next open may find it: nobody may use the table any more.
         tables.open.remove(name);
+        tables.dropping.insert(name.into(), row);
+        self.pool.flush(end)?;
         // Under the lock, or the name could be taken again while its row still names the old table.
-        self.finish_drop(name, row)
+        self.finish_drop(&mut tables, name)
     }
 
-    fn finish_drop(&self, name: &str, row: Row) -> Result<()> {
+    /// Finishes the drop of the table that had this name, if there is one to finish.
+    fn finish_drop(&self, tables: &mut Tables, name: &str) -> Result<()> {
+        let Some(row) = tables.dropping.get(name) else { return Ok(()) };
+        self.free_and_forget(name, *row)?;
+        tables.dropping.remove(name);
+        Ok(())
+    }
+
+    fn free_and_forget(&self, name: &str, row: Row) -> Result<()> {
         let tree = Tree::new(self.pool.clone(), self.space.clone(), row.id, row.root);
         while !tree.free_step()? {}
         let (_, end) = self.in_group(name, None)?;

@@ -165,7 +165,9 @@ impl Db {
     /// the table dropped.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; [`Error::TableInUse`] while a transaction or snapshot that has used the table is alive.
+    /// [`Error::NoSuchTable`]; [`Error::TableInUse`] while a transaction or snapshot that has used the table is alive. After
+    /// another error the table may be dropped, and some of its pages not be free: call this again, use the name again, or open
+    /// the database again.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.core().check_open()?;
         self.core().catalog.drop_table(name)

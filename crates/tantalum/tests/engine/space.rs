@@ -3,7 +3,7 @@
 use tantalum::{Db, Devices, Error};
 use tantalum_device::{Fault, MemoryDevice};
 
-use crate::support::{check, contents};
+use crate::support::{check, contents, get, put};
 
 /// Fills the database until it refuses; returns the rows that were committed.
 fn fill(db: &Db, from: u32) -> (u32, Error) {
@@ -52,4 +52,58 @@ fn a_full_device_refuses_writes_and_goes_on_when_there_is_room() {
     }
     check(&db);
     assert_eq!(contents(&db).unwrap()[0].1.len(), (next.max(500)) as usize);
+}
+
+/// What leads to the pages of a table that is being dropped is its row, and the name may be used again at once.
+#[test]
+fn a_drop_that_an_error_interrupts_is_finished_before_the_name_is_used_again() {
+    let data = MemoryDevice::new("data", 8 << 20);
+    let double_write = MemoryDevice::new("doublewrite", 1 << 20);
+    let log = MemoryDevice::new("log", 2 << 20);
+    let open = || {
+        let devices =
+            Devices { data: data.clone(), double_write: Some(double_write.clone()), log: vec![log.clone() as _] };
+        Db::builder().buffer_pool_bytes(64 * 4096).open_on(devices).unwrap()
+    };
+    let (mut interrupted, mut db) = (0, open());
+    for after in 0..40 {
+        let table = db.table("t").unwrap();
+        for n in 0..300u32 {
+            let mut tx = db.begin().unwrap();
+            tx.put(&table, n.to_be_bytes(), vec![n as u8; if n % 50 == 0 { 20_000 } else { 2_000 }]).unwrap();
+            tx.commit().unwrap();
+        }
+        drop(table);
+        db.checkpoint().unwrap();
+        data.inject(Fault::FailReads { after });
+        let result = db.drop_table("t");
+        let is_there = db.tables().unwrap().contains(&"t".to_owned());
+        data.clear_faults();
+        check(&db);
+        if is_there {
+            assert!(result.is_err(), "after {after} reads");
+            assert_eq!(*get(&db, &db.table("t").unwrap(), "\0\0\0\u{1}").unwrap(), [1; 2000]);
+            db.drop_table("t").unwrap();
+        } else if result.is_err() {
+            interrupted += 1;
+            match after % 3 {
+                0 => db.drop_table("t").unwrap(),
+                1 => {
+                    drop(db);
+                    db = open();
+                    assert!(db.tables().unwrap().is_empty());
+                }
+                _ => {}
+            }
+        }
+        check(&db);
+        let table = db.table("t").unwrap();
+        put(&db, &table, &[("a", "b")]);
+        assert_eq!(contents(&db).unwrap()[0].1.len(), 1, "nothing of the old table");
+        check(&db);
+        drop(table);
+        db.drop_table("t").unwrap();
+        assert_eq!(db.check().unwrap().pages_used, 1, "the catalog's root alone");
+    }
+    assert!(interrupted > 10, "{interrupted} of 40");
 }
