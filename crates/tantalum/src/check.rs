@@ -101,12 +101,12 @@ impl Round {
         let mut round = Self { tables: Vec::new(), pages_used: 0, problems: Vec::new(), misuses: BTreeSet::new() };
         let mut users: BTreeMap<PageId, String> = BTreeMap::new();
         let catalog = core.catalog.tree();
-        let (_, problems) = round.walk("the catalog", &mut users, |visit| catalog.check(visit));
+        let (_, problems) = round.walk("the catalog", &mut users, |visit| catalog.check(visit))?;
         round.problems.extend(problems);
         for table in core.catalog.tables() {
             // Not dropped meanwhile: its pages would be freed under the walk.
             let Ok(_use) = table.enter(core.log().log_id()) else { continue };
-            let (report, problems) = round.walk(table.name(), &mut users, |visit| table.tree().check(visit));
+            let (report, problems) = round.walk(table.name(), &mut users, |visit| table.tree().check(visit))?;
             round.problems.extend(problems);
             round.tables.extend(report.map(|report| TableReport::of(table.name(), report)));
         }
@@ -119,19 +119,19 @@ impl Round {
         &mut self,
         name: &str,
         users: &mut BTreeMap<PageId, String>,
-        check: impl FnOnce(&mut dyn FnMut(PageId)) -> Result<TreeReport, Vec<Problem>>,
-    ) -> (Option<TreeReport>, Vec<String>) {
+        check: impl FnOnce(&mut dyn FnMut(PageId)) -> Result<Result<TreeReport, Vec<Problem>>>,
+    ) -> Result<(Option<TreeReport>, Vec<String>)> {
         let mut twice = Vec::new();
         let result = check(&mut |page| {
             if let Some(other) = users.insert(page, name.to_owned()) {
                 twice.push((page, format!("used by {name} and again by {other}")));
             }
-        });
+        })?;
         self.misuses.extend(twice);
-        match result {
+        Ok(match result {
             Ok(report) => (Some(report), Vec::new()),
             Err(problems) => (None, problems.iter().map(|problem| format!("{name}: {problem}")).collect()),
-        }
+        })
     }
 
     /// Every page that is used must be allocated, and every page that is allocated used.

@@ -415,6 +415,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it says that what is stored is damaged or cannot be read, as against what else may fail on the way to it.
+    pub(crate) fn is_damage(&self) -> bool {
+        use tantalum_device::Error as Device;
+        let is_unreadable = |error: &Device| {
+            matches!(error, Device::Io { operation: "read", .. } | Device::Truncated { .. } | Device::OutOfRange { .. })
+        };
+        matches!(self, Self::Corrupt { .. }) || matches!(self, Self::Device(error) if is_unreadable(error))
+    }
+
     /// Whether the same transaction may succeed when it is run again: true for a deadlock's victim, a lock timeout and a
     /// write conflict.
     pub fn is_retryable(&self) -> bool {

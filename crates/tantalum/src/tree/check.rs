@@ -54,6 +54,8 @@ struct Check<'a> {
     node_pages: u64,
     used_bytes: u64,
     problems: Vec<Problem>,
+    /// What kept the check from looking further, which says nothing about the tree.
+    failure: Option<Error>,
 }
 
 impl Tree {
@@ -61,9 +63,14 @@ impl Tree {
     /// that keys are in order and within the fences, and that every large value is whole. Readers and writers may go
     /// on; splits and merges wait.
     ///
+    /// Returns, instead of a report, what is wrong: at least one and at most a hundred problems.
+    ///
     /// # Errors
-    /// What is wrong, at least one and at most a hundred problems.
-    pub(crate) fn check(&self, visit: &mut dyn FnMut(PageId)) -> Result<TreeReport, Vec<Problem>> {
+    /// What kept it from looking at everything, such as a device that takes no writes, so that no page can make room.
+    pub(crate) fn check(
+        &self,
+        visit: &mut dyn FnMut(PageId),
+    ) -> crate::error::Result<Result<TreeReport, Vec<Problem>>> {
         let mut check = Check {
             tree: self,
             visit,
@@ -71,13 +78,17 @@ impl Tree {
             node_pages: 0,
             used_bytes: 0,
             problems: Vec::new(),
+            failure: None,
         };
         check.root();
+        if let Some(error) = check.failure {
+            return Err(error);
+        }
         if !check.problems.is_empty() {
-            return Err(check.problems);
+            return Ok(Err(check.problems));
         }
         let capacity = slots::capacity(self.pool.page_size()) as u64 * check.node_pages;
-        Ok(TreeReport { fill: check.used_bytes as f64 / capacity as f64, ..check.report })
+        Ok(Ok(TreeReport { fill: check.used_bytes as f64 / capacity as f64, ..check.report }))
     }
 }
 
@@ -96,7 +107,7 @@ impl Check<'_> {
         match self.tree.pool.pin(id) {
             Ok(page) => Some(page.read()),
             Err(error) => {
-                self.problem(id, error.to_string());
+                self.judge(id, error);
                 None
             }
         }
@@ -108,7 +119,7 @@ impl Check<'_> {
         let id = page.id();
         let node = match self.tree.check_owner(&page).and_then(|()| Node::read(&page)) {
             Ok(node) => node,
-            Err(error) => return self.problem(id, error.to_string()),
+            Err(error) => return self.judge(id, error),
         };
         if node.level() != expected.level {
             return self.problem(id, format!("its level is {}, expected {}", node.level(), expected.level));
@@ -119,7 +130,7 @@ impl Check<'_> {
         self.used_bytes += node.used_bytes() as u64;
         let checked = if node.is_leaf() { self.leaf(&node) } else { self.inner(id, &node) };
         if let Err(error) = checked {
-            self.problem(id, error.to_string());
+            self.judge(id, error);
         }
     }
 
@@ -145,7 +156,7 @@ impl Check<'_> {
         let items = draft::take_apart(node)?;
         for (entry, item) in items.iter().enumerate() {
             let upper = items.get(entry + 1).map(|next| next.key.as_slice()).or(node.upper());
-            if self.problems.len() >= PROBLEMS_MAX {
+            if self.problems.len() >= PROBLEMS_MAX || self.failure.is_some() {
                 return Ok(());
             }
             let child = node.child(entry)?;
@@ -157,6 +168,15 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What an error at a page is: a problem of the tree, or the end of the check.
+    fn judge(&mut self, page: PageId, error: Error) {
+        if error.is_damage() {
+            self.problem(page, error.to_string());
+        } else {
+            self.failure.get_or_insert(error);
+        }
     }
 
     fn problem(&mut self, page: PageId, what: String) {

@@ -1,6 +1,6 @@
 //! A full device, and what happens when there is room again.
 
-use tantalum::{Db, Devices, Error};
+use tantalum::{Db, Devices, Error, PageCleaning};
 use tantalum_device::{Fault, MemoryDevice};
 
 use crate::support::{check, contents, get, put};
@@ -106,4 +106,30 @@ fn a_drop_that_an_error_interrupts_is_finished_before_the_name_is_used_again() {
         assert_eq!(db.check().unwrap().pages_used, 1, "the catalog's root alone");
     }
     assert!(interrupted > 10, "{interrupted} of 40");
+}
+
+/// A page that finds no room, because others cannot be written, is no damage.
+#[test]
+fn a_check_that_cannot_look_at_everything_fails_and_finds_no_problem() {
+    let data = MemoryDevice::new("data", 8 << 20);
+    let devices = Devices {
+        data: data.clone(),
+        double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
+        log: vec![MemoryDevice::new("log", 4 << 20)],
+    };
+    let db = Db::builder().buffer_pool_bytes(64 * 4096).page_cleaning(PageCleaning::OnDemand).open_on(devices).unwrap();
+    let table = db.table("t").unwrap();
+    let update = |n: u32, byte| {
+        let mut tx = db.begin()?;
+        tx.put(&table, n.to_be_bytes(), vec![byte; 2000])?;
+        tx.commit().map(drop)
+    };
+    (0..300).for_each(|n| update(n, 1).unwrap());
+    db.checkpoint().unwrap();
+    assert!(db.check().unwrap().is_sound());
+    data.inject(Fault::FailWrites { after: 0 });
+    let stopped = (0..300).find_map(|n| update(n, 2).err()).expect("dirty pages fill the pool");
+    assert!(matches!(stopped, Error::Device(_)), "{stopped}");
+    let error = db.check().unwrap_err();
+    assert!(matches!(error, Error::Device(_)), "{error}");
 }

@@ -136,6 +136,7 @@ fn assert_holds(bed: &Bed, rows: &Rows) {
     let report = bed
         .tree
         .check(&mut |page| assert!(visited.insert(page), "page {page} is used twice"))
+        .expect("everything can be looked at")
         .unwrap_or_else(|problems| panic!("{}", problems[0]));
     assert_eq!(report.entries, rows.len() as u64);
     assert_eq!(report.pages, visited.len() as u64);

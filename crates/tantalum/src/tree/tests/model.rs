@@ -56,7 +56,7 @@ fn a_tree_grows_and_shrinks_back_to_one_page() {
         apply(&bed, &mut rows, batch.iter().map(|&number| (key(number, 200), value(number))).collect());
     }
     assert_holds(&bed, &rows);
-    let report = bed.tree.check(&mut |_| ()).expect("the tree is sound");
+    let report = bed.tree.check(&mut |_| ()).unwrap().expect("the tree is sound");
     assert!(report.height >= 3, "{report:?}");
     assert!(report.fill > 0.6, "{report:?}");
     random.shuffle(&mut numbers);
@@ -64,7 +64,7 @@ fn a_tree_grows_and_shrinks_back_to_one_page() {
         apply(&bed, &mut rows, batch.iter().map(|&number| (key(number, 200), None)).collect());
     }
     assert_holds(&bed, &rows);
-    let report = bed.tree.check(&mut |_| ()).expect("the tree is sound");
+    let report = bed.tree.check(&mut |_| ()).unwrap().expect("the tree is sound");
     assert!(report.height <= 2 && report.pages <= 3, "{report:?}");
 }
 
@@ -76,7 +76,7 @@ fn keys_in_order_fill_their_pages() {
         apply(&bed, &mut rows, batch.iter().map(|&number| (key(number, 30), Some(vec![1; 50]))).collect());
     }
     assert_holds(&bed, &rows);
-    let report = bed.tree.check(&mut |_| ()).expect("the tree is sound");
+    let report = bed.tree.check(&mut |_| ()).unwrap().expect("the tree is sound");
     assert!(report.fill > 0.9, "{report:?}");
 }
 
