@@ -14,6 +14,7 @@ mod lab;
 mod log;
 mod opening;
 mod phases;
+mod probe;
 mod stalled;
 mod time;
 
@@ -42,6 +43,8 @@ enum Command {
     /// Look at a storage device, or measure it; real and emulated ones.
     #[command(subcommand)]
     Device(device::Command),
+    /// Measure a storage device and say how a database should be set up on it.
+    Probe(Box<probe::Arguments>),
     /// Repeat the papers' experiments on emulated devices.
     #[command(subcommand)]
     Lab(lab::Command),
@@ -86,6 +89,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Db(command) => db::run(command),
         Command::Log(command) => log::run(command),
         Command::Device(command) => device::run(command),
+        Command::Probe(arguments) => probe::run(&arguments),
         Command::Lab(command) => lab::run(command),
         Command::Bench(arguments) => bench::run(*arguments),
         Command::Crash(arguments) => crash::run(&arguments),

@@ -127,6 +127,11 @@ fn nothing_acknowledged_is_lost_with_in_page_logging() {
     search("in-page-logging");
 }
 
+#[test]
+fn nothing_acknowledged_is_lost_with_a_log_structured_store() {
+    search("log-structured");
+}
+
 fn search(page_store: &str) {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");

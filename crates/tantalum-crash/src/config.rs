@@ -12,8 +12,12 @@ use crate::{
     faults,
     load::Load,
     scope::{Scope, Stock},
+    segments::Segments,
     writing::Writing,
 };
+
+/// A data device of memory grows from this.
+const FIRST_DATA_BYTES: u64 = 1 << 20;
 
 /// How torn pages are prevented.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -26,11 +30,14 @@ pub enum Protection {
     Device,
     /// None, and the page store is that of in-page logging, which writes over no page.
     InPageLogging,
+    /// None, and the page store is log-structured: it writes over no page either.
+    LogStructured,
 }
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::DoubleWrite, Self::FullPageImages, Self::Device, Self::InPageLogging];
+    pub const ALL: [Self; 5] =
+        [Self::DoubleWrite, Self::FullPageImages, Self::Device, Self::InPageLogging, Self::LogStructured];
 
     /// Its name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -39,6 +46,7 @@ impl Protection {
             Self::FullPageImages => "full-page-images",
             Self::Device => "device",
             Self::InPageLogging => "in-page-logging",
+            Self::LogStructured => "log-structured",
         }
     }
 }
@@ -156,6 +164,8 @@ pub(crate) struct Config {
     pub writing: Writing,
     /// How the store of in-page logging cuts the data device, if it is that.
     pub units: Option<Units>,
+    /// How the log-structured store cuts and uses the data device, if it is that.
+    pub segments: Option<Segments>,
     /// Bytes of a page.
     pub page_size: usize,
     /// Frames of the buffer pool.
@@ -170,10 +180,14 @@ pub(crate) struct Config {
     pub log_copies: u8,
     /// Bytes of a data device that cannot grow.
     pub data_bytes: u64,
+    /// Bytes of one that can, at first.
+    pub first_data_bytes: u64,
     /// The data device.
     pub data: Drive,
     /// The device of the double-write area, if there is one.
     pub double_write: Option<Drive>,
+    /// Its bytes.
+    pub double_write_bytes: u64,
     /// The log devices; with partitions, one.
     pub logs: Vec<Drive>,
     /// Devices that may become log devices. If there are any, log devices also leave.
@@ -209,6 +223,9 @@ impl Config {
         let mut store = Random::with_seed(seed ^ 0x1091_0600);
         let protection = if store.u8(0..4) == 0 { Protection::InPageLogging } else { protection };
         let is_in_page = protection == Protection::InPageLogging;
+        let mut cutter = Random::with_seed(seed ^ 0x1f5_1992);
+        let protection = if !is_in_page && cutter.u8(0..5) == 0 { Protection::LogStructured } else { protection };
+        let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
         let units = is_in_page.then(|| Units::new(&mut store, page_size as u32, data_shape));
@@ -219,7 +236,7 @@ impl Config {
         let writing = Writing::new(seed, protection, is_atomic, scope.options.trusts_devices);
         let tears = match protection {
             Protection::Device => TearUnit::Atomic(page_size as u32),
-            Protection::DoubleWrite | Protection::FullPageImages | Protection::InPageLogging => TearUnit::Sector512,
+            _ => TearUnit::Sector512,
         };
         let data_latency = latency(&mut random);
         let stock = raw.map_or(&scope.stock[data], |raw| &scope.raw[raw]);
@@ -284,10 +301,18 @@ impl Config {
             log_hiding: log_hiding[random.usize(0..5)],
             log_copies,
             units,
-            data_bytes: units
-                .map_or(load.data_bytes(page_size), |units| units.device_bytes(load.data_bytes(page_size))),
+            segments,
+            data_bytes: match (units, segments) {
+                (Some(units), _) => units.device_bytes(load.data_bytes(page_size)),
+                (None, Some(segments)) => segments.device_bytes(load.data_bytes(page_size)),
+                (None, None) => load.data_bytes(page_size),
+            },
+            first_data_bytes: segments.map_or(FIRST_DATA_BYTES, Segments::first_bytes),
             data,
             double_write,
+            // Enough for one slot, for some, and for all that an area can have, or nearly.
+            double_write_bytes: [512 << 10, 1 << 20, 4 << 20][Random::with_seed(seed ^ 0x5107).usize(0..3)]
+                * (page_size as u64 / 4096),
             logs,
             spares,
             archive,
@@ -439,9 +464,10 @@ impl fmt::Display for Config {
             let (unit, region) = (unit >> 10, region >> 10);
             format!(" in units of {unit} KiB, {region} of them for the log, of which {carry_over_percent} % are carried over")
         });
+        let segments = self.segments.map_or(String::new(), |segments| segments.to_string());
         write!(
             f,
-            "{} protection, {}, pages of {} bytes{units}, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
             self.writing,
@@ -474,7 +500,7 @@ mod tests {
         let scope = Scope::new(Options::default()).unwrap();
         let configs: Vec<_> = (0..200).map(|seed| Config::new(seed, &scope)).collect();
         let protections: BTreeSet<_> = configs.iter().map(|config| config.protection).collect();
-        assert_eq!(protections.len(), 4);
+        assert_eq!(protections.len(), 5);
         let profiles: BTreeSet<_> = configs.iter().flat_map(Config::profiles).collect();
         assert_eq!(profiles, scope.profiles().map(str::to_owned).collect());
         let omits = |drive: &Drive| matches!(drive.kind, DriveKind::Emulated { sends_barriers: false, .. });

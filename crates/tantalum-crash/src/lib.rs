@@ -26,6 +26,7 @@ mod report;
 mod round;
 mod scope;
 mod search;
+mod segments;
 mod session;
 mod writing;
 

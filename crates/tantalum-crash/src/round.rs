@@ -250,7 +250,7 @@ fn standing(db: &Db) -> Result<(Vec<u32>, Vec<u32>), Stop> {
     Ok((numbers(serving), numbers(aside)))
 }
 
-/// What the log did with late writes since it was opened, and what in-page logging did. A session that ends by a count of
+/// What the log did with late writes since it was opened, and what the page store did. A session that ends by a count of
 /// operations is not counted.
 fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
     let stats = db.stats()?;
@@ -266,6 +266,13 @@ fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
                 store.failed_writes
             )));
         }
+    }
+    if let Some(store) = stats.store.log_structured {
+        recorder.count("segments that were cleaned", store.segments_cleaned);
+        recorder.count("pages that cleaning moved", store.pages_moved);
+        recorder.count("checkpoints of the page map", store.checkpoints);
+        recorder.count("appends that recovery followed", store.appends_rolled_forward);
+        recorder.count("waits for a free segment", store.waits);
     }
     let log = stats.log;
     recorder.count("late log writes", log.hiding.outliers);
@@ -316,7 +323,7 @@ fn open(
 fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
     let builder = match config.units {
-        None => Db::builder(),
+        None => config.segments.map_or_else(Db::builder, |segments| segments.tell(Db::builder())),
         Some(Units { unit, region, carry_over_percent }) => Db::builder()
             .page_store(StoreKind::InPageLogging)
             .erase_unit_bytes(unit)

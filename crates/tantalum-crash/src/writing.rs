@@ -14,6 +14,8 @@ pub(crate) struct Writing {
     torn_pages: TornPageProtection,
     durable_page_writes: bool,
     page_cleaning: PageCleaning,
+    /// The most batches of pages on their way at a time.
+    batches: u32,
 }
 
 impl Writing {
@@ -25,7 +27,7 @@ impl Writing {
         let barriers = [Barriers::Auto, Barriers::Auto, Barriers::Auto, Barriers::On][random.usize(0..4)];
         let is_left_to_engine = random.u8(0..4) > 0;
         let torn_pages = match protection {
-            Protection::InPageLogging => TornPageProtection::Auto,
+            Protection::InPageLogging | Protection::LogStructured => TornPageProtection::Auto,
             Protection::FullPageImages => TornPageProtection::FullPageImages,
             Protection::Device if trusts_devices => TornPageProtection::TrustDevice,
             Protection::Device if is_left_to_engine && is_atomic => TornPageProtection::Auto,
@@ -36,8 +38,10 @@ impl Writing {
         Self {
             barriers: if trusts_devices { Barriers::TrustDevice } else { barriers },
             torn_pages,
-            durable_page_writes: random.u8(0..8) == 0 && protection != Protection::InPageLogging,
+            durable_page_writes: random.u8(0..8) == 0
+                && !matches!(protection, Protection::InPageLogging | Protection::LogStructured),
             page_cleaning: if random.u8(0..4) == 0 { PageCleaning::OnDemand } else { PageCleaning::Ahead },
+            batches: [1, 2, 4, 8][random.usize(0..4)],
         }
     }
 
@@ -48,6 +52,7 @@ impl Writing {
             .torn_page_protection(self.torn_pages)
             .durable_page_writes(self.durable_page_writes)
             .page_cleaning(self.page_cleaning)
+            .write_back_batches(self.batches)
     }
 }
 
@@ -56,8 +61,8 @@ impl fmt::Display for Writing {
         let durable = if self.durable_page_writes { ", each page written durably" } else { "" };
         write!(
             f,
-            "barriers {}, torn pages {:?}{durable}, pages cleaned {}",
-            self.barriers, self.torn_pages, self.page_cleaning
+            "barriers {}, torn pages {:?}{durable}, pages cleaned {} in {} batches at a time",
+            self.barriers, self.torn_pages, self.page_cleaning, self.batches
         )
     }
 }

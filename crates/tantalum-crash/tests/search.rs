@@ -34,10 +34,10 @@ fn a_durable_cache_needs_no_barriers_and_no_double_write() {
 #[test]
 fn an_engine_that_trusts_a_device_which_loses_its_cache_is_found_out() {
     let unflushed = |profile| Options { only: vec![Protection::Device], ..on(profile) };
-    let (report, failures) = run(&unflushed("durassd"), 12);
+    let (report, failures) = run(&unflushed("durassd"), 40);
     assert_eq!(failures, []);
     assert!(report.schedules > 4, "{report:?}");
-    let (_, failures) = run(&Options { trusts_devices: true, ..unflushed("ssd-a") }, 12);
+    let (_, failures) = run(&Options { trusts_devices: true, ..unflushed("ssd-a") }, 40);
     let lost = failures
         .iter()
         .filter(|failure| ["recovery is wrong", "damaged", "LSN"].iter().any(|word| failure.what.contains(word)));

@@ -3,7 +3,7 @@
 //! - [`FileDevice`]: a regular file or a raw block device, by direct I/O and io_uring.
 //! - [`Partition`]: a byte range of a device that is a device itself; [`Striped`]: several devices as one.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
-//! - [`WithoutBarriers`]: a device that is never asked to flush its cache.
+//! - [`WithoutBarriers`]: a device that is never asked to flush its cache; [`SharedFlushes`]: one that is flushed once for all who ask.
 //! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
 //!
@@ -21,6 +21,7 @@ mod file;
 mod forward;
 mod memory;
 mod partition;
+mod shared_flushes;
 mod stalling;
 mod striped;
 mod without_barriers;
@@ -34,6 +35,7 @@ pub use error::{Cause, Error, Result};
 pub use file::{Access, FileDevice};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
 pub use partition::Partition;
+pub use shared_flushes::SharedFlushes;
 pub use stalling::StallingDevice;
 pub use striped::Striped;
 pub use without_barriers::WithoutBarriers;

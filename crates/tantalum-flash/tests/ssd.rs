@@ -51,3 +51,22 @@ fn protected_memory_keeps_whatever_has_ended() {
 fn a_volatile_cache_that_claims_protection_is_found_out() {
     search("durassd", &[("count", "0")]);
 }
+
+/// SATA's flush is none of the commands that can be queued.
+#[test]
+fn a_flush_waits_for_what_is_queued_and_holds_up_what_comes_unless_it_is_queued_itself() {
+    let ends = |is_queued: bool| {
+        let text = Profile::text("durassd").unwrap();
+        let text = text.replace("ordered = true", &format!("ordered = true\nflush_is_queued = {is_queued}"));
+        let mut drive = Profile::parse("durassd", &text).unwrap().with_capacity(64 << 20).build().unwrap();
+        let write = drive.write(0, 0, &[1; 256 << 10], false).done;
+        let flush = drive.flush(0).done;
+        let read = drive.read(0, 32 << 20, &mut [0; 4096]).done;
+        (write, flush, read)
+    };
+    let (write, flush, read) = ends(false);
+    assert!(flush > write + 400_000, "the write ended at {write}, the flush at {flush}");
+    assert!(read > flush, "a read that came with the flush is served after it: {read}, {flush}");
+    let (_, flush, read) = ends(true);
+    assert!(read < flush, "a read passes a flush that is queued: {read}, {flush}");
+}

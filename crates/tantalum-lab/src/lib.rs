@@ -1,6 +1,7 @@
 //! The laboratory: how fast a device is, and whether a model of it behaves as the papers published.
 //!
 //! - [`micro`]: micro benchmarks of one device, on the real clock or in a simulation's virtual time.
+//! - [`probe`]: measures a device and says how a database should be set up on it.
 //! - [`server`]: a database server whose log lies on emulated devices.
 //! - [`published`]: every number that the papers publish; [`question`]: what it answers.
 //! - [`experiments`]: those of them that run here, on emulated devices; [`finding`]: what they found, and how far it is
@@ -13,6 +14,7 @@ mod error;
 pub mod experiments;
 pub mod finding;
 pub mod micro;
+pub mod probe;
 pub mod published;
 pub mod question;
 pub mod report;

@@ -64,7 +64,7 @@ pub use simulation::{Outcome, Scheduling, Simulation};
 pub use sync::{
     ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockWriteGuard, Condvar, MappedMutexGuard, MappedRwLockReadGuard,
     MappedRwLockWriteGuard, Mutex, MutexGuard, Parker, RawMutex, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    Unparker, WaitTimeoutResult, lock_unswitched,
+    SharedRun, Unparker, WaitTimeoutResult, lock_unswitched,
 };
 pub use task::{
     JoinHandle, available_cores, interleave, is_simulated, list_tasks, panicking, power_cut, spawn, task_name, work,

@@ -47,13 +47,25 @@ pub(crate) fn whole_directory<T>(to: &Path, make: impl FnOnce(&Path) -> Result<T
 
 fn copy(db: &Db, to: &Path) -> Result<()> {
     let mut builder: Builder = Db::builder();
-    let &Settings { erase_unit_bytes, carry_over_percent, .. } = db.settings();
+    let &Settings {
+        erase_unit_bytes,
+        carry_over_percent,
+        segment_bytes,
+        segment_fill_percent,
+        discard_segments,
+        metadata_writes,
+        ..
+    } = db.settings();
     builder.settings = Settings {
         page_size: Some(db.page_bytes()),
         page_store: Some(db.superblock().store_kind),
         // The region's size depends on the device's blocks.
         erase_unit_bytes,
         carry_over_percent,
+        segment_bytes,
+        segment_fill_percent,
+        discard_segments,
+        metadata_writes,
         ..db.settings().without_places()
     };
     let copy = builder.open(to)?;

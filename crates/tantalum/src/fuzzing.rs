@@ -13,6 +13,7 @@ use crate::{
         Superblock,
         in_page_logging::{collect::Collected, header::UnitHeader, sector::Sector},
         in_place::double_write,
+        log_structured::{map::MapBlock, root::Root, summary::Summary},
     },
     tree::decode_node,
 };
@@ -132,6 +133,39 @@ pub fn log_sector(bytes: &mut [u8]) {
     let _changes = collected.finish();
 }
 
+/// Decodes the summary of an append to a log-structured store, a block of its map, and the map's root.
+///
+/// # Panics
+/// When what is decoded is not encoded to the same again.
+pub fn segment_block(bytes: &mut [u8]) {
+    const DATABASE: u128 = STORE as u128;
+    let Some(index) = bytes.get(32..36) else { return };
+    let number = (0, u32::from_le_bytes([index[0], index[1], index[2], index[3]]) as usize);
+    let mut again = [0; 4096];
+    let _found =
+        (Summary::decode(bytes, DATABASE), MapBlock::decode(bytes, number, DATABASE), Root::decode(bytes, DATABASE));
+    // Else the version and the identity would have to be guessed.
+    if bytes.len() >= 4096 {
+        bytes[12..14].copy_from_slice(&1u16.to_le_bytes());
+        bytes[16..32].copy_from_slice(&DATABASE.to_le_bytes());
+    }
+    Summary::repair_checksum(bytes);
+    if let Some(summary) = Summary::decode(bytes, DATABASE) {
+        assert!(summary.at(4).count() == summary.entries.len() && summary.blocks(4) > summary.filler_blocks);
+        summary.encode(&mut again, DATABASE);
+        assert_eq!(Summary::decode(&again, DATABASE), Some(summary));
+    }
+    MapBlock::repair_checksum(bytes);
+    if let Some(block) = MapBlock::decode(bytes, number, DATABASE) {
+        block.encode(number, DATABASE, &mut again);
+        assert_eq!(MapBlock::decode(&again, number, DATABASE), Some(block));
+    }
+    Root::repair_checksum(bytes);
+    if let Some(root) = Root::decode(bytes, DATABASE) {
+        assert_eq!(Root::decode(&root.encode(DATABASE), DATABASE), Some(root));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -145,7 +179,9 @@ mod tests {
         fn whatever_a_device_returns_is_decoded_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             status_record(&bytes);
             unit_header(&mut bytes.clone());
-            log_sector(&mut bytes);
+            log_sector(&mut bytes.clone());
+            bytes.resize(4096, 0);
+            segment_block(&mut bytes);
         }
     }
 }

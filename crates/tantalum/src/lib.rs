@@ -63,11 +63,16 @@ pub use db::{
 };
 pub use error::{Error, Result};
 pub use observer::{PageChange, PageObserver, PageOperation};
-pub use options::{Barriers, Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
+pub use options::{
+    Barriers, Builder, Isolation, LogHiding, MetadataWrites, OpenPhase, OpenProgress, TornPageProtection,
+};
 pub use page::{ChangeError, PageId, TableId};
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
-pub use store::{InPageStats, Protection, RecordInspection, SectorInspection, StoreKind, StoreStats, UnitInspection};
+pub use store::{
+    AppendInspection, EntryInspection, InPageStats, LogStructuredStats, Protection, RecordInspection, SectorInspection,
+    SegmentInspection, StoreKind, StoreStats, UnitInspection,
+};
 pub use table::Table;
 pub use tantalum_log::{LogLayout, Lsn};
 pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};

@@ -2,6 +2,7 @@
 //! builder wins. What fixes the format (page size, log layout, devices and their partitions) must not differ from what the
 //! database was created with.
 
+mod segments;
 mod settings;
 mod writing;
 
@@ -23,6 +24,7 @@ use crate::{
     observer::PageObserver,
     store::StoreKind,
 };
+pub use segments::MetadataWrites;
 pub(crate) use settings::{Settings, wrong_number_of_files};
 pub use writing::Barriers;
 
@@ -290,6 +292,8 @@ impl Builder {
     ///
     /// [`StoreKind::InPageLogging`] writes changes beside their page ("In-Page Logging", SIGMOD 2007): for flash without a
     /// translation layer, and devices on which small writes are dear. It keeps no redo in the log, so it cannot be archived.
+    /// [`StoreKind::LogStructured`] appends pages in large writes and cleans up behind itself: for devices on which writes
+    /// anywhere cost much more than writes one behind the other.
     pub fn page_store(mut self, store: StoreKind) -> Self {
         self.settings.page_store = Some(store);
         self

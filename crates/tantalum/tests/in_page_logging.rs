@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tantalum::{Builder, Db, Devices, StoreKind};
-use tantalum_device::{AlignedBuffer, Device, Durability, MemoryDevice};
+use tantalum_device::{AlignedBuffer, Device, Durability, Fault, MemoryDevice, MemoryProfile};
 use tantalum_flash::{EmulatedDevice, Profile};
-use tantalum_rt::{Random, Simulation, spawn};
+use tantalum_rt::{Random, Simulation, sleep, spawn};
 
 fn device(profile: &str, bytes: u64) -> Arc<EmulatedDevice> {
     EmulatedDevice::new(profile, Profile::named(profile).unwrap().with_capacity(bytes).build().unwrap())
@@ -79,6 +79,53 @@ fn on_raw_flash_commits_survive_power_cuts() {
                         db.close().unwrap();
                     }
                 }
+            })
+            .expect_finished();
+    }
+}
+
+/// When changes could not be stored, a page may stand twice among those of the next round, and be changed between the two.
+#[test]
+fn a_page_is_stored_once_in_a_round() {
+    for seed in 0..40 {
+        Simulation::new(seed)
+            .run(move || {
+                let latency = Duration::from_micros(5)..Duration::from_micros(300);
+                let profile = MemoryProfile {
+                    write_latency: latency.clone(),
+                    read_latency: latency.clone(),
+                    flush_latency: latency,
+                    seed,
+                    ..MemoryProfile::default()
+                };
+                let device = |name: &str, bytes| MemoryDevice::with_profile(name, bytes, profile.clone());
+                let data = device("data", 8 << 20);
+                let devices = Devices { data: data.clone(), double_write: None, log: vec![device("log", 4 << 20)] };
+                let db = builder().open_on(devices).unwrap();
+                let table = db.table("rows").unwrap();
+                let clients: Vec<_> = (0..8u8)
+                    .map(|client| {
+                        let (db, table) = (db.clone(), table.clone());
+                        spawn(format!("client-{client}"), move || {
+                            for _ in 0..40 {
+                                let mut tx = db.begin().unwrap();
+                                tx.put(&table, [client], [client; 600]).unwrap();
+                                // Whether it is done does not matter here.
+                                let _ = tx.commit();
+                            }
+                        })
+                    })
+                    .collect();
+                let mut random = Random::with_seed(seed);
+                while clients.iter().any(|client| !client.is_finished()) {
+                    data.inject(Fault::FailWrites { after: random.u64(0..3) });
+                    sleep(Duration::from_micros(random.u64(1..500)));
+                    data.clear_faults();
+                    sleep(Duration::from_micros(random.u64(1..1000)));
+                }
+                clients.into_iter().for_each(|client| client.join().expect("no client panics"));
+                assert!(db.stats().unwrap().pool.failed_write_backs > 0);
+                assert!(db.check().unwrap().is_sound());
             })
             .expect_finished();
     }

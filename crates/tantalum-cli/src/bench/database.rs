@@ -8,12 +8,13 @@ use std::{
 use clap::Args;
 use serde::{Serialize, Serializer};
 use tantalum::{
-    Barriers, Builder, Db, LogHiding, LogLayout, LogSummary, PageCleaning, PageObserver, StoreKind, TornPageProtection,
-    limits,
+    Barriers, Builder, Db, LogHiding, LogLayout, LogSummary, MetadataWrites, PageCleaning, PageObserver, StoreKind,
+    TornPageProtection, limits,
 };
+use tantalum_device::{Access, Device, FileDevice};
 use tantalum_flash::Counters;
 
-use super::{counters::DeviceReport, parse_bytes, simulate};
+use super::{counters::DeviceReport, documents, parse_bytes, simulate};
 use crate::emulator::{Emulator, with_absolute_profile};
 use crate::error::{Error, Result};
 use crate::opening;
@@ -97,7 +98,13 @@ pub struct Options {
     #[arg(long, value_name = "WHEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     page_cleaning: Option<PageCleaning>,
-    /// How pages are stored: in-place, or in-page-logging, which writes changes beside their page. Default: in-place.
+    /// How many batches of dirty pages may be on their way to the data device at a time. Default: 4, and with cleaning on demand
+    /// 128, of one page each.
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_back_batches: Option<u32>,
+    /// How pages are stored: in-place; in-page-logging, which writes changes beside their page; or log-structured, which appends
+    /// pages to segments. Default: in-place.
     #[arg(long, value_name = "STORE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     page_store: Option<StoreKind>,
@@ -114,6 +121,22 @@ pub struct Options {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     #[serde(rename = "carry_over_percent", skip_serializing_if = "Option::is_none")]
     carry_over: Option<u32>,
+    /// With log-structured: bytes of a segment. Default: 1M.
+    #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+    #[serde(rename = "segment_bytes", skip_serializing_if = "Option::is_none")]
+    segment: Option<u64>,
+    /// With log-structured: how much of all segments live pages may take, in percent. Default: 80.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(10..=95))]
+    #[serde(rename = "segment_fill_percent", skip_serializing_if = "Option::is_none")]
+    segment_fill: Option<u32>,
+    /// With log-structured: tell the device which segments are not needed.
+    #[arg(long)]
+    discard_segments: bool,
+    /// With log-structured: what is written beside pages: own (what it needs), or nilfs2 (as much as that file system wrote).
+    /// Default: own.
+    #[arg(long, value_name = "WHAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata_writes: Option<MetadataWrites>,
 }
 
 /// [`LogHiding`] on the command line.
@@ -292,6 +315,9 @@ impl Options {
         if let Some(cleaning) = self.page_cleaning {
             builder = builder.page_cleaning(cleaning);
         }
+        if let Some(batches) = self.write_back_batches {
+            builder = builder.write_back_batches(batches);
+        }
         if let Some(store) = self.page_store {
             builder = builder.page_store(store);
         }
@@ -304,7 +330,79 @@ impl Options {
         if let Some(percent) = self.carry_over {
             builder = builder.carry_over_percent(percent);
         }
+        if let Some(bytes) = narrow("--segment", self.segment)? {
+            builder = builder.segment_bytes(bytes);
+        }
+        if let Some(percent) = self.segment_fill {
+            builder = builder.segment_fill_percent(percent);
+        }
+        if self.discard_segments {
+            builder = builder.discard_segments(true);
+        }
+        if let Some(writes) = self.metadata_writes {
+            builder = builder.metadata_writes(writes);
+        }
         Ok(builder)
+    }
+
+    /// Memory for pages, if it was given.
+    pub fn buffer_pool_bytes(&self) -> Option<u64> {
+        self.buffer_pool
+    }
+
+    /// Refuses what means nothing to an append-only tree.
+    pub fn check_for_documents(&self) -> Result<()> {
+        let given = serde_json::to_value(self).map_err(|error| Error::Other(error.to_string()))?;
+        let means_nothing = |(key, value): (&String, &serde_json::Value)| {
+            let is_given = match value {
+                serde_json::Value::Null => false,
+                serde_json::Value::Bool(is_given) => *is_given,
+                serde_json::Value::Array(given) => !given.is_empty(),
+                _ => true,
+            };
+            (is_given && !["dir", "data_device", "buffer_pool_bytes"].contains(&&**key)).then(|| key.replace('_', "-"))
+        };
+        match given.as_object().and_then(|given| given.iter().find_map(means_nothing)) {
+            Some(option) => Err(Error::Other(format!(
+                "{option} is of the engine; --store append-only takes --dir or --data, and --buffer-pool for its nodes"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Where an append-only tree is or can be: the data device, or a file of so many bytes in the directory, which goes when
+    /// what is returned beside is dropped, if it is only for this run.
+    pub fn place_for_documents(
+        &self,
+        is_simulated: bool,
+        tree_bytes: u64,
+    ) -> Result<(documents::Place, Option<impl Drop + use<>>)> {
+        let for_this_run = is_simulated || self.dir.is_none();
+        let emulator = if for_this_run { Emulator::for_this_run() } else { Emulator::for_keeps() };
+        if is_simulated {
+            let path = self
+                .data
+                .as_deref()
+                .ok_or_else(|| "--simulate needs a device for the tree: --data emulated:PROFILE".to_owned())?;
+            let device = simulate::new_device(&emulator, path)?;
+            return Ok((documents::Place { device, may_hold_tree: false }, None));
+        }
+        if let Some(path) = &self.data {
+            let emulated = emulator.open(&path.display().to_string(), Path::new(""), true)?;
+            let device: Arc<dyn Device> = match emulated {
+                Some(device) => device,
+                None => Arc::new(FileDevice::open(path, Access::ReadWrite)?),
+            };
+            return Ok((documents::Place::on(device)?, None));
+        }
+        let directory = match &self.dir {
+            Some(path) => {
+                std::fs::create_dir_all(path).map_err(|error| Error::file("create", path, error))?;
+                Directory { path: path.clone(), is_temporary: false }
+            }
+            None => Directory { path: own_directory()?, is_temporary: !self.keep },
+        };
+        Ok((documents::Place::in_directory(&directory.path, tree_bytes)?, Some(directory)))
     }
 
     fn page_size(&self) -> Result<Option<u32>> {

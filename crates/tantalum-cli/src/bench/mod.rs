@@ -3,16 +3,18 @@
 mod acknowledged;
 mod counters;
 mod database;
+mod documents;
 mod in_page;
 mod kv;
 mod linkbench;
+mod log_structured;
 mod operations;
 mod raw;
 mod simulate;
 mod storage;
 mod tpcc;
 mod trace;
-mod watch;
+pub mod watch;
 mod ycsb;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};

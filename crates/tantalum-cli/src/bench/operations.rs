@@ -51,6 +51,28 @@ pub struct Running {
     database: database::Options,
 }
 
+impl Running {
+    pub fn database(&self) -> &database::Options {
+        &self.database
+    }
+
+    pub fn simulate(&self) -> &simulate::Simulate {
+        &self.simulate
+    }
+
+    pub fn json(&self) -> Option<PathBuf> {
+        self.json.clone()
+    }
+
+    /// What the driver is told, where an operation takes so much of a virtual core.
+    pub fn driver_options(&self, cpu_per_attempt: Duration) -> Result<driver::Options> {
+        let (warm_up, measured) = (seconds("--warm-up", self.warm_up)?, seconds("--seconds", self.seconds)?);
+        Ok(driver::Options::timed(self.clients as usize, warm_up, measured)
+            .with_seed(self.seed)
+            .with_cpu_per_attempt(self.simulate.cpu_per_attempt(cpu_per_attempt)))
+    }
+}
+
 /// A benchmark of this kind.
 pub trait Benchmark: Clone + 'static {
     /// What its clients do.
@@ -117,10 +139,7 @@ struct Configuration<P> {
 
 /// Loads if need be, runs, checks. The exit code is 1 when a condition does not hold.
 pub fn run<B: Benchmark>(benchmark: B, arguments: Running) -> Result<ExitCode> {
-    let (warm_up, measured) = (seconds("--warm-up", arguments.warm_up)?, seconds("--seconds", arguments.seconds)?);
-    let options = driver::Options::timed(arguments.clients as usize, warm_up, measured)
-        .with_seed(arguments.seed)
-        .with_cpu_per_attempt(arguments.simulate.cpu_per_attempt(B::CPU_PER_ATTEMPT));
+    let options = arguments.driver_options(B::CPU_PER_ATTEMPT)?;
     let (json, simulate, title) = (arguments.json.clone(), arguments.simulate.clone(), benchmark.title());
     let (outcome, speed) =
         simulate.run(arguments.seed, move |watch| execute(&benchmark, &arguments, options, watch))?;
@@ -185,7 +204,8 @@ fn execute<B: Benchmark>(
     Ok(outcome)
 }
 
-fn drive<W: Workload>(workload: W, options: driver::Options, watch: &Watch) -> Result<RunReport> {
+/// Runs the clients, and shows how far they are.
+pub fn drive<W: Workload>(workload: W, options: driver::Options, watch: &Watch) -> Result<RunReport> {
     let report = driver::run(&Arc::new(workload), options, &mut |progress| {
         let (seconds, done) = (progress.elapsed.as_secs_f64(), progress.committed.iter().sum());
         let total = progress.total.unwrap_or_default().as_secs_f64();
@@ -217,6 +237,18 @@ fn print<P>(title: &str, outcome: &Outcome<P>) -> Result<()> {
         None => out.line("the database was loaded before")?,
     }
     out.line(format_args!("{} operations a second in {:.1} s", rate(run.total.per_second), run.seconds))?;
+    out.line(table(run))?;
+    outcome.storage.print_faults(&mut out)?;
+    counters::print(&mut out, &outcome.log, &outcome.emulated_devices)?;
+    outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
+    if outcome.consistency.is_empty() {
+        return Ok(());
+    }
+    out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))
+}
+
+/// What each kind of operation did.
+pub fn table(run: &RunReport) -> Table {
     let mut table = Table::new([
         "operation",
         "done",
@@ -248,12 +280,5 @@ fn print<P>(title: &str, outcome: &Outcome<P>) -> Result<()> {
             latency(kind.latency.max_us),
         ]);
     }
-    out.line(table)?;
-    outcome.storage.print_faults(&mut out)?;
-    counters::print(&mut out, &outcome.log, &outcome.emulated_devices)?;
-    outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
-    if outcome.consistency.is_empty() {
-        return Ok(());
-    }
-    out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))
+    table
 }

@@ -114,6 +114,9 @@ impl Simulate {
 /// Only what a task touches takes memory.
 const STACK_BYTES: usize = 1 << 20;
 
+/// Of a data device that grows: so many segments of the default size that a log-structured store can begin.
+const LOG_STRUCTURED_BYTES: u64 = 64 << 20;
+
 /// What the devices of a simulated database are to be.
 pub struct Wanted<'a> {
     pub page_size: u32,
@@ -140,6 +143,9 @@ impl Wanted<'_> {
                 Ok(Devices::on_data_device(new_device(emulator, path)?, self.page_size, log)?)
             }
             (Some(path), _) => Ok(Devices { data: new_device(emulator, path)?, double_write: None, log }),
+            (None, StoreKind::LogStructured) => {
+                Ok(Devices { data: ideal("ideal data", LOG_STRUCTURED_BYTES), double_write: None, log })
+            }
             (None, _) => Ok(Devices { data: ideal("ideal data", 1 << 20), double_write: None, log }),
         }
     }

@@ -14,6 +14,10 @@ pub struct StorageReport {
     barriers: BarrierSummary,
     page_cleaning: PageCleaning,
     durable_page_writes: bool,
+    /// Batches of pages that may be on their way to the data device at a time.
+    write_back_batches: u64,
+    /// The most that were, since the database was opened.
+    write_back_batches_peak: u64,
     /// What is trusted against what the devices say.
     on_users_word: Vec<String>,
     /// Pages read because they were not in memory.
@@ -53,6 +57,8 @@ impl StorageReport {
             barriers,
             page_cleaning,
             durable_page_writes,
+            write_back_batches: pool_now.batches,
+            write_back_batches_peak: pool_now.batches_peak,
             on_users_word,
             fault_reads,
             blocked_reads,

@@ -17,7 +17,9 @@ use super::{
     counters::{self, DeviceReport},
     database,
     in_page::{self, InPageReport},
-    latency, rate, seconds,
+    latency,
+    log_structured::{self, LogStructuredReport},
+    rate, seconds,
     simulate::{self, World, clock_line},
     storage::{self, StorageReport},
     trace::Trace,
@@ -130,6 +132,9 @@ struct Outcome {
     /// What in-page logging did, if it is the page store.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_page: Option<InPageReport>,
+    /// What the log-structured store did, if it is the page store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_structured: Option<LogStructuredReport>,
     is_consistent: bool,
     consistency: Vec<consistency::Condition>,
 }
@@ -182,6 +187,7 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
     }
     let parameters = tpcc.parameters();
     let (before, in_page_before) = (database.mark(), in_page::counts(&database.db)?);
+    let log_structured_before = log_structured::counts(&database.db)?;
     let stored_before = storage::Mark::of(&database.db)?;
     if let Some(trace) = &trace {
         trace.begin(&database.db, format!("{parameters}, {}", counted(arguments.clients, "client")))?;
@@ -193,6 +199,10 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
     let transactions = report.total.committed + report.total.rolled_back;
     let in_page = match &in_page_before {
         Some(before) => InPageReport::since(before, &database.db, transactions)?,
+        None => None,
+    };
+    let log_structured = match &log_structured_before {
+        Some(before) => LogStructuredReport::since(before, &database.db, transactions)?,
         None => None,
     };
     watch.label("checking the twelve consistency conditions");
@@ -219,6 +229,7 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
         emulated_devices,
         storage,
         in_page,
+        log_structured,
         is_consistent: consistency.iter().all(consistency::Condition::is_ok),
         consistency,
         run: report,
@@ -308,6 +319,9 @@ fn print(outcome: &Outcome) -> Result<()> {
     counters::print(&mut out, &outcome.log, &outcome.emulated_devices)?;
     if let Some(in_page) = &outcome.in_page {
         out.line(in_page.table())?;
+    }
+    if let Some(log_structured) = &outcome.log_structured {
+        out.line(log_structured.table())?;
     }
     outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
     out.line(format_args!("consistency: {}", if outcome.is_consistent { "ok" } else { "BROKEN" }))

@@ -10,7 +10,11 @@ use tantalum_workloads::{
     ycsb::{Chooser, Mix, Parameters, Ycsb},
 };
 
-use super::operations::{self, Benchmark};
+use super::{
+    documents,
+    operations::{self, Benchmark},
+    parse_bytes,
+};
 use crate::error::Result;
 
 #[derive(Args, Clone)]
@@ -30,8 +34,24 @@ pub struct Arguments {
     /// Bytes of a field.
     #[arg(long, default_value_t = 100)]
     field_bytes: u32,
+    /// What is measured: engine, or append-only, a copy-on-write tree with one writer that appends each update and the nodes
+    /// above it, as Couchbase does, for comparison: workloads A, B and C.
+    #[arg(long, value_enum, default_value_t = Store::Engine)]
+    store: Store,
+    /// With append-only: updates from one flush to the next. What was put since may be lost in a crash. Default: 1.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    batch_size: Option<u64>,
+    /// With append-only: bytes of the file that is made for the tree, which never uses space again. Default: 1G.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    tree_bytes: Option<u64>,
     #[command(flatten)]
     operations: operations::Running,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Store {
+    Engine,
+    AppendOnly,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -85,10 +105,23 @@ impl From<ChooserName> for Chooser {
 
 /// Loads the records if need be, and runs.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { workload, distribution, records, fields, field_bytes, operations } = arguments;
+    let Arguments { workload, distribution, records, fields, field_bytes, store, batch_size, tree_bytes, operations } =
+        arguments;
     let mix = Mix::from(workload);
-    let chooser = distribution.map_or(mix.chooser(), Chooser::from);
     let load = Parameters { records, fields, field_bytes, seed: operations.seed };
+    if store == Store::AppendOnly {
+        if distribution.is_some() {
+            return Err("--distribution is of the engine; --store append-only prefers records by Zipf's distribution"
+                .to_owned()
+                .into());
+        }
+        let (batch_size, tree_bytes) = (batch_size.unwrap_or(1), tree_bytes.unwrap_or(1 << 30));
+        return documents::run(documents::Wanted { load, mix, batch_size, tree_bytes }, operations);
+    }
+    if batch_size.is_some() || tree_bytes.is_some() {
+        return Err("--batch-size and --tree-bytes are of --store append-only".to_owned().into());
+    }
+    let chooser = distribution.map_or(mix.chooser(), Chooser::from);
     operations::run(Core { load, workload: mix, distribution: chooser }, operations)
 }
 

@@ -41,8 +41,8 @@ pub struct Arguments {
     /// Give devices with capacitors so many of them; with 0, none: what would be lost?
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     capacitors: Option<u32>,
-    /// Only seeds with this torn-page protection: double-write, full-page-images or device; or in-page-logging, the page
-    /// store that needs none. May be given several times.
+    /// Only seeds with this torn-page protection: double-write, full-page-images or device; or in-page-logging or
+    /// log-structured, the page stores that need none. May be given several times.
     #[arg(long, value_name = "PROTECTION")]
     only: Vec<Protection>,
     /// Stop after so many failing seeds.

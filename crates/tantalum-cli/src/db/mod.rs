@@ -5,6 +5,7 @@ mod format;
 mod inspect;
 mod load;
 mod restore;
+mod segment;
 
 use std::{
     path::{Path, PathBuf},
@@ -49,13 +50,17 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show an erase unit of in-page logging: its header, its log sectors, and the records in them with their status.
+    /// Show an erase unit of in-page logging: its header, its log sectors, and the records in them with their status; or a segment
+    /// of a log-structured store: its summaries, and their pages, live or dead.
     Inspect {
         /// The database's directory.
         dir: PathBuf,
         /// The number of the erase unit on the data device, from 0 on.
-        #[arg(long, value_name = "N")]
-        unit: u32,
+        #[arg(long, value_name = "N", required_unless_present = "segment")]
+        unit: Option<u32>,
+        /// The number of the segment, from 0 on.
+        #[arg(long, value_name = "N", conflicts_with = "unit")]
+        segment: Option<u32>,
         /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
@@ -80,8 +85,8 @@ pub enum Command {
         /// Read from this file instead of standard input. It is checked as a whole before anything is loaded.
         #[arg(long, short, value_name = "FILE")]
         input: Option<PathBuf>,
-        /// How pages are stored in a database that is created: in-place or in-page-logging. Default: in-place, or what
-        /// tantalum.toml says.
+        /// How pages are stored in a database that is created: in-place, in-page-logging or log-structured.
+        /// Default: in-place, or what tantalum.toml says.
         #[arg(long, value_name = "STORE")]
         page_store: Option<StoreKind>,
         /// Load into tables that exist too; rows of the dump replace rows with the same key.
@@ -114,7 +119,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Stat { dir, json } => stat(&dir, json),
         Command::Tables { dir, json } => tables(&dir, json),
         Command::Check { dir, json } => check(&dir, json),
-        Command::Inspect { dir, unit, json } => inspect::run(&dir, unit, json),
+        Command::Inspect { dir, unit: Some(unit), json, .. } => inspect::run(&dir, unit, json),
+        Command::Inspect { dir, segment, json, .. } => segment::run(&dir, segment.unwrap_or_default(), json),
         Command::Dump { dir, table, output } => dump::run(&dir, &table, output.as_deref()),
         Command::Load { dir, input, page_store, merge } => {
             load::run(load::Target { dir: &dir, page_store, merge }, input.as_deref())

@@ -124,7 +124,7 @@ impl Emulated {
     }
 
     /// A new device to be measured, in its file if it has one.
-    fn new_device(&self) -> Result<Arc<dyn Device>> {
+    pub fn new_device(&self) -> Result<Arc<dyn Device>> {
         let Some(file) = &self.file else { return self.device() };
         if file.exists() {
             std::fs::remove_file(file).map_err(|error| Error::file("replace", file, error))?;

@@ -1,8 +1,8 @@
 //! `tantalum device`: what a device says about itself, what follows from it, and how fast it is.
 
 mod bench;
-mod emulated;
-mod place;
+pub mod emulated;
+pub mod place;
 mod show;
 
 use std::process::ExitCode;

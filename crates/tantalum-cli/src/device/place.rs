@@ -1,10 +1,11 @@
-//! Where `device bench` measures: a file of its own, or what exists already if its contents may go.
+//! Where `device bench` and `probe` measure: a file of its own, or what exists already if its contents may go.
 //!
 //! Promise: without the destructive flag nothing that existed before is written to, and nothing stays behind.
 
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use tantalum_device::{Access, Device, FileDevice};
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 /// The file that is made where there is none loses its name at once, so that it goes away however the program ends.
 pub fn open(path: &Path, size_bytes: u64, destroy_contents: bool) -> Result<Arc<dyn Device>> {
     if path.is_dir() {
-        return create(&path.join(format!(".tantalum-bench-{}", std::process::id())), size_bytes);
+        return create(&path.join(file_name()), size_bytes);
     }
     match (path.exists(), destroy_contents) {
         (false, _) => create(path, size_bytes),
@@ -56,6 +57,30 @@ impl Drop for Contents {
             eprintln!("cannot remove {}: {error}; remove it by hand", file.display());
         }
     }
+}
+
+/// As [`open`] where there is nothing yet, but no larger than can be written in about `time`: at least as large as `least_bytes`.
+pub fn create_within(path: &Path, least_bytes: u64, size_bytes: u64, time: Duration) -> Result<Arc<dyn Device>> {
+    let path = match path.is_dir() {
+        true => &path.join(file_name()),
+        false => path,
+    };
+    let started = tantalum_rt::now();
+    let device = create(path, least_bytes.min(size_bytes))?;
+    while device.capacity_bytes() < size_bytes {
+        let (has, took) = (device.capacity_bytes(), started.elapsed());
+        let more = has.min(size_bytes - has);
+        if took.mul_f64((has + more) as f64 / has as f64) > time {
+            break;
+        }
+        device.grow(has + more)?;
+    }
+    Ok(device)
+}
+
+/// The file in a directory; hidden, and another for each process.
+fn file_name() -> String {
+    format!(".tantalum-bench-{}", std::process::id())
 }
 
 fn create(path: &Path, size_bytes: u64) -> Result<Arc<dyn Device>> {

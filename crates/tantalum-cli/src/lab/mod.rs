@@ -1,7 +1,7 @@
 //! `tantalum lab`: the papers' experiments, each beside its published numbers.
 
 mod report;
-mod run;
+pub mod run;
 mod trace;
 
 use std::process::ExitCode;
@@ -39,14 +39,6 @@ pub enum Command {
     Trace(trace::Arguments),
 }
 
-/// An element of the JSON output of `lab list`.
-#[derive(Serialize)]
-struct Listed {
-    runs: bool,
-    #[serde(flatten)]
-    published: &'static Published,
-}
-
 /// Runs a `lab` command.
 pub fn run(command: Command) -> Result<ExitCode> {
     match command {
@@ -60,20 +52,12 @@ pub fn run(command: Command) -> Result<ExitCode> {
 
 fn list(json: bool) -> Result<()> {
     let listed = published::all().iter().chain(published::goals());
-    let listed = listed.map(|published| Listed { runs: experiments::find(&published.id).is_some(), published });
     if json {
         return Ok(tantalum_report::print_json(&listed.collect::<Vec<_>>())?);
     }
-    let mut table = Table::new(["id", "runs", "paper", "place", "what"]);
-    for Listed { runs, published } in listed {
-        let runs = if runs { "yes" } else { "not yet" };
-        table.row([
-            &published.id,
-            runs,
-            published.paper(),
-            &shorten(published.section(), 30),
-            &shorten(&published.what, 70),
-        ]);
+    let mut table = Table::new(["id", "paper", "place", "what"]);
+    for published in listed {
+        table.row([&published.id, published.paper(), &shorten(published.section(), 30), &shorten(&published.what, 70)]);
     }
     Out::new().line(table)
 }

@@ -79,11 +79,7 @@ pub fn choose(ids: &[String]) -> Result<Vec<&'static Experiment>> {
             None => experiments::find(id).into_iter().collect(),
         };
         if wanted.is_empty() {
-            let why = match published::find(id) {
-                Some(_) => "is published but does not run yet",
-                None => "is no experiment that runs",
-            };
-            return Err(Error::Other(format!("{id} {why}; tantalum lab list shows which do")));
+            return Err(Error::Other(format!("{id} is no experiment; tantalum lab list shows which there are")));
         }
         let new = |wanted: &&Experiment| chosen.iter().all(|chosen| chosen.id != wanted.id);
         let new: Vec<_> = wanted.into_iter().filter(new).collect();

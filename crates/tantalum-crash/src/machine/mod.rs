@@ -37,10 +37,6 @@ enum Unit {
     Emulated(Arc<EmulatedDevice>, Arc<FaultLog>),
 }
 
-const DOUBLE_WRITE_BYTES: u64 = 4 << 20;
-/// A data device of memory grows from this.
-const MEMORY_BYTES: u64 = 1 << 20;
-
 impl Machine {
     /// # Errors
     /// What is wrong with a profile.
@@ -53,7 +49,7 @@ impl Machine {
     fn assemble(config: &Config) -> Result<Self, tantalum_flash::Error> {
         let (logs, spares) = Self::log_units(config)?;
         let data_bytes = match config.data.kind {
-            DriveKind::Memory(_) => MEMORY_BYTES,
+            DriveKind::Memory(_) => config.first_data_bytes,
             DriveKind::Emulated { .. } => config.data_bytes,
         };
         let archive = config.archive.as_ref().map(|archive| {
@@ -62,7 +58,10 @@ impl Machine {
         });
         Ok(Self {
             data: Unit::new(&config.data, data_bytes)?,
-            double_write: config.double_write.as_ref().map(|drive| Unit::new(drive, DOUBLE_WRITE_BYTES)).transpose()?,
+            double_write: match &config.double_write {
+                Some(drive) => Some(Unit::new(drive, config.double_write_bytes)?),
+                None => None,
+            },
             archive: archive.transpose()?,
             logs,
             spares,

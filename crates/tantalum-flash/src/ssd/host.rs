@@ -27,6 +27,10 @@ pub struct Interface {
     pub read_command_ns: Nanos,
     /// Whether write commands complete in the order of their arrival.
     pub ordered: bool,
+    /// Whether a flush is one command in the queue, as with NVMe. SATA's is none of the commands that can be queued: it begins
+    /// when the queue is empty, and nothing runs beside it.
+    #[serde(default)]
+    pub flush_is_queued: bool,
     /// The largest command; the host splits what is larger.
     pub max_command_bytes: u32,
 }
@@ -40,6 +44,8 @@ pub(super) struct Host {
     /// When the commands in the queue complete.
     queue: BinaryHeap<Reverse<Nanos>>,
     last_write: Nanos,
+    /// Until when a flush has the drive for itself.
+    flushing_until: Nanos,
 }
 
 impl Host {
@@ -49,6 +55,7 @@ impl Host {
             link_free: 0,
             queue: BinaryHeap::new(),
             last_write: 0,
+            flushing_until: 0,
             interface,
         }
     }
@@ -58,7 +65,7 @@ impl Host {
         while self.queue.peek().is_some_and(|&Reverse(done)| done <= now) {
             self.queue.pop();
         }
-        let mut start = now;
+        let mut start = now.max(self.flushing_until);
         while self.queue.len() >= self.interface.queue_depth {
             if let Some(Reverse(done)) = self.queue.pop() {
                 start = start.max(done);
@@ -89,6 +96,22 @@ impl Host {
         self.transfer(ready, bytes) + self.interface.command_ns
     }
 
+    /// When a flush that arrives now begins.
+    pub(super) fn begin_flush(&self, now: Nanos) -> Nanos {
+        if self.interface.flush_is_queued {
+            return now;
+        }
+        let queued = self.queue.iter().map(|&Reverse(done)| done).max();
+        now.max(self.flushing_until).max(queued.unwrap_or(now))
+    }
+
+    /// A flush that began ends at `done`; what arrives until then waits for it.
+    pub(super) fn end_flush(&mut self, done: Nanos) {
+        if !self.interface.flush_is_queued {
+            self.flushing_until = self.flushing_until.max(done);
+        }
+    }
+
     /// The command occupies the queue until `done`.
     pub(super) fn enqueue(&mut self, done: Nanos) {
         self.queue.push(Reverse(done));
@@ -100,6 +123,7 @@ impl Host {
         self.processors.fill(now);
         self.link_free = now;
         self.last_write = now;
+        self.flushing_until = now;
     }
 
     fn work(&mut self, start: Nanos, nanos: Nanos) -> Nanos {

@@ -201,11 +201,18 @@ impl SolidState {
         }
     }
 
-    /// A flush that begins at `now`.
+    /// A flush that arrives at `now`.
     fn flush_after(&mut self, now: Nanos) -> Outcome {
+        let start = self.host.begin_flush(now);
+        if self.cache.mode == CacheMode::WriteThrough {
+            let done = start + self.interface.command_ns; // what has ended is on flash, and in its map
+            self.host.end_flush(done);
+            return self.outcome(done);
+        }
         let drains = self.cache.flush_drains || self.protection.is_none();
-        let written_back = if drains { self.write_back_all(now) } else { now };
+        let written_back = if drains { self.write_back_all(start) } else { start };
         let done = written_back + self.cache.flush_ns;
+        self.host.end_flush(done);
         if drains { self.flushed(done) } else { self.outcome(done) }
     }
 
@@ -292,9 +299,6 @@ impl Model for SolidState {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
-        if self.cache.mode == CacheMode::WriteThrough {
-            return self.outcome(now + self.interface.command_ns); // what has ended is on flash, and in its map
-        }
         self.flush_after(now)
     }
 

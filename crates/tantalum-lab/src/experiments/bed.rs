@@ -22,6 +22,8 @@ pub(super) struct Bed {
     pub cache: Cache,
     /// Bytes of the device; `None` as the profile has it. A smaller one behaves the same and is written full sooner.
     pub capacity_bytes: Option<u64>,
+    /// Bytes of a solid-state drive's buffer for writes; `None` as the profile has it.
+    pub pool_bytes: Option<u64>,
     /// Bytes of it that are used, from its begin; no more than it has.
     pub used_bytes: u64,
     /// Whether these are written once before. Drives with a log-block translation layer are built so, all of them.
@@ -52,6 +54,7 @@ impl Bed {
             profile,
             cache: Cache::AsProfile,
             capacity_bytes: None,
+            pool_bytes: None,
             used_bytes: u64::MAX,
             is_filled: true,
             warm_up: 0,
@@ -110,8 +113,22 @@ impl Bed {
         Ok(if is_fitted { Basis::Fitted } else { Basis::Predicted })
     }
 
+    /// Bytes of the buffer for writes, if it is a solid-state drive that has one.
+    ///
+    /// # Errors
+    /// If there is no such profile.
+    pub fn pool_bytes(&self) -> Result<Option<u64>> {
+        Ok(match self.load()?.device {
+            Kind::SolidState(drive) => Some(drive.cache.pool_bytes),
+            _ => None,
+        })
+    }
+
     fn load(&self) -> Result<Profile> {
         let mut profile = Profile::named(self.profile)?;
+        if let (Kind::SolidState(drive), Some(pool_bytes)) = (&mut profile.device, self.pool_bytes) {
+            drive.cache.pool_bytes = pool_bytes;
+        }
         if let Some(capacity_bytes) = self.capacity_bytes {
             profile = profile.with_capacity(capacity_bytes);
         }

@@ -8,8 +8,10 @@ mod durassd;
 mod file_systems;
 mod flash_logging;
 mod in_page_logging;
+mod log_structured;
 mod protections;
 mod registry;
+mod space_use;
 mod today;
 mod transactions;
 

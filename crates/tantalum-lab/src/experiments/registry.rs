@@ -1,8 +1,9 @@
 //! Which experiments run, and what each expects.
 
-use tantalum_flash::Profile;
-
-use super::{Run, Settings, durassd, file_systems, flash_logging, in_page_logging, protections, today, transactions};
+use super::{
+    Run, Settings, durassd, file_systems, flash_logging, in_page_logging, log_structured, protections, space_use,
+    today, transactions,
+};
 use crate::{
     error::Result,
     finding::Findings,
@@ -46,11 +47,8 @@ pub enum Expected {
 /// What a row of a table is about.
 pub type Text = &'static str;
 
-/// All experiments that run, in the order of the papers, those without a paper last.
+/// All experiments, in the order of the papers, those without a paper last.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    let has_devices = |experiment: &&Experiment| {
-        experiment.profiles.iter().all(|wanted| Profile::names().any(|name| name == *wanted))
-    };
     let papers = [
         flash_logging::EXPERIMENTS,
         transactions::EXPERIMENTS,
@@ -59,10 +57,12 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         in_page_logging::TRACES,
         in_page_logging::ENGINE,
         file_systems::EXPERIMENTS,
+        log_structured::EXPERIMENTS,
         today::EXPERIMENTS,
         protections::EXPERIMENTS,
+        space_use::EXPERIMENTS,
     ];
-    papers.into_iter().flatten().filter(has_devices)
+    papers.into_iter().flatten()
 }
 
 /// The one with this id.
@@ -112,12 +112,24 @@ impl Expected {
 
 #[cfg(test)]
 mod tests {
+    use tantalum_flash::Profile;
+
     use super::*;
 
     #[test]
     fn every_experiment_expects_what_was_published() {
         for experiment in all() {
             assert!(experiment.expected.is(experiment.published()), "{}", experiment.id);
+        }
+    }
+
+    #[test]
+    fn everything_published_has_an_experiment_on_devices_that_are_there() {
+        for published in crate::published::all().iter().chain(crate::published::goals()) {
+            let experiment = find(&published.id).unwrap_or_else(|| panic!("{} does not run", published.id));
+            for profile in experiment.profiles {
+                assert!(Profile::names().any(|name| name == *profile), "{}: {profile}", published.id);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The begin of the page: how much of what was published runs, how near it comes, and what does not run.
+//! The begin of the page: how much of what was published runs, how near it comes, and what is left out.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,6 @@ use tantalum_report::html::{Column, Element, Html, element, strip, table};
 use super::{anchor, chip, counted, verdict};
 use crate::{
     agreement::{Agreement, Count, Tally},
-    experiments,
     finding::{Basis, Findings},
     published::{self, Published},
     runs::Run,
@@ -156,25 +155,21 @@ fn ratios(findings: &Findings) -> Html {
     strip(&label, &ratios)
 }
 
-/// What the page does not have, by name: what could run, and what cannot yet.
+/// What the page does not have, by name.
 fn missing(runs: &[&Run]) -> Html {
     let is_here = |published: &Published| runs.iter().any(|run| run.published.id == published.id);
-    let absent = published::all().iter().filter(|published| !is_here(published));
-    let (left_out, not_run): (Vec<&Published>, Vec<&Published>) =
-        absent.partition(|published| experiments::find(&published.id).is_some());
+    let left_out: Vec<&Published> = published::all().iter().filter(|published| !is_here(published)).collect();
     let mut html = Html::default();
-    for (title, list) in [("Left out of this report, though they run", left_out), ("Not run yet", not_run)] {
-        if list.is_empty() {
-            continue;
-        }
-        let item = |published: &&Published| {
-            let place = format!(" ({}, {})", published.paper(), published.section());
-            let name = element("code").with(&published.id);
-            element("li").with(format!("{}: ", published.question().title)).with(name).with(place)
-        };
-        let says = format!("{title}: {} of {}", list.len(), published::all().len());
-        html.add(element("h4").with(says));
-        html.add(element("ul").class("plain small").with(Html::from_iter(list.iter().map(item))));
+    if left_out.is_empty() {
+        return html;
     }
+    let item = |published: &&Published| {
+        let place = format!(" ({}, {})", published.paper(), published.section());
+        let name = element("code").with(&published.id);
+        element("li").with(format!("{}: ", published.question().title)).with(name).with(place)
+    };
+    let says = format!("Left out of this report: {} of {}", left_out.len(), published::all().len());
+    html.add(element("h4").with(says));
+    html.add(element("ul").class("plain small").with(Html::from_iter(left_out.iter().map(item))));
     html
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tantalum::{Barriers, Builder, Db, Devices, TornPageProtection};
+use tantalum::{Barriers, Builder, Db, Devices, StoreKind, TornPageProtection};
 use tantalum_device::Device;
 use tantalum_flash::Contents;
 use tantalum_log::{Log, LogOptions, Lsn};
@@ -93,6 +93,8 @@ pub(super) struct Plan {
     pub(super) protection: TornPageProtection,
     /// Of the data disk.
     pub(super) data_bytes: u64,
+    /// Bytes of a segment, and how much of all segments may be live, if the database is log-structured.
+    pub(super) segments: Option<(u32, u32)>,
 }
 
 /// A database's contents.
@@ -124,16 +126,26 @@ impl Plan {
     /// TPC-C for the servers of the papers, in 8 GiB.
     pub(super) fn tpcc(parameters: tpcc::Parameters, page_bytes: u32, buffer_pool_bytes: u64) -> Self {
         let (contents, protection) = (Loaded::Tpcc(parameters), TornPageProtection::Auto);
-        Self { contents, page_bytes, buffer_pool_bytes, protection, data_bytes: DATA_BYTES }
+        Self { contents, page_bytes, buffer_pool_bytes, protection, data_bytes: DATA_BYTES, segments: None }
     }
 
     fn run(&self, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Image> {
         let data = Plain::new("data", Contents::in_memory(self.data_bytes));
         let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOAD_LOG_BYTES));
         let pages: Arc<dyn Device> = Arc::clone(&data) as _;
-        let devices = Devices::on_data_device(pages, self.page_bytes, vec![Arc::clone(&log)])?;
-        let server = server(self.page_bytes, self.buffer_pool_bytes).torn_page_protection(self.protection);
-        let db = server.open_on(devices)?;
+        let server = server(self.page_bytes, self.buffer_pool_bytes);
+        let logs = vec![Arc::clone(&log)];
+        let db = match self.segments {
+            None => {
+                let devices = Devices::on_data_device(pages, self.page_bytes, logs)?;
+                server.torn_page_protection(self.protection).open_on(devices)?
+            }
+            Some((bytes, fill_percent)) => {
+                let server = server.page_store(StoreKind::LogStructured).segment_bytes(bytes);
+                let devices = Devices { data: pages, double_write: None, log: logs };
+                server.segment_fill_percent(fill_percent).open_on(devices)?
+            }
+        };
         match self.contents {
             Loaded::Tpcc(parameters) => drop(Tpcc::load_or_reuse(&db, parameters, LOADERS, progress)?),
             Loaded::LinkBench(parameters) => drop(LinkBench::load_or_reuse(&db, parameters, LOADERS, progress)?),

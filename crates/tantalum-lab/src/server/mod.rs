@@ -21,7 +21,9 @@ mod traced;
 pub use cell::{CLIENTS, CPU_PER_CALL, Cell, HARDWARE_THREADS, Run};
 pub use image::Loaded;
 pub use log_alone::{Killed, Reached, Requesters, Scanned};
-pub use on_drive::{Databases, DriveRun, LoadedStore, Scaled, Setup, Store, StoreRun, Updates};
+pub use on_drive::{
+    Databases, DriveRun, LoadedStore, Scaled, Setup, Store, StoreRun, Updates, Way, Written, WrittenRun, WrittenServer,
+};
 pub use paced::{Paced, PacedRun, Stuck};
 pub use setup::{LogSetup, Writer};
 pub use stored::{DeviceWork, StoreCost, Stored};

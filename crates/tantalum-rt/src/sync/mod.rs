@@ -4,6 +4,7 @@ mod condvar;
 mod mutex;
 mod parker;
 mod rwlock;
+mod shared_run;
 
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex, lock_unswitched};
@@ -12,3 +13,4 @@ pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
     RwLockReadGuard, RwLockWriteGuard,
 };
+pub use shared_run::SharedRun;

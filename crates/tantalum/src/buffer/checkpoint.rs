@@ -6,33 +6,12 @@
 use std::time::Duration;
 
 use tantalum_log::Lsn;
-use tantalum_rt::{Condvar, Mutex};
 
 use super::BufferPool;
 use crate::error::Result;
 
 /// How long somebody rests who needs room in the log that a checkpoint did not make.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Lets callers who want a checkpoint at the same time share one.
-#[derive(Debug, Default)]
-pub(super) struct Checkpoints {
-    state: Mutex<State>,
-    ended: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    started: u64,
-    ended: u64,
-    last_result: Option<Result<Lsn>>,
-}
-
-impl State {
-    fn is_running(&self) -> bool {
-        self.started > self.ended
-    }
-}
 
 impl BufferPool {
     /// Stores everything that was logged before the call and frees the log up to there. Returns the LSN from which redo
@@ -41,8 +20,7 @@ impl BufferPool {
     /// # Errors
     /// When a page or the log's checkpoint cannot be written. Nothing is lost; the log stays longer.
     pub fn checkpoint(&self) -> Result<Lsn> {
-        let wanted = self.shared.checkpoints.state.lock().started + 1;
-        self.checkpoint_number(wanted)
+        self.shared.checkpoints.run(|| self.run_checkpoint())
     }
 
     /// Frees as much of the log as can be freed: a [`checkpoint`](Self::checkpoint), but it never waits for log space itself. No
@@ -68,39 +46,15 @@ impl BufferPool {
             return self.shared.force(statuses, statuses.end()).map(drop);
         }
         tracing::debug!(needed, "waiting for a checkpoint to make room in the log");
-        let (wanted, before) = {
-            let state = self.shared.checkpoints.state.lock();
-            // One that runs makes room too.
-            let wanted = if state.is_running() { state.started } else { state.started + 1 };
-            (wanted, state.last_result.clone())
-        };
-        let lsn = self.checkpoint_number(wanted)?;
+        let before = self.shared.checkpoints.last();
+        // One that runs makes room too.
+        let lsn = self.shared.checkpoints.join_or_run(|| self.run_checkpoint())?;
         // It let go of nothing, so room comes from elsewhere, such as a device that is joining. That takes time, which must
         // not be spent on checkpoints.
         if matches!(before, Some(Ok(before)) if before == lsn) {
             tantalum_rt::sleep(PAUSE);
         }
         Ok(())
-    }
-
-    /// Returns when the checkpoint with this number has ended; runs it if nobody else does.
-    fn checkpoint_number(&self, wanted: u64) -> Result<Lsn> {
-        let checkpoints = &self.shared.checkpoints;
-        let mut state = checkpoints.state.lock();
-        while state.ended < wanted {
-            if state.is_running() {
-                checkpoints.ended.wait(&mut state);
-                continue;
-            }
-            state.started += 1;
-            drop(state);
-            let result = self.run_checkpoint();
-            state = checkpoints.state.lock();
-            state.ended = state.started;
-            state.last_result = Some(result);
-            checkpoints.ended.notify_all();
-        }
-        state.last_result.clone().expect("a checkpoint that has ended left its result")
     }
 
     fn run_checkpoint(&self) -> Result<Lsn> {

@@ -1,4 +1,4 @@
-//! The task that keeps clean frames ready, so that a miss does not wait for a write.
+//! The tasks that keep clean frames ready, so that a miss does not wait for a write: as many as there may be batches under way.
 
 use std::{
     sync::{
@@ -19,39 +19,45 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Cleaner {
     stop: Arc<AtomicBool>,
-    unparker: Unparker,
-    task: Option<JoinHandle<()>>,
+    tasks: Vec<(Unparker, JoinHandle<()>)>,
 }
 
 impl Cleaner {
     /// Starts the cleaner of a pool that has none.
     pub fn start(pool: &BufferPool) -> Self {
-        let parker = Parker::new();
-        let unparker = parker.unparker();
+        pool.shared.room.expect_cleaners();
         let stop = Arc::new(AtomicBool::new(false));
-        assert!(pool.shared.cleaner.set(unparker.clone()).is_ok(), "a pool has one cleaner");
-        let task = tantalum_rt::spawn("tantalum-cleaner", {
-            let (pool, stop) = (pool.clone(), Arc::clone(&stop));
-            move || {
-                while !stop.load(Ordering::Acquire) {
-                    match pool.shared.refill_reserve() {
-                        Ok(()) => parker.park(),
-                        // It was traced and counted where it happened.
-                        Err(_) => drop(parker.park_timeout(PAUSE_AFTER_FAILURE)),
-                    }
-                }
-            }
-        });
-        Self { stop, unparker, task: Some(task) }
+        let task = |number| {
+            let (parker, pool, stop) = (Parker::new(), pool.clone(), Arc::clone(&stop));
+            let unparker = parker.unparker();
+            let task = move || clean(&pool, number, &parker, &stop);
+            (unparker, tantalum_rt::spawn(format!("tantalum-cleaner-{number}"), task))
+        };
+        let tasks = (0..pool.shared.room.most_batches()).map(task).collect();
+        Self { stop, tasks }
+    }
+}
+
+fn clean(pool: &BufferPool, number: usize, parker: &Parker, stop: &AtomicBool) {
+    let (room, unparker) = (&pool.shared.room, parker.unparker());
+    while !stop.load(Ordering::Acquire) {
+        match pool.shared.refill_reserve() {
+            Ok(is_done) if room.rest(number, is_done, &unparker) => parker.park(),
+            Ok(_) => {}
+            // It was traced and counted where it happened.
+            Err(_) => drop(parker.park_timeout(PAUSE_AFTER_FAILURE)),
+        }
     }
 }
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.unparker.unpark();
-        if self.task.take().is_some_and(|task| task.join().is_err()) {
-            tracing::error!("the page cleaner panicked");
+        self.tasks.iter().for_each(|(unparker, _)| unparker.unpark());
+        for (_, task) in self.tasks.drain(..) {
+            if task.join().is_err() {
+                tracing::error!("a page cleaner panicked");
+            }
         }
     }
 }

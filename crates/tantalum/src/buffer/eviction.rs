@@ -1,18 +1,18 @@
 //! Which page leaves when another needs room: the clock, an approximation of least recently used.
 //!
 //! Only clean pages that nobody has pinned leave. A task that misses takes a free frame, else evicts, else writes dirty
-//! pages back itself; the cleaner works ahead so that it rarely comes to that.
+//! pages back itself or waits for others who do ([`room`](super::room)); the cleaner works ahead so that it rarely comes to that.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
 use super::{
-    page_cleaning::{PageCleaning, Turns},
+    frame::Stage,
     pool::Shared,
+    room::{FrameOrTurn, Turn},
 };
 use crate::{
     error::{Error, Result},
     page::PageId,
-    store::PageBatch,
 };
 
 /// How long a task waits for others to unpin something.
@@ -28,79 +28,68 @@ pub(super) struct Taken {
 impl Shared {
     /// Finds room for a page.
     pub(super) fn take_frame(&self) -> Result<Taken> {
-        self.reserve.count_demand();
+        self.room.reserve.count_demand();
         let mut deadline = None;
         let mut has_waited = false;
-        // Who cleans on demand looks at one page.
-        let batch = match self.cleaning {
-            PageCleaning::Ahead => PageBatch::MAX_PAGES,
-            PageCleaning::OnDemand => 1,
-        };
         loop {
-            if let Some(frame) = self.take_free_frame() {
+            if let Some(frame) = self.room.take() {
                 return Ok(Taken { frame, has_waited });
             }
-            let mut found = self.walk(1, batch);
-            if found.clean.is_empty() && !found.dirty.is_empty() {
-                has_waited = true;
-                found.clean = match self.cleaning {
-                    PageCleaning::Ahead => self.clean(&mut found.dirty)?,
-                    PageCleaning::OnDemand => self.clean_in_turn()?,
-                };
-                if found.clean.is_empty() {
-                    tantalum_rt::yield_now();
-                    continue;
-                }
-            }
+            let mut found = self.walk(1);
             if let Some(frame) = found.clean.pop() {
-                self.free.lock().append(&mut found.clean);
                 return Ok(Taken { frame, has_waited });
             }
-            if tantalum_rt::now() > *deadline.get_or_insert_with(|| tantalum_rt::now() + PATIENCE) {
-                return Err(Error::PoolExhausted { frames: self.frames.len() });
+            if found.dirty.is_empty() && !found.others_store {
+                if tantalum_rt::now() > *deadline.get_or_insert_with(|| tantalum_rt::now() + PATIENCE) {
+                    return Err(Error::PoolExhausted { frames: self.frames.len() });
+                }
+                has_waited = true;
+                tantalum_rt::sleep(Duration::from_millis(1));
+                continue;
             }
             has_waited = true;
-            tantalum_rt::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn take_free_frame(&self) -> Option<usize> {
-        let (frame, left) = {
-            let mut free = self.free.lock();
-            (free.pop(), free.len())
-        };
-        if left < self.reserve.frames() / 2
-            && let Some(cleaner) = self.cleaner.get()
-        {
-            cleaner.unpark();
-        }
-        frame
-    }
-
-    /// Evicts and cleans until the reserve is there, or nothing more can be done.
-    pub(super) fn refill_reserve(&self) -> Result<()> {
-        loop {
-            let missing = self.reserve.frames().saturating_sub(self.free.lock().len());
-            if missing == 0 {
-                return Ok(());
+            match self.room.frame_or_turn(!found.dirty.is_empty()) {
+                FrameOrTurn::Frame(frame) => return Ok(Taken { frame, has_waited }),
+                FrameOrTurn::Turn(mut turn) => {
+                    let mut cleaned = self.clean(&mut turn, &mut found.dirty)?;
+                    let own = cleaned.pop();
+                    self.room.give(cleaned);
+                    drop(turn);
+                    if let Some(frame) = own {
+                        return Ok(Taken { frame, has_waited });
+                    }
+                    tantalum_rt::yield_now();
+                }
+                FrameOrTurn::Nothing => tantalum_rt::yield_now(),
             }
-            let mut found = self.walk(missing, PageBatch::MAX_PAGES);
+        }
+    }
+
+    /// Evicts and cleans until the reserve is there or on its way; false if there is nothing more that can be done.
+    pub(super) fn refill_reserve(&self) -> Result<bool> {
+        loop {
+            let missing = self.room.missing();
+            if missing == 0 {
+                return Ok(true);
+            }
+            let mut found = self.walk(missing);
             let mut evicted = found.clean.len();
-            self.free.lock().append(&mut found.clean);
+            self.room.give(found.clean);
             if evicted < missing && !found.dirty.is_empty() {
-                let mut cleaned = self.reserve.learn(|| self.clean(&mut found.dirty))?;
+                let Some(mut turn) = self.room.try_turn() else { return Ok(false) };
+                let cleaned = self.room.reserve.learn(|| self.clean(&mut turn, &mut found.dirty))?;
                 evicted += cleaned.len();
-                self.free.lock().append(&mut cleaned);
+                self.room.give(cleaned);
             }
             if evicted == 0 {
-                return Ok(());
+                return Ok(false);
             }
         }
     }
 
     /// Moves the clock's hand on until `wanted` clean pages that were not used since it last passed are evicted, or
-    /// `batch` dirty ones are met: so many clean pages are not worth passing by more dirty ones, which are as old.
-    fn walk(&self, wanted: usize, batch: usize) -> Found {
+    /// a batch of dirty ones is met: so many clean pages are not worth passing by more dirty ones, which are as old.
+    fn walk(&self, wanted: usize) -> Found {
         let mut found = Found::default();
         // Two rounds: the first may only take the marks of recent use away.
         for _ in 0..2 * self.frames.len() {
@@ -110,43 +99,25 @@ impl Shared {
             if self.frames[index].is_pinned() || state.take_reference() {
                 continue;
             }
-            if state.rec_lsn().is_some() {
+            match state.stage() {
+                Stage::BeingStored => found.others_store = true,
                 // A small pool is walked round within a batch.
-                if !found.dirty.contains(&(id, index)) {
-                    found.dirty.push((id, index));
-                }
-            } else if self.evict(id, index) {
-                found.clean.push(index);
+                Stage::Dirty if found.dirty.contains(&(id, index)) => {}
+                Stage::Dirty => found.dirty.push((id, index)),
+                Stage::Clean if self.evict(id, index) => found.clean.push(index),
+                Stage::Clean => {}
             }
-            if found.clean.len() == wanted || found.dirty.len() == batch {
+            if found.clean.len() == wanted || found.dirty.len() == self.batch_pages {
                 break;
             }
         }
         found
     }
 
-    /// Makes room for the caller, and for some of those who wait for their turn to do so.
-    fn clean_in_turn(&self) -> Result<Vec<usize>> {
-        let waiting = self.turns.wait();
-        let _turn = self.turns.turn.lock();
-        // Who had the turn before may have made room.
-        if let Some(frame) = self.take_free_frame() {
-            return Ok(vec![frame]);
-        }
-        let together = waiting.count().min(Turns::TOGETHER);
-        let mut found = self.walk(together, together);
-        match self.clean(&mut found.dirty) {
-            Ok(mut cleaned) => found.clean.append(&mut cleaned),
-            Err(error) if found.clean.is_empty() => return Err(error),
-            // It was traced and counted where it happened; there is room without.
-            Err(_) => {}
-        }
-        Ok(found.clean)
-    }
-
-    /// Stores dirty pages and evicts those that nobody uses meanwhile. Returns their frames, which are the caller's.
-    fn clean(&self, dirty: &mut [(PageId, usize)]) -> Result<Vec<usize>> {
-        self.write_pages_back(dirty)?;
+    /// Stores dirty pages and evicts those that nobody uses meanwhile. Returns their frames, which are the caller's: to be
+    /// given to those who wait before the turn is.
+    fn clean(&self, turn: &mut Turn<'_>, dirty: &mut [(PageId, usize)]) -> Result<Vec<usize>> {
+        self.write_pages_back(turn, dirty)?;
         let evicted = dirty.iter().filter(|(id, index)| self.evict(*id, *index));
         Ok(evicted.map(|(_, index)| *index).collect())
     }
@@ -172,4 +143,6 @@ struct Found {
     clean: Vec<usize>,
     /// Pages that could be evicted if they were clean.
     dirty: Vec<(PageId, usize)>,
+    /// There are such pages that somebody is storing.
+    others_store: bool,
 }

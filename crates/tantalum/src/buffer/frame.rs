@@ -58,6 +58,17 @@ pub(super) struct FrameState {
     pub dirt: Mutex<Dirt>,
 }
 
+/// What eviction can do about a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Evict it.
+    Clean,
+    /// Store it first.
+    Dirty,
+    /// Wait: another stores it.
+    BeingStored,
+}
+
 /// How the page in memory differs from the stored one.
 #[derive(Debug, Default)]
 pub(super) struct Dirt {
@@ -65,6 +76,9 @@ pub(super) struct Dirt {
     pub rec_lsn: Option<Lsn>,
     /// Someone has begun to change the page since it was last copied to be stored.
     pub changed_since_copy: bool,
+    /// A copy of the page is in a batch that is being stored: no other batch may have one, since nothing orders two writes of
+    /// the same place.
+    pub is_being_stored: bool,
     /// What was changed and is not stored, where the store keeps changes: the in-memory log sector.
     pub changes: PageChanges,
 }
@@ -122,6 +136,37 @@ impl FrameState {
         self.dirt.lock().rec_lsn
     }
 
+    pub fn stage(&self) -> Stage {
+        let dirt = self.dirt.lock();
+        match dirt.rec_lsn {
+            None => Stage::Clean,
+            Some(_) if dirt.is_being_stored => Stage::BeingStored,
+            Some(_) => Stage::Dirty,
+        }
+    }
+
+    /// Notes, under the latch, that the page is copied to be stored. False when there is no need, or another stores it.
+    pub fn begin_store(&self) -> bool {
+        let mut dirt = self.dirt.lock();
+        if dirt.rec_lsn.is_none() || dirt.is_being_stored {
+            return false;
+        }
+        // Who changes a page latches it exclusively first, so this cannot hide a change that is under way.
+        dirt.changed_since_copy = false;
+        dirt.is_being_stored = true;
+        true
+    }
+
+    /// Notes that the copy of the page, which had this LSN, is stored; without one, that it could not be.
+    pub fn end_store(&self, stored: Option<Lsn>) {
+        let mut dirt = self.dirt.lock();
+        assert!(dirt.is_being_stored && dirt.rec_lsn.is_some(), "a page that is being stored stays dirty");
+        dirt.is_being_stored = false;
+        if let Some(lsn) = stored {
+            dirt.rec_lsn = dirt.changed_since_copy.then_some(lsn);
+        }
+    }
+
     /// Notes, under the exclusive latch, that a change logged at or after `lsn` is about to be made. True when the page
     /// was clean.
     pub fn mark_dirty(&self, lsn: Lsn) -> bool {
@@ -152,7 +197,7 @@ impl FrameState {
     }
 
     /// The changes that were taken are stored, or must be taken again.
-    pub fn end_store(&self, taken: PageChanges, is_stored: bool, memory: &ChangeMemory) {
+    pub fn end_store_of_changes(&self, taken: PageChanges, is_stored: bool, memory: &ChangeMemory) {
         let mut dirt = self.dirt.lock();
         let before = taken.memory_bytes();
         if !is_stored {

@@ -23,6 +23,7 @@ mod page_cleaning;
 mod page_table;
 mod pool;
 mod reserve;
+mod room;
 mod statuses;
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,10 @@
 //! Who makes room in the pool, as settings name it.
 
-use std::{
-    fmt,
-    str::FromStr,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use tantalum_rt::Mutex;
+
+use crate::store::PageBatch;
 
 /// Who writes dirty pages to make room in the buffer pool.
 ///
@@ -31,6 +28,28 @@ impl PageCleaning {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Ahead, Self::OnDemand];
 
+    /// How many batches of pages are under way at a time, if the settings do not say.
+    pub(crate) const fn default_batches(self) -> usize {
+        match self {
+            // So many keep a drive busy while one waits for a flush, and others are being filled.
+            Self::Ahead => 4,
+            // Of one page each: InnoDB, whose threads do this for themselves, has no limit but that of its double-write buffer.
+            Self::OnDemand => Self::MOST_BATCHES,
+        }
+    }
+
+    /// The most batches that settings can ask for.
+    pub(crate) const MOST_BATCHES: usize = 128;
+
+    /// The pages of a batch that makes room in a pool of so many frames, where so many batches may be under way: all of them
+    /// together have at most a quarter of the frames.
+    pub(super) fn batch_pages(self, frames: usize, batches: usize) -> usize {
+        match self {
+            Self::Ahead => (frames / 4 / batches).clamp(1, PageBatch::MAX_PAGES),
+            Self::OnDemand => 1,
+        }
+    }
+
     /// Its name in settings and on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -52,42 +71,5 @@ impl FromStr for PageCleaning {
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|cleaning| cleaning.name() == name);
         found.ok_or_else(|| format!("page cleaning cannot be {name:?}; it is ahead or on-demand"))
-    }
-}
-
-/// Those who clean on demand: one at a time, for itself and some of the others, as several who each write one page share the
-/// flushes that follow.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    /// Held by the one whose turn it is.
-    pub turn: Mutex<()>,
-    waiting: AtomicUsize,
-}
-
-impl Turns {
-    /// So many pages are written at the same time: as many as there are places for single pages in InnoDB's double-write
-    /// buffer.
-    pub const TOGETHER: usize = 8;
-
-    /// One more waits, until what is returned is dropped.
-    pub fn wait(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(self)
-    }
-}
-
-/// One who waits, or has the turn.
-pub(super) struct Waiting<'a>(&'a Turns);
-
-impl Waiting<'_> {
-    /// How many do.
-    pub fn count(&self) -> usize {
-        self.0.waiting.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }

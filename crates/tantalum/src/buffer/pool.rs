@@ -11,16 +11,15 @@ use std::sync::{
 
 use tantalum_device::AlignedBuffer;
 use tantalum_log::{Log, Lsn};
-use tantalum_rt::{Mutex, RwLock, RwLockReadGuard, Unparker};
+use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard, SharedRun};
 
 use super::{
     admission,
-    checkpoint::Checkpoints,
     eviction::Taken,
     frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
-    page_cleaning::{PageCleaning, Turns},
+    page_cleaning::PageCleaning,
     page_table::PageTable,
-    reserve::Reserve,
+    room::Room,
     statuses::Statuses,
 };
 use crate::{
@@ -43,6 +42,8 @@ pub struct PoolOptions {
     pub protection: Protection,
     /// Who writes dirty pages to make room.
     pub cleaning: PageCleaning,
+    /// How many batches of pages are under way at a time, at most; the store may allow fewer.
+    pub batches: usize,
 }
 
 /// A handle to the pool. Clones are handles to the same pool.
@@ -59,27 +60,27 @@ pub(super) struct Shared {
     /// Present where the store keeps the changes.
     statuses: OnceLock<Arc<Statuses>>,
     protection: Protection,
-    pub cleaning: PageCleaning,
     pub page_size: usize,
     pub table: PageTable,
     pub frames: Box<[Frame]>,
     /// Memory that was taken for frames and has none yet.
     memory: Mutex<Vec<AlignedBuffer>>,
-    /// Frames without a page.
-    pub free: Mutex<Vec<usize>>,
-    /// How many of them the cleaner keeps.
-    pub reserve: Reserve,
-    /// Those who clean on demand.
-    pub turns: Turns,
+    /// Frames without a page, and the batches whose storing frees some.
+    pub room: Room,
+    /// The most pages of a batch that makes room.
+    pub batch_pages: usize,
     /// Where the clock stands that decides what is evicted.
     pub hand: AtomicUsize,
-    /// Held by whoever writes pages back, so a page is never written by two at a time.
-    pub write_back: Mutex<PageBatch>,
+    /// Memory of batches that are not under way.
+    pub spare_batches: Mutex<Vec<PageBatch>>,
+    /// Tells that pages are no longer being stored.
+    pub store_ended: (Mutex<()>, Condvar),
+    /// Held by whoever has taken changes that the store keeps, so that a page's are stored in their order.
+    pub storing_changes: Mutex<()>,
     /// Where redo would start after the checkpoint that runs, or ran last. Also the gate that keeps a checkpoint from
     /// beginning between the decision that a page needs no image and the append of its change.
     pub redo_point: RwLock<Lsn>,
-    pub checkpoints: Checkpoints,
-    pub cleaner: OnceLock<Unparker>,
+    pub checkpoints: SharedRun<Result<Lsn>>,
     /// Who is told of changed and written pages.
     pub observer: OnceLock<Observer>,
     pub counters: Counters,
@@ -102,6 +103,10 @@ pub struct PoolStats {
     pub frames: u64,
     /// Frames that hold no page.
     pub free_frames: u64,
+    /// Batches of pages that may be on their way to the store at a time.
+    pub batches: u64,
+    /// The most that were.
+    pub batches_peak: u64,
     /// Pages that differ from the stored ones.
     pub dirty_pages: u64,
     /// Pins of pages that were in memory.
@@ -154,23 +159,23 @@ impl BufferPool {
     pub fn new(store: Arc<dyn PageStore>, options: &PoolOptions) -> Self {
         let frames = options.frames.max(16);
         let page_size = store.page_size();
+        let batches = options.batches.clamp(1, store.max_batches().max(1));
         let shared = Shared {
             log: OnceLock::new(),
             statuses: OnceLock::new(),
             protection: options.protection,
-            cleaning: options.cleaning,
             page_size,
             table: PageTable::new(),
             frames: (0..frames).map(|_| Frame::vacant()).collect(),
             memory: Mutex::new(Vec::new()),
-            free: Mutex::new((0..frames).rev().collect()),
-            reserve: Reserve::new(frames),
-            turns: Turns::default(),
+            room: Room::new(frames, batches),
+            batch_pages: options.cleaning.batch_pages(frames, batches),
             hand: AtomicUsize::new(0),
-            write_back: Mutex::new(PageBatch::new(page_size)),
+            spare_batches: Mutex::default(),
+            store_ended: Default::default(),
+            storing_changes: Mutex::default(),
             redo_point: RwLock::new(Lsn::ZERO),
-            checkpoints: Checkpoints::default(),
-            cleaner: OnceLock::new(),
+            checkpoints: SharedRun::default(),
             observer: OnceLock::new(),
             counters: Counters::default(),
             store,
@@ -304,15 +309,17 @@ impl BufferPool {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PoolStats {
             frames: shared.frames.len() as u64,
-            free_frames: shared.free.lock().len() as u64,
+            free_frames: shared.room.free() as u64,
+            batches: shared.room.most_batches() as u64,
+            batches_peak: shared.room.batches_peak() as u64,
             dirty_pages: shared.frames.iter().filter(|frame| frame.state.rec_lsn().is_some()).count() as u64,
             hits: shared.table.hits(),
             misses: count(&shared.counters.misses),
             fault_reads: count(&shared.counters.fault_reads),
             blocked_reads: count(&shared.counters.blocked_reads),
-            reserve_frames: match shared.cleaner.get() {
-                Some(_) => shared.reserve.frames() as u64,
-                None => 0,
+            reserve_frames: match shared.room.has_cleaners() {
+                true => shared.room.reserve.frames() as u64,
+                false => 0,
             },
             evictions: count(&shared.counters.evictions),
             failed_write_backs: count(&shared.counters.failed_write_backs),
@@ -398,7 +405,7 @@ impl Shared {
         if !self.table.insert(id, index) {
             frame.state.set_page(None);
             drop(content);
-            self.free.lock().push(index);
+            self.room.give([index]);
             return Ok(None);
         }
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
@@ -416,7 +423,7 @@ impl Shared {
                 self.table.remove_if(id, index, || true);
                 frame.state.set_page(None);
                 drop(content);
-                self.free.lock().push(index);
+                self.room.give([index]);
                 Err(error)
             }
         }

@@ -37,7 +37,7 @@ impl Reserve {
         self.demand.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Does `write`, and learns from what was asked for meanwhile. One task at a time calls this.
+    /// Does `write`, and learns from what was asked for meanwhile.
     pub fn learn<T>(&self, write: impl FnOnce() -> T) -> T {
         let before = self.demand.load(Ordering::Relaxed);
         let written = write();

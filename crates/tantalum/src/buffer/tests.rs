@@ -1,17 +1,26 @@
 //! The pool and change groups, one behaviour at a time. Crashes are in `recovery::tests`.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use tantalum_device::{Device, Fault, MemoryDevice};
-use tantalum_log::{Log, LogOptions};
-use tantalum_rt::{Simulation, spawn};
+use tantalum_log::{Log, LogOptions, Lsn};
+use tantalum_rt::{Mutex, Random, Simulation, spawn};
 
 use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions};
 use crate::{
     Error, Result,
     page::{Change, PageId, PageKind, TableId, header, record::GroupRecord, slots},
     recovery,
-    store::{InPlaceStore, Protection, Space},
+    store::{InPlaceStore, Load, PageBatch, PageStore, Protection, Space, StoreStats},
 };
 
 const PAGE: usize = 4096;
@@ -39,7 +48,7 @@ fn reopen(data: Arc<MemoryDevice>, log: Arc<MemoryDevice>, frames: usize, protec
     let opened = recovery::open(
         store,
         recovered,
-        &PoolOptions { frames, protection, cleaning: PageCleaning::Ahead },
+        &PoolOptions { frames, protection, cleaning: PageCleaning::Ahead, batches: 4 },
         &mut |_| {},
     )?;
     Ok(Fixture { data, log, pool: opened.pool, space: opened.space })
@@ -48,17 +57,25 @@ fn reopen(data: Arc<MemoryDevice>, log: Arc<MemoryDevice>, frames: usize, protec
 impl Fixture {
     /// A new leaf with one cell.
     fn leaf(&self, cell: &[u8]) -> PageId {
+        self.try_leaf(cell).unwrap()
+    }
+
+    fn try_leaf(&self, cell: &[u8]) -> Result<PageId> {
         let mut group = ChangeGroup::new(&self.pool);
-        let id = self.space.allocate(&mut group, OWNER).unwrap();
-        let index = group.add(self.pool.pin_new(id).unwrap().write());
-        group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER }).unwrap();
-        group.change(index, Change::InsertSlot { slot: 0, cell }).unwrap();
-        group.append(0, 0).unwrap();
-        id
+        let id = self.space.allocate(&mut group, OWNER)?;
+        let index = group.add(self.pool.pin_new(id)?.write());
+        group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
+        group.change(index, Change::InsertSlot { slot: 0, cell })?;
+        group.append(0, 0)?;
+        Ok(id)
     }
 
     fn cell(&self, id: PageId) -> Vec<u8> {
-        slots::cell(&self.pool.pin(id).unwrap().read(), 0).unwrap().to_vec()
+        self.try_cell(id).unwrap()
+    }
+
+    fn try_cell(&self, id: PageId) -> Result<Vec<u8>> {
+        Ok(slots::cell(&self.pool.pin(id)?.read(), 0).unwrap().to_vec())
     }
 
     fn replace(&self, id: PageId, cell: &[u8]) -> Result<()> {
@@ -357,17 +374,180 @@ fn many_tasks_on_real_threads_and_a_small_pool() {
     assert_eq!(sum, 4 * rounds);
 }
 
+/// What failed because no page could be stored to make room is tried again.
+fn retry<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(Error::Io { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 fn increment(db: &Fixture, id: PageId) {
     loop {
         let mut group = ChangeGroup::new(&db.pool);
-        let index = group.add(db.pool.pin(id).unwrap().write());
+        let index = group.add(retry(|| db.pool.pin(id)).write());
         let old = slots::cell(group.page(index), 0).unwrap().try_into().unwrap();
         let cell = (u64::from_le_bytes(old) + 1).to_le_bytes();
         group.change(index, Change::ReplaceSlot { slot: 0, cell: &cell }).unwrap();
         match group.append(0, 0) {
             Ok(_) => return,
-            Err(Error::LogFull { needed }) => db.pool.wait_for_log_space(needed).unwrap(),
+            Err(Error::LogFull { needed }) => retry(|| db.pool.wait_for_log_space(needed)),
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// A store that takes its time, and sees to it that no page is in two batches at once nor older than when it was last stored.
+#[derive(Debug)]
+struct Watched {
+    store: InPlaceStore,
+    /// Of each page that was stored: its LSN then, and whether that is under way.
+    pages: Mutex<BTreeMap<PageId, (Lsn, bool)>>,
+    under_way: AtomicUsize,
+    most_under_way: AtomicUsize,
+    batches: AtomicUsize,
+    takes: Range<u64>,
+    /// One batch in so many fails; 0 for none.
+    fails_one_in: u64,
+    random: Mutex<Random>,
+}
+
+impl Watched {
+    fn new(seed: u64, pages: u64, takes: Range<u64>, fails_one_in: u64) -> Arc<Self> {
+        let data = MemoryDevice::new("data", pages * PAGE as u64);
+        Arc::new(Self {
+            store: InPlaceStore::new(data, PAGE, Protection::Device, true).unwrap(),
+            pages: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            most_under_way: AtomicUsize::new(0),
+            batches: AtomicUsize::new(0),
+            takes,
+            fails_one_in,
+            random: Mutex::new(Random::with_seed(seed)),
+        })
+    }
+
+    fn open(self: &Arc<Self>, frames: usize, batches: usize) -> Arc<Fixture> {
+        let (data, log) = (MemoryDevice::new("unused", PAGE as u64), MemoryDevice::new("log", 4 << 20));
+        Log::create(1, vec![log.clone()], LogOptions::default()).unwrap();
+        let recovered = Log::open(vec![log.clone()], LogOptions::default(), &mut |_| {}).unwrap();
+        let options = PoolOptions { frames, protection: Protection::Device, cleaning: PageCleaning::Ahead, batches };
+        let opened = recovery::open(self.clone(), recovered, &options, &mut |_| {}).unwrap();
+        Arc::new(Fixture { data, log, pool: opened.pool, space: opened.space })
+    }
+}
+
+impl PageStore for Watched {
+    fn name(&self) -> &str {
+        self.store.name()
+    }
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+    fn capacity_pages(&self) -> u64 {
+        self.store.capacity_pages()
+    }
+    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
+        assert!(self.pages.lock().get(&id).is_none_or(|(_, is_under_way)| !is_under_way), "{id} is read while written");
+        self.store.load(id, page)
+    }
+    fn store(&self, batch: &PageBatch) -> Result<()> {
+        let pages = || batch.ids().iter().zip(batch.bytes().chunks(PAGE));
+        for (id, page) in pages() {
+            let before = self.pages.lock().insert(*id, (header::lsn(page), true));
+            if let Some((lsn, is_under_way)) = before {
+                assert!(!is_under_way && lsn <= header::lsn(page), "page {id} in two batches, or older than before");
+            }
+        }
+        let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_under_way.fetch_max(now, Ordering::SeqCst);
+        self.batches.fetch_add(1, Ordering::SeqCst);
+        let (takes, fails) = {
+            let mut random = self.random.lock();
+            (random.u64(self.takes.clone()), self.fails_one_in > 0 && random.u64(0..self.fails_one_in) == 0)
+        };
+        tantalum_rt::sleep(Duration::from_micros(takes));
+        let result = match fails {
+            true => Err(Error::io(Path::new("data"), "write", std::io::ErrorKind::Other.into())),
+            false => self.store.store(batch),
+        };
+        pages().for_each(|(id, page)| _ = self.pages.lock().insert(*id, (header::lsn(page), false)));
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+    fn grow(&self) -> Result<()> {
+        self.store.grow()
+    }
+    fn recover(&self) -> Result<u64> {
+        self.store.recover()
+    }
+    fn stats(&self) -> StoreStats {
+        self.store.stats()
+    }
+}
+
+/// Clients, cleaners and checkpoints store the same pages again and again.
+#[test]
+fn no_page_is_in_two_batches_at_a_time() {
+    let (mut most, mut failed) = (0, 0);
+    for seed in 0..60 {
+        let fails_one_in = if seed % 3 == 0 { 6 } else { 0 };
+        let (under_way, failures) = Simulation::new(seed)
+            .run(move || {
+                let store = Watched::new(seed, 64, 10..3000, fails_one_in);
+                let db = store.open(24, 4);
+                let ids: Vec<_> = (0..40).map(|_| retry(|| db.try_leaf(&0u64.to_le_bytes()))).collect();
+                let cleaner = (seed % 2 == 0).then(|| Cleaner::start(&db.pool));
+                let clients: Vec<_> = (0..5)
+                    .map(|client| {
+                        let (db, ids) = (Arc::clone(&db), ids.clone());
+                        let mut random = Random::with_seed(seed * 10 + client);
+                        spawn("client", move || (0..40).for_each(|_| increment(&db, ids[random.usize(..ids.len())])))
+                    })
+                    .collect();
+                let checkpoints = spawn("checkpoints", {
+                    let db = Arc::clone(&db);
+                    move || (0..6).for_each(|_| _ = db.pool.checkpoint())
+                });
+                clients.into_iter().for_each(|client| client.join().unwrap());
+                checkpoints.join().unwrap();
+                drop(cleaner);
+                while db.pool.checkpoint().is_err() {}
+                assert_eq!(db.pool.stats().dirty_pages, 0);
+                let value = |id: &PageId| u64::from_le_bytes(retry(|| db.try_cell(*id)).try_into().unwrap());
+                assert_eq!(ids.iter().map(value).sum::<u64>(), 5 * 40);
+                (store.most_under_way.load(Ordering::SeqCst), db.pool.stats().failed_write_backs)
+            })
+            .expect_finished();
+        most = most.max(under_way);
+        failed += failures;
+    }
+    assert_eq!(most, 4, "so many batches are allowed");
+    assert!(failed > 10, "{failed} batches failed");
+}
+
+/// Those who find no room at the same time share batches instead of each storing one of its own.
+#[test]
+fn those_who_wait_share_what_is_under_way() {
+    Simulation::new(1)
+        .run(|| {
+            let store = Watched::new(1, 256, 10_000..10_001, 0);
+            let db = store.open(64, 2);
+            let _pages: Vec<_> = (0..64u32).map(|n| db.leaf(&n.to_le_bytes())).collect();
+            let (before, started) = (store.batches.load(Ordering::SeqCst), tantalum_rt::now());
+            let clients: Vec<_> = (0..32u64)
+                .map(|n| {
+                    let db = Arc::clone(&db);
+                    spawn("client", move || drop(db.pool.pin_new(PageId(100 + n)).unwrap()))
+                })
+                .collect();
+            clients.into_iter().for_each(|client| client.join().unwrap());
+            // 32 frames, 8 from each batch, two at a time.
+            let (batches, took) = (store.batches.load(Ordering::SeqCst) - before, started.elapsed());
+            assert!(batches <= 6 && took < Duration::from_millis(35), "{batches} batches in {took:?}");
+        })
+        .expect_finished();
 }

@@ -2,14 +2,22 @@
 //!
 //! A page is copied under its read latch and stored without it. It is clean afterwards only if nobody has begun to
 //! change it since it was copied. A page that could not be stored stays dirty.
+//!
+//! Several batches are under way at a time, each by whoever holds a [`Turn`]. A page is in one of them at most: its next version
+//! is copied only when the store has returned from the last one.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+};
 
 use tantalum_log::Lsn;
+use tantalum_rt::{Mutex, spawn};
 
 use super::{
     frame::Content,
     pool::Shared,
+    room::Turn,
     statuses::{DirtyPage, Statuses},
 };
 use crate::{
@@ -18,60 +26,89 @@ use crate::{
     store::{PageBatch, PageChanges},
 };
 
-/// The frames whose pages are in a batch, and the LSNs that the pages had when they were copied.
-type Copied = Vec<(usize, Lsn)>;
+/// So many tasks at most store pages for a checkpoint.
+const CHECKPOINT_WRITERS: usize = 4;
+
+/// Pages and their frames, by page.
+type Pages = Vec<(PageId, usize)>;
+
+/// A batch with copies of pages, and of each page the frame and the LSN that it had.
+struct Copies {
+    batch: PageBatch,
+    of: Vec<(usize, Lsn)>,
+}
 
 impl Shared {
-    /// Stores those of the pages (at most a batch) that are still dirty and that nobody is changing right now. Never
+    /// Stores those of the pages (at most a batch) that are still dirty and that nobody is changing or storing right now. Never
     /// waits for a latch, so callers may hold some. Returns how many were stored.
-    pub(super) fn write_pages_back(&self, pages: &mut [(PageId, usize)]) -> Result<usize> {
+    pub(super) fn write_pages_back(&self, turn: &mut Turn<'_>, pages: &mut [(PageId, usize)]) -> Result<usize> {
         pages.sort_unstable();
         if let Some(statuses) = self.statuses() {
             let dirty = pages.iter().map(|&(id, frame)| (id, Arc::clone(&self.frames[frame].state))).collect();
             return self.write_changes_back(statuses, dirty);
         }
-        let mut batch = self.write_back.lock();
-        batch.clear();
-        let mut copied = Copied::with_capacity(pages.len());
+        let mut copies = self.copies(pages.len());
         for &(id, frame) in &*pages {
             if let Some(content) = self.frames[frame].latch.try_read()
                 && content.id == id
             {
-                copy(&mut batch, &mut copied, frame, &content);
+                copies.add(frame, &content);
             }
         }
-        self.store_batch(&mut batch, &copied)
+        turn.expect(copies.of.len());
+        self.store_copies(copies)
     }
 
-    /// As [`write_pages_back`](Self::write_pages_back) for one page, but waits for its latch; callers hold none.
-    pub(super) fn write_page_back(&self, id: PageId, frame: usize) -> Result<usize> {
+    /// As [`write_pages_back`](Self::write_pages_back) for one page, but waits for its latch, for a turn, and for whoever is
+    /// storing it, and may return early if somebody was; callers hold no latch.
+    fn write_page_back(&self, id: PageId, frame: usize) -> Result<()> {
         let content = self.frames[frame].latch.read();
-        // Whoever holds this lock waits for no latch.
-        let mut batch = self.write_back.lock();
-        batch.clear();
-        let mut copied = Copied::new();
+        // Whoever has a turn waits for no latch.
+        let turn = self.room.turn();
+        let mut copies = self.copies(1);
         if content.id == id {
-            copy(&mut batch, &mut copied, frame, &content);
+            copies.add(frame, &content);
         }
         drop(content);
-        self.store_batch(&mut batch, &copied)
+        let was_added = !copies.of.is_empty();
+        self.store_copies(copies)?;
+        drop(turn);
+        if !was_added {
+            let mut ended = self.store_ended.0.lock();
+            while self.frames[frame].state.dirt.lock().is_being_stored {
+                self.store_ended.1.wait(&mut ended);
+            }
+        }
+        Ok(())
     }
 
-    /// Stores the pages of all frames with changes logged before `lsn`.
-    pub(super) fn write_back_all_before(&self, lsn: Lsn) -> Result<()> {
+    /// Stores the pages of all frames with changes logged before `lsn`, also those that others are storing.
+    pub(super) fn write_back_all_before(self: &Arc<Self>, lsn: Lsn) -> Result<()> {
         let old_pages = || {
             let is_old = |frame: usize| self.frames[frame].state.rec_lsn().is_some_and(|rec_lsn| rec_lsn < lsn);
-            let mut pages: Vec<_> = (0..self.frames.len())
+            let mut pages: Pages = (0..self.frames.len())
                 .filter(|frame| is_old(*frame))
                 .filter_map(|frame| Some((self.frames[frame].state.page()?, frame)))
                 .collect();
             pages.sort_unstable();
             pages
         };
-        for pages in old_pages().chunks_mut(PageBatch::MAX_PAGES) {
-            self.write_pages_back(pages)?;
+        let pieces = (self.frames.len() / 4 / CHECKPOINT_WRITERS).clamp(1, PageBatch::MAX_PAGES);
+        let pieces: VecDeque<Pages> = old_pages().chunks(pieces).map(Pages::from).collect();
+        let writers = self.room.most_batches().min(CHECKPOINT_WRITERS).min(pieces.len());
+        let pieces = Arc::new(Mutex::new(pieces));
+        let others: Vec<_> = (1..writers)
+            .map(|number| {
+                let (shared, pieces) = (Arc::clone(self), Arc::clone(&pieces));
+                spawn(format!("tantalum-checkpoint-{number}"), move || shared.write_pieces_back(&pieces))
+            })
+            .collect();
+        let mut result = self.write_pieces_back(&pieces);
+        for other in others {
+            result = result.and(other.join().expect("a task that stores pages does not panic"));
         }
-        // What was latched meanwhile, or changed again and so counts from the LSN that was stored.
+        result?;
+        // What was latched or stored by others meanwhile, or changed again and so counts from the LSN that was stored.
         loop {
             let pages = old_pages();
             if pages.is_empty() {
@@ -83,6 +120,18 @@ impl Shared {
         }
     }
 
+    /// Stores pieces until there are no more. After an error nobody goes on.
+    fn write_pieces_back(&self, pieces: &Mutex<VecDeque<Pages>>) -> Result<()> {
+        loop {
+            let Some(mut pages) = pieces.lock().pop_front() else { return Ok(()) };
+            let mut turn = self.room.turn();
+            if let Err(error) = self.write_pages_back(&mut turn, &mut pages) {
+                pieces.lock().clear();
+                return Err(error);
+            }
+        }
+    }
+
     /// Stores the changes of pages, in ascending order of the pages, to a store that keeps changes. Needs no latches: a page's
     /// changes stand beside it. Returns how many pages had some.
     pub(super) fn write_changes_back(&self, statuses: &Statuses, pages: Vec<DirtyPage>) -> Result<usize> {
@@ -90,10 +139,13 @@ impl Shared {
         let mut pages = pages.into_iter().peekable();
         while pages.peek().is_some() {
             // Held by whoever has taken changes, so that a page's are stored in their order.
-            let _writing = self.write_back.lock();
+            let _writing = self.storing_changes.lock();
             let (mut states, mut changes): (Vec<DirtyPage>, Vec<(PageId, PageChanges)>) = Default::default();
             for (id, state) in pages.by_ref().take(PageBatch::MAX_PAGES) {
-                if let Some(taken) = state.take_changes(id) {
+                // A page that is there twice may have been changed since its first time: whoever did that has listed it again.
+                if states.last().is_none_or(|(last, _)| *last != id)
+                    && let Some(taken) = state.take_changes(id)
+                {
                     changes.push((id, taken));
                     states.push((id, state));
                 }
@@ -101,7 +153,7 @@ impl Shared {
             let result = if changes.is_empty() { Ok(()) } else { self.store_changes(statuses, &changes) };
             let is_stored = result.is_ok();
             for ((_, state), (_, changes)) in states.iter().zip(changes) {
-                state.end_store(changes, is_stored, statuses.memory());
+                state.end_store_of_changes(changes, is_stored, statuses.memory());
             }
             if let Err(error) = result {
                 self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
@@ -122,23 +174,40 @@ impl Shared {
         }
     }
 
-    fn store_batch(&self, batch: &mut PageBatch, copied: &Copied) -> Result<usize> {
-        let Some(newest) = copied.iter().map(|(_, lsn)| *lsn).max() else { return Ok(0) };
+    /// An empty batch with room for so many pages.
+    fn copies(&self, pages: usize) -> Copies {
+        let spare = self.spare_batches.lock().pop().filter(|batch| batch.room() >= pages);
+        let mut batch = spare.unwrap_or_else(|| PageBatch::with_room(self.page_size, pages));
+        batch.clear();
+        Copies { batch, of: Vec::with_capacity(pages) }
+    }
+
+    fn store_copies(&self, mut copies: Copies) -> Result<usize> {
+        let result = self.store_batch(&mut copies);
+        for &(frame, lsn) in &copies.of {
+            self.frames[frame].state.end_store(result.is_ok().then_some(lsn));
+        }
+        if !copies.of.is_empty() {
+            let _ended = self.store_ended.0.lock();
+            self.store_ended.1.notify_all();
+        }
+        self.spare_batches.lock().push(copies.batch);
+        result.map(|()| copies.of.len())
+    }
+
+    fn store_batch(&self, Copies { batch, of }: &mut Copies) -> Result<()> {
+        let Some(newest) = of.iter().map(|(_, lsn)| *lsn).max() else { return Ok(()) };
         batch.seal();
         let stored = self.make_log_durable(newest).and_then(|()| self.store.store(batch));
         if let Err(error) = stored {
             self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(pages = copied.len(), %error, "pages could not be stored; they stay in memory");
+            tracing::error!(pages = of.len(), %error, "pages could not be stored; they stay in memory");
             return Err(error);
         }
         if let Some(observer) = self.observer.get() {
             batch.ids().iter().for_each(|&id| observer.0.written(id));
         }
-        for &(frame, lsn) in copied {
-            let mut dirt = self.frames[frame].state.dirt.lock();
-            dirt.rec_lsn = dirt.changed_since_copy.then_some(lsn);
-        }
-        Ok(copied.len())
+        Ok(())
     }
 
     /// The write-ahead rule: no page is stored before the log is durable up to the page's last change, or a power cut
@@ -153,15 +222,11 @@ impl Shared {
     }
 }
 
-fn copy(batch: &mut PageBatch, copied: &mut Copied, frame: usize, content: &Content) {
-    {
-        let mut dirt = content.state.dirt.lock();
-        if dirt.rec_lsn.is_none() {
-            return;
+impl Copies {
+    fn add(&mut self, frame: usize, content: &Content) {
+        if content.state.begin_store() {
+            self.batch.push(content.id, &content.bytes);
+            self.of.push((frame, header::lsn(&content.bytes)));
         }
-        // Who changes a page latches it exclusively first, so this cannot hide a change that is under way.
-        dirt.changed_since_copy = false;
     }
-    batch.push(content.id, &content.bytes);
-    copied.push((frame, header::lsn(&content.bytes)));
 }

@@ -17,7 +17,7 @@ use crate::{
     page::{PageId, TableId},
     store::Space,
     table::Table,
-    tree::{LeafPosition, LeafWrite, Staged, Tree},
+    tree::{InsertRuns, LeafPosition, LeafWrite, Staged, Tree},
 };
 
 /// The page that the catalog's tree hangs on: the first page that a fresh space gives out.
@@ -58,6 +58,7 @@ impl Row {
 pub(crate) struct Catalog {
     pool: BufferPool,
     space: Space,
+    runs: InsertRuns,
     tree: Tree,
     /// Held while a table is created or dropped: one at a time.
     tables: Mutex<Tables>,
@@ -82,9 +83,11 @@ impl Catalog {
 
     /// Reads the catalog, and finishes drops that were interrupted.
     pub fn open(pool: &BufferPool, space: &Space) -> Result<Self> {
-        let tree = Tree::new(pool.clone(), space.clone(), CATALOG_ID, CATALOG_ROOT);
+        let runs = InsertRuns::default();
+        let tree = Tree::new(pool.clone(), space.clone(), runs.clone(), CATALOG_ID, CATALOG_ROOT);
         let mut catalog = Self {
             pool: pool.clone(),
+            runs,
             space: space.clone(),
             tree,
             tables: Mutex::new(Tables { open: BTreeMap::new(), dropping: BTreeMap::new(), next_id: CATALOG_ID.0 + 1 }),
@@ -165,7 +168,7 @@ impl Catalog {
     }
 
     fn free_and_forget(&self, name: &str, row: Row) -> Result<()> {
-        let tree = Tree::new(self.pool.clone(), self.space.clone(), row.id, row.root);
+        let tree = Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), row.id, row.root);
         while !tree.free_step()? {}
         let (_, end) = self.in_group(name, None)?;
         self.tree.rebalance(name.as_bytes())?;
@@ -173,7 +176,7 @@ impl Catalog {
     }
 
     fn handle(&self, name: &str, row: Row) -> Table {
-        let tree = Tree::new(self.pool.clone(), self.space.clone(), row.id, row.root);
+        let tree = Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), row.id, row.root);
         Table::new(name, self.pool.log().log_id(), tree)
     }
 

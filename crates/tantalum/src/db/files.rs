@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     options::{OpenPhase, OpenProgress, Progress, Settings},
-    store::{Protection, StoreKind, Superblock, in_place::double_write::DoubleWrite},
+    store::{LogStructuredStore, Protection, StoreKind, Superblock, in_place::double_write::DoubleWrite},
 };
 
 pub(crate) const SETTINGS: &str = "tantalum.toml";
@@ -189,8 +189,10 @@ impl<'a> Places<'a> {
     fn with_log(self, superblock: &Superblock, gathered: Gathered) -> Result<(Devices, Gathered)> {
         let log = gathered.devices.clone();
         if let Some(device) = self.data_device {
-            let devices = Devices::on_data_device_for(superblock.store_kind, device, superblock.page_size, log)?;
-            return Ok((devices, gathered));
+            return Ok((
+                Devices::on_data_device_for(superblock.store_kind, device, superblock.page_size, log)?,
+                gathered,
+            ));
         }
         // Whether it is used from now on depends on what the data device says today.
         let may_lack_area = match superblock.protection {
@@ -229,12 +231,16 @@ impl<'a> Places<'a> {
             }
             // The double-write area is always made: whether it is needed depends on what the devices say.
             None => {
-                let area_bytes = DoubleWrite::area_bytes(page_size as usize);
+                let area_bytes = DoubleWrite::area_bytes(page_size as usize, DoubleWrite::MAX_SLOTS);
                 match self.settings.page_store() {
                     StoreKind::InPlace => Some((own(DATA, INITIAL_DATA_BYTES)?, Some(own(DOUBLE_WRITE, area_bytes)?))),
                     StoreKind::InPageLogging => {
                         let unit = self.settings.unit_sizes(4096).unit;
                         Some((own(DATA, INITIAL_UNITS * u64::from(unit))?, None))
+                    }
+                    StoreKind::LogStructured => {
+                        let sizes = self.settings.segment_sizes();
+                        Some((own(DATA, LogStructuredStore::initial_bytes(page_size as usize, sizes))?, None))
                     }
                 }
             }

@@ -41,7 +41,7 @@ use crate::{
     recovery::Opened,
     restore::{self, BaseBackup, RestoreProgress},
     stats::Stats,
-    store::{StoreKind, Superblock, UnitInspection, in_place::double_write::DoubleWrite},
+    store::{SegmentInspection, StoreKind, Superblock, UnitInspection, in_place::double_write::DoubleWrite},
     table::Table,
     transaction::{Manager, Snapshot, Transaction},
 };
@@ -80,17 +80,23 @@ impl Devices {
     ) -> Result<Self> {
         match store {
             StoreKind::InPlace => Self::on_data_device(device, page_size, log),
-            StoreKind::InPageLogging => Ok(Self { data: device, double_write: None, log }),
+            StoreKind::InPageLogging | StoreKind::LogStructured => Ok(Self { data: device, double_write: None, log }),
         }
     }
 
-    /// A database whose pages and double-write area share one device of fixed size: the area is its end.
+    /// A database whose pages and double-write area share one device of fixed size: the area is its end. If there is a database
+    /// already, it says how large that is.
     ///
     /// # Errors
-    /// [`Error::Option`] when the device has no room for anything beside the area.
+    /// [`Error::Option`] when the device has no room for anything beside the area, and what [`Error`] says of a damaged superblock
+    /// or a device that cannot be read.
     pub fn on_data_device(device: Arc<dyn Device>, page_size: u32, log: Vec<Arc<dyn Device>>) -> Result<Self> {
         let (capacity, page) = (device.capacity_bytes(), u64::from(page_size));
-        let area_bytes = DoubleWrite::area_bytes(page_size as usize);
+        let slots = match Superblock::read(&*device)? {
+            Some(superblock) => superblock.double_write_slots,
+            None => DoubleWrite::slots_at_end(capacity, page_size as usize),
+        };
+        let area_bytes = DoubleWrite::area_bytes(page_size as usize, slots);
         let data_bytes = capacity.saturating_sub(area_bytes) / page * page;
         if data_bytes < area_bytes {
             let (name, needed) = (device.name(), 2 * area_bytes + page);
@@ -249,12 +255,29 @@ impl Db {
     /// [`Error::Option`] if there is no such unit; when the device cannot read.
     pub fn inspect_unit(&self, unit: u32) -> Result<UnitInspection> {
         self.core().check_open()?;
+        let store = self.core().superblock.store_kind;
         let none = || Error::Option {
             what: format!(
-                "unit {unit}: only the page store in-page-logging has erase units, and this database is in place"
+                "unit {unit}: only the page store in-page-logging has erase units, and this database is {store}"
             ),
         };
         self.core().pool.store().inspect_unit(unit)?.ok_or_else(none)
+    }
+
+    /// Shows a segment of the data device, with what was appended to it, in a database whose
+    /// [page store](Builder::page_store) has segments.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if there is no such segment; when the device cannot read.
+    pub fn inspect_segment(&self, segment: u32) -> Result<SegmentInspection> {
+        self.core().check_open()?;
+        let store = self.core().superblock.store_kind;
+        let none = || Error::Option {
+            what: format!(
+                "segment {segment}: only the page store log-structured has segments, and this database is {store}"
+            ),
+        };
+        self.core().pool.store().inspect_segment(segment)?.ok_or_else(none)
     }
 
     /// Counters since the database was opened, and what it is.

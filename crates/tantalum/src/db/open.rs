@@ -15,7 +15,10 @@ use crate::{
     limits,
     options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection, wrong_number_of_files},
     recovery::{self, Opened, RedoProgress},
-    store::{Geometry, InPageStore, InPlaceStore, Logging, PageStore, Protection, StoreKind, Superblock, UnitSizes},
+    store::{
+        Geometry, InPageStore, InPlaceStore, LogStructuredStore, Logging, PageStore, Protection, StoreKind, Superblock,
+        UnitSizes, in_place::double_write::DoubleWrite,
+    },
 };
 
 /// The superblock and its copy, the first space map, the catalog's root: all that creating a database writes.
@@ -73,6 +76,12 @@ impl Opening<'_> {
         for (key, asked, has) in [
             ("erase_unit_bytes", settings.erase_unit_bytes, superblock.units.map(|units| units.unit)),
             ("log_region_bytes", settings.log_region_bytes, superblock.units.map(|units| units.region)),
+            ("segment_bytes", settings.segment_bytes, superblock.segments.map(|sizes| sizes.segment)),
+            (
+                "segment_fill_percent",
+                settings.segment_fill_percent,
+                superblock.segments.map(|sizes| sizes.fill_percent),
+            ),
         ] {
             if let (Some(asked), Some(has)) = (asked, has)
                 && asked != has
@@ -95,8 +104,9 @@ impl Opening<'_> {
 
     /// Refuses an archive where the log has nothing that could be restored from it, and to make such a log anew.
     pub fn check_archiving(store: StoreKind, is_archived: bool, rebuilds_log: bool) -> Result<()> {
-        if store == StoreKind::InPlace {
-            return Ok(());
+        match store {
+            StoreKind::InPlace | StoreKind::LogStructured => return Ok(()),
+            StoreKind::InPageLogging => {}
         }
         let what = match (is_archived, rebuilds_log) {
             (_, true) => {
@@ -172,6 +182,13 @@ impl Opening<'_> {
             page_size: self.settings.page_size(),
             store_kind,
             units: (store_kind == StoreKind::InPageLogging).then(|| self.settings.unit_sizes(block)),
+            double_write_slots: match (store_kind, &devices.double_write) {
+                (StoreKind::InPlace, Some(area)) => {
+                    DoubleWrite::slots_in(area.capacity_bytes(), self.settings.page_size() as usize)
+                }
+                _ => 1,
+            },
+            segments: (store_kind == StoreKind::LogStructured).then(|| self.settings.segment_sizes()),
             protection: protection::at_creation(self.settings, devices),
         };
         let store = store_on(devices, &superblock, self.settings)?;
@@ -210,6 +227,9 @@ impl Opening<'_> {
                 devices.data.discard(units.unit.into(), units.unit.into())?;
             }
             return Ok(());
+        }
+        if let Some(sizes) = superblock.segments {
+            return LogStructuredStore::format(&*devices.data, store.page_size(), sizes, superblock.database_id);
         }
         if store.capacity_pages() < 16 {
             store.grow()?;
@@ -289,6 +309,7 @@ impl Opening<'_> {
             frames: frames as usize,
             protection: superblock.protection,
             cleaning: self.settings.page_cleaning(),
+            batches: self.settings.write_back_batches(),
         };
         recovery::open(store, log, &options, &mut |progress: RedoProgress| {
             self.report(OpenPhase::Redo, progress.done_bytes, progress.total_bytes);
@@ -317,10 +338,16 @@ pub(super) fn store_on(devices: &Devices, superblock: &Superblock, settings: &Se
         let (store, percent) = (superblock.database_id as u64, settings.carry_over_percent());
         return Ok(Arc::new(InPageStore::new(data, geometry, store, percent)?));
     }
+    if let Some(sizes) = superblock.segments {
+        let options = settings.segment_options();
+        let store = LogStructuredStore::new(data, page_size, sizes, superblock.database_id, options)?;
+        return Ok(Arc::new(store));
+    }
     let store = match (superblock.protection, &devices.double_write) {
         (Protection::DoubleWrite, Some(area)) => {
             let area: Arc<dyn Device> = Arc::clone(area);
-            InPlaceStore::with_double_write(data, page_size, area, superblock.database_id)?
+            let Superblock { database_id, double_write_slots, .. } = *superblock;
+            InPlaceStore::with_double_write(data, page_size, area, database_id, double_write_slots)?
         }
         (protection, _) => {
             let trust = settings.torn_page_protection() == TornPageProtection::TrustDevice;

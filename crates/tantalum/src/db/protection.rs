@@ -22,8 +22,9 @@ pub(crate) fn is_atomic(devices: &Devices, page_size: u32) -> bool {
 
 /// The protection of a new database.
 pub(super) fn at_creation(settings: &Settings, devices: &Devices) -> Protection {
-    if settings.page_store() == StoreKind::InPageLogging {
-        return Protection::Store;
+    match settings.page_store() {
+        StoreKind::InPlace => {}
+        StoreKind::InPageLogging | StoreKind::LogStructured => return Protection::Store,
     }
     match settings.torn_page_protection() {
         TornPageProtection::DoubleWrite => Protection::DoubleWrite,
@@ -88,7 +89,8 @@ pub(super) fn change(
     if let (Protection::DoubleWrite, Some(area)) = (protection, &devices.double_write) {
         // It may hold pages as they were long ago.
         let area: Arc<dyn Device> = Arc::clone(area);
-        DoubleWrite::open(area, changed.page_size as usize, changed.database_id)?.clear()?;
+        let Superblock { page_size, database_id, double_write_slots, .. } = changed;
+        DoubleWrite::open(area, page_size as usize, database_id, double_write_slots)?.clear()?;
     }
     changed.write(&*devices.data)?;
     let (before, file) = (superblock.protection, devices.data.name());

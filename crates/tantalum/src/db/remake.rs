@@ -14,7 +14,10 @@ use super::{
 use crate::{
     error::Result,
     options::Settings,
-    store::{PageStore, Protection, Superblock, in_place::double_write::DoubleWrite},
+    store::{
+        LogStructuredStore, PageStore, Protection, SegmentSizes, StoreKind, Superblock,
+        in_place::double_write::DoubleWrite,
+    },
 };
 
 /// A directory with all files of a database, which hold nothing yet, and the means to fill them.
@@ -26,15 +29,26 @@ pub(crate) struct Remaking {
 
 impl Remaking {
     /// Makes the directory and its files: data, a double-write area, whether it is needed or not, and a log.
-    pub fn begin(directory: &Path, settings: &Settings, page_size: u32) -> Result<Self> {
-        let settings = Settings { page_size: Some(page_size), ..settings.without_places() };
+    pub fn begin(directory: &Path, settings: &Settings, page_size: u32, store: StoreKind) -> Result<Self> {
+        let page_store = (store != StoreKind::default()).then_some(store);
+        let settings = Settings { page_size: Some(page_size), page_store, ..settings.without_places() };
         settings.check()?;
         let made = Directory::open(directory, true)?;
         let file = |name: &str, bytes| make_file(&directory.join(name), bytes, true, &mut |_| {});
-        let data = file(DATA, 16 * u64::from(page_size))?;
-        let double_write = Some(file(DOUBLE_WRITE, DoubleWrite::area_bytes(page_size as usize))?);
+        let data_bytes = match store {
+            StoreKind::LogStructured => LogStructuredStore::initial_bytes(page_size as usize, settings.segment_sizes()),
+            StoreKind::InPlace | StoreKind::InPageLogging => 16 * u64::from(page_size),
+        };
+        let data = file(DATA, data_bytes)?;
+        let double_write =
+            Some(file(DOUBLE_WRITE, DoubleWrite::area_bytes(page_size as usize, DoubleWrite::MAX_SLOTS))?);
         let log = LogPlaces { directory, settings: &settings, opener: None }.make(Path::new(LOG), &mut |_| {})?;
         Ok(Self { directory: made, devices: Devices { data, double_write, log }, settings })
+    }
+
+    /// How a log-structured store here cuts its file, if there is one.
+    pub fn segment_sizes(&self) -> Option<SegmentSizes> {
+        (self.settings.page_store() == StoreKind::LogStructured).then(|| self.settings.segment_sizes())
     }
 
     /// How pages are protected here, if it was `before` where they come from: not every device writes pages atomically.

@@ -8,12 +8,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
 
-use super::{Barriers, Isolation, LogHiding, TornPageProtection};
+use super::{Barriers, Isolation, LogHiding, MetadataWrites, TornPageProtection};
 use crate::{
     buffer::PageCleaning,
     error::{Error, Result},
     limits, log_layout,
-    store::{StoreKind, UnitSizes},
+    store::{SegmentOptions, SegmentSizes, StoreKind, UnitSizes},
 };
 
 /// The keys of `tantalum.toml`; absent ones have their defaults.
@@ -59,6 +59,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cleaning: Option<PageCleaning>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_back_batches: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub page_store: Option<StoreKind>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub erase_unit_bytes: Option<u32>,
@@ -66,6 +68,14 @@ pub(crate) struct Settings {
     pub log_region_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry_over_percent: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segment_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segment_fill_percent: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discard_segments: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_writes: Option<MetadataWrites>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +95,9 @@ const MAX_LOG_DEVICES: u32 = 64;
 const DEFAULT_UNIT_BYTES: u32 = 128 << 10;
 const DEFAULT_REGION_SECTORS: u32 = 16;
 const DEFAULT_CARRY_OVER_PERCENT: u32 = 50;
+/// A segment so long that the time to get to it hardly counts, on all but disks (Rosenblum and Ousterhout, section 3.2).
+const DEFAULT_SEGMENT_BYTES: u32 = 1 << 20;
+const DEFAULT_FILL_PERCENT: u32 = 80;
 
 impl Settings {
     /// Reads `tantalum.toml`. `None` when there is none.
@@ -155,10 +168,15 @@ impl Settings {
             barriers: self.barriers.or(file.barriers),
             durable_page_writes: self.durable_page_writes.or(file.durable_page_writes),
             page_cleaning: self.page_cleaning.or(file.page_cleaning),
+            write_back_batches: self.write_back_batches.or(file.write_back_batches),
             page_store: self.page_store.or(file.page_store),
             erase_unit_bytes: self.erase_unit_bytes.or(file.erase_unit_bytes),
             log_region_bytes: self.log_region_bytes.or(file.log_region_bytes),
             carry_over_percent: self.carry_over_percent.or(file.carry_over_percent),
+            segment_bytes: self.segment_bytes.or(file.segment_bytes),
+            segment_fill_percent: self.segment_fill_percent.or(file.segment_fill_percent),
+            discard_segments: self.discard_segments.or(file.discard_segments),
+            metadata_writes: self.metadata_writes.or(file.metadata_writes),
             lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
             early_lock_release: self.early_lock_release.or(file.early_lock_release),
             isolation: self.isolation.or(file.isolation),
@@ -203,6 +221,11 @@ impl Settings {
         if self.log_copies() > 1 && self.log_layout() != LogLayout::FlashLogging {
             return Some(("log_copies", "only the layout flash-logging keeps more than one copy".into()));
         }
+        if !(1..=PageCleaning::MOST_BATCHES).contains(&self.write_back_batches()) {
+            let what =
+                format!("{} was asked for; 1 to {} can be", self.write_back_batches(), PageCleaning::MOST_BATCHES);
+            return Some(("write_back_batches", what));
+        }
         if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
             return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
         }
@@ -210,29 +233,32 @@ impl Settings {
     }
 
     fn problem_of_store(&self) -> Option<(&'static str, String)> {
-        let sizes = [
-            ("erase_unit_bytes", self.erase_unit_bytes),
-            ("log_region_bytes", self.log_region_bytes),
-            ("carry_over_percent", self.carry_over_percent),
+        let keys = [
+            ("erase_unit_bytes", self.erase_unit_bytes.is_some(), StoreKind::InPageLogging),
+            ("log_region_bytes", self.log_region_bytes.is_some(), StoreKind::InPageLogging),
+            ("carry_over_percent", self.carry_over_percent.is_some(), StoreKind::InPageLogging),
+            ("segment_bytes", self.segment_bytes.is_some(), StoreKind::LogStructured),
+            ("segment_fill_percent", self.segment_fill_percent.is_some(), StoreKind::LogStructured),
+            ("discard_segments", self.discard_segments.is_some(), StoreKind::LogStructured),
+            ("metadata_writes", self.metadata_writes.is_some(), StoreKind::LogStructured),
         ];
-        let is_other = self.page_store.is_some_and(|store| store != StoreKind::InPageLogging);
-        if let Some((key, _)) = sizes.into_iter().find(|(_, value)| is_other && value.is_some()) {
-            return Some((key, "it is a setting of the page store in-page-logging".into()));
+        let store = self.page_store?;
+        let is_anothers = |(_, is_set, of): &(_, bool, StoreKind)| *is_set && *of != store;
+        if let Some((key, _, of)) = keys.into_iter().find(is_anothers) {
+            return Some((key, format!("it is a setting of the page store {of}")));
         }
-        if self.page_store != Some(StoreKind::InPageLogging) {
+        if store == StoreKind::InPlace {
             return None;
         }
         if self.carry_over_percent() > 100 {
             return Some(("carry_over_percent", "it is a part of a unit's log sectors, 100 at most".into()));
         }
         if self.durable_page_writes() {
-            return Some((
-                "durable_page_writes",
-                "the page store in-page-logging writes no pages; leave it out".into(),
-            ));
+            let what = format!("the page store {store} writes no page by itself; leave it out");
+            return Some(("durable_page_writes", what));
         }
         if self.torn_page_protection() != TornPageProtection::Auto {
-            return Some(("torn_page_protection", "the page store in-page-logging needs none; leave it out".into()));
+            return Some(("torn_page_protection", format!("the page store {store} needs none; leave it out")));
         }
         None
     }
@@ -319,6 +345,22 @@ impl Settings {
         self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT)
     }
 
+    /// How the log-structured store cuts a device.
+    pub fn segment_sizes(&self) -> SegmentSizes {
+        SegmentSizes {
+            segment: self.segment_bytes.unwrap_or(DEFAULT_SEGMENT_BYTES),
+            fill_percent: self.segment_fill_percent.unwrap_or(DEFAULT_FILL_PERCENT),
+        }
+    }
+
+    /// What the log-structured store does from this open on.
+    pub fn segment_options(&self) -> SegmentOptions {
+        SegmentOptions {
+            metadata_writes: self.metadata_writes.unwrap_or_default(),
+            discards: self.discard_segments.unwrap_or_default(),
+        }
+    }
+
     pub fn barriers(&self) -> Barriers {
         self.barriers.unwrap_or_default()
     }
@@ -329,6 +371,10 @@ impl Settings {
 
     pub fn page_cleaning(&self) -> PageCleaning {
         self.page_cleaning.unwrap_or_default()
+    }
+
+    pub fn write_back_batches(&self) -> usize {
+        self.write_back_batches.map_or_else(|| self.page_cleaning().default_batches(), |batches| batches as usize)
     }
 
     pub fn torn_page_protection(&self) -> TornPageProtection {
@@ -370,6 +416,7 @@ mod tests {
             barriers: Some(Barriers::TrustDevice),
             durable_page_writes: Some(true),
             page_cleaning: Some(PageCleaning::OnDemand),
+            write_back_batches: Some(2),
             isolation: Some(Isolation::SnapshotIsolation),
             log_hiding: Some(LogHiding::Naive),
             log_request_per_flush: Some(true),
@@ -380,6 +427,11 @@ mod tests {
             lock_timeout_ms: Some(5),
             log_layout: Some(LogLayout::Striped { unit_bytes: 512 }),
             log_block_bytes: Some(512),
+            page_store: Some(StoreKind::LogStructured),
+            segment_bytes: Some(1 << 16),
+            segment_fill_percent: Some(70),
+            discard_segments: Some(true),
+            metadata_writes: Some(MetadataWrites::Nilfs2),
             ..Settings::default()
         };
         assert_eq!(Settings::parse(settings.to_toml().unwrap().as_bytes()), Ok(settings));
@@ -406,7 +458,14 @@ mod tests {
         assert_eq!(error_of("isolation = \"none\"\n").0, 1);
         assert_eq!(error_of("log_hiding = \"maybe\"\n").0, 1);
         assert_eq!(error_of("log_copies = 3\n").0, 1);
+        let (line, what) = error_of("page_store = \"in-page-logging\"\nsegment_bytes = 65536\n");
+        assert!(line == 2 && what.contains("of the page store log-structured"), "{what}");
+        let (line, what) = error_of("page_store = \"log-structured\"\ntorn_page_protection = \"device\"\n");
+        assert!(line == 2 && what.contains("log-structured needs none"), "{what}");
+        assert_eq!(error_of("page_store = \"log-structured\"\nmetadata_writes = \"ext2\"\n").0, 2);
         assert_eq!(error_of("barriers = \"never\"\n").0, 1);
+        let (line, what) = error_of("\nwrite_back_batches = 0\n");
+        assert!(line == 2 && what.contains("1 to 128"), "{what}");
         let (line, what) = error_of("log_devices = [\"a\", \"b\"]\nlog_characteristics = [\"a.toml\"]\n");
         assert!(line == 2 && what.contains("1 files are given for 2 log devices"), "{what}");
     }

@@ -144,6 +144,11 @@ pub fn set_lsn(page: &mut [u8], lsn: Lsn) {
     page[LSN..LSN + 8].copy_from_slice(&lsn.get().to_le_bytes());
 }
 
+/// The checksum that is stored in the page.
+pub fn checksum(page: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes_at(page, CRC))
+}
+
 /// Computes the checksum: the last thing done to the copy of a page that is stored.
 pub fn seal(page: &mut [u8]) {
     let crc = crc32c::crc32c(&page[CRC + 4..]);
@@ -155,7 +160,7 @@ pub fn seal(page: &mut [u8]) {
 /// # Errors
 /// A description of what was found and what was expected.
 pub fn verify(page: &[u8], id: PageId) -> Result<(), String> {
-    let stored = u32::from_le_bytes(bytes_at(page, CRC));
+    let stored = checksum(page);
     let computed = crc32c::crc32c(&page[CRC + 4..]);
     if stored != computed {
         return Err(format!("its checksum is {computed:#010x}, but {stored:#010x} is stored in it"));

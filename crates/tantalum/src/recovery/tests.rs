@@ -27,6 +27,7 @@ use crate::{
 };
 
 const PAGE: usize = 4096;
+const SLOTS: u32 = 3;
 const OWNER: TableId = TableId(1);
 const DIRECTORY: PageId = PageId(3);
 const ROWS: usize = 24;
@@ -57,7 +58,7 @@ impl Disks {
         let device = |name: &str, bytes, ordinal| MemoryDevice::with_profile(name, bytes, profile(seed * 10 + ordinal));
         Self {
             data: device("data", 128 * PAGE as u64, 0),
-            area: device("doublewrite", DoubleWrite::area_bytes(PAGE), 1),
+            area: device("doublewrite", DoubleWrite::area_bytes(PAGE, SLOTS), 1),
             log: (0..2).map(|n| device(&format!("log-{n}"), 768 << 10, 2 + n)).collect(),
             protection,
         }
@@ -70,7 +71,7 @@ impl Disks {
     fn open(&self) -> Result<Opened> {
         let store: Arc<dyn PageStore> = match self.protection {
             Protection::DoubleWrite => {
-                Arc::new(InPlaceStore::with_double_write(self.data.clone(), PAGE, self.area.clone(), 1)?)
+                Arc::new(InPlaceStore::with_double_write(self.data.clone(), PAGE, self.area.clone(), 1, SLOTS)?)
             }
             other => Arc::new(InPlaceStore::new(self.data.clone(), PAGE, other, true)?),
         };
@@ -78,7 +79,7 @@ impl Disks {
         super::open(
             store,
             log,
-            &PoolOptions { frames: 20, protection: self.protection, cleaning: PageCleaning::Ahead },
+            &PoolOptions { frames: 20, protection: self.protection, cleaning: PageCleaning::Ahead, batches: 4 },
             &mut |_| {},
         )
     }
@@ -337,7 +338,9 @@ fn damage_that_the_log_cannot_mend_is_reported() {
     rows.pool.log().flush(end).unwrap();
     drop(rows);
     disks.data.corrupt(5 * PAGE as u64 + 123, 1, |bytes| bytes[0] ^= 4);
-    disks.area.corrupt(0, 1, |bytes| bytes[0] ^= 1);
+    for slot in 0..u64::from(SLOTS) {
+        disks.area.corrupt(slot * DoubleWrite::area_bytes(PAGE, 1), 1, |bytes| bytes[0] ^= 1);
+    }
     let error = disks.open().unwrap_err();
     assert!(matches!(error, Error::Corrupt { page: PageId(5), offset: 20480, .. }), "{error}");
 }

@@ -8,6 +8,7 @@
 mod base_backup;
 mod coverage;
 mod manifest;
+mod target;
 
 use std::{
     fs::File,
@@ -17,13 +18,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tantalum_device::{AlignedBuffer, Device, Durability, FileDevice};
+use tantalum_device::{AlignedBuffer, Device, FileDevice};
 use tantalum_log::{ArchiveReader, ArchiveTarget, ArchivedRecord, Lsn, inspect_archive};
 use tantalum_rt::{Random, random_seed};
 
 pub(crate) use base_backup::run as base_backup;
 pub use base_backup::{BaseBackup, RestorePhase, RestoreProgress};
 use manifest::{Manifest, PAGES};
+use target::PageTarget;
 
 use crate::{
     backup::whole_directory,
@@ -32,7 +34,7 @@ use crate::{
     error::{Error, Result},
     page::{PageId, header},
     recovery::Replay,
-    store::Superblock,
+    store::{LogStructuredStore, Superblock, in_place::double_write::DoubleWrite},
 };
 
 /// To which state a database is restored.
@@ -173,8 +175,7 @@ impl Restoring<'_> {
     fn into_directory(mut self, directory: &Path) -> Result<Restored> {
         let manifest = self.manifest;
         let mut random = Random::with_seed(random_seed());
-        let remaking = Remaking::begin(directory, &manifest.settings, manifest.page_size)?;
-        self.copy_pages(&*remaking.devices.data)?;
+        let remaking = Remaking::begin(directory, &manifest.settings, manifest.page_size, manifest.store_kind)?;
         let superblock = Superblock {
             database_id: random.u128(..),
             log_id: random.u128(..),
@@ -182,14 +183,26 @@ impl Restoring<'_> {
             store_kind: manifest.store_kind,
             // Only stores whose changes the log has are in base backups.
             units: None,
+            double_write_slots: if remaking.segment_sizes().is_none() { DoubleWrite::MAX_SLOTS } else { 1 },
+            segments: remaking.segment_sizes(),
             protection: remaking.protection(manifest.protection),
         };
         let store = remaking.store(&superblock)?;
+        match superblock.segments {
+            None => self.copy_pages(&mut target::InPlace::new(&*remaking.devices.data))?,
+            Some(sizes) => {
+                let (data, page_bytes) = (&*remaking.devices.data, manifest.page_size as usize);
+                LogStructuredStore::format(data, page_bytes, sizes, superblock.database_id)?;
+                store.recover()?;
+                self.copy_pages(&mut target::Stored::new(&*store))?;
+            }
+        }
         let frames = manifest.settings.buffer_pool_bytes() / u64::from(manifest.page_size);
         let options = PoolOptions {
             frames: frames as usize,
             protection: superblock.protection,
             cleaning: PageCleaning::default(),
+            batches: PageCleaning::default().default_batches(),
         };
         let pool = BufferPool::new(store, &options);
         let restored = self.replay(&pool)?;
@@ -202,8 +215,8 @@ impl Restoring<'_> {
         Ok(restored)
     }
 
-    /// Puts the pages of the backup in their places.
-    fn copy_pages(&mut self, data: &dyn Device) -> Result<()> {
+    /// Stores the pages of the backup.
+    fn copy_pages(&mut self, pages: &mut dyn PageTarget) -> Result<()> {
         const CHUNK_BYTES: usize = 1 << 20;
         let path = self.backup.join(PAGES);
         let failed = |error| Error::io(&path, "read", error);
@@ -215,7 +228,7 @@ impl Restoring<'_> {
                 format!("{}: has {found} bytes, the backup has {total_bytes}; use another backup", path.display());
             return Err(Error::Restore { what });
         }
-        data.grow(total_bytes)?;
+        pages.make_room(self.manifest.pages, total_bytes)?;
         let mut chunk = AlignedBuffer::zeroed(CHUNK_BYTES);
         let mut done_bytes = 0;
         while done_bytes < total_bytes {
@@ -223,12 +236,12 @@ impl Restoring<'_> {
             let bytes = (total_bytes - done_bytes).min(CHUNK_BYTES as u64) as usize;
             file.read_exact(&mut chunk[..bytes]).map_err(failed)?;
             if self.check_pages(&path, done_bytes, &chunk[..bytes])? {
-                data.write(done_bytes, &[&chunk[..bytes]], Durability::Cached)?;
+                pages.put(done_bytes, &chunk[..bytes])?;
             }
             done_bytes += bytes as u64;
         }
         (self.report)(RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes });
-        Ok(data.flush()?)
+        pages.end()
     }
 
     /// Refuses pages that are not as they were stored. False if none ever was.

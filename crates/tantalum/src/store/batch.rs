@@ -12,6 +12,7 @@ use crate::page::{PageId, header};
 #[derive(Clone, Debug)]
 pub struct PageBatch {
     page_size: usize,
+    room: usize,
     ids: Vec<PageId>,
     buffer: Arc<AlignedBuffer>,
 }
@@ -22,18 +23,38 @@ impl PageBatch {
 
     /// An empty batch.
     pub fn new(page_size: usize) -> Self {
-        Self { page_size, ids: Vec::with_capacity(Self::MAX_PAGES), buffer: Self::allocate(page_size) }
+        Self::with_room(page_size, Self::MAX_PAGES)
     }
 
-    fn allocate(page_size: usize) -> Arc<AlignedBuffer> {
-        Arc::new(AlignedBuffer::zeroed(page_size * Self::MAX_PAGES))
+    /// An empty batch of at most so many pages.
+    ///
+    /// # Panics
+    /// When they are more than a batch can have.
+    pub fn with_room(page_size: usize, room: usize) -> Self {
+        assert!(room <= Self::MAX_PAGES, "a batch has at most {} pages, not {room}", Self::MAX_PAGES);
+        Self {
+            page_size,
+            room,
+            ids: Vec::with_capacity(room),
+            buffer: Arc::new(AlignedBuffer::zeroed(page_size * room)),
+        }
+    }
+
+    /// How many pages there is room for.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Whether there is room for no more.
+    pub fn is_full(&self) -> bool {
+        self.ids.len() == self.room
     }
 
     /// Makes the batch empty again. Memory that a device may still read from is left to that device.
     pub fn clear(&mut self) {
         self.ids.clear();
         if Arc::get_mut(&mut self.buffer).is_none() {
-            self.buffer = Self::allocate(self.page_size);
+            self.buffer = Arc::new(AlignedBuffer::zeroed(self.page_size * self.room));
         }
     }
 
@@ -43,6 +64,7 @@ impl PageBatch {
     /// When the batch is full, not cleared since it was stored, or the pages' numbers do not ascend.
     pub fn push(&mut self, id: PageId, page: &[u8]) {
         assert!(self.ids.last().is_none_or(|last| *last < id), "the pages of a batch ascend");
+        assert!(!self.is_full(), "there is room for no more than {} pages", self.room);
         assert_eq!(header::page_id(page), id, "a page carries its own number");
         let range = self.range(self.ids.len()..self.ids.len() + 1);
         let buffer = Arc::get_mut(&mut self.buffer).expect("clear() lets go of memory that is in use");

@@ -1,4 +1,4 @@
-//! What stands in an erase unit, for whoever wants to look.
+//! What stands in an erase unit or a segment, for whoever wants to look.
 
 use serde::Serialize;
 
@@ -89,4 +89,82 @@ pub struct RecordInspection {
     pub part_offset: usize,
     /// How long it is.
     pub part_bytes: usize,
+}
+
+/// A segment of the log-structured store, from [`Db::inspect_segment`](crate::Db::inspect_segment).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// use tantalum::{Db, StoreKind};
+///
+/// let db = Db::builder().page_store(StoreKind::LogStructured).log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// db.table("t")?;
+/// db.checkpoint()?;
+/// let segments = db.stats()?.store.log_structured.map_or(0, |store| store.segments as u32);
+/// let open = (0..segments).filter_map(|number| db.inspect_segment(number).ok()).filter(|found| found.state == "open");
+/// assert!(open.flat_map(|segment| segment.appends).any(|append| append.stream == "hot"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SegmentInspection {
+    /// Its number.
+    pub segment: u32,
+    /// Where it starts on the device, in bytes.
+    pub offset_bytes: u64,
+    /// `free`; `open` for one that is being written, or will be next; `closed`; `empty` for one that the next checkpoint of the map
+    /// frees; or `stuck` for one with pages that cannot be read.
+    pub state: String,
+    /// Its blocks of 4 KiB.
+    pub blocks: u32,
+    /// Of them, those that are live.
+    pub live_blocks: u32,
+    /// What was appended to it, as far as that shows: of a segment that is free, what it was used for last.
+    pub appends: Vec<AppendInspection>,
+}
+
+/// An append in a [`SegmentInspection`]: a summary, and what it speaks of.
+///
+/// ```
+/// # fn live(append: &tantalum::AppendInspection) -> usize {
+/// append.entries.iter().filter(|entry| entry.is_live).count()
+/// # }
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AppendInspection {
+    /// The block in the segment in which the summary is.
+    pub block: u32,
+    /// Its number among all appends.
+    pub sequence: u64,
+    /// `hot` for pages as they were stored, `cold` for pages that cleaning moved, `map` for parts of the map.
+    pub stream: String,
+    /// Whether the streams have not begun anew since.
+    pub is_of_this_session: bool,
+    /// Blocks at its end that mean nothing.
+    pub filler_blocks: u32,
+    /// What stands in it.
+    pub entries: Vec<EntryInspection>,
+}
+
+/// A page, or a block of the map, in an [`AppendInspection`].
+///
+/// ```
+/// # fn pages(append: &tantalum::AppendInspection) -> Vec<u64> {
+/// append.entries.iter().filter(|entry| entry.kind == "page").map(|entry| entry.number).collect()
+/// # }
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EntryInspection {
+    /// The block in the segment in which it begins.
+    pub block: u32,
+    /// `page`; or of the map `map` for places of pages, `directory` for places of such blocks.
+    pub kind: String,
+    /// The page's number, or the block's among those of its kind.
+    pub number: u64,
+    /// Up to where the page has what the log says, as the summary has it.
+    pub lsn: Option<u64>,
+    /// Whether it is still what the map says.
+    pub is_live: bool,
 }

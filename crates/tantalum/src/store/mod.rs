@@ -8,6 +8,7 @@ mod changes;
 pub mod in_page_logging;
 pub mod in_place;
 mod inspection;
+pub mod log_structured;
 pub mod position;
 pub mod space;
 mod status;
@@ -22,10 +23,13 @@ pub use batch::PageBatch;
 pub use changes::PageChanges;
 pub use in_page_logging::{Geometry, InPageStats, InPageStore};
 pub use in_place::InPlaceStore;
-pub use inspection::{RecordInspection, SectorInspection, UnitInspection};
+pub use inspection::{
+    AppendInspection, EntryInspection, RecordInspection, SectorInspection, SegmentInspection, UnitInspection,
+};
+pub use log_structured::{LogStructuredStats, LogStructuredStore, SegmentOptions};
 pub use space::Space;
 pub use status::{Horizon, Session, Status, Watermarks};
-pub use superblock::{StoreKind, Superblock, UnitSizes};
+pub use superblock::{SegmentSizes, StoreKind, Superblock, UnitSizes};
 pub use sweep::sweep;
 
 use crate::{error::Result, page::PageId};
@@ -64,6 +68,11 @@ pub trait PageStore: Send + Sync + Debug {
     /// # Errors
     /// When a device cannot write. The batch may be stored again.
     fn store(&self, batch: &PageBatch) -> Result<()>;
+
+    /// How many batches it stores at the same time; more wait.
+    fn max_batches(&self) -> usize {
+        usize::MAX
+    }
 
     /// Who keeps the changes of pages: what the log and the store get of them. It does not change.
     fn logging(&self) -> Logging {
@@ -125,6 +134,15 @@ pub trait PageStore: Send + Sync + Debug {
     /// When there is no such unit, or the device cannot read.
     fn inspect_unit(&self, unit: u32) -> Result<Option<UnitInspection>> {
         let _there_are_none = unit;
+        Ok(None)
+    }
+
+    /// Shows a segment; `None` if the store has none.
+    ///
+    /// # Errors
+    /// When there is no such segment, or the device cannot read.
+    fn inspect_segment(&self, segment: u32) -> Result<Option<SegmentInspection>> {
+        let _there_are_none = segment;
         Ok(None)
     }
 
@@ -190,7 +208,7 @@ impl std::fmt::Display for Protection {
 pub struct StoreStats {
     /// Pages read.
     pub pages_loaded: u64,
-    /// Pages written in place.
+    /// Pages written for the engine, wherever to.
     pub pages_stored: u64,
     /// Batches in which they were written.
     pub batches: u64,
@@ -200,4 +218,6 @@ pub struct StoreStats {
     pub capacity_bytes: u64,
     /// What in-page logging did, if the store is one that does it.
     pub in_page: Option<InPageStats>,
+    /// What the log-structured store did, if it is that.
+    pub log_structured: Option<LogStructuredStats>,
 }

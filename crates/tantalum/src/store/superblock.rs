@@ -12,11 +12,17 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"TANTALUM";
+/// With a double-write area of one slot, or none.
 const VERSION: u16 = 1;
+/// With one of several, which a program that knows only the first would not look into.
+const VERSION_OF_SLOTS: u16 = 2;
+/// More slots than any area will have.
+const MAX_SLOTS: u32 = 1 << 16;
 /// The part of the page that is used: small enough for every page size.
 const BLOCK_BYTES: usize = 4096;
 const CRC_AT: usize = 48;
-/// What in-page logging adds, behind which stands a checksum of its own.
+/// What in-page logging and the log-structured store add, or the slots of a double-write area; behind it stands a checksum of
+/// its own.
 const UNITS: std::ops::Range<usize> = 52..64;
 /// The sizes that erase units can have: where the copy of the superblock may be.
 const UNIT_BYTES: [u64; 11] = [4096, 8192, 16384, 32768, 65536, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22];
@@ -30,14 +36,20 @@ pub enum StoreKind {
     InPlace,
     /// Changes are written beside their page, and merged into it later: in-page logging.
     InPageLogging,
+    /// Pages are appended to segments, which are cleaned: a log-structured store.
+    LogStructured,
 }
 
 impl StoreKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::InPlace, Self::InPageLogging, Self::LogStructured];
+
     /// Its name in settings and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::InPlace => "in-place",
             Self::InPageLogging => "in-page-logging",
+            Self::LogStructured => "log-structured",
         }
     }
 }
@@ -52,9 +64,9 @@ impl std::str::FromStr for StoreKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::InPlace, Self::InPageLogging];
-        let found = all.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| format!("no page store is called {name:?}; there are in-place and in-page-logging"))
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        let names = || Self::ALL.map(Self::name).join(", ");
+        found.ok_or_else(|| format!("no page store is called {name:?}; there are {}", names()))
     }
 }
 
@@ -67,6 +79,15 @@ pub struct UnitSizes {
     pub region: u32,
     /// Of a log sector.
     pub sector: u32,
+}
+
+/// How a log-structured store cuts and fills a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentSizes {
+    /// Bytes of a segment.
+    pub segment: u32,
+    /// How much of all segments live pages may take, in percent.
+    pub fill_percent: u32,
 }
 
 /// What a data file says of itself.
@@ -82,6 +103,10 @@ pub struct Superblock {
     pub store_kind: StoreKind,
     /// The sizes of what in-page logging divides the device into; `None` in another store.
     pub units: Option<UnitSizes>,
+    /// The slots of the double-write area, whether it is used or not; 1 where there is none.
+    pub double_write_slots: u32,
+    /// How a log-structured store cuts the device; `None` in another store.
+    pub segments: Option<SegmentSizes>,
     /// How torn pages are prevented.
     pub protection: Protection,
 }
@@ -105,10 +130,12 @@ impl Superblock {
     /// The superblock as it is written.
     pub fn encode(&self) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
-        block[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.double_write_slots > 1 { VERSION_OF_SLOTS } else { VERSION };
+        block[8..10].copy_from_slice(&version.to_le_bytes());
         block[10] = match self.store_kind {
             StoreKind::InPlace => 0,
             StoreKind::InPageLogging => 1,
+            StoreKind::LogStructured => 2,
         };
         block[11] = match self.protection {
             Protection::DoubleWrite => 0,
@@ -120,6 +147,12 @@ impl Superblock {
             block[52..56].copy_from_slice(&unit.to_le_bytes());
             block[56..60].copy_from_slice(&region.to_le_bytes());
             block[60..64].copy_from_slice(&sector.to_le_bytes());
+        } else if self.double_write_slots > 1 {
+            block[52..56].copy_from_slice(&self.double_write_slots.to_le_bytes());
+        }
+        if let Some(SegmentSizes { segment, fill_percent }) = self.segments {
+            block[52..56].copy_from_slice(&segment.to_le_bytes());
+            block[56..60].copy_from_slice(&fill_percent.to_le_bytes());
         }
         block[12..16].copy_from_slice(&self.page_size.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
@@ -154,8 +187,8 @@ impl Superblock {
             return damaged("it does not begin with TANTALUM".into());
         }
         let version = u16::from_le_bytes([block[8], block[9]]);
-        if version > VERSION {
-            return damaged(format!("its format is version {version}, this program reads up to {VERSION}"));
+        if version > VERSION_OF_SLOTS {
+            return damaged(format!("its format is version {version}, this program reads up to {VERSION_OF_SLOTS}"));
         }
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let u128_at = |at: usize| u128::from_le_bytes(block[at..at + 16].try_into().expect("sixteen bytes"));
@@ -169,6 +202,7 @@ impl Superblock {
         let store_kind = match block[10] {
             0 => StoreKind::InPlace,
             1 => StoreKind::InPageLogging,
+            2 => StoreKind::LogStructured,
             other => return damaged(format!("no page store has number {other}")),
         };
         let protection = match block[11] {
@@ -178,18 +212,40 @@ impl Superblock {
             3 => Protection::Store,
             other => return damaged(format!("no torn-page protection has number {other}")),
         };
-        let units = match store_kind {
-            StoreKind::InPlace => None,
-            StoreKind::InPageLogging if crc32c::crc32c(&block[UNITS]) != u32_at(UNITS.end) => {
-                return damaged("the checksum of its unit sizes is wrong".into());
+        if store_kind != StoreKind::InPlace && crc32c::crc32c(&block[UNITS]) != u32_at(UNITS.end) {
+            return damaged("the checksum of the sizes of its units is wrong".into());
+        }
+        let [first, second, third] = [0, 4, 8].map(|at| u32_at(UNITS.start + at));
+        let units = (store_kind == StoreKind::InPageLogging).then_some(UnitSizes {
+            unit: first,
+            region: second,
+            sector: third,
+        });
+        let segments =
+            (store_kind == StoreKind::LogStructured).then_some(SegmentSizes { segment: first, fill_percent: second });
+        let double_write_slots = match version {
+            VERSION_OF_SLOTS if crc32c::crc32c(&block[UNITS]) != u32_at(UNITS.end) => {
+                return damaged("the checksum of the number of its slots is wrong".into());
             }
-            StoreKind::InPageLogging => Some(UnitSizes {
-                unit: u32_at(UNITS.start),
-                region: u32_at(UNITS.start + 4),
-                sector: u32_at(UNITS.start + 8),
-            }),
+            VERSION_OF_SLOTS => u32_at(UNITS.start),
+            _ => 1,
         };
-        Ok(Self { database_id: u128_at(16), log_id: u128_at(32), page_size, store_kind, units, protection })
+        let least = if version == VERSION_OF_SLOTS { 2 } else { 1 };
+        if !(least..=MAX_SLOTS).contains(&double_write_slots)
+            || (double_write_slots > 1 && store_kind != StoreKind::InPlace)
+        {
+            return damaged(format!("a double-write area of {double_write_slots} slots is not possible"));
+        }
+        Ok(Self {
+            database_id: u128_at(16),
+            log_id: u128_at(32),
+            page_size,
+            store_kind,
+            units,
+            segments,
+            double_write_slots,
+            protection,
+        })
     }
 
     /// Reads the superblock of a data file; `None` when the file has none and never had.

@@ -109,26 +109,56 @@ struct Weighed<'a> {
     bytes: usize,
 }
 
+/// Where a leaf grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// Behind its last entry.
+    AtEnd,
+    /// Before the entry of this number, again and again.
+    Before(usize),
+    /// There is no telling.
+    Anywhere,
+}
+
+/// The entry before which all those of the writes go that add a row; `None` if they do not all go to the same place, or none
+/// does.
+pub(super) fn added_before(items: &[Item<'_>], writes: &[LeafWrite<'_>]) -> Option<usize> {
+    let mut all_before = None;
+    for write in writes.iter().filter(|write| write.value.is_some()) {
+        if let Err(before) = items.binary_search_by(|item| item.key.as_slice().cmp(write.key))
+            && *all_before.get_or_insert(before) != before
+        {
+            return None;
+        }
+    }
+    all_before
+}
+
 /// Cuts a leaf so that the writes waiting for it come closer to fitting. One of the parts may be empty: the writes go
 /// there.
 ///
-/// When all writes come behind the last entry, as in a table that grows at its end, the left part is filled up;
-/// otherwise both parts get about half. `None` if there are not two keys to cut between.
+/// A leaf that grows at its end is filled up. One that grows at a place inside is cut there, so that what is there to come has
+/// the room of what moves, and once that is filled grows at its end. Otherwise both parts get about half. `None` if there are not two keys to cut between.
 pub(super) fn cut_leaf(
     page_size: usize,
     fences: Fences<'_>,
     items: &[Item<'_>],
     writes: &[LeafWrite<'_>],
+    growth: Growth,
     inline_limit: usize,
 ) -> Option<Cut> {
     let weighed = weigh(page_size, items, writes, inline_limit);
-    let is_append = match (items.last(), writes.first()) {
-        (Some(last), Some(first)) => last.key.as_slice() < first.key,
-        _ => true,
+    let fullest = || fullest_left(page_size, fences, &weighed);
+    let grown = match growth {
+        Growth::AtEnd => fullest(),
+        Growth::Before(next) => {
+            let behind = weighed.iter().position(|entry| entry.key == items[next].key);
+            behind.and_then(|behind| Some(fullest()?.min(behind)))
+        }
+        Growth::Anywhere => None,
     };
     let bytes: Vec<usize> = weighed.iter().map(|entry| entry.bytes).collect();
-    let preferred =
-        if is_append { fullest_left(page_size, fences, &weighed) } else { None }.or_else(|| middle(&bytes))?;
+    let preferred = grown.or_else(|| middle(&bytes))?;
     let mut candidates: Vec<usize> = (1..weighed.len()).collect();
     candidates.sort_by_key(|candidate| candidate.abs_diff(preferred));
     let capacity = slots::capacity(page_size);

@@ -22,7 +22,7 @@ pub(crate) struct LeafWrite<'a> {
 pub(crate) enum Staged {
     /// They are in the group.
     Done {
-        /// Whether the leaf will be so empty that [`Tree::rebalance`] is worth a try.
+        /// Whether the leaf shrinks and will be so empty that [`Tree::rebalance`] is worth a try.
         is_sparse: bool,
     },
     /// The page is no longer the leaf of these keys, or has no room any more: the group must be dropped and the writes
@@ -82,7 +82,11 @@ impl Tree {
         match self.stage_fitting(group, index, prefix_bytes, used_bytes, writes) {
             // A space map could not be waited for in this order.
             Err(Error::Busy { .. }) => Ok(Staged::Stale),
-            Ok(used_bytes) => Ok(Staged::Done { is_sparse: used_bytes < merge::sparse_bytes(self.pool.page_size()) }),
+            Ok(after) => {
+                // A leaf that grows is not worth a merge, however empty: where a table grows, new leaves begin so.
+                let is_sparse = after < used_bytes && after < merge::sparse_bytes(self.pool.page_size());
+                Ok(Staged::Done { is_sparse })
+            }
             Err(error) => Err(error),
         }
     }
@@ -98,6 +102,8 @@ impl Tree {
     ) -> Result<usize> {
         let mut deletions = Deletions::default();
         let mut freed = Vec::new();
+        let leaf = header::page_id(group.page(index));
+        let mut added = Added::default();
         // From the highest key down: no change moves a slot that a later one names.
         for write in writes.iter().rev() {
             let (found, old) = locate(group.page(index), write.key)?;
@@ -106,7 +112,10 @@ impl Tree {
             }
             used_bytes = used_bytes.saturating_sub(old.bytes);
             match (found, write.value) {
-                (Found::At(entry), None) => deletions.add(group, index, slot(entry))?,
+                (Found::At(entry), None) => {
+                    added.is_run = false;
+                    deletions.add(group, index, slot(entry))?;
+                }
                 (Found::Before(_), None) => {}
                 (_, Some(value)) => {
                     deletions.flush(group, index)?;
@@ -114,7 +123,10 @@ impl Tree {
                     used_bytes += slots::SLOT_BYTES + cell.len();
                     let change = match found {
                         Found::At(entry) => Change::ReplaceSlot { slot: slot(entry), cell: &cell },
-                        Found::Before(entry) => Change::InsertSlot { slot: slot(entry), cell: &cell },
+                        Found::Before(entry) => {
+                            added.note(entry);
+                            Change::InsertSlot { slot: slot(entry), cell: &cell }
+                        }
                     };
                     group.change(index, change)?;
                 }
@@ -122,6 +134,9 @@ impl Tree {
         }
         deletions.flush(group, index)?;
         self.free_chains(group, freed)?;
+        if let Some(next) = added.end() {
+            self.runs.note(leaf, next);
+        }
         Ok(used_bytes)
     }
 
@@ -132,6 +147,32 @@ impl Tree {
         }
         let first = self.write_chain(group, value)?;
         Ok(Payload::overflow(&node::encode_overflow(value.len() as u32, first)).with_suffix(suffix))
+    }
+}
+
+/// Rows that are added to a leaf, the last first.
+struct Added {
+    before: usize,
+    count: usize,
+    /// Whether all go between the same two entries, and nothing moves these.
+    is_run: bool,
+}
+
+impl Default for Added {
+    fn default() -> Self {
+        Self { before: 0, count: 0, is_run: true }
+    }
+}
+
+impl Added {
+    fn note(&mut self, before: usize) {
+        self.is_run &= self.count == 0 || self.before == before;
+        (self.before, self.count) = (before, self.count + 1);
+    }
+
+    /// The number of the entry behind them, if they are together.
+    fn end(&self) -> Option<usize> {
+        (self.is_run && self.count > 0).then_some(self.before + self.count)
     }
 }
 

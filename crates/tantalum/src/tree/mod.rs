@@ -18,6 +18,7 @@ mod cursor;
 mod descent;
 mod draft;
 mod drop;
+mod insert_runs;
 mod leaf_writes;
 mod merge;
 mod node;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use check::{Problem, TreeReport};
 pub(crate) use cursor::{LeafPosition, LeafView};
+pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_writes::{LeafWrite, Staged};
 
 use crate::buffer::{BufferPool, ChangeGroup};
@@ -62,14 +64,15 @@ pub(crate) fn decode_node(page: &[u8]) {
 pub(crate) struct Tree {
     pool: BufferPool,
     space: Space,
+    runs: InsertRuns,
     owner: TableId,
     root: PageId,
 }
 
 impl Tree {
-    /// A handle on the tree of table `owner` whose root page is `root`. Reads nothing.
-    pub(crate) fn new(pool: BufferPool, space: Space, owner: TableId, root: PageId) -> Self {
-        Tree { pool, space, owner, root }
+    /// A handle on the tree of table `owner` whose root page is `root`. Reads nothing. The trees of a database share `runs`.
+    pub(crate) fn new(pool: BufferPool, space: Space, runs: InsertRuns, owner: TableId, root: PageId) -> Self {
+        Tree { pool, space, runs, owner, root }
     }
 
     /// Allocates an empty tree's root page in `group`.

@@ -1,13 +1,13 @@
 //! Splits: one node becomes two, in one change group with the parent's new entry; a root's contents move down into two.
 
 use super::descent::{Latched, Parent};
-use super::draft::{self, Cut, Fences, Item};
+use super::draft::{self, Cut, Fences, Growth, Item};
 use super::leaf_writes::{self, LeafWrite};
 use super::node::{self, Node, Payload};
 use super::{Tree, damaged};
 use crate::buffer::{ChangeGroup, PageWriteGuard};
 use crate::error::{Error, Result};
-use crate::page::{Change, PageId, slots};
+use crate::page::{Change, PageId, header, slots};
 use tantalum_rt::{interleave, yield_now};
 
 /// What a node must have room for.
@@ -53,7 +53,9 @@ impl Tree {
             return Ok(Step::Done);
         }
         let items = draft::take_apart(&node)?;
-        let cut = self.cut(&node, &items, need)?.ok_or_else(|| damaged(&page, "it is full but cannot be split"))?;
+        let cut = self
+            .cut(header::page_id(&page), &node, &items, need)?
+            .ok_or_else(|| damaged(&page, "it is full but cannot be split"))?;
         match parent {
             None => self.split_root(guard, &node, &items, &cut)?,
             Some(parent) => {
@@ -82,12 +84,18 @@ impl Tree {
         }
     }
 
-    fn cut(&self, node: &Node<'_>, items: &[Item<'_>], need: &Need<'_>) -> Result<Option<Cut>> {
+    fn cut(&self, id: PageId, node: &Node<'_>, items: &[Item<'_>], need: &Need<'_>) -> Result<Option<Cut>> {
         match need {
             Need::Entry(_) => Ok(draft::cut_inner(items)),
             Need::Writes(writes) => {
                 let belonging = &writes[..writes.partition_point(|write| node.is_below_upper(write.key))];
-                Ok(draft::cut_leaf(self.pool.page_size(), fences_of(node), items, belonging, self.inline_limit()))
+                let growth = match draft::added_before(items, belonging) {
+                    Some(next) if next == items.len() => Growth::AtEnd,
+                    Some(next) if self.runs.continues(id, next) => Growth::Before(next),
+                    _ => Growth::Anywhere,
+                };
+                let (page_size, inline_limit) = (self.pool.page_size(), self.inline_limit());
+                Ok(draft::cut_leaf(page_size, fences_of(node), items, belonging, growth, inline_limit))
             }
         }
     }

@@ -1,10 +1,11 @@
-//! DuraSSD (SIGMOD 2014), section 2: what `fsync` costs, and what small pages gain; and section 4, databases on it:
+//! DuraSSD (SIGMOD 2014), section 2: what `fsync` costs, what small pages gain, and what a [`cache`] is for; and section 4, databases on it:
 //! [`linkbench`], [`latency`], [`tpcc`], [`couchbase`].
 //!
 //! The paper runs fio on a file. What its file system does at an `fsync` is a journal commit; see
 //! [`Fsync`](crate::micro::Fsync). How many writes to the journal that takes is not published.
 
 mod bed;
+mod cache;
 mod couchbase;
 mod latency;
 mod linkbench;
@@ -26,6 +27,12 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         profiles: &["hdd-15k", "ssd-a", "ssd-b", "durassd"],
         expected: Expected::Table(FSYNC_COLUMNS, FSYNC_ROWS),
         run: fsync_frequency,
+    },
+    Experiment {
+        id: cache::SIZES,
+        profiles: &["hdd-15k", "ssd-a", "ssd-b", "durassd"],
+        expected: Expected::Table(cache::COLUMNS, cache::ROWS),
+        run: cache::sizes,
     },
     Experiment {
         id: PAGES,

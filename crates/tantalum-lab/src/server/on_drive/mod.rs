@@ -6,6 +6,7 @@
 mod documents;
 mod mounted;
 mod timed;
+mod written;
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,6 +21,7 @@ use tantalum_workloads::{
 };
 
 pub use documents::{LoadedStore, Store, StoreRun, Updates};
+pub use written::{Way, Written, WrittenRun, WrittenServer};
 
 use self::{mounted::Mounted, timed::Timed};
 use super::{
@@ -135,6 +137,7 @@ impl Databases {
             buffer_pool_bytes: LOAD_POOL_BYTES,
             protection,
             data_bytes: self.scaled.drive_bytes - Mounted::OVERHEAD_BYTES,
+            segments: None,
         };
         let image = Arc::new(Image::load(plan, progress)?);
         loaded.push(((page_bytes, has_images), Arc::clone(&image)));

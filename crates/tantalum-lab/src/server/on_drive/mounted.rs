@@ -6,7 +6,7 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
-use tantalum_device::{AlignedBuffer, Device, Durability, Error, PendingWrite, Result};
+use tantalum_device::{AlignedBuffer, Device, Durability, Error, PendingWrite, Result, SharedFlushes};
 use tantalum_rt::{Condvar, Mutex};
 
 use crate::micro::{Fsync, Journal};
@@ -40,6 +40,8 @@ impl Mounted {
 
     fn build(drive: Arc<dyn Device>, journal_writes: u32, grows: bool) -> Self {
         let file_bytes = drive.capacity_bytes() - Self::OVERHEAD_BYTES;
+        // The kernel's block layer lets those who ask at the same time share a flush.
+        let drive: Arc<dyn Device> = Arc::new(SharedFlushes::new(drive));
         let journal = Journal::at(file_bytes, Self::OVERHEAD_BYTES, journal_writes);
         Self(Arc::new(Inner { drive, file_bytes, journal, grows }))
     }

@@ -15,8 +15,8 @@ pub(super) struct Timed {
     zeros: Arc<AlignedBuffer>,
 }
 
-/// More than the engine writes at once: a batch of 64 pages of 16 KiB and its header.
-const LARGEST_WRITE_BYTES: usize = 2 << 20;
+/// More than the engine writes at once: an append of 124 pages of 16 KiB, with as many blocks of metadata and more.
+const LARGEST_WRITE_BYTES: usize = 4 << 20;
 
 impl Timed {
     /// `drive` has the size of `contents`.

@@ -27,6 +27,7 @@ mod overflow;
 mod page_store;
 mod physical;
 mod place;
+mod readers;
 mod scan;
 pub(crate) mod sector;
 mod survey;
@@ -103,8 +104,8 @@ impl InPageStore {
         })
     }
 
-    /// Finds the units, and begins a session. Reads a sector or two of each unit, many units at the same time, and the overflow units; what else there is in log
-    /// sectors is read when its unit is first used.
+    /// Finds the units, and begins a session. Reads a sector or two of each unit and the overflow units, many at the same
+    /// time; what else there is in log sectors is read when its unit is first used.
     ///
     /// # Errors
     /// When the device cannot read.

@@ -28,6 +28,10 @@ impl PageStore for InPageStore {
         unreachable!("a store that keeps changes gets no pages, and was given {}", batch.ids().len())
     }
 
+    fn max_batches(&self) -> usize {
+        1
+    }
+
     fn logging(&self) -> Logging {
         Logging::Statuses
     }

@@ -5,8 +5,10 @@ use tantalum_device::AlignedBuffer;
 use super::{
     InPageStore,
     header::{UnitHeader, UnitKind},
+    medium::Medium,
     physical::Taken,
-    sector::Sector,
+    readers::read_many,
+    sector::{Sector, SectorHead},
     survey::{Surveyed, survey},
     unit::{Home, SectorInfo},
 };
@@ -26,9 +28,9 @@ impl InPageStore {
         }
         tallies.iter().for_each(|header| self.physical.note_wear(header.physical, header.erase_count));
         self.read_tallies(&tallies)?;
-        for header in overflow {
-            self.found_overflow(&header)?;
-        }
+        let units = overflow.iter().map(|header| header.physical).collect();
+        let sectors = read_many(&self.medium, units, 1, read_overflow)?;
+        overflow.iter().zip(sectors).for_each(|(header, sectors)| self.found_overflow(header, sectors));
         self.physical.assume_average_wear();
         Ok(())
     }
@@ -61,31 +63,39 @@ impl InPageStore {
     }
 
     /// Takes note of the sectors in an overflow unit that are needed; if there are none, the unit is free.
-    fn found_overflow(&self, header: &UnitHeader) -> Result<()> {
-        let geometry = self.medium.geometry;
+    fn found_overflow(&self, header: &UnitHeader, sectors: Vec<(SectorHead, SectorInfo)>) {
         let taken = Taken { physical: header.physical, erase_count: header.erase_count, is_erased: false };
         self.physical.claim(header.physical, header.erase_count);
         let mut overflow = self.overflow.lock();
         overflow.found(taken);
-        let mut sectors = AlignedBuffer::zeroed(geometry.unit_bytes - geometry.sector_bytes);
-        let is_whole = self.medium.read_sector(geometry.overflow_at(header.physical, 0), &mut sectors)?;
-        for (number, bytes) in sectors.chunks_exact_mut(geometry.sector_bytes).enumerate() {
-            let at = geometry.overflow_at(header.physical, number);
-            if !is_whole && !self.medium.read_sector(at, bytes)? {
-                continue;
-            }
-            let Some(sector) = Sector::decode(bytes, self.medium.store) else { continue };
-            let unit = self.units.read().get(sector.head.logical as usize).cloned();
+        for (head, sector) in sectors {
+            let unit = self.units.read().get(head.logical as usize).cloned();
             let Some(unit) = unit else { continue };
             let mut unit = unit.write();
-            let Some(home) = unit.home.as_mut().filter(|home| home.sequence == sector.head.sequence) else { continue };
-            let counted = sector.head.counted;
-            home.overflow.push(SectorInfo { at, summary: sector.summary(), counted });
-            overflow.note_live(header.physical, home.sequence, sector.head.logical);
+            let Some(home) = unit.home.as_mut().filter(|home| home.sequence == head.sequence) else { continue };
+            home.overflow.push(sector);
+            overflow.note_live(header.physical, home.sequence, head.logical);
         }
         let dead = overflow.take_dead();
         drop(overflow);
         dead.into_iter().for_each(|unit| self.physical.give_back(unit));
-        Ok(())
     }
+}
+
+/// Reads the sectors of an overflow unit, those that are whole, of whichever version.
+fn read_overflow(medium: &Medium, physical: u32) -> Result<Vec<(SectorHead, SectorInfo)>> {
+    let geometry = medium.geometry;
+    let mut sectors = AlignedBuffer::zeroed(geometry.unit_bytes - geometry.sector_bytes);
+    let is_whole = medium.read_sector(geometry.overflow_at(physical, 0), &mut sectors)?;
+    let mut found = Vec::new();
+    for (number, bytes) in sectors.chunks_exact_mut(geometry.sector_bytes).enumerate() {
+        let at = geometry.overflow_at(physical, number);
+        if !is_whole && !medium.read_sector(at, bytes)? {
+            continue;
+        }
+        let Some(sector) = Sector::decode(bytes, medium.store) else { continue };
+        let info = SectorInfo { at, summary: sector.summary(), counted: sector.head.counted };
+        found.push((sector.head, info));
+    }
+    Ok(found)
 }

@@ -1,28 +1,19 @@
-//! Reading the headers of all units, many at the same time: most devices serve many reads in little more than the time of one.
+//! What the headers of all units say.
 
-use std::{
-    ops::Range,
-    panic::resume_unwind,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::ops::Range;
 
 use tantalum_device::AlignedBuffer;
-use tantalum_rt::spawn;
 
 use super::{
     header::{UnitHeader, UnitKind},
     medium::Medium,
+    readers::read_many,
     sector::Sector,
 };
 use crate::error::Result;
 
-/// So many reads are under way at most: what flash drives queue.
-const READERS: u32 = 32;
-/// Where there is no more than this to do for another reader, it is not worth its task.
-const UNITS_PER_READER: u32 = 16;
+/// A header is read fast, so a reader is worth its task only with so many.
+const UNITS_PER_READER: usize = 16;
 
 /// A unit that bears a header.
 #[derive(Clone, Copy, Debug)]
@@ -38,48 +29,11 @@ pub struct Surveyed {
 /// # Errors
 /// When the device cannot read.
 pub fn survey(medium: &Medium, units: Range<u32>) -> Result<Vec<Surveyed>> {
-    let readers = (units.end.saturating_sub(units.start) / UNITS_PER_READER).clamp(1, READERS);
-    let next = Arc::new(AtomicU32::new(units.start));
-    let start = |number: u32| {
-        let (medium, next, end) = (medium.clone(), Arc::clone(&next), units.end);
-        spawn(format!("unit-reader-{number}"), move || read_next(&medium, &next, end))
-    };
-    let tasks: Vec<_> = (1..readers).map(start).collect();
-    let mut all = read_next(medium, &next, units.end);
-    // Every one is waited for, also after an error.
-    for task in tasks {
-        let more = task.join().unwrap_or_else(|panic| resume_unwind(panic));
-        all = all.and_then(|mut all| {
-            all.extend(more?);
-            Ok(all)
-        });
-    }
-    let mut all = all?;
-    all.sort_unstable_by_key(|found| found.header.physical);
-    Ok(all)
-}
-
-/// Reads one unit after the other that nobody else has taken.
-fn read_next(medium: &Medium, next: &AtomicU32, end: u32) -> Result<Vec<Surveyed>> {
-    let mut found = Vec::new();
-    loop {
-        let physical = next.fetch_add(1, Ordering::Relaxed);
-        if physical >= end {
-            return Ok(found);
-        }
-        let read = read_header(medium, physical).and_then(|header| match header {
-            Some(header) => Ok(Some(Surveyed { header, is_complete: is_complete(medium, &header)? })),
-            None => Ok(None),
-        });
-        match read {
-            Ok(surveyed) => found.extend(surveyed),
-            Err(error) => {
-                // The others need not go on.
-                next.store(end, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-    }
+    let found = read_many(medium, units.collect(), UNITS_PER_READER, |medium, physical| {
+        let Some(header) = read_header(medium, physical)? else { return Ok(None) };
+        Ok(Some(Surveyed { header, is_complete: is_complete(medium, &header)? }))
+    })?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Reads the header of a physical unit, if it has one.

@@ -351,36 +351,49 @@ fn units_that_are_never_changed_do_not_keep_the_least_worn_places() {
         .expect_finished();
 }
 
-/// Opening reads a sector of each unit, and does not wait for one after the other.
+/// Opening reads a sector of each unit, and the overflow units, and does not wait for one after the other.
 #[test]
-fn opening_reads_many_headers_at_the_same_time() {
+fn opening_reads_many_units_at_the_same_time() {
     let geometry = Geometry { page_bytes: 4096, unit_bytes: 16 << 10, region_bytes: 4096, sector_bytes: 512 };
     let (units, latency) = (2048u64, Duration::from_micros(100));
-    let opening = Simulation::new(3).run(move || {
+    let openings = Simulation::new(3).run(move || {
         let profile = MemoryProfile { logical_block: 512, read_latency: latency..latency, ..MemoryProfile::default() };
         let device = MemoryDevice::with_profile("data", units * geometry.unit_bytes as u64, profile);
-        let open = |epoch| {
+        let mut past = Watermarks::default();
+        let mut open = |epoch, committed: Lsn| {
             let store = InPageStore::new(device.clone() as Arc<dyn Device>, geometry, STORE, 50).unwrap();
+            if epoch > 1 {
+                past.commit(committed);
+            }
             let (started, horizon) = (tantalum_rt::now(), Arc::new(Committed::default()) as Arc<dyn Horizon>);
-            store.begin_session(Session { epoch, past: Watermarks::default(), horizon }).unwrap();
+            store.begin_session(Session { epoch, past: past.clone(), horizon }).unwrap();
             (store, tantalum_rt::now() - started)
         };
-        let (store, _) = open(1);
+        let store_all = |store: &InPageStore, pages: &[u64], mut at: Lsn, bytes: &[u8]| {
+            for id in pages {
+                at = position::next(at);
+                let mut changes = PageChanges::default();
+                changes.push(at, bytes);
+                store.store_changes(&[(PageId(*id), changes)])?;
+            }
+            Ok(at)
+        };
+        let (store, _) = open(1, Lsn::ZERO);
         let mut bytes = Vec::new();
-        Change::Format { kind: PageKind::Leaf, level: 0, owner: TableId(3) }.encode_into(&mut bytes);
-        let mut at = position::start_of(1);
+        Change::Format { kind: PageKind::Overflow, level: 0, owner: TableId(3) }.encode_into(&mut bytes);
         let pages: Vec<u64> = (0..store.capacity_pages()).step_by(geometry.pages()).collect();
-        for id in &pages {
-            at = position::next(at);
-            let mut changes = PageChanges::default();
-            changes.push(at, &bytes);
-            store.store_changes(&[(PageId(*id), changes)]).unwrap();
-        }
-        let (store, took) = open(2);
+        let committed = store_all(&store, &pages, position::start_of(1), &bytes).unwrap();
+        let (store, without) = open(2, committed);
         assert_eq!(store.stats().in_page.unwrap().free_units as usize, units as usize - 2 - pages.len());
-        took
+        // What is active overflows, until there is no room.
+        Change::WriteBytes { offset: 0, bytes: &[7; 2000] }.encode_into(&mut bytes);
+        let full = store_all(&store, &pages.repeat(4), position::start_of(2), &bytes);
+        assert!(matches!(full, Err(Error::DiskFull { .. })), "{full:?}");
+        let (store, with) = open(3, position::start_of(2));
+        (without, with, store.stats().in_page.unwrap().overflow_units)
     });
-    let (took, alone) = (opening.expect_finished(), latency * units as u32);
-    println!("{units} units: {took:?}; a sector of each, one after the other, would take {alone:?}");
-    assert!(took < alone / 8, "{took:?}");
+    let (without, with, overflow) = openings.expect_finished();
+    println!("{units} units: {without:?}; with {overflow} overflow units {with:?}; {latency:?} a read");
+    assert!(without < latency * units as u32 / 8, "{without:?}");
+    assert!(overflow > 20 && with < without + latency * overflow as u32 / 8, "{overflow} overflow units: {with:?}");
 }

@@ -5,15 +5,17 @@
 
 pub mod double_write;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use tantalum_device::{Device, Durability, PendingWrite};
-use tantalum_rt::Mutex;
+use tantalum_device::{Device, Durability, PendingWrite, SharedFlushes};
 
-use self::double_write::DoubleWrite;
+use self::double_write::{Copies, DoubleWrite};
 use super::{Load, PageBatch, PageStore, Protection, StoreStats};
 use crate::{
     error::{Error, Result},
@@ -29,21 +31,12 @@ const MAX_GROWTH_BYTES: u64 = 64 << 20;
 pub struct InPlaceStore {
     data: Arc<dyn Device>,
     page_size: usize,
-    /// Held while a batch is stored: the double-write area holds one.
-    double_write: Option<Mutex<Guarded>>,
+    double_write: Option<DoubleWrite>,
     /// A write may hold only as many pages as the device writes at once.
     writes_runs: bool,
     /// Each page is made durable by its own write.
     writes_durably: bool,
     counters: Counters,
-}
-
-#[derive(Debug)]
-struct Guarded {
-    area: DoubleWrite,
-    /// A batch that is in the area and perhaps not, or only in part, in place. The area keeps it until it is in place:
-    /// its pages may be torn, and the area is the only way to mend them.
-    unfinished: Option<PageBatch>,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +70,7 @@ impl InPlaceStore {
         }
         let writes_runs = protection != Protection::Device;
         Ok(Self {
-            data,
+            data: shared(data),
             page_size,
             double_write: None,
             writes_runs,
@@ -86,8 +79,8 @@ impl InPlaceStore {
         })
     }
 
-    /// A store on `data` that writes pages to `area` first. The area belongs to the database `database_id` and needs
-    /// [`DoubleWrite::area_bytes`].
+    /// A store on `data` that writes pages to `area` first. The area belongs to the database `database_id`, has so many slots
+    /// and needs [`DoubleWrite::area_bytes`].
     ///
     /// # Errors
     /// [`Error::Protection`] when the area is too small.
@@ -96,13 +89,12 @@ impl InPlaceStore {
         page_size: usize,
         area: Arc<dyn Device>,
         database_id: u128,
+        slots: u32,
     ) -> Result<Self> {
-        let area = DoubleWrite::open(area, page_size, database_id)?;
-        let double_write = Some(Mutex::new(Guarded { area, unfinished: None }));
         Ok(Self {
-            data,
+            data: shared(data),
             page_size,
-            double_write,
+            double_write: Some(DoubleWrite::open(shared(area), page_size, database_id, slots)?),
             writes_runs: true,
             writes_durably: false,
             counters: Counters::default(),
@@ -147,19 +139,29 @@ impl InPlaceStore {
         }
     }
 
-    fn store_guarded(&self, guarded: &mut Guarded, batch: &PageBatch) -> Result<()> {
-        if let Some(unfinished) = &guarded.unfinished {
-            self.write_in_place(unfinished)?;
-            guarded.unfinished = None;
-        }
-        guarded.area.write(batch)?;
+    fn store_guarded(&self, area: &DoubleWrite, batch: &PageBatch) -> Result<()> {
+        let guard = loop {
+            // First, since it may hold older versions of these pages.
+            area.finish(|unfinished| self.write_in_place(unfinished))?;
+            if let Some(guard) = area.guard(batch)? {
+                break guard;
+            }
+        };
         self.counters.double_written.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
-        if let Err(error) = self.write_in_place(batch) {
-            guarded.unfinished = Some(batch.clone());
-            return Err(error);
+        match self.write_in_place(batch) {
+            Ok(()) => area.release(guard),
+            Err(error) => {
+                area.keep(guard, batch.clone());
+                return Err(error);
+            }
         }
         Ok(())
     }
+}
+
+/// A device whose flush counts for every batch whose writes had completed when it began.
+fn shared(device: Arc<dyn Device>) -> Arc<dyn Device> {
+    Arc::new(SharedFlushes::new(device))
 }
 
 /// What was read in the place of a page.
@@ -205,7 +207,7 @@ impl PageStore for InPlaceStore {
 
     fn store(&self, batch: &PageBatch) -> Result<()> {
         match &self.double_write {
-            Some(guarded) => self.store_guarded(&mut guarded.lock(), batch)?,
+            Some(area) => self.store_guarded(area, batch)?,
             None => self.write_in_place(batch)?,
         }
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
@@ -227,25 +229,42 @@ impl PageStore for InPlaceStore {
         Err(Error::DiskFull { file: self.data.name().into(), source })
     }
 
+    fn max_batches(&self) -> usize {
+        self.double_write.as_ref().map_or(usize::MAX, |area| area.slots() as usize)
+    }
+
     fn recover(&self) -> Result<u64> {
-        let Some(guarded) = &self.double_write else { return Ok(0) };
-        let guarded = guarded.lock();
-        let Some(copies) = guarded.area.read()? else { return Ok(0) };
+        let Some(area) = &self.double_write else { return Ok(0) };
+        // Only the newest copy of a page is the page as it was stored last.
+        let copies = area.read()?;
+        let mut newest = BTreeMap::new();
+        copies.iter().flat_map(Copies::pages).for_each(|(id, copy)| _ = newest.entry(id).or_insert(copy));
+        let mut mended = 0;
         let mut torn = PageBatch::new(self.page_size);
         let mut page = tantalum_device::AlignedBuffer::zeroed(self.page_size);
-        for (id, copy) in copies.pages() {
-            // A copy that is torn itself was never followed by a write in place.
-            let is_needed = header::verify(copy, id).is_ok() && matches!(self.load(id, &mut page)?, Load::Damaged(_));
-            if is_needed && id.0 < self.capacity_pages() {
-                tracing::warn!(page = id.0, file = self.name(), "a torn page is put back from the double-write area");
-                torn.push(id, copy);
+        let mut newest = newest.into_iter().filter(|(id, _)| id.0 < self.capacity_pages()).peekable();
+        while newest.peek().is_some() {
+            torn.clear();
+            for (id, copy) in newest.by_ref() {
+                if matches!(self.load(id, &mut page)?, Load::Damaged(_)) {
+                    tracing::warn!(
+                        page = id.0,
+                        file = self.name(),
+                        "a torn page is put back from the double-write area"
+                    );
+                    torn.push(id, copy);
+                }
+                if torn.is_full() {
+                    break;
+                }
+            }
+            torn.seal();
+            if !torn.ids().is_empty() {
+                self.write_in_place(&torn)?;
+                mended += torn.ids().len() as u64;
             }
         }
-        torn.seal();
-        if !torn.ids().is_empty() {
-            self.write_in_place(&torn)?;
-        }
-        Ok(torn.ids().len() as u64)
+        Ok(mended)
     }
 
     fn stats(&self) -> StoreStats {
@@ -257,6 +276,7 @@ impl PageStore for InPlaceStore {
             pages_double_written: count(&self.counters.double_written),
             capacity_bytes: self.data.capacity_bytes(),
             in_page: None,
+            log_structured: None,
         }
     }
 }

@@ -4,10 +4,10 @@ use super::*;
 use crate::buffer::{BufferPool, Cleaner, PageCleaning, PoolOptions};
 use crate::page::TableId;
 use crate::recovery;
-use crate::store::{InPlaceStore, PageStore, Protection, Space};
+use crate::store::{InPlaceStore, PageStore, Protection, Space, in_place::double_write::DoubleWrite};
 use std::sync::Arc;
 use std::time::Duration;
-use tantalum_device::{MemoryDevice, MemoryProfile};
+use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_log::{Log, LogOptions};
 use tantalum_rt::Random;
 
@@ -69,13 +69,14 @@ impl Devices {
                     self.page_size,
                     self.double_write.clone(),
                     DATABASE,
+                    DoubleWrite::slots_in(self.double_write.capacity_bytes(), self.page_size),
                 ),
                 other => InPlaceStore::new(self.data.clone(), self.page_size, other, false),
             }
             .expect("the store opens"),
         );
         let log = Log::open(vec![self.log.clone()], log_options(), &mut |_| ()).expect("the log opens");
-        let options = PoolOptions { frames, protection: self.protection, cleaning: PageCleaning::Ahead };
+        let options = PoolOptions { frames, protection: self.protection, cleaning: PageCleaning::Ahead, batches: 4 };
         let opened = recovery::open(store, log, &options, &mut |_| ()).expect("the database recovers");
         let (pool, space) = (opened.pool, opened.space);
         if !pages_in_use(&space).contains(&ROOT) {
@@ -84,7 +85,7 @@ impl Devices {
             assert_eq!(root, ROOT, "the first page given out");
             group.append(0, 0).expect("the log takes a record");
         }
-        let tree = Tree::new(pool.clone(), space.clone(), OWNER, ROOT);
+        let tree = Tree::new(pool.clone(), space.clone(), InsertRuns::default(), OWNER, ROOT);
         Bed { _cleaner: Cleaner::start(&pool), pool, space, tree }
     }
 }

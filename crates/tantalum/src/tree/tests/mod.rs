@@ -5,9 +5,10 @@ mod concurrent;
 mod model;
 mod nodes;
 mod recovery;
+mod runs;
 mod stale;
 
-use super::{LeafPosition, LeafWrite, Staged, Tree};
+use super::{InsertRuns, LeafPosition, LeafWrite, Staged, Tree};
 use crate::buffer::ChangeGroup;
 use crate::error::{Error, Result};
 use crate::page::PageId;

@@ -1,6 +1,6 @@
 //! Properties of single nodes, and what becomes of hostile ones.
 
-use super::super::draft::{self, Fences, Item};
+use super::super::draft::{self, Fences, Growth, Item};
 use super::super::node::{self, Found, Node, Payload, Stored};
 use super::*;
 use crate::page::{Change, PageKind, TableId, change, header, slots};
@@ -101,6 +101,7 @@ proptest! {
         lengths in proptest::collection::vec((12usize..512, 0usize..512), 1..60),
         pending in proptest::collection::vec((0u32..2000, 12usize..512, 0usize..2000), 1..30),
         is_bounded: bool,
+        growth in proptest::option::of(any::<proptest::sample::Index>()),
     ) {
         let (lower, upper) = (key(0, 512), key(3000, 512));
         let upper = is_bounded.then_some(upper.as_slice());
@@ -125,7 +126,12 @@ proptest! {
             return Ok(());
         }
         let items = items_of(&rows);
-        let cut = draft::cut_leaf(PAGE_BYTES, fences, &items, &writes, 512).expect("there is a cut");
+        // Wherever it is said to grow.
+        let growth = growth.map_or(Growth::Anywhere, |at| match at.index(items.len() + 1) {
+            next if next == items.len() => Growth::AtEnd,
+            next => Growth::Before(next),
+        });
+        let cut = draft::cut_leaf(PAGE_BYTES, fences, &items, &writes, growth, 512).expect("there is a cut");
         prop_assert!(cut.separator.as_slice() > lower && upper.is_none_or(|upper| cut.separator.as_slice() < upper));
         prop_assert_eq!(cut.at, rows.range::<Vec<u8>, _>(..&cut.separator).count());
         let left = Fences { lower, upper: Some(&cut.separator) };
@@ -170,7 +176,7 @@ proptest! {
             let fences = Fences { lower: node.lower(), upper: node.upper() };
             let _ = (draft::cut_inner(&items).is_some(), draft::node_bytes(node.level(), fences, &items));
             if node.is_leaf() {
-                draft::cut_leaf(PAGE_BYTES, fences, &items, &[], 512);
+                draft::cut_leaf(PAGE_BYTES, fences, &items, &[], Growth::AtEnd, 512);
             }
         }
     }

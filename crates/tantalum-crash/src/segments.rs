@@ -1,0 +1,78 @@
+//! How the log-structured store is told to cut the data device: into few and small segments, so that they are cleaned and the
+//! map is checkpointed all the time.
+
+use std::fmt;
+
+use tantalum::{Builder, MetadataWrites, StoreKind};
+use tantalum_rt::Random;
+
+/// What the log-structured store is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segments {
+    page_bytes: u32,
+    /// Bytes of a segment.
+    bytes: u32,
+    fill_percent: u32,
+    discards: bool,
+    metadata_writes: MetadataWrites,
+}
+
+/// Segments that a device has that may grow.
+const FIRST_SEGMENTS: u64 = 34;
+/// Segments that are never filled with pages, on devices as small as these.
+const RESERVED_SEGMENTS: u64 = 24;
+/// What other stores are given so that they are never full, whatever the load.
+const SPARE_BYTES: u64 = 3 << 20;
+/// What stands before the first segment, at most.
+const HEAD_BYTES: u64 = 128 << 10;
+
+impl Segments {
+    pub fn new(random: &mut Random, page_bytes: u32) -> Self {
+        Self {
+            page_bytes,
+            bytes: page_bytes * [9, 9, 17, 33][random.usize(0..4)],
+            fill_percent: [60, 80, 90, 95][random.usize(0..4)],
+            discards: random.bool(),
+            // Fillers use segments up, so that a few stores are enough to have some cleaned.
+            metadata_writes: MetadataWrites::ALL[usize::from(random.bool())],
+        }
+    }
+
+    /// Bytes of a device that can grow, at first.
+    pub fn first_bytes(self) -> u64 {
+        (HEAD_BYTES + FIRST_SEGMENTS * u64::from(self.bytes)).next_multiple_of(4096)
+    }
+
+    /// Bytes of a device with room for what takes so many bytes elsewhere, where there is room for several times as much as
+    /// there ever is.
+    pub fn device_bytes(self, elsewhere: u64) -> u64 {
+        // A summary before one page is as long as the smallest page.
+        let pages = u64::from(self.bytes / self.page_bytes) - 2;
+        let live = (elsewhere.saturating_sub(SPARE_BYTES) / 2).div_ceil(u64::from(self.page_bytes) * pages);
+        let segments = RESERVED_SEGMENTS + live * 100 / u64::from(self.fill_percent) + live / 16;
+        (HEAD_BYTES + segments * u64::from(self.bytes)).next_multiple_of(1 << 16).max(self.first_bytes())
+    }
+
+    /// Tells the engine.
+    pub fn tell(self, builder: Builder) -> Builder {
+        builder
+            .page_store(StoreKind::LogStructured)
+            .segment_bytes(self.bytes)
+            .segment_fill_percent(self.fill_percent)
+            .discard_segments(self.discards)
+            .metadata_writes(self.metadata_writes)
+    }
+}
+
+impl fmt::Display for Segments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let discarded = if self.discards { ", discarded when free" } else { "" };
+        write!(
+            f,
+            " in segments of {} KiB filled to {} %{discarded}, metadata written as {}",
+            self.bytes >> 10,
+            self.fill_percent,
+            self.metadata_writes
+        )
+    }
+}

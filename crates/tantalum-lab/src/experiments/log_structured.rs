@@ -1,0 +1,426 @@
+//! File systems on SSD (NAS 2010), section IV: TPC-C with its pages in place and log-structured, on three SSDs, as two database
+//! servers wrote them.
+
+use std::sync::Arc;
+
+use tantalum::MetadataWrites;
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
+use tantalum_workloads::tpcc::{Kind, Mix, Parameters, Scale};
+
+use super::{Expected, Experiment, Settings};
+use crate::{
+    error::Result,
+    finding::{Basis, Bound, Comparison, Findings, Statement},
+    server::{Way, Written, WrittenRun, WrittenServer},
+};
+
+/// What runs of section IV.
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        id: "fs.table1.mix",
+        profiles: &[MTRON],
+        expected: Expected::Table(
+            &["transaction", "normal", "read_intensive", "write_intensive"],
+            &[
+                (&["new-order"], &[43.48, 4.35, 96.0]),
+                (&["payment"], &[43.48, 4.35, 1.0]),
+                (&["delivery"], &[4.35, 4.35, 1.0]),
+                (&["stock-level"], &[4.35, 43.48, 1.0]),
+                (&["order-status"], &[4.35, 43.48, 1.0]),
+            ],
+        ),
+        run: mixes,
+    },
+    Experiment {
+        id: "fs.fig9.log_structured_over_in_place",
+        profiles: &[MTRON, OCZ],
+        expected: Expected::Table(
+            &["device", "dbms", "ratio"],
+            &[
+                (&["mtron", "commercial (4 KB blocks)"], &[5.63]),
+                (&["mtron", "mysql (16 KB blocks)"], &[1.63]),
+                (&["ocz", "commercial (4 KB blocks)"], &[1.12]),
+                (&["ocz", "mysql (16 KB blocks)"], &[0.55]),
+            ],
+        ),
+        run: gains,
+    },
+    Experiment { id: "fs.fig9.intel", profiles: &[INTEL], expected: Expected::Shape, run: on_intel },
+    Experiment {
+        id: "fs.sec4b.write_sizes",
+        profiles: &[MTRON, INTEL, OCZ],
+        expected: Expected::Table(
+            &["device", "dbms", "bytes"],
+            &[
+                (&["mtron", "commercial"], &[14347.0]),
+                (&["mtron", "mysql"], &[104563.0]),
+                (&["intel", "commercial"], &[21142.0]),
+                (&["intel", "mysql"], &[180304.0]),
+                (&["ocz", "commercial"], &[13190.0]),
+                (&["ocz", "mysql"], &[177404.0]),
+            ],
+        ),
+        run: write_sizes,
+    },
+    Experiment { id: "fs.fig11.workloads", profiles: &[MTRON], expected: Expected::Shape, run: workloads },
+    Experiment {
+        id: "fs.fig13.buffer",
+        profiles: &[MTRON],
+        expected: Expected::Value(0.1, "share of the data file"),
+        run: buffers,
+    },
+    Experiment {
+        id: "fs.fig15.write_amplification",
+        profiles: &[MTRON, INTEL, OCZ],
+        expected: Expected::Min(2.0, "ratio"),
+        run: amplification,
+    },
+];
+
+const MTRON: &str = "mtron";
+const INTEL: &str = "intel-x25e";
+const OCZ: &str = "ocz-vertex-ex";
+const DRIVES: [(&str, &str); 3] = [("mtron", MTRON), ("intel", INTEL), ("ocz", OCZ)];
+
+/// By what the sizes of the database, of the drives and of the Mtron's buffer are divided.
+const SCALE: u32 = 10;
+/// A tenth of the paper's 32 GB.
+const DRIVE_BYTES: u64 = 3200 << 20;
+/// Of NILFS2 in the paper: 2K blocks of 4 KiB.
+const SEGMENT_BYTES: u32 = 8 << 20;
+const WAREHOUSES: u32 = 30;
+const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 10_000, districts: 10, customers: 300, new_orders: 90 };
+/// Of the paper's 5.5 GB of data file.
+const FILE_BYTES: f64 = 550e6;
+const USERS: usize = 30;
+const TRANSACTIONS: u64 = 3000;
+
+/// A database server of section IV-A.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dbms {
+    Commercial,
+    Mysql,
+}
+
+const SERVERS: [Dbms; 2] = [Dbms::Commercial, Dbms::Mysql];
+
+impl Dbms {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Commercial => "commercial",
+            Self::Mysql => "mysql",
+        }
+    }
+
+    fn page_bytes(self) -> u32 {
+        match self {
+            Self::Commercial => 4 << 10,
+            Self::Mysql => 16 << 10,
+        }
+    }
+
+    /// So many pages, that the commits of 30 users fit.
+    fn buffer_pool_bytes(self) -> u64 {
+        POOL_PAGES * u64::from(self.page_bytes())
+    }
+
+    /// InnoDB writes pages twice, whatever the file system.
+    fn in_place(self) -> Way {
+        match self {
+            Self::Commercial => Way::InPlace,
+            Self::Mysql => Way::InPlaceTwice,
+        }
+    }
+}
+
+const POOL_PAGES: u64 = 256;
+const NILFS2: Way = Way::LogStructured(MetadataWrites::Nilfs2);
+const OWN: Way = Way::LogStructured(MetadataWrites::Own);
+
+static SERVER: WrittenServer = WrittenServer::new();
+
+fn written(drive: &'static str, dbms: Dbms, way: Way, settings: Settings) -> Written {
+    Written {
+        drive,
+        drive_bytes: DRIVE_BYTES,
+        drive_scale: SCALE,
+        way,
+        segment_bytes: SEGMENT_BYTES,
+        fill_percent: 80,
+        page_bytes: dbms.page_bytes(),
+        buffer_pool_bytes: dbms.buffer_pool_bytes(),
+        mix: Mix::Normal,
+        contents: Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed },
+        users: USERS,
+        warm_up: TRANSACTIONS,
+        counted: TRANSACTIONS,
+    }
+}
+
+fn configuration() -> Vec<String> {
+    vec![
+        format!(
+            "TPC-C, {WAREHOUSES} warehouses of a tenth of the rows, {USERS} users without think time, {TRANSACTIONS} transactions after as \
+             many of warm-up; drives of {} MiB, written once before, the Mtron's buffer a tenth of its profile's",
+            DRIVE_BYTES >> 20
+        ),
+        format!(
+            "commercial: pages of 4 KiB, {POOL_PAGES} frames; mysql: pages of 16 KiB, {POOL_PAGES} frames, and double writes in place \
+             (a tenth of the paper's buffers would be 200 and 26 frames: too few for the commits of {USERS} users)"
+        ),
+        "no barriers, write caches on; in place each page is written by itself; log-structured in segments of 8 MiB, with as much metadata as \
+         NILFS2, or none; the log on a device that takes no time"
+            .into(),
+    ]
+}
+
+fn tpm_c(run: &WrittenRun) -> f64 {
+    run.report.kinds[Kind::NewOrder as usize].per_second * 60.0
+}
+
+fn row(findings: &mut Findings, what: String, published: Bound, measured: f64, unit: &str) {
+    findings.comparisons.push(Comparison::new(what, published, measured, unit, Basis::Predicted));
+}
+
+/// The runs of one drive: for each server in place, as NILFS2, and without its metadata.
+fn runs_on(drive: &'static str, settings: Settings, progress: &dyn Fn(&str)) -> Result<Vec<[Arc<WrittenRun>; 3]>> {
+    let ways = |dbms: Dbms| [dbms.in_place(), NILFS2, OWN].map(|way| written(drive, dbms, way, settings));
+    let all: Vec<Written> = SERVERS.into_iter().flat_map(ways).collect();
+    let runs = SERVER.run(&all, progress)?;
+    Ok(runs.chunks_exact(3).map(|runs| [0, 1, 2].map(|at| Arc::clone(&runs[at]))).collect())
+}
+
+/// Adds what was measured on one drive; `published` are the ratios of both servers.
+fn compare_on(
+    findings: &mut Findings,
+    (name, drive): (&str, &'static str),
+    published: [Bound; 2],
+    settings: Settings,
+    progress: &dyn Fn(&str),
+) -> Result<[[f64; 3]; 2]> {
+    let mut rates = [[0.0; 3]; 2];
+    for (at, runs) in runs_on(drive, settings, progress)?.iter().enumerate() {
+        let dbms = SERVERS[at].name();
+        rates[at] = [0, 1, 2].map(|way| tpm_c(&runs[way]));
+        let [in_place, nilfs2, own] = rates[at];
+        row(findings, format!("{name}, {dbms}: as NILFS2 over in place"), published[at], nilfs2 / in_place, "ratio");
+        let what = format!("{name}, {dbms}: log-structured without that metadata over in place");
+        row(findings, what, Bound::Unpublished, own / in_place, "ratio");
+        for (way, rate) in ["in place", "as NILFS2", "log-structured"].into_iter().zip(rates[at]) {
+            row(findings, format!("{name}, {dbms}, {way}"), Bound::Unpublished, rate, "tpmC");
+        }
+    }
+    Ok(rates)
+}
+
+fn gains(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mtron = [5.63, 1.63].map(Bound::Value);
+    let [mtron_commercial, mtron_mysql] = compare_on(&mut findings, ("mtron", MTRON), mtron, settings, progress)?;
+    let ocz = [1.12, 0.55].map(Bound::Value);
+    let [ocz_commercial, ocz_mysql] = compare_on(&mut findings, ("ocz", OCZ), ocz, settings, progress)?;
+    let ratio = |rates: [f64; 3]| rates[1] / rates[0];
+    let gains = [mtron_commercial, mtron_mysql, ocz_commercial, ocz_mysql].map(ratio);
+    let most = gains.iter().skip(1).all(|gain| gains[0] > *gain);
+    let found = gains.map(|gain| format!("{gain:.2}")).join(", ");
+    findings.statements.push(Statement::new("the Mtron with small pages gains most", most, found));
+    let says = "larger pages gain less on both";
+    findings.statements.push(Statement::new(
+        says,
+        gains[0] > gains[1] && gains[2] > gains[3],
+        format!("{:.2} and {:.2} times as much", gains[0] / gains[1], gains[2] / gains[3]),
+    ));
+    let bars = |at: usize| [mtron_commercial, mtron_mysql, ocz_commercial, ocz_mysql].map(|rates| rates[at]).to_vec();
+    findings.plots.push(Plot::new(
+        "New orders a minute",
+        Axis::names("", ["mtron, commercial", "mtron, mysql", "ocz, commercial", "ocz, mysql"].map(str::to_owned)),
+        Axis::linear("new orders a minute", Unit::Number),
+        vec![
+            Series::bars("in place", bars(0)),
+            Series::bars("as NILFS2", bars(1)),
+            Series::bars("log-structured", bars(2)),
+        ],
+    ));
+    Ok(findings)
+}
+
+fn on_intel(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let rates = compare_on(&mut findings, ("intel", INTEL), [Bound::Unpublished; 2], settings, progress)?;
+    for (dbms, [in_place, nilfs2, _]) in SERVERS.into_iter().zip(rates) {
+        let says = format!("{}: NILFS2 is slower than in place", dbms.name());
+        findings.statements.push(Statement::new(says, nilfs2 < in_place, format!("{:.2} times", nilfs2 / in_place)));
+    }
+    Ok(findings)
+}
+
+fn write_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    const PUBLISHED: [[f64; 2]; 3] = [[14347.0, 104563.0], [21142.0, 180304.0], [13190.0, 177404.0]];
+    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut grows = true;
+    for ((name, drive), published) in DRIVES.into_iter().zip(PUBLISHED) {
+        let runs = runs_on(drive, settings, progress)?;
+        let mut sizes = [0.0; 2];
+        for (at, ([in_place, nilfs2, _], dbms)) in runs.iter().zip(SERVERS).enumerate() {
+            let size = |run: &WrittenRun| run.drive.written_bytes as f64 / run.drive.writes.max(1) as f64;
+            sizes[at] = size(nilfs2);
+            let what = format!("{name}, {}", dbms.name());
+            row(&mut findings, what.clone(), Bound::Value(published[at]), sizes[at], "bytes");
+            row(&mut findings, format!("{what}: in place"), Bound::Unpublished, size(in_place), "bytes");
+        }
+        grows &= sizes[1] > sizes[0];
+    }
+    let says = "the server with larger pages makes larger requests on every drive";
+    findings.statements.push(Statement::new(says, grows, if grows { "it does" } else { "not on all" }));
+    Ok(findings)
+}
+
+fn mixes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    const PUBLISHED: [(&str, Kind, [f64; 3]); 5] = [
+        ("new-order", Kind::NewOrder, [43.48, 4.35, 96.0]),
+        ("payment", Kind::Payment, [43.48, 4.35, 1.0]),
+        ("delivery", Kind::Delivery, [4.35, 4.35, 1.0]),
+        ("stock-level", Kind::StockLevel, [4.35, 43.48, 1.0]),
+        ("order-status", Kind::OrderStatus, [4.35, 43.48, 1.0]),
+    ];
+    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    for (at, (name, mix)) in MIXES.into_iter().enumerate() {
+        let run = written(MTRON, Dbms::Commercial, NILFS2, settings);
+        let runs = SERVER.run(&[Written { mix, ..run }], progress)?;
+        let done = |kind: usize| runs[0].report.kinds[kind].committed + runs[0].report.kinds[kind].rolled_back;
+        let all: u64 = (0..runs[0].report.kinds.len()).map(done).sum();
+        for (kind_name, kind, published) in PUBLISHED {
+            let share = 100.0 * done(kind as usize) as f64 / all.max(1) as f64;
+            row(&mut findings, format!("{name}: {kind_name}"), Bound::Value(published[at]), share, "%");
+        }
+    }
+    Ok(findings)
+}
+
+const MIXES: [(&str, Mix); 3] =
+    [("normal", Mix::Normal), ("read intensive", Mix::ReadIntensive), ("write intensive", Mix::WriteIntensive)];
+
+fn workloads(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut curves = Vec::new();
+    for dbms in SERVERS {
+        let all = MIXES.map(|(_, mix)| {
+            [dbms.in_place(), NILFS2].map(|way| Written { mix, ..written(MTRON, dbms, way, settings) })
+        });
+        let runs = SERVER.run(&all.concat(), progress)?;
+        let gains: Vec<f64> = runs.chunks_exact(2).map(|pair| tpm_c(&pair[1]) / tpm_c(&pair[0])).collect();
+        for ((name, _), gain) in MIXES.into_iter().zip(&gains) {
+            row(&mut findings, format!("mtron, {}, {name}", dbms.name()), Bound::Unpublished, *gain, "ratio");
+        }
+        let [normal, reads, writes] = gains[..] else { unreachable!("a gain for each mix") };
+        findings.statements.push(Statement::new(
+            format!(
+                "{}: the gain rises with the write-intensive mix and falls with the read-intensive one",
+                dbms.name()
+            ),
+            writes > normal && reads < normal,
+            format!("{reads:.2}, {normal:.2}, {writes:.2} times"),
+        ));
+        curves.push(Series::bars(dbms.name(), vec![reads, normal, writes]));
+    }
+    findings.plots.push(Plot::new(
+        "NILFS2 over in place on the Mtron",
+        Axis::names("", ["read intensive", "normal", "write intensive"].map(str::to_owned)),
+        Axis::linear("ratio of new orders a minute", Unit::Number),
+        curves,
+    ));
+    Ok(findings)
+}
+
+/// Shares of the data file that the buffer has.
+const BUFFERS: [f64; 6] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2];
+
+fn buffers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let dbms = Dbms::Commercial;
+    let sized = |share: f64, way| {
+        let run = written(MTRON, dbms, way, settings);
+        let bytes = (share * FILE_BYTES) as u64 / u64::from(run.page_bytes) * u64::from(run.page_bytes);
+        // Large buffers take longer to fill.
+        let warm_up = if share > 0.02 { 3 * TRANSACTIONS } else { TRANSACTIONS };
+        Written { buffer_pool_bytes: bytes.max(run.buffer_pool_bytes), warm_up, ..run }
+    };
+    let all = BUFFERS.map(|share| [sized(share, dbms.in_place()), sized(share, NILFS2)]).concat();
+    let runs = SERVER.run(&all, progress)?;
+    let rates: Vec<[f64; 2]> = runs.chunks_exact(2).map(|pair| [tpm_c(&pair[0]), tpm_c(&pair[1])]).collect();
+    let shares = BUFFERS.map(|share| share.max(all[0].buffer_pool_bytes as f64 / FILE_BYTES));
+    let most = rates.iter().map(|rate| rate[1]).fold(0.0, f64::max);
+    let saturates =
+        shares.into_iter().zip(&rates).find(|(_, rate)| rate[1] >= 0.9 * most).map_or(1.0, |(share, _)| share);
+    row(
+        &mut findings,
+        "smallest buffer with nine tenths of the most throughput, as NILFS2".into(),
+        Bound::Value(0.1),
+        saturates,
+        "share of the data file",
+    );
+    for (share, [in_place, nilfs2]) in shares.into_iter().zip(&rates) {
+        let buffer = format!("buffer of {:.2} % of the file", 100.0 * share);
+        row(&mut findings, format!("{buffer}, in place"), Bound::Unpublished, *in_place, "tpmC");
+        row(&mut findings, format!("{buffer}, as NILFS2"), Bound::Unpublished, *nilfs2, "tpmC");
+        row(&mut findings, format!("{buffer}, gain"), Bound::Unpublished, nilfs2 / in_place, "ratio");
+    }
+    let gain = |at: usize| rates[at][1] / rates[at][0];
+    let last = rates.len() - 1;
+    findings.statements.push(Statement::new(
+        "throughput rises with the buffer, in place and log-structured",
+        (0..2).all(|way| rates[last][way] > rates[0][way]),
+        format!("{:.1} and {:.1} times", rates[last][0] / rates[0][0], rates[last][1] / rates[0][1]),
+    ));
+    findings.statements.push(Statement::new(
+        "the gain shrinks as the buffer grows",
+        gain(last) < gain(0),
+        format!("from {:.2} to {:.2} times", gain(0), gain(last)),
+    ));
+    let curve = |way: usize| shares.into_iter().zip(&rates).map(|(share, rate)| (100.0 * share, rate[way])).collect();
+    findings.plots.push(Plot::new(
+        "New orders a minute by buffer, Mtron, commercial",
+        Axis::log("buffer, % of the data file", Unit::Number),
+        Axis::linear("new orders a minute", Unit::Number),
+        vec![Series::line("in place", curve(0)), Series::line("as NILFS2", curve(1))],
+    ));
+    Ok(findings)
+}
+
+fn amplification(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    for (name, drive) in DRIVES {
+        for ([in_place, nilfs2, own], dbms) in runs_on(drive, settings, progress)?.iter().zip(SERVERS) {
+            let written = |run: &WrittenRun| run.drive.written_bytes as f64 / run.issued_bytes.max(1) as f64;
+            let what = format!("{name}, {}", dbms.name());
+            // The paper counts double writes as issued.
+            let twice = if dbms == Dbms::Mysql { 2.0 } else { 1.0 };
+            row(&mut findings, format!("{what}: as NILFS2"), Bound::Min(2.0), written(nilfs2), "ratio");
+            row(&mut findings, format!("{what}: in place"), Bound::Unpublished, written(in_place) / twice, "ratio");
+            row(&mut findings, format!("{what}: log-structured"), Bound::Unpublished, written(own), "ratio");
+            for (way, run) in [("in place", in_place), ("as NILFS2", nilfs2)] {
+                let done = run.report.total.committed.max(1) as f64;
+                for (io, issued, at_drive) in
+                    [("reads", run.pages_loaded, run.drive.reads), ("writes", run.pages_stored, run.drive.writes)]
+                {
+                    let what = format!("{what}, {way}: {io} a transaction");
+                    row(
+                        &mut findings,
+                        format!("{what}, by the engine"),
+                        Bound::Unpublished,
+                        issued as f64 / done,
+                        "IOs",
+                    );
+                    row(
+                        &mut findings,
+                        format!("{what}, at the drive"),
+                        Bound::Unpublished,
+                        at_drive as f64 / done,
+                        "IOs",
+                    );
+                }
+            }
+        }
+    }
+    Ok(findings)
+}

@@ -1,0 +1,141 @@
+//! How much a log-structured store writes, and how long it makes anybody wait, as the device gets fuller.
+
+use tantalum::MetadataWrites;
+use tantalum_report::plot::{Axis, Plot, Series, Unit};
+use tantalum_workloads::tpcc::{Mix, Parameters, Scale};
+
+use super::{Expected, Experiment, Settings};
+use crate::{
+    error::Result,
+    finding::{Basis, Bound, Comparison, Findings, Statement},
+    server::{Way, Written, WrittenServer},
+};
+
+pub(super) const EXPERIMENTS: &[Experiment] =
+    &[Experiment { id: SPACE, profiles: DRIVES, expected: Expected::Max(100.0, "ms"), run: space_use }];
+
+const SPACE: &str = "now.log_structured_space";
+
+const DRIVES: &[&str] = &["intel-x25e", "ssd-a", "nvme-plp"];
+/// Of the device, live.
+const USES: [u32; 3] = [70, 80, 90];
+
+const PAGE_BYTES: u32 = 4 << 10;
+const SEGMENT_BYTES: u32 = 256 << 10;
+const BUFFER_BYTES: u64 = 4 << 20;
+const WAREHOUSES: u32 = 10;
+const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 10_000, districts: 10, customers: 300, new_orders: 90 };
+const USERS: usize = 16;
+const WARM_UP: u64 = 12_000;
+const COUNTED: u64 = 8_000;
+/// What the transactions add to the database until the middle of what is counted, for each of them.
+const GROWTH_BYTES: u64 = 700;
+
+static SERVER: WrittenServer = WrittenServer::new();
+
+fn written(drive: &'static str, drive_bytes: u64, settings: Settings) -> Written {
+    Written {
+        drive,
+        drive_bytes,
+        drive_scale: 1,
+        way: Way::LogStructured(MetadataWrites::Own),
+        segment_bytes: SEGMENT_BYTES,
+        fill_percent: 95,
+        page_bytes: PAGE_BYTES,
+        buffer_pool_bytes: BUFFER_BYTES,
+        mix: Mix::Normal,
+        contents: Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed },
+        users: USERS,
+        warm_up: WARM_UP,
+        counted: COUNTED,
+    }
+}
+
+/// Pages written for each that is stored, if stores hit all pages alike and segments are cleaned in the order in which they
+/// were written: with a live share `used` of the device, that of a segment at its turn is the `u` of `used = (u - 1) / ln u`,
+/// and each page stored takes `1 / (1 - u)`.
+fn at_random(used: f64) -> f64 {
+    let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
+    for _ in 0..100 {
+        let middle: f64 = (low + high) / 2.0;
+        if (middle - 1.0) / middle.ln() < used { low = middle } else { high = middle }
+    }
+    1.0 / (1.0 - low)
+}
+
+fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
+    let loaded = SERVER.database_bytes(&written(DRIVES[0], 1 << 30, settings), progress)?;
+    let live = loaded + (WARM_UP + COUNTED / 2) * GROWTH_BYTES;
+    let bytes = |used: u32| (live * 100 / u64::from(used)).next_multiple_of(1 << 20);
+    let mut findings = Findings {
+        configuration: vec![format!(
+            "TPC-C, {WAREHOUSES} warehouses of a tenth of the rows, {USERS} users, pages of 4 KiB in a pool of {} MiB, {COUNTED} \
+             transactions after {WARM_UP} of warm-up; segments of {} KiB; drives written once before; the log on a device that takes \
+             no time",
+            BUFFER_BYTES >> 20,
+            SEGMENT_BYTES >> 10
+        )],
+        ..Findings::default()
+    };
+    let all: Vec<Written> =
+        DRIVES.iter().flat_map(|&drive| USES.map(|used| written(drive, bytes(used), settings))).collect();
+    let runs = SERVER.run(&all, progress)?;
+    let mut row = |what: String, published, value, unit: &str| {
+        findings.comparisons.push(Comparison::new(what, published, value, unit, Basis::Predicted));
+    };
+    let (mut curves, mut is_no_worse) = (Vec::new(), true);
+    for (&drive, runs) in DRIVES.iter().zip(runs.chunks_exact(USES.len())) {
+        let mut curve = Vec::new();
+        for (used, run) in USES.into_iter().zip(runs) {
+            let store = run.log_structured.expect("the store is log-structured");
+            let what = format!("{drive}, {used} %");
+            let share = store.live_bytes as f64 / (store.segments * u64::from(SEGMENT_BYTES)) as f64;
+            let moved = 1.0 + store.pages_moved as f64 / store.pages_stored.max(1) as f64;
+            let bound = at_random(share);
+            is_no_worse &= moved <= bound;
+            curve.push((100.0 * share, moved));
+            row(format!("{what}: live at the end"), Bound::Unpublished, 100.0 * share, "%");
+            row(format!("{what}: pages written for each stored"), Bound::Unpublished, moved, "ratio");
+            row(format!("{what}: the same if stores were at random"), Bound::Unpublished, bound, "ratio");
+            let written = store.write_amplification(PAGE_BYTES).unwrap_or(0.0);
+            row(format!("{what}: bytes written for each of pages"), Bound::Unpublished, written, "ratio");
+            let fill = 100.0 * store.cleaned_fill().unwrap_or(0.0);
+            row(format!("{what}: live in cleaned segments"), Bound::Unpublished, fill, "%");
+            row(format!("{what}: waits for a free segment"), Bound::Unpublished, store.waits as f64, "waits");
+            let longest = store.longest_wait_us as f64 / 1e3;
+            row(format!("{what}: longest wait for a free segment"), Bound::Max(100.0), longest, "ms");
+            row(format!("{what}: new orders a minute"), Bound::Unpublished, new_orders(run), "NOTPM");
+        }
+        curves.push(Series::line(drive, curve));
+    }
+    let bound = (60..=95).map(|used| (f64::from(used), at_random(f64::from(used) / 100.0))).collect();
+    curves.push(Series::line("stores at random", bound));
+    findings.statements.push(Statement::new(
+        "what changes often is kept apart: fewer pages are written than with stores at random",
+        is_no_worse,
+        if is_no_worse { "on all drives, however full" } else { "not everywhere" },
+    ));
+    findings.plots.push(Plot::new(
+        "Pages written for each that is stored",
+        Axis::linear("live, % of the device", Unit::Number),
+        Axis::linear("pages", Unit::Number),
+        curves,
+    ));
+    Ok(findings)
+}
+
+fn new_orders(run: &crate::server::WrittenRun) -> f64 {
+    run.report.kinds[tantalum_workloads::tpcc::Kind::NewOrder as usize].per_second * 60.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::at_random;
+
+    #[test]
+    fn the_bound_is_that_of_cleaning_in_order() {
+        for (used, expected) in [(0.5, 1.255), (0.8, 2.69), (0.9, 5.18)] {
+            assert!((at_random(used) - expected).abs() < 0.02, "{used}: {}", at_random(used));
+        }
+    }
+}
