@@ -22,7 +22,9 @@ impl PageChanges {
     /// When positions do not ascend.
     pub fn push(&mut self, position: Lsn, changes: &[u8]) {
         assert!(self.groups.last().is_none_or(|(last, _)| *last < position), "a page's groups ascend");
+        make_room(&mut self.bytes, changes.len());
         self.bytes.extend_from_slice(changes);
+        make_room(&mut self.groups, 1);
         self.groups.push((position, self.bytes.len()));
     }
 
@@ -61,9 +63,29 @@ impl PageChanges {
     }
 }
 
+/// Room for more, and a little for what comes then: a vector that doubles is a quarter empty on average, and there is one for
+/// each dirty page.
+fn make_room<T>(vector: &mut Vec<T>, more: usize) {
+    let (used, spare) = (vector.len(), vector.capacity() - vector.len());
+    if spare < more {
+        vector.reserve_exact(more.max(used / 8));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn little_memory_is_spare() {
+        let mut changes = PageChanges::default();
+        let mut bytes = 0;
+        for position in 1..500 {
+            changes.push(Lsn::new(position), &[1; 40]);
+            bytes += 40 + size_of::<(Lsn, usize)>();
+            assert!(changes.memory_bytes() <= bytes + bytes / 8 + 40, "{position}");
+        }
+    }
 
     #[test]
     fn what_is_put_back_comes_first() {
