@@ -218,6 +218,16 @@ impl Log {
         self.scheduler().append(parts)
     }
 
+    /// As [`append`](Self::append), for a record that lets the owner's next checkpoint release something: when it is durable,
+    /// the owner can do without older ones. So it may take the space that other appends leave for the loss of a device, unless
+    /// two copies are kept.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_to_relieve(&self, parts: &[&[u8]]) -> Result<LsnRange> {
+        self.scheduler().append_to_relieve(parts)
+    }
+
     /// The largest record in bytes.
     pub fn max_record_bytes(&self) -> usize {
         self.scheduler().max_record_bytes()

@@ -14,6 +14,10 @@
 //!
 //! With two copies kept the rule is another: [`spare_for_copies`].
 //!
+//! A record that lets the owner's checkpoint go on keeps the first rule only
+//! ([`Scheduler::append_to_relieve`](crate::scheduler::Scheduler::append_to_relieve)): what the second one keeps free is
+//! better used up than kept for ever. If a device is lost just then, the record waits until there is room.
+//!
 //! Placing a request of charge `c` in `b <= c` bytes on `d` lowers `O` by `c` and `g(d)` by at most `b`, so it keeps
 //! both. The difference of the two sides is one number, which appends lower without a lock.
 
@@ -56,7 +60,12 @@ impl Space {
     }
 
     pub(crate) fn has(&self, charge: u64) -> bool {
-        self.available.load(Ordering::SeqCst) >= charge as i64
+        self.available() >= charge as i64
+    }
+
+    /// The bytes that appends may still take. Less than none if they took what is kept for the loss of a device.
+    pub(crate) fn available(&self) -> i64 {
+        self.available.load(Ordering::SeqCst)
     }
 
     /// Announces a waiter. It must announce itself before it looks whether there is space.

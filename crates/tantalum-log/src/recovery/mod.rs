@@ -15,7 +15,7 @@ mod rebuild;
 pub(crate) mod scan;
 mod standing;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -371,14 +371,20 @@ impl fmt::Debug for Begun {
 /// Where a device goes on. It starts a new section, since what follows the last request may be torn bytes.
 ///
 /// What is void does not count: it would keep sections in use until the log grows past it, and an index that counts it
-/// would only be coarser. So the largest ends are cut at the log's end.
+/// would only be coarser. So what begins behind the log's end is left out, and the largest ends are cut there. Of what ends
+/// before the checkpoint, only that it does is known.
 fn resume(scan: &Scan, checkpoint: Lsn, end: Lsn) -> Resume {
-    let sections = scan.sections.iter().map(|&(number, max_end)| UsedSection { number, max_end: max_end.min(end) });
-    let used: VecDeque<_> = sections.skip_while(|section| section.max_end <= checkpoint).collect();
-    Resume {
-        next_number: scan.next_number,
-        next_sequence: scan.next_sequence,
-        stream_lsn: scan.stream_lsn.min(end),
-        used,
+    let mut kept = BTreeMap::<u64, Lsn>::new();
+    for header in scan.found.iter().map(|found| &found.request.header).filter(|header| header.start < end) {
+        let max_end = kept.entry(header.section).or_default();
+        *max_end = header.end().min(end).max(*max_end);
     }
+    let mut stream_lsn = Lsn::ZERO;
+    let sections = scan.sections.iter().map(|&(number, max_end)| {
+        let kept = kept.get(&number).copied().unwrap_or_default();
+        stream_lsn = stream_lsn.max(max_end.min(checkpoint)).max(kept);
+        UsedSection { number, max_end: stream_lsn }
+    });
+    let used: VecDeque<_> = sections.skip_while(|section| section.max_end <= checkpoint).collect();
+    Resume { next_number: scan.next_number, next_sequence: scan.next_sequence, stream_lsn, used }
 }

@@ -245,9 +245,30 @@ impl Scheduler {
 
     /// Adds one record; see [`Log::append`](crate::Log::append).
     pub(crate) fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
+        self.append_if(parts, |charge| self.space.take(charge))
+    }
+
+    /// Adds one record that lets a checkpoint go on; see [`Log::append_to_relieve`](crate::Log::append_to_relieve).
+    pub(crate) fn append_to_relieve(&self, parts: &[&[u8]]) -> Result<LsnRange> {
+        self.append_if(parts, |charge| self.space.take(charge) || self.take_what_is_kept(charge))
+    }
+
+    /// Takes space that is kept for the loss of a device, if all devices together have it.
+    fn take_what_is_kept(&self, charge: u64) -> bool {
+        let state = self.lock();
+        let together: u64 = state.shares().map(|share| share.assured).sum();
+        let not_placed = state.bound - self.space.available();
+        let fits = state.mirror.is_none() && not_placed + charge as i64 <= together as i64;
+        if fits {
+            self.space.shift(-(charge as i64));
+        }
+        fits
+    }
+
+    fn append_if(&self, parts: &[&[u8]], takes: impl FnOnce(u64) -> bool) -> Result<LsnRange> {
         let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
         let charge = self.charge(bytes)?;
-        if self.feed.is_behind(self.end()) || !self.space.take(charge) {
+        if self.feed.is_behind(self.end()) || !takes(charge) {
             self.check_running()?;
             return Err(Error::Full { needed: charge });
         }

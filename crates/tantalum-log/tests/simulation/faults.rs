@@ -1,5 +1,6 @@
 //! Devices that fail, hang, are missing, or come in another order.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,9 +16,13 @@ fn options() -> LogOptions {
 }
 
 fn devices(count: usize) -> Vec<Arc<MemoryDevice>> {
+    devices_of(count, 1 << 20)
+}
+
+fn devices_of(count: usize, bytes: u64) -> Vec<Arc<MemoryDevice>> {
     let us = Duration::from_micros;
     let profile = |seed| MemoryProfile { write_latency: us(50)..us(150), seed, ..MemoryProfile::default() };
-    (0..count).map(|n| MemoryDevice::with_profile(format!("log-{n}"), 1 << 20, profile(n as u64))).collect()
+    (0..count).map(|n| MemoryDevice::with_profile(format!("log-{n}"), bytes, profile(n as u64))).collect()
 }
 
 fn create(devices: &[Arc<MemoryDevice>]) {
@@ -434,4 +439,42 @@ fn what_a_crash_left_behind_never_comes_back_nor_keeps_space() {
         found.sort_unstable();
         assert_eq!(found, (0..90).collect::<Vec<_>>());
     });
+}
+
+/// The owner needs the newest record always, so that it can release the log only up to that one's start. What crashes leave
+/// behind it keeps the device that has it full; the others have room for a record that takes its place.
+#[test]
+fn an_owner_that_keeps_one_record_gets_room_however_often_it_crashed() {
+    let refused = Arc::new(AtomicU64::new(0));
+    let refused_then = Arc::clone(&refused);
+    simulate(20, move |seed| {
+        let mut devices = devices_of(2, 400 << 10);
+        create(&devices);
+        let mut random = random(seed);
+        for _ in 0..40 {
+            let mut recovery = Log::open(as_devices(&devices), options(), &mut |_| {}).expect("open");
+            let mut newest = None;
+            while let Some(record) = recovery.next_record().expect("intact") {
+                newest = Some(record.start);
+            }
+            let log = recovery.finish().expect("finish");
+            let newest = newest.unwrap_or_else(|| {
+                let first = log.append(&[b"the newest"]).expect("an empty log has room");
+                log.flush(first.end).expect("flush");
+                first.start
+            });
+            log.set_checkpoint(newest).expect("it is durable");
+            if matches!(log.append(&[&[5; 9000]]), Err(Error::Full { .. })) {
+                refused_then.fetch_add(1, Ordering::Relaxed);
+                let relief = log.append_to_relieve(&[b"instead of it"]).expect("one device has room");
+                log.flush(relief.end).expect("flush");
+                log.set_checkpoint(relief.start).expect("it is durable");
+                log.append(&[&[5; 9000]]).expect("there is room again");
+            }
+            drop(log);
+            devices = leave_orphans(&devices, 100);
+            devices.iter().for_each(|device| device.power_cut(&mut random));
+        }
+    });
+    assert!(refused.load(Ordering::Relaxed) > 5, "it was necessary");
 }

@@ -71,6 +71,15 @@ struct Rounds {
     newest: Option<LsnRange>,
 }
 
+/// What a round is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// Somebody commits.
+    Commit,
+    /// The log needs room, and gets it when a newer status record takes the place of the newest one.
+    Relief,
+}
+
 /// What a round has covered.
 struct Round {
     through: Lsn,
@@ -139,14 +148,18 @@ impl Statuses {
         self.dirty.lock().extend(pages);
     }
 
-    fn append_status(&self, through: Lsn) -> Result<LsnRange> {
+    fn append_status(&self, through: Lsn, purpose: Purpose) -> Result<LsnRange> {
         let mut record = Vec::with_capacity(64);
         {
             let past = self.past.lock();
             let last_commit = self.last_commit.load(Ordering::SeqCst);
             status::encode(&mut record, through, last_commit, (past.oldest(), past.iter()));
         }
-        match self.log.append(&[&record]) {
+        let appended = match purpose {
+            Purpose::Commit => self.log.append(&[&record]),
+            Purpose::Relief => self.log.append_to_relieve(&[&record]),
+        };
+        match appended {
             // Nobody waits for space in a round: whoever frees the log may need one.
             Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
             range => Ok(range?),
@@ -237,7 +250,7 @@ impl Shared {
                 continue;
             }
             let result;
-            (rounds, result) = self.take_round(statuses, rounds);
+            (rounds, result) = self.take_round(statuses, rounds, Purpose::Commit);
             if let Err(Error::LogFull { needed }) = result {
                 drop(rounds);
                 statuses.trim_log()?;
@@ -260,7 +273,7 @@ impl Shared {
         while rounds.is_running {
             statuses.round_ended.wait(&mut rounds);
         }
-        let (rounds, result) = self.take_round(statuses, rounds);
+        let (rounds, result) = self.take_round(statuses, rounds, Purpose::Relief);
         drop(rounds);
         match result {
             Ok(()) | Err(Error::LogFull { .. }) => statuses.trim_log(),
@@ -273,10 +286,11 @@ impl Shared {
         &self,
         statuses: &'s Statuses,
         mut rounds: MutexGuard<'s, Rounds>,
+        purpose: Purpose,
     ) -> (MutexGuard<'s, Rounds>, Result<()>) {
         rounds.is_running = true;
         drop(rounds);
-        let result = self.run_round(statuses);
+        let result = self.run_round(statuses, purpose);
         let mut rounds = statuses.rounds.lock();
         rounds.is_running = false;
         statuses.round_ended.notify_all();
@@ -291,7 +305,7 @@ impl Shared {
         (rounds, ended)
     }
 
-    fn run_round(&self, statuses: &Statuses) -> Result<Round> {
+    fn run_round(&self, statuses: &Statuses, purpose: Purpose) -> Result<Round> {
         let (through, published, mut dirty) = {
             let _publishing = statuses.publishing.write();
             (statuses.end(), statuses.admission.published(), std::mem::take(&mut *statuses.dirty.lock()))
@@ -300,7 +314,7 @@ impl Shared {
         // A page may be there twice, also with a frame that it has left: what that frame holds is not taken in its name.
         dirty.sort_unstable_by_key(|(id, _)| *id);
         self.write_changes_back(statuses, dirty)?;
-        Ok(Round { through, published, record: statuses.append_status(through)? })
+        Ok(Round { through, published, record: statuses.append_status(through, purpose)? })
     }
 
     /// Frees the log's older part if there is much of it.
