@@ -4,6 +4,7 @@
 //! - [`Partition`]: a byte range of a device that is a device itself; [`Striped`]: several devices as one.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
 //! - [`WithoutBarriers`]: a device that is never asked to flush its cache; [`SharedFlushes`]: one that is flushed once for all who ask.
+//! - [`ObservedDevice`]: a device of whose requests somebody is told.
 //! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
 //!
@@ -20,6 +21,7 @@ mod error;
 mod file;
 mod forward;
 mod memory;
+mod observed;
 mod partition;
 mod shared_flushes;
 mod stalling;
@@ -34,6 +36,7 @@ pub use device::{Device, Durability, Hardware, PendingWrite};
 pub use error::{Cause, Error, Result};
 pub use file::{Access, FileDevice};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
+pub use observed::{Ending, ObservedDevice, Request, RequestKind, RequestObserver};
 pub use partition::Partition;
 pub use shared_flushes::SharedFlushes;
 pub use stalling::StallingDevice;

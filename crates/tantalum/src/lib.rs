@@ -58,7 +58,7 @@ mod tree;
 pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
 pub use db::{
-    BarrierSummary, Db, DeviceOpener, DeviceRequest, Devices, LogChange, LogChangePhase, LogChangeProgress,
+    BarrierSummary, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices, LogChange, LogChangePhase, LogChangeProgress,
     NewLogDevice, recorded_log_devices,
 };
 pub use error::{Error, Result};

@@ -19,7 +19,7 @@ use tantalum_log::LogLayout;
 
 use crate::{
     control,
-    db::{Db, DeviceOpener, Devices},
+    db::{Db, DeviceOpener, DeviceUse, Devices, Wrap},
     error::Result,
     observer::PageObserver,
     store::StoreKind,
@@ -149,6 +149,7 @@ pub struct Builder {
     pub(crate) opener: Option<Box<dyn DeviceOpener>>,
     pub(crate) archive_device: Option<Arc<dyn Device>>,
     pub(crate) page_observer: Option<Arc<dyn PageObserver>>,
+    pub(crate) wrap_devices: Option<Wrap>,
 }
 
 impl Builder {
@@ -383,6 +384,50 @@ impl Builder {
     /// Default: nobody.
     pub fn observe_pages(mut self, observer: Arc<dyn PageObserver>) -> Self {
         self.page_observer = Some(observer);
+        self
+    }
+
+    /// What is put between the database and each of its devices: to count its requests, trace or throttle them. Called once for
+    /// each device that opening uses, and for each that joins the log later; a log device is given in its partitions. What is
+    /// put there must be a device like the one that it is given: the same bytes, capabilities and hardware. Reads that find out
+    /// what is on a device are made before. An archive in a directory is files, which come and go, and no device.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// use tantalum::DeviceUse;
+    /// use tantalum_device::{Device, Ending, ObservedDevice, Request, RequestKind, RequestObserver};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Written(AtomicU64);
+    ///
+    /// impl RequestObserver for Written {
+    ///     fn began(&self, request: Request) -> u64 {
+    ///         if matches!(request.kind, RequestKind::Write(_)) {
+    ///             self.0.fetch_add(request.len, Ordering::Relaxed);
+    ///         }
+    ///         0
+    ///     }
+    ///     fn ended(&self, _number: u64, _ending: Ending) {}
+    /// }
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let log = Arc::new(Written::default());
+    /// let meter = log.clone();
+    /// let wrap = move |used_for, device: Arc<dyn Device>| match used_for {
+    ///     DeviceUse::Log => Arc::new(ObservedDevice::new(device, meter.clone())) as Arc<dyn Device>,
+    ///     _ => device,
+    /// };
+    /// let db = tantalum::Db::builder().log_bytes(8 << 20).wrap_devices(wrap).open(dir.path().join("db"))?;
+    /// db.table("t")?;
+    /// db.close()?;
+    /// assert!(log.0.load(Ordering::Relaxed) > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wrap_devices(
+        mut self,
+        wrap: impl Fn(DeviceUse, Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync + 'static,
+    ) -> Self {
+        self.wrap_devices = Some(Arc::new(wrap));
         self
     }
 

@@ -3,14 +3,17 @@
 //! A barrier concerns the cache of one device, so each device is asked for itself: the order of writes to different devices,
 //! and to one whose cache survives, is kept by waiting for the first before the second begins.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::Serialize;
 use tantalum_device::{Device, WithoutBarriers, WriteCache};
 use tantalum_log::ArchiveTarget;
 use tantalum_rt::Mutex;
 
-use super::Devices;
+use super::{
+    DeviceUse, Devices,
+    wrapping::Wrap,
+};
 use crate::{
     error::{Error, Result},
     options::Barriers,
@@ -40,10 +43,10 @@ pub struct BarrierSummary {
     pub trusted: Vec<String>,
 }
 
-/// The decision for each device.
-#[derive(Debug)]
+/// The decision for each device, and what is put before it.
 pub(crate) struct BarrierPolicy {
     setting: Barriers,
+    wrap: Option<Wrap>,
     decided: Mutex<BTreeMap<String, Decision>>,
 }
 
@@ -55,15 +58,19 @@ enum Decision {
 }
 
 impl BarrierPolicy {
-    pub fn new(setting: Barriers) -> Arc<Self> {
-        Arc::new(Self { setting, decided: Mutex::default() })
+    pub fn new(setting: Barriers, wrap: Option<Wrap>) -> Arc<Self> {
+        Arc::new(Self { setting, wrap, decided: Mutex::default() })
     }
 
-    /// The device as the database uses it.
+    /// The device as the database uses it. What is put before it sees what goes to the device, so no flush that is spared.
     ///
     /// # Errors
     /// [`Error::Barriers`] if it needs barriers and may have none.
-    pub fn over(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+    pub fn over(&self, used_for: DeviceUse, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+        let device = match &self.wrap {
+            Some(wrap) => wrap(used_for, device),
+            None => device,
+        };
         let capabilities = device.capabilities();
         // What lies in the page cache is not on the device, whatever that says.
         let says = if capabilities.direct { capabilities.write_cache } else { WriteCache::Unknown };
@@ -94,16 +101,16 @@ impl BarrierPolicy {
     pub fn over_all(&self, devices: Devices) -> Result<Devices> {
         let Devices { data, double_write, log } = devices;
         Ok(Devices {
-            data: self.over(data)?,
-            double_write: double_write.map(|area| self.over(area)).transpose()?,
-            log: log.into_iter().map(|device| self.over(device)).collect::<Result<_>>()?,
+            data: self.over(DeviceUse::Data, data)?,
+            double_write: double_write.map(|area| self.over(DeviceUse::DoubleWrite, area)).transpose()?,
+            log: log.into_iter().map(|device| self.over(DeviceUse::Log, device)).collect::<Result<_>>()?,
         })
     }
 
     /// The archive as the log uses it. The files of one in a directory come and go, which a file system has to record.
     pub fn over_archive(&self, archive: ArchiveTarget) -> Result<ArchiveTarget> {
         Ok(match archive {
-            ArchiveTarget::Device(device) => ArchiveTarget::Device(self.over(device)?),
+            ArchiveTarget::Device(device) => ArchiveTarget::Device(self.over(DeviceUse::Archive, device)?),
             directory => directory,
         })
     }
@@ -120,5 +127,11 @@ impl BarrierPolicy {
             spared: named(Decision::Spared),
             trusted: named(Decision::Trusted),
         }
+    }
+}
+
+impl fmt::Debug for BarrierPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BarrierPolicy").field("setting", &self.setting).finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ mod open;
 mod opener;
 mod protection;
 mod remake;
+mod wrapping;
 
 use std::{
     fmt,
@@ -26,6 +27,8 @@ pub(crate) use self::files::sync_parent;
 pub use self::log_devices::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice, recorded_log_devices};
 pub use self::opener::{DeviceOpener, DeviceRequest};
 pub(crate) use self::remake::Remaking;
+pub use self::wrapping::DeviceUse;
+pub(crate) use self::wrapping::Wrap;
 use self::{
     files::{Directory, Places},
     log_devices::LogDevices,
@@ -414,6 +417,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
         opener,
         archive_device,
         page_observer,
+        wrap_devices,
     } = builder;
     let refuses_to_create = refuses_to_create || rebuilds_log || lost_log_device.is_some();
     let directory = Directory::open(path, !refuses_to_create)?;
@@ -446,7 +450,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
             made
         }
     };
-    let barriers = BarrierPolicy::new(settings.barriers());
+    let barriers = BarrierPolicy::new(settings.barriers(), wrap_devices);
     let devices = barriers.over_all(devices)?;
     let archive = archive.map(|archive| barriers.over_archive(archive)).transpose()?;
     let lost = lost_log_device.map(|name| gathered.lost(&name, &log_places)).transpose()?;
@@ -483,12 +487,13 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
         mut progress,
         archive_device,
         page_observer,
+        wrap_devices,
         ..
     } = builder;
     let refuses_to_create = refuses_to_create || rebuilds_log || lost_log_device.is_some();
     settings.check()?;
     let lost = lost_log_device.map(|name| log_devices::lost_by_number(&name)).transpose()?;
-    let barriers = BarrierPolicy::new(settings.barriers());
+    let barriers = BarrierPolicy::new(settings.barriers(), wrap_devices);
     let devices = barriers.over_all(devices)?;
     let archive = archive_device.map(|device| barriers.over_archive(ArchiveTarget::Device(device))).transpose()?;
     let partitions = devices.log.chunks(settings.log_partitions() as usize);

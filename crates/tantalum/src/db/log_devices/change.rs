@@ -15,7 +15,7 @@ use tantalum_log::{DeviceStats, Log, LogLayout};
 
 use super::{LogDevices, places::LogPlaces, record::Entry};
 use crate::{
-    db::DeviceOpener,
+    db::{DeviceOpener, DeviceUse},
     error::{Error, Result},
     options::OpenProgress,
 };
@@ -213,7 +213,7 @@ impl UnderWay<'_> {
     /// Opens or makes the device that is to join, with or without barriers as the others.
     fn take(&self, new: NewLogDevice, report: Report<'_>) -> Result<(PathBuf, Vec<Arc<dyn Device>>)> {
         let (path, devices) = self.open_new(new, report)?;
-        let devices = devices.into_iter().map(|device| self.own.barriers.over(device)).collect::<Result<_>>()?;
+        let devices = devices.into_iter().map(|device| self.own.barriers.over(DeviceUse::Log, device)).collect::<Result<_>>()?;
         Ok((path, devices))
     }
 

@@ -1,0 +1,190 @@
+//! A device whose requests somebody is told of, for traces and meters.
+
+use std::{fmt::Debug, ops::Range, sync::Arc, time::Duration};
+
+use crate::{AlignedBuffer, Device, Durability, PendingWrite, Result, device::total_len};
+
+/// What a request asks of a device.
+///
+/// ```
+/// use tantalum_device::{Durability, RequestKind};
+/// assert_ne!(RequestKind::Write(Durability::Cached), RequestKind::Write(Durability::Durable));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// [`Device::read`].
+    Read,
+    /// [`Device::write`] or [`Device::submit`].
+    Write(Durability),
+    /// [`Device::flush`]; it has no offset and no length.
+    Flush,
+    /// [`Device::discard`].
+    Discard,
+}
+
+/// A request to a device.
+///
+/// ```
+/// use tantalum_device::{Request, RequestKind};
+/// let request = Request { kind: RequestKind::Read, offset: 4096, len: 512 };
+/// assert_eq!(request.offset + request.len, 4608);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What it asks.
+    pub kind: RequestKind,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub len: u64,
+}
+
+/// How a request ended.
+///
+/// ```
+/// assert_ne!(tantalum_device::Ending::Done, tantalum_device::Ending::Failed);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// As it was asked for.
+    Done,
+    /// With an error.
+    Failed,
+    /// Nobody knows: a submitted write goes on, and nobody waits for it any more.
+    Unknown,
+}
+
+/// Is told of the requests to a device. Calls come from many tasks at once and take part in each request's time, so they
+/// must be quick; they must not use the device.
+pub trait RequestObserver: Send + Sync + Debug {
+    /// A request is about to go to the device. The answer is the number by which [`ended`](Self::ended) names it.
+    fn began(&self, request: Request) -> u64;
+
+    /// The request with this number has ended: told once for each. Of a submitted write, when that is waited for.
+    fn ended(&self, number: u64, ending: Ending);
+}
+
+/// A device that passes everything on, and tells an observer of it. What the device can do, and what it stands on, stays
+/// as it is. [`Device::grow`] is no request.
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+/// use tantalum_device::{Device, Durability, Ending, MemoryDevice, ObservedDevice, Request, RequestObserver};
+///
+/// #[derive(Debug, Default)]
+/// struct Meter(AtomicU64);
+///
+/// impl RequestObserver for Meter {
+///     fn began(&self, request: Request) -> u64 {
+///         self.0.fetch_add(request.len, Ordering::Relaxed)
+///     }
+///     fn ended(&self, _number: u64, _ending: Ending) {}
+/// }
+///
+/// let meter = Arc::new(Meter::default());
+/// let device = ObservedDevice::new(MemoryDevice::new("data", 1 << 20), meter.clone());
+/// device.write(0, &[&[1; 4096]], Durability::Durable)?;
+/// assert_eq!(meter.0.load(Ordering::Relaxed), 4096);
+/// # Ok::<(), tantalum_device::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ObservedDevice {
+    device: Arc<dyn Device>,
+    observer: Arc<dyn RequestObserver>,
+}
+
+impl ObservedDevice {
+    /// `device`, of whose requests `observer` is told.
+    pub fn new(device: Arc<dyn Device>, observer: Arc<dyn RequestObserver>) -> Self {
+        Self { device, observer }
+    }
+
+    fn observe(&self, kind: RequestKind, offset: u64, len: u64, request: impl FnOnce() -> Result<()>) -> Result<()> {
+        let under_way = UnderWay::begin(&self.observer, Request { kind, offset, len });
+        let outcome = request();
+        under_way.end(&outcome);
+        outcome
+    }
+}
+
+impl Device for ObservedDevice {
+    crate::forward!(device: name, capacity_bytes, capabilities, hardware, grow);
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.observe(RequestKind::Read, offset, buffer.len() as u64, || self.device.read(offset, buffer))
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        let len = total_len(buffers) as u64;
+        self.observe(RequestKind::Write(durability), offset, len, || self.device.write(offset, buffers, durability))
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        let request = Request { kind: RequestKind::Write(durability), offset, len: range.len() as u64 };
+        let under_way = UnderWay::begin(&self.observer, request);
+        let submitted = self.device.submit(offset, buffer, range, durability);
+        if submitted.is_err() {
+            under_way.end(&submitted);
+            return submitted;
+        }
+        submitted.map(|write| Box::new(ObservedWrite { write, under_way: Some(under_way) }) as Box<dyn PendingWrite>)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.observe(RequestKind::Flush, 0, 0, || self.device.flush())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.observe(RequestKind::Discard, offset, len, || self.device.discard(offset, len))
+    }
+}
+
+/// A request whose end is not told yet; if it goes away before, because somebody gave up waiting or panicked, nobody knows it.
+struct UnderWay {
+    observer: Arc<dyn RequestObserver>,
+    number: u64,
+    ending: Ending,
+}
+
+impl UnderWay {
+    fn begin(observer: &Arc<dyn RequestObserver>, request: Request) -> Self {
+        Self { observer: Arc::clone(observer), number: observer.began(request), ending: Ending::Unknown }
+    }
+
+    fn end<T>(mut self, outcome: &Result<T>) {
+        self.ending = if outcome.is_ok() { Ending::Done } else { Ending::Failed };
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.observer.ended(self.number, self.ending);
+    }
+}
+
+/// A submitted write.
+struct ObservedWrite {
+    write: Box<dyn PendingWrite>,
+    /// `None` once its outcome was told.
+    under_way: Option<UnderWay>,
+}
+
+impl PendingWrite for ObservedWrite {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<()>> {
+        let outcome = self.write.wait(timeout)?;
+        if let Some(under_way) = self.under_way.take() {
+            under_way.end(&outcome);
+        }
+        Some(outcome)
+    }
+
+    fn is_done(&mut self) -> bool {
+        self.write.is_done()
+    }
+}
