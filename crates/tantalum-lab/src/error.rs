@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::trace::Damage;
+use crate::trace::{Damage, TraceKind};
 
 /// A result of the lab.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,10 +37,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A trace is damaged, or is none.
-    #[error("{name} is no whole trace: at byte {at} {damage}; write it again with tantalum bench tpcc --trace FILE")]
+    #[error("{name} is no whole trace: at byte {at} {damage}; write it again with {}", kind.written_by())]
     Trace {
         /// The file.
         name: String,
+        /// What it should be.
+        kind: TraceKind,
         /// Where the damaged part begins.
         at: u64,
         /// What is wrong.

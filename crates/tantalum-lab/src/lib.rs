@@ -13,6 +13,8 @@ pub mod agreement;
 mod error;
 pub mod experiments;
 pub mod finding;
+mod framing;
+pub mod io_trace;
 pub mod micro;
 pub mod probe;
 pub mod published;

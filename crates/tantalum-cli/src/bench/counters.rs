@@ -4,6 +4,7 @@ use serde::Serialize;
 use tantalum::{LogArchive, LogHidingSummary, LogSummary};
 use tantalum_device::Device;
 use tantalum_flash::{Counters, EmulatedDevice};
+use tantalum_lab::io_trace::Medium;
 use tantalum_report::{Table, units};
 
 use crate::error::{Out, Result};
@@ -55,6 +56,15 @@ impl DeviceReport {
             partial_merges: now.partial_merges.saturating_sub(before.partial_merges),
             full_merges: now.full_merges.saturating_sub(before.full_merges),
             seeks: now.seeks.saturating_sub(before.seeks),
+        }
+    }
+
+    /// What it wrote inside, for a trace.
+    pub fn medium(&self) -> Medium {
+        Medium {
+            name: self.name.clone(),
+            host_bytes: self.host_written_bytes,
+            medium_bytes: self.media_written_bytes,
         }
     }
 }

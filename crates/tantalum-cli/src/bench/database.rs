@@ -14,7 +14,7 @@ use tantalum::{
 use tantalum_device::{Access, Device, FileDevice};
 use tantalum_flash::Counters;
 
-use super::{counters::DeviceReport, documents, parse_bytes, simulate};
+use super::{counters::DeviceReport, documents, parse_bytes, simulate, storage::StorageReport, trace::IoTrace};
 use crate::emulator::{Emulator, with_absolute_profile};
 use crate::error::{Error, Result};
 use crate::opening;
@@ -137,6 +137,11 @@ pub struct Options {
     #[arg(long, value_name = "WHAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata_writes: Option<MetadataWrites>,
+    /// Write every request to the database's devices, from the end of the load to the end of the run, into this file, for
+    /// `tantalum lab io-trace`.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    io_trace: Option<PathBuf>,
 }
 
 /// [`LogHiding`] on the command line.
@@ -197,6 +202,7 @@ pub struct Database {
     /// None in a simulation.
     directory: Option<Directory>,
     emulator: Emulator,
+    io_trace: Option<IoTrace>,
 }
 
 /// What emulated devices had done at some time.
@@ -221,12 +227,14 @@ impl Drop for Directory {
 impl Options {
     /// Opens the database, or creates it; `observer` is told of its pages.
     pub fn open(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Database> {
+        let io_trace = self.io_trace()?;
         let directory = match &self.dir {
             Some(path) => Directory { path: path.clone(), is_temporary: false },
             None => Directory { path: own_directory()?, is_temporary: !self.keep },
         };
         let emulator = if directory.is_temporary { Emulator::for_this_run() } else { Emulator::for_keeps() };
-        let mut builder = self.builder(observer)?.create_if_missing(!self.reuse).device_opener(emulator.clone());
+        let builder = self.builder(observer, io_trace.as_ref())?;
+        let mut builder = builder.create_if_missing(!self.reuse).device_opener(emulator.clone());
         if !self.log.is_empty() {
             builder = builder.log_devices(self.log.iter().map(|path| with_absolute_profile(path)));
         }
@@ -240,12 +248,12 @@ impl Options {
         let db = builder.progress(opening::show()).open(&directory.path)?;
         eprintln!("opened {} in {:.2} s", directory.path.display(), started.elapsed().as_secs_f64());
         let device = db.stats()?.data_device;
-        Ok(Database { db, device, directory: Some(directory), emulator })
+        Ok(Database { db, device, directory: Some(directory), emulator, io_trace })
     }
 
     /// Makes the database on new emulated devices, within a simulation.
     pub fn open_simulated(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Database> {
-        let emulator = Emulator::for_this_run();
+        let (io_trace, emulator) = (self.io_trace()?, Emulator::for_this_run());
         let devices = simulate::Wanted {
             page_size: self.page_size()?.unwrap_or(limits::PAGE_SIZES[0]),
             log_bytes: self.log_bytes(),
@@ -256,17 +264,20 @@ impl Options {
         };
         let devices = devices.devices(&emulator)?;
         let device = format!("{}: {}", devices.data.name(), devices.data.capabilities());
-        let mut builder = self.builder(observer)?;
+        let mut builder = self.builder(observer, io_trace.as_ref())?;
         if let Some(path) = &self.archive {
             builder = builder.log_archive_on(simulate::new_device(&emulator, path)?);
         }
         let db = builder.open_on(devices)?;
-        Ok(Database { db, device, directory: None, emulator })
+        Ok(Database { db, device, directory: None, emulator, io_trace })
     }
 
     /// What holds for a database in a directory and for one in a simulation.
-    fn builder(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Builder> {
+    fn builder(&self, observer: Option<Arc<dyn PageObserver>>, io_trace: Option<&IoTrace>) -> Result<Builder> {
         let mut builder = Db::builder();
+        if let Some(io_trace) = io_trace {
+            builder = io_trace.wrap(builder);
+        }
         if let Some(observer) = observer {
             builder = builder.observe_pages(observer);
         }
@@ -343,6 +354,11 @@ impl Options {
             builder = builder.metadata_writes(writes);
         }
         Ok(builder)
+    }
+
+    /// The trace of requests that is asked for.
+    pub fn io_trace(&self) -> Result<Option<IoTrace>> {
+        self.io_trace.as_deref().map(IoTrace::create).transpose()
     }
 
     /// Memory for pages, if it was given.
@@ -468,6 +484,17 @@ impl Database {
     pub fn since(&self, Mark(before): &Mark) -> Vec<DeviceReport> {
         let devices = self.emulator.opened();
         before.iter().zip(&devices).map(|(before, device)| DeviceReport::since(before, device)).collect()
+    }
+
+    /// From now on requests to the devices are traced, if that is asked for.
+    pub fn begin_io_trace(&self, label: &str) -> Result<()> {
+        self.io_trace.as_ref().map_or(Ok(()), |io_trace| io_trace.begin(label))
+    }
+
+    /// Ends that; the database did so much meanwhile.
+    pub fn end_io_trace(&self, transactions: u64, storage: &StorageReport, emulated: &[DeviceReport]) -> Result<()> {
+        let end = |io_trace: &IoTrace| io_trace.end_with(transactions, storage, emulated);
+        self.io_trace.as_ref().map_or(Ok(()), end)
     }
 
     /// Closes the database and removes a directory of this run only.

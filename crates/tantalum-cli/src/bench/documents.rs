@@ -8,7 +8,9 @@ use std::{
 };
 
 use serde::Serialize;
+use tantalum::DeviceUse;
 use tantalum_device::{Access, AlignedBuffer, Device, FileDevice};
+use tantalum_lab::io_trace::Totals;
 use tantalum_report::units;
 use tantalum_workloads::{
     append_only::{AppendOnlyTree, BLOCK_BYTES, Options as TreeOptions, Stats},
@@ -148,7 +150,11 @@ fn execute(
     let database = arguments.database();
     // The directory goes at the end, if it is for this run only.
     let (place, _directory) = database.place_for_documents(arguments.simulate().is_on(), wanted.tree_bytes)?;
-    let device = place.device;
+    let io_trace = database.io_trace()?;
+    let device = match &io_trace {
+        Some(io_trace) => io_trace.wrap_device(DeviceUse::Data, place.device),
+        None => place.device,
+    };
     let named = format!("{}: {}", device.name(), device.capabilities());
     let cached_nodes = database.buffer_pool_bytes().map_or(TreeOptions::default().cached_nodes, |bytes| {
         usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX).max(2)
@@ -178,8 +184,15 @@ fn execute(
     let tree = Arc::new(open()?);
     tree.warm_up()?;
     let before = tree.stats();
+    if let Some(io_trace) = &io_trace {
+        let name = format!("YCSB workload {:?} on an append-only tree", wanted.mix);
+        io_trace.begin(&format!("{name}, {}, {}", wanted.load, counted(options.clients, "client")))?;
+    }
     let run = operations::drive(Documents::new(Arc::clone(&tree), wanted.load, percent), options, watch)?;
     tree.flush()?;
+    if let Some(io_trace) = &io_trace {
+        io_trace.end(Totals { transactions: Some(run.ended), ..Totals::default() })?;
+    }
     let Stats { levels, sequence, appended_bytes, flushes, .. } = tree.stats();
     drop(tree);
     watch.label("opening the tree again and checking it");

@@ -120,6 +120,9 @@ struct Round {
     raw_depth_log_devices_per_second: f64,
     aborted: u64,
     latency: Latency,
+    /// Transactions that ended, those included that are not counted.
+    #[serde(skip)]
+    ended: u64,
 }
 
 /// Loads the keys if need be, and measures.
@@ -146,8 +149,12 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
     let (results, emulated_devices, storage) = {
         let raw = raw(arguments, &database, log_devices)?;
         let (before, stored_before) = (database.mark(), storage::Mark::of(&database.db)?);
+        database.begin_io_trace(&format!("key-value, {} keys", arguments.keys))?;
         let results = measure(arguments, &workload, &raw, watch)?;
-        (results, database.since(&before), StorageReport::since(&stored_before, &database.db)?)
+        let (emulated, storage) = (database.since(&before), StorageReport::since(&stored_before, &database.db)?);
+        let rounds = results.iter().flat_map(|result| &result.rounds);
+        database.end_io_trace(rounds.map(|round| round.ended).sum(), &storage, &emulated)?;
+        (results, emulated, storage)
     };
     let log = database.log()?;
     let outcome = Outcome {
@@ -265,6 +272,7 @@ fn measure_round(
         raw_depth_log_devices_per_second: raw_all,
         aborted: report.total.aborted,
         latency: report.total.latency,
+        ended: report.ended,
     })
 }
 

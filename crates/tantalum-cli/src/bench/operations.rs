@@ -173,9 +173,11 @@ fn execute<B: Benchmark>(
     let workload = benchmark.load(&database.db, arguments.loaders, arguments.async_depth as usize, &mut show)?;
     let load_seconds = (!is_loaded).then(|| started.elapsed().as_secs_f64());
     let (before, stored_before) = (database.mark(), storage::Mark::of(&database.db)?);
+    database.begin_io_trace(&format!("{}, {}", benchmark.title(), counted(options.clients, "client")))?;
     let report = drive(workload, options, watch)?;
     let emulated_devices = database.since(&before);
     let storage = StorageReport::since(&stored_before, &database.db)?;
+    database.end_io_trace(report.ended, &storage, &emulated_devices)?;
     watch.label("checking the database");
     let consistency = benchmark.check(&database.db)?;
     let outcome = Outcome {

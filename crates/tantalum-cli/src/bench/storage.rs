@@ -1,7 +1,8 @@
 //! How the database below a benchmark writes its pages, and how often a read waited for that.
 
 use serde::Serialize;
-use tantalum::{BarrierSummary, Db, PageCleaning, PoolStats, Protection, Stats, StoreStats};
+use tantalum::{BarrierSummary, Db, PageCleaning, PoolStats, Protection, Stats, StoreKind, StoreStats};
+use tantalum_lab::io_trace::Totals;
 use tantalum_report::units;
 
 use crate::error::{Out, Result};
@@ -30,25 +31,31 @@ pub struct StorageReport {
     reserve_frames: u64,
     pages_stored: u64,
     pages_double_written: u64,
+    /// Bytes of all changes, in the log's records; null where the page store keeps them.
+    changed_bytes: Option<u64>,
 }
 
 /// The counters at some time.
-pub struct Mark(PoolStats, StoreStats);
+pub struct Mark {
+    pool: PoolStats,
+    store: StoreStats,
+    log_end_lsn: u64,
+}
 
 impl Mark {
     /// The counters now.
     pub fn of(db: &Db) -> Result<Self> {
         let stats = db.stats()?;
-        Ok(Self(stats.pool, stats.store))
+        Ok(Self { pool: stats.pool, store: stats.store, log_end_lsn: stats.log.end_lsn })
     }
 }
 
 impl StorageReport {
     /// What the database is, and what it has done since then.
-    pub fn since(Mark(pool, store): &Mark, db: &Db) -> Result<Self> {
+    pub fn since(Mark { pool, store, log_end_lsn }: &Mark, db: &Db) -> Result<Self> {
         let Stats { page_bytes, torn_page_protection, barriers, page_cleaning, durable_page_writes, .. } =
             db.stats()?;
-        let Stats { pool: pool_now, store: store_now, on_users_word, .. } = db.stats()?;
+        let Stats { pool: pool_now, store: store_now, on_users_word, page_store, log, .. } = db.stats()?;
         let fault_reads = pool_now.fault_reads - pool.fault_reads;
         let blocked_reads = pool_now.blocked_reads - pool.blocked_reads;
         Ok(Self {
@@ -66,7 +73,19 @@ impl StorageReport {
             reserve_frames: pool_now.reserve_frames,
             pages_stored: store_now.pages_stored - store.pages_stored,
             pages_double_written: store_now.pages_double_written - store.pages_double_written,
+            changed_bytes: (page_store != StoreKind::InPageLogging).then(|| log.end_lsn - log_end_lsn),
         })
+    }
+
+    /// The same, for a trace.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            page_bytes: Some(self.page_bytes),
+            pages_read: Some(self.fault_reads),
+            pages_stored: Some(self.pages_stored),
+            changed_bytes: self.changed_bytes,
+            ..Totals::default()
+        }
     }
 
     /// What it is, a line each; what is unsafe is shouted.

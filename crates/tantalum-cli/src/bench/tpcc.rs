@@ -189,13 +189,16 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
     let (before, in_page_before) = (database.mark(), in_page::counts(&database.db)?);
     let log_structured_before = log_structured::counts(&database.db)?;
     let stored_before = storage::Mark::of(&database.db)?;
+    let label = format!("{parameters}, {}", counted(arguments.clients, "client"));
+    database.begin_io_trace(&format!("TPC-C, {label}"))?;
     if let Some(trace) = &trace {
-        trace.begin(&database.db, format!("{parameters}, {}", counted(arguments.clients, "client")))?;
+        trace.begin(&database.db, label)?;
     }
     let report = drive(tpcc, options, watch)?;
     trace.map_or(Ok(()), Trace::end)?;
     let emulated_devices = database.since(&before);
     let storage = StorageReport::since(&stored_before, &database.db)?;
+    database.end_io_trace(report.ended, &storage, &emulated_devices)?;
     let transactions = report.total.committed + report.total.rolled_back;
     let in_page = match &in_page_before {
         Some(before) => InPageReport::since(before, &database.db, transactions)?,

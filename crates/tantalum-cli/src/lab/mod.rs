@@ -1,20 +1,17 @@
 //! `tantalum lab`: the papers' experiments, each beside its published numbers.
 
+mod io_trace;
 mod report;
 pub mod run;
 mod trace;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use clap::Subcommand;
-use serde::Serialize;
-use tantalum_lab::{
-    experiments,
-    published::{self, Published},
-};
-use tantalum_report::Table;
+use tantalum_lab::published;
+use tantalum_report::{Table, plot::Plot};
 
-use crate::error::{Out, Result};
+use crate::error::{Error, Out, Result};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -37,6 +34,10 @@ pub enum Command {
     /// For each size of the log region of an erase unit: merges, and the time of all writes by the paper's formulas, with log sectors
     /// (t_IPL: 200 us for a sector, 20 ms for a merge) and without (t_Conv: 20 ms for 90 % or half of the page writes).
     Trace(trace::Arguments),
+    /// Show what the devices of a run were asked for: requests with their sizes and times, where they went, and what was written
+    /// for a transaction, a change and a page ("Early Experience and Evaluation of File Systems on SSD", NAS 2010, Figures 12 to
+    /// 15).
+    IoTrace(io_trace::Arguments),
 }
 
 /// Runs a `lab` command.
@@ -46,6 +47,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Run(arguments) => run::run(&arguments)?,
         Command::Report(arguments) => report::run(&arguments)?,
         Command::Trace(arguments) => trace::run(&arguments)?,
+        Command::IoTrace(arguments) => io_trace::run(&arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -68,4 +70,18 @@ fn shorten(text: &str, most: usize) -> String {
         None => text.to_owned(),
         Some((end, _)) => format!("{}...", text[..end].rsplit_once(' ').map_or(&text[..end], |(words, _)| words)),
     }
+}
+
+/// Writes plots into a directory, those that have something to draw, as SVG files that are called after their titles.
+fn draw(directory: &Path, prefix: &str, plots: &[Plot]) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(|error| Error::file("create", directory, error))?;
+    for plot in plots {
+        if let Some(svg) = plot.to_svg() {
+            let words = plot.title.to_lowercase();
+            let words: Vec<_> = words.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+            let path = directory.join(format!("{prefix}{}.svg", words.join("-")));
+            std::fs::write(&path, svg).map_err(|error| Error::file("write", &path, error))?;
+        }
+    }
+    Ok(())
 }

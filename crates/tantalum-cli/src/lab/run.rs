@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use tantalum_lab::{
     experiments::{self, Experiment, Settings},
     finding::Basis,
-    published,
     runs::{self, Run},
 };
 use tantalum_report::{OutFile, Progress, Table, Unit, units};

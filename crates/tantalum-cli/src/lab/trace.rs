@@ -1,12 +1,13 @@
 //! `tantalum lab trace`: what in-page logging would make of a run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 use tantalum_lab::trace::{self, Analysis, Operations, Reader, WINDOW};
 use tantalum_report::{Progress, Table, Unit, units};
 
-use crate::error::{Error, Out, Result};
+use super::draw;
+use crate::error::{Out, Result};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -46,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut out = Out::new();
     traces.iter().try_for_each(|trace| show(&mut out, trace))?;
     if let Some(directory) = &arguments.plot {
-        draw(directory, &traces)?;
+        draw(directory, "", &trace::plots(&traces))?;
     }
     if let Some(path) = &arguments.json {
         tantalum_report::to_json_file(path, &Outcome { format: FORMAT, traces })?;
@@ -117,15 +118,4 @@ fn show(out: &mut Out, trace: &Analysis) -> Result<()> {
         ]);
     }
     out.line(table)
-}
-
-fn draw(directory: &Path, traces: &[Analysis]) -> Result<()> {
-    std::fs::create_dir_all(directory).map_err(|error| Error::file("create", directory, error))?;
-    for plot in trace::plots(traces) {
-        if let Some(svg) = plot.to_svg() {
-            let path = directory.join(format!("{}.svg", plot.title.to_lowercase().replace(' ', "-")));
-            std::fs::write(&path, svg).map_err(|error| Error::file("write", &path, error))?;
-        }
-    }
-    Ok(())
 }

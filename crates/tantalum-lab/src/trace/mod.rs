@@ -17,12 +17,13 @@ mod writer;
 use tantalum::PageOperation;
 
 pub use analysis::{Analysis, ERASE_UNIT_BYTES, MERGE, Operations, REGION_BYTES, Region, SECTOR_BYTES, SECTOR_WRITE};
-pub use format::Damage;
 pub use locality::{Locality, Shares, WINDOW};
 pub use plots::plots;
 pub use reader::Reader;
 pub use recorder::Recorder;
 pub use writer::Writer;
+
+pub use crate::framing::{Damage, TraceKind};
 
 /// Of what database a trace is.
 ///

@@ -28,6 +28,8 @@ pub struct Recorder {
     random: Random,
     cpu_per_attempt: Duration,
     pub(super) kinds: Vec<KindCounts>,
+    /// Transactions that ended, counted or not.
+    pub(super) ended: u64,
 }
 
 pub(super) struct KindCounts {
@@ -50,7 +52,7 @@ impl Recorder {
     pub(super) fn new(kinds: usize, shared: Arc<Shared>, options: &Options, client: usize) -> Self {
         let kinds = (0..kinds).map(|_| KindCounts::new()).collect();
         let random = Random::with_seed(options.seed.wrapping_add(client as u64));
-        Self { shared, random, cpu_per_attempt: options.cpu_per_attempt, kinds }
+        Self { shared, random, cpu_per_attempt: options.cpu_per_attempt, kinds, ended: 0 }
     }
 
     /// Charges an attempt's time of a core.
@@ -96,6 +98,7 @@ impl Recorder {
 
     /// Counts a transaction whose first attempt began at `started`.
     pub fn completed(&mut self, kind: usize, started: Instant, completed: Completed) {
+        self.ended += 1;
         if !self.is_counting() {
             return;
         }

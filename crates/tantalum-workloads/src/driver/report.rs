@@ -14,6 +14,9 @@ pub struct RunReport {
     pub clients: usize,
     /// The time that was counted.
     pub seconds: f64,
+    /// Transactions that ended since the clients began, those included that are not counted: of the warm-up, and those that were
+    /// under way when the time was up.
+    pub ended: u64,
     /// All kinds together.
     pub total: KindReport,
     /// Each kind of transaction.
@@ -88,7 +91,8 @@ impl RunReport {
             total.add(&sum);
             kinds.push(KindReport::new(name, &sum, seconds));
         }
-        Self { clients, seconds, total: KindReport::new("total", &total, seconds), kinds }
+        let ended = recorders.iter().map(|recorder| recorder.ended).sum();
+        Self { clients, seconds, ended, total: KindReport::new("total", &total, seconds), kinds }
     }
 }
 

@@ -1,0 +1,145 @@
+//! What a trace of requests says.
+
+use std::io::Read;
+
+use serde::Serialize;
+
+use super::{DeviceAnalysis, Operation, Reader, Record, Summary, Totals, TracedDevice, device::Counting, in_order::InOrder};
+use crate::error::Result;
+
+/// What a trace of requests says. All of a device's counts are of requests that were made, whether they ended or not; latencies are
+/// of those that were done.
+///
+/// ```
+/// use tantalum_device::{Durability, Ending, Request, RequestKind};
+/// use tantalum_lab::io_trace::{Analysis, Reader, Record, Summary, TracedDevice, Writer};
+///
+/// let mut writer = Writer::new(Vec::new(), "an append after the other")?;
+/// for number in 0..4 {
+///     let kind = RequestKind::Write(Durability::Durable);
+///     let request = Request { kind, offset: number * 4096, len: 4096 };
+///     writer.push(Record { device: 0, began_ns: number * 10, took_ns: 9, request, ending: Ending::Done })?;
+/// }
+/// let device = TracedDevice { used_for: "log".into(), name: "disk".into(), capacity_bytes: 1 << 20 };
+/// let bytes = writer.finish(&Summary { devices: vec![device], ..Default::default() })?;
+///
+/// let analysis = Analysis::of(Reader::new("example", &bytes[..])?)?;
+/// assert_eq!(analysis.devices[0].writes.sequential, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub struct Analysis {
+    /// The trace's label.
+    pub label: String,
+    /// How long it is.
+    pub seconds: f64,
+    /// What the run did meanwhile.
+    pub totals: Totals,
+    /// The devices, in the order in which the database opened them.
+    pub devices: Vec<DeviceAnalysis>,
+    /// What a transaction takes; `None` where the run has no transactions.
+    pub per_transaction: Option<PerTransaction>,
+    /// Bytes written to all devices over bytes of changes in the log; `None` where that is not known.
+    pub written_over_changed: Option<f64>,
+    /// Bytes written to data devices and double-write areas over those of the pages that the engine stored.
+    pub written_over_stored: Option<f64>,
+    /// Bytes that emulated drives wrote inside over bytes of changes in the log.
+    pub media_over_changed: Option<f64>,
+}
+
+/// What a transaction takes, on average.
+///
+/// ```
+/// let costs = tantalum_lab::io_trace::PerTransaction { pages_read: None, pages_stored: Some(2.0), reads: 1.0, writes: 2.5, written_bytes: 9000.0, flushes: 0.5 };
+/// assert!(costs.writes > costs.pages_stored.unwrap());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PerTransaction {
+    /// Pages that the engine asked its store for: reads as they are issued.
+    pub pages_read: Option<f64>,
+    /// Pages that the engine gave to its store: writes as they are issued.
+    pub pages_stored: Option<f64>,
+    /// Reads at data devices and double-write areas.
+    pub reads: f64,
+    /// Writes there.
+    pub writes: f64,
+    /// Bytes of these writes.
+    pub written_bytes: f64,
+    /// Flushes of all devices.
+    pub flushes: f64,
+}
+
+impl Analysis {
+    /// Reads a trace to its end.
+    ///
+    /// # Errors
+    /// As the trace's reader.
+    pub fn of<R: Read>(mut reader: Reader<R>) -> Result<Self> {
+        let (mut counting, mut in_order) = (Vec::new(), InOrder::default());
+        while let Some(record) = reader.next() {
+            if let Some(first) = in_order.push(record?) {
+                count(&mut counting, &first);
+            }
+        }
+        while let Some(record) = in_order.pop() {
+            count(&mut counting, &record);
+        }
+        let Summary { duration_ns, devices, totals } = reader.summary().cloned().unwrap_or_default();
+        counting.resize_with(devices.len(), Counting::default);
+        let ends = counting.into_iter().zip(labels(&devices)).zip(devices);
+        let devices: Vec<_> = ends.map(|((counts, label), device)| counts.end(label, device)).collect();
+        let over = |bytes: u64, base: Option<u64>| base.filter(|&base| base > 0).map(|base| bytes as f64 / base as f64);
+        let stored = totals.pages_stored.zip(totals.page_bytes).map(|(pages, bytes)| pages * u64::from(bytes));
+        let media: u64 = totals.media.iter().map(|medium| medium.medium_bytes).sum();
+        Ok(Self {
+            label: reader.label().to_owned(),
+            seconds: duration_ns as f64 / 1e9,
+            per_transaction: PerTransaction::of(&totals, &devices),
+            written_over_changed: over(written_bytes(&devices), totals.changed_bytes),
+            written_over_stored: over(written_bytes(devices.iter().filter(|device| device.holds_pages())), stored),
+            media_over_changed: over(media, totals.changed_bytes.filter(|_| media > 0)),
+            totals,
+            devices,
+        })
+    }
+}
+
+impl PerTransaction {
+    /// `None` without transactions.
+    fn of(totals: &Totals, devices: &[DeviceAnalysis]) -> Option<Self> {
+        let transactions = totals.transactions.filter(|&transactions| transactions > 0)?;
+        let each = |count: u64| count as f64 / transactions as f64;
+        let paged = || devices.iter().filter(|device| device.holds_pages());
+        Some(Self {
+            pages_read: totals.pages_read.map(each),
+            pages_stored: totals.pages_stored.map(each),
+            reads: each(paged().map(|device| device.reads.requests).sum()),
+            writes: each(paged().map(|device| device.writes.requests).sum()),
+            written_bytes: each(written_bytes(paged())),
+            flushes: each(devices.iter().map(|device| device.requests(Operation::Flush)).sum()),
+        })
+    }
+}
+
+fn written_bytes<'a>(devices: impl IntoIterator<Item = &'a DeviceAnalysis>) -> u64 {
+    devices.into_iter().map(DeviceAnalysis::written_bytes).sum()
+}
+
+/// What the devices are called in short.
+fn labels(devices: &[TracedDevice]) -> Vec<String> {
+    let of_use = |used_for: &str, among: &[TracedDevice]| among.iter().filter(|one| one.used_for == used_for).count();
+    let label = |(place, device): (usize, &TracedDevice)| match of_use(&device.used_for, devices) {
+        1 => device.used_for.clone(),
+        _ => format!("{} {}", device.used_for, of_use(&device.used_for, &devices[..=place])),
+    };
+    devices.iter().enumerate().map(label).collect()
+}
+
+/// Counts a record with its device.
+fn count(counting: &mut Vec<Counting>, record: &Record) {
+    let device = usize::from(record.device);
+    if counting.len() <= device {
+        counting.resize_with(device + 1, Counting::default);
+    }
+    counting[device].add(record);
+}
