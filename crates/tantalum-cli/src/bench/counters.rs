@@ -59,10 +59,12 @@ impl DeviceReport {
         }
     }
 
-    /// What it wrote inside, for a trace.
+    /// What it did inside, for a trace.
     pub fn medium(&self) -> Medium {
         Medium {
             name: self.name.clone(),
+            reads: self.host_reads,
+            writes: self.host_writes,
             host_bytes: self.host_written_bytes,
             medium_bytes: self.media_written_bytes,
         }

@@ -129,4 +129,3 @@ impl IoTrace {
         self.file.end()
     }
 }
-

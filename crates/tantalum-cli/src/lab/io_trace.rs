@@ -145,10 +145,7 @@ fn orders(devices: &[&DeviceAnalysis]) -> Table {
     table
 }
 
-fn each_operation<'a>(
-    devices: &[&'a DeviceAnalysis],
-    mut of: impl FnMut(&'a DeviceAnalysis, &'a OperationAnalysis),
-) {
+fn each_operation<'a>(devices: &[&'a DeviceAnalysis], mut of: impl FnMut(&'a DeviceAnalysis, &'a OperationAnalysis)) {
     for device in devices {
         device.operations.iter().for_each(|operation| of(device, operation));
     }
@@ -180,7 +177,11 @@ fn relations(out: &mut Out, trace: &Analysis) -> Result<()> {
     for medium in &trace.totals.media {
         if let Some(times) = medium.amplification() {
             let (inside, host) = (units::bytes(medium.medium_bytes), units::bytes(medium.host_bytes));
-            out.line(format_args!("{times:.2} times: {} wrote {inside} to its medium for {host}", medium.name))?;
+            let commands = units::count(medium.writes);
+            out.line(format_args!(
+                "{times:.2} times: {} wrote {inside} to its medium for {commands} write commands of {host} in all",
+                medium.name
+            ))?;
         }
     }
     Ok(())

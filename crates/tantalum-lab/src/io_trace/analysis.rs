@@ -1,10 +1,12 @@
 //! What a trace of requests says.
 
-use std::io::Read;
+use std::{collections::BTreeMap, io::Read};
 
 use serde::Serialize;
 
-use super::{DeviceAnalysis, Operation, Reader, Record, Summary, Totals, TracedDevice, device::Counting, in_order::InOrder};
+use super::{
+    DeviceAnalysis, Operation, Reader, Record, Summary, Totals, TracedDevice, device::Counting, in_order::InOrder,
+};
 use crate::error::Result;
 
 /// What a trace of requests says. All of a device's counts are of requests that were made, whether they ended or not; latencies are
@@ -88,16 +90,19 @@ impl Analysis {
         counting.resize_with(devices.len(), Counting::default);
         let ends = counting.into_iter().zip(labels(&devices)).zip(devices);
         let devices: Vec<_> = ends.map(|((counts, label), device)| counts.end(label, device)).collect();
-        let over = |bytes: u64, base: Option<u64>| base.filter(|&base| base > 0).map(|base| bytes as f64 / base as f64);
-        let stored = totals.pages_stored.zip(totals.page_bytes).map(|(pages, bytes)| pages * u64::from(bytes));
-        let media: u64 = totals.media.iter().map(|medium| medium.medium_bytes).sum();
+        // A summary may say anything: fractions do not overflow.
+        let over = |bytes: f64, base: Option<f64>| base.filter(|&base| base > 0.0).map(|base| bytes / base);
+        let stored = totals.pages_stored.zip(totals.page_bytes).map(|(pages, bytes)| pages as f64 * f64::from(bytes));
+        let changed = totals.changed_bytes.map(|bytes| bytes as f64);
+        let media: f64 = totals.media.iter().map(|medium| medium.medium_bytes as f64).sum();
+        let paged = devices.iter().filter(|device| device.holds_pages());
         Ok(Self {
             label: reader.label().to_owned(),
             seconds: duration_ns as f64 / 1e9,
             per_transaction: PerTransaction::of(&totals, &devices),
-            written_over_changed: over(written_bytes(&devices), totals.changed_bytes),
-            written_over_stored: over(written_bytes(devices.iter().filter(|device| device.holds_pages())), stored),
-            media_over_changed: over(media, totals.changed_bytes.filter(|_| media > 0)),
+            written_over_changed: over(written_bytes(&devices) as f64, changed),
+            written_over_stored: over(written_bytes(paged) as f64, stored),
+            media_over_changed: over(media, changed.filter(|_| media > 0.0)),
             totals,
             devices,
         })
@@ -127,12 +132,15 @@ fn written_bytes<'a>(devices: impl IntoIterator<Item = &'a DeviceAnalysis>) -> u
 
 /// What the devices are called in short.
 fn labels(devices: &[TracedDevice]) -> Vec<String> {
-    let of_use = |used_for: &str, among: &[TracedDevice]| among.iter().filter(|one| one.used_for == used_for).count();
-    let label = |(place, device): (usize, &TracedDevice)| match of_use(&device.used_for, devices) {
-        1 => device.used_for.clone(),
-        _ => format!("{} {}", device.used_for, of_use(&device.used_for, &devices[..=place])),
-    };
-    devices.iter().enumerate().map(label).collect()
+    let mut of_use: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    devices.iter().for_each(|device| of_use.entry(&device.used_for).or_default().0 += 1);
+    let mut labels = Vec::new();
+    for TracedDevice { used_for, .. } in devices {
+        let (all, named) = of_use.entry(used_for).or_default();
+        *named += 1;
+        labels.push(if *all == 1 { used_for.clone() } else { format!("{used_for} {named}") });
+    }
+    labels
 }
 
 /// Counts a record with its device.

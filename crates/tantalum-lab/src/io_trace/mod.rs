@@ -89,21 +89,26 @@ pub struct Totals {
     pub pages_stored: Option<u64>,
     /// Bytes of all changes, as they stand in the log's records.
     pub changed_bytes: Option<u64>,
-    /// What emulated drives wrote inside.
+    /// What emulated drives did inside.
     #[serde(default)]
     pub media: Vec<Medium>,
 }
 
-/// What an emulated drive wrote inside.
+/// What an emulated drive did inside.
 ///
 /// ```
-/// let medium = tantalum_lab::io_trace::Medium { name: "emulated:mtron".into(), host_bytes: 10, medium_bytes: 25 };
+/// let name = "emulated:mtron".into();
+/// let medium = tantalum_lab::io_trace::Medium { name, reads: 0, writes: 1, host_bytes: 10, medium_bytes: 25 };
 /// assert_eq!(medium.amplification(), Some(2.5));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Medium {
     /// The drive.
     pub name: String,
+    /// Read commands that it got; a request larger than a command takes several.
+    pub reads: u64,
+    /// Write commands that it got.
+    pub writes: u64,
     /// Bytes that were written to it.
     pub host_bytes: u64,
     /// Bytes that it wrote to its medium: programmed, if that is flash.

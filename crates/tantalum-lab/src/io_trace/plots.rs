@@ -1,10 +1,10 @@
 //! The study's Figure 12, for each device, and how large requests are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::{Analysis, DeviceAnalysis};
+use super::{Analysis, DeviceAnalysis, device::Direction};
 
 /// Where each device's reads, writes and discards go, by time (Figure 12), and which part of all requests is no larger than so many
 /// bytes.
@@ -22,16 +22,20 @@ pub fn plots(trace: &Analysis) -> Vec<Plot> {
 }
 
 fn addresses(device: &DeviceAnalysis) -> Plot {
-    let series = device.places.iter().map(|(direction, places)| {
-        let name = match places.step() {
-            1 => direction.name().to_owned(),
-            step => format!("{}, one of {step}", direction.name()),
-        };
-        Series::dots(name, places.points().collect())
-    });
+    let series = |direction: Direction| match device.places.get(&direction) {
+        Some(places) if places.step() > 1 => {
+            let name = format!("{}, one of {}", direction.name(), places.step());
+            Series::dots(name, places.points().collect())
+        }
+        Some(places) => Series::dots(direction.name(), places.points().collect()),
+        None => Series::dots(direction.name(), Vec::new()),
+    };
+    // Reads and writes have their place in the legend, and so their colours, whether there are any or not.
+    let mut all = vec![series(Direction::Reads), series(Direction::Writes)];
+    all.extend(device.places.contains_key(&Direction::Discards).then(|| series(Direction::Discards)));
     let time = Axis::linear("time since the trace began", Unit::Nanoseconds);
     let address = Axis::linear(format!("address on {}", device.device.name), Unit::Bytes);
-    Plot::new(format!("Addresses of {}", device.label), time, address, series.collect())
+    Plot::new(format!("Addresses of {}", device.label), time, address, all)
 }
 
 /// Devices of one use together.
@@ -45,15 +49,18 @@ fn sizes(trace: &Analysis) -> Plot {
             }
         }
     }
-    let series = by_use.into_iter().map(|((used_for, operation), classes)| {
+    // Each line has a point for each size that occurs, so that none slopes where there is nothing.
+    let all_sizes: BTreeSet<u64> = by_use.values().flat_map(BTreeMap::keys).copied().collect();
+    let series = by_use.into_iter().filter(|(_, classes)| !classes.is_empty());
+    let series = series.map(|((used_for, operation), classes)| {
         let (all, mut so_far): (u64, _) = (classes.values().sum(), 0);
-        let points = classes.into_iter().map(|(up_to_bytes, requests)| {
-            so_far += requests;
-            (up_to_bytes as f64, 100.0 * so_far as f64 / all as f64)
+        let points = all_sizes.iter().map(|up_to_bytes| {
+            so_far += classes.get(up_to_bytes).copied().unwrap_or_default();
+            (*up_to_bytes as f64, 100.0 * so_far as f64 / all as f64)
         });
         Series::line(format!("{used_for}: {operation}"), points.collect())
     });
     let size = Axis::log("size of a request", Unit::Bytes);
     let share = Axis::linear("requests up to it, in %", Unit::Number);
-    Plot::new("Request sizes", size, share, series.filter(|series| !series.points.is_empty()).collect())
+    Plot::new("Request sizes", size, share, series.collect())
 }

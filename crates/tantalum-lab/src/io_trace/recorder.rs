@@ -94,11 +94,8 @@ impl<W: Write + Send + 'static> Recorder<W> {
             name: device.name().to_owned(),
             capacity_bytes: device.capacity_bytes(),
         });
-        let summary = Summary {
-            duration_ns: trace.begun.elapsed().as_nanos() as u64,
-            devices: devices.collect(),
-            totals,
-        };
+        let summary =
+            Summary { duration_ns: trace.begun.elapsed().as_nanos() as u64, devices: devices.collect(), totals };
         drop(state);
         while let Some((number, _)) = trace.under_way.first_key_value() {
             trace.end(*number, Ending::Unknown);

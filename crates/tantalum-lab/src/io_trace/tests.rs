@@ -2,16 +2,15 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use tantalum::DeviceUse;
-use tantalum_device::{
-    AlignedBuffer, Durability, Ending, MemoryDevice, MemoryProfile, Request, RequestKind,
-};
+use tantalum_device::{AlignedBuffer, Durability, Ending, MemoryDevice, MemoryProfile, Request, RequestKind};
 use tantalum_rt::{Simulation, sleep};
 
 use super::*;
 use crate::{error::Error, trace};
 
 fn summary(devices: usize) -> Summary {
-    let device = |number| TracedDevice { used_for: "data".into(), name: format!("disk {number}"), capacity_bytes: 1 << 30 };
+    let device =
+        |number| TracedDevice { used_for: "data".into(), name: format!("disk {number}"), capacity_bytes: 1 << 30 };
     let totals = Totals { transactions: Some(10), ..Totals::default() };
     Summary { duration_ns: 5_000_000_000, devices: (0..devices).map(device).collect(), totals }
 }
@@ -115,7 +114,9 @@ fn a_summary_that_lies_is_refused() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let mut writer = Writer::new(Vec::new(), "").unwrap();
-    for bad in [at(0, 0, WRITE, 1, 512), at(0, 0, WRITE, 0, 1), at(0, 1 << 56, WRITE, 0, 0), at(0, 0, WRITE, 0, 8 << 30)] {
+    for bad in
+        [at(0, 0, WRITE, 1, 512), at(0, 0, WRITE, 0, 1), at(0, 1 << 56, WRITE, 0, 0), at(0, 0, WRITE, 0, 8 << 30)]
+    {
         assert!(writer.push(bad).unwrap_err().to_string().contains("does not fit"), "{bad:?}");
     }
     assert!(writer.push(Record { took_ns: 1 << 48, ..at(0, 0, WRITE, 0, 0) }).is_err());
@@ -155,7 +156,7 @@ fn more_records_than_are_held_back_are_counted_once_each() {
     let [device, ..] = &analysis.devices[..] else { panic!("{analysis:?}") };
     assert_eq!((device.writes.requests, device.writes.sequential), (100_000, 99_999));
     assert_eq!(device.written_bytes(), 512 * 100_000);
-    let dots = plots(&analysis)[0].series[0].clone();
+    let dots = plots(&analysis)[0].series[1].clone();
     assert_eq!(dots.name, "writes, one of 8");
     assert_eq!(dots.points.len(), 100_000 / 8);
     assert_eq!(dots.points[1], (80.0, 8.0 * 512.0), "evenly thinned out");
@@ -166,7 +167,8 @@ fn sizes_latencies_and_relations() {
     let failed = Record { ending: Ending::Failed, ..at(0, 4, WRITE, 0, 512) };
     let unknown = Record { ending: Ending::Unknown, took_ns: 1 << 40, ..at(0, 5, WRITE, 0, 512) };
     let slow = Record { took_ns: 50_000, ..at(0, 3, WRITE, 0, 5120) };
-    let records = [at(0, 1, WRITE, 0, 4096), at(0, 2, WRITE, 0, 4096), slow, failed, unknown, at(0, 6, RequestKind::Flush, 0, 0)];
+    let records =
+        [at(0, 1, WRITE, 0, 4096), at(0, 2, WRITE, 0, 4096), slow, failed, unknown, at(0, 6, RequestKind::Flush, 0, 0)];
     let mut writer = Writer::new(Vec::new(), "").unwrap();
     records.iter().for_each(|&record| writer.push(record).unwrap());
     let totals = Totals {
@@ -175,7 +177,7 @@ fn sizes_latencies_and_relations() {
         pages_read: None,
         pages_stored: Some(7),
         changed_bytes: Some(1024),
-        media: vec![Medium { name: "m".into(), host_bytes: 10, medium_bytes: 2048 }],
+        media: vec![Medium { name: "m".into(), reads: 0, writes: 1, host_bytes: 10, medium_bytes: 2048 }],
     };
     let bytes = writer.finish(&Summary { totals, ..summary(1) }).unwrap();
     let analysis = Analysis::of(Reader::new("t", &bytes[..]).unwrap()).unwrap();

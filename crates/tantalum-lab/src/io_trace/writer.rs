@@ -2,10 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{
-    Record, Summary,
-    format::encode_record,
-};
+use super::{Record, Summary, format::encode_record};
 use crate::framing::{FIXED_BYTES, FrameWriter, Head, TraceKind, invalid};
 
 /// Writes a trace of requests.

@@ -15,3 +15,4 @@ mod page_faults;
 mod restore;
 mod space;
 mod support;
+mod wrapping;

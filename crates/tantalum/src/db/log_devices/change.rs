@@ -213,7 +213,8 @@ impl UnderWay<'_> {
     /// Opens or makes the device that is to join, with or without barriers as the others.
     fn take(&self, new: NewLogDevice, report: Report<'_>) -> Result<(PathBuf, Vec<Arc<dyn Device>>)> {
         let (path, devices) = self.open_new(new, report)?;
-        let devices = devices.into_iter().map(|device| self.own.barriers.over(DeviceUse::Log, device)).collect::<Result<_>>()?;
+        let devices =
+            devices.into_iter().map(|device| self.own.barriers.over(DeviceUse::Log, device)).collect::<Result<_>>()?;
         Ok((path, devices))
     }
 
