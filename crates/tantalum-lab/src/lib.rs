@@ -7,6 +7,7 @@
 //! - [`experiments`]: those of them that run here, on emulated devices; [`finding`]: what they found, and how far it is
 //!   from what was published; [`agreement`]: what that amounts to.
 //! - [`trace`]: what happens to a database's pages, in files, and what in-page logging makes of it.
+//! - [`io_trace`]: the requests to a database's devices, in files, and what they say.
 //! - [`runs`]: experiments that have run, in files; [`report`]: as a page.
 
 pub mod agreement;

@@ -78,7 +78,7 @@ impl Analysis {
     /// As the trace's reader.
     pub fn of<R: Read>(mut reader: Reader<R>) -> Result<Self> {
         let (mut counting, mut in_order) = (Vec::new(), InOrder::default());
-        while let Some(record) = reader.next() {
+        for record in reader.by_ref() {
             if let Some(first) = in_order.push(record?) {
                 count(&mut counting, &first);
             }
