@@ -1,5 +1,6 @@
 //! Help for fuzz targets: random bytes would never get past a checksum, so it is put right first.
 
+use tantalum_lab::{Error, trace::Damage};
 use tantalum_log::format::DecodeError;
 
 /// Decodes `bytes`; when only a checksum is wrong, stores the right one wherever the wrong one stands and decodes again.
@@ -29,4 +30,22 @@ pub fn stamp(bytes: &mut [u8], magic: &[u8; 8]) {
         start[..8].copy_from_slice(magic);
         start[8..].copy_from_slice(&1u16.to_le_bytes());
     }
+}
+
+/// Reads a trace that begins with this magic number, after its checksums were put right: those of the header, of some chunks and of
+/// what follows them. The bytes are tried as they are, too.
+pub fn read_repaired<T>(bytes: &mut [u8], magic: &[u8; 8], read: impl Fn(&[u8]) -> Result<T, Error>) -> Option<T> {
+    let _ = read(bytes);
+    if let Some(start) = bytes.get_mut(4..) {
+        stamp(start, magic);
+    }
+    for _ in 0..8 {
+        match read(bytes) {
+            Err(Error::Trace { at, damage: Damage::Checksum { stored, computed }, .. }) => {
+                replace(&mut bytes[at as usize..][..4], stored.to_le_bytes(), computed.to_le_bytes());
+            }
+            other => return other.ok(),
+        }
+    }
+    None
 }

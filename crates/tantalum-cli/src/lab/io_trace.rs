@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use serde::Serialize;
 use tantalum_lab::io_trace::{self, Analysis, DeviceAnalysis, Operation, OperationAnalysis, Order, Reader};
-use tantalum_report::{Progress, Table, Unit, units};
+use tantalum_report::{Table, units};
 
-use super::draw;
+use super::traces::{Output, analyse};
 use crate::error::{Out, Result};
 
 #[derive(clap::Args)]
@@ -14,46 +13,19 @@ pub struct Arguments {
     /// What `tantalum bench ... --io-trace` wrote; several to compare them.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the result as JSON; docs/lab.md explains its fields.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the plots into this directory, as SVG files: of each device the addresses of its requests by time, and the sizes of
-    /// requests.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
-
-/// The JSON output.
-#[derive(Serialize)]
-struct Outcome {
-    format: u32,
-    traces: Vec<Analysis>,
-}
-
-/// Raised when a field changes its meaning or goes away, not when one is added.
-const FORMAT: u32 = 1;
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let progress = Progress::open_ended("lab io-trace", Unit::Things);
-    let mut traces = Vec::new();
-    for file in &arguments.files {
-        progress.remark(&file.display().to_string());
-        traces.push(Analysis::of(Reader::open(file)?)?);
-        progress.add(1);
-    }
-    progress.finish();
+    let traces = analyse("lab io-trace", &arguments.files, |file| Ok(Analysis::of(Reader::open(file)?)?))?;
     let mut out = Out::new();
     traces.iter().try_for_each(|trace| show(&mut out, trace))?;
-    if let Some(directory) = &arguments.plot {
-        for (number, trace) in traces.iter().enumerate() {
-            let prefix = if traces.len() > 1 { format!("{}-", number + 1) } else { String::new() };
-            draw(directory, &prefix, &io_trace::plots(trace))?;
-        }
+    for (number, trace) in traces.iter().enumerate() {
+        let prefix = if traces.len() > 1 { format!("{}-", number + 1) } else { String::new() };
+        arguments.output.draw(&prefix, || io_trace::plots(trace))?;
     }
-    if let Some(path) = &arguments.json {
-        tantalum_report::to_json_file(path, &Outcome { format: FORMAT, traces })?;
-    }
-    Ok(())
+    arguments.output.write(&traces)
 }
 
 fn show(out: &mut Out, trace: &Analysis) -> Result<()> {

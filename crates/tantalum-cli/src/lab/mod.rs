@@ -4,14 +4,15 @@ mod io_trace;
 mod report;
 pub mod run;
 mod trace;
+mod traces;
 
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Subcommand;
 use tantalum_lab::published;
-use tantalum_report::{Table, plot::Plot};
+use tantalum_report::Table;
 
-use crate::error::{Error, Out, Result};
+use crate::error::{Out, Result};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -70,18 +71,4 @@ fn shorten(text: &str, most: usize) -> String {
         None => text.to_owned(),
         Some((end, _)) => format!("{}...", text[..end].rsplit_once(' ').map_or(&text[..end], |(words, _)| words)),
     }
-}
-
-/// Writes plots into a directory, those that have something to draw, as SVG files that are called after their titles.
-fn draw(directory: &Path, prefix: &str, plots: &[Plot]) -> Result<()> {
-    std::fs::create_dir_all(directory).map_err(|error| Error::file("create", directory, error))?;
-    for plot in plots {
-        if let Some(svg) = plot.to_svg() {
-            let words = plot.title.to_lowercase();
-            let words: Vec<_> = words.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-            let path = directory.join(format!("{prefix}{}.svg", words.join("-")));
-            std::fs::write(&path, svg).map_err(|error| Error::file("write", &path, error))?;
-        }
-    }
-    Ok(())
 }

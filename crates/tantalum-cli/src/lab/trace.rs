@@ -1,12 +1,11 @@
 //! `tantalum lab trace`: what in-page logging would make of a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use tantalum_lab::trace::{self, Analysis, Operations, Reader, WINDOW};
-use tantalum_report::{Progress, Table, Unit, units};
+use tantalum_report::{Table, units};
 
-use super::draw;
+use super::traces::{Output, analyse};
 use crate::error::{Out, Result};
 
 #[derive(clap::Args)]
@@ -17,42 +16,17 @@ pub struct Arguments {
     /// Changes that a log sector takes. Default: as many as have room in 512 bytes on average, as in the paper.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
     records_per_sector: Option<u32>,
-    /// Write the result as JSON; docs/lab.md explains its fields.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the paper's figures into this directory, as SVG files.
-    #[arg(long, value_name = "DIR")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
-
-/// The JSON output.
-#[derive(Serialize)]
-struct Outcome {
-    format: u32,
-    traces: Vec<Analysis>,
-}
-
-/// Raised when a field changes its meaning or goes away, not when one is added.
-const FORMAT: u32 = 1;
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let progress = Progress::open_ended("lab trace", Unit::Things);
-    let mut traces = Vec::new();
-    for file in &arguments.files {
-        progress.remark(&file.display().to_string());
-        traces.push(Analysis::of(|| Reader::open(file), arguments.records_per_sector)?);
-        progress.add(1);
-    }
-    progress.finish();
+    let analysis = |file: &Path| Ok(Analysis::of(|| Reader::open(file), arguments.records_per_sector)?);
+    let traces = analyse("lab trace", &arguments.files, analysis)?;
     let mut out = Out::new();
     traces.iter().try_for_each(|trace| show(&mut out, trace))?;
-    if let Some(directory) = &arguments.plot {
-        draw(directory, "", &trace::plots(&traces))?;
-    }
-    if let Some(path) = &arguments.json {
-        tantalum_report::to_json_file(path, &Outcome { format: FORMAT, traces })?;
-    }
-    Ok(())
+    arguments.output.draw("", || trace::plots(&traces))?;
+    arguments.output.write(&traces)
 }
 
 fn show(out: &mut Out, trace: &Analysis) -> Result<()> {
