@@ -9,6 +9,16 @@ use tantalum_device::{Durability, Ending, RequestKind};
 use super::{Record, TracedDevice};
 
 /// What happened at one device.
+///
+/// ```
+/// use tantalum_lab::io_trace::{Analysis, DeviceAnalysis};
+///
+/// /// Bytes of a write, on average.
+/// fn average_write(device: &DeviceAnalysis) -> Option<u64> {
+///     device.written_bytes().checked_div(device.writes.requests)
+/// }
+/// # let _: fn(&Analysis) -> Option<u64> = |trace| average_write(trace.devices.first()?);
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceAnalysis {
     /// What it is used for, and a number from 1 if several are: `data`, `log 2`.
@@ -102,6 +112,14 @@ impl fmt::Display for Operation {
 }
 
 /// Requests of one kind to one device.
+///
+/// ```
+/// use tantalum_lab::io_trace::{Operation, OperationAnalysis};
+///
+/// let (requests, bytes) = (4, 40_960);
+/// let reads = OperationAnalysis { operation: Operation::Read, requests, bytes, failed: 0, unknown: 0, latency: None, sizes: vec![] };
+/// assert_eq!(reads.average_bytes(), 10_240.0);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationAnalysis {
     /// What was asked.
@@ -127,7 +145,12 @@ impl OperationAnalysis {
     }
 }
 
-/// How long requests took, in microseconds; percentiles to 1 %.
+/// How long requests took, in microseconds, to 1 %.
+///
+/// ```
+/// let latencies = tantalum_lab::io_trace::Latencies { mean_us: 90.0, p50_us: 70.0, p99_us: 300.0, max_us: 900.0 };
+/// assert!(latencies.p99_us < latencies.max_us);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latencies {
     /// The mean.
@@ -155,6 +178,11 @@ pub struct SizeClass {
 }
 
 /// In which order requests go through the addresses, in the order in which they began.
+///
+/// ```
+/// let appends = tantalum_lab::io_trace::Order { requests: 10, sequential: 9, ascending: 9 };
+/// assert_eq!(appends.sequential_share(), Some(0.9));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Order {
     /// Requests.
