@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AlignedBuffer, Capabilities, Error, Result};
+use crate::{AlignedBuffer, Capabilities, Error, Result, SharedFlushes};
 
 /// When a write has completed, does it survive a power cut?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,6 +116,11 @@ pub trait Device: Send + Sync + Debug {
     /// # Errors
     /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`].
     fn flush(&self) -> Result<()>;
+
+    /// Its flushes, where those who wait for one share it; of a part of a device, those of the whole. Cheap.
+    fn shared_flushes(&self) -> Option<&SharedFlushes> {
+        None
+    }
 
     /// Tells the device that the range is no longer needed. A hint: afterwards it reads as zeros or as before.
     ///

@@ -38,7 +38,7 @@ pub use file::{Access, FileDevice};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
 pub use observed::{Ending, ObservedDevice, Request, RequestKind, RequestObserver};
 pub use partition::Partition;
-pub use shared_flushes::SharedFlushes;
+pub use shared_flushes::{AnnouncedFlush, SharedFlushes};
 pub use stalling::StallingDevice;
 pub use striped::Striped;
 pub use without_barriers::WithoutBarriers;

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{check_range, total_len};
-use crate::{ALIGNMENT, AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
+use crate::{
+    ALIGNMENT, AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, SharedFlushes,
+};
 
 /// A byte range of a device, with offsets of its own from 0. Its size is fixed.
 ///
@@ -118,6 +120,10 @@ impl Device for Partition {
 
     fn flush(&self) -> Result<()> {
         self.device.flush()
+    }
+
+    fn shared_flushes(&self) -> Option<&SharedFlushes> {
+        self.device.shared_flushes()
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {

@@ -2,22 +2,26 @@
 
 use std::sync::Arc;
 
-use tantalum_rt::SharedRun;
+use tantalum_rt::{Announced, SharedRun};
 
 use crate::{Device, Durability, Result};
 
 /// A device that is flushed once for all who ask meanwhile, as a kernel's block layer does it: one flush is under way at a time, and
 /// who asks during it gets the next. A flush that began after a write had completed counts for that write, whoever asked.
 ///
-/// All who are to share flushes go through the same one of these.
+/// Who writes now and will ask then says so before ([`announce`](Self::announce)), and a flush waits for it a little
+/// ([`SharedRun`]). On a drive beside whose flush nothing else runs, those who wrote during one flush all share the next.
+///
+/// All who are to share flushes go through the same one of these; [partitions](crate::Partition) of one do.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use tantalum_device::{Device, Durability, MemoryDevice, SharedFlushes};
 ///
-/// let device = SharedFlushes::new(MemoryDevice::new("data", 1 << 20));
+/// let device = SharedFlushes::of(MemoryDevice::new("data", 1 << 20));
+/// let flush = SharedFlushes::announce(&*device);
 /// device.write(0, &[&[1; 4096]], Durability::Cached)?;
-/// device.flush()?; // nobody else asks
+/// flush.wait()?; // nobody else asks
 /// # Ok::<(), tantalum_device::Error>(())
 /// ```
 #[derive(Debug)]
@@ -31,6 +35,20 @@ impl SharedFlushes {
     pub fn new(device: Arc<dyn Device>) -> Self {
         Self { device, flushes: SharedRun::default() }
     }
+
+    /// `device`, with shared flushes; as it is if it has some.
+    pub fn of(device: Arc<dyn Device>) -> Arc<dyn Device> {
+        if device.shared_flushes().is_some() { device } else { Arc::new(Self::new(device)) }
+    }
+
+    /// Says that the caller will flush `device` soon, once what it writes has completed. Until then it may wait for no other flush
+    /// of that device.
+    pub fn announce(device: &dyn Device) -> AnnouncedFlush<'_> {
+        AnnouncedFlush(match device.shared_flushes() {
+            Some(shared) => Kind::Shared(&*shared.device, shared.flushes.announce()),
+            None => Kind::Alone(device),
+        })
+    }
 }
 
 impl Device for SharedFlushes {
@@ -42,5 +60,39 @@ impl Device for SharedFlushes {
 
     fn flush(&self) -> Result<()> {
         self.flushes.run(|| self.device.flush())
+    }
+
+    fn shared_flushes(&self) -> Option<&SharedFlushes> {
+        Some(self)
+    }
+}
+
+/// A flush that somebody will wait for soon. Dropping it says that nobody will.
+///
+/// ```
+/// # use tantalum_device::{MemoryDevice, SharedFlushes};
+/// let device = SharedFlushes::of(MemoryDevice::new("data", 1 << 20));
+/// SharedFlushes::announce(&*device).wait()?;
+/// # Ok::<(), tantalum_device::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct AnnouncedFlush<'d>(Kind<'d>);
+
+#[derive(Debug)]
+enum Kind<'d> {
+    Shared(&'d dyn Device, Announced<'d, Result<()>>),
+    Alone(&'d dyn Device),
+}
+
+impl AnnouncedFlush<'_> {
+    /// Makes every write that completed before the call durable.
+    ///
+    /// # Errors
+    /// As [`Device::flush`].
+    pub fn wait(self) -> Result<()> {
+        match self.0 {
+            Kind::Shared(device, announced) => announced.run(|| device.flush()),
+            Kind::Alone(device) => device.flush(),
+        }
     }
 }

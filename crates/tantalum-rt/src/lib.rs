@@ -62,9 +62,9 @@ pub use clock::{Instant, now, sleep, wall_clock};
 pub use random::{Random, random_seed};
 pub use simulation::{Outcome, Scheduling, Simulation};
 pub use sync::{
-    ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockWriteGuard, Condvar, MappedMutexGuard, MappedRwLockReadGuard,
-    MappedRwLockWriteGuard, Mutex, MutexGuard, Parker, RawMutex, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    SharedRun, Unparker, WaitTimeoutResult, lock_unswitched,
+    Announced, ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockWriteGuard, Condvar, MappedMutexGuard,
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, Parker, RawMutex, RawRwLock, RwLock,
+    RwLockReadGuard, RwLockWriteGuard, SharedRun, Unparker, WaitTimeoutResult, lock_unswitched,
 };
 pub use task::{
     JoinHandle, available_cores, interleave, is_simulated, list_tasks, panicking, power_cut, spawn, task_name, work,

@@ -13,4 +13,4 @@ pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
     RwLockReadGuard, RwLockWriteGuard,
 };
-pub use shared_run::SharedRun;
+pub use shared_run::{Announced, SharedRun};

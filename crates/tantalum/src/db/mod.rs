@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use tantalum_device::{Device, Partition};
+use tantalum_device::{Device, Partition, SharedFlushes};
 use tantalum_log::ArchiveTarget;
 
 use self::barriers::BarrierPolicy;
@@ -106,6 +106,8 @@ impl Devices {
             let what = format!("data_device: {name} has {capacity} bytes, a database needs at least {needed}");
             return Err(Error::Option { what });
         }
+        // A flush is for both of them.
+        let device = SharedFlushes::of(device);
         let area = Partition::new(Arc::clone(&device), data_bytes..data_bytes + area_bytes)?;
         let data = Partition::new(device, 0..data_bytes)?;
         Ok(Self { data: Arc::new(data), double_write: Some(Arc::new(area)), log })

@@ -90,6 +90,11 @@ impl PageBatch {
         &self.buffer[self.range(0..self.ids.len())]
     }
 
+    /// Each page with its number.
+    pub fn pages(&self) -> impl Iterator<Item = (PageId, &[u8])> {
+        self.ids.iter().copied().zip(self.bytes().chunks_exact(self.page_size))
+    }
+
     /// Where some of the pages stand in [`buffer`](Self::buffer).
     pub fn range(&self, pages: Range<usize>) -> Range<usize> {
         pages.start * self.page_size..pages.end * self.page_size

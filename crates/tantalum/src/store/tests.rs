@@ -10,6 +10,7 @@ use std::{
 
 use proptest::{collection::vec, prelude::*};
 use tantalum_device::{Device, Durability, Fault, MemoryDevice, MemoryProfile};
+use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_log::Lsn;
 use tantalum_rt::{Random, Simulation};
 
@@ -20,7 +21,7 @@ use super::{
     sweep,
 };
 use crate::{
-    Error,
+    Devices, Error,
     page::{Change, PageId, PageKind, TableId, change, header},
 };
 
@@ -251,7 +252,7 @@ fn an_area_of_one_slot_is_written_as_it_always_was() {
 /// What others write while a flush is under way shares the next one.
 #[test]
 fn batches_at_the_same_time_share_flushes() {
-    let flushes = |writers: u64| {
+    let took_us = |writers: u64| {
         Simulation::new(7)
             .run(move || {
                 let profile = MemoryProfile {
@@ -272,9 +273,34 @@ fn batches_at_the_same_time_share_flushes() {
             })
             .expect_finished()
     };
-    let (alone, together) = (flushes(1), flushes(8));
+    let (alone, together) = (took_us(1), took_us(8));
     // A flush under way does not count for those whose writes complete meanwhile: they share the next.
     assert!(together <= alone * 2, "{alone} and {together} us");
+}
+
+/// Of pages that are written twice, those on their way to the area and those on their way to their places wait for the same ones.
+#[test]
+fn batches_that_are_written_twice_share_flushes_too() {
+    let (writers, versions) = (16, 10);
+    let flushes = Simulation::new(7)
+        .run(move || {
+            let drive = EmulatedDevice::new("drive", Profile::named("durassd").unwrap().build().unwrap());
+            let Devices { data, double_write, .. } =
+                Devices::on_data_device(drive.clone(), PAGE as u32, Vec::new()).unwrap();
+            let area = double_write.expect("it is the end of the device");
+            let store = Arc::new(InPlaceStore::with_double_write(data, PAGE, area, DATABASE, SLOTS).unwrap());
+            let write = |id| {
+                let store = Arc::clone(&store);
+                tantalum_rt::spawn("writer", move || {
+                    (1..=versions).for_each(|version| store.store(&batch(&[id], version)).unwrap());
+                })
+            };
+            (0..writers).map(write).collect::<Vec<_>>().into_iter().for_each(|task| task.join().unwrap());
+            drive.counters().flushes
+        })
+        .expect_finished();
+    // The two that each version needs, and a few, as groups drift apart and come together again.
+    assert!((2 * versions..3 * versions).contains(&flushes), "{flushes}");
 }
 
 #[test]

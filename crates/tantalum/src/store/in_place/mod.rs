@@ -70,7 +70,7 @@ impl InPlaceStore {
         }
         let writes_runs = protection != Protection::Device;
         Ok(Self {
-            data: shared(data),
+            data: SharedFlushes::of(data),
             page_size,
             double_write: None,
             writes_runs,
@@ -92,9 +92,9 @@ impl InPlaceStore {
         slots: u32,
     ) -> Result<Self> {
         Ok(Self {
-            data: shared(data),
+            data: SharedFlushes::of(data),
             page_size,
-            double_write: Some(DoubleWrite::open(shared(area), page_size, database_id, slots)?),
+            double_write: Some(DoubleWrite::open(SharedFlushes::of(area), page_size, database_id, slots)?),
             writes_runs: true,
             writes_durably: false,
             counters: Counters::default(),
@@ -113,6 +113,7 @@ impl InPlaceStore {
     /// Puts a batch in place, durably.
     fn write_in_place(&self, batch: &PageBatch) -> Result<()> {
         let durability = if self.writes_durably { Durability::Durable } else { Durability::Cached };
+        let flush = SharedFlushes::announce(&*self.data);
         let mut first_error = None;
         let mut pending: Vec<Box<dyn PendingWrite>> = Vec::new();
         let mut start = 0;
@@ -135,7 +136,7 @@ impl InPlaceStore {
         }
         match durability {
             Durability::Durable => Ok(()),
-            _ => Ok(self.data.flush()?),
+            _ => Ok(flush.wait()?),
         }
     }
 
@@ -157,11 +158,6 @@ impl InPlaceStore {
         }
         Ok(())
     }
-}
-
-/// A device whose flush counts for every batch whose writes had completed when it began.
-fn shared(device: Arc<dyn Device>) -> Arc<dyn Device> {
-    Arc::new(SharedFlushes::new(device))
 }
 
 /// What was read in the place of a page.
@@ -227,10 +223,6 @@ impl PageStore for InPlaceStore {
         let (device, operation) = (self.data.name().into(), "grow");
         let source = tantalum_device::Error::Unsupported { device, operation };
         Err(Error::DiskFull { file: self.data.name().into(), source })
-    }
-
-    fn max_batches(&self) -> usize {
-        self.double_write.as_ref().map_or(usize::MAX, |area| area.slots() as usize)
     }
 
     fn recover(&self) -> Result<u64> {

@@ -1,27 +1,32 @@
 //! The double-write area: the batches that are being put in place, once more, so that a page torn there is found here.
 //!
-//! The area has slots, each for a batch. Invariants:
+//! The area has slots, each for a group of batches that came at the same time ([`gathering`]). Invariants:
 //!
 //! - From the first write of a batch in place until all of it is durable there, a slot holds the batch, durably. So at every
 //!   instant each page is whole in its place or in the area.
 //! - No page is in two batches at a time that are not in place.
-//! - Of the slots whose batches are in place, the one with the oldest is used again first. So of all the copies of a page in
-//!   the area, the one with the highest number is the page as it was stored last.
+//! - Slots are used again in the order of their groups, each once its group and all before it are in place. So of all the copies
+//!   of a page in the area, the one with the highest number is the page as it was stored last, unless none of them counts.
+//!   (Without the second half: a group stays while one of its batches is late; another of its pages may have been stored again
+//!   meanwhile, by a group that is in place, and what was its copy be overwritten. The late group's would be an old one.)
 //!
-//! One write holds a header block and the pages. A torn slot is harmless: nothing of its batch was written in place yet.
+//! One write holds a header block and the pages. A torn slot is harmless: nothing of its group was written in place yet.
 
+mod gathering;
 mod header;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use tantalum_device::{AlignedBuffer, Device, Durability};
+use tantalum_device::{AlignedBuffer, Device, Durability, SharedFlushes};
 use tantalum_rt::{Condvar, Mutex};
 
-use self::header::HEADER_BYTES;
 pub use self::header::{AmongOthers, Header};
+use self::{gathering::Gathering, header::HEADER_BYTES};
 use crate::{
     error::{Error, Result},
     page::{PageId, header as page_header},
@@ -35,20 +40,21 @@ pub struct DoubleWrite {
     page_size: usize,
     database_id: u128,
     count: u32,
+    gathering: Gathering<tantalum_device::Result<Option<Guard>>>,
     slots: Mutex<Slots>,
     changed: Condvar,
 }
 
-/// Which slots hold a batch that may not be in place.
+/// Which slots hold batches that may not be in place.
 #[derive(Debug, Default)]
 struct Slots {
     /// Whether what was in the area before is known.
     is_surveyed: bool,
     next_sequence: u64,
-    /// The other slots, after the numbers of the batches that they hold.
+    /// The other slots, after the numbers of the groups that they hold.
     free: BTreeSet<(u64, u32)>,
-    /// The numbers of the batches that are or may not be in place.
-    under_way: BTreeSet<u64>,
+    /// The groups of which some batches are not, or may not be, in place, and how many.
+    under_way: BTreeMap<u64, usize>,
     /// Batches that failed to be put in place. Their pages may be torn, and the area is the only way to mend them, so it keeps
     /// them until they are in place.
     unfinished: Vec<(Guard, PageBatch)>,
@@ -56,13 +62,20 @@ struct Slots {
     is_finishing: bool,
 }
 
-/// A slot that holds a batch.
-#[derive(Debug)]
+impl Slots {
+    /// The slot to use next, if it can be used again.
+    fn take_oldest(&mut self) -> Option<(u64, u32)> {
+        let (held, _) = self.free.first()?;
+        let is_oldest = self.under_way.first_key_value().is_none_or(|(under_way, _)| held < under_way);
+        is_oldest.then(|| self.free.pop_first()).flatten()
+    }
+}
+
+/// A batch's right to the slot that holds it, with others.
+#[derive(Clone, Debug)]
 pub struct Guard {
     slot: u32,
     sequence: u64,
-    /// The number of the batch that the slot held before.
-    before: u64,
 }
 
 /// What a slot holds: copies that may themselves be torn, or be from another batch.
@@ -120,51 +133,78 @@ impl DoubleWrite {
             let what = format!("a double-write area needs {needed} bytes, here are {}", device.capacity_bytes());
             return Err(Error::Protection { file: device.name().into(), what });
         }
-        Ok(Self { device, page_size, database_id, count: slots, slots: Mutex::default(), changed: Condvar::new() })
-    }
-
-    /// How many batches it can guard at once.
-    pub fn slots(&self) -> u32 {
-        self.count
+        Ok(Self {
+            device,
+            page_size,
+            database_id,
+            count: slots,
+            gathering: Gathering::default(),
+            slots: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
     fn offset(&self, slot: u32) -> u64 {
         u64::from(slot) * Self::slot_bytes(self.page_size)
     }
 
-    /// Writes a batch to a slot, durably. Waits while all are taken; `None` when a batch must be
-    /// [finished](Self::finish) first.
+    /// Writes a batch to a slot, durably, with others that come at the same time. Waits while all are taken; `None` when a batch
+    /// must be [finished](Self::finish) first.
     ///
     /// # Errors
     /// When the device cannot read or write.
+    ///
+    /// # Panics
+    /// When a page of the batch is in another one that is not in place.
     pub fn guard(&self, batch: &PageBatch) -> Result<Option<Guard>> {
-        let Some((guard, in_place_before)) = self.claim()? else { return Ok(None) };
+        Ok(self.gathering.write(batch, |batches| self.guard_all(batches))?)
+    }
+
+    /// Writes batches to one slot. Each of them has the guard.
+    fn guard_all(&self, batches: &[PageBatch]) -> tantalum_device::Result<Option<Guard>> {
+        let Some((guard, before, in_place_before)) = self.claim(batches.len())? else { return Ok(None) };
+        let mut pages: Vec<(PageId, &[u8])> = batches.iter().flat_map(PageBatch::pages).collect();
+        pages.sort_unstable_by_key(|(id, _)| *id);
+        assert!(pages.is_sorted_by(|(a, _), (b, _)| a < b), "a page is in one batch at a time");
         let among_others = (self.count > 1).then(|| AmongOthers {
             in_place_before,
-            checksums: batch.bytes().chunks_exact(self.page_size).map(page_header::checksum).collect(),
+            checksums: pages.iter().map(|(_, page)| page_header::checksum(page)).collect(),
         });
         let header = Header {
             database_id: self.database_id,
             sequence: guard.sequence,
             page_size: self.page_size as u32,
-            ids: batch.ids().to_vec(),
+            ids: pages.iter().map(|(id, _)| *id).collect(),
             among_others,
         };
-        match self.write(self.offset(guard.slot), &[&header.encode(), batch.bytes()]) {
+        let header = header.encode();
+        let buffers: Vec<&[u8]> = [&*header].into_iter().chain(pages.iter().map(|(_, page)| *page)).collect();
+        match self.write(self.offset(guard.slot), &buffers) {
             Ok(()) => Ok(Some(guard)),
             Err(error) => {
+                let mut slots = self.slots.lock();
+                slots.under_way.remove(&guard.sequence);
                 // It may still hold what it held.
-                let before = guard.before;
-                self.give_back(Guard { sequence: before, ..guard }, guard.sequence);
-                Err(error.into())
+                slots.free.insert((before, guard.slot));
+                drop(slots);
+                self.changed.notify_all();
+                Err(error)
             }
         }
     }
 
-    /// Lets a slot be used again: its batch is in place, durably.
+    /// A batch of the slot is in place, durably. When all are, it can be used again.
     pub fn release(&self, guard: Guard) {
-        let sequence = guard.sequence;
-        self.give_back(guard, sequence);
+        let mut slots = self.slots.lock();
+        let left = slots.under_way.get_mut(&guard.sequence).expect("a batch is under way until it is released");
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        slots.under_way.remove(&guard.sequence);
+        slots.free.insert((guard.sequence, guard.slot));
+        drop(slots);
+        self.changed.notify_all();
     }
 
     /// Keeps a batch that is not in place, or not all of it.
@@ -230,7 +270,7 @@ impl DoubleWrite {
     }
 
     /// Finds out what is in the slots: the headers of this database by their numbers.
-    fn survey(&self, slots: &mut Slots) -> Result<BTreeMap<u64, (u32, Header)>> {
+    fn survey(&self, slots: &mut Slots) -> tantalum_device::Result<BTreeMap<u64, (u32, Header)>> {
         let (mut headers, mut free) = (BTreeMap::new(), BTreeSet::new());
         let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
         for slot in 0..self.count {
@@ -253,19 +293,19 @@ impl DoubleWrite {
         Ok(headers)
     }
 
-    /// Takes a slot, and says which batches are in place.
-    fn claim(&self) -> Result<Option<(Guard, u64)>> {
+    /// Takes a slot for so many batches. Says which group the slot held before, and before which group all are in place.
+    fn claim(&self, batches: usize) -> tantalum_device::Result<Option<(Guard, u64, u64)>> {
         let mut slots = self.slots.lock();
         if !slots.is_surveyed {
             self.survey(&mut slots)?;
         }
         loop {
-            if let Some((before, slot)) = slots.free.pop_first() {
+            if let Some((before, slot)) = slots.take_oldest() {
                 let sequence = slots.next_sequence;
                 slots.next_sequence += 1;
-                slots.under_way.insert(sequence);
-                let in_place_before = *slots.under_way.first().expect("one was just added");
-                return Ok(Some((Guard { slot, sequence, before }, in_place_before)));
+                slots.under_way.insert(sequence, batches);
+                let (in_place_before, _) = slots.under_way.first_key_value().expect("one was just added");
+                return Ok(Some((Guard { slot, sequence }, before, *in_place_before)));
             }
             if !slots.unfinished.is_empty() || slots.is_finishing {
                 return Ok(None);
@@ -274,19 +314,12 @@ impl DoubleWrite {
         }
     }
 
-    fn give_back(&self, guard: Guard, claimed: u64) {
-        let mut slots = self.slots.lock();
-        assert!(slots.under_way.remove(&claimed), "a slot is given back once");
-        slots.free.insert((guard.sequence, guard.slot));
-        drop(slots);
-        self.changed.notify_all();
-    }
-
     fn write(&self, offset: u64, buffers: &[&[u8]]) -> tantalum_device::Result<()> {
         if self.device.capabilities().fua == Some(false) {
             // It would flush for each of them; flushes that are asked for at the same time can be one.
+            let flush = SharedFlushes::announce(&*self.device);
             self.device.write(offset, buffers, Durability::Cached)?;
-            return self.device.flush();
+            return flush.wait();
         }
         self.device.write(offset, buffers, Durability::Durable)
     }
