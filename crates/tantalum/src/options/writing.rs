@@ -83,9 +83,8 @@ impl Builder {
     }
 
     /// How many batches of dirty pages may be on their way to the page store at a time, 1 to 128; by default 4, and with
-    /// [`PageCleaning::OnDemand`] 128, whose batches have a page each. A double-write area guards no more than it has slots for,
-    /// which are 8 in new databases. Together they take at most a quarter of the buffer pool's size. Can be changed from one open
-    /// to the next; without meaning for the page store in-page-logging.
+    /// [`PageCleaning::OnDemand`] 128, whose batches have a page each. Together they take at most a quarter of the buffer pool's
+    /// size. Can be changed from one open to the next; without meaning for the page store in-page-logging.
     pub fn write_back_batches(mut self, batches: u32) -> Self {
         self.settings.write_back_batches = Some(batches);
         self
