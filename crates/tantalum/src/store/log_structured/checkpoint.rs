@@ -1,4 +1,5 @@
-//! Checkpoints of the map: its changed blocks, then the root; after that, segments that it leaves are free.
+//! Checkpoints of the map: its changed blocks, then the root. Segments that were closed before are settled then, and free when
+//! nothing in them is live.
 //!
 //! Pages are stored meanwhile. The root says where the streams were when the map was copied; what was appended from there on
 //! is repeated by recovery, which does no harm to what the map has already.
@@ -30,8 +31,8 @@ struct Written {
 struct Snapshot {
     chunks: Vec<(usize, MapBlock)>,
     root: Root,
-    /// Segments that pages are not needed in any more.
-    without_pages: Vec<u32>,
+    /// Its number among those taken since the store was opened.
+    taken: u64,
 }
 
 impl Shared {
@@ -43,8 +44,8 @@ impl Shared {
         let snapshot = self.snapshot();
         let mut written = Written::default();
         match self.write_checkpoint(snapshot, &mut written) {
-            Ok(freed) => {
-                self.free_segments(&freed);
+            Ok(()) => {
+                self.free_segments();
                 Ok(())
             }
             Err(error) => {
@@ -71,16 +72,11 @@ impl Shared {
             positions: table.positions,
             directories: Vec::new(),
         };
-        Snapshot {
-            chunks: dirty.into_iter().zip(chunks).collect(),
-            root,
-            without_pages: table.segments.without_pages(),
-        }
+        Snapshot { chunks: dirty.into_iter().zip(chunks).collect(), root, taken: table.segments.take_checkpoint() }
     }
 
-    /// Returns the segments that are not needed any more.
-    fn write_checkpoint(&self, snapshot: Snapshot, written: &mut Written) -> Result<Vec<u32>> {
-        let Snapshot { chunks, mut root, without_pages } = snapshot;
+    fn write_checkpoint(&self, snapshot: Snapshot, written: &mut Written) -> Result<()> {
+        let Snapshot { chunks, mut root, taken } = snapshot;
         let count = chunks.len();
         let chunks: Vec<(Number, MapBlock)> = chunks.into_iter().map(|(index, block)| ((0, index), block)).collect();
         self.write_map_blocks(&chunks, written).inspect_err(|_| self.touch(&chunks))?;
@@ -117,21 +113,26 @@ impl Shared {
                 table.forget_map_block(old, self);
             }
         }
-        // Pages never come back to a closed segment, but blocks of the map left some only now.
-        let freed: Vec<u32> =
-            without_pages.into_iter().filter(|segment| table.segments.get(*segment).live_blocks() == 0).collect();
-        freed.iter().for_each(|segment| table.segments.begin_to_free(*segment));
-        table.is_exhausted &= freed.is_empty();
-        Ok(freed)
+        table.segments.settle(taken);
+        Ok(())
     }
 
-    /// Tells the device, and then those who wait.
-    fn free_segments(&self, segments: &[u32]) {
-        for &segment in segments {
+    /// Frees the segments that are not needed any more: tells the device, and then those who wait. `maintenance` is held.
+    pub(super) fn free_segments(&self) {
+        let freed = {
+            let mut table = self.table.write();
+            let freed = table.segments.to_free();
+            freed.iter().for_each(|segment| table.segments.begin_to_free(*segment));
+            table.is_exhausted &= freed.is_empty();
+            freed
+        };
+        for &segment in &freed {
             self.discard(segment);
             self.table.write().segments.end_freeing(segment);
         }
-        self.announce_room();
+        if !freed.is_empty() {
+            self.announce_room();
+        }
     }
 
     /// Tells the device that a segment is not needed, if it wants to know. Nothing depends on it.

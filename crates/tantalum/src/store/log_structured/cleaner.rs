@@ -83,16 +83,18 @@ impl Shared {
             return Ok(Some(PAUSE));
         }
         let started = now();
+        self.free_segments();
         match self.next_work(is_cleaning) {
             Work::Nothing => return Ok(None),
             Work::Checkpoint => self.checkpoint()?,
             Work::Clean if self.clean_some()? > 0 => {}
-            // Nothing more can be emptied before what is empty is free.
+            // Nothing more can be emptied before more is settled.
             Work::Clean => {
                 let free_before = self.table.read().segments.free();
                 self.checkpoint()?;
+                let has_cleaned = self.clean_some()? > 0;
                 let mut table = self.table.write();
-                if table.segments.free() <= free_before {
+                if !has_cleaned && table.segments.free() <= free_before {
                     table.is_exhausted = true;
                     drop(table);
                     self.announce_room();
@@ -113,7 +115,7 @@ impl Shared {
         if *is_cleaning {
             if free >= self.high_water(&table) {
                 *is_cleaning = false;
-            } else if free + empty >= self.high_water(&table) {
+            } else if free + empty >= self.high_water(&table) || (self.is_urgent(&table) && empty > 1) {
                 return Work::Checkpoint;
             } else {
                 return Work::Clean;

@@ -48,7 +48,12 @@ impl Shared {
 
     /// With so many, it ends.
     pub(super) fn high_water(&self, table: &Table) -> u32 {
-        self.low_water(table) + (table.segments.count() / 32).max(3)
+        self.low_water(table) + 2
+    }
+
+    /// Whether new pages find no segment.
+    pub(super) fn is_urgent(&self, table: &Table) -> bool {
+        table.segments.free() <= self.layout.cleaning_reserve(table.segments.count())
     }
 
     /// Whether recovery would have to look at too many appends.
@@ -58,8 +63,8 @@ impl Shared {
         since >= (16 * table.map.block_count()).max(4 * u64::from(self.layout.segment_blocks()))
     }
 
-    /// Empties some segments. Returns how many; none if there are none that it would help to empty, or there is no
-    /// room for what is live in them before a checkpoint. `maintenance` is held.
+    /// Empties some segments, and frees them. Returns how many; none if there are none that it would help to empty, or there is
+    /// no room for what is live in them before a checkpoint. `maintenance` is held.
     ///
     /// # Errors
     /// When the device cannot read or write.
@@ -68,6 +73,10 @@ impl Shared {
         if victims.is_empty() {
             return Ok(0);
         }
+        let live_blocks: u64 = {
+            let table = self.table.read();
+            victims.iter().map(|victim| u64::from(table.segments.get(*victim).live_blocks())).sum()
+        };
         let mut survivors = Vec::new();
         for &victim in &victims {
             self.touch_map_blocks(victim);
@@ -88,45 +97,45 @@ impl Shared {
             let appended = self.append(slot, rest).inspect_err(|_| self.must_begin.store(true, Ordering::Release))?;
             rest = &rest[appended..];
         }
-        Counters::add(&self.counters.segments_cleaned, victims.len() as u64);
+        let cleaned = victims.len() as u64;
+        Counters::add(&self.counters.segments_cleaned, cleaned);
+        Counters::add(&self.counters.bytes_cleaned, cleaned * self.layout.segment_bytes());
+        Counters::add(&self.counters.live_bytes_cleaned, live_blocks * BLOCK_BYTES as u64);
+        self.free_segments();
         Ok(victims.len())
     }
 
-    /// The best segments to clean now: one, or several of which one append takes all that is live.
+    /// The best segments to clean now: one, or several of which one append takes all that is live. Among those that are free
+    /// then; none if a checkpoint is worth its price, after which better ones are.
     fn choose_victims(&self) -> Vec<u32> {
         let table = self.table.read();
         let blocks = self.layout.segment_blocks();
-        let is_urgent = table.segments.free() <= self.layout.cleaning_reserve(table.segments.count());
+        let is_urgent = self.is_urgent(&table);
         let score = |live: u32, stamp: u64| {
             let used = f64::from(live) / f64::from(blocks);
             // If room is needed at once, what yields most of it.
             let age = if is_urgent { 1.0 } else { (table.clock - stamp) as f64 + 1.0 };
             (1.0 - used) * age / (1.0 + used)
         };
-        let mut candidates: Vec<(f64, u32)> = table
-            .segments
-            .iter()
-            .filter(|(number, _)| table.is_cleanable(*number, &self.layout))
-            .map(|(number, segment)| (score(segment.live_blocks(), segment.stamp), number))
-            .collect();
-        let best = candidates.len().min(VICTIMS_MAX);
-        if best == 0 {
+        let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number, &self.layout));
+        let (mut settled, others): (Vec<_>, Vec<_>) = candidates
+            .map(|(number, segment)| (score(segment.live_blocks(), segment.stamp), number, segment.live_blocks()))
+            .partition(|(_, number, _)| table.segments.is_settled(*number));
+        settled.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let Some(&(best, _, live)) = settled.first() else { return Vec::new() };
+        let better = others.iter().filter(|(score, ..)| *score > best);
+        let saved: u32 = better.map(|(.., other)| live.saturating_sub(*other)).sum();
+        if u64::from(saved) > table.map.block_count() {
             return Vec::new();
         }
-        candidates.select_nth_unstable_by(best - 1, |a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        candidates.truncate(best);
-        candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let (mut victims, mut pages) = (Vec::new(), 0);
         // A segment takes them, so that little is left half moved when there is none for more.
         let pages_max = ENTRIES_MAX.min(self.layout.pages_per_segment() as usize);
-        for (_, number) in candidates {
-            let live = table.segments.get(number);
-            pages += (live.page_blocks / self.layout.page_blocks()) as usize;
+        for (_, number, _) in settled.into_iter().take(VICTIMS_MAX) {
+            pages += (table.segments.get(number).page_blocks / self.layout.page_blocks()) as usize;
             if !victims.is_empty() && pages > pages_max {
                 break;
             }
-            Counters::add(&self.counters.bytes_cleaned, self.layout.segment_bytes());
-            Counters::add(&self.counters.live_bytes_cleaned, u64::from(live.live_blocks()) * BLOCK_BYTES as u64);
             victims.push(number);
         }
         victims
@@ -141,6 +150,7 @@ impl Shared {
         let is_here = |place: Place| self.layout.segment_of(place).is_some_and(|(found, _)| found == segment);
         let here: Vec<_> = table.map.blocks().filter(|(_, place)| is_here(*place)).map(|(number, _)| number).collect();
         here.into_iter().for_each(|number| table.map.touch(number));
+        table.segments.get_mut(segment).is_map_leaving = true;
     }
 
     /// Reads the pages of a segment that are live. What cannot be read stays, and the segment with it.

@@ -35,13 +35,14 @@ impl Shared {
         let root = Root::read(&*self.device, self.layout, self.database)?;
         let mut table = Table { checkpoint: root.number, session: root.session, ..Table::default() };
         table.segments.grow(self.layout.segments(self.device.capacity_bytes()));
+        table.segments.begin_settled();
         table.map = self.read_map(&root)?;
         self.count_live(&mut table)?;
         let mut appends = Vec::new();
         if let Some(positions) = root.positions {
             for (stream, position) in [Stream::Hot, Stream::Cold].into_iter().zip(positions) {
                 let followed = self.follow(stream, root.session, position, table.segments.count())?;
-                followed.segments.iter().for_each(|segment| table.segments.adopt(*segment));
+                followed.segments.iter().for_each(|segment| table.segments.adopt_followed(*segment));
                 appends.extend(followed.appends);
             }
         }
@@ -55,6 +56,11 @@ impl Shared {
             table.clock = table.clock.max(append.stamp);
         }
         table.clock_at_checkpoint = root.clock.min(table.clock);
+        // As before the crash: opening needs segments before it can take a checkpoint.
+        for segment in table.segments.to_free() {
+            table.segments.begin_to_free(segment);
+            table.segments.end_freeing(segment);
+        }
         Counters::add(&self.counters.appends_rolled_forward, appends.len() as u64);
         tracing::debug!(
             device = self.device.name(),

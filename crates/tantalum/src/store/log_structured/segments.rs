@@ -1,7 +1,9 @@
 //! What is known of each segment.
 //!
-//! Invariant: a segment is written only while it is open, and opened only when it is free; it becomes free only when a durable
-//! checkpoint leaves nothing live in it. So nothing that recovery may need is ever written over.
+//! Invariant: a segment is written only while it is open, and opened only when it is free; it becomes free only when nothing in
+//! it is live, and it is *settled*: it was closed when the newest durable checkpoint was taken. What that checkpoint says is in a
+//! settled segment and is not live any more, was appended again behind the checkpoint; and recovery follows appends through
+//! segments that were open then, or opened since. So nothing that recovery may need is ever written over.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +38,11 @@ pub struct Segment {
     pub pages: Vec<PageId>,
     /// Whether something in it cannot be moved, because it cannot be read.
     pub is_stuck: bool,
+    /// Whether the next checkpoint writes the map's blocks that are in it elsewhere.
+    pub is_map_leaving: bool,
     state: State,
+    /// The number of checkpoints that had been taken when it was closed.
+    closed_after: u64,
 }
 
 impl Segment {
@@ -58,6 +64,10 @@ pub struct Segments {
     free: BTreeSet<u32>,
     /// Where the search for a free one goes on: all are used in turn.
     cursor: u32,
+    /// Checkpoints taken since the store was opened, durable or not.
+    taken: u64,
+    /// The newest of them that is durable.
+    durable: u64,
 }
 
 impl Segments {
@@ -69,6 +79,11 @@ impl Segments {
     /// Free segments.
     pub fn free(&self) -> u32 {
         self.free.len() as u32
+    }
+
+    /// Notes, at opening, that there is a durable checkpoint.
+    pub fn begin_settled(&mut self) {
+        (self.taken, self.durable) = (1, 1);
     }
 
     /// Takes note of all segments that the device has; new ones are free.
@@ -110,35 +125,68 @@ impl Segments {
 
     /// Closes an open segment. One that was never written is free again.
     pub fn close(&mut self, segment: u32, is_written: bool) {
+        let taken = self.taken;
         let found = self.get_mut(segment);
         assert_eq!(found.state, State::Open, "segment {segment} is closed once");
-        found.state = State::Closed;
+        (found.state, found.closed_after) = (State::Closed, taken);
         if !is_written {
             self.begin_to_free(segment);
             self.end_freeing(segment);
         }
     }
 
-    /// Notes, at opening, that a segment was written.
+    /// Closes an open segment that has blocks of the map only: no appends are followed through it, so it is settled.
+    pub fn close_map(&mut self, segment: u32, is_written: bool) {
+        self.close(segment, is_written);
+        self.get_mut(segment).closed_after = 0;
+    }
+
+    /// Notes, at opening, that a segment was written before the checkpoint was taken.
     pub fn adopt(&mut self, segment: u32) {
         if self.free.remove(&segment) {
             self.get_mut(segment).state = State::Closed;
         }
     }
 
-    /// Closed segments without pages: what is in them is needed until a checkpoint that knows so is durable.
-    pub fn without_pages(&self) -> Vec<u32> {
-        let is_one = |segment: &Segment| segment.state == State::Closed && segment.page_blocks == 0;
-        self.iter().filter(|(_, segment)| is_one(segment)).map(|(number, _)| number).collect()
+    /// Notes, at opening, that recovery has followed appends through a segment: the checkpoint needs it.
+    pub fn adopt_followed(&mut self, segment: u32) {
+        self.adopt(segment);
+        self.get_mut(segment).closed_after = self.durable;
     }
 
-    /// Closed segments in which nothing is live: the next checkpoint frees them.
+    /// Notes that a checkpoint is taken. Returns its number.
+    pub fn take_checkpoint(&mut self) -> u64 {
+        self.taken += 1;
+        self.taken
+    }
+
+    /// Notes that a checkpoint is durable.
+    pub fn settle(&mut self, checkpoint: u64) {
+        self.durable = checkpoint;
+    }
+
+    /// Whether a segment was closed when the newest durable checkpoint was taken.
+    pub fn is_settled(&self, segment: u32) -> bool {
+        let found = self.get(segment);
+        found.state == State::Closed && found.closed_after < self.durable
+    }
+
+    /// Segments that nobody needs any more.
+    pub fn to_free(&self) -> Vec<u32> {
+        let is_one = |(number, segment): &(u32, &Segment)| segment.live_blocks() == 0 && self.is_settled(*number);
+        self.iter().filter(is_one).map(|(number, _)| number).collect()
+    }
+
+    /// Closed segments in which nothing is live, which the next checkpoint settles.
     pub fn empty(&self) -> u32 {
         let is_one = |segment: &&Segment| segment.state == State::Closed && segment.live_blocks() == 0;
         self.all.iter().filter(is_one).count() as u32
     }
 
     /// A closed segment that is not needed any more will be free. Whoever has read from it must look again.
+    ///
+    /// # Panics
+    /// If something in it is live.
     pub fn begin_to_free(&mut self, segment: u32) {
         let found = self.get_mut(segment);
         assert!(
@@ -154,5 +202,47 @@ impl Segments {
         assert_eq!(found.state, State::Discarding, "segment {segment} is freed once");
         found.state = State::Free;
         self.free.insert(segment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_segment_is_to_be_freed_once_a_durable_checkpoint_was_taken_since_it_was_closed() {
+        let mut segments = Segments::default();
+        segments.grow(4);
+        segments.begin_settled();
+        let (first, map) = (segments.open(0).unwrap(), segments.open(0).unwrap());
+        segments.close(first, true);
+        assert!(segments.to_free().is_empty(), "recovery would follow the appends in it");
+        segments.close_map(map, true);
+        assert_eq!(segments.to_free(), [map], "nothing is followed through it");
+        let taken = segments.take_checkpoint();
+        let second = segments.open(0).unwrap();
+        segments.close(second, true);
+        assert_eq!(segments.to_free(), [map], "the checkpoint is not durable");
+        segments.settle(taken);
+        segments.get_mut(first).page_blocks = 1;
+        assert_eq!(segments.to_free(), [map], "a page is live");
+        segments.get_mut(first).page_blocks = 0;
+        assert_eq!(segments.to_free(), [first, map], "the second was closed after the checkpoint was taken");
+        segments.begin_to_free(first);
+        segments.end_freeing(first);
+        assert_eq!((segments.free(), segments.is_settled(first)), (2, false));
+    }
+
+    #[test]
+    fn what_recovery_followed_stays_until_the_next_checkpoint() {
+        let mut segments = Segments::default();
+        segments.grow(3);
+        segments.begin_settled();
+        segments.adopt(0);
+        segments.adopt_followed(1);
+        assert_eq!((segments.to_free(), segments.free()), (vec![0], 1));
+        let taken = segments.take_checkpoint();
+        segments.settle(taken);
+        assert_eq!(segments.to_free(), [0, 1]);
     }
 }

@@ -42,7 +42,7 @@ impl Table {
             self.segments.close(next, false);
         }
         if let Some((segment, block)) = self.map_position.take() {
-            self.segments.close(segment, block > 0);
+            self.segments.close_map(segment, block > 0);
         }
     }
 

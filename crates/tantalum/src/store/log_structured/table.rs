@@ -85,7 +85,7 @@ impl Table {
             full => {
                 let segment = self.segments.open(0)?;
                 if let Some((full, _)) = full {
-                    self.segments.close(full, true);
+                    self.segments.close_map(full, true);
                 }
                 (segment, 0)
             }
@@ -138,9 +138,13 @@ impl Table {
         }
     }
 
-    /// Whether a segment may be cleaned.
+    /// Whether a segment may be cleaned. It is free then if it is settled.
     pub fn is_cleanable(&self, segment: u32, layout: &Layout) -> bool {
         let found = self.segments.get(segment);
-        found.state() == State::Closed && !found.is_stuck && (1..layout.segment_blocks()).contains(&found.live_blocks())
+        let has_more = found.page_blocks > 0 || !found.is_map_leaving;
+        found.state() == State::Closed
+            && !found.is_stuck
+            && has_more
+            && (1..layout.segment_blocks()).contains(&found.live_blocks())
     }
 }
