@@ -6,6 +6,7 @@ mod edited;
 mod power;
 
 use tantalum_flash::{Model, Profile};
+use tantalum_rt::Random;
 
 use edited::{SMALL, edited};
 
@@ -69,4 +70,27 @@ fn a_flush_waits_for_what_is_queued_and_holds_up_what_comes_unless_it_is_queued_
     assert!(read > flush, "a read that came with the flush is served after it: {read}, {flush}");
     let (_, flush, read) = ends(true);
     assert!(read < flush, "a read passes a flush that is queued: {read}, {flush}");
+}
+
+/// A read of flash that is being programmed does not keep the channel, or the link, from others until it is served.
+#[test]
+fn reads_pass_those_that_wait_for_flash_if_the_profile_says_so() {
+    let mean_ns = |pass: bool| {
+        let text = Profile::text("durassd").unwrap();
+        let text = text.replace("reads_pass = true", &format!("reads_pass = {pass}"));
+        let mut drive = Profile::parse("durassd", &text).unwrap().with_capacity(64 << 20).build().unwrap();
+        let (mut random, mut now, mut reads_ns) = (Random::with_seed(1), 0, 0);
+        for offset in (0..32 << 20).step_by(512 << 10) {
+            now = drive.write(now, offset, &[1; 512 << 10], false).done;
+        }
+        now += 1_000_000_000;
+        for _ in 0..4000 {
+            now += 50_000;
+            _ = drive.write(now, random.u64(0..8192) * 4096, &[2; 4096], false);
+            reads_ns += drive.read(now, random.u64(0..8192) * 4096, &mut [0; 4096]).done - now;
+        }
+        reads_ns / 4000
+    };
+    let (waiting, passing) = (mean_ns(false), mean_ns(true));
+    assert!(2 * passing < waiting, "{passing} and {waiting} ns");
 }

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::Line;
 use crate::Nanos;
 
 /// Counts and sizes of the parts of a flash memory, as a profile gives them.
@@ -94,13 +95,27 @@ impl Timing {
 #[derive(Debug, Clone)]
 pub struct Lines {
     planes: Vec<Nanos>,
-    channels: Vec<Nanos>,
+    channels: Vec<Channel>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Channel {
+    line: Line,
+    /// When the last program's data crossed.
+    last_program: Nanos,
 }
 
 impl Lines {
     /// Everything free from the start.
     pub fn new(geometry: &Geometry) -> Self {
-        Self { planes: vec![0; geometry.planes() as usize], channels: vec![0; geometry.channels as usize] }
+        let channels = vec![Channel::default(); geometry.channels as usize];
+        Self { planes: vec![0; geometry.planes() as usize], channels }
+    }
+
+    /// Everything is free; from now on a channel serves whatever is ready, while a read waits for its plane. Programs keep their order:
+    /// what a power cut leaves relies on it.
+    pub(super) fn let_reads_pass(&mut self) {
+        self.channels.fill(Channel { line: Line::new(true), last_program: 0 });
     }
 
     /// When the plane is free.
@@ -111,9 +126,9 @@ impl Lines {
     /// Reads into the register, then over the channel. Returns when the data is there.
     pub(super) fn read(&mut self, at: Nanos, plane: u32, channel: u32, array: Nanos, transfer: Nanos) -> Nanos {
         let (plane, channel) = (&mut self.planes[plane as usize], &mut self.channels[channel as usize]);
-        let done = (at.max(*plane) + array).max(*channel) + transfer;
-        (*plane, *channel) = (done, done);
-        done
+        let ready = at.max(*plane) + array;
+        *plane = channel.line.take(ready, transfer) + transfer;
+        *plane
     }
 
     /// Carries data over the channel, then programs it. Returns when programming starts and when it is done.
@@ -126,8 +141,9 @@ impl Lines {
         array: Nanos,
     ) -> (Nanos, Nanos) {
         let (plane, channel) = (&mut self.planes[plane as usize], &mut self.channels[channel as usize]);
-        let start = at.max(*plane).max(*channel) + transfer;
-        *channel = start;
+        let ready = at.max(*plane).max(channel.last_program);
+        channel.last_program = channel.line.take(ready, transfer);
+        let start = channel.last_program + transfer;
         *plane = start + array;
         (start, *plane)
     }
@@ -146,10 +162,19 @@ impl Lines {
         *free = done.max(*free);
     }
 
+    /// Everything is free, as if nothing had ever been done.
+    pub(super) fn forget(&mut self) {
+        self.stop(0);
+    }
+
     /// The power was cut: nothing is under way any more.
     pub(super) fn stop(&mut self, now: Nanos) {
-        for free in self.planes.iter_mut().chain(&mut self.channels) {
+        for free in &mut self.planes {
             *free = (*free).min(now);
+        }
+        for channel in &mut self.channels {
+            channel.line.stop(now);
+            channel.last_program = channel.last_program.min(now);
         }
     }
 }

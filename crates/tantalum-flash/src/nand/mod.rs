@@ -7,11 +7,13 @@
 
 mod cut;
 mod geometry;
+mod line;
 mod raw;
 mod tables;
 mod wear;
 
 pub use geometry::{Geometry, Lines, Timing};
+pub(crate) use line::Line;
 pub use raw::RawNand;
 pub use wear::{Wear, Worn};
 
@@ -206,6 +208,11 @@ impl Nand {
         self.contents.failure()
     }
 
+    /// From now on data crosses a channel while a read waits there for its plane.
+    pub(crate) fn let_reads_pass(&mut self) {
+        self.lines.let_reads_pass();
+    }
+
     /// Reads `bytes` of a page, not before `at`. Returns when they have crossed the channel.
     pub fn read(&mut self, at: Nanos, page: u32, bytes: u32) -> Nanos {
         self.counters.reads += 1;
@@ -326,7 +333,7 @@ impl Nand {
     /// What was done so far took no time and is not counted: the memory comes from the factory in this state.
     pub fn forget_history(&mut self) {
         self.in_flight.clear();
-        self.lines = Lines::new(&self.geometry);
+        self.lines.forget();
         self.counters = NandCounters { bad_blocks: self.counters.bad_blocks, ..NandCounters::default() };
     }
 

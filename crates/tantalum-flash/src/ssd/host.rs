@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use serde::Deserialize;
 
-use crate::Nanos;
+use crate::{Nanos, nand::Line};
 
 /// Parameters of the interface, as a profile gives them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -31,6 +31,10 @@ pub struct Interface {
     /// when the queue is empty, and nothing runs beside it.
     #[serde(default)]
     pub flush_is_queued: bool,
+    /// Whether the link and the channels of the flash serve what is ready while a read waits for flash that is being programmed.
+    /// Drives do; without it they wait with that read, as the profiles were fitted that do not say.
+    #[serde(default)]
+    pub reads_pass: bool,
     /// The largest command; the host splits what is larger.
     pub max_command_bytes: u32,
 }
@@ -40,7 +44,7 @@ pub struct Interface {
 pub(super) struct Host {
     interface: Interface,
     processors: Vec<Nanos>,
-    link_free: Nanos,
+    link: Line,
     /// When the commands in the queue complete.
     queue: BinaryHeap<Reverse<Nanos>>,
     last_write: Nanos,
@@ -52,7 +56,7 @@ impl Host {
     pub(super) fn new(interface: Interface) -> Self {
         Self {
             processors: vec![0; interface.processors],
-            link_free: 0,
+            link: Line::new(interface.reads_pass),
             queue: BinaryHeap::new(),
             last_write: 0,
             flushing_until: 0,
@@ -121,7 +125,7 @@ impl Host {
     pub(super) fn reset(&mut self, now: Nanos) {
         self.queue.clear();
         self.processors.fill(now);
-        self.link_free = now;
+        self.link.stop(now);
         self.last_write = now;
         self.flushing_until = now;
     }
@@ -132,10 +136,10 @@ impl Host {
         *processor
     }
 
-    /// The link carries one command's data after the other's; while it waits for one, others pass.
+    /// The link carries one command's data after the other's; while it waits for one, others pass, if the profile says so.
     fn transfer(&mut self, ready: Nanos, bytes: u64) -> Nanos {
         let nanos = bytes * 1000 / self.interface.link_mb_per_s;
-        self.link_free = self.link_free.max(ready.saturating_sub(nanos)) + nanos;
-        self.link_free.max(ready + nanos)
+        let begin = self.link.take(ready.saturating_sub(nanos), nanos);
+        (begin + nanos).max(ready + nanos)
     }
 }

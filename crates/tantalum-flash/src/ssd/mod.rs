@@ -78,6 +78,10 @@ impl SolidState {
         if let Some(area) = mirror {
             pool.set_mirror(area);
         }
+        let mut ftl = ftl;
+        if interface.reads_pass {
+            ftl.nand_mut().let_reads_pass();
+        }
         Self {
             host: Host::new(interface.clone()),
             pool,
