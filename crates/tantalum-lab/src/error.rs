@@ -48,6 +48,9 @@ pub enum Error {
         /// What is wrong.
         damage: Damage,
     },
+    /// A trace could not be written into memory.
+    #[error("a trace of an experiment cannot be kept: {0}; report it, this is a defect")]
+    TraceOutput(#[from] std::io::Error),
     /// The engine failed under an experiment.
     #[error(transparent)]
     Engine(Box<tantalum::Error>),

@@ -11,6 +11,7 @@ use super::{Expected, Experiment, Settings};
 use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings, Statement},
+    io_trace::{DeviceAnalysis, plots},
     server::{Way, Written, WrittenRun, WrittenServer},
 };
 
@@ -257,7 +258,7 @@ fn on_intel(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
 fn write_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     const PUBLISHED: [[f64; 2]; 3] = [[14347.0, 104563.0], [21142.0, 180304.0], [13190.0, 177404.0]];
     let mut findings = Findings { configuration: configuration(), ..Findings::default() };
-    let mut grows = true;
+    let (mut grows, mut orders) = (true, Orders::default());
     for ((name, drive), published) in DRIVES.into_iter().zip(PUBLISHED) {
         let runs = runs_on(drive, settings, progress)?;
         let mut sizes = [0.0; 2];
@@ -267,12 +268,71 @@ fn write_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
             let what = format!("{name}, {}", dbms.name());
             row(&mut findings, what.clone(), Bound::Value(published[at]), sizes[at], "bytes");
             row(&mut findings, format!("{what}: in place"), Bound::Unpublished, size(in_place), "bytes");
+            orders.add(&mut findings, &what, in_place, nilfs2);
+            if (drive, dbms) == (INTEL, Dbms::Commercial) {
+                findings.plots.extend(figure_12("in place", in_place));
+                findings.plots.extend(figure_12("as NILFS2", nilfs2));
+            }
         }
         grows &= sizes[1] > sizes[0];
     }
     let says = "the server with larger pages makes larger requests on every drive";
     findings.statements.push(Statement::new(says, grows, if grows { "it does" } else { "not on all" }));
+    orders.conclude(&mut findings);
     Ok(findings)
+}
+
+/// Which part of the writes begins where the one before ended, over all drives and servers (section IV-D, Figure 12).
+#[derive(Default)]
+struct Orders {
+    in_place: Vec<f64>,
+    nilfs2: Vec<f64>,
+}
+
+impl Orders {
+    fn add(&mut self, findings: &mut Findings, what: &str, in_place: &WrittenRun, nilfs2: &WrittenRun) {
+        for (way, run, shares) in
+            [("in place", in_place, &mut self.in_place), ("as NILFS2", nilfs2, &mut self.nilfs2)]
+        {
+            let order = pages(run).writes;
+            let [sequential, ascending] = [order.sequential_share(), order.ascending_share()].map(Option::unwrap_or_default);
+            let what = format!("{what}, {way}: writes that begin where the one before ended");
+            row(findings, what.clone(), Bound::Unpublished, 100.0 * sequential, "%");
+            row(findings, format!("{what}, or higher"), Bound::Unpublished, 100.0 * ascending, "%");
+            shares.push(sequential);
+        }
+    }
+
+    fn conclude(&self, findings: &mut Findings) {
+        let (in_place, nilfs2) = (self.in_place.iter(), self.nilfs2.iter());
+        let most = in_place.fold(0.0f64, |most, share| most.max(*share));
+        let least = nilfs2.fold(1.0f64, |least, share| least.min(*share));
+        findings.statements.push(Statement::new(
+            "log-structured, the addresses of writes are in sequence (most begin where the one before ended), and in place they are not",
+            least > 0.5 && most < 0.5,
+            format!("at least {:.1} % log-structured, at most {:.1} % in place", 100.0 * least, 100.0 * most),
+        ));
+    }
+}
+
+/// What happened to the pages, but for double writes.
+fn pages(run: &WrittenRun) -> &DeviceAnalysis {
+    let mut devices = run.trace.devices.iter();
+    devices.find(|device| device.device.used_for == "data").expect("every database has a data device")
+}
+
+/// The addresses of requests by time, thinned out so far that a page of results does not get too long.
+fn figure_12(way: &str, run: &WrittenRun) -> Option<Plot> {
+    const MOST_DOTS: usize = 2000;
+    let mut plot = plots(&run.trace).into_iter().next()?;
+    plot.title = format!("Addresses on the Intel, commercial, {way}");
+    for series in &mut plot.series {
+        let step = series.points.len().div_ceil(MOST_DOTS).max(1);
+        series.points = series.points.iter().copied().step_by(step).collect();
+        // The step in the name was that of the trace's own plot.
+        series.name = series.name.split(',').next().unwrap_or_default().to_owned();
+    }
+    Some(plot)
 }
 
 fn mixes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {

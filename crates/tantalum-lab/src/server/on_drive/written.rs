@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tantalum::{Barriers, Db, Devices, LogStructuredStats, MetadataWrites, StoreKind, TornPageProtection};
+use tantalum::{Barriers, Db, DeviceUse, Devices, LogStructuredStats, MetadataWrites, StoreKind, TornPageProtection};
 use tantalum_device::Device;
 use tantalum_flash::{Contents, Counters, EmulatedDevice, Kind, Profile};
 use tantalum_rt::{Mutex, Scheduling, Simulation};
@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    io_trace::{Analysis, Reader, Recorder, Totals, Writer},
     micro::{self, Data},
 };
 
@@ -85,6 +86,8 @@ pub struct WrittenRun {
     pub drive: Requests,
     /// What the log-structured store did, if it is that.
     pub log_structured: Option<LogStructuredStats>,
+    /// The requests to the drive, analysed; of double writes, those to their area are apart.
+    pub trace: Analysis,
 }
 
 /// While loading, which takes no time.
@@ -199,7 +202,8 @@ impl Written {
         }
         let drive = EmulatedDevice::new("data", profile.build()?);
         micro::fill(&(Arc::clone(&drive) as Arc<dyn Device>), 0..self.drive_bytes, Data::Zeros, &|_| ())?;
-        let db = self.open(image, &drive)?;
+        let recorder = Recorder::new();
+        let db = self.open(image, &drive, &recorder)?;
         let tpcc = Tpcc::open(&db)?.expect("the image holds a whole load");
         let tpcc = Arc::new(tpcc.with_reads(Reads::Transaction).with_mix(self.mix));
         let run = |transactions: u64, seed| {
@@ -209,26 +213,41 @@ impl Written {
         };
         run(self.warm_up, self.contents.seed)?;
         let (before, drive_before) = (db.stats()?.store, drive.counters());
+        recorder.begin(Writer::new(Vec::new(), &self.describe())?);
         let report = run(self.counted, self.contents.seed + 1)?;
         let (after, drive_after) = (db.stats()?.store, drive.counters());
         let pages_stored = after.pages_stored - before.pages_stored;
+        let pages_loaded = after.pages_loaded - before.pages_loaded;
+        let trace = recorder.finish(Totals {
+            transactions: Some(report.ended),
+            page_bytes: Some(self.page_bytes),
+            pages_read: Some(pages_loaded),
+            pages_stored: Some(pages_stored),
+            ..Totals::default()
+        })?;
         // The end is not measured: the simulation ends with what is left.
         Ok(WrittenRun {
             report,
             issued_bytes: pages_stored * u64::from(self.page_bytes),
             pages_stored,
-            pages_loaded: after.pages_loaded - before.pages_loaded,
+            pages_loaded,
             drive: Requests::between(drive_before, drive_after),
             log_structured: after.log_structured.zip(before.log_structured).map(|(after, before)| after.since(&before)),
+            trace: Analysis::of(Reader::new(self.describe(), &trace[..])?)?,
         })
     }
 
-    fn open(&self, image: &Image, drive: &Arc<EmulatedDevice>) -> Result<Db> {
+    fn open(&self, image: &Image, drive: &Arc<EmulatedDevice>, recorder: &Arc<Recorder<Vec<u8>>>) -> Result<Db> {
         let pages: Arc<dyn Device> = Timed::new(image.data(), Arc::clone(drive) as Arc<dyn Device>);
         let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOG_BYTES));
         image.format_log(vec![Arc::clone(&log)], tantalum_log::LogOptions::default())?;
         // The paper's file systems sent no barriers, and its drives cached writes.
         let server = image::server(self.page_bytes, self.buffer_pool_bytes).barriers(Barriers::TrustDevice);
+        let recorder = Arc::clone(recorder);
+        let server = server.wrap_devices(move |used_for, device| match used_for {
+            DeviceUse::Log => device,
+            _ => recorder.trace(used_for, device),
+        });
         Ok(match self.way {
             Way::LogStructured(metadata) => {
                 let devices = Devices { data: pages, double_write: None, log: vec![log] };
