@@ -291,11 +291,11 @@ struct Orders {
 
 impl Orders {
     fn add(&mut self, findings: &mut Findings, what: &str, in_place: &WrittenRun, nilfs2: &WrittenRun) {
-        for (way, run, shares) in
-            [("in place", in_place, &mut self.in_place), ("as NILFS2", nilfs2, &mut self.nilfs2)]
+        for (way, run, shares) in [("in place", in_place, &mut self.in_place), ("as NILFS2", nilfs2, &mut self.nilfs2)]
         {
             let order = pages(run).writes;
-            let [sequential, ascending] = [order.sequential_share(), order.ascending_share()].map(Option::unwrap_or_default);
+            let [sequential, ascending] =
+                [order.sequential_share(), order.ascending_share()].map(Option::unwrap_or_default);
             let what = format!("{what}, {way}: writes that begin where the one before ended");
             row(findings, what.clone(), Bound::Unpublished, 100.0 * sequential, "%");
             row(findings, format!("{what}, or higher"), Bound::Unpublished, 100.0 * ascending, "%");

@@ -4,6 +4,7 @@
 //! emulated devices in virtual time, so that the same seed finds the same on every machine.
 
 mod bed;
+mod choice;
 mod durassd;
 mod file_systems;
 mod flash_logging;

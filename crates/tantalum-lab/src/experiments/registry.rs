@@ -1,8 +1,8 @@
 //! Which experiments run, and what each expects.
 
 use super::{
-    Run, Settings, durassd, file_systems, flash_logging, in_page_logging, log_structured, protections, space_use,
-    today, transactions,
+    Run, Settings, choice, durassd, file_systems, flash_logging, in_page_logging, log_structured, protections,
+    space_use, today, transactions,
 };
 use crate::{
     error::Result,
@@ -61,6 +61,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         today::EXPERIMENTS,
         protections::EXPERIMENTS,
         space_use::EXPERIMENTS,
+        choice::EXPERIMENTS,
     ];
     papers.into_iter().flatten()
 }

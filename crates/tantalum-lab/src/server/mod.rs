@@ -14,6 +14,7 @@ mod plain;
 mod resident;
 mod setup;
 mod stored;
+mod suited;
 mod sweep;
 mod tap;
 mod traced;
@@ -27,6 +28,7 @@ pub use on_drive::{
 pub use paced::{Paced, PacedRun, Stuck};
 pub use setup::{LogSetup, Writer};
 pub use stored::{DeviceWork, StoreCost, Stored};
+pub use suited::{Suited, SuitedServer};
 pub use sweep::{Server, Size};
 pub use tap::Sizes;
 pub use traced::{Traced, TracedServer};

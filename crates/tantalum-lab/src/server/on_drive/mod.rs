@@ -23,7 +23,8 @@ use tantalum_workloads::{
 pub use documents::{LoadedStore, Store, StoreRun, Updates};
 pub use written::{Way, Written, WrittenRun, WrittenServer};
 
-use self::{mounted::Mounted, timed::Timed};
+use self::mounted::Mounted;
+pub(super) use self::timed::Timed;
 use super::{
     DeviceWork,
     image::{self, Image, Loaded, Plan, STACK_BYTES},

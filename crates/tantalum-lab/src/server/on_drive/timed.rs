@@ -9,7 +9,7 @@ use super::super::plain::Plain;
 
 /// Contents, above an emulated drive that holds zeros: it never looks at bytes, and zeros take no memory.
 #[derive(Debug)]
-pub(super) struct Timed {
+pub(in crate::server) struct Timed {
     contents: Arc<Plain>,
     drive: Arc<dyn Device>,
     zeros: Arc<AlignedBuffer>,
@@ -20,7 +20,7 @@ const LARGEST_WRITE_BYTES: usize = 4 << 20;
 
 impl Timed {
     /// `drive` has the size of `contents`.
-    pub(super) fn new(contents: Contents, drive: Arc<dyn Device>) -> Arc<Self> {
+    pub(in crate::server) fn new(contents: Contents, drive: Arc<dyn Device>) -> Arc<Self> {
         assert_eq!(contents.len(), drive.capacity_bytes(), "the drive has the size of what lies on it");
         let zeros = Arc::new(AlignedBuffer::zeroed(LARGEST_WRITE_BYTES));
         Arc::new(Self { contents: Plain::new(drive.name(), contents), drive, zeros })
