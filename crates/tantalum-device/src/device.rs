@@ -122,6 +122,15 @@ pub trait Device: Send + Sync + Debug {
         None
     }
 
+    /// As [`flush`](Self::flush), but never one that is shared with others who ask at the same time: for whoever flushes for
+    /// them.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    fn flush_unshared(&self) -> Result<()> {
+        self.flush()
+    }
+
     /// Tells the device that the range is no longer needed. A hint: afterwards it reads as zeros or as before.
     ///
     /// # Errors

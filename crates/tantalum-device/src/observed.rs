@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, ops::Range, sync::Arc, time::Duration};
 
-use crate::{AlignedBuffer, Device, Durability, PendingWrite, Result, device::total_len};
+use crate::{AlignedBuffer, Device, Durability, PendingWrite, Result, SharedFlushes, device::total_len};
 
 /// What a request asks of a device.
 ///
@@ -137,7 +137,19 @@ impl Device for ObservedDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        self.observe(RequestKind::Flush, 0, 0, || self.device.flush())
+        match self.device.shared_flushes() {
+            // Whoever flushes for others observes it, and those others do not.
+            Some(shared) => shared.flush_by(|| self.flush_unshared()),
+            None => self.flush_unshared(),
+        }
+    }
+
+    fn shared_flushes(&self) -> Option<&SharedFlushes> {
+        self.device.shared_flushes()
+    }
+
+    fn flush_unshared(&self) -> Result<()> {
+        self.observe(RequestKind::Flush, 0, 0, || self.device.flush_unshared())
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {

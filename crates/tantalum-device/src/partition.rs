@@ -126,6 +126,10 @@ impl Device for Partition {
         self.device.shared_flushes()
     }
 
+    fn flush_unshared(&self) -> Result<()> {
+        self.device.flush_unshared()
+    }
+
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         let block = self.device.capabilities().logical_block;
         check_range(&self.name, block, self.capacity_bytes(), offset, len)?;

@@ -45,9 +45,16 @@ impl SharedFlushes {
     /// of that device.
     pub fn announce(device: &dyn Device) -> AnnouncedFlush<'_> {
         AnnouncedFlush(match device.shared_flushes() {
-            Some(shared) => Kind::Shared(&*shared.device, shared.flushes.announce()),
+            Some(shared) => Kind::Shared(device, shared.flushes.announce()),
             None => Kind::Alone(device),
         })
+    }
+}
+
+impl SharedFlushes {
+    /// The result of a flush for all who ask meanwhile, made by `flush` if the caller's turn it is.
+    pub(crate) fn flush_by(&self, flush: impl Fn() -> Result<()>) -> Result<()> {
+        self.flushes.run(flush)
     }
 }
 
@@ -64,6 +71,10 @@ impl Device for SharedFlushes {
 
     fn shared_flushes(&self) -> Option<&SharedFlushes> {
         Some(self)
+    }
+
+    fn flush_unshared(&self) -> Result<()> {
+        self.device.flush()
     }
 }
 
@@ -91,7 +102,7 @@ impl AnnouncedFlush<'_> {
     /// As [`Device::flush`].
     pub fn wait(self) -> Result<()> {
         match self.0 {
-            Kind::Shared(device, announced) => announced.run(|| device.flush()),
+            Kind::Shared(device, announced) => announced.run(|| device.flush_unshared()),
             Kind::Alone(device) => device.flush(),
         }
     }
