@@ -19,6 +19,7 @@ use super::{
     frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
     page_cleaning::PageCleaning,
     page_table::PageTable,
+    pin_budget::PinBudget,
     room::Room,
     statuses::Statuses,
 };
@@ -67,6 +68,8 @@ pub(super) struct Shared {
     memory: Mutex<Vec<AlignedBuffer>>,
     /// Frames without a page, and the batches whose storing frees some.
     pub room: Room,
+    /// The frames that commits may hold.
+    pub pins: PinBudget,
     /// The most pages of a batch that makes room.
     pub batch_pages: usize,
     /// Where the clock stands that decides what is evicted.
@@ -118,6 +121,8 @@ pub struct PoolStats {
     /// Those of them that had to wait until another page was written to make room ("Durable Write Cache in Flash Memory SSD",
     /// section 2, Figure 1).
     pub blocked_reads: u64,
+    /// Commits that had to wait because others held too many frames: if they are many, the pool is too small.
+    pub pin_waits: u64,
     /// Free frames that the cleaner aims at, as the device and the load need them; 0 where nobody cleans ahead.
     pub reserve_frames: u64,
     /// Pages dropped from memory to make room.
@@ -169,6 +174,7 @@ impl BufferPool {
             frames: (0..frames).map(|_| Frame::vacant()).collect(),
             memory: Mutex::new(Vec::new()),
             room: Room::new(frames, batches),
+            pins: PinBudget::new(frames),
             batch_pages: options.cleaning.batch_pages(frames, batches),
             hand: AtomicUsize::new(0),
             spare_batches: Mutex::default(),
@@ -249,6 +255,11 @@ impl BufferPool {
         }
     }
 
+    /// The frames that commits may hold together: who pins many pages one after the other asks for them.
+    pub fn pins(&self) -> &PinBudget {
+        &self.shared.pins
+    }
+
     /// The log that pages are changed through.
     ///
     /// # Panics
@@ -317,6 +328,7 @@ impl BufferPool {
             misses: count(&shared.counters.misses),
             fault_reads: count(&shared.counters.fault_reads),
             blocked_reads: count(&shared.counters.blocked_reads),
+            pin_waits: shared.pins.waits(),
             reserve_frames: match shared.room.has_cleaners() {
                 true => shared.room.reserve.frames() as u64,
                 false => 0,

@@ -11,7 +11,7 @@ use tantalum_rt::interleave;
 
 use super::{Manager, Value, write_set::WriteSet};
 use crate::{
-    buffer::{ChangeGroup, PinnedPage},
+    buffer::{ChangeGroup, PinnedPage, Pins},
     error::{Error, Result},
     limits::GroupLimit,
     page::{TableId, record},
@@ -31,8 +31,13 @@ type OldVersions<'a> = Vec<(TableId, &'a [u8], Option<Value>)>;
 
 /// What became of one try.
 enum Try<'a> {
-    Done { end: Lsn, sparse: Vec<(&'a Table, &'a [u8])> },
+    Done {
+        end: Lsn,
+        sparse: Vec<(&'a Table, &'a [u8])>,
+    },
     Again,
+    /// Others hold too many frames.
+    NoFrames,
 }
 
 impl Manager {
@@ -49,17 +54,31 @@ impl Manager {
                 (table_of(id), writes.collect())
             })
             .collect();
+        let pool = &self.core().pool;
+        let mut pins = pool.pins().begin();
         loop {
-            match self.try_publish(&tables) {
+            match self.try_publish(&tables, &mut pins) {
                 Ok(Try::Done { end, sparse }) => {
                     self.rebalance(sparse);
                     return Ok(end);
                 }
                 Ok(Try::Again) => tantalum_rt::yield_now(),
-                Err(Error::LogFull { needed }) => self.core().pool.wait_for_log_space(needed)?,
+                Ok(Try::NoFrames) => {
+                    drop(pins);
+                    // As if each write went to a leaf of its own.
+                    let pages = |(table, writes): &(Table, Vec<LeafWrite<'_>>)| {
+                        writes.iter().map(|write| table.tree().pages_pinned(&[*write])).sum::<usize>()
+                    };
+                    pins = pool.pins().wait_for(tables.iter().map(pages).sum());
+                }
+                Err(Error::LogFull { needed }) => {
+                    drop(pins);
+                    pool.wait_for_log_space(needed)?;
+                    pins = pool.pins().begin();
+                }
                 // Large values need more than was reckoned with while they were written.
                 Err(Error::Log(tantalum_log::Error::RecordTooLarge { bytes, limit })) => {
-                    let bound = GroupLimit { bytes: limit as usize, ..self.core().pool.group_limit() };
+                    let bound = GroupLimit { bytes: limit as usize, ..pool.group_limit() };
                     return Err(bound.refuse(bytes as usize));
                 }
                 Err(error) => return Err(error),
@@ -67,13 +86,17 @@ impl Manager {
         }
     }
 
-    fn try_publish<'a>(&self, tables: &'a [(Table, Vec<LeafWrite<'a>>)]) -> Result<Try<'a>> {
+    fn try_publish<'a>(&self, tables: &'a [(Table, Vec<LeafWrite<'a>>)], pins: &mut Pins<'_>) -> Result<Try<'a>> {
+        pins.restart();
         let mut plans = Vec::new();
         for (table, writes) in tables {
             let mut rest = &writes[..];
             while !rest.is_empty() {
                 let (page, count) = table.tree().prepare(rest)?;
                 let (writes, later) = rest.split_at(count);
+                if !pins.try_add(table.tree().pages_pinned(writes)) {
+                    return Ok(Try::NoFrames);
+                }
                 plans.push(LeafPlan { table, page, writes });
                 rest = later;
             }

@@ -2,7 +2,7 @@
 
 use super::cursor::LeafPosition;
 use super::node::{self, Found, Node, Payload, Stored};
-use super::{Tree, merge, split};
+use super::{Tree, merge, overflow, split};
 use crate::buffer::{ChangeGroup, PinnedPage};
 use crate::error::{Error, Result};
 use crate::page::{Change, PageKind, header, slots};
@@ -52,6 +52,12 @@ impl Tree {
             interleave();
             self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]))?;
         }
+    }
+
+    /// The most pages that are pinned at a time for writes to one leaf: it, and those of large values.
+    pub(crate) fn pages_pinned(&self, writes: &[LeafWrite<'_>]) -> usize {
+        let large = writes.iter().filter_map(|write| write.value).filter(|value| value.len() > self.inline_limit());
+        1 + large.map(|value| overflow::pages(value.len(), self.pool.page_size())).sum::<usize>()
     }
 
     /// Whether a page that the caller has latched is the leaf of all these keys and has room for the writes.

@@ -18,6 +18,11 @@ pub(super) fn part_bytes(page_size: usize) -> usize {
     slots::capacity(page_size) - HEAD_BYTES
 }
 
+/// The overflow pages of a value of so many bytes.
+pub(super) fn pages(value_bytes: usize, page_size: usize) -> usize {
+    value_bytes.div_ceil(part_bytes(page_size))
+}
+
 impl Tree {
     /// Writes a value into fresh pages and returns the first.
     pub(super) fn write_chain(&self, group: &mut ChangeGroup, value: &[u8]) -> Result<PageId> {

@@ -13,6 +13,7 @@ mod log_devices;
 mod observer;
 mod page_faults;
 mod restore;
+mod small_pool;
 mod space;
 mod support;
 mod wrapping;

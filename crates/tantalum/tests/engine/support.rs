@@ -19,8 +19,13 @@ pub fn open(path: &Path) -> Db {
 
 /// Fresh devices whose writes take a while, so that much happens meanwhile.
 pub fn slow_devices(seed: u64) -> Devices {
+    slow_devices_of(seed, 1 << 20)
+}
+
+/// As [`slow_devices`], each of so many bytes.
+pub fn slow_devices_of(seed: u64, bytes: u64) -> Devices {
     let us = Duration::from_micros;
-    let device = |name: &str, bytes, salt| {
+    let device = |name: &str, salt| {
         let profile = MemoryProfile {
             write_latency: us(20)..us(200),
             read_latency: us(5)..us(50),
@@ -31,9 +36,9 @@ pub fn slow_devices(seed: u64) -> Devices {
         MemoryDevice::with_profile(name, bytes, profile) as std::sync::Arc<dyn Device>
     };
     Devices {
-        data: device("data", 1 << 20, 0),
-        double_write: Some(device("doublewrite", 1 << 20, 1)),
-        log: vec![device("log-0", 1 << 20, 2), device("log-1", 1 << 20, 3)],
+        data: device("data", 0),
+        double_write: Some(device("doublewrite", 1)),
+        log: vec![device("log-0", 2), device("log-1", 3)],
     }
 }
 

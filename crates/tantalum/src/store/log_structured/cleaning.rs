@@ -121,7 +121,13 @@ impl Shared {
         let (mut settled, others): (Vec<_>, Vec<_>) = candidates
             .map(|(number, segment)| (score(segment.live_blocks(), segment.stamp), number, segment.live_blocks()))
             .partition(|(_, number, _)| table.segments.is_settled(*number));
-        settled.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let better_first = |a: &(f64, u32, u32), b: &(f64, u32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        // Of many segments, only those are put in order that can be cleaned now.
+        if settled.len() > VICTIMS_MAX {
+            settled.select_nth_unstable_by(VICTIMS_MAX, better_first);
+            settled.truncate(VICTIMS_MAX);
+        }
+        settled.sort_unstable_by(better_first);
         let Some(&(best, _, live)) = settled.first() else { return Vec::new() };
         let better = others.iter().filter(|(score, ..)| *score > best);
         let saved: u32 = better.map(|(.., other)| live.saturating_sub(*other)).sum();
@@ -131,7 +137,7 @@ impl Shared {
         let (mut victims, mut pages) = (Vec::new(), 0);
         // A segment takes them, so that little is left half moved when there is none for more.
         let pages_max = ENTRIES_MAX.min(self.layout.pages_per_segment() as usize);
-        for (_, number, _) in settled.into_iter().take(VICTIMS_MAX) {
+        for (_, number, _) in settled {
             pages += (table.segments.get(number).page_blocks / self.layout.page_blocks()) as usize;
             if !victims.is_empty() && pages > pages_max {
                 break;

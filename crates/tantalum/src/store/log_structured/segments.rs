@@ -64,6 +64,8 @@ pub struct Segments {
     free: BTreeSet<u32>,
     /// Where the search for a free one goes on: all are used in turn.
     cursor: u32,
+    /// How often one became free again.
+    freed: u64,
     /// Checkpoints taken since the store was opened, durable or not.
     taken: u64,
     /// The newest of them that is durable.
@@ -79,6 +81,11 @@ impl Segments {
     /// Free segments.
     pub fn free(&self) -> u32 {
         self.free.len() as u32
+    }
+
+    /// How often a segment became free again since the store was opened.
+    pub fn freed(&self) -> u64 {
+        self.freed
     }
 
     /// Notes, at opening, that there is a durable checkpoint.
@@ -202,6 +209,7 @@ impl Segments {
         assert_eq!(found.state, State::Discarding, "segment {segment} is freed once");
         found.state = State::Free;
         self.free.insert(segment);
+        self.freed += 1;
     }
 }
 

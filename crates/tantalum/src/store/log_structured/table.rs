@@ -52,6 +52,11 @@ pub struct Slot {
 }
 
 impl Table {
+    /// What grows whenever something is stored, and what whenever a segment becomes free.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.clock, self.segments.freed())
+    }
+
     /// Where a page is, and of which generation its segment is.
     pub fn find(&self, id: PageId, layout: &Layout) -> Option<(Place, u64)> {
         let place = self.map.get(id)?;

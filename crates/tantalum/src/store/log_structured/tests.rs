@@ -420,3 +420,72 @@ fn a_segment_shows_what_is_in_it() {
     assert_eq!(live, [(3, 1, true), (4, 1, false), (4, 2, true)]);
     assert!(matches!(store.inspect_segment(SEGMENTS), Err(Error::Option { .. })));
 }
+
+/// A device on which the cleaner is kept waiting, as by a busy machine, while others write at once.
+#[derive(Debug)]
+struct SlowForTheCleaner {
+    device: Arc<MemoryDevice>,
+    waits: tantalum_rt::Mutex<Random>,
+}
+
+impl SlowForTheCleaner {
+    fn wait(&self) {
+        if tantalum_rt::task_name() == "tantalum-segment-cleaner" {
+            let us = self.waits.lock().u64(0..5000);
+            tantalum_rt::sleep(Duration::from_micros(us));
+        }
+    }
+}
+
+impl Device for SlowForTheCleaner {
+    tantalum_device::forward!(device: name, capacity_bytes, capabilities, hardware, submit, flush, discard, grow);
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> tantalum_device::Result<()> {
+        self.wait();
+        self.device.read(offset, buffer)
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> tantalum_device::Result<()> {
+        self.wait();
+        self.device.write(offset, buffers, durability)
+    }
+}
+
+#[test]
+fn room_that_cleaning_can_make_is_never_said_to_be_missing() {
+    for seed in 0..12 {
+        let run = move || {
+            let mut random = Random::with_seed(seed);
+            let device = device();
+            let slow = SlowForTheCleaner {
+                device: Arc::clone(&device),
+                waits: tantalum_rt::Mutex::new(Random::with_seed(seed)),
+            };
+            let store =
+                LogStructuredStore::new(Arc::new(slow), PAGE, SIZES, DATABASE, SegmentOptions::default()).unwrap();
+            store.recover().unwrap();
+            let pages = store.capacity_pages();
+            store.store(&batch(&[0, 1], 1)).unwrap();
+            if random.bool() {
+                let (at, _) = appends(&device).pop().unwrap();
+                device.corrupt(at + PAGE as u64 + 99, 1, |bytes| bytes[0] ^= 1);
+            }
+            let hot_percent = *random.choice(&[0, 50, 90]).unwrap();
+            let most = *random.choice(&[2, 2, 12, 40]).unwrap();
+            for version in 2..2000 {
+                let mut ids: Vec<u64> = (0..random.u64(1..most))
+                    .map(|_| {
+                        let is_hot = random.u64(0..100) < hot_percent;
+                        random.u64(2..if is_hot { pages / 10 } else { pages })
+                    })
+                    .collect();
+                ids.sort_unstable();
+                ids.dedup();
+                let stored = store.store(&batch(&ids, version));
+                stored.unwrap_or_else(|error| panic!("seed {seed}: {error}, {:?}", counts(&store)));
+            }
+            check(&store);
+        };
+        Simulation::new(seed).run(run).expect_finished();
+    }
+}
