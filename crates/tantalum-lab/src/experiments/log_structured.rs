@@ -134,7 +134,7 @@ impl Dbms {
     }
 }
 
-/// With 256, the commits of 30 users at the same time can hold all frames, each for want of more.
+/// With fewer, the commits of 30 users would wait for each other's frames most of the time.
 const POOL_PAGES: u64 = 256;
 const NILFS2: Way = Way::LogStructured(MetadataWrites::Nilfs2);
 const OWN: Way = Way::LogStructured(MetadataWrites::Own);

@@ -16,6 +16,9 @@ const MARKED: usize = 40;
 /// The widest bar.
 const BAR_MOST: f64 = 44.0;
 
+/// Beside the names at the ends of lines: the leads to them, and what a short name is wider than reckoned.
+const LABEL_ROOM: f64 = 30.0;
+
 /// Pixels of a line of text.
 const LINE: f64 = 15.0;
 
@@ -34,7 +37,7 @@ pub(super) fn svg(plot: &Plot, size: Size, is_alone: bool) -> Option<String> {
     let probe = Placed::vertical(&plot.y, &ys, height - 50.0, top);
     let label = |&mark: &f64| text_width(&plot.y.write(mark));
     let left = probe.marks.iter().map(label).fold(0.0, f64::max).min(width / 3.0) + 10.0;
-    let right = width - if legend.labels_ends { widest_name(plot) + 22.0 } else { 16.0 };
+    let right = width - if legend.labels_ends { widest_name(plot) + LABEL_ROOM } else { 16.0 };
     let x = Placed::horizontal(&plot.x, &xs, left, right);
     let below = Below::of(plot, (right - left) / x.marks.len().max(1) as f64);
     let bottom = height - below.height - 20.0;

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 
 use tantalum_rt::{Mutex, Parker, Unparker};
 
-/// The part of the frames that commits hold; the others are for reads, splits and whatever else holds a few at a time.
-const SHARE: usize = 2;
+/// The part of the frames that commits do not hold; they are for reads, splits and whatever else holds a few at a time.
+const OTHERS: usize = 4;
 
 /// The frames that commits may hold.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Pins<'a> {
 impl PinBudget {
     /// Of a pool of so many frames.
     pub(super) fn new(frames: usize) -> Self {
-        Self { limit: frames / SHARE, state: Mutex::default() }
+        Self { limit: frames - frames / OTHERS, state: Mutex::default() }
     }
 
     /// Nothing yet, for a commit that takes what it finds.
@@ -126,7 +126,7 @@ mod tests {
     fn who_is_refused_waits_in_line_for_all_that_it_may_need() {
         Simulation::new(1)
             .run(|| {
-                let budget = Arc::new(PinBudget::new(32));
+                let budget = Arc::new(PinBudget::new(21));
                 let (mut first, mut second) = (budget.begin(), budget.begin());
                 assert!((0..10).all(|_| first.try_add(1)));
                 assert!(second.try_add(1) && second.try_add(5) && !second.try_add(1), "16 in all");
