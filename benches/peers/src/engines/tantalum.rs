@@ -1,0 +1,189 @@
+//! Tantalum: the in-place store on files of a directory, all as it comes but for sizes and the partitions of the log.
+//!
+//! - `log_partitions`: from `--log-partitions`, as `tantalum probe` recommends it for the device; the log writes to all of them
+//!   at the same time.
+//! - Everything else is the default: serializable transactions, early lock release, double-write area, direct I/O, so the
+//!   buffer pool is all the memory that pages have.
+//! - Reads are of a snapshot, which takes no locks. Read-modify-write locks its keys for writing at once.
+
+use std::collections::VecDeque;
+
+use tantalum::{Db, Table, Ticket};
+
+use crate::{
+    data::Key,
+    engine::{Engine, Pipeline, Row, Rows, Session, Setup},
+    error::{Error, Result},
+};
+
+/// In options and results.
+pub const NAME: &str = "tantalum";
+
+/// See [`Kind::configuration`](crate::engine::Kind::configuration).
+pub const CONFIGURATION: &str = "in-place store, one log file in --log-partitions partitions, defaults: serializable, early lock release, direct I/O";
+
+/// Bytes of rows after which a transaction ends while loading: well below the largest transaction with any log that is allowed.
+const LOAD_BYTES: usize = 64 << 10;
+
+/// Transactions under way while loading.
+const LOADS_UNDER_WAY: usize = 16;
+
+/// The open database.
+pub struct Tantalum {
+    db: Db,
+    table: Table,
+}
+
+fn failed(doing: &'static str) -> impl Fn(tantalum::Error) -> Error {
+    move |error| match error.is_retryable() {
+        true => Error::Conflict,
+        false => Error::engine(NAME, doing)(error),
+    }
+}
+
+impl Tantalum {
+    /// Opens or creates it.
+    ///
+    /// # Errors
+    /// Of the engine.
+    pub fn open(setup: &Setup) -> Result<Self> {
+        let db = Db::builder()
+            .buffer_pool_bytes(setup.cache_bytes)
+            .log_bytes(setup.log_bytes)
+            .log_partitions(setup.log_partitions)
+            .open(&setup.directory)
+            .map_err(failed("opening"))?;
+        let table = db.table("rows").map_err(failed("opening the table"))?;
+        Ok(Self { db, table })
+    }
+
+    fn start(&self, rows: &[Row<'_>]) -> Result<Ticket> {
+        let put = || {
+            let mut transaction = self.db.begin()?;
+            rows.iter().try_for_each(|(key, value)| transaction.put(&self.table, key, value))?;
+            transaction.commit_async()
+        };
+        put().map_err(failed("committing"))
+    }
+}
+
+/// The next rows, up to and with the first for which `has_more` is false.
+fn take_until(
+    rows: Rows<'_>,
+    mut has_more: impl FnMut(&(Key, Vec<u8>)) -> bool,
+) -> impl Iterator<Item = (Key, Vec<u8>)> {
+    let mut goes_on = true;
+    std::iter::from_fn(move || {
+        let row = if goes_on { rows.next() } else { None };
+        goes_on = row.as_ref().is_some_and(&mut has_more);
+        row
+    })
+}
+
+impl Engine for Tantalum {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(Client(self)))
+    }
+
+    fn pipeline(&self) -> Option<Box<dyn Pipeline + '_>> {
+        Some(Box::new(InFlight { engine: self, tickets: VecDeque::new() }))
+    }
+
+    fn load(&self, rows: Rows<'_>) -> Result<()> {
+        let mut under_way = InFlight { engine: self, tickets: VecDeque::new() };
+        loop {
+            let mut bytes = 0;
+            let has_room = |row: &(Key, Vec<u8>)| {
+                bytes += row.0.len() + row.1.len();
+                bytes < LOAD_BYTES
+            };
+            let batch: Vec<_> = take_until(rows, has_room).collect();
+            if batch.is_empty() {
+                break;
+            }
+            let rows: Vec<Row<'_>> = batch.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+            under_way.start(&rows)?;
+            if under_way.tickets.len() >= LOADS_UNDER_WAY {
+                under_way.finish_oldest()?;
+            }
+        }
+        while !under_way.tickets.is_empty() {
+            under_way.finish_oldest()?;
+        }
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.db.close().map_err(failed("closing"))
+    }
+}
+
+/// A client has nothing of its own.
+struct Client<'a>(&'a Tantalum);
+
+impl Session for Client<'_> {
+    fn put(&mut self, rows: &[Row<'_>]) -> Result<()> {
+        let put = || {
+            let mut transaction = self.0.db.begin()?;
+            rows.iter().try_for_each(|(key, value)| transaction.put(&self.0.table, key, value))?;
+            transaction.commit()
+        };
+        put().map(drop).map_err(failed("committing"))
+    }
+
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let read = || self.0.db.snapshot()?.get(&self.0.table, key);
+        let found = read().map_err(failed("reading"))?;
+        value.clear();
+        value.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(found.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], rows: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        let mut scan = || {
+            for row in self.0.db.snapshot()?.range(&self.0.table, from..)?.take(rows) {
+                let (key, value) = row?;
+                visit(&key, &value);
+            }
+            Ok(())
+        };
+        scan().map_err(failed("scanning"))
+    }
+
+    fn modify(&mut self, keys: &[&[u8]], change: &mut dyn FnMut(&mut [Vec<u8>])) -> Result<()> {
+        let mut modify = || {
+            let mut transaction = self.0.db.begin()?;
+            let mut values = Vec::with_capacity(keys.len());
+            for key in keys {
+                let value = transaction.get_for_update(&self.0.table, key)?;
+                values.push(value.as_deref().unwrap_or_default().to_vec());
+            }
+            change(&mut values);
+            for (key, value) in keys.iter().zip(&values) {
+                transaction.put(&self.0.table, key, value)?;
+            }
+            transaction.commit()
+        };
+        modify().map(drop).map_err(failed("reading and writing"))
+    }
+}
+
+/// Commits under way, the oldest first.
+struct InFlight<'a> {
+    engine: &'a Tantalum,
+    tickets: VecDeque<Ticket>,
+}
+
+impl Pipeline for InFlight<'_> {
+    fn start(&mut self, rows: &[Row<'_>]) -> Result<()> {
+        self.tickets.push_back(self.engine.start(rows)?);
+        Ok(())
+    }
+
+    fn finish_oldest(&mut self) -> Result<()> {
+        match self.tickets.pop_front() {
+            Some(ticket) => ticket.wait().map(drop).map_err(failed("waiting for a commit")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One run, in a process of its own: so peaks of memory, caches and background threads of one engine are not another's.
+//!
+//! The process is this program again, with a hidden subcommand. It reads what to do from its arguments as JSON, and writes what came of
+//! it as JSON, the only line on its standard output.
+
+use std::{
+    io::{self, Write},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    data::{Dataset, key},
+    driver::{self, Counted, Latency, Run},
+    engine::{Engine, Kind, Row, Setup},
+    error::{Error, Result},
+    meter::{Meter, load_average, peak_memory_bytes, space_bytes},
+    page_cache::{self, Limit},
+    workload::{Work, Workload, balance, set_balance},
+};
+
+/// The hidden subcommand.
+pub const SUBCOMMAND: &str = "run-one";
+
+/// What [`Task::Fill`] writes, and behind it how many transactions it has committed, when the log is as full as it should be.
+pub const FILLED: &str = "filled by";
+
+/// What to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// By which engine.
+    pub engine: Kind,
+    /// How it is opened.
+    pub setup: Setup,
+    /// What the database holds.
+    pub dataset: Dataset,
+    /// The part of the comparison.
+    pub task: Task,
+    /// Of all choices.
+    pub seed: u64,
+}
+
+/// The parts of a comparison that are a process each.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// Loads the dataset into an empty database, and closes it.
+    Load,
+    /// Clients work for some time.
+    Clients {
+        /// What they do.
+        workload: Workload,
+        /// How many; of the pipelined variant, how many commits one client has under way.
+        clients: usize,
+        /// Of the counted phase.
+        seconds: f64,
+    },
+    /// Writes so many bytes of rows in transactions, tells of it, and waits to be killed.
+    Fill(u64),
+    /// Opens the database and reads its first row, where the last of so many transactions must have left its number.
+    Reopen {
+        /// What was acknowledged before the kill.
+        committed: u64,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Of the machine, when the process began.
+    pub load_average: f64,
+    /// What was counted. The operations of a load are rows.
+    pub counted: Counted,
+    /// What the files take on the device, after the database was closed.
+    pub space_bytes: u64,
+    /// The most memory that the process has had.
+    pub peak_memory_bytes: u64,
+}
+
+/// Does it and writes the outcome.
+///
+/// # Errors
+/// Of the engine or the system; an inconsistency that the engine has let happen.
+pub fn run(json: &str) -> Result<()> {
+    let unreadable = |error| Error::Other(format!("{SUBCOMMAND} is for this program itself: {error}"));
+    let job: Job = serde_json::from_str(json).map_err(unreadable)?;
+    let load_average = load_average()?;
+    let directory = &job.setup.directory;
+    let counted = match job.task {
+        Task::Load => load(&job)?,
+        Task::Clients { workload, clients, seconds } => work(&job, workload, clients, seconds)?,
+        Task::Fill(bytes) => return fill(&job, bytes),
+        Task::Reopen { committed } => reopen(&job, committed)?,
+    };
+    let (space_bytes, peak_memory_bytes) = (space_bytes(directory)?, peak_memory_bytes()?);
+    let outcome = Outcome { load_average, counted, space_bytes, peak_memory_bytes };
+    let line = serde_json::to_string(&outcome).map_err(|error| Error::Other(error.to_string()))?;
+    say(&line)
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{line}").and_then(|()| out.flush());
+    written.map_err(|error| Error::Other(format!("cannot write to standard output: {error}")))
+}
+
+/// Something done once, of so many operations.
+fn once(operations: u64, meter: &Meter, act: impl FnOnce() -> Result<()>) -> Result<Counted> {
+    let (before, started) = (meter.read()?, Instant::now());
+    act()?;
+    let (elapsed, used) = (started.elapsed(), meter.read()?.since(&before));
+    let us = elapsed.as_secs_f64() * 1e6;
+    let latency = Latency { p50_us: us, p99_us: us, p999_us: us, max_us: us };
+    Ok(Counted { seconds: elapsed.as_secs_f64(), operations, conflicts: 0, latency, used })
+}
+
+fn load(job: &Job) -> Result<Counted> {
+    let meter = Meter::of(&job.setup.directory)?;
+    let engine = job.engine.open(&job.setup)?;
+    once(job.dataset.rows, &meter, || {
+        engine.load(&mut job.dataset.load(job.seed))?;
+        engine.close()
+    })
+}
+
+fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<Counted> {
+    /// Of the counted phase.
+    const WARM_UP: f64 = 0.2;
+    let meter = Meter::of(&job.setup.directory)?;
+    let engine = job.engine.open(&job.setup)?;
+    let work = Work::new(workload, job.dataset);
+    let _limit = workload.is_cold().then(|| Limit::new(&job.setup.directory, job.setup.cache_bytes)).transpose()?;
+    let is_warm = job.engine.is_database() && !workload.is_cold();
+    let before = is_warm.then(|| read_all(&*engine, &job.dataset)).transpose()?;
+    let run = Run {
+        clients,
+        is_pipelined: job.engine == Kind::TantalumPipelined,
+        warm_up: Duration::from_secs_f64(seconds * WARM_UP),
+        measured: Duration::from_secs_f64(seconds),
+        seed: job.seed,
+    };
+    let counted = driver::run(&*engine, &work, run, &meter)?;
+    if matches!(workload, Workload::Transfer | Workload::TransferContended) {
+        let after = read_all(&*engine, &job.dataset)?;
+        if before != Some(after) {
+            return Err(Error::Other(format!(
+                "{}: the sum of all balances was {before:?} and is {after} after transfers: they were not serializable",
+                job.engine.name()
+            )));
+        }
+    }
+    engine.close()?;
+    Ok(counted)
+}
+
+/// Reads all rows, so that caches hold what they can, and gives the sum of their balances.
+fn read_all(engine: &dyn Engine, dataset: &Dataset) -> Result<u64> {
+    let (mut rows, mut sum) = (0, 0u64);
+    engine.session()?.scan(&key(0), usize::MAX, &mut |_, value| {
+        rows += 1;
+        sum = sum.wrapping_add(balance(value));
+    })?;
+    if rows == dataset.rows {
+        return Ok(sum);
+    }
+    Err(Error::Other(format!(
+        "the database holds {rows} rows instead of {}; remove its directory, to load anew",
+        dataset.rows
+    )))
+}
+
+fn fill(job: &Job, bytes: u64) -> Result<()> {
+    const ROWS: usize = 100;
+    let engine = job.engine.open(&job.setup)?;
+    let (mut session, mut random) = (engine.session()?, Rng::with_seed(job.seed));
+    let (mut written, mut committed, mut value) = (0, 0u64, vec![0; job.dataset.value_bytes]);
+    while written < bytes {
+        committed += 1;
+        random.fill(&mut value);
+        set_balance(&mut value, |_| committed);
+        // The first row always, so that it has the number of the last transaction.
+        let mut keys: Vec<_> = (1..ROWS).map(|_| key(random.u64(0..job.dataset.rows))).collect();
+        keys.push(key(0));
+        let rows: Vec<Row<'_>> = keys.iter().map(|key| (&key[..], &value[..])).collect();
+        session.put(&rows)?;
+        written += rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+    }
+    say(&format!("{FILLED} {committed}"))?;
+    loop {
+        // Until it is killed.
+        thread::park();
+    }
+}
+
+fn reopen(job: &Job, committed: u64) -> Result<Counted> {
+    let meter = Meter::of(&job.setup.directory)?;
+    // As after a power cut, nothing of the files is in memory.
+    page_cache::empty(&job.setup.directory)?;
+    let (mut opened, mut value) = (None, Vec::new());
+    let counted = once(1, &meter, || {
+        let engine = opened.insert(job.engine.open(&job.setup)?);
+        engine.session()?.get(&key(0), &mut value).map(drop)
+    })?;
+    if balance(&value) != committed {
+        return Err(Error::Other(format!(
+            "{} has lost commits: {committed} were acknowledged before the kill, and the last that is there is number {}",
+            job.engine.name(),
+            balance(&value)
+        )));
+    }
+    if let Some(engine) = opened {
+        read_all(&*engine, &job.dataset)?;
+        engine.close()?;
+    }
+    Ok(counted)
+}
