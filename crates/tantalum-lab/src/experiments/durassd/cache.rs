@@ -30,6 +30,11 @@ const POOLS: [u64; 6] = [1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20]
 /// The pool from which on more does not help much: "several megabytes would be good enough".
 const ENOUGH: u64 = 8 << 20;
 
+/// Of the writes in sequence that fill the disk's memory: it is in segments, and a small write that stands alone takes one of few.
+const STREAM_BYTES: u32 = 256 << 10;
+/// So many of them, six times that memory.
+const STREAM_WRITES: u64 = 400;
+
 fn writes(operations: u64) -> Job {
     Job { pattern: Pattern::Random, ..Job::writes(PAGE_BYTES, operations, 0..0) }
 }
@@ -40,15 +45,15 @@ fn ahead_of_medium(measured: &Measured) -> f64 {
         measured.samples.iter().filter(|sample| sample.kind == Kind::Write).map(|sample| sample.nanoseconds).collect();
     let (all, half): (u64, u64) = (times.iter().sum(), times[times.len() / 2..].iter().sum());
     let steady = (times.len() - times.len() / 2) as f64 / half.max(1) as f64;
-    (times.len() as f64 - steady * all as f64) * f64::from(PAGE_BYTES)
+    (times.len() as f64 - steady * all as f64) * f64::from(measured.request_bytes)
 }
 
 pub(super) fn sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings = Findings {
         configuration: vec![
             format!(
-                "a burst of {OPERATIONS} random writes of 4 KiB by one thread in {} (the disk: all of it), write cache on: how far it \
-                 is ahead of the medium when the cache is full",
+                "a burst of {OPERATIONS} random writes of 4 KiB by one thread in {} (the disk: {STREAM_WRITES} of 256 KiB in sequence, \
+                 as its memory is in segments), write cache on: how far it is ahead of the medium when the cache is full",
                 tantalum_report::units::bytes(FILE_BYTES)
             ),
             "a solid-state drive's memory holds its map, too: 4 bytes for each 4 KiB (assumed)".into(),
@@ -64,9 +69,11 @@ pub(super) fn sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
         progress(device);
         // What warms up would leave the cache full.
         let bed = Bed { warm_up: 0, ..bed(device, "on", settings.seed) };
-        let ahead = ahead_of_medium(&bed.measure(writes(OPERATIONS))?) / MIB;
+        let is_disk = device == "hdd-15k";
+        let burst = if is_disk { Job::writes(STREAM_BYTES, STREAM_WRITES, 0..0) } else { writes(OPERATIONS) };
+        let ahead = ahead_of_medium(&bed.measure(burst)?) / MIB;
         let what = format!("{device}: ahead of the medium in a burst");
-        if device == "hdd-15k" {
+        if is_disk {
             disk_mib = ahead;
             // The profile has its cache from this table.
             row(what, Bound::Value(memory), ahead, "MiB", Basis::Fitted);
