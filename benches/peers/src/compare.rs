@@ -102,9 +102,13 @@ struct Runner<'a> {
     round: usize,
 }
 
+/// Of keys and tables, raised when what the adapters make of rows changes.
+const FORMAT: u32 = 1;
+
 /// A database that is loaded, as its mark says: one that was loaded otherwise is not used.
 #[derive(Serialize)]
 struct Mark<'a> {
+    format: u32,
     setup: &'a Setup,
     dataset: Dataset,
 }
@@ -168,7 +172,7 @@ impl Runner<'_> {
     fn load(&self, job: &Job) -> Result<()> {
         // How it is opened may differ from run to run; what is in it, and where, may not.
         let setup = Setup { sessions: 1, has_transactions: false, ..job.setup.clone() };
-        let mark = Mark { setup: &setup, dataset: job.dataset };
+        let mark = Mark { format: FORMAT, setup: &setup, dataset: job.dataset };
         let mark = serde_json::to_string(&mark).map_err(|error| Error::Other(error.to_string()))?;
         let file = job.setup.directory.with_extension("json");
         if fs::read_to_string(&file).is_ok_and(|found| found == mark) {

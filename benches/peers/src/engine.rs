@@ -88,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// The name of its files' directory: the variants of Tantalum share one.
+    /// The name of its files' directory: variants of an engine share one.
     pub fn directory(self) -> &'static str {
         match self {
             Self::TantalumPipelined => tantalum::NAME,
@@ -164,6 +164,12 @@ pub trait Engine: Send + Sync {
 
     /// Puts rows into the empty database by the fastest way that ends with all of them durable.
     fn load(&self, rows: Rows<'_>) -> Result<()>;
+
+    /// Brings what an engine writes over again and again, such as old log files, into the state that it has after hours, so that runs
+    /// of seconds see it. Called before clients that write begin; rows stay as they are.
+    fn warm_log(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Ends in order. What can be put off to the next opening need not be done.
     fn close(self: Box<Self>) -> Result<()>;

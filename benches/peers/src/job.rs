@@ -135,6 +135,9 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
     let _limit = workload.is_cold().then(|| Limit::new(&job.setup.directory, job.setup.cache_bytes)).transpose()?;
     let is_warm = job.engine.is_database() && !workload.is_cold();
     let before = is_warm.then(|| read_all(&*engine, &job.dataset)).transpose()?;
+    if workload.writes() {
+        engine.warm_log()?;
+    }
     let run = Run {
         clients,
         is_pipelined: job.engine == Kind::TantalumPipelined,

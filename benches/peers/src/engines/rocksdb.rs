@@ -1,7 +1,8 @@
 //! RocksDB: each commit is synchronized in the write-ahead log, `WriteOptions::sync`.
 //!
-//! - `recycle_log_file_num`: with old log files written over, `fdatasync` has no new length and no new extents to write, once
-//!   the first log files have been filled. Point-in-time recovery, the default, goes with it.
+//! - `recycle_log_file_num`: with old log files written over, `fdatasync` has no new length and no new extents to write. That
+//!   begins when the first log file has been filled, which takes longer than a run, and again in each process: so one is filled and put
+//!   back into use before clients begin ([`warm_log`](Engine::warm_log)). Point-in-time recovery, the default, goes with it.
 //! - No compression (values are random bytes) and no such library in the build.
 //! - Block cache as large as every engine's cache, bloom filters of 10 bits in whole tables, index and filter blocks in the
 //!   cache. Where the database is larger than the cache on purpose, tables are read with direct I/O, so that the operating
@@ -21,6 +22,7 @@ use rocksdb::{
 };
 
 use crate::{
+    data::KEY_BYTES,
     engine::{Engine, Row, Rows, Session, Setup},
     error::{Error, Result},
 };
@@ -38,6 +40,9 @@ fn failed(doing: &'static str) -> impl Fn(rocksdb::Error) -> Error {
     }
 }
 
+/// At most at a time.
+const MEMTABLES: u64 = 4;
+
 /// Opens it, in the way that the workload needs.
 ///
 /// # Errors
@@ -46,16 +51,23 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Engine>> {
     let options = options(setup);
     if setup.has_transactions {
         let db = TransactionDB::open(&options, &TransactionDBOptions::default(), &setup.directory);
-        return Ok(Box::new(Transactional { db: db.map_err(failed("opening"))? }));
+        return Ok(Box::new(Transactional {
+            db: db.map_err(failed("opening"))?,
+            log_file_bytes: memtable_bytes(setup),
+        }));
     }
     let db = DB::open(&options, &setup.directory).map_err(failed("opening"))?;
-    Ok(Box::new(Plain { db, options, table_file: setup.directory.join("loaded.sst") }))
+    Ok(Box::new(Plain {
+        db,
+        options,
+        log_file_bytes: memtable_bytes(setup),
+        table_file: setup.directory.join("loaded.sst"),
+    }))
 }
 
 fn options(setup: &Setup) -> Options {
     const BLOOM_BITS_PER_KEY: f64 = 10.0;
     const LOG_FILES_KEPT: usize = 4;
-    const MEMTABLES: u64 = 4;
     const BACKGROUND_JOBS: i32 = 2;
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(&Cache::new_lru_cache(usize::try_from(setup.cache_bytes).unwrap_or(usize::MAX)));
@@ -69,10 +81,39 @@ fn options(setup: &Setup) -> Options {
     options.set_max_background_jobs(BACKGROUND_JOBS);
     options.set_recycle_log_file_num(LOG_FILES_KEPT);
     options.set_max_total_wal_size(setup.log_bytes);
-    options.set_write_buffer_size(usize::try_from(setup.log_bytes / 2 / MEMTABLES).unwrap_or(usize::MAX));
+    options.set_write_buffer_size(usize::try_from(memtable_bytes(setup)).unwrap_or(usize::MAX));
     options.set_max_write_buffer_number(MEMTABLES as i32);
     options.set_use_direct_reads(setup.is_cold);
     options
+}
+
+/// Of each memtable, and so of each log file.
+fn memtable_bytes(setup: &Setup) -> u64 {
+    setup.log_bytes / 2 / MEMTABLES
+}
+
+/// Fills a log file with versions of a row that is deleted then, and has it used again: the next but one memtable takes it.
+fn warm_log(
+    bytes: u64,
+    put: impl Fn(&[u8], &[u8], &WriteOptions) -> Result<(), rocksdb::Error>,
+    delete: impl Fn(&[u8]) -> Result<(), rocksdb::Error>,
+    flush: impl Fn() -> Result<(), rocksdb::Error>,
+) -> Result<()> {
+    const VALUE_BYTES: u64 = 256 << 10;
+    const PLACEHOLDER: &[u8] = &[0xff; KEY_BYTES];
+    let (value, unsynchronized) = (vec![0; VALUE_BYTES as usize], WriteOptions::default());
+    let warm = || {
+        // Not quite full, so that no other memtable begins meanwhile.
+        for _ in 0..bytes * 9 / 10 / VALUE_BYTES {
+            put(PLACEHOLDER, &value, &unsynchronized)?;
+        }
+        for _ in 0..2 {
+            delete(PLACEHOLDER)?;
+            flush()?;
+        }
+        Ok(())
+    };
+    warm().map_err(failed("filling a log file"))
 }
 
 fn durable() -> WriteOptions {
@@ -107,6 +148,7 @@ fn copy(found: Option<impl AsRef<[u8]>>, value: &mut Vec<u8>) -> bool {
 struct Plain {
     db: DB,
     options: Options,
+    log_file_bytes: u64,
     table_file: PathBuf,
 }
 
@@ -125,6 +167,11 @@ impl Engine for Plain {
         let mut ingest = rocksdb::IngestExternalFileOptions::default();
         ingest.set_move_files(true);
         self.db.ingest_external_file_opts(&ingest, vec![&self.table_file]).map_err(failed("ingesting a table file"))
+    }
+
+    fn warm_log(&self) -> Result<()> {
+        let put = |key: &[u8], value: &[u8], options: &WriteOptions| self.db.put_opt(key, value, options);
+        warm_log(self.log_file_bytes, put, |key| self.db.delete(key), || self.db.flush())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -167,6 +214,7 @@ impl Session for PlainClient<'_> {
 /// For read-modify-write.
 struct Transactional {
     db: TransactionDB,
+    log_file_bytes: u64,
 }
 
 impl Engine for Transactional {
@@ -178,6 +226,11 @@ impl Engine for Transactional {
         let mut batch = WriteBatchWithTransaction::default();
         rows.for_each(|(key, value)| batch.put(key, value));
         self.db.write_opt(batch, &durable()).map_err(failed("loading"))
+    }
+
+    fn warm_log(&self) -> Result<()> {
+        let put = |key: &[u8], value: &[u8], options: &WriteOptions| self.db.put_opt(key, value, options);
+        warm_log(self.log_file_bytes, put, |key| self.db.delete(key), || self.db.flush())
     }
 
     fn close(self: Box<Self>) -> Result<()> {

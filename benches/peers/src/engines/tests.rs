@@ -53,6 +53,7 @@ fn scanned(engine: &dyn Engine, from: u64, rows: usize) -> Vec<(Vec<u8>, Vec<u8>
 fn rows_are_loaded_written_read_and_scanned() {
     for (kind, has_transactions) in databases() {
         with_rows(kind, has_transactions, |engine, setup| {
+            engine.warm_log().unwrap();
             let mut session = engine.session().unwrap();
             let (keys, new) = ([key(7), key(9), key(ROWS)], vec![5; setup.value_bytes]);
             session.put(&[(&keys[0], &new)]).unwrap();
