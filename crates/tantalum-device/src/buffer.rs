@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// Alignment in bytes of an [`AlignedBuffer`]; every device's direct I/O is content with it.
 pub const ALIGNMENT: usize = 4096;
 
+/// An [`AlignedBuffer`] of so many bytes or more lies in huge pages, if the kernel has some and hands them out on request: one
+/// translation of addresses then serves 512 pages of a cache.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// Bytes on the heap, aligned to [`ALIGNMENT`], of a fixed length.
 ///
 /// ```
@@ -47,15 +51,22 @@ impl AlignedBuffer {
     /// A buffer of `len` zero bytes. The length is exact, not rounded up.
     ///
     /// # Panics
-    /// If `len` exceeds `isize::MAX` less the alignment. Running out of memory aborts, as for `Vec`.
+    /// If `len` exceeds `isize::MAX` less [`HUGE_PAGE_BYTES`]. Running out of memory aborts, as for `Vec`.
     pub fn zeroed(len: usize) -> Self {
         if len == 0 {
             return Self { start: Self::layout(1).dangling_ptr(), len, memory: None };
         }
         let layout = Self::layout(len);
         // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let start = unsafe { if len < HUGE_PAGE_BYTES { alloc::alloc_zeroed(layout) } else { alloc::alloc(layout) } };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
+        if len >= HUGE_PAGE_BYTES {
+            // Before the first touch, which decides what pages the memory gets. That there are none is no error.
+            // SAFETY: the range is within the allocation; the advice changes no bytes of it.
+            _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
+            // SAFETY: the allocation has so many bytes.
+            unsafe { start.as_ptr().write_bytes(0, len) };
+        }
         Self { start, len, memory: Some(Arc::new(Memory { start, layout })) }
     }
 
@@ -82,7 +93,8 @@ impl AlignedBuffer {
     }
 
     fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, ALIGNMENT).expect("a buffer's length fits the address space")
+        let alignment = if len < HUGE_PAGE_BYTES { ALIGNMENT } else { HUGE_PAGE_BYTES };
+        Layout::from_size_align(len, alignment).expect("a buffer's length fits the address space")
     }
 }
 
@@ -127,7 +139,7 @@ mod tests {
 
     #[test]
     fn every_length_is_exact_aligned_and_zero() {
-        for len in [0, 1, 511, 4096, 4097, 1 << 20] {
+        for len in [0, 1, 511, 4096, 4097, 1 << 20, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES + 5] {
             let buffer = AlignedBuffer::zeroed(len);
             assert_eq!(buffer.len(), len);
             assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);

@@ -29,7 +29,7 @@ mod striped;
 mod without_barriers;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
-pub use buffer::{ALIGNMENT, AlignedBuffer};
+pub use buffer::{ALIGNMENT, AlignedBuffer, HUGE_PAGE_BYTES};
 pub use capability::{Capabilities, WriteCache};
 pub use characteristics::{Characteristics, CharacteristicsError, WriteLatency};
 pub use device::{Device, Durability, Hardware, PendingWrite};

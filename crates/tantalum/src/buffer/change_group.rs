@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tantalum_log::Lsn;
 
-use super::{BufferPool, PageWriteGuard};
+use super::{BufferPool, PageWriteGuard, planned::Planned};
 use crate::{
     error::{Error, Result},
     observer,
@@ -26,8 +26,8 @@ pub struct ChangeGroup {
 #[derive(Debug)]
 struct GroupPage {
     guard: PageWriteGuard,
-    /// The page after the changes; empty until there is one.
-    planned: Vec<u8>,
+    /// The page after the changes, once there is one.
+    planned: Option<Planned>,
     /// The changes, encoded.
     changes: Vec<u8>,
     count: usize,
@@ -44,7 +44,7 @@ impl ChangeGroup {
     /// Adds a page and returns its index in the group. The latch is held until the group has been appended or dropped.
     pub fn add(&mut self, guard: PageWriteGuard) -> usize {
         debug_assert!(self.find(guard.id()).is_none(), "a page is latched once");
-        self.pages.push(GroupPage { guard, planned: Vec::new(), changes: Vec::new(), count: 0, rebuilt: false });
+        self.pages.push(GroupPage { guard, planned: None, changes: Vec::new(), count: 0, rebuilt: false });
         self.pages.len() - 1
     }
 
@@ -66,7 +66,7 @@ impl ChangeGroup {
     /// A page as it is with the changes planned so far.
     pub fn planned(&self, index: usize) -> &[u8] {
         let page = &self.pages[index];
-        if page.count == 0 { &page.guard } else { &page.planned }
+        page.planned.as_deref().unwrap_or(&page.guard)
     }
 
     /// Plans a change of a page.
@@ -75,11 +75,8 @@ impl ChangeGroup {
     /// [`Error::Change`] when the page, as planned so far, cannot take it; the plan is then as it was.
     pub fn change(&mut self, index: usize, change: Change<'_>) -> Result<()> {
         let page = &mut self.pages[index];
-        if page.count == 0 {
-            page.planned.clear();
-            page.planned.extend_from_slice(&page.guard);
-        }
-        change::apply(&mut page.planned, &change).map_err(|source| Error::Change { page: page.guard.id(), source })?;
+        let planned = page.planned.get_or_insert_with(|| Planned::of(&page.guard));
+        change::apply(planned, &change).map_err(|source| Error::Change { page: page.guard.id(), source })?;
         page.rebuilt |= page.count == 0 && change.rebuilds();
         page.count += 1;
         change.encode_into(&mut page.changes);
@@ -159,8 +156,9 @@ impl ChangeGroup {
     fn stamp(&mut self, end: Lsn) {
         for page in &mut self.pages {
             assert!(page.guard.lsn() < end, "a page is never newer than the log");
-            header::set_lsn(&mut page.planned, end);
-            page.guard.bytes_mut().copy_from_slice(&page.planned);
+            let planned = page.planned.as_mut().expect("only pages with changes are left");
+            header::set_lsn(planned, end);
+            page.guard.bytes_mut().copy_from_slice(planned);
         }
     }
 

@@ -22,6 +22,7 @@ mod frame;
 mod page_cleaning;
 mod page_table;
 mod pin_budget;
+mod planned;
 mod pool;
 mod reserve;
 mod room;

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use tantalum_device::AlignedBuffer;
+use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
 use tantalum_log::{Log, Lsn};
 use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard, SharedRun};
 
@@ -33,6 +33,8 @@ use crate::{
 
 /// Memory for frames is taken in pieces of so many bytes, a multiple of every page size.
 const MEMORY_BYTES: usize = 256 << 10;
+/// Pools of so many bytes and more take it in huge pages.
+const HUGE_PAGES_FROM: usize = 16 << 20;
 
 /// How large a pool is and what its pages need.
 #[derive(Clone, Debug)]
@@ -445,7 +447,9 @@ impl Shared {
     fn page_memory(&self) -> AlignedBuffer {
         let mut memory = self.memory.lock();
         memory.pop().unwrap_or_else(|| {
-            memory.extend(AlignedBuffer::zeroed(MEMORY_BYTES).into_pieces(self.page_size));
+            let is_large = self.frames.len() * self.page_size >= HUGE_PAGES_FROM;
+            let bytes = if is_large { HUGE_PAGE_BYTES } else { MEMORY_BYTES };
+            memory.extend(AlignedBuffer::zeroed(bytes).into_pieces(self.page_size));
             memory.pop().expect("a page is smaller than what is taken at once")
         })
     }
