@@ -226,7 +226,7 @@ impl Catalog {
         loop {
             let upper = self.tree.read_leaf(LeafPosition::Containing(&next), |leaf| -> Result<_> {
                 for index in 0..leaf.len() {
-                    rows.push(read_row(leaf.key(index), &leaf.value(index)?)?);
+                    rows.push(read_row(leaf.key(index)?, &leaf.value(index)?)?);
                 }
                 Ok(leaf.upper().map(<[u8]>::to_vec))
             })??;

@@ -1,8 +1,8 @@
 //! Ranges: rows in key order, from either end, a batch at a time.
 //!
 //! A batch covers an interval of keys: what of it lies in one leaf, or less. A serializable transaction first looks how far
-//! the next batch reaches, then locks that interval, then reads it; batches grow from one row, so a caller that wants only
-//! the first row locks little more than that.
+//! the next batch reaches, then locks that interval, then reads it; batches grow, there from one row, so a caller that wants
+//! only the first row locks little more than that.
 
 use std::{collections::BTreeMap, collections::VecDeque, fmt};
 
@@ -19,8 +19,9 @@ use crate::{
     tree::{LeafPosition, LeafView},
 };
 
-/// Rows of the first batch, and of the largest.
-const FIRST_BATCH_ROWS: usize = 1;
+/// Rows of the first batch where batches are locked, and where they are not; and of the largest.
+const FIRST_LOCKED_ROWS: usize = 1;
+const FIRST_BATCH_ROWS: usize = 8;
 const LARGEST_BATCH_ROWS: usize = 64;
 
 type Row = (Value, Value);
@@ -80,7 +81,11 @@ impl<'s> RangeIter<'s> {
 
     fn new(source: Source<'s>, table: &Table, rest: Interval) -> Self {
         let (front, back) = (VecDeque::new(), VecDeque::new());
-        Self { source, table: table.clone(), rest, front, back, batch_rows: FIRST_BATCH_ROWS }
+        let batch_rows = match &source {
+            Source::Transaction(transaction) if transaction.view.is_none() => FIRST_LOCKED_ROWS,
+            _ => FIRST_BATCH_ROWS,
+        };
+        Self { source, table: table.clone(), rest, front, back, batch_rows }
     }
 
     fn next_from(&mut self, end: End) -> Option<Result<Row>> {
@@ -192,20 +197,21 @@ fn part_in_leaf(leaf: &LeafView<'_>, interval: &Interval) -> Interval {
 fn look(table: &Table, rest: &Interval, end: End, limit: usize, view: Option<&View>) -> Result<Look> {
     table.tree().read_leaf(position(rest, end), |leaf| {
         let mut covered = part_in_leaf(&leaf, rest);
-        let mut indices = indices_in(&leaf, &covered);
+        let mut indices = indices_in(&leaf, &covered)?;
         if indices.len() > limit {
             match end {
                 End::Front => {
                     indices.end = indices.start + limit;
-                    covered.upper = Cut::after(leaf.key(indices.end - 1));
+                    covered.upper = Cut::after(leaf.key(indices.end - 1)?);
                 }
                 End::Back => {
                     indices.start = indices.end - limit;
-                    covered.lower = Cut::before(leaf.key(indices.start));
+                    covered.lower = Cut::before(leaf.key(indices.start)?);
                 }
             }
         }
-        let rows = indices.map(|index| Ok((leaf.key(index).into(), leaf.value(index)?.into())));
+        let mut key = Vec::new();
+        let rows = indices.map(|index| leaf.show(index, &mut key, |key, value| (Value::from(key), Value::from(value))));
         let mut rows = rows.collect::<Result<Vec<Row>>>()?;
         if let Some(view) = view {
             overlay(&mut rows, view.manager.versions.find_range(table.id(), &covered, view.number));
@@ -214,18 +220,20 @@ fn look(table: &Table, rest: &Interval, end: End, limit: usize, view: Option<&Vi
     })?
 }
 
-fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> std::ops::Range<usize> {
-    let first_beyond = |cut: &Cut| match cut {
-        Cut::Min => 0,
-        Cut::Max => leaf.len(),
-        Cut::At(key, after) => {
-            let index = leaf.lower_bound(key);
-            let is_there = index < leaf.len() && leaf.key(index) == **key;
-            index + usize::from(*after && is_there)
+fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<std::ops::Range<usize>> {
+    let first_beyond = |cut: &Cut| -> Result<usize> {
+        match cut {
+            Cut::Min => Ok(0),
+            Cut::Max => Ok(leaf.len()),
+            Cut::At(key, after) => {
+                let index = leaf.lower_bound(key)?;
+                let is_skipped = *after && index < leaf.len() && leaf.key(index)? == **key;
+                Ok(index + usize::from(is_skipped))
+            }
         }
     };
-    let start = first_beyond(&interval.lower);
-    start..first_beyond(&interval.upper).max(start)
+    let start = first_beyond(&interval.lower)?;
+    Ok(start..first_beyond(&interval.upper)?.max(start))
 }
 
 /// Puts `rows_over` in the place of the rows with the same keys; `None` takes a row away.

@@ -5,7 +5,7 @@
 //! nobody.
 
 use super::Tree;
-use super::node::Node;
+use super::node::{Node, Stored};
 use crate::error::Result;
 use tantalum_log::Lsn;
 
@@ -29,9 +29,6 @@ pub(crate) struct LeafView<'a> {
     lsn: Lsn,
 }
 
-/// Why reading a validated entry cannot fail.
-const VALIDATED: &str = "every entry was validated when the view was made";
-
 impl LeafView<'_> {
     /// The smallest key that belongs to this leaf.
     pub(crate) fn lower(&self) -> &[u8] {
@@ -54,9 +51,23 @@ impl LeafView<'_> {
     }
 
     /// The key of entry `index`, which must be below `len()`.
-    pub(crate) fn key(&self, index: usize) -> Vec<u8> {
+    pub(crate) fn key(&self, index: usize) -> Result<Vec<u8>> {
         assert!(index < self.len(), "entry {index} of {}", self.len());
-        self.node.key(index).expect(VALIDATED)
+        self.node.key(index)
+    }
+
+    /// Shows `f` the key and the value of entry `index`, which must be below `len()`. Nothing is copied but the key, into `key`,
+    /// and a large value, from its chain of pages.
+    pub(crate) fn show<R>(&self, index: usize, key: &mut Vec<u8>, f: impl FnOnce(&[u8], &[u8]) -> R) -> Result<R> {
+        assert!(index < self.len(), "entry {index} of {}", self.len());
+        let (suffix, value) = self.node.entry(index)?;
+        key.clear();
+        key.extend_from_slice(self.node.prefix());
+        key.extend_from_slice(suffix);
+        match value {
+            Stored::Inline(value) => Ok(f(key, value)),
+            Stored::Overflow { length, first } => Ok(f(key, &self.tree.read_chain(length, first)?)),
+        }
     }
 
     /// The value of entry `index`, which must be below `len()`. A large one is read from its chain of pages.
@@ -66,8 +77,8 @@ impl LeafView<'_> {
     }
 
     /// The first entry whose key is not below `key`, or `len()`. The key may lie outside this leaf.
-    pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
-        self.node.lower_bound(key).expect(VALIDATED)
+    pub(crate) fn lower_bound(&self, key: &[u8]) -> Result<usize> {
+        self.node.lower_bound(key)
     }
 }
 
@@ -76,7 +87,6 @@ impl Tree {
     pub(crate) fn read_leaf<R>(&self, at: LeafPosition<'_>, f: impl FnOnce(LeafView<'_>) -> R) -> Result<R> {
         let leaf = self.descend(at, 0)?.guard;
         let node = Node::read(&leaf)?;
-        node.validate()?;
         Ok(f(LeafView { tree: self, node, lsn: leaf.lsn() }))
     }
 }

@@ -190,8 +190,11 @@ impl<'a> Node<'a> {
 
     /// An entry's key without the common prefix, and what follows it in the cell.
     fn split(&self, index: usize) -> Result<(&'a [u8], &'a [u8])> {
+        self.split_cell(index, self.cell(index)?)
+    }
+
+    fn split_cell(&self, index: usize, cell: &'a [u8]) -> Result<(&'a [u8], &'a [u8])> {
         let head = if self.is_leaf { LEAF_HEAD } else { INNER_HEAD };
-        let cell = self.cell(index)?;
         (|| {
             let length = u16::from_le_bytes(cell.get(head - 2..head)?.try_into().ok()?);
             cell[head..].split_at_checked(usize::from(length))
@@ -213,15 +216,22 @@ impl<'a> Node<'a> {
 
     /// The value of a leaf's entry.
     pub(crate) fn value(&self, index: usize) -> Result<Stored<'a>> {
-        let (_, rest) = self.split(index)?;
-        match (self.cell(index)?.first(), rest.split_at_checked(4)) {
-            (Some(&INLINE), _) => Ok(Stored::Inline(rest)),
-            (Some(&OVERFLOW), Some((length, first))) if rest.len() == OVERFLOW_BYTES => Ok(Stored::Overflow {
+        Ok(self.entry(index)?.1)
+    }
+
+    /// The key of a leaf's entry, without the common prefix, and its value.
+    pub(super) fn entry(&self, index: usize) -> Result<(&'a [u8], Stored<'a>)> {
+        let cell = self.cell(index)?;
+        let (suffix, rest) = self.split_cell(index, cell)?;
+        let value = match (cell.first(), rest.split_at_checked(4)) {
+            (Some(&INLINE), _) => Stored::Inline(rest),
+            (Some(&OVERFLOW), Some((length, first))) if rest.len() == OVERFLOW_BYTES => Stored::Overflow {
                 length: u32::from_le_bytes(array(length)),
                 first: PageId(u64::from_le_bytes(array(first))),
-            }),
-            _ => Err(damaged(self.page, &format!("entry {index} has an unknown form"))),
-        }
+            },
+            _ => return Err(damaged(self.page, &format!("entry {index} has an unknown form"))),
+        };
+        Ok((suffix, value))
     }
 
     /// The child of an inner node's entry.
@@ -241,12 +251,6 @@ impl<'a> Node<'a> {
         let (_, rest) = self.split(index)?;
         let form = if self.is_leaf { self.cell(index)?.first().copied() } else { None };
         Ok(Payload { form, rest })
-    }
-
-    /// Checks that every entry can be read, so that it cannot fail later.
-    pub(super) fn validate(&self) -> Result<()> {
-        (0..self.entries)
-            .try_for_each(|index| if self.is_leaf { self.value(index).map(drop) } else { self.child(index).map(drop) })
     }
 
     /// The bytes of the page that its cells and their slots take.

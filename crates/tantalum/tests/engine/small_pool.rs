@@ -46,5 +46,5 @@ fn commits_do_not_wait_for_each_others_frames() {
 
 #[test]
 fn nor_do_commits_of_large_values() {
-    simulate(0..4, |seed, _| drop(run(seed, 8, 1, 80_000)));
+    simulate(0..4, |seed, _| assert!(run(seed, 8, 1, 80_000) > 0, "the frames are never short"));
 }

@@ -93,8 +93,9 @@ fn rows_forwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
         at = tree
             .read_leaf(LeafPosition::Containing(&from), |leaf| {
                 // The tree may have changed since the last leaf: this one can begin before `from`.
-                for index in leaf.lower_bound(&from)..leaf.len() {
-                    rows.push((leaf.key(index), leaf.value(index).expect("the tree is sound")));
+                for index in leaf.lower_bound(&from).expect("the tree is sound")..leaf.len() {
+                    let key = leaf.key(index).expect("the tree is sound");
+                    rows.push((key, leaf.value(index).expect("the tree is sound")));
                 }
                 leaf.upper().map(<[u8]>::to_vec)
             })
@@ -111,9 +112,11 @@ fn rows_backwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
         let at = before.as_deref().map_or(LeafPosition::Last, LeafPosition::Before);
         let lower = tree
             .read_leaf(at, |leaf| {
-                let end = before.as_deref().map_or(leaf.len(), |bound| leaf.lower_bound(bound));
+                let end =
+                    before.as_deref().map_or(leaf.len(), |bound| leaf.lower_bound(bound).expect("the tree is sound"));
                 for index in (0..end).rev() {
-                    rows.push((leaf.key(index), leaf.value(index).expect("the tree is sound")));
+                    let key = leaf.key(index).expect("the tree is sound");
+                    rows.push((key, leaf.value(index).expect("the tree is sound")));
                 }
                 leaf.lower().to_vec()
             })
