@@ -215,18 +215,23 @@ fn a_full_store_is_cleaned_for_ever() {
 fn pages_that_rarely_change_are_moved_less_often_than_chance_would() {
     // A tenth of the pages gets nine of ten stores.
     let moved = |hot_percent: u64| {
-        let device = device_of(400, MemoryProfile::default());
-        let store = store(&device);
-        let pages = store.capacity_pages();
-        let mut random = Random::with_seed(3);
-        for first in (0..pages).step_by(40) {
-            store.store(&batch(&(first..(first + 40).min(pages)).collect::<Vec<_>>(), 1)).unwrap();
-        }
-        for round in 2..20_000 {
-            let id = if random.u64(0..100) < hot_percent { random.u64(0..pages / 10) } else { random.u64(0..pages) };
-            store.store(&batch(&[id], round)).unwrap();
-        }
-        counts(&store).pages_moved
+        // In a simulation, so that the cleaner gets its turns.
+        let run = move || {
+            let device = device_of(400, MemoryProfile::default());
+            let store = store(&device);
+            let pages = store.capacity_pages();
+            let mut random = Random::with_seed(3);
+            for first in (0..pages).step_by(40) {
+                store.store(&batch(&(first..(first + 40).min(pages)).collect::<Vec<_>>(), 1)).unwrap();
+            }
+            for round in 2..20_000 {
+                let id =
+                    if random.u64(0..100) < hot_percent { random.u64(0..pages / 10) } else { random.u64(0..pages) };
+                store.store(&batch(&[id], round)).unwrap();
+            }
+            counts(&store).pages_moved
+        };
+        Simulation::new(hot_percent).run(run).expect_finished()
     };
     let (skewed, even) = (moved(90), moved(0));
     assert!(skewed * 4 < even * 3, "{skewed} pages moved, and {even} without hot ones");
