@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
+use tantalum_workloads::choice::{Scatter, Zipf};
 
 /// Bytes of every key.
 pub const KEY_BYTES: usize = 16;
@@ -47,10 +48,10 @@ pub enum Chooser {
     Uniform(u64),
     /// A few favourites, scattered over all rows: the k-th in proportion to 1 / k^0.99, as YCSB has it.
     Zipfian {
-        /// The sums of the shares up to each rank.
-        sums: Vec<f64>,
+        /// Picks a rank.
+        zipf: Zipf,
         /// The row of each rank.
-        places: Vec<u32>,
+        scatter: Scatter,
     },
 }
 
@@ -60,25 +61,14 @@ impl Chooser {
         const SHAPE: f64 = 0.99;
         // The same for every engine and round.
         const SEED: u64 = 7;
-        let add = |sum: &mut f64, rank: u64| {
-            *sum += (rank as f64).powf(-SHAPE);
-            Some(*sum)
-        };
-        let sums = (1..=rows).scan(0.0, add).collect();
-        let mut places: Vec<u32> = (0..u32::try_from(rows).unwrap_or(u32::MAX)).collect();
-        Rng::with_seed(SEED).shuffle(&mut places);
-        Self::Zipfian { sums, places }
+        Self::Zipfian { zipf: Zipf::new(rows, SHAPE), scatter: Scatter::new(rows, SEED) }
     }
 
     /// The number of a row.
     pub fn choose(&self, random: &mut Rng) -> u64 {
         match self {
             Self::Uniform(rows) => random.u64(0..*rows),
-            Self::Zipfian { sums, places } => {
-                let share = random.f64() * sums.last().copied().unwrap_or_default();
-                let rank = sums.partition_point(|sum| *sum <= share);
-                places.get(rank).or(places.last()).copied().unwrap_or_default().into()
-            }
+            Self::Zipfian { zipf, scatter } => scatter.place(zipf.choose(random)),
         }
     }
 

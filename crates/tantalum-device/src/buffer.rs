@@ -58,15 +58,15 @@ impl AlignedBuffer {
         }
         let layout = Self::layout(len);
         // SAFETY: the layout's size is not zero.
-        let start = unsafe { if len < HUGE_PAGE_BYTES { alloc::alloc_zeroed(layout) } else { alloc::alloc(layout) } };
+        let start = unsafe { alloc::alloc(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
         if len >= HUGE_PAGE_BYTES {
             // Before the first touch, which decides what pages the memory gets. That there are none is no error.
             // SAFETY: the range is within the allocation; the advice changes no bytes of it.
             _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
-            // SAFETY: the allocation has so many bytes.
-            unsafe { start.as_ptr().write_bytes(0, len) };
         }
+        // SAFETY: the allocation has so many bytes.
+        unsafe { start.as_ptr().write_bytes(0, len) };
         Self { start, len, memory: Some(Arc::new(Memory { start, layout })) }
     }
 
@@ -100,7 +100,7 @@ impl AlignedBuffer {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `alloc_zeroed` with this same layout, and no buffer has any of it any more.
+        // SAFETY: `start` came from `alloc` with this same layout, and no buffer has any of it any more.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
     }
 }

@@ -9,7 +9,7 @@
 //! - [`history`]: were these concurrent transactions serializable?
 
 pub mod append_only;
-mod choice;
+pub mod choice;
 mod conditions;
 pub mod driver;
 mod error;

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use tantalum::{Db, Table, Ticket};
+use tantalum::{Db, Table, Ticket, Transaction};
 
 use crate::{
     data::Key,
@@ -57,13 +57,11 @@ impl Tantalum {
         Ok(Self { db, table })
     }
 
-    fn start(&self, rows: &[Row<'_>]) -> Result<Ticket> {
-        let put = || {
-            let mut transaction = self.db.begin()?;
-            rows.iter().try_for_each(|(key, value)| transaction.put(&self.table, key, value))?;
-            transaction.commit_async()
-        };
-        put().map_err(failed("committing"))
+    /// A transaction that has put these rows, and is not committed.
+    fn put(&self, rows: &[Row<'_>]) -> tantalum::Result<Transaction> {
+        let mut transaction = self.db.begin()?;
+        rows.iter().try_for_each(|(key, value)| transaction.put(&self.table, key, value))?;
+        Ok(transaction)
     }
 }
 
@@ -123,12 +121,7 @@ struct Client<'a>(&'a Tantalum);
 
 impl Session for Client<'_> {
     fn put(&mut self, rows: &[Row<'_>]) -> Result<()> {
-        let put = || {
-            let mut transaction = self.0.db.begin()?;
-            rows.iter().try_for_each(|(key, value)| transaction.put(&self.0.table, key, value))?;
-            transaction.commit()
-        };
-        put().map(drop).map_err(failed("committing"))
+        self.0.put(rows).and_then(Transaction::commit).map(drop).map_err(failed("committing"))
     }
 
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -176,7 +169,8 @@ struct InFlight<'a> {
 
 impl Pipeline for InFlight<'_> {
     fn start(&mut self, rows: &[Row<'_>]) -> Result<()> {
-        self.tickets.push_back(self.engine.start(rows)?);
+        let ticket = self.engine.put(rows).and_then(Transaction::commit_async);
+        self.tickets.push_back(ticket.map_err(failed("committing"))?);
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 mod scatter;
 mod zipf;
 
-pub(crate) use scatter::Scatter;
-pub(crate) use zipf::Zipf;
+pub use scatter::Scatter;
+pub use zipf::Zipf;
 
 use tantalum_rt::Random;
 

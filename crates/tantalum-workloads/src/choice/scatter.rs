@@ -3,8 +3,13 @@
 use tantalum_rt::Random;
 
 /// Spreads the ranks 0, 1, 2, ... over as many places, by steps that pass through all of them.
+///
+/// ```
+/// let scatter = tantalum_workloads::choice::Scatter::new(10, 3);
+/// assert_eq!(scatter.rank(scatter.place(4)), 4);
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scatter {
+pub struct Scatter {
     count: u64,
     step: u64,
     offset: u64,
@@ -13,8 +18,11 @@ pub(crate) struct Scatter {
 }
 
 impl Scatter {
-    /// Of `count` places, at least 1; another for each seed.
-    pub(crate) fn new(count: u64, seed: u64) -> Self {
+    /// Of `count` places; another for each seed.
+    ///
+    /// # Panics
+    /// If there is no place.
+    pub fn new(count: u64, seed: u64) -> Self {
         assert!(count > 0, "there is a place");
         let mut random = Random::with_seed(seed);
         loop {
@@ -26,15 +34,15 @@ impl Scatter {
         }
     }
 
-    /// The place of a rank.
-    pub(crate) fn place(&self, rank: u64) -> u64 {
+    /// The place of a rank, which is below the count.
+    pub fn place(&self, rank: u64) -> u64 {
         debug_assert!(rank < self.count);
         let place = u128::from(rank) * u128::from(self.step) + u128::from(self.offset);
         (place % u128::from(self.count)) as u64
     }
 
-    /// The rank at a place.
-    pub(crate) fn rank(&self, place: u64) -> u64 {
+    /// The rank at a place, which is below the count.
+    pub fn rank(&self, place: u64) -> u64 {
         debug_assert!(place < self.count);
         let moved = u128::from(place) + u128::from(self.count - self.offset);
         (moved % u128::from(self.count) * u128::from(self.unstep) % u128::from(self.count)) as u64

@@ -9,8 +9,17 @@ use tantalum_rt::Random;
 const SUMMED: u64 = 10_000;
 
 /// Chooses ranks from 0, the favourite.
+///
+/// ```
+/// use tantalum_rt::Random;
+/// use tantalum_workloads::choice::{Scatter, Zipf};
+///
+/// let (zipf, scatter, mut random) = (Zipf::new(1000, 0.99), Scatter::new(1000, 7), Random::with_seed(1));
+/// let row = scatter.place(zipf.choose(&mut random));
+/// assert!(row < 1000);
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Zipf {
+pub struct Zipf {
     count: u64,
     shape: f64,
     sum: f64,
@@ -18,15 +27,19 @@ pub(crate) struct Zipf {
 }
 
 impl Zipf {
-    /// Of `count` things, at least 1; `shape` lies between 0 and 1, both excluded.
-    pub(crate) fn new(count: u64, shape: f64) -> Self {
+    /// Of `count` things; `shape` lies between 0 and 1.
+    ///
+    /// # Panics
+    /// If there is no thing, or the shape is not between 0 and 1, both excluded.
+    pub fn new(count: u64, shape: f64) -> Self {
         assert!(count > 0 && shape > 0.0 && shape < 1.0, "{count} things with shape {shape}");
         let sum = harmonic(count, shape);
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - shape)) / (1.0 - harmonic(2, shape) / sum);
         Self { count, shape, sum, eta }
     }
 
-    pub(crate) fn choose(&self, random: &mut Random) -> u64 {
+    /// A rank below the count.
+    pub fn choose(&self, random: &mut Random) -> u64 {
         let share = random.f64();
         let scaled = share * self.sum;
         if scaled < 1.0 {

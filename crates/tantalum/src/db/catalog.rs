@@ -225,8 +225,9 @@ impl Catalog {
         let mut next: Vec<u8> = Vec::new();
         loop {
             let upper = self.tree.read_leaf(LeafPosition::Containing(&next), |leaf| -> Result<_> {
+                let mut key = Vec::new();
                 for index in 0..leaf.len() {
-                    rows.push(read_row(leaf.key(index)?, &leaf.value(index)?)?);
+                    rows.push(leaf.show(index, &mut key, |name, row| read_row(name.to_vec(), row))??);
                 }
                 Ok(leaf.upper().map(<[u8]>::to_vec))
             })??;

@@ -70,12 +70,6 @@ impl LeafView<'_> {
         }
     }
 
-    /// The value of entry `index`, which must be below `len()`. A large one is read from its chain of pages.
-    pub(crate) fn value(&self, index: usize) -> Result<Vec<u8>> {
-        assert!(index < self.len(), "entry {index} of {}", self.len());
-        self.tree.materialise(self.node.value(index)?)
-    }
-
     /// The first entry whose key is not below `key`, or `len()`. The key may lie outside this leaf.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> Result<usize> {
         self.node.lower_bound(key)

@@ -90,22 +90,21 @@ impl Shared {
             Work::Clean if self.clean_some()? > 0 => {}
             // Nothing more can be emptied before more is settled.
             Work::Clean => {
-                let (stored, freed) = self.table.read().progress();
+                let (stored_before, freed_before) = self.table.read().progress();
                 self.checkpoint()?;
                 let has_cleaned = self.clean_some()? > 0;
                 let mut table = self.table.write();
-                let progress = table.progress();
-                if !has_cleaned && progress.1 == freed {
-                    if !self.is_urgent(&table) {
-                        return Ok(Some(PAUSE));
-                    }
-                    // What was stored meanwhile may be worth a checkpoint of its own.
-                    if progress.0 == stored {
-                        table.is_exhausted = true;
-                        drop(table);
-                        self.announce_room();
-                        return Ok(Some(PAUSE));
-                    }
+                let (stored, freed) = table.progress();
+                let is_stuck = !has_cleaned && freed == freed_before;
+                // What was stored meanwhile may be worth a checkpoint of its own.
+                if is_stuck && self.is_urgent(&table) && stored == stored_before {
+                    table.is_exhausted = true;
+                    drop(table);
+                    self.announce_room();
+                    return Ok(Some(PAUSE));
+                }
+                if is_stuck && !self.is_urgent(&table) {
+                    return Ok(Some(PAUSE));
                 }
             }
         }

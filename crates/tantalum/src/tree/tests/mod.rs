@@ -85,6 +85,11 @@ fn read(tree: &Tree, key: &[u8]) -> Option<Vec<u8>> {
     tree.read(key, |value, _| value.map(<[u8]>::to_vec)).expect("the tree is sound")
 }
 
+/// A row of a leaf.
+fn row(leaf: &crate::tree::LeafView<'_>, index: usize) -> (Vec<u8>, Vec<u8>) {
+    leaf.show(index, &mut Vec::new(), |key, value| (key.to_vec(), value.to_vec())).expect("the tree is sound")
+}
+
 /// All rows, leaf by leaf to the right.
 fn rows_forwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut rows = Vec::new();
@@ -94,8 +99,7 @@ fn rows_forwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
             .read_leaf(LeafPosition::Containing(&from), |leaf| {
                 // The tree may have changed since the last leaf: this one can begin before `from`.
                 for index in leaf.lower_bound(&from).expect("the tree is sound")..leaf.len() {
-                    let key = leaf.key(index).expect("the tree is sound");
-                    rows.push((key, leaf.value(index).expect("the tree is sound")));
+                    rows.push(row(&leaf, index));
                 }
                 leaf.upper().map(<[u8]>::to_vec)
             })
@@ -115,8 +119,7 @@ fn rows_backwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
                 let end =
                     before.as_deref().map_or(leaf.len(), |bound| leaf.lower_bound(bound).expect("the tree is sound"));
                 for index in (0..end).rev() {
-                    let key = leaf.key(index).expect("the tree is sound");
-                    rows.push((key, leaf.value(index).expect("the tree is sound")));
+                    rows.push(row(&leaf, index));
                 }
                 leaf.lower().to_vec()
             })
