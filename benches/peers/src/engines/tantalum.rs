@@ -4,7 +4,8 @@
 //!   at the same time.
 //! - Everything else is the default: serializable transactions, early lock release, double-write area, direct I/O, so the
 //!   buffer pool is all the memory that pages have.
-//! - Reads are of a snapshot, which takes no locks. Read-modify-write locks its keys for writing at once.
+//! - Reads are of what is committed, and ranges of a snapshot; neither takes locks. Read-modify-write locks its keys for writing
+//!   at once.
 
 use std::collections::VecDeque;
 
@@ -125,8 +126,7 @@ impl Session for Client<'_> {
     }
 
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let read = || self.0.db.snapshot()?.get(&self.0.table, key);
-        let found = read().map_err(failed("reading"))?;
+        let found = self.0.db.get(&self.0.table, key).map_err(failed("reading"))?;
         value.clear();
         value.extend_from_slice(found.as_deref().unwrap_or_default());
         Ok(found.is_some())
@@ -134,9 +134,12 @@ impl Session for Client<'_> {
 
     fn scan(&mut self, from: &[u8], rows: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         let mut scan = || {
-            for row in self.0.db.snapshot()?.range(&self.0.table, from..)?.take(rows) {
+            let snapshot = self.0.db.snapshot()?;
+            let mut range = snapshot.range(&self.0.table, from..)?;
+            for _ in 0..rows {
+                let Some(row) = range.next_borrowed() else { break };
                 let (key, value) = row?;
-                visit(&key, &value);
+                visit(key, value);
             }
             Ok(())
         };

@@ -275,6 +275,11 @@ impl BufferPool {
         &self.shared.store
     }
 
+    /// The most pages in memory.
+    pub fn frames(&self) -> usize {
+        self.shared.frames.len()
+    }
+
     /// The size of a page in bytes.
     pub fn page_size(&self) -> usize {
         self.shared.page_size

@@ -17,7 +17,7 @@ use crate::{
     page::{PageId, TableId},
     store::Space,
     table::Table,
-    tree::{InsertRuns, LeafPosition, LeafWrite, Staged, Tree},
+    tree::{InsertRuns, LeafCopy, LeafPosition, LeafWrite, Staged, Tree},
 };
 
 /// The page that the catalog's tree hangs on: the first page that a fresh space gives out.
@@ -223,14 +223,15 @@ impl Catalog {
     fn rows(&self) -> Result<Vec<(String, Row)>> {
         let mut rows = Vec::new();
         let mut next: Vec<u8> = Vec::new();
+        let mut copy = LeafCopy::default();
         loop {
-            let upper = self.tree.read_leaf(LeafPosition::Containing(&next), |leaf| -> Result<_> {
-                let mut key = Vec::new();
-                for index in 0..leaf.len() {
-                    rows.push(leaf.show(index, &mut key, |name, row| read_row(name.to_vec(), row))??);
-                }
-                Ok(leaf.upper().map(<[u8]>::to_vec))
+            let (entries, upper) = self.tree.read_leaf(LeafPosition::Containing(&next), |leaf| {
+                copy.fill(&leaf, 0..leaf.len()).map(|()| (leaf.len(), leaf.upper().map(<[u8]>::to_vec)))
             })??;
+            for entry in 0..entries {
+                let (name, row) = copy.entry(entry)?;
+                rows.push(read_row(name.to_vec(), row.bytes())?);
+            }
             match upper {
                 Some(upper) => next = upper,
                 None => return Ok(rows),

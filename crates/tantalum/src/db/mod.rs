@@ -46,7 +46,7 @@ use crate::{
     stats::Stats,
     store::{SegmentInspection, StoreKind, Superblock, UnitInspection, in_place::double_write::DoubleWrite},
     table::Table,
-    transaction::{Manager, Snapshot, Transaction},
+    transaction::{Manager, Snapshot, Transaction, Value},
 };
 
 /// The devices of a database, for [`Builder::open_on`].
@@ -201,14 +201,39 @@ impl Db {
         Transaction::begin(&self.manager, isolation)
     }
 
-    /// A view of everything that is committed now. Waits until all of it is durable, about one write of the log; reading
-    /// it blocks nobody and is blocked by nobody.
+    /// A view of everything that is committed now. It takes no locks, and reading it blocks nobody; see [`Snapshot`].
     ///
     /// # Errors
-    /// [`Error::Closed`], and what the log reports.
+    /// [`Error::Closed`].
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.core().check_open()?;
-        Snapshot::new(&self.manager)
+        Ok(Snapshot::new(&self.manager))
+    }
+
+    /// The value of one key as it is committed now, or `None`: what a snapshot for this one read would show, for less. Takes no
+    /// locks; waits, if need be, until what it shows is durable.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let accounts = db.table("accounts")?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&accounts, "alice", "100")?;
+    /// assert_eq!(db.get(&accounts, "alice")?, None, "not committed yet");
+    /// tx.commit()?;
+    /// assert_eq!(db.get(&accounts, "alice")?.unwrap(), b"100");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::TableDropped`], [`Error::ForeignTable`], and what a device or the log reports.
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let core = self.core();
+        core.check_open()?;
+        let _in_use = table.enter(core.log().log_id())?;
+        let (value, lsn) = table.tree().read(key.as_ref(), |value, lsn| (value.map(Value::from), lsn))?;
+        core.pool.flush(lsn)?;
+        Ok(value)
     }
 
     /// Stores everything that was committed before the call in the data file, so that recovery has nothing to do for it.

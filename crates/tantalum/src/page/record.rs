@@ -82,6 +82,18 @@ pub struct Changes<'a> {
     bytes: &'a [u8],
 }
 
+impl<'a> Changes<'a> {
+    /// The changes as they stand in a record.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What [`bytes`](Self::bytes) of others returned.
+    pub fn checked(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+}
+
 impl<'a> Iterator for Changes<'a> {
     type Item = Change<'a>;
 

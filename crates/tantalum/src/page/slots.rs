@@ -31,6 +31,7 @@ pub fn count(page: &[u8]) -> usize {
 ///
 /// # Errors
 /// [`Error::Corrupt`] when there is no such slot, or its cell does not lie within the page.
+#[inline]
 pub fn cell(page: &[u8], slot: usize) -> Result<&[u8]> {
     find(page, slot)
         .map(|(offset, len)| &page[offset..offset + len])
@@ -43,6 +44,7 @@ pub fn free_bytes(page: &[u8]) -> usize {
 }
 
 /// The offset and length of a slot's cell, if both are within bounds.
+#[inline]
 fn find(page: &[u8], slot: usize) -> Option<(usize, usize)> {
     let entry = entry_offset(slot);
     if slot >= count(page) || entry + SLOT_BYTES > page.len() {

@@ -8,6 +8,7 @@
 //! - locks are released only after the commit record is in the log's order, so who sees a write comes later in the log
 //! - a commit returns only when everything it has read and written is durable
 
+mod batch;
 mod commit;
 mod key_range;
 mod locks;
@@ -268,7 +269,6 @@ impl Transaction {
     pub(crate) fn begin(manager: &Arc<Manager>, isolation: Isolation) -> Result<Self> {
         let id = TransactionId(manager.next_id.fetch_add(1, Ordering::Relaxed));
         let view = (isolation == Isolation::SnapshotIsolation).then(|| View::begin(manager));
-        let read_lsn = view.as_ref().map_or(Lsn::ZERO, View::lsn);
         Ok(Self {
             manager: Arc::clone(manager),
             id,
@@ -277,7 +277,7 @@ impl Transaction {
             writes: WriteSet::default(),
             savepoints: Vec::new(),
             savepoints_made: 0,
-            read_lsn,
+            read_lsn: Lsn::ZERO,
             is_over: false,
         })
     }
@@ -456,10 +456,10 @@ impl Transaction {
         if let Some(written) = self.writes.get(table.id(), key) {
             return Ok(written.clone());
         }
-        if let Some(view) = &self.view {
-            return view.get(table, key);
-        }
-        let (value, lsn) = table.tree().read(key, |value, lsn| (value.map(Value::from), lsn))?;
+        let (value, lsn) = match &self.view {
+            Some(view) => view.get(table, key)?,
+            None => table.tree().read(key, |value, lsn| (value.map(Value::from), lsn))?,
+        };
         self.read_lsn = self.read_lsn.max(lsn);
         Ok(value)
     }

@@ -4,12 +4,13 @@
 //! the next batch reaches, then locks that interval, then reads it; batches grow, there from one row, so a caller that wants
 //! only the first row locks little more than that.
 
-use std::{collections::BTreeMap, collections::VecDeque, fmt};
+use std::{fmt, ops::Range};
 
 use tantalum_log::Lsn;
 
 use super::{
-    Transaction, Value,
+    Transaction,
+    batch::{Batch, End, Row},
     key_range::{Cut, Interval},
     snapshot::View,
 };
@@ -19,18 +20,8 @@ use crate::{
     tree::{LeafPosition, LeafView},
 };
 
-/// Rows of the first batch where batches are locked, and where they are not; and of the largest.
-const FIRST_LOCKED_ROWS: usize = 1;
-const FIRST_BATCH_ROWS: usize = 8;
-const LARGEST_BATCH_ROWS: usize = 64;
-
-type Row = (Value, Value);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Front,
-    Back,
-}
+/// The most rows of a batch that is locked.
+const LARGEST_LOCKED_BATCH: usize = 64;
 
 /// The rows of a range, from [`Transaction::range`] or [`Snapshot::range`](crate::Snapshot::range). After an error it ends.
 ///
@@ -45,6 +36,11 @@ enum End {
 /// let mut rows = tx.range(&letters, "a"..)?;
 /// assert_eq!(rows.next().transpose()?.unwrap().0, b"a");
 /// assert_eq!(rows.next_back().transpose()?.unwrap().0, b"c");
+/// // Without memory for each row:
+/// while let Some(row) = rows.next_borrowed() {
+///     let (key, value) = row?;
+///     assert_eq!((key, value), (&b"b"[..], &b""[..]));
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RangeIter<'s> {
@@ -52,9 +48,10 @@ pub struct RangeIter<'s> {
     table: Table,
     /// What no batch has covered yet.
     rest: Interval,
-    front: VecDeque<Row>,
-    back: VecDeque<Row>,
-    batch_rows: usize,
+    front: Batch,
+    back: Batch,
+    /// The most rows of the next batch.
+    limit: usize,
 }
 
 enum Source<'s> {
@@ -64,9 +61,9 @@ enum Source<'s> {
 
 /// What one look at a leaf shows.
 struct Look {
-    rows: Vec<Row>,
     /// The part of the range that the rows are all rows of.
     covered: Interval,
+    /// The log must be durable up to here before anyone is told of the rows. If they are not of a view, the leaf's LSN.
     lsn: Lsn,
 }
 
@@ -80,60 +77,84 @@ impl<'s> RangeIter<'s> {
     }
 
     fn new(source: Source<'s>, table: &Table, rest: Interval) -> Self {
-        let (front, back) = (VecDeque::new(), VecDeque::new());
-        let batch_rows = match &source {
-            Source::Transaction(transaction) if transaction.view.is_none() => FIRST_LOCKED_ROWS,
-            _ => FIRST_BATCH_ROWS,
+        let limit = match &source {
+            Source::Transaction(transaction) if transaction.view.is_none() => 1,
+            _ => usize::MAX,
         };
-        Self { source, table: table.clone(), rest, front, back, batch_rows }
+        Self { source, table: table.clone(), rest, front: Batch::default(), back: Batch::default(), limit }
     }
 
-    fn next_from(&mut self, end: End) -> Option<Result<Row>> {
-        loop {
-            let row = match end {
-                End::Front => self.front.pop_front(),
-                End::Back => self.back.pop_back(),
-            };
-            if let Some(row) = row {
-                return Some(Ok(row));
-            }
-            if self.rest.is_empty() {
-                // What the other end has fetched is all that is left.
-                return match end {
-                    End::Front => self.back.pop_front(),
-                    End::Back => self.front.pop_back(),
-                }
-                .map(Ok);
-            }
+    /// As `next`, but the row is shown where the iterator has it, instead of in memory of its own: the fastest way through many
+    /// rows.
+    pub fn next_borrowed(&mut self) -> Option<Result<(&[u8], &[u8])>> {
+        self.lend(End::Front)
+    }
+
+    /// As `next_back`, otherwise as [`next_borrowed`](Self::next_borrowed).
+    pub fn next_back_borrowed(&mut self) -> Option<Result<(&[u8], &[u8])>> {
+        self.lend(End::Back)
+    }
+
+    fn lend(&mut self, end: End) -> Option<Result<(&[u8], &[u8])>> {
+        match self.ready(end) {
+            Ok(batch) => batch.lend(end),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn take(&mut self, end: End) -> Option<Result<Row>> {
+        match self.ready(end) {
+            Ok(batch) => batch.take(end),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The batch that has the next row from one end; an empty one if there is none.
+    fn ready(&mut self, end: End) -> Result<&mut Batch> {
+        while self.batch(end).is_empty() && !self.rest.is_empty() {
             if let Err(error) = self.fetch(end) {
                 self.rest = Interval::new(Cut::Max, Cut::Max);
                 self.front.clear();
                 self.back.clear();
-                return Some(Err(error));
+                return Err(error);
             }
+        }
+        // What the other end has fetched is all that is left.
+        let from = match (end, self.batch(end).is_empty()) {
+            (End::Front, false) | (End::Back, true) => End::Front,
+            (End::Back, false) | (End::Front, true) => End::Back,
+        };
+        Ok(self.batch(from))
+    }
+
+    fn batch(&mut self, end: End) -> &mut Batch {
+        match end {
+            End::Front => &mut self.front,
+            End::Back => &mut self.back,
         }
     }
 
     /// Fetches the next batch from one end of what is left.
     fn fetch(&mut self, end: End) -> Result<()> {
-        let limit = self.batch_rows;
-        self.batch_rows = (2 * limit).min(LARGEST_BATCH_ROWS);
+        let limit = self.limit;
+        self.limit = limit.saturating_mul(2).min(LARGEST_LOCKED_BATCH.max(limit));
+        let (table, rest) = (&self.table, &self.rest);
+        let batch = match end {
+            End::Front => &mut self.front,
+            End::Back => &mut self.back,
+        };
         let look = match &mut self.source {
-            Source::View(view) => look(&self.table, &self.rest, end, limit, Some(view))?,
-            Source::Transaction(transaction) => transaction.fetch(&self.table, &self.rest, end, limit)?,
+            Source::View(view) => {
+                let look = look(table, rest, end, limit, Some(view), batch)?;
+                view.manager.core.pool.flush(look.lsn)?;
+                look
+            }
+            Source::Transaction(transaction) => transaction.fetch(table, rest, end, limit, batch)?,
         };
         debug_assert!(!look.covered.is_empty(), "every batch makes progress");
         match end {
-            End::Front => {
-                self.rest.lower = look.covered.upper;
-                self.front.extend(look.rows);
-            }
-            End::Back => {
-                self.rest.upper = look.covered.lower;
-                for row in look.rows.into_iter().rev() {
-                    self.back.push_front(row);
-                }
-            }
+            End::Front => self.rest.lower = look.covered.upper,
+            End::Back => self.rest.upper = look.covered.lower,
         }
         Ok(())
     }
@@ -141,21 +162,21 @@ impl<'s> RangeIter<'s> {
 
 impl Transaction {
     /// The next batch of a range as this transaction sees it, locked if its isolation asks for that.
-    fn fetch(&mut self, table: &Table, rest: &Interval, end: End, limit: usize) -> Result<Look> {
+    fn fetch(&mut self, table: &Table, rest: &Interval, end: End, limit: usize, batch: &mut Batch) -> Result<Look> {
         self.check_running()?;
-        let mut seen = look(table, rest, end, limit, self.view.as_ref())?;
+        let mut seen = look(table, rest, end, limit, self.view.as_ref(), batch)?;
         if self.view.is_none() {
             let (locked, planned_lsn) = (seen.covered.clone(), seen.lsn);
             let waited = self.lock_range(table, &locked)?;
             // Only now does the interval stand still.
             let is_unchanged = |lsn: Lsn| !waited && lsn == planned_lsn;
             if !self.leaf_lsn(table, &locked, end)?.is_some_and(is_unchanged) {
-                seen = look(table, &locked, end, usize::MAX, None)?;
+                seen = look(table, &locked, end, usize::MAX, None, batch)?;
             }
-            self.read_lsn = self.read_lsn.max(seen.lsn);
         }
+        self.read_lsn = self.read_lsn.max(seen.lsn);
         let own = self.writes.range(table.id(), &seen.covered).map(|(key, value)| (key.clone(), value.clone()));
-        overlay(&mut seen.rows, own.collect());
+        batch.overlay(own.collect())?;
         Ok(seen)
     }
 
@@ -194,7 +215,14 @@ fn part_in_leaf(leaf: &LeafView<'_>, interval: &Interval) -> Interval {
 }
 
 /// Reads at most `limit` rows at one end of an interval, from one leaf, as `view` or as they are now.
-fn look(table: &Table, rest: &Interval, end: End, limit: usize, view: Option<&View>) -> Result<Look> {
+fn look(
+    table: &Table,
+    rest: &Interval,
+    end: End,
+    limit: usize,
+    view: Option<&View>,
+    batch: &mut Batch,
+) -> Result<Look> {
     table.tree().read_leaf(position(rest, end), |leaf| {
         let mut covered = part_in_leaf(&leaf, rest);
         let mut indices = indices_in(&leaf, &covered)?;
@@ -210,17 +238,14 @@ fn look(table: &Table, rest: &Interval, end: End, limit: usize, view: Option<&Vi
                 }
             }
         }
-        let mut key = Vec::new();
-        let rows = indices.map(|index| leaf.show(index, &mut key, |key, value| (Value::from(key), Value::from(value))));
-        let mut rows = rows.collect::<Result<Vec<Row>>>()?;
-        if let Some(view) = view {
-            overlay(&mut rows, view.manager.versions.find_range(table.id(), &covered, view.number));
-        }
-        Ok(Look { rows, covered, lsn: leaf.lsn() })
+        batch.fill(&leaf, indices)?;
+        let Some(view) = view else { return Ok(Look { covered, lsn: leaf.lsn() }) };
+        batch.overlay(view.manager.versions.find_range(table.id(), &covered, view.number))?;
+        Ok(Look { covered, lsn: view.shown_lsn(leaf.lsn()) })
     })?
 }
 
-fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<std::ops::Range<usize>> {
+fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<Range<usize>> {
     let first_beyond = |cut: &Cut| -> Result<usize> {
         match cut {
             Cut::Min => Ok(0),
@@ -236,32 +261,17 @@ fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<std::ops::Rang
     Ok(start..first_beyond(&interval.upper)?.max(start))
 }
 
-/// Puts `rows_over` in the place of the rows with the same keys; `None` takes a row away.
-fn overlay(rows: &mut Vec<Row>, rows_over: Vec<(Value, Option<Value>)>) {
-    if rows_over.is_empty() {
-        return;
-    }
-    let mut merged: BTreeMap<Value, Value> = std::mem::take(rows).into_iter().collect();
-    for (key, value) in rows_over {
-        match value {
-            Some(value) => drop(merged.insert(key, value)),
-            None => drop(merged.remove(&key)),
-        }
-    }
-    *rows = merged.into_iter().collect();
-}
-
 impl Iterator for RangeIter<'_> {
     type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_from(End::Front)
+        self.take(End::Front)
     }
 }
 
 impl DoubleEndedIterator for RangeIter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.next_from(End::Back)
+        self.take(End::Back)
     }
 }
 

@@ -29,17 +29,19 @@ impl View {
         Self { number, manager: Arc::clone(manager) }
     }
 
-    /// The log must be durable up to here before anyone is told of what the view shows.
-    pub fn lsn(&self) -> Lsn {
-        Lsn::new(self.number)
+    /// The log must be durable up to here before anyone is told of what the view shows of a leaf with this LSN: up to the
+    /// leaf's last change, if the view has it.
+    pub fn shown_lsn(&self, leaf: Lsn) -> Lsn {
+        leaf.min(Lsn::new(self.number))
     }
 
-    /// The value of a key in this view.
-    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+    /// The value of a key in this view, and how far the log must be durable before anyone is told of it.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
         let versions = &self.manager.versions;
-        table
-            .tree()
-            .read(key, |value, _| versions.find(table.id(), key, self.number).unwrap_or_else(|| value.map(Value::from)))
+        table.tree().read(key, |value, leaf| {
+            let old = versions.find(table.id(), key, self.number);
+            (old.unwrap_or_else(|| value.map(Value::from)), self.shown_lsn(leaf))
+        })
     }
 
     /// Whether a key was overwritten since.
@@ -56,6 +58,9 @@ impl Drop for View {
 
 /// A read-only view of everything that was committed when it was made by [`Db::snapshot`](crate::Db::snapshot). It takes
 /// no locks. While it lives, versions that it still sees are kept in memory. May be used by many threads at once.
+///
+/// What it shows is durable: a read of rows that are committed but not durable yet, or that share a page with such, waits
+/// until they are, about one write of the log.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -75,19 +80,19 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new(manager: &Arc<Manager>) -> Result<Self> {
-        let view = View::begin(manager);
-        manager.core.pool.flush(view.lsn())?;
-        Ok(Self { view, uses: Mutex::new(BTreeMap::new()) })
+    pub(crate) fn new(manager: &Arc<Manager>) -> Self {
+        Self { view: View::begin(manager), uses: Mutex::new(BTreeMap::new()) }
     }
 
     /// The value of a key, or `None`.
     ///
     /// # Errors
-    /// [`Error::TableDropped`](crate::Error::TableDropped), and what a device reports.
+    /// [`Error::TableDropped`](crate::Error::TableDropped), and what a device or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
-        self.view.get(table, key.as_ref())
+        let (value, lsn) = self.view.get(table, key.as_ref())?;
+        self.view.manager.core.pool.flush(lsn)?;
+        Ok(value)
     }
 
     /// The rows of a range of keys, in key order from either end.

@@ -5,7 +5,7 @@
 //! nobody.
 
 use super::Tree;
-use super::node::{Node, Stored};
+use super::node::Node;
 use crate::error::Result;
 use tantalum_log::Lsn;
 
@@ -56,18 +56,22 @@ impl LeafView<'_> {
         self.node.key(index)
     }
 
-    /// Shows `f` the key and the value of entry `index`, which must be below `len()`. Nothing is copied but the key, into `key`,
-    /// and a large value, from its chain of pages.
-    pub(crate) fn show<R>(&self, index: usize, key: &mut Vec<u8>, f: impl FnOnce(&[u8], &[u8]) -> R) -> Result<R> {
-        assert!(index < self.len(), "entry {index} of {}", self.len());
-        let (suffix, value) = self.node.entry(index)?;
-        key.clear();
-        key.extend_from_slice(self.node.prefix());
-        key.extend_from_slice(suffix);
-        match value {
-            Stored::Inline(value) => Ok(f(key, value)),
-            Stored::Overflow { length, first } => Ok(f(key, &self.tree.read_chain(length, first)?)),
+    /// The bytes that all keys of the leaf begin with.
+    pub(super) fn prefix(&self) -> &[u8] {
+        self.node.prefix()
+    }
+
+    /// The page itself.
+    pub(super) fn page(&self) -> &[u8] {
+        self.node.page()
+    }
+
+    /// The value of entry `index`, if it has pages of its own.
+    pub(super) fn large_value(&self, index: usize) -> Result<Option<Vec<u8>>> {
+        if !self.node.is_large(index)? {
+            return Ok(None);
         }
+        self.tree.materialise(self.node.value(index)?).map(Some)
     }
 
     /// The first entry whose key is not below `key`, or `len()`. The key may lie outside this leaf.

@@ -19,6 +19,7 @@ mod descent;
 mod draft;
 mod drop;
 mod insert_runs;
+mod leaf_copy;
 mod leaf_writes;
 mod merge;
 mod node;
@@ -30,6 +31,7 @@ mod tests;
 pub use check::{Problem, TreeReport};
 pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
+pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
 pub(crate) use leaf_writes::{LeafWrite, Staged};
 
 use crate::buffer::{BufferPool, ChangeGroup};
@@ -145,6 +147,7 @@ impl Tree {
 }
 
 /// A page of a tree that does not hold what it must.
+#[cold]
 fn damaged(page: &[u8], what: &str) -> Error {
     Error::corrupt_page(page, what)
 }

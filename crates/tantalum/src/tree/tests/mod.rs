@@ -8,7 +8,7 @@ mod recovery;
 mod runs;
 mod stale;
 
-use super::{InsertRuns, LeafPosition, LeafWrite, Staged, Tree};
+use super::{InsertRuns, LeafCopy, LeafPosition, LeafWrite, Staged, Tree};
 use crate::buffer::ChangeGroup;
 use crate::error::{Error, Result};
 use crate::page::PageId;
@@ -87,7 +87,10 @@ fn read(tree: &Tree, key: &[u8]) -> Option<Vec<u8>> {
 
 /// A row of a leaf.
 fn row(leaf: &crate::tree::LeafView<'_>, index: usize) -> (Vec<u8>, Vec<u8>) {
-    leaf.show(index, &mut Vec::new(), |key, value| (key.to_vec(), value.to_vec())).expect("the tree is sound")
+    let mut copy = LeafCopy::default();
+    copy.fill(leaf, index..index + 1).expect("the tree is sound");
+    let (key, value) = copy.entry(index).expect("the tree is sound");
+    (key.to_vec(), value.bytes().to_vec())
 }
 
 /// All rows, leaf by leaf to the right.

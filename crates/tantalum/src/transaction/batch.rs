@@ -1,0 +1,116 @@
+//! Rows that a range has fetched and not handed out yet.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+};
+
+use super::Value;
+use crate::{
+    error::Result,
+    tree::{CopiedValue, LeafCopy, LeafView},
+};
+
+/// A row of a table.
+pub(super) type Row = (Value, Value);
+
+/// An end of a range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Front,
+    Back,
+}
+
+/// Rows in key order: as they are in a leaf, or put together where others lie over those.
+#[derive(Default)]
+pub(super) struct Batch {
+    copy: LeafCopy,
+    /// The entries of the copy that are left.
+    left: Range<usize>,
+    /// If a row lies over the leaf's, all that are left, and none is left in the copy.
+    merged: VecDeque<Row>,
+    /// The merged row that was lent last.
+    lent: Option<Row>,
+    /// Where the bytes of a row are brought together.
+    joined: Vec<u8>,
+}
+
+impl Batch {
+    pub fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.merged.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.left = 0..0;
+        self.merged.clear();
+    }
+
+    /// Takes these entries of a leaf, in the place of what is left.
+    pub fn fill(&mut self, leaf: &LeafView<'_>, entries: Range<usize>) -> Result<()> {
+        self.clear();
+        self.copy.fill(leaf, entries.clone())?;
+        self.left = entries;
+        Ok(())
+    }
+
+    /// Puts rows in the place of those with the same keys; `None` takes a row away.
+    pub fn overlay(&mut self, rows: Vec<(Value, Option<Value>)>) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut merged = BTreeMap::new();
+        while let Some(row) = self.take(End::Front) {
+            let (key, value) = row?;
+            merged.insert(key, value);
+        }
+        for (key, value) in rows {
+            match value {
+                Some(value) => drop(merged.insert(key, value)),
+                None => drop(merged.remove(&key)),
+            }
+        }
+        self.merged = merged.into_iter().collect();
+        Ok(())
+    }
+
+    /// The next row from one end, in memory of its own.
+    pub fn take(&mut self, end: End) -> Option<Result<Row>> {
+        if let Some(row) = self.pop_merged(end) {
+            return Some(Ok(row));
+        }
+        let entry = self.next_entry(end)?;
+        Some(self.copy.entry(entry).map(|(key, value)| match value {
+            CopiedValue::Inline(value) => {
+                self.joined.clear();
+                self.joined.extend_from_slice(key);
+                self.joined.extend_from_slice(value);
+                Value::pair(&self.joined, key.len())
+            }
+            CopiedValue::Large(value) => (key.into(), std::mem::take(value).into()),
+        }))
+    }
+
+    /// The next row from one end, where it lies.
+    pub fn lend(&mut self, end: End) -> Option<Result<(&[u8], &[u8])>> {
+        if let Some(row) = self.pop_merged(end) {
+            let (key, value) = self.lent.insert(row);
+            return Some(Ok((key, value)));
+        }
+        let entry = self.next_entry(end)?;
+        Some(self.copy.entry(entry).map(|(key, value)| (key, value.bytes())))
+    }
+
+    fn pop_merged(&mut self, end: End) -> Option<Row> {
+        match end {
+            End::Front => self.merged.pop_front(),
+            End::Back => self.merged.pop_back(),
+        }
+    }
+
+    fn next_entry(&mut self, end: End) -> Option<usize> {
+        match end {
+            End::Front => self.left.next(),
+            End::Back => self.left.next_back(),
+        }
+    }
+}
