@@ -122,9 +122,10 @@ impl Feed {
         }
     }
 
-    /// Whether too much is not archived to append more at `end`.
-    pub(super) fn is_behind(&self, end: Lsn) -> bool {
-        end.get() >= self.limit.load(Ordering::Relaxed)
+    /// Whether too much is not archived to append more at the log's end, which is asked for only if there is an archive.
+    pub(super) fn is_behind(&self, end: impl FnOnce() -> Lsn) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit != u64::MAX && end().get() >= limit
     }
 
     /// Leaves a copy of the records that start at `start` and are taken now, unless they are archived or there already.

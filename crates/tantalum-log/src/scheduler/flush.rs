@@ -15,6 +15,10 @@ impl Scheduler {
     /// Writes while a device is free and there is work, sleeps otherwise. Who is woken because its records are durable
     /// returns without the lock: many are woken at once.
     pub(crate) fn flush(&self, lsn: Lsn) -> Result<()> {
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        self.check_appended(lsn)?;
         let mut sleeper = None;
         let mut is_summoned = false;
         loop {
@@ -29,7 +33,6 @@ impl Scheduler {
                 self.summon(&mut state);
                 return Ok(());
             }
-            self.check_appended(&state, lsn)?;
             state.check_failure()?;
             self.seal_for(&mut state, lsn);
             if let Some(job) = self.next_job(&mut state, lsn) {
@@ -81,11 +84,9 @@ impl Scheduler {
         woken.iter().for_each(|waiter| waiter.wake_done());
     }
 
-    /// Refuses an LSN that no append returned: nobody would ever write it.
-    pub(super) fn check_appended(&self, state: &State, lsn: Lsn) -> Result<()> {
-        if lsn <= state.sealed_end {
-            return Ok(());
-        }
+    /// Refuses an LSN that no append returned: nobody would ever write it. Asked without the state's lock, which everybody
+    /// wants.
+    pub(super) fn check_appended(&self, lsn: Lsn) -> Result<()> {
         let end = self.end();
         if lsn <= end { Ok(()) } else { Err(Error::BeyondEnd { lsn, end }) }
     }

@@ -268,7 +268,7 @@ impl Scheduler {
     fn append_if(&self, parts: &[&[u8]], takes: impl FnOnce(u64) -> bool) -> Result<LsnRange> {
         let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
         let charge = self.charge(bytes)?;
-        if self.feed.is_behind(self.end()) || !takes(charge) {
+        if self.feed.is_behind(|| self.end()) || !takes(charge) {
             self.check_running()?;
             return Err(Error::Full { needed: charge });
         }

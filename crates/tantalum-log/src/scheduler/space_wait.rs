@@ -32,7 +32,7 @@ impl Scheduler {
             state.wanted = state.wanted.max(self.end());
             self.summon(&mut state);
             self.pressure.notify_all();
-            let waits_for_archive = self.feed.is_behind(self.end());
+            let waits_for_archive = self.feed.is_behind(|| self.end());
             drop(state);
             match waits_for_archive {
                 true => drop(parker.park_timeout(self.options.hang_timeout)),
@@ -46,7 +46,7 @@ impl Scheduler {
     }
 
     fn has_room(&self, charge: u64) -> bool {
-        self.space.has(charge) && !self.feed.is_behind(self.end())
+        self.space.has(charge) && !self.feed.is_behind(|| self.end())
     }
 
     /// Blocks until a checkpoint is due, at most for `timeout`; see [`Log::wait_for_pressure`](crate::Log::wait_for_pressure).

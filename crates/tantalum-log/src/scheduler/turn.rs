@@ -86,7 +86,9 @@ impl Scheduler {
     /// How many tasks would find something to write, as far as is known before the first of them has chosen.
     fn ready(&self, state: &State) -> usize {
         let copies = usize::from(state.next_copy_start().is_some());
-        let begun = if state.may_begin() { state.idle_with_room().min(self.work(state)) } else { 0 };
+        // What there is to do is asked only if somebody can do it: most commits come while all devices write.
+        let idle = if state.may_begin() { state.idle_with_room() } else { 0 };
+        let begun = if idle > 0 { idle.min(self.work(state)) } else { 0 };
         // Of a new request to be mirrored, whoever begins it summons the next one.
         if state.mirror.is_some() { copies.max(begun.min(1)) } else { begun }
     }
@@ -145,8 +147,8 @@ impl Scheduler {
         if self.durable() >= lsn {
             return Ok(());
         }
+        self.check_appended(lsn)?;
         let mut state = self.lock();
-        self.check_appended(&state, lsn)?;
         state.check_failure()?;
         self.seal_for(&mut state, lsn);
         state.wanted = state.wanted.max(lsn);

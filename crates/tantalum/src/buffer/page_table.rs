@@ -1,11 +1,14 @@
 //! Which frame holds which page.
 //!
-//! Sharded, so that two lookups rarely meet. Pins are made and pages evicted under the lock of the page's shard only,
-//! which is why neither can overlook the other.
+//! Sharded, so that two lookups rarely meet; and who pins a page only reads its shard, since everybody who comes down a tree
+//! pins its root. Pages are evicted with the lock of their shard held for writing, so that neither can overlook the other.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-use tantalum_rt::{Mutex, collections::HashMap};
+use tantalum_rt::{RwLock, collections::HashMap};
 
 use super::frame::{Frame, PinnedPage};
 use crate::page::PageId;
@@ -21,14 +24,9 @@ pub(super) struct PageTable {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard {
-    content: Mutex<ShardContent>,
-}
-
-#[derive(Debug, Default)]
-struct ShardContent {
     /// Page number to frame index.
-    frames: HashMap<PageId, usize>,
-    hits: u64,
+    frames: RwLock<HashMap<PageId, usize>>,
+    hits: AtomicU64,
 }
 
 impl PageTable {
@@ -36,35 +34,36 @@ impl PageTable {
         Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
-    fn shard(&self, id: PageId) -> &Mutex<ShardContent> {
-        &self.shards[id.0 as usize % SHARDS].content
+    fn shard(&self, id: PageId) -> &Shard {
+        &self.shards[id.0 as usize % SHARDS]
     }
 
     /// Pins a page that is in a frame, loaded or not, and returns the frame's index too.
     pub fn pin(&self, id: PageId, frames: &[Frame]) -> Option<(usize, PinnedPage)> {
-        let mut shard = self.shard(id).lock();
-        let frame = *shard.frames.get(&id)?;
-        shard.hits += 1;
+        let shard = self.shard(id);
+        let known = shard.frames.read();
+        let frame = *known.get(&id)?;
+        shard.hits.fetch_add(1, Ordering::Relaxed);
         Some((frame, PinnedPage { id, latch: Arc::clone(&frames[frame].latch) }))
     }
 
     /// Notes that a page is in a frame, unless it already is in one: then false.
     pub fn insert(&self, id: PageId, frame: usize) -> bool {
-        let mut shard = self.shard(id).lock();
-        if shard.frames.contains_key(&id) {
+        let mut known = self.shard(id).frames.write();
+        if known.contains_key(&id) {
             return false;
         }
-        shard.frames.insert(id, frame);
+        known.insert(id, frame);
         true
     }
 
     /// Forgets that a page is in `frame`, if it is and `condition` holds. Nobody can pin the page meanwhile.
     pub fn remove_if(&self, id: PageId, frame: usize, condition: impl FnOnce() -> bool) -> bool {
-        let mut shard = self.shard(id).lock();
-        shard.frames.get(&id) == Some(&frame) && condition() && shard.frames.remove(&id).is_some()
+        let mut known = self.shard(id).frames.write();
+        known.get(&id) == Some(&frame) && condition() && known.remove(&id).is_some()
     }
 
     pub fn hits(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.content.lock().hits).sum()
+        self.shards.iter().map(|shard| shard.hits.load(Ordering::Relaxed)).sum()
     }
 }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use tantalum_rt::{Mutex, RwLock, RwLockReadGuard, collections::HashMap};
+use tantalum_rt::{RwLock, RwLockReadGuard, collections::HashMap};
 
 use super::{Value, key_range::Interval};
 use crate::page::TableId;
@@ -22,7 +22,8 @@ use crate::page::TableId;
 pub(crate) struct Versions {
     /// How many snapshots there are of each number. Commits hold it for reading while they append.
     snapshots: RwLock<BTreeMap<u64, usize>>,
-    tables: Mutex<HashMap<TableId, BTreeMap<Value, Vec<Version>>>>,
+    /// Each read of a snapshot looks here, so reads do it side by side.
+    tables: RwLock<HashMap<TableId, BTreeMap<Value, Vec<Version>>>>,
 }
 
 /// What a row was before a commit.
@@ -50,7 +51,7 @@ impl Versions {
 
     /// Keeps what commit `number` overwrites. Called under the latch of the key's leaf, before it changes.
     pub fn keep(&self, table: TableId, key: &[u8], number: u64, value: Option<Value>) {
-        let mut tables = self.tables.lock();
+        let mut tables = self.tables.write();
         let versions = tables.entry(table).or_default().entry(Value::from(key)).or_default();
         assert!(versions.last().is_none_or(|last| last.overwritten_by < number), "versions are kept in commit order");
         versions.push(Version { overwritten_by: number, value });
@@ -81,7 +82,7 @@ impl Versions {
     }
 
     fn forget_before(&self, oldest: u64) {
-        let mut tables = self.tables.lock();
+        let mut tables = self.tables.write();
         tables.retain(|_, rows| {
             rows.retain(|_, versions| {
                 versions.retain(|version| version.overwritten_by > oldest);
@@ -93,12 +94,12 @@ impl Versions {
 
     /// The row as `snapshot` sees it, if it was overwritten since; `None` if the leaf has it. Called under the leaf's latch.
     pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Option<Option<Value>> {
-        self.tables.lock().get(&table)?.get(key).and_then(|versions| visible(versions, snapshot))
+        self.tables.read().get(&table)?.get(key).and_then(|versions| visible(versions, snapshot))
     }
 
     /// As [`find`](Self::find), for all keys of an interval.
     pub fn find_range(&self, table: TableId, interval: &Interval, snapshot: u64) -> Vec<(Value, Option<Value>)> {
-        let tables = self.tables.lock();
+        let tables = self.tables.read();
         let Some(rows) = tables.get(&table).filter(|_| !interval.is_empty()) else { return Vec::new() };
         let seen = |(key, versions): (&Value, &Vec<Version>)| Some((key.clone(), visible(versions, snapshot)?));
         rows.range::<[u8], _>(interval.bounds()).filter_map(seen).collect()
@@ -107,7 +108,7 @@ impl Versions {
     /// Snapshots alive, and versions kept for them.
     pub fn counts(&self) -> (u64, u64) {
         let snapshots = self.snapshots.read().values().map(|count| *count as u64).sum();
-        let versions = self.tables.lock().values().flat_map(BTreeMap::values).map(|v| v.len() as u64).sum();
+        let versions = self.tables.read().values().flat_map(BTreeMap::values).map(|v| v.len() as u64).sum();
         (snapshots, versions)
     }
 }
