@@ -5,7 +5,9 @@
 
 mod bed;
 mod choice;
+mod cores;
 mod durassd;
+mod early_lock_release;
 mod file_systems;
 mod flash_logging;
 mod in_page_logging;

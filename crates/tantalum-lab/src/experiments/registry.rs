@@ -1,8 +1,8 @@
 //! Which experiments run, and what each expects.
 
 use super::{
-    Run, Settings, choice, durassd, file_systems, flash_logging, in_page_logging, log_structured, protections,
-    space_use, today, transactions,
+    Run, Settings, choice, cores, durassd, early_lock_release, file_systems, flash_logging, in_page_logging,
+    log_structured, protections, space_use, today, transactions,
 };
 use crate::{
     error::Result,
@@ -62,6 +62,8 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> {
         protections::EXPERIMENTS,
         space_use::EXPERIMENTS,
         choice::EXPERIMENTS,
+        early_lock_release::EXPERIMENTS,
+        cores::EXPERIMENTS,
     ];
     papers.into_iter().flatten()
 }

@@ -12,6 +12,7 @@ mod on_drive;
 mod paced;
 mod plain;
 mod resident;
+mod rows;
 mod setup;
 mod stored;
 mod suited;
@@ -26,6 +27,7 @@ pub use on_drive::{
     Databases, DriveRun, LoadedStore, Scaled, Setup, Store, StoreRun, Updates, Way, Written, WrittenRun, WrittenServer,
 };
 pub use paced::{Paced, PacedRun, Stuck};
+pub use rows::{LOG_DEVICE, Operation, Rows, RowsRun, Through};
 pub use setup::{LogSetup, Writer};
 pub use stored::{DeviceWork, StoreCost, Stored};
 pub use suited::{Suited, SuitedServer};

@@ -1,11 +1,12 @@
 //! A whole program on one OS thread, under a virtual clock, repeatable to the byte.
 //!
 //! [`Simulation`] is the door. Inside: `current` says whether the caller is in a simulation, `world` is what its tasks
-//! call when they wait, `queues` holds who waits for which lock, `state` holds everything a run consists of,
+//! call when they wait, `queues` holds who waits for which lock, `lock_charges` what locks cost, `state` holds everything a run consists of,
 //! `scheduler` runs it to its end, and `trace` records what happened.
 
 mod current;
 mod join;
+mod lock_charges;
 mod queues;
 mod scheduler;
 mod state;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 pub(crate) use current::{any_running, current};
 pub(crate) use join::SimulatedJoin;
+pub use lock_charges::{LockCharges, LockUse, charge_locks, lock_uses};
 pub(crate) use state::Wait;
 pub use trace::{Event, Trace};
 
@@ -69,7 +71,8 @@ pub enum Scheduling {
 
 /// A program to be run under a virtual clock, with everything left open decided by a seed.
 ///
-/// Time passes only while all tasks wait: computing takes none, unless charged with [`work`](crate::work).
+/// Time passes only while all tasks wait: computing takes none, unless charged with [`work`](crate::work) or
+/// [`charge_locks`].
 ///
 /// The run ends when the root task returns. Tasks still alive are then dropped as at a power cut: their destructors
 /// do not run, and their heap is leaked. Join what should come to its end.

@@ -16,6 +16,7 @@ use corosensei::{Coroutine, stack::DefaultStack};
 
 use super::{
     Scheduling, Simulation,
+    lock_charges::Ledger,
     queues::{Queues, Turn},
     trace::Trace,
 };
@@ -64,6 +65,8 @@ pub(super) struct Task {
     condition: Option<usize>,
     /// Whether its last wait ended as it hoped: notified before the time was over, or handed the lock.
     served: bool,
+    /// Whether it keeps a core between two pieces of work.
+    has_core: bool,
 }
 
 impl Drop for Task {
@@ -90,6 +93,8 @@ pub(super) struct State {
     pub(super) cores: usize,
     cores_busy: usize,
     core_queue: VecDeque<TaskId>,
+    /// If locks take time.
+    pub(super) locks: Option<Ledger>,
     scheduling: Scheduling,
     picks: Random,
     pub(super) seeds: Random,
@@ -117,6 +122,7 @@ impl State {
             cores: settings.cores,
             cores_busy: 0,
             core_queue: VecDeque::new(),
+            locks: None,
             scheduling: settings.scheduling,
             seeds: picks.fork(),
             picks,
@@ -149,6 +155,7 @@ impl State {
             timer: None,
             condition: None,
             served: false,
+            has_core: false,
         };
         self.tasks.insert(id, task);
         self.runnable.push_back(id);
@@ -172,6 +179,7 @@ impl State {
 
     /// The task has left its result: wake who joins it. The root's ends the run.
     pub(super) fn finish(&mut self, id: TaskId) {
+        self.give_up_core(id);
         self.record(id, || "ended".into());
         if let Some(joiner) = self.task(id).joiner {
             self.wake(joiner, true);
@@ -247,13 +255,35 @@ impl State {
     /// Gives the current task a core for that long, now or when one is free.
     pub(super) fn take_core(&mut self, duration_ns: u64) -> Wait {
         let id = self.current;
-        if self.cores_busy == self.cores {
-            self.core_queue.push_back(id);
-            return Wait::Core(duration_ns);
+        if !self.task(id).has_core {
+            if self.cores_busy == self.cores {
+                self.core_queue.push_back(id);
+                return Wait::Core(duration_ns);
+            }
+            self.cores_busy += 1;
         }
-        self.cores_busy += 1;
         self.set_timer(id, duration_ns);
         Wait::Work
+    }
+
+    /// Whether the current task keeps a core, so that it need not wait for one.
+    pub(super) fn has_core(&mut self) -> bool {
+        let id = self.current;
+        self.task(id).has_core
+    }
+
+    /// Lets the current task's core go if others want one.
+    pub(super) fn let_others_have_core(&mut self) {
+        if !self.core_queue.is_empty() {
+            self.give_up_core(self.current);
+        }
+    }
+
+    /// Lets a task's core go, if it keeps one.
+    pub(super) fn give_up_core(&mut self, id: TaskId) {
+        if std::mem::take(&mut self.task(id).has_core) {
+            self.release_core();
+        }
     }
 
     fn release_core(&mut self) {
@@ -287,7 +317,11 @@ impl State {
                 self.queues.remove(address, id);
             }
             if self.task(id).wait == Wait::Work {
-                self.release_core();
+                // Where locks take time, a task is not taken off its core while it holds some.
+                match self.locks {
+                    None => self.release_core(),
+                    Some(_) => self.task(id).has_core = true,
+                }
             }
             self.wake(id, false);
         }

@@ -7,7 +7,7 @@
 use std::{
     any::Any,
     cell::{Cell, RefCell},
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, Location, catch_unwind},
     ptr,
 };
 
@@ -129,6 +129,9 @@ impl World {
             let mut state = self.state.borrow_mut();
             let id = state.current;
             state.task(id).wait = wait;
+            if !matches!(wait, Wait::Core(_) | Wait::Work) {
+                state.give_up_core(id);
+            }
             state.record(id, || format!("waits: {wait:?}"));
         }
         self.suspend();
@@ -163,32 +166,81 @@ impl World {
 
     pub(crate) fn work(&self, duration_ns: u64) {
         if duration_ns > 0 {
-            let wait = self.state.borrow_mut().take_core(duration_ns);
-            self.suspend_for(wait);
+            self.state.borrow_mut().let_others_have_core();
+            self.occupy_core(duration_ns);
+        }
+    }
+
+    fn occupy_core(&self, duration_ns: u64) {
+        let wait = self.state.borrow_mut().take_core(duration_ns);
+        self.suspend_for(wait);
+    }
+
+    /// Waits for a core, if locks take time and the task has none.
+    fn get_core(&self) {
+        let has_core = {
+            let mut state = self.state.borrow_mut();
+            state.locks.is_none() || state.has_core()
+        };
+        if !has_core {
+            self.occupy_core(0);
         }
     }
 
     // Locks and conditions.
 
     /// Waits until the lock at `address` is held: `try_acquire` took it, or a release took it for this task.
-    pub(crate) fn acquire(&self, address: usize, wait: Wait, try_acquire: impl Fn() -> bool) {
+    pub(crate) fn acquire(
+        &self,
+        address: usize,
+        wait: Wait,
+        place: &'static Location<'static>,
+        try_acquire: impl Fn() -> bool,
+    ) {
         {
             let mut state = self.state.borrow_mut();
             let id = state.current;
             state.queues.push(address, id, wait);
         }
+        let mut waited_ns = 0;
         loop {
+            let since_ns = self.now_ns();
             self.suspend_for(wait);
+            waited_ns += self.now_ns() - since_ns;
+            if self.state.borrow_mut().was_served() {
+                break;
+            }
+            self.get_core();
             let mut state = self.state.borrow_mut();
             let id = state.current;
-            if state.was_served() {
-                return;
-            }
             if try_acquire() {
                 state.queues.remove(address, id);
-                return;
+                break;
             }
             state.queues.passed_over(address, id);
+        }
+        self.charge_lock(address, wait, waited_ns, place);
+    }
+
+    /// The lock at `address` was taken without waiting.
+    pub(crate) fn acquired(&self, address: usize, wait: Wait, place: &'static Location<'static>) {
+        self.charge_lock(address, wait, 0, place);
+    }
+
+    /// Lets the time pass that taking and holding a lock takes, if it takes any.
+    fn charge_lock(&self, address: usize, wait: Wait, waited_ns: u64, place: &'static Location<'static>) {
+        // A task that unwinds keeps the thread, as in `interleave`.
+        if self.state.borrow().locks.is_none() || std::thread::panicking() {
+            return;
+        }
+        self.get_core();
+        let duration_ns = {
+            let mut state = self.state.borrow_mut();
+            let now_ns = state.now_ns;
+            state.locks.as_mut().map_or(0, |ledger| ledger.take(now_ns, address, wait, waited_ns, place))
+        };
+        if duration_ns > 0 {
+            self.occupy_core(duration_ns);
         }
     }
 

@@ -62,11 +62,13 @@ impl Condvar {
     }
 
     /// Unlocks the mutex, waits for a notification, and locks the mutex again.
+    #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.wait_with(guard, None, Wait::Condvar);
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`.
+    #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         self.wait_with(guard, Some(timeout), Wait::Condvar)
     }
@@ -113,6 +115,7 @@ impl Condvar {
     }
 
     /// `wait` says what the task is reported to wait for in a deadlock.
+    #[track_caller]
     pub(super) fn wait_with<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,

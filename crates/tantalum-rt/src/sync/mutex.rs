@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use std::panic::Location;
+
 use lock_api::RawMutex as _;
 
 use crate::simulation::{self, Wait};
@@ -37,9 +39,15 @@ pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
 /// # Panics
 /// In a simulation, when another task was switched while it held the mutex.
 pub fn lock_unswitched<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    let is_held = simulation::current().is_some() && mutex.is_locked();
-    assert!(!is_held, "a task was switched while it held a mutex of something that outlives the simulation");
-    mutex.lock()
+    if simulation::current().is_none() {
+        return mutex.lock();
+    }
+    // Not as others lock, since that may take time, in which tasks are switched.
+    // SAFETY: the lock is not released through the reference.
+    let was_free = unsafe { mutex.raw() }.inner.try_lock();
+    assert!(was_free, "a task was switched while it held a mutex of something that outlives the simulation");
+    // SAFETY: the lock is held, and there is no other guard.
+    unsafe { mutex.make_guard_unchecked() }
 }
 
 /// The lock inside a [`Mutex`].
@@ -53,13 +61,21 @@ impl RawMutex {
     }
 
     #[cold]
+    #[track_caller]
     fn lock_beside_simulations(&self) {
+        let place = Location::caller();
         match simulation::current() {
-            Some(world) if !self.inner.try_lock() => {
-                world.acquire(self.address(), Wait::Mutex, || self.inner.try_lock());
-            }
-            Some(_) => {}
+            Some(world) if self.inner.try_lock() => world.acquired(self.address(), Wait::Mutex, place),
+            Some(world) => world.acquire(self.address(), Wait::Mutex, place, || self.inner.try_lock()),
             None => self.inner.lock(),
+        }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn locked_at_once(&self) {
+        if let Some(world) = simulation::current() {
+            world.acquired(self.address(), Wait::Mutex, Location::caller());
         }
     }
 
@@ -93,6 +109,7 @@ unsafe impl lock_api::RawMutex for RawMutex {
     type GuardMarker = lock_api::GuardSend;
 
     #[inline]
+    #[track_caller]
     fn lock(&self) {
         // Asked first, though only waiters need to know: `inner.lock` begins with one compare-and-swap, `try_lock` with
         // a load of the same word before it, which takes longer than this load.
@@ -104,8 +121,13 @@ unsafe impl lock_api::RawMutex for RawMutex {
     }
 
     #[inline]
+    #[track_caller]
     fn try_lock(&self) -> bool {
-        self.inner.try_lock()
+        let is_locked = self.inner.try_lock();
+        if is_locked && simulation::any_running() {
+            self.locked_at_once();
+        }
+        is_locked
     }
 
     #[inline]

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use std::panic::Location;
+
 use lock_api::RawRwLock as _;
 
 use crate::simulation::{self, Wait};
@@ -59,9 +61,19 @@ impl RawRwLock {
     }
 
     #[cold]
+    #[track_caller]
+    fn locked_at_once(&self, wait: Wait) {
+        if let Some(world) = simulation::current() {
+            world.acquired(self.address(), wait, Location::caller());
+        }
+    }
+
+    #[cold]
+    #[track_caller]
     fn lock_slow(&self, wait: Wait) {
+        let place = Location::caller();
         match (simulation::current(), wait) {
-            (Some(world), _) => world.acquire(self.address(), wait, || self.try_acquire(wait)),
+            (Some(world), _) => world.acquire(self.address(), wait, place, || self.try_acquire(wait)),
             (None, Wait::Read) => self.inner.lock_shared(),
             (None, _) => self.inner.lock_exclusive(),
         }
@@ -84,15 +96,21 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     type GuardMarker = lock_api::GuardSend;
 
     #[inline]
+    #[track_caller]
     fn lock_shared(&self) {
-        if (simulation::any_running() && self.writer_waits()) || !self.inner.try_lock_shared() {
+        if (simulation::any_running() && self.writer_waits()) || !self.try_lock_shared() {
             self.lock_slow(Wait::Read);
         }
     }
 
     #[inline]
+    #[track_caller]
     fn try_lock_shared(&self) -> bool {
-        self.inner.try_lock_shared()
+        let is_locked = self.inner.try_lock_shared();
+        if is_locked && simulation::any_running() {
+            self.locked_at_once(Wait::Read);
+        }
+        is_locked
     }
 
     #[inline]
@@ -105,15 +123,21 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     }
 
     #[inline]
+    #[track_caller]
     fn lock_exclusive(&self) {
-        if !self.inner.try_lock_exclusive() {
+        if !self.try_lock_exclusive() {
             self.lock_slow(Wait::Write);
         }
     }
 
     #[inline]
+    #[track_caller]
     fn try_lock_exclusive(&self) -> bool {
-        self.inner.try_lock_exclusive()
+        let is_locked = self.inner.try_lock_exclusive();
+        if is_locked && simulation::any_running() {
+            self.locked_at_once(Wait::Write);
+        }
+        is_locked
     }
 
     #[inline]
