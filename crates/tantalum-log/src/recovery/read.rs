@@ -3,13 +3,20 @@
 use std::sync::Arc;
 
 use tantalum_device::Device;
+use tantalum_rt::{JoinHandle, spawn};
 
 use super::Record;
 use super::chunks::read_unaligned;
 use super::scan::{Found, Scan};
 use crate::format::record::{self, FRAME_BYTES};
-use crate::format::request::{HEADER_BYTES, RequestHeader};
+use crate::format::request::{DecodedRequest, HEADER_BYTES, RequestHeader};
 use crate::{Error, Lsn, Result};
+
+/// Tasks that read what was not kept.
+const READERS: usize = 8;
+/// What they read at a time, at most.
+const AHEAD_REQUESTS: usize = 64;
+const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Where delivery stands.
 #[derive(Debug)]
@@ -46,7 +53,11 @@ impl Reader {
     pub(crate) fn next(&mut self, scans: &mut [Scan]) -> Result<Option<Record>> {
         loop {
             let Some(current) = &mut self.current else {
-                let Some((scan, index)) = self.order.next() else { return Ok(None) };
+                let Some(&(scan, index)) = self.order.as_slice().first() else { return Ok(None) };
+                if scans[scan].found[index].payload.is_none() {
+                    self.read_ahead(scans);
+                }
+                self.order.next();
                 let payload = match scans[scan].found[index].payload.take() {
                     Some(payload) => payload,
                     None => read_any(scans, &scans[scan].found[index])?,
@@ -77,6 +88,43 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Reads the next requests that were not kept, several at a time. What cannot be read is left out: the one who needs it
+    /// tries again, also elsewhere, and says what is wrong.
+    fn read_ahead(&self, scans: &mut [Scan]) {
+        let mut bytes = 0;
+        let upcoming = self.order.as_slice().iter().copied().take_while(|&(scan, index)| {
+            let is_first = bytes == 0;
+            bytes += scans[scan].found[index].request.header.bytes();
+            is_first || bytes <= AHEAD_BYTES
+        });
+        let missing: Vec<_> =
+            upcoming.filter(|&(scan, index)| scans[scan].found[index].payload.is_none()).take(AHEAD_REQUESTS).collect();
+        if missing.len() < 2 {
+            return;
+        }
+        let start = |(number, part): (usize, &[(usize, usize)])| {
+            let wanted: Vec<_> = part
+                .iter()
+                .map(|&(scan, index)| {
+                    let found = &scans[scan].found[index];
+                    (found.request, Arc::clone(&found.device))
+                })
+                .collect();
+            let read = move || wanted.iter().map(|(request, device)| read_again(request, &**device).ok()).collect();
+            spawn(format!("log-read-again-{number}"), read)
+        };
+        let parts = || missing.chunks(missing.len().div_ceil(READERS));
+        let readers: Vec<JoinHandle<Vec<_>>> = parts().enumerate().map(start).collect();
+        for (part, reader) in parts().zip(readers) {
+            let payloads = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            for (&(scan, index), payload) in part.iter().zip(payloads) {
+                scans[scan].found[index].payload = payload;
+            }
+        }
+    }
+}
+
 /// The records of a request that the scan found intact: kept, or read again.
 pub(crate) fn payload(scans: &[Scan], found: &Found) -> Result<Box<[u8]>> {
     found.payload.clone().map_or_else(|| read_any(scans, found), Ok)
@@ -90,17 +138,18 @@ fn read_any(scans: &[Scan], found: &Found) -> Result<Box<[u8]>> {
         (header.start, header.end(), header.epoch)
     };
     let mut others = scans.iter().flat_map(|scan| &scan.found).filter(|other| id(other) == id(found));
-    read_again(found).or_else(|error| others.find_map(|other| read_again(other).ok()).ok_or(error))
+    let read = |found: &Found| read_again(&found.request, &*found.device);
+    read(found).or_else(|error| others.find_map(|other| read(other).ok()).ok_or(error))
 }
 
 /// The records of a request that the scan found intact but did not keep.
-fn read_again(found: &Found) -> Result<Box<[u8]>> {
-    let header = &found.request.header;
-    let bytes = read_unaligned(&*found.device, header.offset, header.bytes())?;
-    let same = RequestHeader::decode(&bytes).is_ok_and(|again| again == found.request);
-    if !same || found.request.check_payload(&bytes).is_err() {
+fn read_again(request: &DecodedRequest, device: &dyn Device) -> Result<Box<[u8]>> {
+    let header = &request.header;
+    let bytes = read_unaligned(device, header.offset, header.bytes())?;
+    let same = RequestHeader::decode(&bytes).is_ok_and(|again| again == *request);
+    if !same || request.check_payload(&bytes).is_err() {
         return Err(Error::Corrupt {
-            device: found.device.name().into(),
+            device: device.name().into(),
             offset: header.offset,
             lsn: header.start,
             what: "the request was intact during the scan, and is not any more".into(),

@@ -65,7 +65,7 @@ impl Core {
             move |stats: &LogStats| log_devices.follow(stats)
         };
         let cleaner = (settings.page_cleaning() == PageCleaning::Ahead).then(|| Cleaner::start(&pool));
-        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool, record), _cleaner: cleaner };
+        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool, &redo, record), _cleaner: cleaner };
         let catalog = Catalog::open(&pool, &space)?;
         let core = Self {
             settings,

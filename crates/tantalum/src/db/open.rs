@@ -254,6 +254,7 @@ impl Opening<'_> {
             characteristics.extend(names.iter().map(|name| (name.clone(), measured.clone())));
         }
         let hiding = self.settings.log_hiding().into();
+        let (pool_bytes, default) = (self.settings.buffer_pool_bytes(), LogOptions::default());
         Ok(LogOptions {
             layout: self.settings.log_layout(),
             block_bytes: self.settings.log_block_bytes,
@@ -262,7 +263,9 @@ impl Opening<'_> {
             request_per_flush: self.settings.log_request_per_flush.unwrap_or_default(),
             copies: self.settings.log_copies(),
             characteristics,
-            ..LogOptions::default()
+            // The pool is empty meanwhile, and fills as this is used up.
+            recovery_memory_bytes: default.recovery_memory_bytes.max(pool_bytes as usize / 2),
+            ..default
         })
     }
 

@@ -12,7 +12,7 @@ use std::{
 use tantalum_log::LogStats;
 use tantalum_rt::JoinHandle;
 
-use super::watch::Watch;
+use super::{Redo, watch::Watch};
 use crate::buffer::BufferPool;
 
 /// How long the task waits at a time.
@@ -30,14 +30,18 @@ pub struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts it. `changed` hears when devices of the log are set aside, or no longer.
-    pub fn start(pool: &BufferPool, mut changed: impl FnMut(&LogStats) + Send + 'static) -> Self {
+    /// Starts it, after a recovery with a checkpoint, so that the next one has nothing to do for what this one did. `changed`
+    /// hears when devices of the log are set aside, or no longer.
+    pub fn start(pool: &BufferPool, redo: &Redo, mut changed: impl FnMut(&LogStats) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let task = tantalum_rt::spawn("tantalum-checkpointer", {
-            let (pool, stop) = (pool.clone(), Arc::clone(&stop));
+            let (pool, stop, has_redone) = (pool.clone(), Arc::clone(&stop), redo.has_applied());
             move || {
                 let mut watch = Watch::default();
                 watch.look(pool.log(), &mut changed);
+                if has_redone && let Err(error) = pool.checkpoint() {
+                    tracing::error!(%error, "the checkpoint after recovery failed; the log asks for another when it needs one");
+                }
                 while !stop.load(Ordering::Acquire) {
                     let is_due = pool.log().wait_for_pressure(PATIENCE);
                     watch.look(pool.log(), &mut changed);

@@ -1,7 +1,7 @@
 //! From what a crash left to a database that can be used; and what keeps that way short.
 //!
-//! [`open`] mends torn pages, applies the log from the last checkpoint on, and ends with a checkpoint of its own, so the
-//! next crash starts from there. [`Checkpointer`] runs further checkpoints when the log asks for them.
+//! [`open`] mends torn pages and applies the log from the last checkpoint on. [`Checkpointer`] runs a checkpoint after that, so
+//! the next crash starts from there, while the database is in use already; and further ones when the log asks for them.
 
 mod checkpoint;
 mod lost_log;
@@ -55,9 +55,6 @@ pub fn open(
     let mut redo = redo::run(&pool, &mut log, progress)?;
     redo.torn_pages = torn_pages;
     pool.attach_log(log.finish()?);
-    if redo.records > 0 {
-        pool.checkpoint()?;
-    }
     tracing::info!(records = redo.records, pages = redo.pages_changed, torn_pages, "the database is recovered");
     let space = Space::new(&pool);
     Ok(Opened { pool, space, redo })

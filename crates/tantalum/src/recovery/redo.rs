@@ -47,6 +47,13 @@ pub struct Redo {
     pub torn_pages: u64,
 }
 
+impl Redo {
+    /// Whether there were changes of pages, which a later redo need not look at again if a checkpoint follows.
+    pub(super) fn has_applied(&self) -> bool {
+        self.pages_changed + self.pages_skipped > 0
+    }
+}
+
 /// The most tasks that apply changes at a time.
 const APPLIERS: usize = 8;
 /// Frames for each of them at least: it holds one, and needs others to make room for the next.

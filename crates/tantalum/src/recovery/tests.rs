@@ -247,7 +247,7 @@ fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) 
             return;
         }
         let _cleaner = Cleaner::start(&rows.pool);
-        let _checkpointer = Checkpointer::start(&rows.pool, |_| {});
+        let _checkpointer = Checkpointer::start(&rows.pool, &crate::recovery::Redo::default(), |_| {});
         let clients: Vec<_> = (0..3)
             .map(|client| {
                 let (rows, model) = (rows.clone(), Arc::clone(&model));
@@ -325,7 +325,11 @@ fn redo_reports_what_it_does_and_does_it_once() {
     let rows = Rows { pool: opened.pool, space: opened.space };
     assert_eq!(rows.version(PageId(4), 0), 10);
     drop(rows);
-    assert_eq!(disks.open().unwrap().redo.records, 0, "recovery ends with a checkpoint");
+    let again = disks.open().unwrap();
+    assert_eq!(again.redo.records, 10, "a crash before the next checkpoint has all of it to do again");
+    drop(Checkpointer::start(&again.pool, &again.redo, |_| {}));
+    drop(again);
+    assert_eq!(disks.open().unwrap().redo.records, 0, "a checkpoint follows recovery");
 }
 
 #[test]
