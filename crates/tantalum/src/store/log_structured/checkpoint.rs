@@ -123,7 +123,9 @@ impl Shared {
             let mut table = self.table.write();
             let freed = table.segments.to_free();
             freed.iter().for_each(|segment| table.segments.begin_to_free(*segment));
-            table.is_exhausted &= freed.is_empty();
+            if !freed.is_empty() {
+                table.forget_exhausted();
+            }
             freed
         };
         for &segment in &freed {

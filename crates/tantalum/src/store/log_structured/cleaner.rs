@@ -1,7 +1,7 @@
 //! The task that cleans in the background, and checkpoints the map.
 //!
-//! It works the faster the fewer segments are free: all the time when new pages have nearly none left, and at the low-water mark
-//! half of it.
+//! It works the faster the less room there is: all the time when new pages have nearly none left, and at the low-water mark half
+//! of it.
 
 use std::{
     sync::{
@@ -98,7 +98,7 @@ impl Shared {
                 let is_stuck = !has_cleaned && freed == freed_before;
                 // What was stored meanwhile may be worth a checkpoint of its own.
                 if is_stuck && self.is_urgent(&table) && stored == stored_before {
-                    table.is_exhausted = true;
+                    table.note_exhausted();
                     drop(table);
                     self.announce_room();
                     return Ok(Some(PAUSE));
@@ -114,14 +114,15 @@ impl Shared {
 
     fn next_work(&self, is_cleaning: &mut bool) -> Work {
         let table = self.table.read();
-        let (free, empty) = (table.segments.free(), table.segments.empty());
-        if free < self.low_water(&table) {
+        let (room, empty) = (self.room(&table), table.segments.empty());
+        if room < self.low_water(&table) {
             *is_cleaning = true;
         }
         if *is_cleaning {
-            if free >= self.high_water(&table) {
+            let settling = u64::from(empty) * u64::from(self.layout.segment_blocks());
+            if room >= self.high_water(&table) {
                 *is_cleaning = false;
-            } else if free + empty >= self.high_water(&table) || (self.is_urgent(&table) && empty > 1) {
+            } else if room + settling >= self.high_water(&table) || (self.is_urgent(&table) && empty > 1) {
                 return Work::Checkpoint;
             } else {
                 return Work::Clean;
@@ -132,12 +133,6 @@ impl Shared {
 
     /// How long to rest after work that took so long.
     fn rest_after(&self, worked: Duration) -> Duration {
-        let table = self.table.read();
-        let reserve = self.layout.cleaning_reserve(table.segments.count());
-        let room = self.low_water(&table) - reserve;
-        let left = table.segments.free().saturating_sub(reserve).min(room);
-        // Below half of the way to nothing, none.
-        let share = f64::from((2 * left).saturating_sub(room)) / f64::from(room);
-        worked.mul_f64(share)
+        worked.mul_f64(self.rest_share(&self.table.read()))
     }
 }

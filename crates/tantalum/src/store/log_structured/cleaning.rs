@@ -1,8 +1,10 @@
 //! Cleaning: what is live in a segment moves on, so that the segment can be written again.
 //!
-//! Which segment is cleaned is decided by cost and benefit (Rosenblum and Ousterhout, section 3.5): free room won, times how long
-//! it is likely to stay so, over what it costs to read and write what is live, `(1 - u) * age / (1 + u)`. What moves goes to a
-//! stream of its own, so that what rarely changes gathers apart from what often does.
+//! Which segment is cleaned is decided by what waiting would save ("Efficiently Reclaiming Space in a Log Structured Store",
+//! Lomet and Luo, ICDE 2021: minimum declining cost). Each block won costs as much as `live / dead` moved ones; that falls the
+//! sooner the more often the live pages change, which is the less likely the longer ago the youngest of them was stored. So the
+//! segment is taken in which it falls least: with the largest `dead^2 * age / live`. What moves goes to a stream of its own, so that
+//! what rarely changes gathers apart from what often does.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +16,6 @@ use super::{
     counters::Counters,
     layout::{BLOCK_BYTES, Place},
     summary::{ENTRIES_MAX, Stream},
-    table::Table,
 };
 use crate::{
     error::Result,
@@ -35,34 +36,6 @@ struct Survivor {
 }
 
 impl Shared {
-    /// Whether the cleaner has something to do: free segments are few, or the last checkpoint is long ago.
-    pub(super) fn is_work_due(&self, table: &Table) -> bool {
-        table.positions.is_some() && (table.segments.free() < self.low_water(table) || self.is_checkpoint_due(table))
-    }
-
-    /// With fewer free segments, cleaning begins.
-    pub(super) fn low_water(&self, table: &Table) -> u32 {
-        let count = table.segments.count();
-        self.layout.cleaning_reserve(count) + (count / 64).max(3)
-    }
-
-    /// With so many, it ends.
-    pub(super) fn high_water(&self, table: &Table) -> u32 {
-        self.low_water(table) + 2
-    }
-
-    /// Whether new pages find no segment.
-    pub(super) fn is_urgent(&self, table: &Table) -> bool {
-        table.segments.free() <= self.layout.cleaning_reserve(table.segments.count())
-    }
-
-    /// Whether recovery would have to look at too many appends.
-    pub(super) fn is_checkpoint_due(&self, table: &Table) -> bool {
-        let since = table.clock - table.clock_at_checkpoint;
-        // The map's blocks are then at most a sixteenth of what is written.
-        since >= (16 * table.map.block_count()).max(4 * u64::from(self.layout.segment_blocks()))
-    }
-
     /// Empties some segments, and frees them. Returns how many; none if there are none that it would help to empty, or there is
     /// no room for what is live in them before a checkpoint. `maintenance` is held.
     ///
@@ -90,7 +63,7 @@ impl Shared {
         while !rest.is_empty() {
             let slot = {
                 let mut table = self.table.write();
-                let reserve = self.layout.restart_reserve(table.segments.count());
+                let reserve = self.reserve_of_cleaning(&table);
                 table.next_slot(Stream::Cold, &self.layout, reserve)
             };
             let Some(slot) = slot else { return Ok(0) };
@@ -109,13 +82,11 @@ impl Shared {
     /// then; none if a checkpoint is worth its price, after which better ones are.
     fn choose_victims(&self) -> Vec<u32> {
         let table = self.table.read();
-        let blocks = self.layout.segment_blocks();
-        let is_urgent = self.is_urgent(&table);
+        let is_short = self.is_short(&table);
         let score = |live: u32, stamp: u64| {
-            let used = f64::from(live) / f64::from(blocks);
-            // If room is needed at once, what yields most of it.
-            let age = if is_urgent { 1.0 } else { (table.clock - stamp) as f64 + 1.0 };
-            (1.0 - used) * age / (1.0 + used)
+            let (live, dead) = (f64::from(live), f64::from(self.layout.segment_blocks() - live));
+            // When cleaning itself may get short of room, what yields most of it.
+            if is_short { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
         };
         let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number, &self.layout));
         let (mut settled, others): (Vec<_>, Vec<_>) = candidates

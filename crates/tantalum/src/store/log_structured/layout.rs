@@ -25,12 +25,13 @@ const FILL_PERCENTS: std::ops::RangeInclusive<u32> = 10..=95;
 
 /// The open segments: of new pages and of moved ones, those that follow them, and one of the map.
 const OPEN_SEGMENTS: u32 = 5;
-/// Free segments, beside those of a whole map, that opening after a crash can count on.
-const RESTART_SEGMENTS: u32 = 5;
-/// Free segments that only cleaning takes, beside those that opening can count on.
-const CLEANING_SEGMENTS: u32 = 4;
+/// Free segments, beside those of a whole map, that opening after a crash can count on. It takes four; the two that were to follow
+/// the open ones are free again; and cleaning needs one to go on in, beside that which it leaves.
+const RESTART_SEGMENTS: u32 = 4;
+/// Free segments that only cleaning takes, beside those of a whole map and those that opening can count on.
+const CLEANING_SEGMENTS: u32 = 1;
 /// Dead room that there is however many pages are live, so that cleaning finds some.
-const SLACK_SEGMENTS: u32 = 4;
+const SLACK_SEGMENTS: u32 = 8;
 /// Pages for each block of a map, at least.
 const PAGES_PER_MAP_BLOCK: u64 = 490;
 /// Blocks of the smallest map, with a summary.
@@ -183,6 +184,11 @@ impl Layout {
         u32::try_from(blocks.div_ceil(u64::from(self.segment_blocks()))).unwrap_or(u32::MAX)
     }
 
+    /// Free segments that a checkpoint, and opening once more if it was in vain, can count on, of so many in all.
+    pub fn checkpoint_reserve(&self, segments: u32) -> u32 {
+        1 + self.map_segments(1, segments)
+    }
+
     /// Free segments that checkpoints and opening can count on, of so many in all.
     pub fn restart_reserve(&self, segments: u32) -> u32 {
         RESTART_SEGMENTS + self.map_segments(1, segments)
@@ -190,7 +196,7 @@ impl Layout {
 
     /// Free segments that new pages do not take, of so many in all.
     pub fn cleaning_reserve(&self, segments: u32) -> u32 {
-        CLEANING_SEGMENTS + self.restart_reserve(segments)
+        CLEANING_SEGMENTS + self.map_segments(1, segments) + self.restart_reserve(segments)
     }
 
     /// Segments that have no live pages however full the store is, of so many in all.

@@ -30,6 +30,7 @@ mod page_store;
 mod queue;
 mod recovery;
 mod roll_forward;
+mod room;
 pub(crate) mod root;
 mod segments;
 mod streams;

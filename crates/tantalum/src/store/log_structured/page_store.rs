@@ -65,7 +65,7 @@ impl PageStore for LogStructuredStore {
         }
         let mut table = self.shared.table.write();
         table.segments.grow(after);
-        table.is_exhausted = false;
+        table.forget_exhausted();
         drop(table);
         self.shared.announce_room();
         Ok(())

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum_rt::{Condvar, Mutex, now};
+use tantalum_rt::{Condvar, Instant, Mutex, now};
 
 use super::{
     Shared,
@@ -91,15 +91,15 @@ impl Shared {
         items.iter_mut().for_each(|item| item.stamp = stamp);
         let mut rest = &items[..];
         while !rest.is_empty() {
-            let slot = self.slot_for_new_pages()?;
+            let slot = self.slot_for_new_pages(rest.len())?;
             let appended = self.append(slot, rest).inspect_err(|_| self.must_begin.store(true, Ordering::Release))?;
             rest = &rest[appended..];
         }
         Ok(())
     }
 
-    /// Where new pages go, once there is room for them.
-    fn slot_for_new_pages(&self) -> Result<Slot> {
+    /// Where so many new pages go, or as many as a segment has room for, once there is room for them.
+    fn slot_for_new_pages(&self, pages: usize) -> Result<Slot> {
         let mut waited_since = None;
         loop {
             if self.must_begin() {
@@ -108,8 +108,10 @@ impl Shared {
             let (slot, is_low, is_exhausted) = {
                 let mut table = self.table.write();
                 let reserve = self.layout.cleaning_reserve(table.segments.count());
-                let slot = table.next_slot(Stream::Hot, &self.layout, reserve);
-                (slot, self.is_work_due(&table), table.is_exhausted)
+                let waited = waited_since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+                let has_room = self.has_room_for(pages, waited, &table);
+                let slot = has_room.then(|| table.next_slot(Stream::Hot, &self.layout, reserve)).flatten();
+                (slot, self.is_work_due(&table), table.is_exhausted())
             };
             if is_low {
                 self.kick();
@@ -130,7 +132,7 @@ impl Shared {
         }
     }
 
-    fn count_wait(&self, since: tantalum_rt::Instant) {
+    fn count_wait(&self, since: Instant) {
         let waited_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
         Counters::add(&self.counters.waits, 1);
         Counters::add(&self.counters.waited_us, waited_us);

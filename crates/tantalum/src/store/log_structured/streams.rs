@@ -37,6 +37,7 @@ impl Shared {
 impl Table {
     /// Closes what the streams had open.
     fn leave_streams(&mut self) {
+        self.forget_exhausted();
         for Position { segment, block, next, .. } in self.positions.take().into_iter().flatten() {
             self.segments.close(segment, block > 0);
             self.segments.close(next, false);

@@ -30,8 +30,9 @@ pub struct Table {
     pub clock_at_checkpoint: u64,
     /// The newest durable checkpoint.
     pub checkpoint: u64,
-    /// Why cleaning cannot make room, if it cannot.
-    pub is_exhausted: bool,
+    /// The newest append of new pages when cleaning found that it cannot make room. What is stored behind it may be worth
+    /// cleaning, or a checkpoint.
+    pub exhausted_after: Option<u64>,
 }
 
 /// Where an append goes.
@@ -52,9 +53,35 @@ pub struct Slot {
 }
 
 impl Table {
-    /// What grows whenever something is stored, and what whenever a segment becomes free.
+    /// The newest append of new pages, and how often a segment became free: where these are as they were, nothing has changed that
+    /// cleaning could do.
     pub fn progress(&self) -> (u64, u64) {
-        (self.clock, self.segments.freed())
+        (self.newest_append(), self.segments.freed())
+    }
+
+    /// The number of the newest append of new pages that is durable; 0 if there is none since the streams have begun.
+    fn newest_append(&self) -> u64 {
+        self.positions.map_or(0, |[hot, _]| hot.after)
+    }
+
+    /// Notes that cleaning cannot make room.
+    pub fn note_exhausted(&mut self) {
+        self.exhausted_after = Some(self.newest_append());
+    }
+
+    /// Notes that there is room again, or may be.
+    pub fn forget_exhausted(&mut self) {
+        self.exhausted_after = None;
+    }
+
+    /// Whether cleaning has found that it cannot make room, and nothing was stored since.
+    pub fn is_exhausted(&self) -> bool {
+        self.exhausted_after == Some(self.newest_append())
+    }
+
+    /// Whether something was stored since the streams have begun.
+    pub fn has_stored(&self) -> bool {
+        self.newest_append() > 0
     }
 
     /// Where a page is, and of which generation its segment is.

@@ -426,16 +426,38 @@ fn a_segment_shows_what_is_in_it() {
     assert!(matches!(store.inspect_segment(SEGMENTS), Err(Error::Option { .. })));
 }
 
-/// A device on which the cleaner is kept waiting, as by a busy machine, while others write at once.
+#[test]
+fn that_there_is_no_room_is_believed_only_until_something_is_stored() {
+    let run = || {
+        let store = Arc::new(store(&device()));
+        store.store(&batch(&[0, 1, 2], 1)).unwrap();
+        let shared = Arc::clone(&store.shared);
+        // Nothing is cleaned meanwhile. The cleaner came to its conclusion before what is stored now.
+        let maintenance = shared.maintenance.lock();
+        shared.table.write().note_exhausted();
+        let storing = tantalum_rt::spawn("storing", {
+            let store = Arc::clone(&store);
+            move || (2..600).try_for_each(|version| store.store(&batch(&[version % 50], version)))
+        });
+        tantalum_rt::sleep(Duration::from_secs(1));
+        drop(maintenance);
+        storing.join().unwrap().unwrap();
+        check(&store);
+    };
+    Simulation::new(1).run(run).expect_finished();
+}
+
+/// A device on which the cleaner is kept waiting, as by a busy machine, while others write at once, or wait as well.
 #[derive(Debug)]
 struct SlowForTheCleaner {
     device: Arc<MemoryDevice>,
     waits: tantalum_rt::Mutex<Random>,
+    is_slow_for_all: bool,
 }
 
 impl SlowForTheCleaner {
     fn wait(&self) {
-        if tantalum_rt::task_name() == "tantalum-segment-cleaner" {
+        if self.is_slow_for_all || tantalum_rt::task_name() == "tantalum-segment-cleaner" {
             let us = self.waits.lock().u64(0..5000);
             tantalum_rt::sleep(Duration::from_micros(us));
         }
@@ -465,6 +487,7 @@ fn room_that_cleaning_can_make_is_never_said_to_be_missing() {
             let slow = SlowForTheCleaner {
                 device: Arc::clone(&device),
                 waits: tantalum_rt::Mutex::new(Random::with_seed(seed)),
+                is_slow_for_all: seed % 2 == 1,
             };
             let store =
                 LogStructuredStore::new(Arc::new(slow), PAGE, SIZES, DATABASE, SegmentOptions::default()).unwrap();
