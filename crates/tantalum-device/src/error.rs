@@ -103,6 +103,12 @@ pub enum Error {
         /// Name of the device.
         device: Arc<str>,
     },
+    /// The block device does not let anybody write to it.
+    #[error("{device} is write-protected; let it be written to first (losetup without --read-only, blockdev --setrw)")]
+    WriteProtected {
+        /// Name of the device.
+        device: Arc<str>,
+    },
     /// This kind of device cannot do that.
     #[error("{device} cannot {operation}")]
     Unsupported {
@@ -160,6 +166,7 @@ impl Error {
             | Error::ReadOnly { device }
             | Error::NotADevice { device, .. }
             | Error::InUse { device }
+            | Error::WriteProtected { device }
             | Error::Unsupported { device, .. }
             | Error::Poisoned { device, .. }
             | Error::PowerLost { device, .. } => device,

@@ -2,6 +2,7 @@
 
 mod bench;
 pub mod emulated;
+pub mod overwrite;
 pub mod place;
 mod show;
 

@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tantalum_device::{Access, Device, FileDevice};
+use tantalum_device::{Device, FileDevice};
 use tantalum_report::{Progress, Unit};
 
+use super::overwrite;
 use crate::error::{Error, Result};
 
 /// Opens the device to measure.
@@ -22,7 +23,7 @@ pub fn open(path: &Path, size_bytes: u64, destroy_contents: bool) -> Result<Arc<
     }
     match (path.exists(), destroy_contents) {
         (false, _) => create(path, size_bytes),
-        (true, true) => Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?)),
+        (true, true) => Ok(Arc::new(overwrite::open(path)?)),
         (true, false) => Err(would_be_lost(path)),
     }
 }

@@ -20,6 +20,7 @@ use tantalum_report::units;
 
 use crate::{
     bench::parse_bytes,
+    device::overwrite,
     error::{Error, Out, Result},
 };
 
@@ -112,7 +113,7 @@ fn write(arguments: &WriteArguments) -> Result<ExitCode> {
     let bytes = (header.block_bytes * header.slots).next_multiple_of(4096);
     let device: Arc<dyn Device> = match (path.exists(), arguments.destructive) {
         (false, _) => Arc::new(FileDevice::create(path, bytes, None)?),
-        (true, true) => Arc::new(FileDevice::open(path, Access::ReadWrite)?),
+        (true, true) => Arc::new(overwrite::open(path)?),
         (true, false) => {
             let path = path.display();
             return Err(Error::Other(format!(

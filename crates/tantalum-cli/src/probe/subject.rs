@@ -14,7 +14,7 @@ use crate::{
     bench::watch::{Stage, Watch, watched},
     device::{
         emulated::{self, Emulated},
-        place,
+        overwrite, place,
     },
     error::{Error, Result},
 };
@@ -42,7 +42,7 @@ impl Subject {
         if path.exists() && !path.is_dir() {
             return Ok(match destructive {
                 true => Self::Writable {
-                    device: Arc::new(FileDevice::open(path, Access::ReadWrite)?),
+                    device: Arc::new(overwrite::open(path)?),
                     creation_bytes: 0,
                     creation_time: Duration::ZERO,
                 },

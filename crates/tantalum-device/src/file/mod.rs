@@ -99,7 +99,7 @@ impl FileDevice {
     /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
     ///
     /// # Errors
-    /// [`Error::NotADevice`], [`Error::InUse`], [`Error::Io`].
+    /// [`Error::NotADevice`], [`Error::InUse`], [`Error::WriteProtected`], [`Error::Io`].
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
         open::open(path.as_ref(), access)
     }

@@ -37,6 +37,10 @@ pub(super) fn open(path: &Path, access: Access) -> Result<FileDevice> {
     if self::is_block_device(&name, &metadata)? != is_block_device {
         return Err(failed(io::Error::other("the file was replaced while it was opened; try again")));
     }
+    if is_block_device && access == Access::ReadWrite && sysfs::is_write_protected(&metadata) {
+        // The kernel opens it all the same, and refuses each write.
+        return Err(Error::WriteProtected { device: name });
+    }
     let size = if is_block_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
     let (mut capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
     let capacity_bytes = size - size % u64::from(capabilities.logical_block);

@@ -59,6 +59,16 @@ pub(super) fn disk(metadata: &Metadata) -> u64 {
     if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() }
 }
 
+/// Whether the system says that nobody may write to the block device.
+pub(super) fn is_write_protected(metadata: &Metadata) -> bool {
+    fs::read_to_string(directory_of(disk(metadata)).join("ro")).is_ok_and(|text| text.trim() == "1")
+}
+
+/// What the system says of a block device.
+fn directory_of(device: u64) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
+}
+
 #[derive(Default)]
 struct Told {
     offset_align: Option<u32>,
@@ -109,8 +119,7 @@ struct Queue(Option<PathBuf>);
 
 impl Queue {
     fn of(metadata: &Metadata) -> Self {
-        let device = disk(metadata);
-        let disk = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+        let disk = directory_of(disk(metadata));
         // A disk's partition has no queue of its own; the link leads into the disk's directory.
         Self(["queue", "../queue"].iter().map(|below| disk.join(below)).find(|path| path.is_dir()))
     }
