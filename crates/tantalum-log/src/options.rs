@@ -49,6 +49,11 @@ pub struct LogOptions {
     /// in the paper's algorithm (section 3.5, Figure 8, lines 6 to 10). By default records go on gathering until a device
     /// is free, and share its next request: group commit. For comparisons.
     pub request_per_flush: bool,
+    /// Whether a flush that could write at once waits a moment for those whom the last write woke, who often want to write
+    /// again: for less than half of what a write takes, and not if they do not come. Without it, commits of a few clients often
+    /// wait for two writes. Default: yes. Only where all devices are one hardware; several are used at the same time instead, as
+    /// one of them may be slow.
+    pub gather: bool,
     /// On how many devices, on different hardware, a request must be durable before it counts: 1, or 2 to keep the log on two
     /// pieces of hardware, so that the loss of either loses nothing. May differ from one open to the next; with 2, a log is
     /// created only on several pieces of hardware, but goes on with one copy when all others failed
@@ -88,6 +93,7 @@ impl Default for LogOptions {
             recovery_memory_bytes: 32 << 20,
             hiding: Hiding::On,
             request_per_flush: false,
+            gather: true,
             copies: 1,
             characteristics: BTreeMap::new(),
             archive: None,

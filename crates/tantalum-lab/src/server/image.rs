@@ -35,9 +35,11 @@ pub(super) struct Image {
     pub(super) bytes: u64,
 }
 
-/// The settings of the server, but for what a run decides. The papers' servers flush whatever their devices are.
+/// The settings of the server, but for what a run decides. The papers' servers flush whatever their devices are, and wait for
+/// nobody before they do.
 pub(super) fn server(page_bytes: u32, buffer_pool_bytes: u64) -> Builder {
-    Db::builder().page_size(page_bytes).buffer_pool_bytes(buffer_pool_bytes).barriers(Barriers::On)
+    let server = Db::builder().page_size(page_bytes).buffer_pool_bytes(buffer_pool_bytes);
+    server.barriers(Barriers::On).log_gather(false)
 }
 
 impl Image {

@@ -31,6 +31,7 @@ impl Scheduler {
                 stream.latencies.learn(in_flight.bytes, took);
             }
             state.learn_latency(outcome.stream, took);
+            self.gather.learn(took);
         }
         let was_complete = self.is_complete(state, outcome.start);
         self.settle(state, &outcome, &in_flight, was_complete, now);

@@ -7,6 +7,7 @@ use tantalum_rt::{MutexGuard, Parker};
 use super::job::{Job, Outcome, UnderWay, Written};
 use super::turn::{Call, Waiter};
 use super::{Scheduler, State};
+use crate::stream::Stream;
 use crate::{Error, Lsn, Result};
 
 impl Scheduler {
@@ -19,15 +20,20 @@ impl Scheduler {
             return Ok(());
         }
         self.check_appended(lsn)?;
+        self.gather.returned();
         let mut sleeper = None;
-        let mut is_summoned = false;
+        let (mut is_summoned, mut has_gathered) = (false, None);
         loop {
-            if !is_summoned && self.durable() >= lsn {
+            if !is_summoned && has_gathered.is_none() && self.durable() >= lsn {
                 return Ok(());
             }
             let mut state = self.lock();
             if std::mem::take(&mut is_summoned) {
                 state.summoned -= 1;
+            }
+            let may_gather = has_gathered.is_none();
+            if let Some(came) = has_gathered.take() {
+                self.gather.end(came);
             }
             if self.durable() >= lsn {
                 self.summon(&mut state);
@@ -35,10 +41,17 @@ impl Scheduler {
             }
             state.check_failure()?;
             self.seal_for(&mut state, lsn);
+            if may_gather && self.is_time_to_gather(&state, lsn) && self.gather.begin() {
+                drop(state);
+                has_gathered = Some(self.gather.wait());
+                continue;
+            }
             if let Some(job) = self.next_job(&mut state, lsn) {
                 if let Some(late) = self.carry_out(state, job) {
                     self.leave_behind(late);
                 }
+                // It may be back soon itself.
+                self.gather.woke(1);
                 continue;
             }
             let (parker, waiter) = sleeper.get_or_insert_with(|| {
@@ -51,6 +64,17 @@ impl Scheduler {
             drop(state);
             is_summoned = waiter.sleep(parker) == Call::Summoned;
         }
+    }
+
+    /// Whether records that are in no request yet could be written now, so that it is worth thinking of who else may come.
+    fn is_time_to_gather(&self, state: &State, lsn: Lsn) -> bool {
+        self.options.gather
+            && !self.options.request_per_flush
+            && !self.can_give_up()
+            && state.queue.is_empty()
+            && lsn > state.sealed_end
+            && state.streams.iter().any(Stream::is_idle)
+            && self.is_worth_a_request(state)
     }
 
     /// Makes a request of what a flush asks for, where each flush has one of its own.
@@ -79,6 +103,7 @@ impl Scheduler {
         let mut state = self.lock();
         let woken = self.complete(&mut state, outcome);
         // First the device gets its next writer, then the others are woken, without the lock that they may ask for.
+        self.gather.woke(woken.len());
         self.summon(&mut state);
         drop(state);
         woken.iter().for_each(|waiter| waiter.wake_done());

@@ -101,7 +101,7 @@ impl UnderWay {
 impl Scheduler {
     /// The oldest request that has no device, and a place for it; seals one if there is none and `wanted` asks for it.
     pub(super) fn next_job(&self, state: &mut State, wanted: Lsn) -> Option<Job> {
-        if state.failure.is_some() || !state.streams.iter().any(Stream::is_idle) {
+        if state.failure.is_some() || self.gather.is_led() || !state.streams.iter().any(Stream::is_idle) {
             return None;
         }
         if state.mirror.is_some() {

@@ -17,6 +17,7 @@ mod archive;
 mod checkpoint;
 mod completion;
 mod flush;
+mod gather;
 mod hiding;
 mod job;
 mod members;
@@ -35,6 +36,7 @@ use adaptive::Adaptive;
 pub(crate) use archive::StartArchive;
 use archive::{Archiving, Feed};
 pub(crate) use checkpoint::{SlotWriter, write_slots};
+use gather::Gather;
 use hiding::Overdue;
 use job::UnderWay;
 pub(crate) use mirror::COPIES;
@@ -66,6 +68,7 @@ pub(crate) struct Scheduler {
     records: AtomicU64,
     space: Space,
     pool: Pool,
+    gather: Gather,
     state: Mutex<State>,
     /// Notified when the owner should checkpoint.
     pressure: Condvar,
@@ -209,6 +212,7 @@ impl Scheduler {
             records: AtomicU64::new(0),
             space: Space::default(),
             pool,
+            gather: Gather::default(),
             state: Mutex::new(state),
             pressure: Condvar::new(),
             feed,

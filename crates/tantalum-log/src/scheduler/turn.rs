@@ -87,7 +87,7 @@ impl Scheduler {
     fn ready(&self, state: &State) -> usize {
         let copies = usize::from(state.next_copy_start().is_some());
         // What there is to do is asked only if somebody can do it: most commits come while all devices write.
-        let idle = if state.may_begin() { state.idle_with_room() } else { 0 };
+        let idle = if state.may_begin() && !self.gather.is_led() { state.idle_with_room() } else { 0 };
         let begun = if idle > 0 { idle.min(self.work(state)) } else { 0 };
         // Of a new request to be mirrored, whoever begins it summons the next one.
         if state.mirror.is_some() { copies.max(begun.min(1)) } else { begun }

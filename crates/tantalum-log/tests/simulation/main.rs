@@ -4,6 +4,7 @@
 mod archive;
 mod damage;
 mod faults;
+mod gather;
 mod hiding;
 mod members;
 mod mirror;

@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     pub log_hiding: Option<LogHiding>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_request_per_flush: Option<bool>,
+    /// See [`Builder::log_gather`](crate::Builder::log_gather).
+    pub log_gather: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_copies: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +159,7 @@ impl Settings {
             log_bytes: self.log_bytes.or(file.log_bytes),
             log_hiding: self.log_hiding.or(file.log_hiding),
             log_request_per_flush: self.log_request_per_flush.or(file.log_request_per_flush),
+            log_gather: self.log_gather.or(file.log_gather),
             log_copies: self.log_copies.or(file.log_copies),
             log_characteristics: self.log_characteristics.or(file.log_characteristics),
             log_layout: self.log_layout.or(file.log_layout),
@@ -420,6 +423,7 @@ mod tests {
             isolation: Some(Isolation::SnapshotIsolation),
             log_hiding: Some(LogHiding::Naive),
             log_request_per_flush: Some(true),
+            log_gather: Some(false),
             log_copies: Some(2),
             log_characteristics: Some(vec!["a.toml".into(), "/etc/b.toml".into()]),
             log_archive: Some("/archive".into()),
