@@ -38,7 +38,8 @@ pub struct Arguments {
     /// Decides addresses, mixes and data.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Overwrite PATH, which exists. All that it holds is lost.
+    /// Overwrite PATH, which exists. All that it holds is lost. What is mounted or in use, or holds a file system, a partition table
+    /// or a database, is refused all the same.
     #[arg(long)]
     destroy_contents: bool,
     /// Write the results as JSON; docs/cli.md explains its fields.

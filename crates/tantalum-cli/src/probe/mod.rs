@@ -39,7 +39,8 @@ pub struct Arguments {
     /// Bytes of the device to use. Default: 1G, with --quick 256M; less where writing that much takes too long.
     #[arg(long, value_parser = parse_bytes)]
     size: Option<u64>,
-    /// Overwrite PATH, which exists. All that it holds is lost. A device that is mounted or in use is refused all the same.
+    /// Overwrite PATH, which exists. All that it holds is lost. What is mounted or in use, or holds a file system, a partition table
+    /// or a database, is refused all the same.
     #[arg(long)]
     destructive: bool,
     /// Decides addresses, mixes and data.
