@@ -33,11 +33,18 @@ pub(super) struct Batch {
     lent: Option<Row>,
     /// Where the bytes of a row are brought together.
     joined: Vec<u8>,
+    /// A row could not be shown.
+    has_failed: bool,
 }
 
 impl Batch {
     pub fn is_empty(&self) -> bool {
         self.left.is_empty() && self.merged.is_empty()
+    }
+
+    /// Whether a row was damaged, after which there are no others.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     pub fn clear(&mut self) {
@@ -79,7 +86,8 @@ impl Batch {
             return Some(Ok(row));
         }
         let entry = self.next_entry(end)?;
-        Some(self.copy.entry(entry).map(|(key, value)| match value {
+        let row = self.copy.entry(entry).inspect_err(|_| self.has_failed = true);
+        Some(row.map(|(key, value)| match value {
             CopiedValue::Inline(value) => {
                 self.joined.clear();
                 self.joined.extend_from_slice(key);
@@ -97,7 +105,8 @@ impl Batch {
             return Some(Ok((key, value)));
         }
         let entry = self.next_entry(end)?;
-        Some(self.copy.entry(entry).map(|(key, value)| (key, value.bytes())))
+        let row = self.copy.entry(entry).inspect_err(|_| self.has_failed = true);
+        Some(row.map(|(key, value)| (key, value.bytes())))
     }
 
     fn pop_merged(&mut self, end: End) -> Option<Row> {

@@ -111,11 +111,12 @@ impl<'s> RangeIter<'s> {
 
     /// The batch that has the next row from one end; an empty one if there is none.
     fn ready(&mut self, end: End) -> Result<&mut Batch> {
+        if self.front.has_failed() || self.back.has_failed() {
+            self.give_up();
+        }
         while self.batch(end).is_empty() && !self.rest.is_empty() {
             if let Err(error) = self.fetch(end) {
-                self.rest = Interval::new(Cut::Max, Cut::Max);
-                self.front.clear();
-                self.back.clear();
+                self.give_up();
                 return Err(error);
             }
         }
@@ -125,6 +126,12 @@ impl<'s> RangeIter<'s> {
             (End::Back, false) | (End::Front, true) => End::Back,
         };
         Ok(self.batch(from))
+    }
+
+    fn give_up(&mut self) {
+        self.rest = Interval::new(Cut::Max, Cut::Max);
+        self.front.clear();
+        self.back.clear();
     }
 
     fn batch(&mut self, end: End) -> &mut Batch {
