@@ -20,7 +20,7 @@
 //! }
 //! tx.commit()?; // durable when it returns
 //!
-//! let snapshot = db.snapshot()?; // read-only, never blocks, never blocked
+//! let snapshot = db.snapshot()?; // read-only, takes no locks
 //! assert_eq!(snapshot.range(&accounts, ..)?.count(), 1);
 //! # drop(snapshot);
 //! # db.close()?;
