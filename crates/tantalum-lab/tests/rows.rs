@@ -132,7 +132,7 @@ fn many_cores_meet_at_the_root_and_at_the_log_without_waiting() {
 fn the_same_seed_gives_the_same_waits() {
     let run = || on_cores(Operation::Update { depth: 16 }, 4, CHARGES);
     let seen = |run: &RowsRun| (run.report.ended, run.report.total.latency, run.elapsed, run.locks.clone());
-    let (first, second) = (run(), std::thread::spawn(run).join().unwrap());
+    let (first, second) = (run(), run());
     assert!(first.locks.iter().any(|used| used.waits > 0));
     assert_eq!(seen(&first), seen(&second));
 }

@@ -401,13 +401,9 @@ impl Log {
             && self.archived_lsn().is_some()
         {
             // One that was set aside may hang.
-            archiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            archiver.join_or_panic();
         }
-        for worker in std::mem::take(&mut *self.handle.workers.lock()) {
-            if let Err(panic) = worker.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        std::mem::take(&mut *self.handle.workers.lock()).into_iter().for_each(JoinHandle::join_or_panic);
         self.scheduler().mark_clean()
     }
 }

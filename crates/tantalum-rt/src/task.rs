@@ -38,6 +38,15 @@ impl<T> JoinHandle<T> {
         }
     }
 
+    /// As [`join`](Self::join), but if the task panicked the caller does so too, with the same payload: for tasks that do a
+    /// part of the caller's work.
+    ///
+    /// # Panics
+    /// As said, and as `join`.
+    pub fn join_or_panic(self) -> T {
+        self.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
     /// Whether the task has ended, so that [`join`](Self::join) would not wait.
     pub fn is_finished(&self) -> bool {
         match &self.0 {

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What no other crate's source may mention. A standard channel may be sent to and polled, which never waits.
+/// What no other crate may mention. A standard channel may be sent to and polled, which never waits.
 const FORBIDDEN: [&str; 13] = [
     "std::thread",
     "std::time::Instant",
@@ -32,10 +32,17 @@ fn no_other_crate_waits_by_itself() {
     let mut offences = Vec::new();
     for entry in fs::read_dir(crates).unwrap() {
         let directory = entry.unwrap().path();
-        if directory.file_name().unwrap() != "tantalum-rt" && directory.join("src").is_dir() {
-            for file in rust_files(&directory.join("src")) {
+        if directory.file_name().unwrap() == "tantalum-rt" {
+            continue;
+        }
+        for part in ["src", "tests", "benches", "examples"] {
+            let files = if directory.join(part).is_dir() { rust_files(&directory.join(part)) } else { Vec::new() };
+            for file in files {
                 let code = code_only(&fs::read_to_string(&file).unwrap());
-                offences.extend(offences_in(&code).into_iter().map(|what| format!("{}: {what}", file.display())));
+                // Tests keep notes of their own behind one, which no task holds while another runs.
+                let found =
+                    offences_in(&code).into_iter().filter(|what| part != "tests" || what != "imports std's `Mutex`");
+                offences.extend(found.map(|what| format!("{}: {what}", file.display())));
             }
         }
     }

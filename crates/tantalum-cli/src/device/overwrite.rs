@@ -29,9 +29,15 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID (md)"),
     (512, b"EFI PART", "a partition table (GPT)"),
     (4096, b"EFI PART", "a partition table (GPT)"),
-    (0, DATABASE, "pages of a Tantalum database"),
 ];
-const DATABASE: &[u8] = b"TANTALUM";
+
+/// What devices of our own begin with (docs/format.md).
+const OURS: &[(&[u8], &str)] = &[
+    (b"TANTALUM", "pages of a Tantalum database"),
+    (b"TNTLDBLW", "pages of a Tantalum database that are being stored"),
+    (b"TNTLMLOG", "the log of a Tantalum database"),
+    (b"TNTLARCH", "the archive of a Tantalum database"),
+];
 
 /// Up to the end of the last of them.
 const LOOKED_AT_BYTES: usize = 128 << 10;
@@ -57,12 +63,13 @@ pub fn open(path: &Path) -> Result<FileDevice> {
 
 /// What these first bytes are a sign of, and the command that removes it, up to the path.
 fn sign_of(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
-    let stands = |&&(at, sign, _): &&(usize, &[u8], &str)| bytes.get(at..at + sign.len()) == Some(sign);
-    if let Some((_, sign, what)) = SIGNATURES.iter().find(stands) {
-        let remedy = if *sign == DATABASE { "dd if=/dev/zero bs=1M count=1 conv=notrunc of=" } else { "wipefs --all " };
-        return Some((what, remedy));
+    if let Some((_, what)) = OURS.iter().find(|(sign, _)| bytes.starts_with(sign)) {
+        return Some((what, "dd if=/dev/zero bs=1M count=1 conv=notrunc of="));
     }
-    has_partitions(bytes).then_some(("a partition table (MBR)", "wipefs --all "))
+    let stands = |&&(at, sign, _): &&(usize, &[u8], &str)| bytes.get(at..at + sign.len()) == Some(sign);
+    let found = SIGNATURES.iter().find(stands).map(|(_, _, what)| *what);
+    let what = found.or_else(|| has_partitions(bytes).then_some("a partition table (MBR)"))?;
+    Some((what, "wipefs --all "))
 }
 
 /// Whether these begin with a master boot record: its signature alone stands before boot programs of all kinds too, so at least one
@@ -76,6 +83,8 @@ fn has_partitions(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -100,6 +109,20 @@ mod tests {
         assert!(open_with(0, &record).unwrap_err().to_string().contains("wipefs --all"));
         record[462] = 3;
         assert!(open_with(0, &record).is_ok(), "nonsense");
+    }
+
+    #[test]
+    fn no_device_of_a_database_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let (database, archive) = (directory.path().join("db"), directory.path().join("archive"));
+        let device = Arc::new(FileDevice::create(&archive, 16 << 20, None).unwrap());
+        let db = tantalum::Db::builder().log_bytes(8 << 20).log_archive_on(device).open(&database).unwrap();
+        db.close().unwrap();
+        let files = ["data", "doublewrite", "log-0"].map(|name| database.join(name));
+        for (path, part) in files.into_iter().chain([archive]).zip(["pages", "pages", "log", "archive"]) {
+            let refused = open(&path).unwrap_err().to_string();
+            assert!(refused.contains(part) && refused.contains("Tantalum database"), "{refused}");
+        }
     }
 
     #[test]

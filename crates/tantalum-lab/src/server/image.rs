@@ -68,10 +68,7 @@ impl Image {
                 progress(&format!("loading {what}: {rows} of {total} rows, {rate:.0} a second, {left:.0} s left"));
             }
         }
-        match work.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        work.join_or_panic()
     }
 
     /// The contents of the data disk, for one run.

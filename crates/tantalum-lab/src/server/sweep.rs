@@ -143,11 +143,7 @@ pub(super) fn side_by_side<C: Clone + Send + Sync + 'static, R: Send + 'static>(
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        for worker in over {
-            if let Err(panic) = tantalum_rt::JoinHandle::join(worker) {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        over.into_iter().for_each(tantalum_rt::JoinHandle::join_or_panic);
     }
     failure.map_or(Ok(()), Err)
 }

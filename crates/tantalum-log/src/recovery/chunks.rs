@@ -1,7 +1,6 @@
 //! Reading a device in large chunks, a little at a time, and the next chunks while this one is worked on.
 
 use std::collections::VecDeque;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use tantalum_device::{AlignedBuffer, Device};
@@ -121,7 +120,7 @@ impl Chunks {
             next = self.read_ahead(next, end);
         }
         let chunk = match first {
-            Some(first) => first.task.join().unwrap_or_else(|panic| resume_unwind(panic))?,
+            Some(first) => first.task.join_or_panic()?,
             None => Chunk::read(&*self.device, start, first_end, self.spare.pop())?,
         };
         progress.add(chunk.end - chunk.offset);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tantalum_rt::{Parker, Unparker, spawn};
+use tantalum_rt::{JoinHandle, Parker, Unparker, spawn};
 
 use crate::Result;
 
@@ -105,7 +105,7 @@ where
         }
         parker.park();
     }
-    tasks.into_iter().map(|task| task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    tasks.into_iter().map(JoinHandle::join_or_panic).collect()
 }
 
 struct Running<'a>(&'a Progress);

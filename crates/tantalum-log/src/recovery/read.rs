@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tantalum_device::Device;
-use tantalum_rt::{JoinHandle, spawn};
 
-use super::Record;
 use super::chunks::read_unaligned;
+use super::progress::in_parallel;
 use super::scan::{Found, Scan};
+use super::{Record, RecoveryPhase};
 use crate::format::record::{self, FRAME_BYTES};
 use crate::format::request::{DecodedRequest, HEADER_BYTES, RequestHeader};
 use crate::{Error, Lsn, Result};
@@ -86,9 +86,7 @@ impl Reader {
             }
         }
     }
-}
 
-impl Reader {
     /// Reads the next requests that were not kept, several at a time. What cannot be read is left out: the one who needs it
     /// tries again, also elsewhere, and says what is wrong.
     fn read_ahead(&self, scans: &mut [Scan]) {
@@ -98,27 +96,23 @@ impl Reader {
             bytes += scans[scan].found[index].request.header.bytes();
             is_first || bytes <= AHEAD_BYTES
         });
-        let missing: Vec<_> =
-            upcoming.filter(|&(scan, index)| scans[scan].found[index].payload.is_none()).take(AHEAD_REQUESTS).collect();
-        if missing.len() < 2 {
+        let missing = upcoming.filter(|&(scan, index)| scans[scan].found[index].payload.is_none());
+        let wanted: Vec<_> = missing
+            .take(AHEAD_REQUESTS)
+            .map(|(scan, index)| {
+                let found = &scans[scan].found[index];
+                (scan, index, found.request, Arc::clone(&found.device))
+            })
+            .collect();
+        if wanted.len() < 2 {
             return;
         }
-        let start = |(number, part): (usize, &[(usize, usize)])| {
-            let wanted: Vec<_> = part
-                .iter()
-                .map(|&(scan, index)| {
-                    let found = &scans[scan].found[index];
-                    (found.request, Arc::clone(&found.device))
-                })
-                .collect();
-            let read = move || wanted.iter().map(|(request, device)| read_again(request, &**device).ok()).collect();
-            spawn(format!("log-read-again-{number}"), read)
-        };
-        let parts = || missing.chunks(missing.len().div_ceil(READERS));
-        let readers: Vec<JoinHandle<Vec<_>>> = parts().enumerate().map(start).collect();
-        for (part, reader) in parts().zip(readers) {
-            let payloads = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            for (&(scan, index), payload) in part.iter().zip(payloads) {
+        let parts: Vec<_> = wanted.chunks(wanted.len().div_ceil(READERS)).map(<[_]>::to_vec).collect();
+        let read = in_parallel(&parts, RecoveryPhase::Scan, 0, &mut |_| {}, |part, _| {
+            Ok(part.iter().map(|(_, _, request, device)| read_again(request, &**device).ok()).collect::<Vec<_>>())
+        });
+        for (part, payloads) in parts.iter().zip(read) {
+            for (&(scan, index, ..), payload) in part.iter().zip(payloads.into_iter().flatten()) {
                 scans[scan].found[index].payload = payload;
             }
         }

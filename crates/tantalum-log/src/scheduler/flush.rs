@@ -20,19 +20,22 @@ impl Scheduler {
             return Ok(());
         }
         self.check_appended(lsn)?;
-        self.gather.returned();
+        let gathers = self.gathers();
+        if gathers {
+            self.gather.returned();
+        }
         let mut sleeper = None;
-        let (mut is_summoned, mut has_gathered) = (false, None);
+        let mut is_summoned = false;
         loop {
-            if !is_summoned && has_gathered.is_none() && self.durable() >= lsn {
+            if !is_summoned && self.durable() >= lsn {
                 return Ok(());
             }
             let mut state = self.lock();
             if std::mem::take(&mut is_summoned) {
                 state.summoned -= 1;
             }
-            let may_gather = has_gathered.is_none();
-            if let Some(came) = has_gathered.take() {
+            if gathers && self.is_time_to_gather(&state, lsn) && self.gather.begin() {
+                let came = MutexGuard::unlocked(&mut state, || self.gather.wait());
                 self.gather.end(came);
             }
             if self.durable() >= lsn {
@@ -41,17 +44,14 @@ impl Scheduler {
             }
             state.check_failure()?;
             self.seal_for(&mut state, lsn);
-            if may_gather && self.is_time_to_gather(&state, lsn) && self.gather.begin() {
-                drop(state);
-                has_gathered = Some(self.gather.wait());
-                continue;
-            }
             if let Some(job) = self.next_job(&mut state, lsn) {
                 if let Some(late) = self.carry_out(state, job) {
                     self.leave_behind(late);
                 }
-                // It may be back soon itself.
-                self.gather.woke(1);
+                if gathers {
+                    // It may be back soon itself.
+                    self.gather.woke(1);
+                }
                 continue;
             }
             let (parker, waiter) = sleeper.get_or_insert_with(|| {
@@ -66,11 +66,15 @@ impl Scheduler {
         }
     }
 
-    /// Whether records that are in no request yet could be written now, so that it is worth thinking of who else may come.
+    /// Whether those who could write wait for others at all.
+    fn gathers(&self) -> bool {
+        self.options.gather && !self.options.request_per_flush && !self.can_give_up()
+    }
+
+    /// Whether somebody else may come, and records that are in no request yet could be written now.
     fn is_time_to_gather(&self, state: &State, lsn: Lsn) -> bool {
-        self.options.gather
-            && !self.options.request_per_flush
-            && !self.can_give_up()
+        self.gather.is_anybody_expected()
+            && state.failure.is_none()
             && state.queue.is_empty()
             && lsn > state.sealed_end
             && state.streams.iter().any(Stream::is_idle)
@@ -103,7 +107,9 @@ impl Scheduler {
         let mut state = self.lock();
         let woken = self.complete(&mut state, outcome);
         // First the device gets its next writer, then the others are woken, without the lock that they may ask for.
-        self.gather.woke(woken.len());
+        if self.gathers() {
+            self.gather.woke(woken.len());
+        }
         self.summon(&mut state);
         drop(state);
         woken.iter().for_each(|waiter| waiter.wake_done());

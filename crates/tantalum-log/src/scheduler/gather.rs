@@ -11,10 +11,10 @@ use std::time::Duration;
 use tantalum_rt::{now, yield_now};
 
 /// Nobody waits longer for the next one than this part of a write, ...
-const GAP_PART: u64 = 8;
+const GAP_PART: u32 = 8;
 const LONGEST_GAP: Duration = Duration::from_micros(50);
 /// ... and for all of them than this part.
-const WAIT_PART: u64 = 2;
+const WAIT_PART: u32 = 2;
 const LONGEST_WAIT: Duration = Duration::from_micros(500);
 /// Writes without a wait after one that was in vain; twice as many after each further one, up to 2 to this power.
 const MOST_DOUBLINGS: u64 = 7;
@@ -48,9 +48,14 @@ impl Gather {
 
     /// Somebody has appended and wants it durable.
     pub(super) fn returned(&self) {
-        if self.expected.load(Ordering::Relaxed) > 0 {
+        if self.is_anybody_expected() {
             self.expected.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether somebody was woken who has not come back.
+    pub(super) fn is_anybody_expected(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) > 0
     }
 
     /// Whether somebody waits for others, and is going to write.
@@ -60,7 +65,7 @@ impl Gather {
 
     /// Whether to wait now. If so, the caller releases the state's lock, which it holds, and then calls [`wait`](Self::wait).
     pub(super) fn begin(&self) -> bool {
-        if self.is_led() || self.expected.load(Ordering::Relaxed) <= 0 {
+        if self.is_led() || !self.is_anybody_expected() {
             return false;
         }
         let skips = self.skips.load(Ordering::Relaxed);
@@ -76,8 +81,8 @@ impl Gather {
     /// Waits for those who are expected. Returns how many came, and how many did not.
     pub(super) fn wait(&self) -> (i64, i64) {
         let write = Duration::from_nanos(self.write_nanos.load(Ordering::Relaxed));
-        let gap = (write / GAP_PART as u32).min(LONGEST_GAP);
-        let limit = (write / WAIT_PART as u32).min(LONGEST_WAIT);
+        let gap = (write / GAP_PART).min(LONGEST_GAP);
+        let limit = (write / WAIT_PART).min(LONGEST_WAIT);
         let first = self.expected.load(Ordering::Relaxed).max(0);
         let start = now();
         let (mut missing, mut last_came) = (first, start);

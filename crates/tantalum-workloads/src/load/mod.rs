@@ -112,7 +112,7 @@ pub(crate) fn mark(db: &Db, table: &str, key: &[u8]) -> Result<Option<Value>> {
     if !db.tables()?.iter().any(|name| name == table) {
         return Ok(None);
     }
-    Ok(db.snapshot()?.get(&db.table(table)?, key)?)
+    Ok(db.get(&db.table(table)?, key)?)
 }
 
 /// Makes it say something else.

@@ -35,28 +35,26 @@ impl Checkpointer {
     pub fn start(pool: &BufferPool, redo: &Redo, mut changed: impl FnMut(&LogStats) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let task = tantalum_rt::spawn("tantalum-checkpointer", {
-            let (pool, stop, has_redone) = (pool.clone(), Arc::clone(&stop), redo.has_applied());
+            let (pool, stop, mut is_due) = (pool.clone(), Arc::clone(&stop), redo.has_applied());
             move || {
                 let mut watch = Watch::default();
-                watch.look(pool.log(), &mut changed);
-                if has_redone && let Err(error) = pool.checkpoint() {
-                    tracing::error!(%error, "the checkpoint after recovery failed; the log asks for another when it needs one");
-                }
-                while !stop.load(Ordering::Acquire) {
-                    let is_due = pool.log().wait_for_pressure(PATIENCE);
+                loop {
                     watch.look(pool.log(), &mut changed);
-                    if !is_due {
-                        continue;
+                    if is_due {
+                        let pause = match pool.relieve_log() {
+                            Ok(_) => PAUSE,
+                            Err(error) => {
+                                tracing::error!(%error, "a checkpoint failed; it will be tried again");
+                                pool.log().report_failed_checkpoint(&error.to_string());
+                                PAUSE_AFTER_FAILURE
+                            }
+                        };
+                        tantalum_rt::sleep(pause);
                     }
-                    let pause = match pool.relieve_log() {
-                        Ok(_) => PAUSE,
-                        Err(error) => {
-                            tracing::error!(%error, "a checkpoint failed; it will be tried again");
-                            pool.log().report_failed_checkpoint(&error.to_string());
-                            PAUSE_AFTER_FAILURE
-                        }
-                    };
-                    tantalum_rt::sleep(pause);
+                    if stop.load(Ordering::Acquire) {
+                        break;
+                    }
+                    is_due = pool.log().wait_for_pressure(PATIENCE);
                 }
             }
         });

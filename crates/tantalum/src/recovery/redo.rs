@@ -269,9 +269,8 @@ impl Appliers {
 
     /// Waits until all is applied.
     fn join(mut self) -> Result<Pages> {
-        let tasks = std::mem::take(&mut self.0).into_iter();
-        let joined = tasks.map(|task| task.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.reduce(Applied::and).map_or(Ok(Pages::default()), Applied::result)
+        let applied = std::mem::take(&mut self.0).into_iter().map(JoinHandle::join_or_panic);
+        applied.reduce(Applied::and).map_or(Ok(Pages::default()), Applied::result)
     }
 }
 

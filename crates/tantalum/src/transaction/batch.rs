@@ -21,6 +21,15 @@ pub(super) enum End {
     Back,
 }
 
+impl End {
+    pub fn other(self) -> Self {
+        match self {
+            End::Front => End::Back,
+            End::Back => End::Front,
+        }
+    }
+}
+
 /// Rows in key order: as they are in a leaf, or put together where others lie over those.
 #[derive(Default)]
 pub(super) struct Batch {

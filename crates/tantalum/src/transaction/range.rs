@@ -48,8 +48,8 @@ pub struct RangeIter<'s> {
     table: Table,
     /// What no batch has covered yet.
     rest: Interval,
-    front: Batch,
-    back: Batch,
+    /// What was fetched from each end.
+    batches: [Batch; 2],
     /// The most rows of the next batch.
     limit: usize,
 }
@@ -81,7 +81,7 @@ impl<'s> RangeIter<'s> {
             Source::Transaction(transaction) if transaction.view.is_none() => 1,
             _ => usize::MAX,
         };
-        Self { source, table: table.clone(), rest, front: Batch::default(), back: Batch::default(), limit }
+        Self { source, table: table.clone(), rest, batches: Default::default(), limit }
     }
 
     /// As `next`, but the row is shown where the iterator has it, instead of in memory of its own: the fastest way through many
@@ -111,45 +111,30 @@ impl<'s> RangeIter<'s> {
 
     /// The batch that has the next row from one end; an empty one if there is none.
     fn ready(&mut self, end: End) -> Result<&mut Batch> {
-        if self.front.has_failed() || self.back.has_failed() {
+        if self.batches.iter().any(Batch::has_failed) {
             self.give_up();
         }
-        while self.batch(end).is_empty() && !self.rest.is_empty() {
+        while self.batches[end as usize].is_empty() && !self.rest.is_empty() {
             if let Err(error) = self.fetch(end) {
                 self.give_up();
                 return Err(error);
             }
         }
         // What the other end has fetched is all that is left.
-        let from = match (end, self.batch(end).is_empty()) {
-            (End::Front, false) | (End::Back, true) => End::Front,
-            (End::Back, false) | (End::Front, true) => End::Back,
-        };
-        Ok(self.batch(from))
+        let from = if self.batches[end as usize].is_empty() { end.other() } else { end };
+        Ok(&mut self.batches[from as usize])
     }
 
     fn give_up(&mut self) {
         self.rest = Interval::new(Cut::Max, Cut::Max);
-        self.front.clear();
-        self.back.clear();
-    }
-
-    fn batch(&mut self, end: End) -> &mut Batch {
-        match end {
-            End::Front => &mut self.front,
-            End::Back => &mut self.back,
-        }
+        self.batches.iter_mut().for_each(Batch::clear);
     }
 
     /// Fetches the next batch from one end of what is left.
     fn fetch(&mut self, end: End) -> Result<()> {
         let limit = self.limit;
         self.limit = limit.saturating_mul(2).min(LARGEST_LOCKED_BATCH.max(limit));
-        let (table, rest) = (&self.table, &self.rest);
-        let batch = match end {
-            End::Front => &mut self.front,
-            End::Back => &mut self.back,
-        };
+        let (table, rest, batch) = (&self.table, &self.rest, &mut self.batches[end as usize]);
         let look = match &mut self.source {
             Source::View(view) => {
                 let look = look(table, rest, end, limit, Some(view), batch)?;

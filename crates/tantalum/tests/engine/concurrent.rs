@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tantalum::{Builder, Db, Devices, Error, Isolation, Result, Table, Transaction};
-use tantalum_rt::{JoinHandle, Mutex, Random, sleep, spawn};
+use tantalum::{Builder, Db, Devices, Error, Isolation, RangeIter, Result, Table, Transaction};
+use tantalum_rt::{JoinHandle, Mutex, Random, now, sleep, spawn};
 
-use crate::support::{check, get, put, rows, simulate};
+use crate::support::{Rows, check, get, put, rows, simulate};
 
 fn builder() -> Builder {
     Db::builder().buffer_pool_bytes(64 * 4096)
@@ -240,6 +240,56 @@ fn the_first_committer_wins_under_snapshot_isolation() {
     });
 }
 
+/// What a range lends, now from one end and now from the other.
+fn lent_from_both_ends(mut range: RangeIter<'_>, random: &mut Random) -> Rows {
+    let (mut front, mut back) = (Rows::new(), Rows::new());
+    loop {
+        let (row, rows) = match random.bool() {
+            true => (range.next_borrowed(), &mut front),
+            false => (range.next_back_borrowed(), &mut back),
+        };
+        let Some(row) = row else { break };
+        let (key, value) = row.unwrap();
+        rows.push((key.into(), value.into()));
+    }
+    back.reverse();
+    [front, back].concat()
+}
+
+/// What is read is durable, and nothing else is waited for.
+#[test]
+fn a_read_waits_only_until_what_it_shows_is_durable() {
+    let read = |way: usize, db: &Db, table: &Table, key: [u8; 2]| match way {
+        0 => db.get(table, key).unwrap(),
+        1 => db.snapshot().unwrap().get(table, key).unwrap(),
+        _ => {
+            let snapshot = db.snapshot().unwrap();
+            let row = snapshot.range(table, key..).unwrap().next().unwrap().unwrap();
+            assert_eq!(row.0, key);
+            Some(row.1)
+        }
+    };
+    simulate(0..8, move |_, devices| {
+        let db = builder().open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        for first in (0..200u16).step_by(50) {
+            let mut tx = db.begin().unwrap();
+            (first..first + 50).for_each(|key| tx.put(&table, key.to_be_bytes(), [0; 100]).unwrap());
+            tx.commit().unwrap();
+        }
+        for way in 0..3 {
+            let mut tx = db.begin().unwrap();
+            tx.put(&table, 0u16.to_be_bytes(), [1 + way as u8]).unwrap();
+            let ticket = tx.commit_async().unwrap();
+            let begun = now();
+            assert_eq!(read(way, &db, &table, 199u16.to_be_bytes()).unwrap(), [0; 100]);
+            assert!(now() == begun && ticket.is_done().is_none(), "way {way} waited for another leaf");
+            assert_eq!(read(way, &db, &table, 0u16.to_be_bytes()).unwrap(), [1 + way as u8]);
+            assert!(ticket.is_done().is_some(), "way {way} showed what could still be lost");
+        }
+    });
+}
+
 /// A snapshot stays what it was while rows, also large ones, are written, deleted, split and merged around it.
 #[test]
 fn snapshots_are_stable() {
@@ -275,6 +325,7 @@ fn snapshots_are_stable() {
             let mut backwards = snapshot.range(&table, ..).unwrap().rev().collect::<Result<Vec<_>>>().unwrap();
             backwards.reverse();
             assert!(backwards == seen);
+            assert!(lent_from_both_ends(snapshot.range(&table, ..).unwrap(), &mut random) == seen);
             for (key, value) in seen {
                 assert_eq!(snapshot.get(&table, &key).unwrap(), Some(value));
             }

@@ -1,11 +1,8 @@
 //! Reading many units at the same time: most devices serve many reads in little more than the time of one.
 
-use std::{
-    panic::resume_unwind,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use tantalum_rt::spawn;
@@ -37,7 +34,7 @@ pub fn read_many<T: Send + 'static>(
     let mut all = read_next(medium, &units, &next, read);
     // Every one is waited for, also after an error.
     for task in tasks {
-        let more = task.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let more = task.join_or_panic();
         all = all.and_then(|mut all| {
             all.extend(more?);
             Ok(all)
