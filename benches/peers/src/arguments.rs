@@ -53,6 +53,10 @@ pub struct Arguments {
     /// Memory of each engine for what it reads.
     #[arg(long, default_value_t = 256, value_name = "MIB")]
     pub cache_mib: u64,
+    /// Keep the operating system's cache as small as the engines' own in every workload, as cold-read does: for databases that are
+    /// larger than --cache-mib.
+    #[arg(long)]
+    pub bounded: bool,
     /// How large each engine's log may become.
     #[arg(long, default_value_t = 256, value_name = "MIB")]
     pub log_mib: u64,

@@ -162,7 +162,7 @@ impl Runner<'_> {
             value_bytes: dataset.value_bytes,
             sessions: clients,
             has_transactions: workload.has_transactions(),
-            is_cold: workload.is_cold(),
+            is_cold: workload.is_cold() || (arguments.bounded && engine.is_database()),
         };
         let seed = arguments.seed.wrapping_add(self.round as u64);
         Ok(Job { engine, setup, dataset, task, seed })
@@ -171,7 +171,7 @@ impl Runner<'_> {
     /// Loads the database unless it was.
     fn load(&self, job: &Job) -> Result<()> {
         // How it is opened may differ from run to run; what is in it, and where, may not.
-        let setup = Setup { sessions: 1, has_transactions: false, ..job.setup.clone() };
+        let setup = Setup { sessions: 1, has_transactions: false, is_cold: false, ..job.setup.clone() };
         let mark = Mark { format: FORMAT, setup: &setup, dataset: job.dataset };
         let mark = serde_json::to_string(&mark).map_err(|error| Error::Other(error.to_string()))?;
         let file = job.setup.directory.with_extension("json");

@@ -139,7 +139,7 @@ pub struct Setup {
     pub sessions: usize,
     /// Whether [`Session::modify`] will be called: some engines are opened in another way for it.
     pub has_transactions: bool,
-    /// Whether the database is larger than the cache on purpose.
+    /// Whether the operating system's cache must not be larger than the engine's own; of the raw device, whether it is read.
     pub is_cold: bool,
 }
 

@@ -132,7 +132,7 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
     let meter = Meter::of(&job.setup.directory)?;
     let engine = job.engine.open(&job.setup)?;
     let work = Work::new(workload, job.dataset);
-    let _limit = workload.is_cold().then(|| Limit::new(&job.setup.directory, job.setup.cache_bytes)).transpose()?;
+    let _limit = job.setup.is_cold.then(|| Limit::new(&job.setup.directory, job.setup.cache_bytes)).transpose()?;
     let is_warm = job.engine.is_database() && !workload.is_cold();
     let before = is_warm.then(|| read_all(&*engine, &job.dataset)).transpose()?;
     if workload.writes() {

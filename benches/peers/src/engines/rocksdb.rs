@@ -5,7 +5,7 @@
 //!   back into use before clients begin ([`warm_log`](Engine::warm_log)). Point-in-time recovery, the default, goes with it.
 //! - No compression (values are random bytes) and no such library in the build.
 //! - Block cache as large as every engine's cache, bloom filters of 10 bits in whole tables, index and filter blocks in the
-//!   cache. Where the database is larger than the cache on purpose, tables are read with direct I/O, so that the operating
+//!   cache. Where the operating system's cache must not add to it, tables are read with direct I/O, so that the operating
 //!   system's cache does not add to it.
 //! - The memtables together may be half as large as the log budget, and the log as large as that: the trade that every engine with a
 //!   log makes. Two background jobs, as the machines compared on have few cores.
