@@ -50,8 +50,9 @@ impl Manager {
         let tables: Vec<(Table, Vec<LeafWrite<'_>>)> = writes
             .tables()
             .map(|(id, rows)| {
-                let writes = rows.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() });
-                (table_of(id), writes.collect())
+                let mut writes = Vec::with_capacity(rows.len());
+                writes.extend(rows.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() }));
+                (table_of(id), writes)
             })
             .collect();
         let pool = &self.core().pool;

@@ -14,6 +14,7 @@ mod key_range;
 mod locks;
 mod range;
 mod snapshot;
+mod sorted_rows;
 mod value;
 mod versions;
 mod write_set;
@@ -37,7 +38,7 @@ pub use value::Value;
 
 use self::{
     key_range::Interval,
-    locks::{LockManager, Mode, Refusal, TransactionId},
+    locks::{Granted, LockManager, Mode, Refusal, TransactionId},
     snapshot::View,
     versions::Versions,
     write_set::WriteSet,
@@ -142,8 +143,8 @@ struct Published {
 /// A table that a transaction has touched, and its locks there.
 struct Touched {
     table: TableUse,
-    /// Keys locked, and how.
-    keys: BTreeMap<Value, Mode>,
+    /// Keys locked, each once. How, the table's locks know.
+    keys: Vec<Value>,
     has_ranges: bool,
 }
 
@@ -287,7 +288,11 @@ impl Transaction {
     /// # Errors
     /// [`Error::Deadlock`] and [`Error::LockTimeout`]: the transaction is aborted; run it again. What a device reports.
     pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.read(table, key.as_ref(), Mode::Shared)
+        self.enter(table)?;
+        if self.view.is_none() {
+            self.lock(table, &key.as_ref().into(), Mode::Shared)?;
+        }
+        self.read(table, key.as_ref())
     }
 
     /// As [`get`](Self::get), but locks the key for writing, so that writing it later cannot deadlock with another
@@ -296,7 +301,9 @@ impl Transaction {
     /// # Errors
     /// As [`get`](Self::get), and [`Error::WriteConflict`] under snapshot isolation.
     pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.read(table, key.as_ref(), Mode::Exclusive)
+        self.enter(table)?;
+        self.lock(table, &key.as_ref().into(), Mode::Exclusive)?;
+        self.read(table, key.as_ref())
     }
 
     /// Sets the value of a key, whether it is there or not.
@@ -305,9 +312,9 @@ impl Transaction {
     /// As [`get_for_update`](Self::get_for_update), and [`Error::KeyTooLong`], [`Error::ValueTooLong`],
     /// [`Error::TransactionTooLarge`], after which the transaction can go on.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let key = self.writable(table, key.as_ref(), value.as_ref())?;
+        let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
         self.lock(table, &key, Mode::Exclusive)?;
-        self.write(table, key, Some(value.as_ref().into()))
+        self.write(table, key, Some(value))
     }
 
     /// Sets the value of a key that is not there.
@@ -315,11 +322,12 @@ impl Transaction {
     /// # Errors
     /// [`Error::KeyExists`] when it is, after which the transaction can go on; otherwise as [`put`](Self::put).
     pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let key = self.writable(table, key.as_ref(), value.as_ref())?;
-        if self.read(table, &key, Mode::Exclusive)?.is_some() {
+        let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
+        self.lock(table, &key, Mode::Exclusive)?;
+        if self.read(table, &key)?.is_some() {
             return Err(Error::KeyExists { table: table.name().into(), key: key.to_vec() });
         }
-        self.write(table, key, Some(value.as_ref().into()))
+        self.write(table, key, Some(value))
     }
 
     /// Deletes a key. Returns whether it was there.
@@ -327,8 +335,9 @@ impl Transaction {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = self.writable(table, key.as_ref(), &[])?;
-        if self.read(table, &key, Mode::Exclusive)?.is_none() {
+        let (key, _) = self.writable(table, key.as_ref(), &[])?;
+        self.lock(table, &key, Mode::Exclusive)?;
+        if self.read(table, &key)?.is_none() {
             return Ok(false);
         }
         self.write(table, key, None)?;
@@ -431,28 +440,25 @@ impl Transaction {
             debug_assert_eq!(touched.table.table().name(), table.name());
             return Ok(());
         }
-        let touched = Touched { table: table.enter(log_id)?, keys: BTreeMap::new(), has_ranges: false };
+        let touched = Touched { table: table.enter(log_id)?, keys: Vec::new(), has_ranges: false };
         self.touched.insert(table.id(), touched);
         Ok(())
     }
 
-    fn writable(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<Value> {
+    /// A row that may be written.
+    fn writable(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(Value, Value)> {
         self.enter(table)?;
         limits::check_key(key, self.manager.core.superblock.page_size)?;
         limits::check_value(value)?;
-        Ok(key.into())
+        Ok(Value::row(key, value))
     }
 
     fn write(&mut self, table: &Table, key: Value, value: Option<Value>) -> Result<()> {
         self.writes.set(table.id(), key, value, self.manager.write_limit())
     }
 
-    /// Reads a key after locking it, as far as the isolation asks for that.
-    fn read(&mut self, table: &Table, key: &[u8], mode: Mode) -> Result<Option<Value>> {
-        self.enter(table)?;
-        if self.view.is_none() || mode == Mode::Exclusive {
-            self.lock(table, &key.into(), mode)?;
-        }
+    /// Reads a key that is locked, as far as the isolation asks for that.
+    fn read(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         if let Some(written) = self.writes.get(table.id(), key) {
             return Ok(written.clone());
         }
@@ -464,13 +470,14 @@ impl Transaction {
         Ok(value)
     }
 
+    /// Locks a key of a table that was entered.
     fn lock(&mut self, table: &Table, key: &Value, mode: Mode) -> Result<()> {
-        let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
-        if touched.keys.get(key).is_some_and(|held| *held >= mode) {
-            return Ok(());
-        }
         match self.manager.locks.lock(table.locks(), self.id, key, mode) {
-            Ok(_waited) => drop(touched.keys.insert(key.clone(), mode)),
+            Ok(Granted { is_first: true, .. }) => {
+                let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
+                touched.keys.push(key.clone());
+            }
+            Ok(_) => {}
             Err(refusal) => return Err(self.abort(table, refusal)),
         }
         // First committer wins: whoever overwrote the key since the snapshot began has committed by now.
@@ -519,7 +526,7 @@ impl Transaction {
     fn release_locks(&mut self) {
         for touched in std::mem::take(&mut self.touched).into_values() {
             let locks = touched.table.table().locks();
-            for key in touched.keys.keys() {
+            for key in touched.keys {
                 locks.release(self.id, key);
             }
             if touched.has_ranges {

@@ -11,7 +11,7 @@ use std::{
 
 /// A key or value read from a table. Cheap to clone, and independent of the transaction it came from.
 ///
-/// The key and the value of a row of a range may share their memory: while one is kept, both are.
+/// The key and the value of a row may share their memory: while one is kept, both are.
 ///
 /// ```
 /// use tantalum::Value;
@@ -37,8 +37,25 @@ impl Value {
     /// # Panics
     /// If there are fewer, or they do not fit a page.
     pub(crate) fn pair(bytes: &[u8], split: usize) -> (Self, Self) {
-        assert!(split <= bytes.len() && bytes.len() < TO_THE_END as usize, "a row of a page has a key and a value");
-        let (shared, split): (Arc<[u8]>, _) = (bytes.into(), split as u32);
+        Self::divided(bytes.into(), split)
+    }
+
+    /// Copies of a key and a value that are to be written, which share their memory.
+    pub(crate) fn row(key: &[u8], value: &[u8]) -> (Self, Self) {
+        // Zeros first, as one allocation without unsafe code asks for; both are known to be well below 4 GiB by now.
+        let mut shared: Arc<[u8]> = std::iter::repeat_n(0, key.len() + value.len()).collect();
+        let bytes = Arc::get_mut(&mut shared).expect("nobody else has it yet");
+        bytes[..key.len()].copy_from_slice(key);
+        bytes[key.len()..].copy_from_slice(value);
+        Self::divided(shared, key.len())
+    }
+
+    fn divided(shared: Arc<[u8]>, split: usize) -> (Self, Self) {
+        assert!(
+            split <= shared.len() && shared.len() < TO_THE_END as usize,
+            "a row has a key and a value, of limited sizes"
+        );
+        let split = split as u32;
         (Self { shared: Arc::clone(&shared), start: 0, end: split }, Self { shared, start: split, end: TO_THE_END })
     }
 
@@ -161,5 +178,7 @@ mod tests {
         assert_eq!((ordered.get(&b"alice"[..]), hashed.get(&b"alice"[..])), (Some(&1), Some(&1)));
         let (key, nothing) = Value::pair(b"alice", 5);
         assert!(key == b"alice" && nothing.is_empty());
+        assert_eq!(Value::row(b"alice", b"bob"), Value::pair(b"alicebob", 5));
+        assert_eq!(Value::row(b"", b""), Value::pair(b"", 0));
     }
 }

@@ -1,8 +1,8 @@
 //! What a transaction has written and not committed, and the way back to its savepoints.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
-use super::{Value, key_range::Interval};
+use super::{Value, key_range::Interval, sorted_rows::SortedRows};
 use crate::{error::Result, limits::GroupLimit, page::TableId};
 
 /// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
@@ -14,9 +14,10 @@ const VALUE_BYTES_PER_EXTRA: usize = 64;
 /// The uncommitted writes of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
-    tables: BTreeMap<TableId, BTreeMap<Value, Option<Value>>>,
-    /// For each write, oldest first, what its key had before.
+    tables: BTreeMap<TableId, SortedRows>,
+    /// For each write since the first mark, oldest first, what its key had before.
     history: Vec<Undo>,
+    is_marked: bool,
     bytes: usize,
 }
 
@@ -30,7 +31,7 @@ struct Undo {
 
 impl WriteSet {
     pub fn is_empty(&self) -> bool {
-        self.tables.values().all(BTreeMap::is_empty)
+        self.tables.values().all(SortedRows::is_empty)
     }
 
     /// What the transaction has made of a key: `None` if it has not written it, `Some(None)` if it has deleted it.
@@ -44,55 +45,57 @@ impl WriteSet {
     /// [`TransactionTooLarge`](crate::Error::TransactionTooLarge) when all writes together are beyond `limit`.
     pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, limit: GroupLimit) -> Result<()> {
         let rows = self.tables.entry(table).or_default();
-        let replaced = rows.get(&key).map_or(0, |before| cost(&key, before.as_ref()));
-        let bytes = self.bytes - replaced + cost(&key, value.as_ref());
-        if bytes > limit.bytes {
-            return Err(limit.refuse(bytes));
-        }
+        let (key_bytes, cost_after) = (key.len(), cost(key.len(), value.as_ref()));
+        let undone = self.is_marked.then(|| key.clone());
+        let mut bytes = self.bytes;
+        let before = rows.set(key, value, |before| {
+            let replaced = before.map_or(0, |before| cost(key_bytes, before.as_ref()));
+            bytes = bytes - replaced + cost_after;
+            if bytes > limit.bytes { Err(limit.refuse(bytes)) } else { Ok(()) }
+        })?;
         self.bytes = bytes;
-        let before = rows.insert(key.clone(), value);
-        self.history.push(Undo { table, key, before });
+        self.history.extend(undone.map(|key| Undo { table, key, before }));
         Ok(())
     }
 
     /// The writes of a table within an interval, in key order.
     pub fn range(&self, table: TableId, interval: &Interval) -> impl Iterator<Item = (&Value, &Option<Value>)> {
         let rows = self.tables.get(&table).filter(|_| !interval.is_empty());
-        rows.into_iter().flat_map(|rows| rows.range::<[u8], _>(interval.bounds()))
+        rows.into_iter().flat_map(|rows| rows.range(interval))
     }
 
     /// All writes, by table and key.
-    pub fn tables(&self) -> impl Iterator<Item = (TableId, &BTreeMap<Value, Option<Value>>)> {
+    pub fn tables(&self) -> impl Iterator<Item = (TableId, &SortedRows)> {
         self.tables.iter().map(|(table, rows)| (*table, rows)).filter(|(_, rows)| !rows.is_empty())
     }
 
-    /// How many writes there have been: a place to come back to.
-    pub fn mark(&self) -> usize {
+    /// A place to come back to: how many writes there have been since the first.
+    pub fn mark(&mut self) -> usize {
+        self.is_marked = true;
         self.history.len()
     }
 
     /// Takes back every write since `mark`.
     pub fn roll_back_to(&mut self, mark: usize) {
-        while self.history.len() > mark {
-            let Some(Undo { table, key, before }) = self.history.pop() else { break };
+        for Undo { table, key, before } in self.history.drain(mark..).rev() {
             let rows = self.tables.entry(table).or_default();
-            if let Some(written) = rows.get(&key) {
-                self.bytes -= cost(&key, written.as_ref());
-            }
-            match before {
-                Some(before) => {
-                    self.bytes += cost(&key, before.as_ref());
-                    rows.insert(key, before);
-                }
-                None => drop(rows.remove(&key)),
-            }
+            let key_bytes = key.len();
+            let cost_of = |write: &Option<Value>| cost(key_bytes, write.as_ref());
+            self.bytes += before.as_ref().map_or(0, cost_of);
+            let written = match before {
+                Some(before) => match rows.set(key, before, |_| Ok::<_, Infallible>(())) {
+                    Ok(written) => written,
+                },
+                None => rows.remove(&key),
+            };
+            self.bytes -= written.as_ref().map_or(0, cost_of);
         }
     }
 }
 
-fn cost(key: &[u8], value: Option<&Value>) -> usize {
+fn cost(key_bytes: usize, value: Option<&Value>) -> usize {
     let value_bytes = value.map_or(0, |value| value.len() + value.len() / VALUE_BYTES_PER_EXTRA);
-    key.len() + value_bytes + WRITE_OVERHEAD_BYTES
+    key_bytes + value_bytes + WRITE_OVERHEAD_BYTES
 }
 
 #[cfg(test)]
@@ -107,12 +110,14 @@ mod tests {
     }
 
     fn state(writes: &WriteSet) -> Vec<(Value, Option<Value>)> {
-        writes.tables().flat_map(|(_, rows)| rows.clone()).collect()
+        let rows = writes.tables().flat_map(|(_, rows)| rows.iter());
+        rows.map(|(key, write)| (key.clone(), write.clone())).collect()
     }
 
     #[test]
     fn savepoints_bring_back_what_was() {
         let mut writes = WriteSet::default();
+        let start = writes.mark();
         set(&mut writes, "a", Some("1"));
         let (mark, before, bytes) = (writes.mark(), state(&writes), writes.bytes);
         set(&mut writes, "a", Some("2"));
@@ -122,9 +127,23 @@ mod tests {
         writes.roll_back_to(mark);
         assert_eq!((state(&writes), writes.bytes), (before, bytes));
         assert_eq!(writes.get(T, b"b"), None);
-        writes.roll_back_to(0);
+        writes.roll_back_to(start);
         assert!(writes.is_empty());
         assert_eq!(writes.bytes, 0);
+    }
+
+    #[test]
+    fn what_was_written_before_the_first_mark_stays() {
+        let mut writes = WriteSet::default();
+        for key in ["b", "a", "c"] {
+            set(&mut writes, key, Some("1"));
+        }
+        let (mark, before, bytes) = (writes.mark(), state(&writes), writes.bytes);
+        for key in ["c", "a", "aa", "d", "b"] {
+            set(&mut writes, key, Some("two"));
+        }
+        writes.roll_back_to(mark);
+        assert_eq!((state(&writes), writes.bytes), (before, bytes));
     }
 
     #[test]
@@ -136,7 +155,7 @@ mod tests {
         writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), limit).unwrap();
         let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), limit);
         assert!(matches!(refused, Err(crate::Error::TransactionTooLarge { limit: 1116, .. })));
-        assert_eq!(writes.mark(), 2);
+        assert_eq!((state(&writes).len(), writes.bytes), (1, 1080));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! - every circle of waits loses its youngest member before that member's wait has begun, or while it waits
 
 mod deadlock;
+mod holders;
 mod ranges;
 mod table;
 #[cfg(test)]
@@ -29,7 +30,7 @@ pub(crate) use table::TableLocks;
 
 use self::{
     deadlock::{Wait, Waits},
-    table::{Outcome, Waiter},
+    table::{Acquired, Outcome, Waiter},
 };
 use super::{Value, key_range::Interval};
 
@@ -69,6 +70,15 @@ pub(crate) enum Refusal {
     TimedOut(Vec<TransactionId>),
 }
 
+/// A lock that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    /// The owner had to wait.
+    pub has_waited: bool,
+    /// The owner held nothing on the key before, and has to release it from now on.
+    pub is_first: bool,
+}
+
 /// Grants locks, and lets transactions wait for them.
 #[derive(Debug)]
 pub(crate) struct LockManager {
@@ -95,21 +105,23 @@ impl LockManager {
         self.timeout
     }
 
-    /// Locks a key, for as long as the transaction lives. Returns whether it had to wait.
+    /// Locks a key, for as long as the transaction lives.
     pub fn lock(
         &self,
         table: &Arc<TableLocks>,
         owner: TransactionId,
         key: &Value,
         mode: Mode,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Granted, Refusal> {
         let mut parker = None;
         let unparker = || parker.insert(Parker::new()).unparker();
         match table.acquire(owner, key, mode, unparker) {
-            None => Ok(false),
-            Some(waiter) => {
+            Acquired::Already => Ok(Granted { has_waited: false, is_first: false }),
+            Acquired::Granted { is_first } => Ok(Granted { has_waited: false, is_first }),
+            Acquired::Waits { waiter, is_first } => {
                 let parker = parker.expect("a waiter was made with this parker's unparker");
-                self.wait(table, key, waiter, &parker).map(|()| true)
+                self.wait(table, key, waiter, &parker)?;
+                Ok(Granted { has_waited: true, is_first: is_first && mode != Mode::Probe })
             }
         }
     }
@@ -125,7 +137,7 @@ impl LockManager {
         let written = table.extend_range(owner, interval);
         let mut waited = false;
         for key in written {
-            waited |= self.lock(table, owner, &key, Mode::Probe)?;
+            waited |= self.lock(table, owner, &key, Mode::Probe)?.has_waited;
         }
         Ok(waited)
     }

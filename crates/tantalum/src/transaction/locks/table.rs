@@ -7,7 +7,7 @@
 //! Lock order: a shard, then the ranges.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map},
     hash::BuildHasher,
     sync::{
         Arc,
@@ -17,7 +17,7 @@ use std::{
 
 use tantalum_rt::{Mutex, Unparker, collections::FixedState};
 
-use super::{Mode, TransactionId, ranges::RangeLocks};
+use super::{Mode, TransactionId, holders::Holders, ranges::RangeLocks};
 use crate::transaction::{Value, key_range::Interval};
 
 const SHARDS: usize = 16;
@@ -36,8 +36,19 @@ type Shard = BTreeMap<Value, Entry>;
 /// Who holds a key's lock, and who waits for it. Entries without either do not exist.
 #[derive(Debug, Default)]
 struct Entry {
-    holders: Vec<(TransactionId, Mode)>,
+    holders: Holders,
     queue: Vec<Arc<Waiter>>,
+}
+
+/// What came of asking for a lock.
+#[derive(Debug)]
+pub(super) enum Acquired {
+    /// There was no need of it: what the owner has locked includes it, or nothing is to be kept.
+    Already,
+    /// The owner has it, in the place of a weaker one if it is not the owner's first on the key.
+    Granted { is_first: bool },
+    /// The owner waits for it.
+    Waits { waiter: Arc<Waiter>, is_first: bool },
 }
 
 /// Someone who waits for a key.
@@ -95,7 +106,7 @@ impl Entry {
     }
 
     fn mode_of(&self, owner: TransactionId) -> Option<Mode> {
-        self.holders.iter().find(|(holder, _)| *holder == owner).map(|(_, mode)| *mode)
+        self.holders.iter().find(|(holder, _)| *holder == owner).map(|(_, mode)| mode)
     }
 
     fn grant(&mut self, owner: TransactionId, mode: Mode) {
@@ -103,17 +114,14 @@ impl Entry {
         if mode == Mode::Probe {
             return;
         }
-        match self.holders.iter_mut().find(|(holder, _)| *holder == owner) {
-            Some(held) => held.1 = mode,
-            None => self.holders.push((owner, mode)),
-        }
+        self.holders.set(owner, mode);
     }
 
     fn holders_against(&self, owner: TransactionId, mode: Mode) -> impl Iterator<Item = TransactionId> {
         self.holders
             .iter()
             .filter(move |(holder, held)| *holder != owner && held.conflicts_with(mode))
-            .map(|(holder, _)| *holder)
+            .map(|(holder, _)| holder)
     }
 
     /// Those before place `place` of the queue that a waiter there waits for.
@@ -137,33 +145,35 @@ impl TableLocks {
         key: &Value,
         mode: Mode,
         unparker: impl FnOnce() -> Unparker,
-    ) -> Option<Arc<Waiter>> {
+    ) -> Acquired {
         let mut shard = self.shard(key).lock();
         let entry = shard.entry(key.clone()).or_default();
         let held = entry.mode_of(owner);
         if held.is_some_and(|held| held >= mode) {
-            return None;
+            return Acquired::Already;
         }
+        let is_first = held.is_none();
         let has_range = self.has_range(owner, key);
         if mode == Mode::Shared && has_range {
             // The range keeps writers away already.
             if entry.is_unused() {
                 shard.remove(key);
             }
-            return None;
+            return Acquired::Already;
         }
         let jumps_queue = mode == Mode::Probe || held.is_some() || has_range;
         if !self.is_blocked(entry, entry.queue.len(), key, owner, mode, jumps_queue) {
             entry.grant(owner, mode);
             if entry.is_unused() {
                 shard.remove(key);
+                return Acquired::Already;
             }
-            return None;
+            return Acquired::Granted { is_first };
         }
         let outcome = AtomicU8::new(Outcome::Waiting as u8);
         let waiter = Arc::new(Waiter { owner, mode, jumps_queue, outcome, unparker: unparker() });
         entry.queue.push(Arc::clone(&waiter));
-        Some(waiter)
+        Acquired::Waits { waiter, is_first }
     }
 
     /// Publishes that `owner` has locked `interval`, and returns the keys in it that others are writing.
@@ -187,8 +197,8 @@ impl TableLocks {
     }
 
     /// Gives back the lock on `key`, and grants it to whoever is next.
-    pub fn release(&self, owner: TransactionId, key: &Value) {
-        self.change_entry(key, |entry| entry.holders.retain(|(holder, _)| *holder != owner));
+    pub fn release(&self, owner: TransactionId, key: Value) {
+        self.change_entry(key, |entry| entry.holders.remove(owner));
     }
 
     /// Gives back all ranges, and lets the writers go on that waited for them.
@@ -200,13 +210,13 @@ impl TableLocks {
             unblocked
         };
         for key in unblocked {
-            self.change_entry(&key, |_| ());
+            self.change_entry(key, |_| ());
         }
     }
 
     /// Takes a waiter that gave up out of the queue.
     pub(super) fn withdraw(&self, key: &Value, waiter: &Arc<Waiter>) {
-        self.change_entry(key, |entry| entry.queue.retain(|queued| !Arc::ptr_eq(queued, waiter)));
+        self.change_entry(key.clone(), |entry| entry.queue.retain(|queued| !Arc::ptr_eq(queued, waiter)));
     }
 
     /// Whom a waiter waits for right now. Nobody, when it no longer waits.
@@ -228,14 +238,25 @@ impl TableLocks {
     }
 
     /// Changes an entry, if it exists, and grants what can be granted then.
-    fn change_entry(&self, key: &Value, change: impl FnOnce(&mut Entry)) {
-        let mut shard = self.shard(key).lock();
-        let Some(entry) = shard.get_mut(key) else { return };
-        change(entry);
+    fn change_entry(&self, key: Value, change: impl FnOnce(&mut Entry)) {
+        let mut shard = self.shard(&key).lock();
+        let btree_map::Entry::Occupied(mut occupied) = shard.entry(key) else { return };
+        change(occupied.get_mut());
+        if occupied.get().is_unused() {
+            occupied.remove();
+            return;
+        }
+        self.grant_waiters(occupied);
+    }
+
+    /// Grants a key to those of its queue who need not wait any more. Under the shard's lock.
+    fn grant_waiters(&self, mut occupied: btree_map::OccupiedEntry<'_, Value, Entry>) {
+        let key = occupied.key().clone();
+        let entry = occupied.get_mut();
         let mut place = 0;
         while place < entry.queue.len() {
             let waiter = Arc::clone(&entry.queue[place]);
-            if waiter.is_waiting() && self.is_blocked(entry, place, key, waiter.owner, waiter.mode, waiter.jumps_queue)
+            if waiter.is_waiting() && self.is_blocked(entry, place, &key, waiter.owner, waiter.mode, waiter.jumps_queue)
             {
                 place += 1;
                 continue;
@@ -246,7 +267,7 @@ impl TableLocks {
             }
         }
         if entry.is_unused() {
-            shard.remove(key);
+            occupied.remove();
         }
     }
 

@@ -20,7 +20,8 @@ fn world(timeout_ms: u64) -> Arc<World> {
 
 impl World {
     fn lock(&self, owner: u64, key: &str, mode: Mode) -> Result<bool, Refusal> {
-        self.manager.lock(&self.table, TransactionId(owner), &Value::from(key.as_bytes()), mode)
+        let granted = self.manager.lock(&self.table, TransactionId(owner), &Value::from(key.as_bytes()), mode)?;
+        Ok(granted.has_waited)
     }
 
     fn scan(&self, owner: u64, range: impl crate::KeyRange) -> Result<bool, Refusal> {
@@ -29,7 +30,7 @@ impl World {
 
     fn release(&self, owner: u64, keys: &[&str]) {
         for key in keys {
-            self.table.release(TransactionId(owner), &Value::from(key.as_bytes()));
+            self.table.release(TransactionId(owner), Value::from(key.as_bytes()));
         }
         self.table.release_ranges(TransactionId(owner));
     }
