@@ -1,10 +1,11 @@
 //! Changes of several pages that happen together or not at all.
 //!
-//! Plan, append, publish. Every change is applied to a private copy of its page at once, so whatever can go wrong goes
-//! wrong before the log has heard of it. The append makes the group one log record; the copies then become the pages.
+//! Plan, append, publish. Every change is applied to a private copy of its page at once, or found to suit the page, so
+//! whatever can go wrong goes wrong before the log has heard of it. The append makes the group one log record; the copies
+//! then become the pages.
 //! A group that is dropped before, or whose append fails, leaves no trace.
 
-use std::sync::Arc;
+use std::{cell::OnceCell, sync::Arc};
 
 use tantalum_log::Lsn;
 
@@ -26,13 +27,32 @@ pub struct ChangeGroup {
 #[derive(Debug)]
 struct GroupPage {
     guard: PageWriteGuard,
-    /// The page after the changes, once there is one.
-    planned: Option<Planned>,
+    /// The page after the changes. Not there while there is one at most, which is known to suit the page: most pages of a
+    /// commit get one, and copying a page back and forth costs more than to change it.
+    planned: OnceCell<Planned>,
     /// The changes, encoded.
     changes: Vec<u8>,
     count: usize,
     /// The changes give the same page whatever it was before.
     rebuilt: bool,
+}
+
+impl GroupPage {
+    /// The page after the changes planned so far.
+    fn planned(&self) -> &[u8] {
+        self.planned.get_or_init(|| {
+            let mut planned = Planned::of(&self.guard);
+            apply_checked(&mut planned, &self.changes);
+            planned
+        })
+    }
+}
+
+/// Applies changes that are known to suit the page.
+fn apply_checked(page: &mut [u8], changes: &[u8]) {
+    for change in record::Changes::checked(changes) {
+        change::apply(page, &change).expect("the page is latched, and as it was when the change was found to suit it");
+    }
 }
 
 impl ChangeGroup {
@@ -44,7 +64,7 @@ impl ChangeGroup {
     /// Adds a page and returns its index in the group. The latch is held until the group has been appended or dropped.
     pub fn add(&mut self, guard: PageWriteGuard) -> usize {
         debug_assert!(self.find(guard.id()).is_none(), "a page is latched once");
-        self.pages.push(GroupPage { guard, planned: None, changes: Vec::new(), count: 0, rebuilt: false });
+        self.pages.push(GroupPage { guard, planned: OnceCell::new(), changes: Vec::new(), count: 0, rebuilt: false });
         self.pages.len() - 1
     }
 
@@ -66,7 +86,7 @@ impl ChangeGroup {
     /// A page as it is with the changes planned so far.
     pub fn planned(&self, index: usize) -> &[u8] {
         let page = &self.pages[index];
-        page.planned.as_deref().unwrap_or(&page.guard)
+        if page.count == 0 { &page.guard } else { page.planned() }
     }
 
     /// Plans a change of a page.
@@ -75,8 +95,11 @@ impl ChangeGroup {
     /// [`Error::Change`] when the page, as planned so far, cannot take it; the plan is then as it was.
     pub fn change(&mut self, index: usize, change: Change<'_>) -> Result<()> {
         let page = &mut self.pages[index];
-        let planned = page.planned.get_or_insert_with(|| Planned::of(&page.guard));
-        change::apply(planned, &change).map_err(|source| Error::Change { page: page.guard.id(), source })?;
+        if page.count > 0 || !change::suits_as_it_is(&page.guard, &change) {
+            page.planned();
+            let planned = page.planned.get_mut().expect("it was planned just now");
+            change::apply(planned, &change).map_err(|source| Error::Change { page: page.guard.id(), source })?;
+        }
         page.rebuilt |= page.count == 0 && change.rebuilds();
         page.count += 1;
         change.encode_into(&mut page.changes);
@@ -156,9 +179,12 @@ impl ChangeGroup {
     fn stamp(&mut self, end: Lsn) {
         for page in &mut self.pages {
             assert!(page.guard.lsn() < end, "a page is never newer than the log");
-            let planned = page.planned.as_mut().expect("only pages with changes are left");
-            header::set_lsn(planned, end);
-            page.guard.bytes_mut().copy_from_slice(planned);
+            let bytes = page.guard.bytes_mut();
+            match page.planned.get() {
+                Some(planned) => bytes.copy_from_slice(planned),
+                None => apply_checked(bytes, &page.changes),
+            }
+            header::set_lsn(bytes, end);
         }
     }
 

@@ -197,8 +197,10 @@ impl Catalog {
         let key = name.as_bytes();
         let draft = row.map(Row::encode);
         let drafts = [LeafWrite { key, value: draft.as_ref().map(|bytes| bytes.as_slice()) }];
-        let leaf = self.tree.prepare(&drafts)?.0.write();
-        if !self.tree.accepts(&leaf, &drafts)? {
+        let mut places = Vec::new();
+        let (leaf, found_at) = self.tree.prepare(&drafts, &mut places)?;
+        let leaf = leaf.write();
+        if !self.tree.accepts(&leaf, &drafts, found_at, &mut places)? {
             return Ok(None);
         }
         let mut group = ChangeGroup::new(&self.pool);
@@ -212,7 +214,7 @@ impl Catalog {
         };
         let value = row.map(Row::encode);
         let writes = [LeafWrite { key, value: value.as_ref().map(|bytes| bytes.as_slice()) }];
-        if self.tree.stage(&mut group, index, &writes)? == Staged::Stale {
+        if self.tree.stage(&mut group, index, &writes, &places)? == Staged::Busy {
             return Ok(None);
         }
         let end = group.append(0, 0)?;

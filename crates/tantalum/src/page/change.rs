@@ -127,6 +127,19 @@ pub fn apply(page: &mut [u8], change: &Change<'_>) -> Result<(), ChangeError> {
     }
 }
 
+/// Whether [`apply`] is certain to succeed, and quick. If not, it may succeed all the same.
+pub fn suits_as_it_is(page: &[u8], change: &Change<'_>) -> bool {
+    match *change {
+        Change::InsertSlot { slot, cell } => {
+            require_slots(page, true).is_ok() && slots::has_place_for(page, slot.into(), cell)
+        }
+        Change::ReplaceSlot { slot, cell } => {
+            require_slots(page, true).is_ok() && slots::has_place_instead(page, slot.into(), cell)
+        }
+        _ => false,
+    }
+}
+
 fn require_slots(page: &[u8], wanted: bool) -> Result<(), ChangeError> {
     match header::kind(page) {
         Ok(kind) if kind != Free && kind.has_slots() == wanted => Ok(()),
@@ -148,6 +161,9 @@ fn apply_image(page: &mut [u8], image: &[u8]) -> Result<(), ChangeError> {
     Ok(())
 }
 
+/// The most that stands before the bytes of a change: its kind and two numbers.
+const MAX_HEAD_BYTES: usize = 8;
+
 const FORMAT: u8 = 1;
 const INSERT_SLOT: u8 = 2;
 const REPLACE_SLOT: u8 = 3;
@@ -163,6 +179,10 @@ impl<'a> Change<'a> {
 
     /// Appends the change's encoding.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
+        // All of it at once, instead of growing step by step.
+        if let Change::InsertSlot { cell, .. } | Change::ReplaceSlot { cell, .. } = self {
+            out.reserve(MAX_HEAD_BYTES + cell.len());
+        }
         match *self {
             Change::Format { kind, level, owner } => {
                 out.extend_from_slice(&[FORMAT, kind as u8, level]);

@@ -99,6 +99,20 @@ pub(super) fn insert(page: &mut [u8], slot: usize, cell: &[u8]) -> Result<(), Ch
     Ok(())
 }
 
+/// Whether [`insert`] is certain to succeed, without a compaction.
+pub(super) fn has_place_for(page: &[u8], slot: usize, cell: &[u8]) -> bool {
+    slot <= count(page) && cell.len() + SLOT_BYTES <= contiguous_bytes(page)
+}
+
+/// Whether [`replace`] is certain to succeed, without a compaction.
+pub(super) fn has_place_instead(page: &[u8], slot: usize, cell: &[u8]) -> bool {
+    match existing(page, slot) {
+        Ok((_, len)) if cell.len() <= len => add_garbage(page, len - cell.len()).is_ok(),
+        Ok((_, len)) => cell.len() <= contiguous_bytes(page) && add_garbage(page, len).is_ok(),
+        Err(_) => false,
+    }
+}
+
 /// Puts `cell` in the place of the cell of `slot`.
 pub(super) fn replace(page: &mut [u8], slot: usize, cell: &[u8]) -> Result<(), ChangeError> {
     let (offset, len) = existing(page, slot)?;

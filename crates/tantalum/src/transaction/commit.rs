@@ -4,7 +4,7 @@
 //! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
 //! everything is let go and found anew.
 
-use std::sync::atomic::Ordering;
+use std::{ops::Range, sync::atomic::Ordering};
 
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
@@ -16,14 +16,18 @@ use crate::{
     limits::GroupLimit,
     page::{TableId, record},
     table::Table,
-    tree::{LeafWrite, Staged},
+    tree::{LeafWrite, Place, Staged},
 };
 
 /// Writes that go to one leaf.
 struct LeafPlan<'a> {
     table: &'a Table,
     page: PinnedPage,
+    /// The page's LSN when the writes' places were found.
+    found_at: Lsn,
     writes: &'a [LeafWrite<'a>],
+    /// Which of all places are theirs.
+    places: Range<usize>,
 }
 
 /// The versions that a commit overwrites.
@@ -89,16 +93,17 @@ impl Manager {
 
     fn try_publish<'a>(&self, tables: &'a [(Table, Vec<LeafWrite<'a>>)], pins: &mut Pins<'_>) -> Result<Try<'a>> {
         pins.restart();
-        let mut plans = Vec::new();
+        let (mut plans, mut places) = (Vec::new(), Vec::new());
         for (table, writes) in tables {
             let mut rest = &writes[..];
             while !rest.is_empty() {
-                let (page, count) = table.tree().prepare(rest)?;
-                let (writes, later) = rest.split_at(count);
+                let first = places.len();
+                let (page, found_at) = table.tree().prepare(rest, &mut places)?;
+                let (writes, later) = rest.split_at(places.len() - first);
                 if !pins.try_add(table.tree().pages_pinned(writes)) {
                     return Ok(Try::NoFrames);
                 }
-                plans.push(LeafPlan { table, page, writes });
+                plans.push(LeafPlan { table, page, found_at, writes, places: first..places.len() });
                 rest = later;
             }
         }
@@ -111,24 +116,25 @@ impl Manager {
         let mut group = ChangeGroup::new(&self.core().pool);
         for plan in &plans {
             let guard = plan.page.write();
-            if !plan.table.tree().accepts(&guard, plan.writes)? {
+            let places = &mut places[plan.places.clone()];
+            if !plan.table.tree().accepts(&guard, plan.writes, plan.found_at, places)? {
                 return Ok(Try::Again);
             }
             group.add(guard);
         }
-        self.append_plans(group, &plans)
+        self.append_plans(group, &plans, &places)
     }
 
     /// Stages the writes of latched leaves, which stand in the group in the order of the plans, and appends the group.
-    fn append_plans<'a>(&self, mut group: ChangeGroup, plans: &[LeafPlan<'a>]) -> Result<Try<'a>> {
+    fn append_plans<'a>(&self, mut group: ChangeGroup, plans: &[LeafPlan<'a>], places: &[Place]) -> Result<Try<'a>> {
         // Before staging, which latches overflow pages that an old version may be in.
         let mut old = if self.versions.gate().has_snapshots() { Some(old_versions(&group, plans)?) } else { None };
         let mut sparse = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
-            match plan.table.tree().stage(&mut group, index, plan.writes)? {
+            match plan.table.tree().stage(&mut group, index, plan.writes, &places[plan.places.clone()])? {
                 Staged::Done { is_sparse: true } => sparse.push((plan.table, plan.writes[0].key)),
                 Staged::Done { is_sparse: false } => {}
-                Staged::Stale => return Ok(Try::Again),
+                Staged::Busy => return Ok(Try::Again),
             }
         }
         interleave();

@@ -6,6 +6,7 @@ use super::{Tree, merge, overflow, split};
 use crate::buffer::{ChangeGroup, PinnedPage};
 use crate::error::{Error, Result};
 use crate::page::{Change, PageKind, header, slots};
+use tantalum_log::Lsn;
 use tantalum_rt::interleave;
 
 /// What a key is to become.
@@ -17,6 +18,16 @@ pub(crate) struct LeafWrite<'a> {
     pub(crate) value: Option<&'a [u8]>,
 }
 
+/// Where a write goes in its leaf, and what it replaces there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    found: Found,
+    /// Of the cell that is there, with its slot.
+    old_bytes: usize,
+    /// The value that is there has pages of its own.
+    is_large: bool,
+}
+
 /// What came of staging writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Staged {
@@ -25,30 +36,31 @@ pub(crate) enum Staged {
         /// Whether the leaf shrinks and will be so empty that [`Tree::rebalance`] is worth a try.
         is_sparse: bool,
     },
-    /// The page is no longer the leaf of these keys, or has no room any more: the group must be dropped and the writes
-    /// prepared again.
-    Stale,
+    /// A latch could not be waited for in this order: the group must be dropped and the writes prepared again.
+    Busy,
 }
 
 impl Tree {
     /// Makes room for the first of `writes`, which must be in key order without duplicates and not empty: splits the
     /// leaf of the first key, in groups of its own, until all those that belong to it fit. Returns that leaf, not
-    /// latched, and how many (at least one) belong to it.
+    /// latched, and its LSN, and adds to `places` where those (at least one) go that belong to it.
     ///
     /// When the caller has latched the page that may be wrong again: [`Tree::accepts`] tells. Two calls for different
     /// writes can return the same page, when a merge came between. A transaction latches its leaves in ascending order,
     /// asking `accepts` of each, and stages only when it has them all: staging may latch space maps, after which nobody
     /// may wait for a leaf.
-    pub(crate) fn prepare(&self, writes: &[LeafWrite<'_>]) -> Result<(PinnedPage, usize)> {
+    pub(crate) fn prepare(&self, writes: &[LeafWrite<'_>], places: &mut Vec<Place>) -> Result<(PinnedPage, Lsn)> {
         debug_assert!(writes.is_sorted_by(|a, b| a.key < b.key), "writes are in key order");
+        let known = places.len();
         loop {
             let leaf = self.descend(LeafPosition::Containing(writes[0].key), 0)?;
             let node = Node::read(&leaf.guard)?;
             let count = writes.partition_point(|write| node.is_below_upper(write.key));
-            if fits(&node, &leaf.guard, &writes[..count], self.inline_limit())? {
-                return Ok((leaf.page, count));
+            if fits(&node, &leaf.guard, &writes[..count], self.inline_limit(), places)? {
+                return Ok((leaf.page, leaf.guard.lsn()));
             }
             drop(leaf);
+            places.truncate(known);
             interleave();
             self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]))?;
         }
@@ -60,34 +72,64 @@ impl Tree {
         1 + large.map(|value| overflow::pages(value.len(), self.pool.page_size())).sum::<usize>()
     }
 
-    /// Whether a page that the caller has latched is the leaf of all these keys and has room for the writes.
+    /// Whether a page that the caller has latched is the leaf of all these keys and has room for the writes. They go to
+    /// `places`, which were found when the page had the LSN `found_at`, and are found again if it was changed since.
     ///
     /// Who latches several leaves must ask this of each before waiting for the next: waiting with a page that is
     /// something else by now could close a circle.
-    pub(crate) fn accepts(&self, page: &[u8], writes: &[LeafWrite<'_>]) -> Result<bool> {
+    pub(crate) fn accepts(
+        &self,
+        page: &[u8],
+        writes: &[LeafWrite<'_>],
+        found_at: Lsn,
+        places: &mut [Place],
+    ) -> Result<bool> {
+        if header::lsn(page) == found_at {
+            debug_assert!(
+                self.find_again(page, writes)?.is_some_and(|found| found == *places),
+                "each change has an LSN"
+            );
+            return Ok(true);
+        }
+        let found = self.find_again(page, writes)?;
+        found.iter().for_each(|found| places.copy_from_slice(found));
+        Ok(found.is_some())
+    }
+
+    /// Where the writes go in a page, if it is the leaf of all these keys and has room for them.
+    fn find_again(&self, page: &[u8], writes: &[LeafWrite<'_>]) -> Result<Option<Vec<Place>>> {
         if header::kind(page)? != PageKind::Leaf || header::owner(page) != self.owner {
-            return Ok(false);
+            return Ok(None);
         }
         let node = Node::read(page)?;
-        Ok(writes.iter().all(|write| node.covers(write.key)) && fits(&node, page, writes, self.inline_limit())?)
+        if !writes.iter().all(|write| node.covers(write.key)) {
+            return Ok(None);
+        }
+        let mut places = Vec::with_capacity(writes.len());
+        let has_room = fits(&node, page, writes, self.inline_limit(), &mut places)?;
+        Ok(has_room.then_some(places))
     }
 
     /// Puts `writes`, in key order, into `group`, in which the page at `index` is the latched leaf that
-    /// [`Tree::prepare`] returned. Large values get pages of their own in the group, and those of the values replaced
-    /// are freed in it.
+    /// [`Tree::prepare`] returned and that [`accepts`](Self::accepts) them in these places. Large values get pages of their
+    /// own in the group, and those of the values replaced are freed in it.
     ///
     /// # Errors
     /// The group must then be dropped. Nothing has changed.
-    pub(crate) fn stage(&self, group: &mut ChangeGroup, index: usize, writes: &[LeafWrite<'_>]) -> Result<Staged> {
-        let leaf = group.page(index);
-        if !self.accepts(leaf, writes)? {
-            return Ok(Staged::Stale);
-        }
-        let node = Node::read(leaf)?;
+    pub(crate) fn stage(
+        &self,
+        group: &mut ChangeGroup,
+        index: usize,
+        writes: &[LeafWrite<'_>],
+        places: &[Place],
+    ) -> Result<Staged> {
+        debug_assert_eq!(writes.len(), places.len());
+        let node = Node::read(group.page(index))?;
         let (prefix_bytes, used_bytes) = (node.prefix().len(), node.used_bytes());
-        match self.stage_fitting(group, index, prefix_bytes, used_bytes, writes) {
+        let placed = writes.iter().zip(places).rev();
+        match self.stage_fitting(group, index, prefix_bytes, used_bytes, placed) {
             // A space map could not be waited for in this order.
-            Err(Error::Busy { .. }) => Ok(Staged::Stale),
+            Err(Error::Busy { .. }) => Ok(Staged::Busy),
             Ok(after) => {
                 // A leaf that grows is not worth a merge, however empty: where a table grows, new leaves begin so.
                 let is_sparse = after < used_bytes && after < merge::sparse_bytes(self.pool.page_size());
@@ -97,27 +139,28 @@ impl Tree {
         }
     }
 
-    /// Stages writes that were found to fit; returns the bytes that the leaf will use.
-    fn stage_fitting(
+    /// Stages writes that were found to fit, the highest key first; returns the bytes that the leaf will use.
+    fn stage_fitting<'w>(
         &self,
         group: &mut ChangeGroup,
         index: usize,
         prefix_bytes: usize,
         mut used_bytes: usize,
-        writes: &[LeafWrite<'_>],
+        writes: impl Iterator<Item = (&'w LeafWrite<'w>, &'w Place)>,
     ) -> Result<usize> {
         let mut deletions = Deletions::default();
         let mut freed = Vec::new();
         let leaf = header::page_id(group.page(index));
         let mut added = Added::default();
         // From the highest key down: no change moves a slot that a later one names.
-        for write in writes.iter().rev() {
-            let (found, old) = locate(group.page(index), write.key)?;
-            if let Some(Stored::Overflow { length, first }) = old.stored {
+        for (write, place) in writes {
+            if let (Found::At(entry), true) = (place.found, place.is_large)
+                && let Stored::Overflow { length, first } = Node::read(group.page(index))?.value(entry)?
+            {
                 freed.extend(self.chain_pages(length, first)?);
             }
-            used_bytes = used_bytes.saturating_sub(old.bytes);
-            match (found, write.value) {
+            used_bytes = used_bytes.saturating_sub(place.old_bytes);
+            match (place.found, write.value) {
                 (Found::At(entry), None) => {
                     added.is_run = false;
                     deletions.add(group, index, slot(entry))?;
@@ -127,7 +170,7 @@ impl Tree {
                     deletions.flush(group, index)?;
                     let cell = self.encode_cell(group, &write.key[prefix_bytes..], value)?;
                     used_bytes += slots::SLOT_BYTES + cell.len();
-                    let change = match found {
+                    let change = match place.found {
                         Found::At(entry) => Change::ReplaceSlot { slot: slot(entry), cell: &cell },
                         Found::Before(entry) => {
                             added.note(entry);
@@ -182,42 +225,35 @@ impl Added {
     }
 }
 
-/// Whether the writes that a leaf covers fit in it in any order: room that some of them free is not counted on.
-pub(super) fn fits(node: &Node<'_>, leaf: &[u8], writes: &[LeafWrite<'_>], inline_limit: usize) -> Result<bool> {
+/// Whether the writes that a leaf covers fit in it in any order: room that some of them free is not counted on. If so, adds
+/// to `places` where they go; if not, some of them.
+pub(super) fn fits(
+    node: &Node<'_>,
+    leaf: &[u8],
+    writes: &[LeafWrite<'_>],
+    inline_limit: usize,
+    places: &mut Vec<Place>,
+) -> Result<bool> {
     let free_bytes = slots::free_bytes(leaf);
-    let mut needed_bytes = 0;
+    let (mut needed_bytes, mut next) = (0, 0);
     for write in writes {
+        let found = node.search_from(next, write.key)?;
+        let (old_bytes, is_large) = match found {
+            Found::At(index) => (slots::SLOT_BYTES + node.cell_bytes(index)?, node.is_large(index)?),
+            Found::Before(_) => (0, false),
+        };
+        places.push(Place { found, old_bytes, is_large });
+        let (Found::At(at) | Found::Before(at)) = found;
+        next = at;
         let Some(value) = write.value else { continue };
         let suffix_bytes = write.key.len().saturating_sub(node.prefix().len());
-        let cell_bytes = node::leaf_cell_bytes(suffix_bytes, value.len(), inline_limit);
-        needed_bytes += match node.search(write.key)? {
-            Found::At(index) => cell_bytes.saturating_sub(node.cell_bytes(index)?),
-            Found::Before(_) => slots::SLOT_BYTES + cell_bytes,
-        };
+        let cell_bytes = slots::SLOT_BYTES + node::leaf_cell_bytes(suffix_bytes, value.len(), inline_limit);
+        needed_bytes += cell_bytes.saturating_sub(old_bytes);
         if needed_bytes > free_bytes {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-/// What a key has in a leaf.
-struct Old<'a> {
-    stored: Option<Stored<'a>>,
-    /// Of its cell and slot.
-    bytes: usize,
-}
-
-fn locate<'a>(leaf: &'a [u8], key: &[u8]) -> Result<(Found, Old<'a>)> {
-    let node = Node::read(leaf)?;
-    let found = node.search(key)?;
-    let old = match found {
-        Found::At(index) => {
-            Old { stored: Some(node.value(index)?), bytes: slots::SLOT_BYTES + node.cell_bytes(index)? }
-        }
-        Found::Before(_) => Old { stored: None, bytes: 0 },
-    };
-    Ok((found, old))
 }
 
 fn slot(entry: usize) -> u16 {

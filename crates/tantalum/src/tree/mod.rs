@@ -32,7 +32,7 @@ pub use check::{Problem, TreeReport};
 pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
-pub(crate) use leaf_writes::{LeafWrite, Staged};
+pub(crate) use leaf_writes::{LeafWrite, Place, Staged};
 
 use crate::buffer::{BufferPool, ChangeGroup};
 use crate::error::{Error, Result};

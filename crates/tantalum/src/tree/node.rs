@@ -125,8 +125,13 @@ impl<'a> Node<'a> {
 
     /// Looks for a key, which the node must cover.
     pub(crate) fn search(&self, key: &[u8]) -> Result<Found> {
+        self.search_from(0, key)
+    }
+
+    /// As [`search`](Self::search), for a key that is above all entries before `first`, which is at most their number.
+    pub(crate) fn search_from(&self, first: usize, key: &[u8]) -> Result<Found> {
         let wanted = self.suffix_of(key)?;
-        let (mut low, mut high) = (0, self.entries);
+        let (mut low, mut high) = (first, self.entries);
         while low < high {
             let middle = low + (high - low) / 2;
             match self.suffix(middle)?.cmp(wanted) {

@@ -79,7 +79,7 @@ impl Tree {
             Need::Entry(bytes) => Ok(*bytes <= slots::free_bytes(page)),
             Need::Writes(writes) => {
                 let belonging = &writes[..writes.partition_point(|write| node.is_below_upper(write.key))];
-                leaf_writes::fits(node, page, belonging, self.inline_limit())
+                leaf_writes::fits(node, page, belonging, self.inline_limit(), &mut Vec::new())
             }
         }
     }

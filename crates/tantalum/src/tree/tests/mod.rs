@@ -48,32 +48,31 @@ fn commit(bed: &Bed, writes: &[Write]) -> Result<Lsn> {
 
 /// `None` when it must be tried again; otherwise also the first writes of the leaves that have become sparse.
 fn try_commit(bed: &Bed, writes: &[LeafWrite<'_>]) -> Result<Option<(Lsn, Vec<usize>)>> {
-    let mut leaves = Vec::new();
-    let mut next = 0;
-    while next < writes.len() {
-        let (page, count) = bed.tree.prepare(&writes[next..])?;
-        assert!(count >= 1, "a leaf always takes the first write");
-        leaves.push((page, next..next + count));
-        next += count;
+    let (mut leaves, mut places) = (Vec::new(), Vec::new());
+    while places.len() < writes.len() {
+        let next = places.len();
+        let (page, lsn) = bed.tree.prepare(&writes[next..], &mut places)?;
+        assert!(places.len() > next, "a leaf always takes the first write");
+        leaves.push((page, lsn, next..places.len()));
     }
-    leaves.sort_by_key(|(page, _)| page.id());
+    leaves.sort_by_key(|(page, ..)| page.id());
     if leaves.windows(2).any(|pair| pair[0].0.id() == pair[1].0.id()) {
         return Ok(None);
     }
     let mut group = ChangeGroup::new(&bed.pool);
     let mut staged: Vec<(usize, Range<usize>)> = Vec::new();
-    for (page, range) in leaves {
+    for (page, lsn, range) in leaves {
         tantalum_rt::interleave();
         let guard = page.write();
-        if !bed.tree.accepts(&guard, &writes[range.clone()])? {
+        if !bed.tree.accepts(&guard, &writes[range.clone()], lsn, &mut places[range.clone()])? {
             return Ok(None);
         }
         staged.push((group.add(guard), range));
     }
     let mut sparse = Vec::new();
     for (index, range) in staged {
-        match bed.tree.stage(&mut group, index, &writes[range.clone()])? {
-            Staged::Stale => return Ok(None),
+        match bed.tree.stage(&mut group, index, &writes[range.clone()], &places[range.clone()])? {
+            Staged::Busy => return Ok(None),
             Staged::Done { is_sparse: true } => sparse.push(range.start),
             Staged::Done { is_sparse: false } => {}
         }

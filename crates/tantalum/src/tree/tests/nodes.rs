@@ -121,7 +121,7 @@ proptest! {
         let writes: Vec<_> = pending.iter().map(|(key, value)| LeafWrite { key, value: Some(value) }).collect();
         let page = page_of(0, fences, &items_of(&rows));
         let node = Node::read(&page).expect("the page is a leaf");
-        if super::super::leaf_writes::fits(&node, &page, &writes, 512).expect("the leaf is sound") {
+        if super::super::leaf_writes::fits(&node, &page, &writes, 512, &mut Vec::new()).expect("the leaf is sound") {
             return Ok(());
         }
         let items = items_of(&rows);
@@ -163,7 +163,7 @@ proptest! {
         if node.covers(&probe) {
             let _ = (node.search(&probe), node.child_for(&probe));
             let writes = [LeafWrite { key: &probe, value: Some(&[7; 300]) }];
-            let _ = super::super::leaf_writes::fits(&node, &page, &writes, 512);
+            let _ = super::super::leaf_writes::fits(&node, &page, &writes, 512, &mut Vec::new());
         }
         if node.covers_before(&probe) {
             let _ = node.child_before(&probe);
