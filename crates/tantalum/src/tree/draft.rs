@@ -123,15 +123,17 @@ pub(super) enum Growth {
 /// The entry before which all those of the writes go that add a row; `None` if they do not all go to the same place, or none
 /// does.
 pub(super) fn added_before(items: &[Item<'_>], writes: &[LeafWrite<'_>]) -> Option<usize> {
-    let mut all_before = None;
-    for write in writes.iter().filter(|write| write.value.is_some()) {
-        if let Err(before) = items.binary_search_by(|item| item.key.as_slice().cmp(write.key))
-            && *all_before.get_or_insert(before) != before
-        {
-            return None;
+    let place = |write: &LeafWrite<'_>| match items.last() {
+        Some(last) if last.key.as_slice() >= write.key => {
+            items.binary_search_by(|item| item.key.as_slice().cmp(write.key)).err()
         }
-    }
-    all_before
+        _ => Some(items.len()),
+    };
+    // In key order: what lies between the first and the last goes where they go.
+    let mut added = writes.iter().filter(|write| write.value.is_some());
+    let first = added.find_map(place)?;
+    let last = added.rev().find_map(place).unwrap_or(first);
+    (first == last).then_some(first)
 }
 
 /// Cuts a leaf so that the writes waiting for it come closer to fitting. One of the parts may be empty: the writes go
@@ -157,12 +159,12 @@ pub(super) fn cut_leaf(
         }
         Growth::Anywhere => None,
     };
-    let bytes: Vec<usize> = weighed.iter().map(|entry| entry.bytes).collect();
-    let preferred = grown.or_else(|| middle(&bytes))?;
-    let mut candidates: Vec<usize> = (1..weighed.len()).collect();
-    candidates.sort_by_key(|candidate| candidate.abs_diff(preferred));
+    let preferred = grown.or_else(|| middle(&weighed.iter().map(|entry| entry.bytes).collect::<Vec<_>>()))?;
     let capacity = slots::capacity(page_size);
-    candidates.into_iter().find_map(|candidate| {
+    // From the preferred one to both sides.
+    let around = |distance| [preferred.checked_sub(distance), (distance > 0).then_some(preferred + distance)];
+    let candidates = (0..weighed.len()).flat_map(around).flatten();
+    candidates.filter(|candidate| (1..weighed.len()).contains(candidate)).find_map(|candidate| {
         let separator = separator_at(&weighed, candidate);
         let at = weighed[..candidate].iter().filter(|entry| entry.is_present).count();
         let left = Fences { lower: fences.lower, upper: Some(separator) };
