@@ -51,8 +51,7 @@ pub struct LogOptions {
     pub request_per_flush: bool,
     /// Whether a flush that could write at once waits a moment for those whom the last write woke, who often want to write
     /// again: for less than half of what a write takes, and not if they do not come. Without it, commits of a few clients often
-    /// wait for two writes. Default: yes. Only where all devices are one hardware; several are used at the same time instead, as
-    /// one of them may be slow.
+    /// wait for two writes. Default: yes.
     pub gather: bool,
     /// On how many devices, on different hardware, a request must be durable before it counts: 1, or 2 to keep the log on two
     /// pieces of hardware, so that the loss of either loses nothing. May differ from one open to the next; with 2, a log is

@@ -221,8 +221,7 @@ impl Builder {
 
     /// Whether a commit that could be written at once waits a moment for those that follow what the last write completed: for less
     /// than half of what a write takes, and only where others do come. Without it, a few clients that commit one transaction after
-    /// the other often wait for two writes each. Default true; makes a difference only where the log stands on one device,
-    /// partitioned or not.
+    /// the other often wait for two writes each. Default true.
     pub fn log_gather(mut self, gather: bool) -> Self {
         self.settings.log_gather = Some(gather);
         self

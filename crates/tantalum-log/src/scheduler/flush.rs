@@ -68,7 +68,7 @@ impl Scheduler {
 
     /// Whether those who could write wait for others at all.
     fn gathers(&self) -> bool {
-        self.options.gather && !self.options.request_per_flush && !self.can_give_up()
+        self.options.gather && !self.options.request_per_flush
     }
 
     /// Whether somebody else may come, and records that are in no request yet could be written now.

@@ -61,7 +61,8 @@ fn a_failing_device_is_set_aside_and_nothing_is_lost() {
         let (log, _) = open(&devices).expect("open");
         let fault = if seed % 2 == 0 { Fault::HangWrites } else { Fault::FailWrites { after: seed % 7 } };
         devices[seed as usize % devices.len()].inject(fault);
-        load(&log, 3, 20);
+        // So many that each device gets some.
+        load(&log, 3, 60);
         let stats = log.stats();
         let aside: Vec<_> = stats.devices.iter().filter(|device| !device.state.is_healthy()).collect();
         assert_eq!(aside.len(), 1, "{stats:?}");
@@ -74,7 +75,7 @@ fn a_failing_device_is_set_aside_and_nothing_is_lost() {
         let (_, records) = open(&survivors).expect("reopen with the device that failed");
         let mut numbers = numbers(&records);
         numbers.sort_unstable();
-        assert_eq!(numbers, (0..60).collect::<Vec<_>>());
+        assert_eq!(numbers, (0..180).collect::<Vec<_>>());
     });
 }
 

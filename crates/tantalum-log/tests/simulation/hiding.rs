@@ -185,7 +185,8 @@ fn memory_is_not_reused_while_a_late_write_reads_it() {
     simulate(60, |seed| {
         let devices = devices(2 + seed as usize % 2);
         create(&devices);
-        let (log, _) = open(&devices);
+        // So that all of them write at the same time.
+        let (log, _) = open_as(&devices, LogOptions { gather: false, ..options(Hiding::On) }).expect("open");
         let stalls = {
             let (devices, mut random) = (devices.clone(), random(seed));
             spawn("stalls", move || {

@@ -153,7 +153,7 @@ fn a_device_joins_takes_requests_and_is_needed_from_then_on() {
         let clients: Vec<_> = (0..3)
             .map(|n| {
                 let log = log.clone();
-                spawn("client", move || append_all(&log, 1 + 20 * n..21 + 20 * n))
+                spawn("client", move || append_all(&log, 1 + 100 * n..101 + 100 * n))
             })
             .collect();
         clients.into_iter().for_each(|client| client.join().expect("no panic"));
@@ -164,7 +164,7 @@ fn a_device_joins_takes_requests_and_is_needed_from_then_on() {
         assert!(matches!(open(from_ref(&a)), Err(Error::MissingDevice { ordinal: 1, count: 2, .. })));
         let (log, mut records) = open(&[b, a]).expect("open");
         records.sort_unstable();
-        assert_eq!(records, (0..61).collect::<Vec<_>>());
+        assert_eq!(records, (0..301).collect::<Vec<_>>());
         drop(log);
         assert_eq!(open(&[before]).expect("the log as it was before").1, [0]);
     });
