@@ -75,6 +75,7 @@ impl Scheduler {
     fn is_time_to_gather(&self, state: &State, lsn: Lsn) -> bool {
         self.gather.is_anybody_expected()
             && state.failure.is_none()
+            && state.may_begin()
             && state.queue.is_empty()
             && lsn > state.sealed_end
             && state.streams.iter().any(Stream::is_idle)

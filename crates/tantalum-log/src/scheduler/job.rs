@@ -101,7 +101,7 @@ impl UnderWay {
 impl Scheduler {
     /// The oldest request that has no device, and a place for it; seals one if there is none and `wanted` asks for it.
     pub(super) fn next_job(&self, state: &mut State, wanted: Lsn) -> Option<Job> {
-        if state.failure.is_some() || self.gather.is_led() || !state.streams.iter().any(Stream::is_idle) {
+        if state.failure.is_some() || !state.streams.iter().any(Stream::is_idle) {
             return None;
         }
         if state.mirror.is_some() {
@@ -115,8 +115,12 @@ impl Scheduler {
         Some(job)
     }
 
-    /// An idle device for the oldest request that has none, and seals one if there is none and `wanted` asks for it.
+    /// An idle device for the oldest request that has none, and seals one if there is none and `wanted` asks for it. None while
+    /// somebody waits for others to write with.
     pub(super) fn device_for_next(&self, state: &mut State, wanted: Lsn) -> Option<usize> {
+        if self.gather.is_led() {
+            return None;
+        }
         if state.queue.is_empty() && wanted > state.sealed_end && self.is_worth_a_request(state) {
             self.seal(state);
         }
