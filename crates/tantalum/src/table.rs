@@ -81,16 +81,27 @@ impl Table {
     /// # Errors
     /// [`Error::TableDropped`]; [`Error::ForeignTable`] for a table of another database.
     pub(crate) fn enter(&self, log_id: u128) -> Result<TableUse> {
+        self.check_usable(log_id)?;
+        // Announced before the last look: `retire` announces the drop and then looks for uses.
+        self.shared.uses.fetch_add(1, Ordering::SeqCst);
+        let guard = TableUse { table: self.clone() };
+        self.check_usable(log_id)?;
+        Ok(guard)
+    }
+
+    /// Whether the table may be used now, by somebody of the database whose log is `log_id` who does not keep it from being
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub(crate) fn check_usable(&self, log_id: u128) -> Result<()> {
         if !self.is_of(log_id) {
             return Err(Error::ForeignTable { name: self.name().into() });
         }
-        // Announced before the look: `retire` announces the drop and then looks for uses.
-        self.shared.uses.fetch_add(1, Ordering::SeqCst);
-        let guard = TableUse { table: self.clone() };
         if self.shared.is_dropped.load(Ordering::SeqCst) {
             return Err(Error::TableDropped { name: self.name().into() });
         }
-        Ok(guard)
+        Ok(())
     }
 
     /// Lets nobody use the table any more.

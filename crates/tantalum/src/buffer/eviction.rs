@@ -94,12 +94,12 @@ impl Shared {
         // Two rounds: the first may only take the marks of recent use away.
         for _ in 0..2 * self.frames.len() {
             let index = self.hand.fetch_add(1, Ordering::Relaxed) % self.frames.len();
-            let state = &self.frames[index].state;
-            let Some(id) = state.page() else { continue };
-            if self.frames[index].is_pinned() || state.take_reference() {
+            let frame = &self.frames[index];
+            let Some(id) = frame.state.page() else { continue };
+            if frame.is_pinned() || frame.take_reference() {
                 continue;
             }
-            match state.stage() {
+            match frame.state.stage() {
                 Stage::BeingStored => found.others_store = true,
                 // A small pool is walked round within a batch.
                 Stage::Dirty if found.dirty.contains(&(id, index)) => {}
@@ -124,12 +124,9 @@ impl Shared {
 
     /// Evicts a page, unless somebody uses it or it is dirty. Then the frame is the caller's.
     fn evict(&self, id: PageId, index: usize) -> bool {
-        let frame = &self.frames[index];
         // Asked under the lock of the shard, where nobody can pin it; what nobody has pinned stays clean.
-        let evicted = self.table.remove_if(id, index, || !frame.is_pinned() && frame.state.rec_lsn().is_none());
+        let evicted = self.table.remove_if(id, index, || self.frames[index].vacate());
         if evicted {
-            frame.state.set_loaded(false);
-            frame.state.set_page(None);
             self.counters.evictions.fetch_add(1, Ordering::Relaxed);
         }
         evicted

@@ -1,7 +1,8 @@
 //! A frame: a place in memory for a page, its latch, and what is known about it.
 //!
 //! A frame's latch is shared by reference count: the pool holds one reference, and every pin and every guard another.
-//! The count is thus the pin count, and a page is evicted only when the pool's reference is the last one.
+//! The count is thus the pin count, and a page is evicted only when the pool's reference is the last one. It is evicted under
+//! its exclusive latch, so who holds the latch ([`PageView`]) needs no pin.
 
 use std::{
     fmt,
@@ -14,7 +15,7 @@ use std::{
 
 use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
-use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RwLock};
+use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard};
 
 use super::statuses::ChangeMemory;
 use crate::{
@@ -30,12 +31,16 @@ const NO_PAGE: u64 = u64::MAX;
 pub(super) struct Frame {
     pub latch: Arc<RwLock<Content>>,
     pub state: Arc<FrameState>,
+    /// The page was used since the clock's hand passed.
+    referenced: AtomicBool,
 }
 
 /// What the latch protects.
 pub(super) struct Content {
     /// The page that `bytes` belong to, also when they could not be loaded.
     pub id: PageId,
+    /// `bytes` are the page as it is now: it was loaded, and not evicted since.
+    pub is_present: bool,
     /// Empty until the frame is first used.
     pub bytes: AlignedBuffer,
     pub state: Arc<FrameState>,
@@ -53,8 +58,6 @@ pub(super) struct FrameState {
     page: AtomicU64,
     /// The page was loaded and may be used. Set under the exclusive latch.
     loaded: AtomicBool,
-    /// The page was used since the clock's hand passed.
-    referenced: AtomicBool,
     pub dirt: Mutex<Dirt>,
 }
 
@@ -89,17 +92,46 @@ impl Frame {
         let state = Arc::new(FrameState {
             page: AtomicU64::new(NO_PAGE),
             loaded: AtomicBool::new(false),
-            referenced: AtomicBool::new(false),
             dirt: Mutex::new(Dirt::default()),
         });
-        let content = Content { id: PageId(NO_PAGE), bytes: AlignedBuffer::zeroed(0), state: Arc::clone(&state) };
-        Self { latch: Arc::new(RwLock::new(content)), state }
+        let content = Content {
+            id: PageId(NO_PAGE),
+            is_present: false,
+            bytes: AlignedBuffer::zeroed(0),
+            state: Arc::clone(&state),
+        };
+        Self { latch: Arc::new(RwLock::new(content)), state, referenced: AtomicBool::new(false) }
     }
 
     /// Whether anyone but the pool holds on to the page. Certain only under the lock of the page's table shard, where
     /// new pins are made.
     pub fn is_pinned(&self) -> bool {
         Arc::strong_count(&self.latch) > 1
+    }
+
+    /// Takes the page out of the frame if nobody uses it and it is clean. Called under the lock of the page's table shard.
+    pub fn vacate(&self) -> bool {
+        // Who uses the page has pinned or latched it, and who has latched it may pin it: so the latch comes first.
+        let Some(mut content) = self.latch.try_write() else { return false };
+        let is_free = !self.is_pinned() && self.state.rec_lsn().is_none();
+        if is_free {
+            content.is_present = false;
+            self.state.set_loaded(false);
+            self.state.set_page(None);
+        }
+        is_free
+    }
+
+    /// Notes that the page is in use. Reads first, so that a page used by all does not wander between caches.
+    pub fn touch(&self) {
+        if !self.referenced.load(Ordering::Relaxed) {
+            self.referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the page was touched since the last call.
+    pub fn take_reference(&self) -> bool {
+        self.referenced.load(Ordering::Relaxed) && self.referenced.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -118,18 +150,6 @@ impl FrameState {
 
     pub fn set_loaded(&self, loaded: bool) {
         self.loaded.store(loaded, Ordering::Release);
-    }
-
-    /// Notes that the page is in use. Reads first, so that a page used by all does not wander between caches.
-    pub fn touch(&self) {
-        if !self.referenced.load(Ordering::Relaxed) {
-            self.referenced.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the page was touched since the last call.
-    pub fn take_reference(&self) -> bool {
-        self.referenced.load(Ordering::Relaxed) && self.referenced.swap(false, Ordering::Relaxed)
     }
 
     pub fn rec_lsn(&self) -> Option<Lsn> {
@@ -256,6 +276,14 @@ pub struct PageReadGuard {
     content: ArcRwLockReadGuard<Content>,
 }
 
+/// A page latched for reading, which keeps it in memory without a pin. Derefs to the page's bytes.
+pub struct PageView<'p> {
+    pub(super) frame: &'p Frame,
+    /// The frame's place in the pool.
+    pub(super) index: u32,
+    pub(super) content: RwLockReadGuard<'p, Content>,
+}
+
 /// A page latched for writing, and pinned. Derefs to the page's bytes; only a
 /// [`ChangeGroup`](super::ChangeGroup) changes them.
 pub struct PageWriteGuard {
@@ -267,10 +295,22 @@ impl PageReadGuard {
     pub fn id(&self) -> PageId {
         self.content.id
     }
+}
+
+impl PageView<'_> {
+    /// The page's number.
+    pub fn id(&self) -> PageId {
+        self.content.id
+    }
 
     /// The end of the log record that changed the page last.
     pub fn lsn(&self) -> Lsn {
         header::lsn(self)
+    }
+
+    /// Pins the page, so that it stays in memory when it is no longer latched.
+    pub fn pin(&self) -> PinnedPage {
+        PinnedPage { id: self.id(), latch: Arc::clone(&self.frame.latch) }
     }
 }
 
@@ -312,6 +352,14 @@ impl Deref for PageReadGuard {
     }
 }
 
+impl Deref for PageView<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
 impl Deref for PageWriteGuard {
     type Target = [u8];
 
@@ -323,6 +371,12 @@ impl Deref for PageWriteGuard {
 impl fmt::Debug for PageReadGuard {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("PageReadGuard").field(&self.id()).finish()
+    }
+}
+
+impl fmt::Debug for PageView<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("PageView").field(&self.id()).finish()
     }
 }
 

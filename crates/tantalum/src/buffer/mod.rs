@@ -1,7 +1,7 @@
 //! Pages in memory: who may read and change them, and when they go back to the store.
 //!
 //! - A page is used by pinning it ([`BufferPool::pin`]), which keeps it in memory, and latching it
-//!   ([`PinnedPage::read`], [`PinnedPage::write`]).
+//!   ([`PinnedPage::read`], [`PinnedPage::write`]); or by latching it for reading ([`BufferPool::read`]), which keeps it too.
 //! - A page is changed by a [`ChangeGroup`] only, which logs the changes of all its pages as one atomic record first.
 //! - The write-ahead rule: a page is stored only when the log is durable up to the page's LSN ([`write_back`]). Where the
 //!   store keeps the changes, it is the other way round: their status is logged only when they are stored ([`statuses`]).
@@ -19,6 +19,7 @@ mod checkpoint;
 mod cleaner;
 mod eviction;
 mod frame;
+mod hints;
 mod page_cleaning;
 mod page_table;
 mod pin_budget;
@@ -33,7 +34,8 @@ mod write_back;
 
 pub use change_group::ChangeGroup;
 pub use cleaner::Cleaner;
-pub use frame::{PageReadGuard, PageWriteGuard, PinnedPage};
+pub use frame::{PageReadGuard, PageView, PageWriteGuard, PinnedPage};
+pub use hints::Question;
 pub use page_cleaning::PageCleaning;
 pub use pin_budget::Pins;
 pub use pool::{BufferPool, PoolOptions, PoolStats};

@@ -1,7 +1,8 @@
 //! The buffer pool: pages by number, at the cost of a look-up when they are in memory.
 //!
-//! A hit takes the lock of one shard of the page table and counts one reference; nothing else is shared. A miss takes a
-//! clean frame, which the [`Cleaner`](super::Cleaner) keeps ready, and reads the page under the frame's exclusive latch,
+//! A hit takes the lock of one shard of the page table and counts one reference, or latches the page; nothing else is shared.
+//! Where somebody has noted in which frame a question was answered ([`hints`](super::hints)), it takes the latch only. A miss
+//! takes a clean frame, which the [`Cleaner`](super::Cleaner) keeps ready, and reads the page under the frame's exclusive latch,
 //! so that others who want the same page wait for it there.
 
 use std::sync::{
@@ -16,7 +17,8 @@ use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard, SharedRun};
 use super::{
     admission,
     eviction::Taken,
-    frame::{Content, Frame, FrameState, PageWriteGuard, PinnedPage},
+    frame::{Content, Frame, FrameState, PageView, PageWriteGuard, PinnedPage},
+    hints::Hints,
     page_cleaning::PageCleaning,
     page_table::PageTable,
     pin_budget::PinBudget,
@@ -65,6 +67,7 @@ pub(super) struct Shared {
     protection: Protection,
     pub page_size: usize,
     pub table: PageTable,
+    pub hints: Hints,
     pub frames: Box<[Frame]>,
     /// Memory that was taken for frames and has none yet.
     memory: Mutex<Vec<AlignedBuffer>>,
@@ -114,9 +117,9 @@ pub struct PoolStats {
     pub batches_peak: u64,
     /// Pages that differ from the stored ones.
     pub dirty_pages: u64,
-    /// Pins of pages that were in memory.
+    /// Pages that were wanted and in memory.
     pub hits: u64,
-    /// Pins of pages that were not.
+    /// Pages that were wanted and were not.
     pub misses: u64,
     /// Pages that were read because of that; others are new.
     pub fault_reads: u64,
@@ -173,6 +176,7 @@ impl BufferPool {
             protection: options.protection,
             page_size,
             table: PageTable::new(),
+            hints: Hints::new(frames),
             frames: (0..frames).map(|_| Frame::vacant()).collect(),
             memory: Mutex::new(Vec::new()),
             room: Room::new(frames, batches),
@@ -294,6 +298,15 @@ impl BufferPool {
         self.shared.pin(id, Source::Store)
     }
 
+    /// Latches a page for reading, which keeps it in memory; reads it if it is not there. Waits while another task writes or
+    /// waits to write.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    pub fn read(&self, id: PageId) -> Result<PageView<'_>> {
+        self.shared.read(id)
+    }
+
     /// As [`pin`](Self::pin), for a page that was just allocated: it is not read, and stands for nothing until its
     /// first change, which must be a format.
     ///
@@ -331,7 +344,7 @@ impl BufferPool {
             batches: shared.room.most_batches() as u64,
             batches_peak: shared.room.batches_peak() as u64,
             dirty_pages: shared.frames.iter().filter(|frame| frame.state.rec_lsn().is_some()).count() as u64,
-            hits: shared.table.hits(),
+            hits: shared.table.hits() + shared.hints.followed(),
             misses: count(&shared.counters.misses),
             fault_reads: count(&shared.counters.fault_reads),
             blocked_reads: count(&shared.counters.blocked_reads),
@@ -389,13 +402,13 @@ impl Shared {
         loop {
             let Some((frame, page)) = self.table.pin(id, &self.frames) else {
                 match self.load(id, source)? {
-                    Some(page) => return Ok(page),
+                    Some((_, page)) => return Ok(page),
                     None => continue,
                 }
             };
             let state = &self.frames[frame].state;
             if holds(state, id) {
-                state.touch();
+                self.frames[frame].touch();
                 return Ok(page);
             }
             // Someone is reading the page and holds the latch meanwhile. If that fails, the frame may even get another
@@ -407,14 +420,35 @@ impl Shared {
         }
     }
 
-    /// Brings a page into memory. `None` when another task did so first.
+    fn read(&self, id: PageId) -> Result<PageView<'_>> {
+        loop {
+            // Pinned until it is latched, if it was loaded for this.
+            let (index, _pin) = match self.table.find(id) {
+                Some(index) => (index, None),
+                None => match self.load(id, Source::Store)? {
+                    Some((index, pin)) => (index, Some(pin)),
+                    None => continue,
+                },
+            };
+            let frame = &self.frames[index];
+            let content = frame.latch.read();
+            // Meanwhile it may have been evicted, or whoever was reading it may have failed.
+            if content.is_present && content.id == id {
+                frame.touch();
+                return Ok(PageView { frame, index: index as u32, content });
+            }
+        }
+    }
+
+    /// Brings a page into memory, into the frame that is returned. `None` when another task did so first.
     #[cold]
-    fn load(&self, id: PageId, source: Source) -> Result<Option<PinnedPage>> {
+    fn load(&self, id: PageId, source: Source) -> Result<Option<(usize, PinnedPage)>> {
         let Taken { frame: index, has_waited } = self.take_frame()?;
         let frame = &self.frames[index];
-        // Held through an `Arc`, and so pinned. Only a task that waited for a failed load can hold it, for a moment.
+        // Held through an `Arc`, and so pinned. Only a task that waited for a failed load, or followed an old hint, can hold it,
+        // for a moment.
         let mut content = frame.latch.write_arc();
-        debug_assert!(frame.state.rec_lsn().is_none(), "a frame without a page is clean");
+        debug_assert!(frame.state.rec_lsn().is_none() && !content.is_present, "a frame without a page is clean");
         frame.state.set_loaded(false);
         frame.state.set_page(Some(id));
         content.id = id;
@@ -434,9 +468,10 @@ impl Shared {
         }
         match self.fill(&mut content, source) {
             Ok(()) => {
+                content.is_present = true;
                 frame.state.set_loaded(true);
-                frame.state.touch();
-                Ok(Some(PinnedPage { id, latch: Arc::clone(&frame.latch) }))
+                frame.touch();
+                Ok(Some((index, PinnedPage { id, latch: Arc::clone(&frame.latch) })))
             }
             Err(error) => {
                 self.table.remove_if(id, index, || true);

@@ -230,8 +230,13 @@ impl Db {
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let core = self.core();
         core.check_open()?;
-        let _in_use = table.enter(core.log().log_id())?;
-        let (value, lsn) = table.tree().read(key.as_ref(), |value, lsn| (value.map(Value::from), lsn))?;
+        let log_id = core.log().log_id();
+        table.check_usable(log_id)?;
+        let read = table.tree().read(key.as_ref(), |value, lsn| (value.map(Value::from), lsn));
+        // Nobody is kept from dropping the table meanwhile, since all who read would have to change one word for that. But before
+        // the first of its pages is freed, the table says so.
+        table.check_usable(log_id)?;
+        let (value, lsn) = read?;
         core.pool.flush(lsn)?;
         Ok(value)
     }

@@ -38,6 +38,25 @@ pub fn cell(page: &[u8], slot: usize) -> Result<&[u8]> {
         .ok_or_else(|| Error::corrupt_page(page, format!("slot {slot} of {} has no cell", count(page))))
 }
 
+/// As [`cell`], for a slot that is known to be there; `None` if its cell does not lie within the page.
+#[inline]
+pub fn cell_of_known(page: &[u8], slot: usize) -> Option<&[u8]> {
+    let entry = page.get(entry_offset(slot)..)?.first_chunk::<SLOT_BYTES>()?;
+    let [offset, len] =
+        [[entry[0], entry[1]], [entry[2], entry[3]]].map(|bytes| usize::from(u16::from_le_bytes(bytes)));
+    page.get(offset..offset + len)
+}
+
+/// Whether the cells of all these slots begin with `byte`.
+pub fn are_first_bytes(page: &[u8], slots: std::ops::Range<usize>, byte: u8) -> bool {
+    let directory = page.get(entry_offset(slots.start)..entry_offset(slots.end)).unwrap_or_default().as_chunks().0;
+    let begins = |[low, high, len @ ..]: &[u8; SLOT_BYTES]| {
+        let first = page.get(usize::from(u16::from_le_bytes([*low, *high])));
+        first == Some(&byte) && *len != [0, 0]
+    };
+    directory.len() == slots.len() && directory.iter().all(begins)
+}
+
 /// The bytes that further slots and their cells may take; a compaction may be needed for it.
 pub fn free_bytes(page: &[u8]) -> usize {
     contiguous_bytes(page) + garbage(page)

@@ -47,11 +47,13 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.left.is_empty() && self.merged.is_empty()
     }
 
     /// Whether a row was damaged, after which there are no others.
+    #[inline]
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
@@ -108,14 +110,17 @@ impl Batch {
     }
 
     /// The next row from one end, where it lies.
+    #[inline]
     pub fn lend(&mut self, end: End) -> Option<Result<(&[u8], &[u8])>> {
-        if let Some(row) = self.pop_merged(end) {
-            let (key, value) = self.lent.insert(row);
-            return Some(Ok((key, value)));
-        }
-        let entry = self.next_entry(end)?;
+        let Some(entry) = self.next_entry(end) else { return self.lend_merged(end).map(Ok) };
         let row = self.copy.entry(entry).inspect_err(|_| self.has_failed = true);
         Some(row.map(|(key, value)| (key, value.bytes())))
+    }
+
+    fn lend_merged(&mut self, end: End) -> Option<(&[u8], &[u8])> {
+        let row = self.pop_merged(end)?;
+        let (key, value) = self.lent.insert(row);
+        Some((key, value))
     }
 
     fn pop_merged(&mut self, end: End) -> Option<Row> {
@@ -125,6 +130,7 @@ impl Batch {
         }
     }
 
+    #[inline]
     fn next_entry(&mut self, end: End) -> Option<usize> {
         match end {
             End::Front => self.left.next(),

@@ -68,6 +68,15 @@ impl Cut {
         Self::At(key.into(), true)
     }
 
+    /// Whether this cut is that before `key`, or lies after it.
+    pub fn is_at_or_after(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Min => false,
+            Self::At(at, _) => key <= &**at,
+            Self::Max => true,
+        }
+    }
+
     /// Whether `key` lies before this cut.
     pub fn is_after(&self, key: &[u8]) -> bool {
         match self {
@@ -171,6 +180,14 @@ mod tests {
             }
         }
         assert!(interval(..).contains(b""));
+    }
+
+    #[test]
+    fn a_cut_before_a_key_is_at_it() {
+        let cuts = [Cut::Min, Cut::before(&b"a"[..]), Cut::after(&b"a"[..]), Cut::before(&b"b"[..]), Cut::Max];
+        for cut in cuts {
+            assert_eq!(cut.is_at_or_after(b"a"), cut >= Cut::before(&b"a"[..]), "{cut:?}");
+        }
     }
 
     #[test]

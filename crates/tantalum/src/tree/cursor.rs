@@ -4,6 +4,8 @@
 //! fence, a walk backwards at the one before its lower fence. Between two leaves no latch is held, so a walk blocks
 //! nobody.
 
+use std::ops::Range;
+
 use super::Tree;
 use super::node::Node;
 use crate::error::Result;
@@ -66,6 +68,11 @@ impl LeafView<'_> {
         self.node.page()
     }
 
+    /// Whether a value of these entries has pages of its own, or an entry is damaged.
+    pub(super) fn has_large(&self, entries: Range<usize>) -> bool {
+        !self.node.are_inline(entries)
+    }
+
     /// The value of entry `index`, if it has pages of its own.
     pub(super) fn large_value(&self, index: usize) -> Result<Option<Vec<u8>>> {
         if !self.node.is_large(index)? {
@@ -83,8 +90,6 @@ impl LeafView<'_> {
 impl Tree {
     /// Shows `f` one leaf. It is latched for reading while `f` runs.
     pub(crate) fn read_leaf<R>(&self, at: LeafPosition<'_>, f: impl FnOnce(LeafView<'_>) -> R) -> Result<R> {
-        let leaf = self.descend(at, 0)?.guard;
-        let node = Node::read(&leaf)?;
-        Ok(f(LeafView { tree: self, node, lsn: leaf.lsn() }))
+        self.at_leaf(at, |node, page, entry| Ok((f(LeafView { tree: self, node: *node, lsn: page.lsn() }), entry)))
     }
 }

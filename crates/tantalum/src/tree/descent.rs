@@ -3,15 +3,9 @@
 use super::cursor::LeafPosition;
 use super::node::Node;
 use super::{Tree, damaged};
-use crate::buffer::{PageReadGuard, PageWriteGuard, PinnedPage};
+use crate::buffer::{PageView, PageWriteGuard};
 use crate::error::Result;
 use crate::page::header;
-
-/// A node that was found, latched for reading.
-pub(super) struct Reached {
-    pub(super) page: PinnedPage,
-    pub(super) guard: PageReadGuard,
-}
 
 /// A node latched for a change of structure, and its parent.
 pub(super) struct Latched {
@@ -39,7 +33,7 @@ impl LeafPosition<'_> {
     }
 
     /// Whether the way to this position can lead through the node.
-    fn is_in(self, node: &Node<'_>) -> bool {
+    pub(super) fn is_in(self, node: &Node<'_>) -> bool {
         match self {
             LeafPosition::Containing(key) => node.covers(key),
             LeafPosition::Before(bound) => node.covers_before(bound),
@@ -52,26 +46,20 @@ impl LeafPosition<'_> {
 impl Tree {
     /// Goes down to the node of the given level, or to the root when the tree is lower than that, taking each read
     /// latch before it releases the parent's.
-    pub(super) fn descend(&self, at: LeafPosition<'_>, level: u8) -> Result<Reached> {
-        let page = self.pool.pin(self.root)?;
-        let guard = page.read();
-        self.descend_from(Reached { page, guard }, at, level)
-    }
-
-    fn descend_from(&self, mut reached: Reached, at: LeafPosition<'_>, level: u8) -> Result<Reached> {
+    pub(super) fn descend(&self, at: LeafPosition<'_>, level: u8) -> Result<PageView<'_>> {
+        let mut page = self.pool.read(self.root)?;
         loop {
-            let node = Node::read(&reached.guard)?;
-            self.check_owner(&reached.guard)?;
+            let node = Node::read(&page)?;
+            self.check_owner(&page)?;
             if !at.is_in(&node) {
                 return Err(node.error("the way to a key leads through it, but its fences exclude the key"));
             }
             if node.level() <= level {
-                return Ok(reached);
+                return Ok(page);
             }
-            let page = self.pool.pin(node.child(at.choose(&node)?)?)?;
-            let guard = page.read();
-            check_step(node.level(), &guard)?;
-            reached = Reached { page, guard };
+            let child = self.pool.read(node.child(at.choose(&node)?)?)?;
+            check_step(node.level(), &child)?;
+            page = child;
         }
     }
 
@@ -87,10 +75,10 @@ impl Tree {
             }
             if height > level.saturating_add(1) {
                 let above = self.descend(at, level + 2)?;
-                if header::level(&above.guard) != level + 2 {
+                if header::level(&above) != level + 2 {
                     continue;
                 }
-                let node = Node::read(&above.guard)?;
+                let node = Node::read(&above)?;
                 let page = self.pool.pin(node.child(at.choose(&node)?)?)?;
                 let guard = page.write();
                 check_step(level + 2, &guard)?;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{
     LeafView, damaged,
-    node::{Stored, leaf_entry},
+    node::{Stored, inline_entry, leaf_entry},
 };
 use crate::error::Result;
 
@@ -49,6 +49,9 @@ impl LeafCopy {
         self.key.extend_from_slice(leaf.prefix());
         self.prefix = self.key.len();
         self.large.clear();
+        if !leaf.has_large(entries.clone()) {
+            return Ok(());
+        }
         for entry in entries {
             if let Some(value) = leaf.large_value(entry)? {
                 self.large.push((entry, value));
@@ -58,18 +61,37 @@ impl LeafCopy {
     }
 
     /// The key and the value of an entry that was copied.
+    #[inline]
     pub(crate) fn entry(&mut self, entry: usize) -> Result<(&[u8], CopiedValue<'_>)> {
-        let (suffix, value) = leaf_entry(&self.page, entry)?;
-        self.key.truncate(self.prefix);
-        self.key.extend_from_slice(suffix);
-        let value = match value {
-            Stored::Inline(value) => CopiedValue::Inline(value),
-            Stored::Overflow { .. } => {
-                let found = self.large.binary_search_by_key(&entry, |(of, _)| *of);
-                let index = found.map_err(|_| damaged(&self.page, &format!("entry {entry} was not copied")))?;
-                CopiedValue::Large(&mut self.large[index].1)
+        let Self { page, key, prefix, large } = self;
+        key.truncate(*prefix);
+        match inline_entry(page, entry) {
+            Some((suffix, value)) => {
+                key.extend_from_slice(suffix);
+                Ok((key, CopiedValue::Inline(value)))
             }
-        };
-        Ok((&self.key, value))
+            None => other_entry(page, key, large, entry),
+        }
     }
+}
+
+/// An entry whose value has pages of its own; or it is damaged. `key` is what all keys begin with.
+#[cold]
+fn other_entry<'c>(
+    page: &'c [u8],
+    key: &'c mut Vec<u8>,
+    large: &'c mut [(usize, Vec<u8>)],
+    entry: usize,
+) -> Result<(&'c [u8], CopiedValue<'c>)> {
+    let (suffix, value) = leaf_entry(page, entry)?;
+    key.extend_from_slice(suffix);
+    let value = match value {
+        Stored::Inline(value) => CopiedValue::Inline(value),
+        Stored::Overflow { .. } => {
+            let found = large.binary_search_by_key(&entry, |(of, _)| *of);
+            let index = found.map_err(|_| damaged(page, &format!("entry {entry} was not copied")))?;
+            CopiedValue::Large(&mut large[index].1)
+        }
+    };
+    Ok((key, value))
 }

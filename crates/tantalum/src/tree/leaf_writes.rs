@@ -53,13 +53,14 @@ impl Tree {
         debug_assert!(writes.is_sorted_by(|a, b| a.key < b.key), "writes are in key order");
         let known = places.len();
         loop {
-            let leaf = self.descend(LeafPosition::Containing(writes[0].key), 0)?;
-            let node = Node::read(&leaf.guard)?;
-            let count = writes.partition_point(|write| node.is_below_upper(write.key));
-            if fits(&node, &leaf.guard, &writes[..count], self.inline_limit(), places)? {
-                return Ok((leaf.page, leaf.guard.lsn()));
+            let (leaf, count) = self.at_leaf(LeafPosition::Containing(writes[0].key), |node, page, entry| {
+                let count = writes.partition_point(|write| node.is_below_upper(write.key));
+                let has_room = fits(node, page, &writes[..count], self.inline_limit(), places)?;
+                Ok(((has_room.then(|| (page.pin(), page.lsn())), count), entry))
+            })?;
+            if let Some(leaf) = leaf {
+                return Ok(leaf);
             }
-            drop(leaf);
             places.truncate(known);
             interleave();
             self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]))?;

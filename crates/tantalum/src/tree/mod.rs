@@ -1,6 +1,7 @@
 //! The B+-tree of one table: keys and values of any bytes, in key order, in slotted pages.
 //!
-//! Reading goes down from the root with read latches, each taken before its parent's is released. Writing is done in
+//! Reading goes down from the root with read latches, each taken before its parent's is released, or to the leaf at once where
+//! it was found before ([`leaf_search`]). Writing is done in
 //! two steps, so that one transaction can change many leaves in one change group: [`Tree::prepare`] makes room in the
 //! leaf that a key belongs to, by splits that are change groups of their own and change no contents; [`Tree::stage`]
 //! then puts the writes into the transaction's group, under the leaf's write latch, or reports that the leaf is not the
@@ -20,6 +21,7 @@ mod draft;
 mod drop;
 mod insert_runs;
 mod leaf_copy;
+mod leaf_search;
 mod leaf_writes;
 mod merge;
 mod node;
@@ -98,16 +100,16 @@ impl Tree {
     /// reading while `f` runs: it must be quick and latch no other page. A value that fits in its page is shown in
     /// place; nothing is copied.
     pub(crate) fn read<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>, Lsn) -> R) -> Result<R> {
-        let leaf = self.descend(LeafPosition::Containing(key), 0)?.guard;
-        let node = Node::read(&leaf)?;
-        let lsn = leaf.lsn();
-        match node.search(key)? {
-            Found::Before(_) => Ok(f(None, lsn)),
-            Found::At(index) => match node.value(index)? {
-                Stored::Inline(value) => Ok(f(Some(value), lsn)),
-                Stored::Overflow { length, first } => Ok(f(Some(&self.read_chain(length, first)?), lsn)),
-            },
-        }
+        self.at_leaf(LeafPosition::Containing(key), |node, page, guess| {
+            let lsn = page.lsn();
+            Ok(match node.search_at(guess, key)? {
+                Found::Before(index) => (f(None, lsn), index),
+                Found::At(index) => match node.value(index)? {
+                    Stored::Inline(value) => (f(Some(value), lsn), index),
+                    Stored::Overflow { length, first } => (f(Some(&self.read_chain(length, first)?), lsn), index),
+                },
+            })
+        })
     }
 
     /// The value of `key` in a leaf that the caller has latched and that covers the key: what a write is about to

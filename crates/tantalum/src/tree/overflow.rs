@@ -68,7 +68,7 @@ impl Tree {
         let (mut missing, mut id) = (length as usize, first);
         let mut lsn = None;
         while missing > 0 {
-            let page = self.pool.pin(id)?.read();
+            let page = self.pool.read(id)?;
             if header::kind(&page)? != PageKind::Overflow {
                 return Err(damaged(&page, "a part of a large value was expected here"));
             }

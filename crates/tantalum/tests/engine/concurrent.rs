@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tantalum::{Builder, Db, Devices, Error, Isolation, RangeIter, Result, Table, Transaction};
+use tantalum_device::{MemoryDevice, MemoryProfile};
 use tantalum_rt::{JoinHandle, Mutex, Random, now, sleep, spawn};
 
 use crate::support::{Rows, check, get, put, rows, simulate};
@@ -332,5 +333,36 @@ fn snapshots_are_stable() {
         }
         check(&db);
         assert_eq!(db.stats().unwrap().transactions.versions, 0);
+    });
+}
+
+/// Such a read does not keep the table from being dropped, not even while it waits for the table's pages.
+#[test]
+fn a_read_without_a_transaction_beside_a_drop_sees_the_table_or_that_it_is_dropped() {
+    simulate(0..40, |seed, devices| {
+        let us = std::time::Duration::from_micros;
+        let profile = MemoryProfile { read_latency: us(500)..us(900), seed, ..MemoryProfile::default() };
+        let data = MemoryDevice::with_profile("data", 4 << 20, profile);
+        let db = Db::builder().buffer_pool_bytes(160 * 4096).open_on(Devices { data, ..devices }).unwrap();
+        let rows: Vec<_> = (0..400).map(|number| (format!("{number:04}"), "x".repeat(900))).collect();
+        // What was written last is in the pool.
+        for name in ["dropped", "other", "another"] {
+            let table = db.table(name).unwrap();
+            for rows in rows.chunks(20) {
+                put(&db, &table, &rows.iter().map(|(key, value)| (&key[..], &value[..])).collect::<Vec<_>>());
+            }
+        }
+        let table = db.table("dropped").unwrap();
+        let reader = {
+            let (db, key) = (db.clone(), rows[rows.len() - 1 - seed as usize].0.clone());
+            spawn("reader", move || {
+                let read = db.get(&table, key);
+                assert!(matches!(read, Ok(Some(_)) | Err(Error::TableDropped { .. })), "{read:?}");
+            })
+        };
+        sleep(us(10));
+        db.drop_table("dropped").unwrap();
+        join(vec![reader]);
+        check(&db);
     });
 }

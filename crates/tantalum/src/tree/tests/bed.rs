@@ -86,7 +86,7 @@ impl Devices {
             group.append(0, 0).expect("the log takes a record");
         }
         let tree = Tree::new(pool.clone(), space.clone(), InsertRuns::default(), OWNER, ROOT);
-        Bed { _cleaner: Cleaner::start(&pool), pool, space, tree }
+        Bed { _cleaner: Arc::new(Cleaner::start(&pool)), pool, space, tree }
     }
 }
 
@@ -95,13 +95,26 @@ pub(super) struct Bed {
     pub(super) tree: Tree,
     pub(super) pool: BufferPool,
     space: Space,
-    _cleaner: Cleaner,
+    _cleaner: Arc<Cleaner>,
 }
 
 impl Bed {
     /// An empty tree on devices without latency.
     pub(super) fn new(page_size: usize, frames: usize) -> Self {
         Devices::with_profile(page_size, 64 << 20, &MemoryProfile::default(), Protection::DoubleWrite).open(frames)
+    }
+
+    /// An empty tree of another table in the same pool.
+    pub(super) fn other_tree(&self, owner: TableId) -> Tree {
+        let mut group = ChangeGroup::new(&self.pool);
+        let root = Tree::create(&self.pool, &self.space, owner, &mut group).expect("there is room for a root");
+        group.append(0, 0).expect("the log takes a record");
+        Tree::new(self.pool.clone(), self.space.clone(), InsertRuns::default(), owner, root)
+    }
+
+    /// The same, with another of its trees.
+    pub(super) fn with(&self, tree: Tree) -> Self {
+        Bed { tree, pool: self.pool.clone(), space: self.space.clone(), _cleaner: Arc::clone(&self._cleaner) }
     }
 
     /// The pages that tables use.

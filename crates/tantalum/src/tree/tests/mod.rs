@@ -2,6 +2,7 @@
 
 mod bed;
 mod concurrent;
+mod hints;
 mod model;
 mod nodes;
 mod recovery;
