@@ -68,6 +68,12 @@ impl Step {
     }
 }
 
+/// Applies a change if it can be, and tells whether it was if it seemed certain.
+fn takes_what_suits(page: &mut [u8], change: &Change<'_>) -> bool {
+    let suits = change::suits_as_it_is(page, change);
+    apply(page, change).is_ok() || !suits
+}
+
 fn used(model: &[Vec<u8>]) -> usize {
     model.iter().map(|cell| cell.len() + slots::SLOT_BYTES).sum()
 }
@@ -80,9 +86,13 @@ proptest! {
         for step in &steps {
             let before = (page.clone(), model.clone());
             let Some(change) = step.on(&mut model) else { continue };
+            let suits = change::suits_as_it_is(&page, &change);
+            let is_fresh = page == page_of(PageKind::Leaf, size);
+            prop_assert!(suits || !is_fresh, "a fresh page has room for any cell");
             if used(&model) <= slots::capacity(size) {
                 apply(&mut page, &change).unwrap();
             } else {
+                prop_assert!(!suits, "a change that suits is certain to be taken");
                 let refused = matches!(apply(&mut page, &change), Err(ChangeError::NoRoom { .. }));
                 prop_assert!(refused);
                 prop_assert_eq!(&page, &before.0, "a refused change leaves no trace");
@@ -142,7 +152,7 @@ proptest! {
                 Step::Replace(slot, cell) => Change::ReplaceSlot { slot: slot % 900, cell },
                 Step::Delete(from, len) => Change::DeleteSlots { from: *from, to: from.wrapping_add(*len) },
             };
-            let _ = apply(&mut page, &change);
+            prop_assert!(takes_what_suits(&mut page, &change));
         }
         let image = page.clone();
         let _ = apply(&mut page, &Change::Image(&image));
@@ -166,7 +176,7 @@ proptest! {
         }
         for step in &more {
             if let Some(change) = step.on(&mut model) {
-                let _ = apply(&mut page, &change);
+                prop_assert!(takes_what_suits(&mut page, &change));
             }
         }
     }
