@@ -10,7 +10,10 @@
 //! - no snapshot begins between a commit's question whether there are any and its append; so a commit that does not keep
 //!   versions is in the past of every later snapshot, and what a snapshot sees is before its number in the log
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use tantalum_rt::{RwLock, RwLockReadGuard, collections::HashMap};
 
@@ -22,7 +25,10 @@ use crate::page::TableId;
 pub(crate) struct Versions {
     /// How many snapshots there are of each number. Commits hold it for reading while they append.
     snapshots: RwLock<BTreeMap<u64, usize>>,
-    /// Each read of a snapshot looks here, so reads do it side by side.
+    /// Whether `tables` has any. Each read of a snapshot asks, and where nobody writes, all of them only read this. Who has latched
+    /// a leaf knows of all that was kept before the leaf was changed.
+    are_any: AtomicBool,
+    /// Reads look here side by side.
     tables: RwLock<HashMap<TableId, BTreeMap<Value, Vec<Version>>>>,
 }
 
@@ -55,6 +61,7 @@ impl Versions {
         let versions = tables.entry(table).or_default().entry(Value::from(key)).or_default();
         assert!(versions.last().is_none_or(|last| last.overwritten_by < number), "versions are kept in commit order");
         versions.push(Version { overwritten_by: number, value });
+        self.are_any.store(true, Ordering::Release);
     }
 
     /// Begins a snapshot at the end of the log, which is asked for while no commit appends. Returns its number.
@@ -90,15 +97,22 @@ impl Versions {
             });
             !rows.is_empty()
         });
+        self.are_any.store(!tables.is_empty(), Ordering::Release);
     }
 
     /// The row as `snapshot` sees it, if it was overwritten since; `None` if the leaf has it. Called under the leaf's latch.
     pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Option<Option<Value>> {
+        if !self.are_any.load(Ordering::Acquire) {
+            return None;
+        }
         self.tables.read().get(&table)?.get(key).and_then(|versions| visible(versions, snapshot))
     }
 
     /// As [`find`](Self::find), for all keys of an interval.
     pub fn find_range(&self, table: TableId, interval: &Interval, snapshot: u64) -> Vec<(Value, Option<Value>)> {
+        if !self.are_any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
         let tables = self.tables.read();
         let Some(rows) = tables.get(&table).filter(|_| !interval.is_empty()) else { return Vec::new() };
         let seen = |(key, versions): (&Value, &Vec<Version>)| Some((key.clone(), visible(versions, snapshot)?));
