@@ -65,8 +65,8 @@ impl BufferPool {
         }
         let start = {
             let mut redo_point = self.shared.redo_point.write();
-            *redo_point = log.end_lsn();
-            *redo_point
+            redo_point.advance(log, &**self.store(), self.shared.protection);
+            redo_point.lsn
         };
         tantalum_rt::interleave();
         self.shared.write_back_all_before(start)?;

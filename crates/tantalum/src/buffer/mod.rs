@@ -25,6 +25,7 @@ mod page_table;
 mod pin_budget;
 mod planned;
 mod pool;
+mod redo_point;
 mod reserve;
 mod room;
 mod statuses;

@@ -22,6 +22,7 @@ use super::{
     page_cleaning::PageCleaning,
     page_table::PageTable,
     pin_budget::PinBudget,
+    redo_point::RedoPoint,
     room::Room,
     statuses::Statuses,
 };
@@ -64,7 +65,7 @@ pub(super) struct Shared {
     pub log: OnceLock<Log>,
     /// Present where the store keeps the changes.
     statuses: OnceLock<Arc<Statuses>>,
-    protection: Protection,
+    pub protection: Protection,
     pub page_size: usize,
     pub table: PageTable,
     pub hints: Hints,
@@ -85,9 +86,9 @@ pub(super) struct Shared {
     pub store_ended: (Mutex<()>, Condvar),
     /// Held by whoever has taken changes that the store keeps, so that a page's are stored in their order.
     pub storing_changes: Mutex<()>,
-    /// Where redo would start after the checkpoint that runs, or ran last. Also the gate that keeps a checkpoint from
+    /// What redo would find after the checkpoint that runs, or ran last. Also the gate that keeps a checkpoint from
     /// beginning between the decision that a page needs no image and the append of its change.
-    pub redo_point: RwLock<Lsn>,
+    pub redo_point: RwLock<RedoPoint>,
     pub checkpoints: SharedRun<Result<Lsn>>,
     /// Who is told of changed and written pages.
     pub observer: OnceLock<Observer>,
@@ -186,7 +187,7 @@ impl BufferPool {
             spare_batches: Mutex::default(),
             store_ended: Default::default(),
             storing_changes: Mutex::default(),
-            redo_point: RwLock::new(Lsn::ZERO),
+            redo_point: RwLock::default(),
             checkpoints: SharedRun::default(),
             observer: OnceLock::new(),
             counters: Counters::default(),
@@ -200,7 +201,7 @@ impl BufferPool {
     /// # Panics
     /// When it already has one.
     pub fn attach_log(&self, log: Log) {
-        *self.shared.redo_point.write() = log.end_lsn();
+        self.shared.redo_point.write().advance(&log, &*self.shared.store, self.shared.protection);
         assert!(self.shared.log.set(log).is_ok(), "a pool has one log");
     }
 
@@ -375,12 +376,12 @@ impl BufferPool {
     pub(super) fn append_page_images<'p>(
         &self,
         pages: impl Iterator<Item = &'p PageWriteGuard>,
-    ) -> Result<Option<RwLockReadGuard<'_, Lsn>>> {
+    ) -> Result<Option<RwLockReadGuard<'_, RedoPoint>>> {
         if self.shared.protection != Protection::FullPageImages {
             return Ok(None);
         }
         let redo_point = self.shared.redo_point.read();
-        for page in pages.filter(|page| page.lsn() <= *redo_point) {
+        for page in pages.filter(|page| page.lsn() <= redo_point.lsn) {
             let mut head = Vec::with_capacity(32);
             record::encode_start(&mut head, 0, 0);
             record::encode_page(&mut head, page.id(), 1);

@@ -48,15 +48,26 @@ impl Shared {
             return self.write_changes_back(statuses, dirty);
         }
         let mut copies = self.copies(pages.len());
+        let mut fresh = None;
+        let redo_point = self.redo_point.read();
         for &(id, frame) in &*pages {
             if let Some(content) = self.frames[frame].latch.try_read()
                 && content.id == id
             {
-                copies.add(frame, &content);
+                match redo_point.is_fresh(id, header::lsn(&content.bytes)) {
+                    true => fresh.get_or_insert_with(|| self.copies(pages.len())).add(frame, &content),
+                    false => copies.add(frame, &content),
+                }
             }
         }
-        turn.expect(copies.of.len());
-        self.store_copies(copies)
+        drop(redo_point);
+        turn.expect(copies.of.len() + fresh.as_ref().map_or(0, |fresh| fresh.of.len()));
+        let stored = self.store_copies(copies);
+        let Some(mut fresh) = fresh else { return stored };
+        fresh.batch.set_needed(false);
+        // Also when the others could not be stored: they no longer are being stored then, and these must not seem to be.
+        let stored_fresh = self.store_copies(fresh);
+        Ok(stored? + stored_fresh?)
     }
 
     /// As [`write_pages_back`](Self::write_pages_back) for one page, but waits for its latch, for a turn, and for whoever is
@@ -68,6 +79,7 @@ impl Shared {
         let mut copies = self.copies(1);
         if content.id == id {
             copies.add(frame, &content);
+            copies.batch.set_needed(!self.redo_point.read().is_fresh(id, header::lsn(&content.bytes)));
         }
         drop(content);
         let was_added = !copies.of.is_empty();

@@ -5,6 +5,8 @@
 //! power cut every row must be whole, no older than what was acknowledged, no newer than what was tried, and the space
 //! map must name the pages of the rows and no others.
 
+mod fresh_pages;
+
 use std::{
     collections::BTreeSet,
     sync::{
@@ -230,16 +232,21 @@ fn entry_pages(entry: &[u8]) -> Vec<PageId> {
     entry.chunks_exact(8).map(|id| PageId(u64::from_le_bytes(id.try_into().unwrap()))).collect()
 }
 
+/// Lets the power go when the time has come, if it does.
+fn cut_the_power(at: Option<Duration>) {
+    if let Some(at) = at {
+        spawn("power", move || {
+            tantalum_rt::sleep(at);
+            tantalum_rt::power_cut()
+        });
+    }
+}
+
 /// One life of the database: recovery, check, load, and at some time the power cut.
 fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) -> Outcome<()> {
     let (disks, model) = (disks.clone(), Arc::clone(model));
     Simulation::new(seed).time_limit(Duration::from_secs(60)).run(move || {
-        if let Some(cut_at) = cut_at {
-            spawn("power", move || {
-                tantalum_rt::sleep(cut_at);
-                tantalum_rt::power_cut()
-            });
-        }
+        cut_the_power(cut_at);
         let Opened { pool, space, .. } = disks.open().unwrap();
         let rows = Rows { pool, space };
         rows.check(&model);

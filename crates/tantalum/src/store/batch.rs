@@ -13,6 +13,7 @@ use crate::page::{PageId, header};
 pub struct PageBatch {
     page_size: usize,
     room: usize,
+    is_needed: bool,
     ids: Vec<PageId>,
     buffer: Arc<AlignedBuffer>,
 }
@@ -35,9 +36,21 @@ impl PageBatch {
         Self {
             page_size,
             room,
+            is_needed: true,
             ids: Vec::with_capacity(room),
             buffer: Arc::new(AlignedBuffer::zeroed(page_size * room)),
         }
+    }
+
+    /// Whether these pages are needed whole after a power cut; they are unless it was said that they are not. Of others the log
+    /// has everything, and the store has never got them as needed.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed
+    }
+
+    /// See [`is_needed`](Self::is_needed).
+    pub fn set_needed(&mut self, is_needed: bool) {
+        self.is_needed = is_needed;
     }
 
     /// How many pages there is room for.
@@ -53,6 +66,7 @@ impl PageBatch {
     /// Makes the batch empty again. Memory that a device may still read from is left to that device.
     pub fn clear(&mut self) {
         self.ids.clear();
+        self.is_needed = true;
         if Arc::get_mut(&mut self.buffer).is_none() {
             self.buffer = Arc::new(AlignedBuffer::zeroed(self.page_size * self.room));
         }

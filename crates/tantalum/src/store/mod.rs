@@ -63,7 +63,7 @@ pub trait PageStore: Send + Sync + Debug {
     }
 
     /// Writes pages. When it returns, all are durable; when it fails, or the power does, each page is as before or as
-    /// in the batch.
+    /// in the batch, or damaged if the batch is not [needed](PageBatch::is_needed).
     ///
     /// # Errors
     /// When a device cannot write. The batch may be stored again.

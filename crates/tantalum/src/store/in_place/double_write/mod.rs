@@ -3,7 +3,8 @@
 //! The area has slots, each for a group of batches that came at the same time ([`gathering`]). Invariants:
 //!
 //! - From the first write of a batch in place until all of it is durable there, a slot holds the batch, durably. So at every
-//!   instant each page is whole in its place or in the area.
+//!   instant each page is whole in its place or in the area. Batches that are not [needed](PageBatch::is_needed) stay out of it,
+//!   and none of their pages was ever in it.
 //! - No page is in two batches at a time that are not in place.
 //! - Slots are used again in the order of their groups, each once its group and all before it are in place. So of all the copies
 //!   of a page in the area, the one with the highest number is the page as it was stored last, unless none of them counts.
