@@ -5,7 +5,7 @@
 //! writes. So it waits for the others: as long as they keep coming, until all have come, and never for much of the time that a
 //! write takes. Where they do not come back, it is tried ever more rarely.
 //!
-//! Of several devices one then takes the write of all, and the next one its followers': the others are free to hide it if it is late.
+//! Of several devices one then takes the write of all: the others are free to hide it if it is late.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;

@@ -39,11 +39,23 @@ pub(super) struct Frame {
 pub(super) struct Content {
     /// The page that `bytes` belong to, also when they could not be loaded.
     pub id: PageId,
-    /// `bytes` are the page as it is now: it was loaded, and not evicted since.
-    pub is_present: bool,
+    /// `bytes` are the page as it is now: it was loaded, and not evicted since. The state says the same to those without the latch;
+    /// those who have it are spared the state's cache line.
+    is_present: bool,
     /// Empty until the frame is first used.
     pub bytes: AlignedBuffer,
     pub state: Arc<FrameState>,
+}
+
+impl Content {
+    pub fn is_present(&self) -> bool {
+        self.is_present
+    }
+
+    pub fn set_present(&mut self, is_present: bool) {
+        self.is_present = is_present;
+        self.state.loaded.store(is_present, Ordering::Release);
+    }
 }
 
 impl fmt::Debug for Content {
@@ -56,7 +68,7 @@ impl fmt::Debug for Content {
 #[derive(Debug)]
 pub(super) struct FrameState {
     page: AtomicU64,
-    /// The page was loaded and may be used. Set under the exclusive latch.
+    /// The page was loaded and may be used: as [`Content::is_present`], which it is set together with.
     loaded: AtomicBool,
     pub dirt: Mutex<Dirt>,
 }
@@ -115,8 +127,7 @@ impl Frame {
         let Some(mut content) = self.latch.try_write() else { return false };
         let is_free = !self.is_pinned() && self.state.rec_lsn().is_none();
         if is_free {
-            content.is_present = false;
-            self.state.set_loaded(false);
+            content.set_present(false);
             self.state.set_page(None);
         }
         is_free
@@ -146,10 +157,6 @@ impl FrameState {
 
     pub fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Acquire)
-    }
-
-    pub fn set_loaded(&self, loaded: bool) {
-        self.loaded.store(loaded, Ordering::Release);
     }
 
     pub fn rec_lsn(&self) -> Option<Lsn> {

@@ -52,7 +52,7 @@ impl BufferPool {
         let Hint { frame: index, entry } = self.shared.hints.find(question)?;
         let frame = self.shared.frames.get(index as usize)?;
         let content = frame.latch.read();
-        content.is_present.then(|| (PageView { frame, index, content }, entry.into()))
+        content.is_present().then(|| (PageView { frame, index, content }, entry.into()))
     }
 
     /// Notes that a page answered a question, and which of its entries did. If the page was [guessed](Self::guess), `guessed`

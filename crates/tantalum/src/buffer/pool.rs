@@ -434,7 +434,7 @@ impl Shared {
             let frame = &self.frames[index];
             let content = frame.latch.read();
             // Meanwhile it may have been evicted, or whoever was reading it may have failed.
-            if content.is_present && content.id == id {
+            if content.is_present() && content.id == id {
                 frame.touch();
                 return Ok(PageView { frame, index: index as u32, content });
             }
@@ -449,8 +449,7 @@ impl Shared {
         // Held through an `Arc`, and so pinned. Only a task that waited for a failed load, or followed an old hint, can hold it,
         // for a moment.
         let mut content = frame.latch.write_arc();
-        debug_assert!(frame.state.rec_lsn().is_none() && !content.is_present, "a frame without a page is clean");
-        frame.state.set_loaded(false);
+        debug_assert!(frame.state.rec_lsn().is_none() && !content.is_present(), "a frame without a page is clean");
         frame.state.set_page(Some(id));
         content.id = id;
         if content.bytes.is_empty() {
@@ -469,8 +468,7 @@ impl Shared {
         }
         match self.fill(&mut content, source) {
             Ok(()) => {
-                content.is_present = true;
-                frame.state.set_loaded(true);
+                content.set_present(true);
                 frame.touch();
                 Ok(Some((index, PinnedPage { id, latch: Arc::clone(&frame.latch) })))
             }

@@ -8,6 +8,13 @@ fn rows_of(numbers: impl IntoIterator<Item = u32>, bytes: usize) -> Vec<Write> {
     numbers.into_iter().map(|number| (key(number, 20), Some(vec![number as u8; bytes]))).collect()
 }
 
+/// A tree of `count` rows in a pool of so many frames.
+fn filled(frames: usize, count: u32) -> (Bed, Vec<Write>) {
+    let (bed, rows) = (Bed::new(4096, frames), rows_of(0..count, 100));
+    rows.chunks(20).for_each(|rows| _ = commit(&bed, rows).unwrap());
+    (bed, rows)
+}
+
 fn assert_reads(tree: &Tree, rows: &[Write]) {
     for (key, value) in rows {
         assert_eq!(read(tree, key), *value);
@@ -55,9 +62,7 @@ fn a_leaf_of_another_table_is_not_taken_for_ones_own() {
 
 #[test]
 fn a_latched_page_stays_in_memory_and_so_does_one_that_was_pinned_while_latched() {
-    let bed = Bed::new(4096, 16);
-    let rows = rows_of(0..1500, 100);
-    rows.chunks(20).for_each(|rows| _ = commit(&bed, rows).unwrap());
+    let (bed, rows) = filled(16, 1500);
     let leaf = bed.tree.descend(LeafPosition::Containing(&rows[300].0), 0).unwrap();
     let (id, bytes) = (leaf.id(), leaf.to_vec());
     let is_there = || {
@@ -75,9 +80,7 @@ fn a_latched_page_stays_in_memory_and_so_does_one_that_was_pinned_while_latched(
 
 #[test]
 fn who_reads_what_was_read_before_pins_no_inner_page() {
-    let bed = Bed::new(4096, 256);
-    let rows = rows_of(0..600, 100);
-    rows.chunks(20).for_each(|rows| _ = commit(&bed, rows).unwrap());
+    let (bed, rows) = filled(256, 600);
     assert_reads(&bed.tree, &rows);
     let hits = bed.pool.stats().hits;
     assert_reads(&bed.tree, &rows);
