@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result},
     options::{Builder, Settings},
     table::Table,
-    transaction::RangeIter,
+    transaction::{RangeIter, Value},
 };
 
 /// Bytes of keys and values in one of the copy's transactions.
@@ -81,24 +81,35 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
     copy.close()
 }
 
-/// Copies rows in transactions of moderate size, or as large as the copy's log takes.
+/// Copies rows in transactions of moderate size.
 fn copy_table(rows: RangeIter<'_>, copy: &Db, to: &Table) -> Result<()> {
-    let (mut tx, mut bytes) = (copy.begin()?, 0);
+    let (mut batch, mut bytes) = (Vec::new(), 0);
     for row in rows {
         let (key, value) = row?;
         bytes += key.len() + value.len();
         if bytes > BATCH_BYTES {
-            std::mem::replace(&mut tx, copy.begin()?).commit_async()?;
-            bytes = 0;
+            put(copy, to, &batch)?;
+            batch.clear();
+            bytes = key.len() + value.len();
         }
-        match tx.put(to, &key, &value) {
-            Err(Error::TransactionTooLarge { .. }) => {
-                std::mem::replace(&mut tx, copy.begin()?).commit_async()?;
-                bytes = 0;
-                tx.put(to, &key, &value)?;
-            }
-            put => put?,
-        }
+        batch.push((key, value));
     }
-    tx.commit().map(drop)
+    put(copy, to, &batch)
+}
+
+/// Puts rows into the copy in one transaction, or in as many as its log and its buffer pool ask for.
+fn put(copy: &Db, to: &Table, rows: &[(Value, Value)]) -> Result<()> {
+    let whole = || {
+        let mut tx = copy.begin()?;
+        rows.iter().try_for_each(|(key, value)| tx.put(to, key, value))?;
+        tx.commit_async().map(drop)
+    };
+    match whole() {
+        Err(Error::TransactionTooLarge { .. }) if rows.len() > 1 => {
+            let (first, second) = rows.split_at(rows.len() / 2);
+            put(copy, to, first)?;
+            put(copy, to, second)
+        }
+        done => done,
+    }
 }

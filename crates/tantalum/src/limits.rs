@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// Largest value, in bytes: 1 MiB. The log's largest record can lower it, or the reserve of a page store that keeps changes, see
-/// [`Error::TransactionTooLarge`].
+/// Largest value, in bytes: 1 MiB. The log's largest record can lower it, or the buffer pool, or the reserve of a page store that
+/// keeps changes, see [`Error::TransactionTooLarge`].
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Longest table name, in bytes of UTF-8.

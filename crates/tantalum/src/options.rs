@@ -165,7 +165,8 @@ impl Builder {
     }
 
     /// Bytes of memory for pages; default 64 MiB, at least 64 pages. A transaction's commit needs all the pages that it
-    /// writes in the pool at the same time. Where keys were found is remembered in 1.6 % as much memory beside it, 3.1 % if the
+    /// writes in the pool at the same time, those of large values too: three quarters of the pool at most, or all but 16 pages if that
+    /// is more. Where keys were found is remembered in 1.6 % as much memory beside it, 3.1 % if the
     /// number of pages is no power of two (of pages of 4096 bytes).
     pub fn buffer_pool_bytes(mut self, bytes: u64) -> Self {
         self.settings.buffer_pool_bytes = Some(bytes);

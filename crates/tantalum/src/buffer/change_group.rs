@@ -68,6 +68,13 @@ impl ChangeGroup {
         self.pages.len() - 1
     }
 
+    /// Releases the page that was added last, unless it is another one than that of this index, or a change of it is planned.
+    pub fn let_go_if_unchanged(&mut self, index: usize) {
+        if index + 1 == self.pages.len() {
+            self.pages.pop_if(|page| page.count == 0);
+        }
+    }
+
     /// The index of a page that was added.
     pub fn find(&self, id: PageId) -> Option<usize> {
         self.pages.iter().position(|page| page.guard.id() == id)

@@ -127,7 +127,7 @@ pub struct PoolStats {
     /// Those of them that had to wait until another page was written to make room ("Durable Write Cache in Flash Memory SSD",
     /// section 2, Figure 1).
     pub blocked_reads: u64,
-    /// Commits that had to wait because others held too many frames: if they are many, the pool is too small.
+    /// How often commits, and drops of tables, had to wait because others held too many frames: if often, the pool is too small.
     pub pin_waits: u64,
     /// Free frames that the cleaner aims at, as the device and the load need them; 0 where nobody cleans ahead.
     pub reserve_frames: u64,
@@ -181,7 +181,7 @@ impl BufferPool {
             frames: (0..frames).map(|_| Frame::vacant()).collect(),
             memory: Mutex::new(Vec::new()),
             room: Room::new(frames, batches),
-            pins: PinBudget::new(frames),
+            pins: PinBudget::new(frames, page_size),
             batch_pages: options.cleaning.batch_pages(frames, batches),
             hand: AtomicUsize::new(0),
             spare_batches: Mutex::default(),

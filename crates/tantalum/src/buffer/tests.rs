@@ -213,6 +213,30 @@ fn pages_of_a_second_extent_are_given_out_after_the_first() {
     assert_eq!(db.leaf(b"again"), PageId(50));
 }
 
+/// Where the first free page is is not known after opening: the maps are looked at one after the other.
+#[test]
+fn a_page_is_found_beyond_more_full_maps_than_there_are_frames() {
+    let body = PAGE - header::HEADER_BYTES;
+    let (extent, full) = (8 * body as u64, 20);
+    let run = move || {
+        let data = MemoryDevice::new("data", (full * extent + 10) * PAGE as u64);
+        let log = MemoryDevice::new("log", 1 << 20);
+        let devices: Vec<Arc<dyn Device>> = vec![log.clone()];
+        Log::create(1, devices, LogOptions::default()).unwrap();
+        let db = reopen(data, log, 16, Protection::Device).unwrap();
+        for map in (0..full).map(|number| PageId(number * extent + 2)) {
+            let mut group = ChangeGroup::new(&db.pool);
+            let index = group.add(db.pool.pin_or_blank(map).unwrap().write());
+            let format = Change::Format { kind: PageKind::SpaceMap, level: 0, owner: TableId(0) };
+            group.change(index, format).unwrap();
+            group.change(index, Change::WriteBytes { offset: 0, bytes: &vec![0xff; body] }).unwrap();
+            group.append(0, 0).unwrap();
+        }
+        assert_eq!(db.leaf(b"found"), PageId(full * extent));
+    };
+    Simulation::new(1).run(run).expect_finished();
+}
+
 #[test]
 fn a_full_disk_leaves_everything_as_it_was() {
     let db = fixture(16, Protection::Device);

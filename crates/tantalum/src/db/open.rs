@@ -124,6 +124,7 @@ impl Opening<'_> {
 
     fn recover(&mut self, devices: &Devices, superblock: Superblock) -> Result<(Superblock, Opened)> {
         Self::check_format(self.settings, &superblock, devices.data.name())?;
+        self.settings.check_pool(superblock.page_size)?;
         Self::check_archiving(superblock.store_kind, self.archive.is_some(), self.rebuilds_log)?;
         let protection = protection::at_open(self.settings, devices, superblock.page_size, superblock.protection);
         // Refused before the log is touched.

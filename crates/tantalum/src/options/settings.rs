@@ -194,10 +194,8 @@ impl Settings {
         {
             return Some(("page_size", format!("{size} is not 4096, 8192 or 16384")));
         }
-        let pool_min = limits::MIN_POOL_PAGES as u64 * u64::from(self.page_size());
-        if self.buffer_pool_bytes() < pool_min {
-            let pages = limits::MIN_POOL_PAGES;
-            return Some(("buffer_pool_bytes", format!("it must be at least {pool_min}, room for {pages} pages")));
+        if let Some(problem) = self.pool_problem(self.page_size()) {
+            return Some(problem);
         }
         if usize::try_from(self.buffer_pool_bytes()).is_err() {
             return Some(("buffer_pool_bytes", "it is more than this machine can address".into()));
@@ -266,12 +264,21 @@ impl Settings {
         None
     }
 
+    fn pool_problem(&self, page_size: u32) -> Option<(&'static str, String)> {
+        let (pages, page_size) = (limits::MIN_POOL_PAGES, u64::from(page_size));
+        let least = pages as u64 * page_size;
+        let what = format!("it must be at least {least}, room for {pages} pages of {page_size} bytes");
+        (self.buffer_pool_bytes() < least).then_some(("buffer_pool_bytes", what))
+    }
+
     /// Refuses values that cannot be.
     pub fn check(&self) -> Result<()> {
-        match self.problem() {
-            Some((key, what)) => Err(Error::Option { what: format!("{key}: {what}") }),
-            None => Ok(()),
-        }
+        refuse(self.problem())
+    }
+
+    /// Refuses a buffer pool that is too small for the pages of the database that is opened.
+    pub fn check_pool(&self, page_size: u32) -> Result<()> {
+        refuse(self.pool_problem(page_size))
     }
 
     pub fn page_size(&self) -> u32 {
@@ -394,6 +401,13 @@ pub(crate) fn wrong_number_of_files(files: usize, devices: usize) -> String {
 fn line_of(text: &[u8], key: &str) -> usize {
     let sets_key = |line: &[u8]| line.trim_ascii_start().starts_with(key.as_bytes());
     text.split(|&byte| byte == b'\n').position(sets_key).map_or(1, |index| index + 1)
+}
+
+fn refuse(problem: Option<(&str, String)>) -> Result<()> {
+    match problem {
+        Some((key, what)) => Err(Error::Option { what: format!("{key}: {what}") }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

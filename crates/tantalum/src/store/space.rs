@@ -44,6 +44,11 @@ impl Space {
         8 * (self.pool.page_size() - header::HEADER_BYTES) as u64
     }
 
+    /// The map that says whether a page is in use.
+    pub fn map_for(&self, page: PageId) -> PageId {
+        self.map_of(page.0 / self.extent_pages())
+    }
+
     fn map_of(&self, extent: u64) -> PageId {
         PageId(extent * self.extent_pages() + MAP_IN_EXTENT)
     }
@@ -83,6 +88,8 @@ impl Space {
                     tracing::trace!(page = page.0, owner = owner.0, "page allocated");
                     return Ok(page);
                 }
+                // There may be more full maps than frames.
+                group.let_go_if_unchanged(index);
             }
             self.grow_beyond(capacity)?;
         }

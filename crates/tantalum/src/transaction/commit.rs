@@ -100,7 +100,7 @@ impl Manager {
                 let first = places.len();
                 let (page, found_at) = table.tree().prepare(rest, &mut places)?;
                 let (writes, later) = rest.split_at(places.len() - first);
-                if !pins.try_add(table.tree().pages_pinned(writes)) {
+                if !pins.try_add(table.tree().pages_pinned(writes))? {
                     return Ok(Try::NoFrames);
                 }
                 plans.push(LeafPlan { table, page, found_at, writes, places: first..places.len() });

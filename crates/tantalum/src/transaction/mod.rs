@@ -378,7 +378,8 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] when the log fails meanwhile: after the next open the transaction is there whole or not at
-    /// all. After any other error it is not.
+    /// all. After any other error it is not. [`Error::TransactionTooLarge`] when the buffer pool has too few frames for the pages
+    /// that it writes, or the log takes no such record.
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.manager.core.settings.early_lock_release();
         let Published { position, lsn } = self.publish()?;

@@ -1,8 +1,10 @@
-//! Giving back all pages of a dropped table, a bounded number in each change group.
+//! Giving back all pages of a dropped table, a bounded number in each change group: no more than the pool has frames for.
 //!
 //! Pages are taken off the tree's right end, so that it is whole after each group and a crash loses nothing but time.
 //! The root goes last; afterwards it is not this table's page any more, which is how a repeated call knows that all is
 //! done.
+
+use std::collections::BTreeSet;
 
 use super::Tree;
 use super::descent::check_step;
@@ -12,11 +14,23 @@ use crate::error::{Error, Result};
 use crate::page::{Change, PageId, PageKind, header};
 use tantalum_rt::yield_now;
 
-/// About how many pages one group frees. One large value is freed whole, and may exceed it.
+/// About how many pages one group frees at most. One large value is freed whole, and may exceed it.
 const PAGES_PER_STEP: usize = 128;
 
+/// What one group frees.
+struct Step<'t> {
+    tree: &'t Tree,
+    group: ChangeGroup,
+    freed: Vec<PageId>,
+    /// The space maps that will say so.
+    maps: BTreeSet<PageId>,
+    /// The pages that the group may pin.
+    frames: usize,
+}
+
 impl Tree {
-    /// Frees some of the tree's pages. Returns whether none are left. Nobody else may use the table any more.
+    /// Frees some of the tree's pages. Returns whether none are left. Nobody else may use the table any more. The caller holds
+    /// no latch.
     pub(crate) fn free_step(&self) -> Result<bool> {
         loop {
             match self.try_free_step() {
@@ -28,24 +42,27 @@ impl Tree {
     }
 
     fn try_free_step(&self) -> Result<bool> {
+        let pins = self.pool.pins().wait_for(PAGES_PER_STEP);
         let root = self.pool.pin(self.root)?.write();
         let is_node = matches!(header::kind(&root)?, PageKind::Leaf | PageKind::Inner);
         if !is_node || header::owner(&root) != self.owner {
             return Ok(true);
         }
-        let mut budget = PAGES_PER_STEP;
-        let mut freed = Vec::new();
-        let mut group = ChangeGroup::new(&self.pool);
+        let mut step = Step {
+            tree: self,
+            group: ChangeGroup::new(&self.pool),
+            freed: Vec::new(),
+            maps: BTreeSet::new(),
+            frames: pins.granted(),
+        };
         let node = self.rightmost_branch(root)?;
         let is_root = node.id() == self.root;
-        let index = group.add(node);
-        let is_gone = self.strip(&mut group, index, &mut freed, &mut budget)? && is_root;
+        let index = step.group.add(node);
+        let is_gone = step.strip(index)? && is_root;
         if is_gone {
-            self.clear_page(&mut group, index)?;
-            freed.push(self.root);
+            step.free_node(index, self.root)?;
         }
-        self.free_chains(&mut group, freed)?;
-        group.append(0, 0)?;
+        step.append()?;
         Ok(is_gone)
     }
 
@@ -68,25 +85,25 @@ impl Tree {
     fn pin_child(&self, node: &Node<'_>, entry: usize) -> Result<PinnedPage> {
         self.pool.pin(node.child(entry)?)
     }
+}
 
-    /// Takes entries off a page's end and frees what hangs on them, as far as the budget goes. Returns whether none are
-    /// left.
-    fn strip(
-        &self,
-        group: &mut ChangeGroup,
-        index: usize,
-        freed: &mut Vec<PageId>,
-        budget: &mut usize,
-    ) -> Result<bool> {
-        let page = group.page(index).to_vec();
+impl Step<'_> {
+    /// Whether one more entry may go: for a child and a map of what hangs on it there must be frames.
+    fn has_room(&self) -> bool {
+        self.freed.len() < PAGES_PER_STEP && self.group.ids().count() + self.maps.len() + 2 <= self.frames
+    }
+
+    /// Takes entries off a page's end and frees what hangs on them, as far as there is room. Returns whether none are left.
+    fn strip(&mut self, index: usize) -> Result<bool> {
+        let page = self.group.page(index).to_vec();
         let node = Node::read(&page)?;
         let mut left = node.len();
-        while left > 0 && *budget > 0 {
+        while left > 0 && self.has_room() {
             let is_free = if node.is_leaf() {
-                self.collect_chain(&node, left - 1, freed, budget)?;
+                self.free_value(&node, left - 1)?;
                 true
             } else {
-                self.strip_child(group, &node, left - 1, freed, budget)?
+                self.strip_child(&node, left - 1)?
             };
             if !is_free {
                 break;
@@ -95,46 +112,52 @@ impl Tree {
         }
         if left < node.len() {
             let (from, to) = (node::FENCES + left, node::FENCES + node.len());
-            group.change(index, Change::DeleteSlots { from: from as u16, to: to as u16 })?;
+            self.group.change(index, Change::DeleteSlots { from: from as u16, to: to as u16 })?;
         }
         Ok(left == 0)
     }
 
     /// Strips a child that is a leaf or empty, and frees its page when nothing is left in it. Returns whether it did.
-    fn strip_child(
-        &self,
-        group: &mut ChangeGroup,
-        node: &Node<'_>,
-        entry: usize,
-        freed: &mut Vec<PageId>,
-        budget: &mut usize,
-    ) -> Result<bool> {
-        let child = self.pin_child(node, entry)?;
+    fn strip_child(&mut self, node: &Node<'_>, entry: usize) -> Result<bool> {
+        let child = self.tree.pin_child(node, entry)?;
         // Further leaves are latched already: this one must not be waited for.
         let child = child.try_write().ok_or(Error::Busy { page: child.id() })?;
         check_step(node.level(), &child)?;
-        self.check_owner(&child)?;
+        self.tree.check_owner(&child)?;
         let view = Node::read(&child)?;
         if !view.is_leaf() && view.len() > 0 {
             return Ok(false);
         }
         let id = child.id();
-        let child = group.add(child);
-        if !self.strip(group, child, freed, budget)? {
-            return Ok(false);
+        let child = self.group.add(child);
+        let is_empty = self.strip(child)?;
+        if is_empty {
+            self.free_node(child, id)?;
         }
-        self.clear_page(group, child)?;
-        freed.push(id);
-        *budget = budget.saturating_sub(1);
-        Ok(true)
+        Ok(is_empty)
     }
 
-    fn collect_chain(&self, leaf: &Node<'_>, entry: usize, freed: &mut Vec<PageId>, budget: &mut usize) -> Result<()> {
+    /// Frees the pages of an entry's value, if it has any.
+    fn free_value(&mut self, leaf: &Node<'_>, entry: usize) -> Result<()> {
         if let Stored::Overflow { length, first } = leaf.value(entry)? {
-            let pages = self.chain_pages(length, first)?;
-            *budget = budget.saturating_sub(pages.len());
-            freed.extend(pages);
+            self.tree.chain_pages(length, first)?.into_iter().for_each(|page| self.free(page));
         }
         Ok(())
+    }
+
+    /// Frees a page of the group.
+    fn free_node(&mut self, index: usize, id: PageId) -> Result<()> {
+        self.free(id);
+        self.tree.clear_page(&mut self.group, index)
+    }
+
+    fn free(&mut self, page: PageId) {
+        self.maps.insert(self.tree.space.map_for(page));
+        self.freed.push(page);
+    }
+
+    fn append(mut self) -> Result<()> {
+        self.tree.free_chains(&mut self.group, self.freed)?;
+        self.group.append(0, 0).map(drop)
     }
 }
