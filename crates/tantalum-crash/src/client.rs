@@ -16,7 +16,7 @@ use tantalum_rt::Random;
 use crate::{
     content::{Key, VALUE_LEN_MIN, Version, decode_key, decode_value, encode_key, encode_value},
     history::{Event, Kind, Recorder},
-    load::Load,
+    load::{Load, LoadKind},
     session::{Contradiction, Session},
 };
 
@@ -95,9 +95,12 @@ impl Client {
         Self { shared, number, random: Random::with_seed(seed), in_flight: VecDeque::new() }
     }
 
-    /// Writes all keys once, in transactions of several.
+    /// Writes most keys once, in transactions of several, unless the load is to grow from nothing.
     pub fn fill(&mut self) -> Result<(), Stop> {
         let load = Arc::clone(&self.shared.load);
+        if load.kind == LoadKind::Growing {
+            return Ok(());
+        }
         let keys: Vec<_> = (0..load.tables)
             .flat_map(|table| (0..load.keys).map(move |number| Key { table, number }))
             .filter(|_| self.random.u8(0..3) > 0)
@@ -121,7 +124,7 @@ impl Client {
             self.pause();
             let load = Arc::clone(&self.shared.load);
             match self.random.u32(0..100) {
-                _ if load.is_uniform => {
+                _ if load.kind == LoadKind::Uniform => {
                     let key = self.key();
                     self.read_write(|client, transaction, session| client.put(transaction, session, key))?;
                 }

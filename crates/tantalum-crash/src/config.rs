@@ -10,7 +10,7 @@ use tantalum_rt::Random;
 
 use crate::{
     faults,
-    load::Load,
+    load::{Load, LoadKind},
     scope::{Scope, Stock},
     segments::Segments,
     writing::Writing,
@@ -225,6 +225,14 @@ impl Config {
         let is_in_page = protection == Protection::InPageLogging;
         let mut cutter = Random::with_seed(seed ^ 0x1f5_1992);
         let protection = if !is_in_page && cutter.u8(0..5) == 0 { Protection::LogStructured } else { protection };
+        // Only memory can grow, and what is new to a file makes a difference to the double-write area only.
+        let mut growing = Random::with_seed(seed ^ 0x9_600d);
+        let may_grow =
+            protection == Protection::DoubleWrite && scope.stock[0].profile.is_none() && load.kind == LoadKind::Mixed;
+        let (data, load) = match may_grow && growing.bool() {
+            true => (0, load.growing(&mut growing, page_size)),
+            false => (data, load),
+        };
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
@@ -249,7 +257,7 @@ impl Config {
         let log_latency = latency(&mut random);
         // As often devices of one kind as any mixture of them.
         let (mut is_mixed, mut first) = (random.bool(), scope.pick(&mut random));
-        if load.is_uniform && scope.stock[0].profile.is_none() && random.bool() {
+        if load.kind == LoadKind::Uniform && scope.stock[0].profile.is_none() && random.bool() {
             // What a cut leaves out of order needs latencies as different as only memory's.
             (is_mixed, first) = (false, 0);
         }
@@ -319,7 +327,11 @@ impl Config {
             is_serializable: random.u8(0..4) > 0,
             early_lock_release: random.u8(0..4) > 0,
             cores: random.usize(1..=4),
-            rounds: if load.is_uniform { random.usize(8..=16) } else { random.usize(2..=4) },
+            rounds: match load.kind {
+                LoadKind::Mixed => random.usize(2..=4),
+                LoadKind::Uniform => random.usize(8..=16),
+                LoadKind::Growing => growing.usize(6..=12),
+            },
             load,
             faults,
         }
@@ -513,6 +525,7 @@ mod tests {
         };
         assert!(archived(true) && archived(false) && configs.iter().any(|config| config.archive.is_none()));
         assert!(configs.iter().any(|config| config.log_copies == 2 && config.spares.is_empty()));
+        assert!(configs.iter().any(|config| config.load.kind == LoadKind::Growing));
         let loses_all = |config: &&Config| config.archive.as_ref().is_some_and(|archive| archive.loses_log_one_in > 0);
         assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));

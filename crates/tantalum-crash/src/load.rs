@@ -31,10 +31,33 @@ pub struct Load {
     pub async_depth: usize,
     /// Whether clients also create and drop tables.
     pub drops_tables: bool,
-    /// Whether all transactions write one value of one size and do nothing else. Then all log records are equally long,
+    /// What is special about it.
+    pub kind: LoadKind,
+}
+
+/// What is special about a load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadKind {
+    /// Nothing.
+    Mixed,
+    /// All transactions write one value of one size and do nothing else. Then all log records are equally long,
     /// and after a cut new ones start where lost ones did: what was left behind must not be taken for their
     /// continuation.
-    pub is_uniform: bool,
+    Uniform,
+    /// The tables are empty at first and become many times as large as the file was, so that power cuts find pages that are
+    /// new to the file.
+    Growing,
+}
+
+impl LoadKind {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed load",
+            Self::Uniform => "uniform load",
+            Self::Growing => "growing load",
+        }
+    }
 }
 
 impl Load {
@@ -54,7 +77,7 @@ impl Load {
             snapshots_percent: [0, 10, 30][random.usize(0..3)],
             async_depth: [0, 0, 2, 6][random.usize(0..4)],
             drops_tables: random.u8(0..4) == 0,
-            is_uniform: false,
+            kind: LoadKind::Mixed,
         }
         .or_uniform(random)
     }
@@ -74,7 +97,20 @@ impl Load {
             rollbacks_percent: 0,
             snapshots_percent: 0,
             drops_tables: false,
-            is_uniform: true,
+            kind: LoadKind::Uniform,
+            ..self
+        }
+    }
+
+    /// The same with many rows that fill leaves quickly.
+    pub(crate) fn growing(self, random: &mut Random, page_size: usize) -> Self {
+        Self {
+            keys: random.u32(1000..=4000),
+            value_len: page_size / 8..page_size / 4,
+            large_value_every: [4, 40][random.usize(0..2)],
+            operations_max: 12,
+            reads_percent: 10,
+            kind: LoadKind::Growing,
             ..self
         }
     }

@@ -20,6 +20,7 @@ use crate::{
     content::{Key, Version},
     faults::{Tolerance, fails_reads, hangs, tolerance},
     history::{Event, Fate, History, Recorder},
+    load::LoadKind,
     machine::{Fuse, Machine},
     model::{Contents, Rule, judge},
     report::{Failure, Report},
@@ -182,8 +183,13 @@ impl Search {
                 Cut::DuringRecovery(self.length(1.0, 300.0))
             });
         }
-        let longest = if self.config.load.is_uniform { 30.0 } else { 400.0 };
-        cuts.push(Cut::DuringLoad(self.length(2.0, longest)));
+        let (shortest, longest) = match self.config.load.kind {
+            LoadKind::Mixed => (2.0, 400.0),
+            LoadKind::Uniform => (2.0, 30.0),
+            // It takes some time until the file is full and grows.
+            LoadKind::Growing => (200.0, 2000.0),
+        };
+        cuts.push(Cut::DuringLoad(self.length(shortest, longest)));
         cuts
     }
 
@@ -194,7 +200,7 @@ impl Search {
         // Mostly those of the log, which come first, and which clients wait for. A uniform load is about what a short
         // round leaves in the log for the next one.
         let logs = self.config.logs.len();
-        let count = if self.config.load.is_uniform || self.random.bool() { logs } else { drives.len() };
+        let count = if self.config.load.kind == LoadKind::Uniform || self.random.bool() { logs } else { drives.len() };
         let latency = drives[self.random.usize(0..count)].latency;
         // While a slow device does little, a fast log could do more than the model can look through.
         let fastest = drives[..logs].iter().map(|drive| drive.latency).min().unwrap_or_default();
@@ -475,10 +481,9 @@ impl Search {
         for profile in config.profiles() {
             self.report.profiles.entry(profile).or_default().seeds += 1;
         }
-        let load = if config.load.is_uniform { "uniform load" } else { "mixed load" };
         for name in [
             format!("protection {}", config.protection),
-            load.to_owned(),
+            config.load.kind.name().to_owned(),
             format!("page size {}", config.page_size),
             layout,
             faults.to_owned(),
