@@ -115,3 +115,17 @@ pub enum Damage {
         column: u64,
     },
 }
+
+/// Flips a bit of a trace, and cuts the trace off there.
+#[cfg(test)]
+pub(crate) fn assert_damage_is_refused(
+    mut trace: Vec<u8>,
+    at: proptest::sample::Index,
+    bit: u8,
+    is_refused: impl Fn(&[u8]) -> bool,
+) {
+    let at = at.index(trace.len());
+    trace[at] ^= 1 << bit;
+    assert!(is_refused(&trace), "bit {bit} of byte {at} is wrong");
+    assert!(is_refused(&trace[..at]), "cut off at byte {at}");
+}

@@ -6,7 +6,7 @@ use tantalum_device::{AlignedBuffer, Durability, Ending, MemoryDevice, MemoryPro
 use tantalum_rt::{Simulation, sleep};
 
 use super::*;
-use crate::{error::Error, trace};
+use crate::{error::Error, framing::assert_damage_is_refused, trace};
 
 fn summary(devices: usize) -> Summary {
     let device =
@@ -55,11 +55,7 @@ proptest! {
 
     #[test]
     fn damage_is_an_error(at: prop::sample::Index, bit in 0..8u8, records in prop::collection::vec(record(), 0..40)) {
-        let mut bytes = written(&records);
-        let at = at.index(bytes.len());
-        bytes[at] ^= 1 << bit;
-        prop_assert!(read(&bytes).is_err());
-        prop_assert!(read(&bytes[..at]).is_err());
+        assert_damage_is_refused(written(&records), at, bit, |bytes| read(bytes).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use tantalum::{PageChange, PageId, PageObserver, PageOperation};
 
 use super::*;
-use crate::error::Error;
+use crate::{error::Error, framing::assert_damage_is_refused};
 
 fn header() -> Header {
     Header { page_bytes: 8192, buffer_pool_bytes: 20 << 20, label: "a läbel".into() }
@@ -38,11 +38,7 @@ proptest! {
 
     #[test]
     fn damage_is_an_error(at: prop::sample::Index, bit in 0..8u8, records in prop::collection::vec(record(), 0..40)) {
-        let mut bytes = written(&records);
-        let at = at.index(bytes.len());
-        bytes[at] ^= 1 << bit;
-        prop_assert!(read(&bytes).is_err());
-        prop_assert!(read(&bytes[..at]).is_err());
+        assert_damage_is_refused(written(&records), at, bit, |bytes| read(bytes).is_err());
     }
 
     #[test]
