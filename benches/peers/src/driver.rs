@@ -31,13 +31,18 @@ pub struct Run {
     pub clients: usize,
     /// Whether one thread does it all.
     pub is_pipelined: bool,
-    /// Not counted.
+    /// Not counted, ...
     pub warm_up: Duration,
+    /// ... and longer, until the process has fetched so many bytes from the device, but at most [`LONGEST_WARM_UP`].
+    pub warm_up_bytes: u64,
     /// Counted.
     pub measured: Duration,
     /// Of the clients' choices.
     pub seed: u64,
 }
+
+/// How long a warm-up may take that waits for a cache to be full: it may be larger than what there is to fetch.
+pub const LONGEST_WARM_UP: Duration = Duration::from_secs(60);
 
 /// What was counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -159,7 +164,8 @@ pub fn run(engine: &dyn Engine, work: &Work, run: Run, meter: &Meter) -> Result<
                 ))),
             }
         }
-        thread::sleep(run.warm_up);
+        let warmed = warm_up(&run, meter, &shared);
+        warmed.unwrap_or_else(|error| shared.fail(error));
         let (before, started) = (meter.read(), Instant::now());
         // Whoever failed meanwhile has ended the run.
         let _ = shared.phase.compare_exchange(WARMING, COUNTING, Ordering::Relaxed, Ordering::Relaxed);
@@ -185,6 +191,20 @@ pub fn run(engine: &dyn Engine, work: &Work, run: Run, meter: &Meter) -> Result<
     }
     let Seen { operations, conflicts, latency_ns } = seen;
     Ok(Counted { seconds, operations, conflicts, latency: Latency::of(&latency_ns), used: used? })
+}
+
+/// Lets the clients run uncounted.
+fn warm_up(run: &Run, meter: &Meter, shared: &Shared) -> Result<()> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let (before, end) = (meter.read()?, Instant::now() + LONGEST_WARM_UP);
+    thread::sleep(run.warm_up);
+    while !shared.is_ending()
+        && Instant::now() < end
+        && meter.read()?.since(&before).process_read_bytes < run.warm_up_bytes
+    {
+        thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 fn one_by_one(engine: &dyn Engine, work: &Work, random: Rng, shared: &Shared, seen: &mut Seen) -> Result<()> {

@@ -133,8 +133,8 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
     let engine = job.engine.open(&job.setup)?;
     let work = Work::new(workload, job.dataset);
     let _limit = job.setup.is_cold.then(|| Limit::new(&job.setup.directory, job.setup.cache_bytes)).transpose()?;
-    let is_warm = job.engine.is_database() && !workload.is_cold();
-    let before = is_warm.then(|| read_all(&*engine, &job.dataset)).transpose()?;
+    let is_database = job.engine.is_database();
+    let before = (is_database && !workload.is_cold()).then(|| read_all(&*engine, &job.dataset)).transpose()?;
     if workload.writes() {
         engine.warm_log()?;
     }
@@ -142,6 +142,8 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
         clients,
         is_pipelined: job.engine == Kind::TantalumPipelined,
         warm_up: Duration::from_secs_f64(seconds * WARM_UP),
+        // Cold reads are of a full cache, which has the inner nodes. (Reading all rows would leave the last ones in it.)
+        warm_up_bytes: if is_database && workload.is_cold() { job.setup.cache_bytes } else { 0 },
         measured: Duration::from_secs_f64(seconds),
         seed: job.seed,
     };

@@ -1,14 +1,15 @@
 //! What every adapter must do.
 
-use std::{path::Path, thread};
+use std::{path::Path, thread, time::Duration};
 
 use super::*;
 use crate::{
     data::{Dataset, key},
+    driver::{self, Run},
     engine::{Engine, Kind, Row, Setup},
     error::Error,
     meter::Meter,
-    workload::{balance, set_balance},
+    workload::{Work, Workload, balance, set_balance},
 };
 
 const ROWS: u64 = 200;
@@ -168,4 +169,20 @@ fn the_bare_log_forgets_nobody() {
         let last = [&key(thread)[..], &(COMMITS - 1).to_le_bytes()].concat();
         assert!(bytes.windows(last.len()).any(|window| window == last), "of thread {thread}");
     }
+}
+
+#[test]
+fn clients_are_counted_when_they_have_fetched_what_the_cache_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = Setup { cache_bytes: 2 << 20, is_cold: true, ..setup(directory.path()) };
+    let engine = Kind::Raw.open(&setup).unwrap();
+    let meter = Meter::of(directory.path()).unwrap();
+    let work = Work::new(Workload::ColdRead, Dataset { rows: 10_000, value_bytes: setup.value_bytes });
+    let (warm_up, measured, warm_up_bytes) = (Duration::ZERO, Duration::from_millis(1), setup.cache_bytes);
+    let run = Run { clients: 4, is_pipelined: false, warm_up, warm_up_bytes, measured, seed: 1 };
+    let before = meter.read().unwrap();
+    let counted = driver::run(&*engine, &work, run, &meter).unwrap();
+    let fetched = meter.read().unwrap().since(&before).process_read_bytes;
+    assert!(fetched >= warm_up_bytes + counted.operations * 4096, "{fetched} {counted:?}");
+    assert!(counted.used.process_read_bytes < fetched, "{fetched} {counted:?}");
 }
