@@ -101,7 +101,10 @@ impl Shared {
             places
         };
         self.device.flush()?;
-        root.write(&*self.device, self.layout, self.database)?;
+        let mut whole = self.table.read().whole_slot;
+        let outcome = root.write(&*self.device, self.layout, self.database, &mut whole);
+        self.table.write().whole_slot = whole;
+        outcome?;
         Counters::add(&self.counters.checkpoints, 1);
         for counter in [&self.counters.bytes_written, &self.counters.map_bytes_written] {
             Counters::add(counter, SLOTS * BLOCK_BYTES as u64);

@@ -141,7 +141,8 @@ impl LogStructuredStore {
         let layout = Self::layout(device, page_bytes, sizes)?;
         let blank = AlignedBuffer::zeroed(layout.slot_at(0) as usize - Superblock::BYTES);
         device.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?;
-        Root::empty().write(device, layout, database)
+        // None is whole; whichever comes first.
+        Root::empty().write(device, layout, database, &mut 0)
     }
 
     /// Bytes of a file on which a store can begin.

@@ -32,8 +32,8 @@ impl Shared {
     /// # Errors
     /// When the device cannot read, or something that is needed is damaged.
     pub(super) fn recover(&self) -> Result<()> {
-        let root = Root::read(&*self.device, self.layout, self.database)?;
-        let mut table = Table { checkpoint: root.number, session: root.session, ..Table::default() };
+        let (root, whole_slot) = Root::read(&*self.device, self.layout, self.database)?;
+        let mut table = Table { checkpoint: root.number, session: root.session, whole_slot, ..Table::default() };
         table.segments.grow(self.layout.segments(self.device.capacity_bytes()));
         table.segments.begin_settled();
         table.map = self.read_map(&root)?;

@@ -1,6 +1,7 @@
 //! The root of the map on the device: where the map is, and where the streams went on from there.
 //!
-//! It stands in two slots, and a checkpoint writes one after the other, each durably: so one of them is whole at any time, and
+//! It stands in two slots, and a checkpoint writes one after the other, each durably, and never first the one that is known to be
+//! whole: of the other a power cut may have left a part. So one of them is whole at any time, and
 //! when segments are used again that the newest map leaves, both slots have that map.
 
 use tantalum_device::{AlignedBuffer, Device, Durability};
@@ -109,36 +110,37 @@ impl Root {
         })
     }
 
-    /// Writes both slots, one after the other.
+    /// Writes both slots, one after the other. `whole` is the one that is whole, and stays so: it is written when the other is.
     ///
     /// # Errors
-    /// When the device cannot write.
-    pub fn write(&self, device: &dyn Device, layout: Layout, database: u128) -> Result<()> {
+    /// When the device cannot write. Then `whole` says which is whole.
+    pub fn write(&self, device: &dyn Device, layout: Layout, database: u128, whole: &mut u64) -> Result<()> {
         let block = self.encode(database);
-        for slot in 0..SLOTS {
+        for slot in [(*whole + 1) % SLOTS, *whole] {
             device.write(layout.slot_at(slot), &[&block], Durability::Durable)?;
+            *whole = slot;
         }
         Ok(())
     }
 
-    /// Reads the newest that is whole.
+    /// Reads the newest that is whole, and says which slot it is in.
     ///
     /// # Errors
     /// When the device cannot read, or neither is whole.
-    pub fn read(device: &dyn Device, layout: Layout, database: u128) -> Result<Self> {
-        let (mut newest, mut failed): (Option<Self>, _) = (None, None);
+    pub fn read(device: &dyn Device, layout: Layout, database: u128) -> Result<(Self, u64)> {
+        let (mut newest, mut failed): (Option<(Self, u64)>, _) = (None, None);
         for slot in 0..SLOTS {
             let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
             match device.read(layout.slot_at(slot), &mut block) {
                 Ok(()) => {
-                    let found = Self::decode(&block, database);
-                    newest = newest.into_iter().chain(found).max_by_key(|root| root.number);
+                    let found = Self::decode(&block, database).map(|root| (root, slot));
+                    newest = newest.into_iter().chain(found).max_by_key(|(root, _)| root.number);
                 }
                 Err(error) => failed = Some(error),
             }
         }
         match (newest, failed) {
-            (Some(root), _) => Ok(root),
+            (Some(found), _) => Ok(found),
             (None, Some(error)) => Err(error.into()),
             (None, None) => Err(Error::Superblock {
                 file: device.name().into(),
@@ -154,7 +156,50 @@ impl Root {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    use tantalum_device::MemoryDevice;
+
     use super::*;
+    use crate::store::SegmentSizes;
+
+    /// The power goes in the write after so many others, which leaves a part of it.
+    #[derive(Debug)]
+    struct Cut(Arc<MemoryDevice>, AtomicU64);
+
+    impl Device for Cut {
+        tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow);
+
+        fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> tantalum_device::Result<()> {
+            if self.1.fetch_sub(1, Ordering::Relaxed) > 0 {
+                return self.0.write(offset, buffers, durability);
+            }
+            let mut part = buffers.concat();
+            part[BLOCK_BYTES / 2..].fill(0xee);
+            self.0.write(offset, &[&part], durability)?;
+            Err(tantalum_device::Error::Unsupported { device: self.name().into(), operation: "write without power" })
+        }
+    }
+
+    #[test]
+    fn one_slot_is_whole_after_any_power_cuts_in_a_row() {
+        const CUTS: u64 = 5;
+        for writes in 0..1 << CUTS {
+            let device = MemoryDevice::new("data", 4 << 20);
+            let layout = Layout::new(&*device, 4096, SegmentSizes { segment: 9 * 4096, fill_percent: 60 }).unwrap();
+            Root::empty().write(&*device, layout, 1, &mut 0).unwrap();
+            for cut in 0..CUTS {
+                let (mut root, mut whole) = Root::read(&*device, layout, 1).unwrap();
+                root.number += 1;
+                let before = AtomicU64::new(writes >> cut & 1);
+                root.write(&Cut(device.clone(), before), layout, 1, &mut whole).unwrap_err();
+                assert_eq!(Root::read(&*device, layout, 1).unwrap().1, whole);
+            }
+        }
+    }
 
     #[test]
     fn a_root_is_read_back() {

@@ -30,6 +30,8 @@ pub struct Table {
     pub clock_at_checkpoint: u64,
     /// The newest durable checkpoint.
     pub checkpoint: u64,
+    /// The slot of the root that is whole for certain.
+    pub whole_slot: u64,
     /// The newest append of new pages when cleaning found that it cannot make room. What is stored behind it may be worth
     /// cleaning, or a checkpoint.
     pub exhausted_after: Option<u64>,
