@@ -42,6 +42,10 @@ impl From<Error> for Stop {
             Error::LockTimeout { .. } => Self::Refused("lock time-outs"),
             Error::WriteConflict { .. } => Self::Refused("write conflicts"),
             Error::TransactionTooLarge { .. } => Self::Refused("transactions too large"),
+            // Any other cause is a device's.
+            Error::SnapshotTooOld { cause } if matches!(*cause, Error::DiskFull { .. }) => {
+                Self::Refused("snapshots given up")
+            }
             error => Self::Failed(error),
         }
     }
@@ -339,6 +343,22 @@ impl Client {
     /// A read-only transaction on a snapshot, now and then a slow one; or a read without a transaction, which promises the same.
     fn snapshot(&mut self) -> Result<(), Stop> {
         let mut session = self.begin(Kind::Snapshot);
+        match self.read_as_snapshot(&mut session) {
+            Ok(()) => {}
+            Err(Stop::Refused(why)) => {
+                self.rolled_back(session, why);
+                return Ok(());
+            }
+            Err(stop) => return Err(stop),
+        }
+        let Session { id, reads, writes, .. } = session;
+        self.shared.recorder.record(Event::Commit { id, reads, writes });
+        self.shared.recorder.record(Event::Acknowledged { id, position: None });
+        self.shared.recorder.count("snapshots", 1);
+        Ok(())
+    }
+
+    fn read_as_snapshot(&mut self, session: &mut Session) -> Result<(), Stop> {
         let reads = self.random.usize(1..=6);
         if reads == 1 && self.random.bool() {
             let key = self.key();
@@ -348,14 +368,28 @@ impl Client {
             let snapshot = self.shared.db.snapshot()?;
             for _ in 0..reads {
                 self.pause();
-                self.read_snapshot(&snapshot, &mut session)?;
+                self.read_snapshot(&snapshot, session)?;
+                if self.shared.load.holds_snapshots {
+                    self.wait_for_others();
+                }
+            }
+            if self.shared.load.holds_snapshots {
+                let spilled = self.shared.db.stats()?.transactions.spilled_versions;
+                self.shared.recorder.count("snapshots beside spilled row versions", u64::from(spilled > 0));
             }
         }
-        let Session { id, reads, writes, .. } = session;
-        self.shared.recorder.record(Event::Commit { id, reads, writes });
-        self.shared.recorder.record(Event::Acknowledged { id, position: None });
-        self.shared.recorder.count("snapshots", 1);
         Ok(())
+    }
+
+    /// Lets the other clients run some transactions; not too long, since they may all do the same.
+    fn wait_for_others(&self) {
+        let until = self.shared.next_id.load(Ordering::Relaxed) + 20;
+        for _ in 0..200 {
+            if self.shared.next_id.load(Ordering::Relaxed) >= until {
+                break;
+            }
+            tantalum_rt::sleep(Duration::from_micros(50));
+        }
     }
 
     fn read_snapshot(&mut self, snapshot: &Snapshot, session: &mut Session) -> Result<(), Stop> {

@@ -233,6 +233,8 @@ impl Config {
             true => (0, load.growing(&mut growing, page_size)),
             false => (data, load),
         };
+        let holds_snapshots = load.kind == LoadKind::Mixed && Random::with_seed(seed ^ 0x01d_5ee5).u8(0..5) == 0;
+        let load = if holds_snapshots { load.holding_snapshots() } else { load };
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
@@ -477,9 +479,10 @@ impl fmt::Display for Config {
             format!(" in units of {unit} KiB, {region} of them for the log, of which {carry_over_percent} % are carried over")
         });
         let segments = self.segments.map_or(String::new(), |segments| segments.to_string());
+        let held = if load.holds_snapshots { ", snapshots are held" } else { "" };
         write!(
             f,
-            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
              {} tables of {} keys, {} rounds",
             self.protection,
             self.writing,
@@ -526,6 +529,7 @@ mod tests {
         assert!(archived(true) && archived(false) && configs.iter().any(|config| config.archive.is_none()));
         assert!(configs.iter().any(|config| config.log_copies == 2 && config.spares.is_empty()));
         assert!(configs.iter().any(|config| config.load.kind == LoadKind::Growing));
+        assert!(configs.iter().any(|config| config.load.holds_snapshots));
         let loses_all = |config: &&Config| config.archive.as_ref().is_some_and(|archive| archive.loses_log_one_in > 0);
         assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));

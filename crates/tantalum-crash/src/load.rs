@@ -31,6 +31,8 @@ pub struct Load {
     pub async_depth: usize,
     /// Whether clients also create and drop tables.
     pub drops_tables: bool,
+    /// Whether snapshots are held while others commit much, with little memory for the row versions that they see.
+    pub holds_snapshots: bool,
     /// What is special about it.
     pub kind: LoadKind,
 }
@@ -77,6 +79,7 @@ impl Load {
             snapshots_percent: [0, 10, 30][random.usize(0..3)],
             async_depth: [0, 0, 2, 6][random.usize(0..4)],
             drops_tables: random.u8(0..4) == 0,
+            holds_snapshots: false,
             kind: LoadKind::Mixed,
         }
         .or_uniform(random)
@@ -100,6 +103,11 @@ impl Load {
             kind: LoadKind::Uniform,
             ..self
         }
+    }
+
+    /// The same with snapshots that are held.
+    pub(crate) fn holding_snapshots(self) -> Self {
+        Self { holds_snapshots: true, snapshots_percent: self.snapshots_percent.max(10), reads_percent: 10, ..self }
     }
 
     /// The same with many rows that fill leaves quickly.

@@ -320,6 +320,9 @@ fn open(
     }
 }
 
+/// The least that the engine takes.
+const LEAST_VERSION_BYTES: u64 = 16 << 10;
+
 fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
     let builder = match config.units {
@@ -339,6 +342,7 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
         .log_copies(config.log_copies)
         .log_layout(config.log.of_engine());
     let builder = config.writing.tell(builder);
+    let builder = if config.load.holds_snapshots { builder.version_bytes(LEAST_VERSION_BYTES) } else { builder };
     match archive {
         Some(device) => builder.log_archive_on(device),
         None => builder,

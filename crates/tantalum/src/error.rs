@@ -279,6 +279,18 @@ pub enum Error {
         cause: Arc<Error>,
     },
 
+    /// A snapshot, or a transaction with snapshot isolation, was given up: there is no room left for the old versions of rows
+    /// that it sees.
+    #[error(
+        "the snapshot is too old: the row versions that it sees exceed version_bytes, and could not be kept on the data device: {cause}; \
+         read again from a new snapshot, and make room on the device or raise version_bytes"
+    )]
+    SnapshotTooOld {
+        /// Why they could not be kept.
+        #[source]
+        cause: Arc<Error>,
+    },
+
     /// The database was closed.
     #[error("the database is closed; open it again")]
     Closed,
@@ -424,10 +436,13 @@ impl Error {
         matches!(self, Self::Corrupt { .. }) || matches!(self, Self::Device(error) if is_unreadable(error))
     }
 
-    /// Whether the same transaction may succeed when it is run again: true for a deadlock's victim, a lock timeout and a
-    /// write conflict.
+    /// Whether the same transaction may succeed when it is run again: true for a deadlock's victim, a lock timeout, a
+    /// write conflict, and a snapshot that was given up.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::WriteConflict { .. })
+        matches!(
+            self,
+            Self::Deadlock { .. } | Self::LockTimeout { .. } | Self::WriteConflict { .. } | Self::SnapshotTooOld { .. }
+        )
     }
 
     /// What a commit returns when it was published and could not be made durable.

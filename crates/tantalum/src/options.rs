@@ -173,6 +173,14 @@ impl Builder {
         self
     }
 
+    /// Bytes of memory for old versions of rows that snapshots see; default a quarter of the
+    /// [buffer pool](Self::buffer_pool_bytes), at least 16 KiB. What exceeds it goes to free pages of the data device while the snapshots
+    /// live. Beyond it may be what one transaction overwrites.
+    pub fn version_bytes(mut self, bytes: u64) -> Self {
+        self.settings.version_bytes = Some(bytes);
+        self
+    }
+
     /// The raw block device that holds the pages, instead of a file in the directory; a file that exists does too. Its
     /// end is the double-write area, its size the database's largest. A relative path starts at the directory.
     pub fn data_device(mut self, path: impl Into<PathBuf>) -> Self {

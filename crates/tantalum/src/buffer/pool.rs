@@ -335,6 +335,17 @@ impl BufferPool {
         self.shared.pin(id, Source::StoreOrBlank { rebuilt: true })
     }
 
+    /// Drops a clean page from memory. False if a task uses it, or it is dirty; true if it is not in memory.
+    pub fn discard_clean(&self, id: PageId) -> bool {
+        let shared = &*self.shared;
+        let Some(index) = shared.table.find(id) else { return true };
+        let is_gone = shared.table.remove_if(id, index, || shared.frames[index].vacate());
+        if is_gone {
+            shared.room.give([index]);
+        }
+        is_gone
+    }
+
     /// What the pool has done so far.
     pub fn stats(&self) -> PoolStats {
         let shared = &*self.shared;

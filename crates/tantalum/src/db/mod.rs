@@ -44,7 +44,7 @@ use crate::{
     recovery::Opened,
     restore::{self, BaseBackup, RestoreProgress},
     stats::Stats,
-    store::{SegmentInspection, StoreKind, Superblock, UnitInspection, in_place::double_write::DoubleWrite},
+    store::{SegmentInspection, Space, StoreKind, Superblock, UnitInspection, in_place::double_write::DoubleWrite},
     table::Table,
     transaction::{Manager, Snapshot, Transaction, Value},
 };
@@ -160,7 +160,7 @@ impl Db {
     /// [`Error::TableName`] for a name that is empty, longer than 255 bytes or has control characters.
     pub fn table(&self, name: &str) -> Result<Table> {
         self.core().check_open()?;
-        self.core().catalog.open_or_create(name)
+        self.manager.retry_with_scratch_room(|| self.core().catalog.open_or_create(name))
     }
 
     /// The names of all tables, in order.
@@ -393,6 +393,10 @@ impl Db {
 
     pub(crate) fn pool(&self) -> &BufferPool {
         &self.core().pool
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.core().space
     }
 
     /// All tables that there are.

@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_pool_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub version_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub data_device: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_devices: Option<Vec<PathBuf>>,
@@ -89,6 +91,9 @@ pub(crate) struct Settings {
 }
 
 const DEFAULT_POOL_BYTES: u64 = 64 << 20;
+/// Old versions of rows have the memory of this part of the pool.
+const VERSION_PART: u64 = 4;
+const MIN_VERSION_BYTES: u64 = 16 << 10;
 const DEFAULT_LOCK_TIMEOUT_MS: u64 = 10_000;
 /// Smallest log partition: four sections of 64 KiB and the blocks before them.
 const MIN_PARTITION_BYTES: u64 = 512 << 10;
@@ -144,8 +149,18 @@ impl Settings {
 
     /// What another database can have too: nothing that says where this one's files are, or how they lie there.
     pub fn without_places(&self) -> Self {
-        let &Self { buffer_pool_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, .. } = self;
-        Self { buffer_pool_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, ..Self::default() }
+        let &Self {
+            buffer_pool_bytes, version_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, ..
+        } = self;
+        Self {
+            buffer_pool_bytes,
+            version_bytes,
+            log_bytes,
+            lock_timeout_ms,
+            early_lock_release,
+            isolation,
+            ..Self::default()
+        }
     }
 
     /// These settings, with those of `file` where they say nothing.
@@ -153,6 +168,7 @@ impl Settings {
         Self {
             page_size: self.page_size.or(file.page_size),
             buffer_pool_bytes: self.buffer_pool_bytes.or(file.buffer_pool_bytes),
+            version_bytes: self.version_bytes.or(file.version_bytes),
             data_device: self.data_device.or(file.data_device),
             log_devices: self.log_devices.or(file.log_devices),
             log_partitions: self.log_partitions.or(file.log_partitions),
@@ -199,6 +215,9 @@ impl Settings {
         }
         if usize::try_from(self.buffer_pool_bytes()).is_err() {
             return Some(("buffer_pool_bytes", "it is more than this machine can address".into()));
+        }
+        if self.version_bytes() < MIN_VERSION_BYTES {
+            return Some(("version_bytes", format!("it must be at least {MIN_VERSION_BYTES}")));
         }
         if self.log_devices.as_ref().is_some_and(Vec::is_empty) {
             return Some(("log_devices", "a log needs at least one device".into()));
@@ -287,6 +306,11 @@ impl Settings {
 
     pub fn buffer_pool_bytes(&self) -> u64 {
         self.buffer_pool_bytes.unwrap_or(DEFAULT_POOL_BYTES)
+    }
+
+    /// Memory for old versions of rows.
+    pub fn version_bytes(&self) -> u64 {
+        self.version_bytes.unwrap_or(self.buffer_pool_bytes() / VERSION_PART)
     }
 
     /// Partitions that each log device is cut into.

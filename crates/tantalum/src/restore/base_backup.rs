@@ -19,8 +19,8 @@ use crate::{
     backup::whole_directory,
     db::Db,
     error::{Error, Result},
-    page::PageId,
-    store::{Load, Logging, PageStore, sweep},
+    page::{PageId, PageKind, header},
+    store::{Load, Logging, PageStore, Space, sweep},
 };
 
 /// How far a base backup is, or a restoring of one.
@@ -88,9 +88,10 @@ fn copy(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<B
                     make a backup of rows instead";
         return Err(Error::Restore { what: what.into() });
     }
+    let _floor = db.space().begin_base_backup();
     let start_lsn = pool.checkpoint()?;
     check_archived(pool.log(), start_lsn)?;
-    let pages = copy_pages(&**pool.store(), &to.join(PAGES), report)?;
+    let pages = copy_pages(&**pool.store(), db.space(), &to.join(PAGES), report)?;
     let end_lsn = pool.log().end_lsn();
     pool.log().flush_archived(end_lsn)?;
     // It may have been set aside meanwhile.
@@ -137,7 +138,7 @@ fn check_archived(log: &Log, start: Lsn) -> Result<()> {
 
 /// Copies the pages that the store has room for when this begins: of pages that come later the log has every change. Returns
 /// how many.
-fn copy_pages(store: &dyn PageStore, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<u64> {
+fn copy_pages(store: &dyn PageStore, space: &Space, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<u64> {
     let failed = |error| Error::io(to, "write", error);
     let (pages, page_size) = (store.capacity_pages(), store.page_size());
     let bytes_of = |pages: u64| pages * page_size as u64;
@@ -149,7 +150,7 @@ fn copy_pages(store: &dyn PageStore, to: &Path, report: &mut dyn FnMut(RestorePr
         report(RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes });
     };
     sweep(store, report, |id, found, page| {
-        if !is_whole(store, id, found?, page)? {
+        if !is_needed(store, space, id, found?, page)? {
             return Ok(());
         }
         if id.0 != written {
@@ -163,18 +164,22 @@ fn copy_pages(store: &dyn PageStore, to: &Path, report: &mut dyn FnMut(RestorePr
     Ok(pages)
 }
 
-/// Whether a page is there, and then as it was stored: one that is being stored is read again. False if it never was.
-fn is_whole(store: &dyn PageStore, id: PageId, mut found: Load, page: &mut [u8]) -> Result<bool> {
+/// Whether a page belongs into the backup, which then is as it was stored: one that is being stored is read again. One that was
+/// never stored does not, nor a scratch page, whole or torn: before it is used, the log formats it.
+fn is_needed(store: &dyn PageStore, space: &Space, id: PageId, mut found: Load, page: &mut [u8]) -> Result<bool> {
+    let is_scratch =
+        |page: &[u8]| header::kind(page).is_ok_and(|kind| kind == PageKind::Free) && header::lsn(page) == Lsn::ZERO;
     for _ in 1..TORN_READS_MAX {
         match found {
-            Load::Page => return Ok(true),
+            Load::Page => return Ok(!is_scratch(page)),
             Load::NeverWritten => return Ok(false),
+            Load::Damaged(_) if space.is_free(id)? => return Ok(false),
             Load::Damaged(_) => tantalum_rt::sleep(TORN_READ_PAUSE),
         }
         found = store.load(id, page)?;
     }
     match found {
-        Load::Page => Ok(true),
+        Load::Page => Ok(!is_scratch(page)),
         Load::NeverWritten => Ok(false),
         Load::Damaged(what) => {
             let (file, offset) = (store.name().into(), id.0.saturating_mul(page.len() as u64));

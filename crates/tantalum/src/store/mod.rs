@@ -65,9 +65,29 @@ pub trait PageStore: Send + Sync + Debug {
     /// Writes pages. When it returns, all are durable; when it fails, or the power does, each page is as before or as
     /// in the batch, or damaged if the batch is not [needed](PageBatch::is_needed).
     ///
+    /// Where the store [keeps the changes](Logging::Statuses), these are scratch pages only, for which it has room since
+    /// [`take_scratch`](Self::take_scratch); after a crash they were never stored.
+    ///
     /// # Errors
     /// When a device cannot write. The batch may be stored again.
     fn store(&self, batch: &PageBatch) -> Result<()>;
+
+    /// Scratch pages are taken and freed in groups of so many pages, which begin at multiples of that.
+    fn scratch_group_pages(&self) -> u64 {
+        1
+    }
+
+    /// Makes room for a group of scratch pages, all of them free and none of them reserved. False if these pages cannot be scratch
+    /// pages now.
+    fn take_scratch(&self, first: PageId) -> bool {
+        let _any_free_page_can = first;
+        true
+    }
+
+    /// The pages of a group hold nothing that is needed any more.
+    fn free_scratch(&self, first: PageId) {
+        let _its_place_stays = first;
+    }
 
     /// How many batches it stores at the same time; more wait.
     fn max_batches(&self) -> usize {

@@ -4,12 +4,15 @@
 //! map of extent `e`: a bit for each page of the extent, set while the page is in use. Map pages are changed like all
 //! pages, in the change group that uses or frees the page, so a page is never lost and never used twice.
 //!
-//! What is kept beside the maps is only a hint where to look first.
+//! What is kept beside the maps is only a hint where to look first, and which free pages are lent as [`scratch`] pages.
+
+mod scratch;
 
 use std::sync::Arc;
 
 use tantalum_rt::Mutex;
 
+use self::scratch::Scratch;
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard},
     error::{Error, Result},
@@ -31,12 +34,14 @@ pub struct Space {
     first_free: Arc<Mutex<Vec<u64>>>,
     /// Held by the task that grows the store.
     growth: Arc<Mutex<()>>,
+    /// The free pages that are lent as scratch pages.
+    scratch: Arc<Mutex<Scratch>>,
 }
 
 impl Space {
     /// The space of a pool's store.
     pub fn new(pool: &BufferPool) -> Self {
-        Self { pool: pool.clone(), first_free: Arc::default(), growth: Arc::default() }
+        Self { pool: pool.clone(), first_free: Arc::default(), growth: Arc::default(), scratch: Arc::default() }
     }
 
     /// The number of pages in an extent.
@@ -201,14 +206,19 @@ impl Space {
         }
     }
 
-    /// Plans that the first free page of an extent is in use. Not one that the same group frees: its latch is held.
+    /// Plans that the first free page of an extent is in use. Not one that the same group frees: its latch is held. Nor a scratch
+    /// page.
     fn take_bit(&self, group: &mut ChangeGroup, index: usize, extent: u64) -> Result<Option<PageId>> {
         let limit = self.extent_limit(extent);
         let from = self.first_free(extent);
         let (before, planned) = (header::body(group.page(index)), header::body(group.planned(index)));
         // The group may yet be dropped or appended: what is free in either case bounds the hint.
         let first_free = first_clear_bit(from, limit, |byte| before[byte] & planned[byte]);
-        let first_usable = first_clear_bit(first_free, limit, |byte| before[byte] | planned[byte]);
+        let first_usable = {
+            let scratch = self.scratch.lock();
+            let lent = scratch.bits(extent);
+            first_clear_bit(first_free, limit, |byte| before[byte] | planned[byte] | lent.map_or(0, |lent| lent[byte]))
+        };
         self.set_first_free(extent, first_free);
         if first_usable == limit {
             return Ok(None);

@@ -4,7 +4,10 @@
 //! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
 //! everything is let go and found anew.
 
-use std::{ops::Range, sync::atomic::Ordering};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
@@ -42,6 +45,8 @@ enum Try<'a> {
     Again,
     /// Others hold too many frames.
     NoFrames,
+    /// The old versions have no room in memory yet.
+    NoVersionRoom,
 }
 
 impl Manager {
@@ -64,8 +69,21 @@ impl Manager {
         loop {
             match self.try_publish(&tables, &mut pins) {
                 Ok(Try::Done { end, sparse }) => {
+                    self.spill_versions();
                     self.rebalance(sparse);
                     return Ok(end);
+                }
+                Ok(Try::NoVersionRoom) => {
+                    drop(pins);
+                    self.core().check_open()?;
+                    self.spill_versions();
+                    self.versions.wait_for_room();
+                    pins = pool.pins().begin();
+                }
+                Err(error @ Error::DiskFull { .. }) => {
+                    drop(pins);
+                    self.take_scratch_room(error)?;
+                    pins = pool.pins().begin();
                 }
                 Ok(Try::Again) => tantalum_rt::yield_now(),
                 Ok(Try::NoFrames) => {
@@ -129,6 +147,11 @@ impl Manager {
     fn append_plans<'a>(&self, mut group: ChangeGroup, plans: &[LeafPlan<'a>], places: &[Place]) -> Result<Try<'a>> {
         // Before staging, which latches overflow pages that an old version may be in.
         let mut old = if self.versions.gate().has_snapshots() { Some(old_versions(&group, plans)?) } else { None };
+        let reserved = match old.as_deref().map(|rows| self.versions.reserve(rows)) {
+            Some(None) => return Ok(Try::NoVersionRoom),
+            Some(reserved) => reserved,
+            None => None,
+        };
         let mut sparse = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
             match plan.table.tree().stage(&mut group, index, plan.writes, &places[plan.places.clone()])? {
@@ -144,13 +167,40 @@ impl Manager {
         }
         let number = self.commit_count.fetch_add(1, Ordering::Relaxed) + 1;
         let end = group.append_with(record::COMMIT, number, |end| {
-            let kept = old.take().filter(|_| gate.has_snapshots());
-            for (table, key, value) in kept.into_iter().flatten() {
-                self.versions.keep(table, key, end.get(), value);
+            for (table, key, value) in old.take().into_iter().flatten() {
+                gate.keep(table, key, end.get(), value);
             }
         })?;
         drop(gate);
+        drop(reserved);
         Ok(Try::Done { end, sparse })
+    }
+
+    /// What `f` returns, which is run again when the device is full and scratch pages have room. No latch may be held.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn retry_with_scratch_room<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match f() {
+                Err(error @ Error::DiskFull { .. }) => self.take_scratch_room(error)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Frees the scratch pages at the cost of the snapshots that need them, since the device is full; if there are none, that is
+    /// the error.
+    fn take_scratch_room(&self, full: Error) -> Result<()> {
+        let full = Arc::new(full);
+        if self.versions.give_up_scratch_pages(&full) { Ok(()) } else { Err(Arc::unwrap_or_clone(full)) }
+    }
+
+    /// Has old versions written to scratch pages that exceed their memory.
+    fn spill_versions(&self) {
+        if let Some(stop) = self.versions.spill() {
+            self.core().keep(stop);
+        }
     }
 
     /// Merges leaves that the commit has nearly emptied. The commit stands, whatever comes of it.

@@ -59,7 +59,7 @@ const RECORD_RESERVE_BYTES: usize = 4096;
 pub(crate) struct Manager {
     core: Arc<Core>,
     locks: LockManager,
-    versions: Versions,
+    versions: Arc<Versions>,
     next_id: AtomicU64,
     /// Numbers commit records; goes on from the last that recovery has read.
     commit_count: AtomicU64,
@@ -85,15 +85,23 @@ pub struct TransactionStats {
     pub lock_timeouts: u64,
     /// Snapshots that are alive, those of transactions included.
     pub snapshots: u64,
+    /// Snapshots that were given up because there was no room for the row versions that they see.
+    pub snapshots_given_up: u64,
     /// Old row versions in memory for them.
     pub versions: u64,
+    /// Memory for these, in bytes, about.
+    pub version_bytes: u64,
+    /// Old row versions on scratch pages of the data device.
+    pub spilled_versions: u64,
+    /// Pages of the data device that are in use as scratch pages.
+    pub scratch_pages: u64,
 }
 
 impl Manager {
     pub fn new(core: Arc<Core>) -> Arc<Self> {
         Arc::new(Self {
             locks: LockManager::new(core.settings.lock_timeout()),
-            versions: Versions::default(),
+            versions: Versions::new(&core.space, core.settings.version_bytes()),
             commit_count: AtomicU64::new(core.redo.last_commit),
             core,
             next_id: AtomicU64::new(1),
@@ -108,7 +116,7 @@ impl Manager {
 
     pub fn stats(&self) -> TransactionStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (snapshots, versions) = self.versions.counts();
+        let versions = self.versions.counts();
         TransactionStats {
             begun: count(&self.next_id) - 1,
             commits: count(&self.commits),
@@ -116,8 +124,12 @@ impl Manager {
             lock_waits: count(&self.locks.lock_waits),
             deadlocks: count(&self.locks.deadlocks),
             lock_timeouts: count(&self.locks.timeouts),
-            snapshots,
-            versions,
+            snapshots: versions.snapshots,
+            snapshots_given_up: versions.given_up,
+            versions: versions.versions,
+            version_bytes: versions.bytes,
+            spilled_versions: versions.spilled_versions,
+            scratch_pages: versions.scratch_pages,
         }
     }
 
@@ -464,7 +476,10 @@ impl Transaction {
             return Ok(written.clone());
         }
         let (value, lsn) = match &self.view {
-            Some(view) => view.get(table, key)?,
+            Some(view) => {
+                let found = view.get(table, key);
+                self.abort_if_retryable(found)?
+            }
             None => table.tree().read(key, |value, lsn| (value.map(Value::from), lsn))?,
         };
         self.read_lsn = self.read_lsn.max(lsn);
@@ -484,13 +499,20 @@ impl Transaction {
         // First committer wins: whoever overwrote the key since the snapshot began has committed by now.
         if mode == Mode::Exclusive
             && let Some(view) = &self.view
-            && view.is_overwritten(table, key)
         {
-            let error = Error::WriteConflict { transaction: self.id.0, table: table.name().into() };
-            self.end();
-            return Err(error);
+            let conflict = || Error::WriteConflict { transaction: self.id.0, table: table.name().into() };
+            let outcome = view.is_overwritten(table, key).and_then(|is| if is { Err(conflict()) } else { Ok(()) });
+            return self.abort_if_retryable(outcome);
         }
         Ok(())
+    }
+
+    /// Ends the transaction when what its isolation asks for is not to be had any more.
+    fn abort_if_retryable<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        if outcome.as_ref().is_err_and(Error::is_retryable) {
+            self.end();
+        }
+        outcome
     }
 
     /// Locks a range. Returns whether others wrote in it while it was waited for.

@@ -165,7 +165,8 @@ impl Transaction {
     /// The next batch of a range as this transaction sees it, locked if its isolation asks for that.
     fn fetch(&mut self, table: &Table, rest: &Interval, end: End, limit: usize, batch: &mut Batch) -> Result<Look> {
         self.check_running()?;
-        let mut seen = look(table, rest, end, limit, self.view.as_ref(), batch)?;
+        let seen = look(table, rest, end, limit, self.view.as_ref(), batch);
+        let mut seen = self.abort_if_retryable(seen)?;
         if self.view.is_none() {
             let (locked, planned_lsn) = (seen.covered.clone(), seen.lsn);
             let waited = self.lock_range(table, &locked)?;
@@ -228,7 +229,7 @@ fn look(
     view: Option<&View>,
     batch: &mut Batch,
 ) -> Result<Look> {
-    table.tree().read_leaf(position(rest, end), |leaf| {
+    let look_at = |leaf: LeafView<'_>| -> Result<_> {
         let mut covered = part_in_leaf(&leaf, rest);
         let mut indices = indices_in(&leaf, &covered)?;
         if indices.len() > limit {
@@ -244,10 +245,15 @@ fn look(
             }
         }
         batch.fill(&leaf, indices)?;
-        let Some(view) = view else { return Ok(Look { covered, lsn: leaf.lsn() }) };
-        batch.overlay(view.manager.versions.find_range(table.id(), &covered, view.number))?;
-        Ok(Look { covered, lsn: view.shown_lsn(leaf.lsn()) })
-    })?
+        let Some(view) = view else { return Ok((Look { covered, lsn: leaf.lsn() }, None)) };
+        let found = view.manager.versions.find_range(table.id(), &covered, view.snapshot);
+        Ok((Look { covered, lsn: view.shown_lsn(leaf.lsn()) }, Some((view, found))))
+    };
+    let (look, found) = table.tree().read_leaf(position(rest, end), look_at)??;
+    if let Some((view, found)) = found {
+        batch.overlay(view.manager.versions.resolve_range(found, table.id(), &look.covered, view.snapshot)?)?;
+    }
+    Ok(look)
 }
 
 fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<Range<usize>> {

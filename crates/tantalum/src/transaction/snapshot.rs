@@ -9,6 +9,7 @@ use super::{
     Manager, Value,
     key_range::{Interval, KeyRange},
     range::RangeIter,
+    versions::SnapshotId,
 };
 use crate::{
     error::Result,
@@ -16,48 +17,57 @@ use crate::{
     table::{Table, TableUse},
 };
 
-/// The state of the database after a commit. Keeps what it needs in memory while it lives.
+/// The state of the database after a commit. Old versions of what it sees are kept while it lives.
 pub(super) struct View {
     pub(super) manager: Arc<Manager>,
-    pub(super) number: u64,
+    pub(super) snapshot: SnapshotId,
 }
 
 impl View {
     /// The present state.
     pub fn begin(manager: &Arc<Manager>) -> Self {
-        let number = manager.versions.begin(|| manager.core.pool.end().get());
-        Self { number, manager: Arc::clone(manager) }
+        let snapshot = manager.versions.begin(|| manager.core.pool.end().get());
+        Self { snapshot, manager: Arc::clone(manager) }
     }
 
     /// The log must be durable up to here before anyone is told of what the view shows of a leaf with this LSN: up to the
     /// leaf's last change, if the view has it.
     pub fn shown_lsn(&self, leaf: Lsn) -> Lsn {
-        leaf.min(Lsn::new(self.number))
+        leaf.min(Lsn::new(self.snapshot.number))
     }
 
     /// The value of a key in this view, and how far the log must be durable before anyone is told of it.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
         let versions = &self.manager.versions;
-        table.tree().read(key, |value, leaf| {
-            let old = versions.find(table.id(), key, self.number);
-            (old.unwrap_or_else(|| value.map(Value::from)), self.shown_lsn(leaf))
-        })
+        let (found, in_leaf, lsn) = table.tree().read(key, |value, leaf| {
+            let found = versions.find(table.id(), key, self.snapshot);
+            let in_leaf = if found.is_decided() { None } else { value.map(Value::from) };
+            (found, in_leaf, self.shown_lsn(leaf))
+        })?;
+        let old = versions.resolve(found, table.id(), key, self.snapshot)?;
+        Ok((old.unwrap_or(in_leaf), lsn))
     }
 
     /// Whether a key was overwritten since.
-    pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> bool {
-        self.manager.versions.find(table.id(), key, self.number).is_some()
+    pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> Result<bool> {
+        let versions = &self.manager.versions;
+        let found = versions.find(table.id(), key, self.snapshot);
+        Ok(versions.resolve(found, table.id(), key, self.snapshot)?.is_some())
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.manager.versions.end(self.number);
+        self.manager.versions.end(self.snapshot);
     }
 }
 
 /// A read-only view of everything that was committed when it was made by [`Db::snapshot`](crate::Db::snapshot). It takes
-/// no locks. While it lives, versions that it still sees are kept in memory. May be used by many threads at once.
+/// no locks. May be used by many threads at once.
+///
+/// While it lives, the old versions of rows that it sees are kept: in memory, and beyond
+/// [`version_bytes`](crate::Builder::version_bytes) on free pages of the data device. Where these run out, the oldest snapshot is given
+/// up, and its reads fail with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld); commits go on.
 ///
 /// What it shows is durable: a read of rows that are committed but not durable yet, or that share a page with such, waits
 /// until they are, about one write of the log.
@@ -87,7 +97,8 @@ impl Snapshot {
     /// The value of a key, or `None`.
     ///
     /// # Errors
-    /// [`Error::TableDropped`](crate::Error::TableDropped), and what a device or the log reports.
+    /// [`Error::TableDropped`](crate::Error::TableDropped), [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld), and what a device
+    /// or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         let (value, lsn) = self.view.get(table, key.as_ref())?;
@@ -117,6 +128,6 @@ impl Snapshot {
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot").field("number", &self.view.number).finish_non_exhaustive()
+        f.debug_struct("Snapshot").field("number", &self.view.snapshot.number).finish_non_exhaustive()
     }
 }

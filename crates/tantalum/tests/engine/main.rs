@@ -14,6 +14,7 @@ mod observer;
 mod page_faults;
 mod restore;
 mod small_pool;
+mod snapshots;
 mod space;
 mod support;
 mod wrapping;

@@ -69,7 +69,8 @@ impl InPageStore {
         let units: Vec<_> = units.iter().map(|unit| unit.read()).collect();
         let overflow = self.overflow.lock();
         let homes = units.iter().filter_map(|unit| unit.home.as_ref().map(|home| home.physical));
-        for physical in homes.chain(overflow.units()) {
+        let scratch = units.iter().filter_map(|unit| unit.scratch.map(|taken| taken.physical));
+        for physical in homes.chain(scratch).chain(overflow.units()) {
             if !used.insert(physical) {
                 problems.push(format!("erase unit {physical} is used twice"));
             }

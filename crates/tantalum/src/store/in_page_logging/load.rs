@@ -30,6 +30,9 @@ impl InPageStore {
             )));
         };
         let unit: ArcRwLockReadGuard<Unit> = self.ready_unit(logical)?;
+        if let Some(scratch) = &unit.scratch {
+            return self.load_scratch(scratch, id, index, page);
+        }
         let Some(home) = &unit.home else { return Ok(Load::NeverWritten) };
         Counters::add(&self.counters.pages_loaded, 1);
         let is_present = home.pages >> index & 1 == 1;

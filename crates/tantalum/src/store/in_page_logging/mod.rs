@@ -29,6 +29,7 @@ mod physical;
 mod place;
 mod readers;
 mod scan;
+mod scratch;
 pub(crate) mod sector;
 mod survey;
 mod tally;

@@ -25,7 +25,19 @@ impl PageStore for InPageStore {
     }
 
     fn store(&self, batch: &PageBatch) -> Result<()> {
-        unreachable!("a store that keeps changes gets no pages, and was given {}", batch.ids().len())
+        self.store_scratch(batch)
+    }
+
+    fn scratch_group_pages(&self) -> u64 {
+        self.medium.geometry.pages() as u64
+    }
+
+    fn take_scratch(&self, first: PageId) -> bool {
+        self.take_scratch_unit(first)
+    }
+
+    fn free_scratch(&self, first: PageId) {
+        self.free_scratch_unit(first);
     }
 
     fn max_batches(&self) -> usize {

@@ -3,6 +3,7 @@
 use super::{
     geometry::Geometry,
     medium::Medium,
+    physical::Taken,
     sector::{Sector, Summary},
 };
 use crate::error::Result;
@@ -14,6 +15,9 @@ pub struct Unit {
     pub logical: u32,
     /// Its newest complete version; `None` if nothing of it was ever written.
     pub home: Option<Home>,
+    /// Where its pages are while they are scratch pages, which only those of a unit that was never written can be. It bears no
+    /// header, so it is free after a crash.
+    pub scratch: Option<Taken>,
 }
 
 /// A version of a logical unit.
@@ -56,7 +60,7 @@ pub struct SectorInfo {
 impl Unit {
     /// A unit that was never written.
     pub fn unwritten(logical: u32) -> Self {
-        Self { logical, home: None }
+        Self { logical, home: None, scratch: None }
     }
 
     /// Whether its sectors are known.

@@ -1,0 +1,481 @@
+//! Old versions of rows, kept for as long as a snapshot sees them: in memory, and beyond `version_bytes` on scratch pages.
+//!
+//! A commit's number is the end of its log record, so numbers order commits as the log does. A snapshot's number is the end of
+//! the log when it began; it reads a row from its leaf unless a later commit has overwritten it, and then from here. A commit
+//! leaves the old version here before it changes the leaf, and a snapshot looks under the leaf's latch, so it sees one or the
+//! other. What is on scratch pages it reads when it has let the leaf go.
+//!
+//! A version is kept if a snapshot began between the commit that wrote it and the one that overwrites it, as far as the first is
+//! known: then the chain of a key that is overwritten again and again is no longer than there are snapshots.
+//!
+//! Half of `version_bytes` is for the table that commits add to. When it is full it is frozen, and the [`spiller`](spill) writes
+//! what is still seen of it as a sorted [run](run). A commit whose old versions have no room waits before it appends its record,
+//! without a latch. Where there is no room for runs, the oldest snapshot is given up: its reads fail, and no commit does.
+//!
+//! Invariants:
+//! - for each key, versions are in the order of the commits that overwrote them: first those in runs, from the oldest run on,
+//!   then the frozen table's, then the other's; and none is missing that a snapshot sees which was not given up
+//! - no snapshot begins between a commit's question whether there are any and its append; so a commit that does not keep
+//!   versions is in the past of every later snapshot, and what a snapshot sees is before its number in the log
+//! - a snapshot is noted as given up before its versions go, and asks for that after it has looked for a version
+//!
+//! Locks, in this order: the snapshots, the versions. Neither is held while a device works.
+
+mod memory;
+mod run;
+mod spill;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard};
+
+use self::{
+    memory::{Version, VersionTable, bytes_of},
+    run::Run,
+    spill::Spiller,
+};
+use super::{Value, key_range::Interval};
+use crate::{
+    error::{Error, Result},
+    page::TableId,
+    store::Space,
+};
+
+/// The snapshots that are alive, and the versions that they see.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    space: Space,
+    /// `version_bytes`.
+    limit_bytes: usize,
+    /// Those that were not given up. Commits hold it for reading while they append.
+    snapshots: RwLock<Snapshots>,
+    /// Those that were, and why.
+    given_up: Mutex<BTreeMap<SnapshotId, Arc<Error>>>,
+    /// Whether there are any: what each read of a snapshot asks.
+    are_given_up: AtomicBool,
+    /// Whether `kept` has any. Each read of a snapshot asks, and where nobody writes, all of them only read this. The holder of a
+    /// leaf's latch knows of all that was kept before the leaf was changed.
+    are_any: AtomicBool,
+    /// Reads look here side by side.
+    kept: RwLock<Kept>,
+    /// A table was frozen, and the spiller does not know it yet.
+    has_work: AtomicBool,
+    /// Signalled, under its lock, when a frozen table is gone, and when there is one.
+    changed: (Mutex<()>, Condvar),
+    spiller: Mutex<Option<Spiller>>,
+    next_run: AtomicU64,
+    given_up_ever: AtomicU64,
+}
+
+/// A snapshot: the end of the log when it began, and what tells it from others of that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SnapshotId {
+    pub number: u64,
+    serial: u64,
+}
+
+#[derive(Debug, Default)]
+struct Snapshots {
+    alive: BTreeSet<SnapshotId>,
+    begun: u64,
+}
+
+impl Snapshots {
+    fn oldest(&self) -> Option<u64> {
+        self.alive.first().map(|snapshot| snapshot.number)
+    }
+
+    /// Whether one sees a version that was written by the commit `since` and overwritten by `until`.
+    fn see(&self, since: u64, until: u64) -> bool {
+        let at = |number| SnapshotId { number, serial: 0 };
+        self.alive.range(at(since)..at(until)).next().is_some()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// What commits add to.
+    growing: VersionTable,
+    /// What commits that have not appended yet may add, in bytes.
+    reserved_bytes: usize,
+    /// What the spiller writes to a run.
+    frozen: Option<Arc<VersionTable>>,
+    /// Oldest first.
+    runs: Vec<Arc<Run>>,
+}
+
+/// Keeps snapshots from beginning.
+pub(super) struct Gate<'a> {
+    versions: &'a Versions,
+    snapshots: RwLockReadGuard<'a, Snapshots>,
+}
+
+/// Room in memory for what a commit overwrites.
+pub(super) struct Reserved<'a> {
+    versions: &'a Versions,
+    bytes: usize,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.versions.kept.write().reserved_bytes -= self.bytes;
+        }
+    }
+}
+
+/// What is known, under the latch of a key's leaf, of the key's value in a snapshot.
+pub(super) enum Found {
+    /// The leaf has it.
+    InLeaf,
+    /// Here it is.
+    Old(Option<Value>),
+    /// It may be in one of these runs; if it is in none, it is this, or if that is nothing either, the leaf has it.
+    PerhapsInRuns(Vec<Arc<Run>>, Option<Option<Value>>),
+}
+
+/// What is known, under the latch of a leaf, of the old versions of its keys.
+pub(super) struct FoundRange {
+    rows: Vec<(Value, Option<Value>)>,
+    /// What they have goes before `rows`.
+    runs: Vec<Arc<Run>>,
+}
+
+impl Gate<'_> {
+    /// Whether a snapshot is alive, so that the versions which a commit overwrites may have to be kept.
+    pub fn has_snapshots(&self) -> bool {
+        !self.snapshots.alive.is_empty()
+    }
+
+    /// Keeps what commit `number` overwrites, if a snapshot sees it. Called under the latch of the key's leaf, before it changes.
+    pub fn keep(&self, table: TableId, key: &[u8], number: u64, value: Option<Value>) {
+        let Some(newest) = self.snapshots.alive.last() else { return };
+        let mut kept = self.versions.kept.write();
+        let last = kept.growing.last_overwrite(table, key);
+        let last = last.or_else(|| kept.frozen.as_ref()?.last_overwrite(table, key));
+        if last.is_some_and(|last| last > newest.number) {
+            return;
+        }
+        let version = Version { overwritten_by: number, value };
+        kept.growing.push(table, key, version, |since, until| self.snapshots.see(since, until));
+        self.versions.are_any.store(true, Ordering::Release);
+    }
+}
+
+impl Versions {
+    pub fn new(space: &Space, limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            space: space.clone(),
+            limit_bytes: usize::try_from(limit_bytes).unwrap_or(usize::MAX),
+            snapshots: RwLock::default(),
+            given_up: Mutex::default(),
+            are_given_up: AtomicBool::new(false),
+            are_any: AtomicBool::new(false),
+            kept: RwLock::default(),
+            has_work: AtomicBool::new(false),
+            changed: Default::default(),
+            spiller: Mutex::new(None),
+            // The log grows by far more than one with each run, so no other session has used these.
+            next_run: AtomicU64::new(space.pool().end().get()),
+            given_up_ever: AtomicU64::new(0),
+        })
+    }
+
+    /// Lets no snapshot begin until the gate is dropped: for a commit whose leaves are all latched, until it is in the log.
+    pub fn gate(&self) -> Gate<'_> {
+        Gate { versions: self, snapshots: self.snapshots.read() }
+    }
+
+    /// Reserves memory for old versions, before a commit appends its record. `None` while there is no room: let go of all latches,
+    /// and [wait](Self::wait_for_room).
+    pub fn reserve(&self, rows: &[(TableId, &[u8], Option<Value>)]) -> Option<Reserved<'_>> {
+        let bytes = rows.iter().map(|(_, key, value)| bytes_of(key, value.as_ref())).sum();
+        let mut kept = self.kept.write();
+        let taken = kept.growing.bytes() + kept.reserved_bytes;
+        if taken > 0 && taken + bytes > self.limit_bytes / 2 {
+            if kept.growing.is_empty() || kept.frozen.is_some() {
+                return None;
+            }
+            kept.frozen = Some(Arc::new(std::mem::take(&mut kept.growing)));
+            self.has_work.store(true, Ordering::Release);
+        }
+        kept.reserved_bytes += bytes;
+        Some(Reserved { versions: self, bytes })
+    }
+
+    /// Has a table written that was frozen, if there is one. No latch may be held. What stops the spiller is returned when it is
+    /// started for this, to be dropped when the database is closed.
+    pub fn spill(self: &Arc<Self>) -> Option<StopSpiller> {
+        if !self.has_work.load(Ordering::Relaxed) || !self.has_work.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        let mut spiller = self.spiller.lock();
+        let is_new = spiller.is_none();
+        if is_new {
+            *spiller = Some(Spiller::start(self));
+        }
+        drop(spiller);
+        self.announce_change();
+        is_new.then(|| StopSpiller(Arc::clone(self)))
+    }
+
+    /// Waits for a frozen table to be gone, and room in memory with it. No latch may be held.
+    pub fn wait_for_room(&self) {
+        let (lock, signal) = &self.changed;
+        let mut guard = lock.lock();
+        if self.kept.read().frozen.is_some() {
+            signal.wait_for(&mut guard, spill::PATIENCE);
+        } else {
+            // Other commits have reserved the room, and are about to use it.
+            drop(guard);
+            tantalum_rt::yield_now();
+        }
+    }
+
+    fn announce_change(&self) {
+        let (lock, signal) = &self.changed;
+        let _guard = lock.lock();
+        signal.notify_all();
+    }
+
+    /// Begins a snapshot at the end of the log, which is asked for while no commit appends.
+    pub fn begin(&self, log_end: impl FnOnce() -> u64) -> SnapshotId {
+        let mut snapshots = self.snapshots.write();
+        snapshots.begun += 1;
+        let snapshot = SnapshotId { number: log_end(), serial: snapshots.begun };
+        snapshots.alive.insert(snapshot);
+        snapshot
+    }
+
+    /// Ends a snapshot, and forgets what is now seen by none, as far as that is known without looking for it.
+    pub fn end(&self, snapshot: SnapshotId) {
+        let mut snapshots = self.snapshots.write();
+        if !snapshots.alive.remove(&snapshot) {
+            drop(snapshots);
+            let mut given_up = self.given_up.lock();
+            given_up.remove(&snapshot).expect("a snapshot ends once");
+            self.are_given_up.store(!given_up.is_empty(), Ordering::Release);
+            return;
+        }
+        let unseen = self.take_unseen(&snapshots);
+        drop(snapshots);
+        self.forget(unseen);
+    }
+
+    /// Drops what was taken out, which may be much: no lock is held, so that commits need not wait for that.
+    fn forget(&self, unseen: Kept) {
+        if unseen.frozen.is_some() {
+            self.announce_change();
+        }
+    }
+
+    /// Takes out the runs that no snapshot sees; if there is none, everything.
+    fn take_unseen(&self, snapshots: &Snapshots) -> Kept {
+        let mut unseen = Kept::default();
+        if !self.are_any.load(Ordering::Acquire) {
+            return unseen;
+        }
+        let mut kept = self.kept.write();
+        match snapshots.oldest() {
+            None => {
+                // What is reserved is for commits that are on their way.
+                unseen = std::mem::take(&mut *kept);
+                kept.reserved_bytes = std::mem::take(&mut unseen.reserved_bytes);
+                self.are_any.store(false, Ordering::Release);
+            }
+            Some(oldest) => {
+                unseen.runs = kept.runs.extract_if(.., |run| run.newest_overwrite() <= oldest).collect();
+            }
+        }
+        unseen
+    }
+
+    /// Gives up the oldest snapshot; false if there is none. What only it saw goes.
+    fn give_up_oldest(&self, cause: &Arc<Error>) -> bool {
+        let mut snapshots = self.snapshots.write();
+        let Some(oldest) = snapshots.alive.pop_first() else { return false };
+        self.given_up.lock().insert(oldest, Arc::clone(cause));
+        self.are_given_up.store(true, Ordering::Release);
+        self.given_up_ever.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(snapshot = oldest.number, error = %cause, "a snapshot is given up: there is no room for what it sees");
+        let unseen = self.take_unseen(&snapshots);
+        drop(snapshots);
+        self.forget(unseen);
+        true
+    }
+
+    /// Gives up the snapshots that see a run, for a commit that needs the room of the scratch pages, and waits until these are
+    /// free. False if there are none.
+    pub fn give_up_scratch_pages(&self, cause: &Arc<Error>) -> bool {
+        if self.space.scratch_pages() == 0 {
+            return false;
+        }
+        while self.space.scratch_pages() > 0 && self.give_up_oldest(cause) {}
+        // A reader or the spiller may still have one.
+        while self.space.scratch_pages() > 0 {
+            tantalum_rt::yield_now();
+        }
+        true
+    }
+
+    /// Looks for a row as a snapshot sees it. Called under the leaf's latch.
+    pub fn find(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Found {
+        if !self.are_any.load(Ordering::Acquire) {
+            return Found::InLeaf;
+        }
+        let kept = self.kept.read();
+        let frozen = kept.frozen.as_ref().and_then(|frozen| frozen.find(table, key, snapshot.number));
+        let old = frozen.or_else(|| kept.growing.find(table, key, snapshot.number)).cloned();
+        match (kept.runs_for(snapshot), old) {
+            (runs, old) if !runs.is_empty() => Found::PerhapsInRuns(runs, old),
+            (_, Some(old)) => Found::Old(old),
+            (_, None) => Found::InLeaf,
+        }
+    }
+
+    /// As [`find`](Self::find), for all keys of an interval.
+    pub fn find_range(&self, table: TableId, interval: &Interval, snapshot: SnapshotId) -> FoundRange {
+        let mut found = FoundRange { rows: Vec::new(), runs: Vec::new() };
+        if !self.are_any.load(Ordering::Acquire) || interval.is_empty() {
+            return found;
+        }
+        let kept = self.kept.read();
+        let mut rows = BTreeMap::new();
+        // What was overwritten earlier counts.
+        for (key, value) in kept.growing.find_range(table, interval, snapshot.number) {
+            rows.insert(key.clone(), value.clone());
+        }
+        if let Some(frozen) = &kept.frozen {
+            for (key, value) in frozen.find_range(table, interval, snapshot.number) {
+                rows.insert(key.clone(), value.clone());
+            }
+        }
+        found.rows = rows.into_iter().collect();
+        found.runs = kept.runs_for(snapshot);
+        found
+    }
+
+    /// What a search for versions has come to. It may miss some that went when the snapshot was given up, so this is asked
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Error::SnapshotTooOld`] once the snapshot was given up.
+    fn checked<T>(&self, snapshot: SnapshotId, outcome: Result<T>) -> Result<T> {
+        if self.are_given_up.load(Ordering::Acquire)
+            && let Some(cause) = self.given_up.lock().get(&snapshot)
+        {
+            return Err(Error::SnapshotTooOld { cause: Arc::clone(cause) });
+        }
+        outcome
+    }
+
+    /// The value of a key as the snapshot sees it, from what was found under the latch of its leaf; `None` if the leaf has it. No
+    /// latch may be held.
+    ///
+    /// # Errors
+    /// [`Error::SnapshotTooOld`], and what a device reports.
+    pub fn resolve(
+        &self,
+        found: Found,
+        table: TableId,
+        key: &[u8],
+        snapshot: SnapshotId,
+    ) -> Result<Option<Option<Value>>> {
+        let found = match found {
+            Found::InLeaf => Ok(None),
+            Found::Old(value) => Ok(Some(value)),
+            Found::PerhapsInRuns(runs, newer) => {
+                let in_runs = runs.iter().map(|run| run.find(table, key, snapshot.number).transpose());
+                in_runs.flatten().next().transpose().map(|found| found.or(newer))
+            }
+        };
+        self.checked(snapshot, found)
+    }
+
+    /// The rows of an interval that were overwritten since the snapshot began, as it sees them, from what was found under the latch
+    /// of their leaf. No latch may be held.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_range(
+        &self,
+        found: FoundRange,
+        table: TableId,
+        interval: &Interval,
+        snapshot: SnapshotId,
+    ) -> Result<Vec<(Value, Option<Value>)>> {
+        let FoundRange { rows, runs } = found;
+        if runs.is_empty() {
+            return self.checked(snapshot, Ok(rows));
+        }
+        let mut rows: BTreeMap<_, _> = rows.into_iter().collect();
+        // What was overwritten earlier counts.
+        let found = runs.iter().rev().try_for_each(|run| {
+            run.find_range(table, interval, snapshot.number, &mut |key, value| _ = rows.insert(key, value))
+        });
+        self.checked(snapshot, found)?;
+        Ok(rows.into_iter().collect())
+    }
+
+    /// Counters.
+    pub fn counts(&self) -> VersionCounts {
+        let snapshots = self.snapshots.read().alive.len() as u64;
+        let kept = self.kept.read();
+        let frozen = kept.frozen.as_deref();
+        VersionCounts {
+            snapshots,
+            given_up: self.given_up_ever.load(Ordering::Relaxed),
+            versions: kept.growing.versions() + frozen.map_or(0, VersionTable::versions),
+            bytes: (kept.growing.bytes() + frozen.map_or(0, VersionTable::bytes)) as u64,
+            spilled_versions: kept.runs.iter().map(|run| run.entries()).sum(),
+            scratch_pages: self.space.scratch_pages(),
+        }
+    }
+}
+
+/// Counters of [`Versions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VersionCounts {
+    pub snapshots: u64,
+    pub given_up: u64,
+    /// In memory.
+    pub versions: u64,
+    pub bytes: u64,
+    /// In runs.
+    pub spilled_versions: u64,
+    pub scratch_pages: u64,
+}
+
+impl Kept {
+    /// The runs that have versions which the snapshot may see, oldest first.
+    fn runs_for(&self, snapshot: SnapshotId) -> Vec<Arc<Run>> {
+        self.runs.iter().filter(|run| run.newest_overwrite() > snapshot.number).cloned().collect()
+    }
+}
+
+impl Found {
+    /// Whether the leaf is not needed.
+    pub fn is_decided(&self) -> bool {
+        matches!(self, Self::Old(_) | Self::PerhapsInRuns(_, Some(_)))
+    }
+}
+
+/// Stops the spiller when it is dropped.
+pub(super) struct StopSpiller(Arc<Versions>);
+
+impl Drop for StopSpiller {
+    fn drop(&mut self) {
+        let spiller = self.0.spiller.lock().take();
+        if let Some(spiller) = spiller {
+            spiller.stop(&self.0);
+        }
+    }
+}
