@@ -357,7 +357,8 @@ pub enum Error {
         /// The log that is opened.
         expected: u128,
     },
-    /// The archive on a device holds nothing that could be overwritten.
+    /// The archive on a device holds nothing that could be overwritten: it was set aside before, and lacks more than it has room
+    /// for.
     #[error(
         "{archive}: every segment of the archive holds what opening the log needs; make checkpoints, and use a larger device"
     )]

@@ -333,11 +333,10 @@ impl Log {
     /// lost even with all log devices waits for this.
     ///
     /// # Errors
-    /// As [`Log::flush`].
+    /// As [`Log::flush`]; [`Error::Poisoned`] also if the log failed when the records were durable, and not yet archived.
     pub fn flush_archived(&self, lsn: Lsn) -> Result<()> {
         self.flush(lsn)?;
-        self.scheduler().wait_archived(lsn);
-        Ok(())
+        self.scheduler().wait_archived(lsn)
     }
 
     /// Makes `devices` part of the running log: formats them, has all devices know of them, and then uses them. They join
@@ -395,7 +394,7 @@ impl Log {
             return Ok(());
         }
         // Then a new log on other devices could go on from the archive alone.
-        self.scheduler().wait_archived(self.end_lsn());
+        let archived = self.scheduler().wait_archived(self.end_lsn());
         self.scheduler().stop_workers();
         if let Some(archiver) = self.handle.archiver.lock().take()
             && self.archived_lsn().is_some()
@@ -404,6 +403,7 @@ impl Log {
             archiver.join_or_panic();
         }
         std::mem::take(&mut *self.handle.workers.lock()).into_iter().for_each(JoinHandle::join_or_panic);
+        archived?;
         self.scheduler().mark_clean()
     }
 }

@@ -11,6 +11,8 @@
 //! - A *run* of segments has no gap: each starts where the one before ended, or earlier, which voids what that one holds
 //!   from there on. A gap starts a new run, and the first segment of a run says so.
 //! - While the archive works, no checkpoint passes what it has.
+//! - While the archive works, what it has not yet finds room in free segments without a checkpoint ([`Writer::room_bytes`]):
+//!   appends stop before. The next session, which begins a segment of its own, finds that room too.
 
 mod circle;
 mod directory;
@@ -30,7 +32,7 @@ pub use options::{ArchiveOptions, ArchiveTarget};
 pub(crate) use reader::{Archive, Scanned};
 pub(crate) use retention::prune;
 pub use retention::{ArchiveRetention, PrunedArchive, prune_archive};
-pub(crate) use writer::{Archived, Batch, JOINED_US, Resume, Writer};
+pub(crate) use writer::{Archived, Batch, JOINED_US, Resume, Writer, device_bytes};
 
 use crate::layout::device_tag;
 

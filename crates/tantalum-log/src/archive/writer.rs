@@ -105,14 +105,40 @@ impl Writer {
         max_payload_bytes(self.store.superblock())
     }
 
-    /// Whether a write of so many record bytes has a place: in the open segment, or in one that holds nothing needed.
-    pub(crate) fn has_room(&mut self, payload_bytes: usize, checkpoint: Lsn) -> bool {
-        self.release(checkpoint);
-        let used = &self.resume.used;
+    /// Record bytes that the next write takes, if those of its first request are `first_bytes`: what fits into the open segment,
+    /// unless that request does not. So a segment is left with less than its next request takes.
+    pub(crate) fn payload_limit(&self, first_bytes: usize) -> usize {
+        let left = self.open.as_ref().map_or(0, |open| open.place.range.end - open.next);
+        match device_bytes(first_bytes) <= left {
+            true => self.max_payload_bytes().min(left as usize - HEADER_BYTES),
+            false => self.max_payload_bytes(),
+        }
+    }
+
+    /// So many bytes of requests find room without a later checkpoint, if each is counted as if it were written alone and takes
+    /// `largest_bytes` at most; also in the next session, which leaves the open segment as it is.
+    pub(crate) fn room_bytes(&self, checkpoint: Lsn, largest_bytes: u64) -> u64 {
+        let Some(free) = self.free_segments(checkpoint) else { return u64::MAX };
+        // The session's first segment may be left as soon as it has one request, and so may one of each opening that is cut
+        // off while it archives what the archive lacks.
+        let openings = (u64::from(self.store.superblock().segment_count) / 8).max(1);
+        let free = free.saturating_sub(openings + u64::from(self.open.is_none()));
+        // What one segment and the next one's first request take together is more than a segment; and what is left of a segment
+        // is less than a request.
+        let bytes = u64::from(self.store.superblock().segment_bytes) - BLOCK as u64;
+        (free.div_ceil(2) * bytes).max(free * (bytes + BLOCK as u64).saturating_sub(largest_bytes))
+    }
+
+    /// Segments that hold nothing behind `checkpoint`; `None` where there are as many as needed.
+    fn free_segments(&self, checkpoint: Lsn) -> Option<u64> {
         let count = u64::from(self.store.superblock().segment_count);
-        let next = self.resume.next_number;
-        let fits = |open: &Open| open.next + device_bytes(payload_bytes) <= open.place.range.end;
-        count == 0 || self.open.as_ref().is_some_and(fits) || used.front().is_none_or(|used| next - used.0 < count)
+        let is_needed = |&&(number, end): &&(u64, Lsn)| end > checkpoint || self.is_open(number);
+        let used = self.resume.used.iter().find(is_needed).map_or(0, |(oldest, _)| self.resume.next_number - oldest);
+        (count > 0).then(|| count.saturating_sub(used))
+    }
+
+    fn is_open(&self, number: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.number == number)
     }
 
     /// Refuses segments that are too small for requests of the log.
@@ -126,35 +152,23 @@ impl Writer {
     }
 
     /// Percent of the segments that hold something behind `checkpoint`; 0 where there are as many as needed.
-    pub(crate) fn fill_percent(&mut self, checkpoint: Lsn) -> u64 {
-        self.release(checkpoint);
+    pub(crate) fn fill_percent(&self, checkpoint: Lsn) -> u64 {
         let count = u64::from(self.store.superblock().segment_count);
-        (100 * self.resume.used.len() as u64).checked_div(count).unwrap_or(0)
-    }
-
-    /// Bytes of all segments.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        let superblock = self.store.superblock();
-        match superblock.segment_count {
-            0 => u64::MAX,
-            count => u64::from(count) * u64::from(superblock.segment_bytes),
-        }
+        self.free_segments(checkpoint).map_or(0, |free| 100 * (count - free) / count)
     }
 
     /// Forgets segments that hold nothing behind `checkpoint`.
     fn release(&mut self, checkpoint: Lsn) {
-        let open = self.open.as_ref().map(|open| open.number);
-        let used = &mut self.resume.used;
-        while used.front().is_some_and(|(number, end)| *end <= checkpoint && Some(*number) != open) {
-            used.pop_front();
+        while self.resume.used.front().is_some_and(|&(number, end)| end <= checkpoint && !self.is_open(number)) {
+            self.resume.used.pop_front();
         }
     }
 
-    /// Writes a batch behind the last one and waits until it is durable.
+    /// Writes a batch behind the last one, over nothing behind `checkpoint`, and waits until it is durable.
     ///
     /// # Errors
-    /// Those of the store; [`Error::DeviceHung`] after `timeout`. Nothing may be written afterwards.
-    pub(crate) fn append(&mut self, batch: &Batch<'_>, timeout: Duration) -> Result<Archived> {
+    /// [`Error::ArchiveFull`], those of the store, and [`Error::DeviceHung`] after `timeout`. Nothing may be written afterwards.
+    pub(crate) fn append(&mut self, batch: &Batch<'_>, checkpoint: Lsn, timeout: Duration) -> Result<Archived> {
         let payload_bytes = batch.pieces.iter().map(|piece| piece.len()).sum();
         assert!((1..=self.max_payload_bytes()).contains(&payload_bytes), "a batch is what one write takes");
         let bytes = device_bytes(payload_bytes);
@@ -166,7 +180,13 @@ impl Writer {
                 self.store.extend(&open.place, used)?;
                 None
             }
-            _ => Some(self.open_segment(start, bytes)?),
+            _ => {
+                self.release(checkpoint);
+                if self.free_segments(checkpoint) == Some(0) {
+                    return Err(Error::ArchiveFull { archive: self.store.name().into() });
+                }
+                Some(self.open_segment(start, bytes)?)
+            }
         };
         let open = self.open.as_mut().expect("a segment was opened if none had room");
         let header = RequestHeader {
@@ -235,6 +255,6 @@ impl Writer {
 }
 
 /// Bytes of a request in the archive.
-pub(super) fn device_bytes(payload_bytes: usize) -> u64 {
+pub(crate) fn device_bytes(payload_bytes: usize) -> u64 {
     round_up(HEADER_BYTES + payload_bytes) as u64
 }

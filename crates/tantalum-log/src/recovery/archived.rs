@@ -154,14 +154,13 @@ impl OpenArchive {
         checkpoint: Lsn,
         timeout: Duration,
     ) -> Result<Result<()>> {
-        let (mut pieces, mut bytes, mut first_us) = (Vec::new(), 0, 0);
-        let mut last_us = 0;
+        let (mut pieces, mut bytes, mut bytes_max) = (Vec::new(), 0, 0);
+        let (mut first_us, mut last_us) = (0, 0);
         for &(scan, index) in behind {
             let found = &scans[scan].found[index];
             let header = &found.request.header;
             let (payload_bytes, time_us) = (header.payload_bytes as usize, header.time_us);
-            let joins =
-                bytes + payload_bytes <= self.writer.max_payload_bytes() && time_us.abs_diff(first_us) <= JOINED_US;
+            let joins = bytes + payload_bytes <= bytes_max && time_us.abs_diff(first_us) <= JOINED_US;
             if !joins && !pieces.is_empty() {
                 if let Err(error) = self.append(&std::mem::take(&mut pieces), last_us, checkpoint, timeout) {
                     return Ok(Err(error));
@@ -169,7 +168,7 @@ impl OpenArchive {
                 bytes = 0;
             }
             if pieces.is_empty() {
-                first_us = time_us;
+                (first_us, bytes_max) = (time_us, self.writer.payload_limit(payload_bytes));
             }
             last_us = time_us;
             bytes += payload_bytes;
@@ -179,11 +178,8 @@ impl OpenArchive {
     }
 
     fn append(&mut self, pieces: &[Box<[u8]>], time_us: u64, checkpoint: Lsn, timeout: Duration) -> Result<()> {
-        if !self.writer.has_room(pieces.iter().map(|piece| piece.len()).sum(), checkpoint) {
-            return Err(Error::ArchiveFull { archive: self.writer.store().name().into() });
-        }
         let time_us = if time_us == 0 { wall_clock_us() } else { time_us };
         let durable = self.writer.end();
-        self.writer.append(&Batch { pieces, durable, time_us }, timeout).map(drop)
+        self.writer.append(&Batch { pieces, durable, time_us }, checkpoint, timeout).map(drop)
     }
 }

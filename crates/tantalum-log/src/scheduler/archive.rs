@@ -5,10 +5,11 @@
 //! follows its last write into the next. A group's own buffer is sized for the largest group, so small ones are copied
 //! rather than held.
 //!
-//! An archive that is slow holds up checkpoints, and appends once so much is not archived that memory is at stake. One
-//! that fails or hangs is set aside: then it holds up nobody.
+//! An archive that is slow holds up checkpoints, and appends once so much is not archived that memory is at stake, or that
+//! the archive might find no room for it before the next checkpoint. One that fails or hangs is set aside: then it holds up
+//! nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tantalum_rt::{Condvar, Instant, Mutex, Parker, Unparker, now};
 
 use super::turn::Waiter;
 use super::{Scheduler, State};
-use crate::archive::{Archive, Archived, Batch, JOINED_US, Resume, Writer, prune};
+use crate::archive::{Archive, Archived, Batch, JOINED_US, Resume, Writer, device_bytes, prune};
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::ArchiveStats;
 use crate::time::wall_clock_us;
@@ -83,12 +84,19 @@ pub(super) struct Archiving {
     wanted: Lsn,
     /// No record at or past it is in the archive only.
     only_here: Lsn,
-    /// Since when the worker is at a write, or at making room for one.
+    /// Since when the worker is at a write.
     busy_since: Option<Instant>,
+    /// Requests that were sealed and are not archived: their ends, and the bytes that each takes in the archive if it is
+    /// written alone.
+    behind: VecDeque<(Lsn, u64)>,
+    /// The sum of those bytes.
+    behind_bytes: u64,
+    /// So many bytes of requests find room in the archive without a checkpoint.
+    room_bytes: u64,
+    /// What the largest request takes there.
+    largest_bytes: u64,
     /// Percent of the segments that hold something behind the checkpoint; 0 in a directory, which has as many as needed.
     fill_percent: u64,
-    /// The next write waits for a checkpoint.
-    is_full: bool,
     writes: u64,
     bytes: u64,
     busy: Duration,
@@ -145,23 +153,24 @@ impl Feed {
         }
     }
 
-    /// Takes what follows what was taken before, up to `limit` bytes of about the same time and up to where `until` says, and
-    /// returns the time of the last with it. Empty if a writer is about to leave the next piece, or the end moves; whoever
-    /// does it wakes the worker then.
-    fn take(&self, limit: usize, until: impl Fn() -> Lsn) -> (Vec<Box<[u8]>>, u64) {
+    /// Takes what follows what was taken before, of about the same time, up to where `until` says and so many bytes as `limit`
+    /// says of those of the first piece, and returns the time of the last with it. Empty if a writer is about to leave the next
+    /// piece, or the end moves; whoever does it wakes the worker then.
+    fn take(&self, limit: impl Fn(usize) -> usize, until: impl Fn() -> Lsn) -> (Vec<Box<[u8]>>, u64) {
         let mut pieces = self.pieces.lock();
         // Read with the lock held: whoever moves it looks for the worker afterwards.
         let until = until().get();
         let (mut taken, mut bytes): (Vec<Box<[u8]>>, usize) = (Vec::new(), 0);
-        let (mut first_us, mut last_us) = (0, 0);
+        let (mut first_us, mut last_us, mut bytes_max) = (0, 0, 0);
         while let Some(from) = pieces.from
             && let Some(next) = pieces.by_start.get(&from)
             && from.get() + next.records.len() as u64 <= until
-            && (taken.is_empty() || bytes + next.records.len() <= limit && next.time_us.abs_diff(first_us) <= JOINED_US)
+            && (taken.is_empty()
+                || bytes + next.records.len() <= bytes_max && next.time_us.abs_diff(first_us) <= JOINED_US)
         {
             let Some(Piece { records, time_us }) = pieces.by_start.remove(&from) else { break };
             if taken.is_empty() {
-                first_us = time_us;
+                (first_us, bytes_max) = (time_us, limit(records.len()));
             }
             last_us = time_us;
             bytes += records.len();
@@ -191,17 +200,15 @@ impl Feed {
 }
 
 impl Archiving {
-    pub(super) fn new(start: &StartArchive, feed: &Feed) -> Archiving {
+    /// Of a log whose requests have `max_payload_bytes` of records at most.
+    pub(super) fn new(start: &StartArchive, feed: &Feed, max_payload_bytes: usize, checkpoint: Lsn) -> Archiving {
         let archived = start.writer.end();
         let state = match &start.failure {
             None => DeviceState::Healthy,
             Some(error) => DeviceState::SetAside { reason: error.to_string() },
         };
-        if state.is_healthy() {
-            feed.pieces.lock().from = Some(archived);
-            feed.limit.store(archived.get().saturating_add(start.options.lag_bytes), Ordering::SeqCst);
-        }
-        Archiving {
+        let largest_bytes = device_bytes(max_payload_bytes);
+        let archiving = Archiving {
             name: start.writer.store().name().into(),
             control: Arc::clone(start.writer.store().control()),
             state,
@@ -211,13 +218,21 @@ impl Archiving {
             wanted: archived,
             only_here: start.only_here,
             busy_since: None,
-            fill_percent: 0,
-            is_full: false,
+            behind: VecDeque::new(),
+            behind_bytes: 0,
+            room_bytes: start.writer.room_bytes(checkpoint, largest_bytes),
+            largest_bytes,
+            fill_percent: start.writer.fill_percent(checkpoint),
             writes: 0,
             bytes: 0,
             busy: Duration::ZERO,
             completed: 0,
+        };
+        if archiving.is_healthy() {
+            feed.pieces.lock().from = Some(archived);
+            feed.limit.store(archiving.limit(), Ordering::SeqCst);
         }
+        archiving
     }
 
     pub(super) fn is_healthy(&self) -> bool {
@@ -226,15 +241,30 @@ impl Archiving {
 
     /// Whether a checkpoint should make room.
     pub(super) fn is_pressed(&self) -> bool {
-        self.is_healthy() && self.fill_percent > 50
+        self.is_healthy() && (self.fill_percent > 50 || !self.has_room())
     }
 
-    /// Where appends must stop. What is appended must find room without a checkpoint, which itself waits for the archive.
-    fn limit(&self, capacity_bytes: u64) -> u64 {
-        if self.fill_percent > 75 {
-            return self.archived.get();
+    /// Whether the active group may be filled. What is appended must find room without a checkpoint, which itself waits for the
+    /// archive; and in the next session, too.
+    fn has_room(&self) -> bool {
+        self.behind_bytes + self.largest_bytes <= self.room_bytes
+    }
+
+    /// Where appends must stop.
+    fn limit(&self) -> u64 {
+        match self.has_room() {
+            true => self.archived.get().saturating_add(self.options.lag_bytes),
+            false => self.archived.get(),
         }
-        self.archived.get().saturating_add(self.options.lag_bytes.min(capacity_bytes / 4))
+    }
+
+    /// Takes note that the archive has everything before `end`.
+    fn advance(&mut self, end: Lsn) {
+        self.archived = end;
+        while let Some(&(_, bytes)) = self.behind.front().filter(|(behind, _)| *behind <= end) {
+            self.behind_bytes -= bytes;
+            self.behind.pop_front();
+        }
     }
 
     /// Whether the log could not be opened without the archive once `checkpoint` is durable.
@@ -287,18 +317,18 @@ impl Scheduler {
         }
         let mut waiting_since = None;
         loop {
-            match self.next_step(&mut writer, &mut waiting_since) {
+            match self.next_step(&writer, &mut waiting_since) {
                 Step::End => return,
                 Step::Sleep(None) => parker.park(),
                 Step::Sleep(Some(rest)) => drop(parker.park_timeout(rest)),
                 Step::Write => {
                     let until = || if self.archive_follows() { self.durable() } else { Lsn::new(u64::MAX) };
-                    let (pieces, time_us) = self.feed.take(writer.max_payload_bytes(), until);
+                    let (pieces, time_us) = self.feed.take(|first| writer.payload_limit(first), until);
                     if pieces.is_empty() {
                         parker.park();
                         continue;
                     }
-                    if !self.archive(&mut writer, &pieces, time_us, &parker) {
+                    if !self.archive(&mut writer, &pieces, time_us) {
                         return;
                     }
                     waiting_since = None;
@@ -337,7 +367,7 @@ impl Scheduler {
             failure: None,
         };
         start.writer.check_takes(self.max_payload_bytes)?;
-        state.archive = Some(Archiving::new(&start, &self.feed));
+        state.archive = Some(Archiving::new(&start, &self.feed, self.max_payload_bytes, checkpoint));
         self.summon(&mut state);
         drop(state);
         // Before it completes anything: a log that is opened must know that it needs the archive.
@@ -351,7 +381,7 @@ impl Scheduler {
     }
 
     /// Decides whether something is to be archived now, and then seals it.
-    fn next_step(&self, writer: &mut Writer, waiting_since: &mut Option<Instant>) -> Step {
+    fn next_step(&self, writer: &Writer, waiting_since: &mut Option<Instant>) -> Step {
         let mut state = self.lock();
         self.update_archive(&mut state, writer);
         let Some(archive) = self.running_archive(&mut state) else { return Step::End };
@@ -392,29 +422,18 @@ impl Scheduler {
     }
 
     /// Writes pieces to the archive. False if it is set aside, or the log ended.
-    fn archive(&self, writer: &mut Writer, pieces: &[Box<[u8]>], time_us: u64, parker: &Parker) -> bool {
-        let payload_bytes = pieces.iter().map(|piece| piece.len()).sum();
+    fn archive(&self, writer: &mut Writer, pieces: &[Box<[u8]>], time_us: u64) -> bool {
+        let payload_bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let started = now();
-        let (options, checkpoint) = loop {
-            let mut state = self.lock();
-            let checkpoint = state.checkpoint;
-            let Some(archive) = self.running_archive(&mut state) else { return false };
-            archive.busy_since = Some(started);
-            let was_full = std::mem::replace(&mut archive.is_full, !writer.has_room(payload_bytes, checkpoint));
-            if !archive.is_full {
-                break (archive.options.clone(), checkpoint);
-            }
-            if !was_full {
-                self.feed.progress.notify_all();
-            }
-            self.update_archive(&mut state, writer);
-            self.check_archive_hung(&mut state);
-            drop(state);
-            parker.park_timeout(self.options.hang_timeout);
-        };
+        let mut state = self.lock();
+        let checkpoint = state.checkpoint;
+        let Some(archive) = self.running_archive(&mut state) else { return false };
+        archive.busy_since = Some(started);
+        let options = archive.options.clone();
+        drop(state);
         let batch = Batch { pieces, durable: self.durable(), time_us };
         let number = writer.next_number();
-        let mut result = writer.append(&batch, self.options.hang_timeout);
+        let mut result = writer.append(&batch, checkpoint, self.options.hang_timeout);
         if writer.next_number() > number {
             // An archive that cannot be kept within its bounds would fill the disk.
             result = result.and_then(|archived| prune(&**writer.store(), &options, checkpoint).map(|()| archived));
@@ -450,7 +469,7 @@ impl Scheduler {
         let archive = state.archive.as_mut().expect("only an archive archives");
         assert!(archive.archived < end && end <= state.sealed_end, "the archive follows what was sealed");
         assert!(archive.archived <= durable, "a run starts where the log is durable, and its writes make it so");
-        archive.archived = end;
+        archive.advance(end);
         if self.archive_follows() {
             assert!(end <= durable, "what is mirrored is archived when it is durable");
             self.feed.progress.notify_all();
@@ -474,15 +493,29 @@ impl Scheduler {
     }
 
     /// Takes note of how full the archive is, and moves the bound on appends.
-    fn update_archive(&self, state: &mut State, writer: &mut Writer) {
+    fn update_archive(&self, state: &mut State, writer: &Writer) {
         let checkpoint = state.checkpoint;
         let Some(archive) = self.running_archive(state) else { return };
         archive.fill_percent = writer.fill_percent(checkpoint);
-        let is_pressed = archive.is_pressed();
-        let before = self.feed.limit.swap(archive.limit(writer.capacity_bytes()), Ordering::SeqCst);
-        if self.feed.limit.load(Ordering::SeqCst) > before {
+        archive.room_bytes = writer.room_bytes(checkpoint, archive.largest_bytes);
+        let (is_pressed, limit) = (archive.is_pressed(), archive.limit());
+        if self.feed.limit.swap(limit, Ordering::SeqCst) < limit {
             state.wake_space_waiters();
         }
+        if is_pressed {
+            self.pressure.notify_all();
+        }
+    }
+
+    /// Takes note of a request that the archive is to get, before the next group is there to be filled.
+    pub(super) fn request_sealed(&self, state: &mut State, end: Lsn, payload_bytes: usize) {
+        let Some(archive) = self.running_archive(state) else { return };
+        let bytes = device_bytes(payload_bytes);
+        assert!(bytes <= archive.largest_bytes, "no request is larger than the largest");
+        archive.behind.push_back((end, bytes));
+        archive.behind_bytes += bytes;
+        let is_pressed = archive.is_pressed();
+        self.feed.limit.store(archive.limit(), Ordering::SeqCst);
         if is_pressed {
             self.pressure.notify_all();
         }
@@ -512,30 +545,22 @@ impl Scheduler {
 
     /// Blocks until the archive has everything before `lsn`, if there is one that works. What is asked for must be
     /// appended.
-    pub(crate) fn wait_archived(&self, lsn: Lsn) {
-        self.wait_archived_or(lsn, |_| false);
-    }
-
-    /// The largest LSN up to `lsn` that the archive has, if there is one that works; waits until that is `lsn`, or until
-    /// nothing but a checkpoint makes room for more.
-    pub(super) fn wait_archived_for_checkpoint(&self, lsn: Lsn) -> Lsn {
-        self.wait_archived_or(lsn, |state| {
-            let checkpoint = state.checkpoint;
-            state.archive.as_ref().is_some_and(|archive| archive.is_full && archive.archived > checkpoint)
-        });
-        self.archived().map_or(lsn, |archived| lsn.min(archived))
-    }
-
-    fn wait_archived_or(&self, lsn: Lsn, ends: impl Fn(&State) -> bool) {
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`]: the log ended before a working archive had it, and the worker with the log.
+    pub(crate) fn wait_archived(&self, lsn: Lsn) -> Result<()> {
         let mut state = self.lock();
         loop {
-            self.check_archive_hung(&mut state);
-            if ends(&state) {
-                return;
+            let lacks_it = |archive: &Archiving| archive.is_healthy() && archive.archived < lsn;
+            if !state.archive.as_ref().is_some_and(lacks_it) {
+                return Ok(());
             }
-            let Some(archive) = self.running_archive(&mut state).filter(|archive| archive.archived < lsn) else {
-                return;
-            };
+            state.check_failure()?;
+            if state.stopping {
+                return Err(Error::Closed);
+            }
+            self.check_archive_hung(&mut state);
+            let Some(archive) = self.running_archive(&mut state) else { continue };
             if archive.wanted < lsn {
                 archive.wanted = lsn;
                 self.feed.wake();
@@ -544,7 +569,8 @@ impl Scheduler {
         }
     }
 
-    /// Sets the archive aside if the worker does not come back from it: making room has no time-out of its own.
+    /// Sets the archive aside if the worker does not come back from it: making files and removing them has no time-out of its
+    /// own.
     pub(super) fn check_archive_hung(&self, state: &mut State) {
         let timeout = 2 * self.options.hang_timeout;
         let Some(archive) = &state.archive else { return };

@@ -197,7 +197,7 @@ impl Scheduler {
             request_bytes: 0,
             flush_waits: 0,
             reissued: 0,
-            archive: archive.map(|archive| Archiving::new(archive, &feed)),
+            archive: archive.map(|archive| Archiving::new(archive, &feed, max_payload_bytes, start.slots.checkpoint())),
         };
         let scheduler = Scheduler {
             log_id: start.log_id,
@@ -272,7 +272,7 @@ impl Scheduler {
     fn append_if(&self, parts: &[&[u8]], takes: impl FnOnce(u64) -> bool) -> Result<LsnRange> {
         let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
         let charge = self.charge(bytes)?;
-        if self.feed.is_behind(|| self.end()) || !takes(charge) {
+        if !takes(charge) {
             self.check_running()?;
             return Err(Error::Full { needed: charge });
         }
@@ -284,6 +284,11 @@ impl Scheduler {
             if let Err(stopped) = self.check_running() {
                 self.give_back(charge);
                 return Err(stopped);
+            }
+            // The archive's bound is as it was when this group became the active one, or newer.
+            if self.feed.is_behind(|| group.end()) {
+                self.give_back(charge);
+                return Err(Error::Full { needed: charge });
             }
             match group.records.append(&frame, parts) {
                 Ok(offset) => {
@@ -351,6 +356,7 @@ impl Scheduler {
         state.sealed_end = end;
         state.requests += 1;
         state.request_bytes += bytes as u64;
+        self.request_sealed(state, end, bytes);
         if !state.closed {
             *active = self.pool.group(end);
         }

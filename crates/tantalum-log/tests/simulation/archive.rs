@@ -1,6 +1,7 @@
 //! The archive: what it completes, what its failure costs, and recovery from it alone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
@@ -327,6 +328,90 @@ fn an_archive_that_missed_what_checkpoints_released_starts_a_new_run() {
         log.flush_archived(append(&log, 200, 10)).expect("flush");
         drop(log);
         assert_eq!(numbers(&bed.rebuild().expect("rebuild").1), [200]);
+    });
+}
+
+/// Session after session ends in a power cut, and hardly any has a checkpoint: the archive must take what the log holds beyond its end
+/// whatever the requests' sizes are, or appends must have stopped before.
+#[test]
+fn an_archive_has_room_for_what_it_lacks_whenever_the_log_is_opened() {
+    let (fulls, behind) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    simulate(60, {
+        let (fulls, behind) = (Arc::clone(&fulls), Arc::clone(&behind));
+        move |seed| {
+            let mut random = random(seed);
+            let log: Vec<_> = (0..2).map(|n| device(&format!("log-{n}"), 4 << 20, 50)).collect();
+            let archive = device("archive", (4 + 16 * random.u64(4..40)) * 4096, [200, 1500][seed as usize % 2]);
+            let mut bed = Bed { log, archive, copies: 1 }.created();
+            let (mut n, mut checkpoint) = (0, Lsn::ZERO);
+            for _ in 0..12 {
+                if random.bool() {
+                    // An opening that is cut off, perhaps when it has archived a part.
+                    let cut_off = bed.clone();
+                    let opening = spawn("opening", move || drop(cut_off.open().expect("open")));
+                    sleep(Duration::from_micros(random.u64(0..8000)));
+                    bed = bed.cut(random.u64(..));
+                    opening.join().expect("no panic");
+                }
+                let (log, records) = bed.open().expect("open");
+                assert!(records.len() as u64 <= n);
+                let stats = log.stats().archive.expect("an archive");
+                assert!(stats.state.is_healthy(), "{:?}", stats.state);
+                assert_eq!(log.archived_lsn(), Some(log.end_lsn()), "what was behind is archived");
+                for _ in 0..random.u64(0..200) {
+                    let bytes = [10, 1000, 5000, log.max_record_bytes() - 8][random.usize(0..4)];
+                    match log.append(&[&n.to_le_bytes(), &vec![n as u8; bytes]]) {
+                        Ok(_) => n += 1,
+                        Err(Error::Full { .. }) => {
+                            fulls.fetch_add(1, Ordering::Relaxed);
+                            break;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    match random.u8(0..4) {
+                        0 => log.flush(log.end_lsn()).expect("flush"),
+                        1 => sleep(Duration::from_micros(random.u64(0..1000))),
+                        _ => {}
+                    }
+                }
+                log.flush(log.end_lsn()).expect("flush");
+                behind.fetch_add(log.stats().archive.expect("an archive").behind_bytes, Ordering::Relaxed);
+                assert!(!is_set_aside(&log));
+                if random.u8(0..8) == 0 {
+                    checkpoint = log.end_lsn();
+                    log.set_checkpoint(checkpoint).expect("checkpoint");
+                    log.wait_for_space(log.max_record_bytes()).expect("a checkpoint makes room");
+                }
+                drop(log);
+                bed = bed.cut(random.u64(..));
+            }
+            let (log, _) = bed.rebuild().expect("the archive has everything from the checkpoint on");
+            assert!(log.end_lsn() >= checkpoint);
+        }
+    });
+    let (fulls, behind) = (fulls.load(Ordering::Relaxed), behind.load(Ordering::Relaxed));
+    assert!(fulls > 50 && behind > 1 << 20, "{fulls} times full, {behind} bytes behind");
+}
+
+/// The owner of the log stores nothing that a working archive lacks: else a log that is made anew from it would not suit.
+#[test]
+fn what_the_archive_lacks_when_the_log_fails_is_not_said_to_be_archived() {
+    simulate(10, |seed| {
+        let bed = Bed::new(1, 3000);
+        let (log, _) = bed.open().expect("open");
+        let durable = append(&log, 0, 100);
+        log.flush(durable).expect("flush");
+        bed.log[0].inject(Fault::FailWrites { after: 0 });
+        let lost = append(&log, 1, 100);
+        assert!(matches!(log.flush(lost), Err(Error::Poisoned { .. })));
+        if seed % 2 == 0 {
+            // Longer than an archive may take that hangs.
+            sleep(4 * HANG);
+        }
+        assert!(log.archived_lsn() < Some(durable) && log.durable_lsn() >= durable);
+        let archived = log.flush_archived(durable);
+        assert!(matches!(archived, Err(Error::Poisoned { .. })), "{archived:?}");
+        assert!(!is_set_aside(&log));
     });
 }
 

@@ -388,8 +388,8 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
     if let Some(archive) = &stats.archive {
         let mut model = lock(model);
         model.counts.archived_first += archive.completed;
-        // A full archive that no checkpoint relieves in time, for example.
-        model.archive_failed |= !archive.state.is_healthy();
+        let is_healthy = archive.state.is_healthy();
+        assert!(is_healthy || model.archive_failed, "the archive is set aside without need: {:?}", archive.state);
         model.counts.archives_set_aside += u64::from(!archive.state.is_healthy());
     }
     // With the others removed, the device that fails may be the last, or hang with nothing to go to.
