@@ -17,7 +17,9 @@ use crate::scheduler::StartArchive;
 use crate::time::wall_clock_us;
 use crate::{ArchiveOptions, Error, Lsn, Result};
 
-/// Reads the archive from the checkpoint on. One that is not needed does not count if it is damaged or ends too early.
+/// Reads the archive from the checkpoint on, or from where its newest run starts: that run was begun because nothing before it
+/// was needed any more, and takes the places of older segments. One that is not needed does not count if it is damaged or ends
+/// too early.
 pub(super) fn scan(
     archive: &Archive,
     slot: &Slot,
@@ -25,13 +27,14 @@ pub(super) fn scan(
     report: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Option<Scanned>> {
     let (checkpoint, epoch) = (slot.checkpoint, slot.newest().epoch);
-    let segments = archive.segments(checkpoint)?;
+    let from = checkpoint.max(slot.archive_run.unwrap_or_default());
+    let segments = archive.segments(from)?;
     let total = segments.iter().map(|segment| segment.place.bytes()).sum();
     let job = (archive.clone(), slot.clone(), segments, Arc::clone(memory));
     let mut scanned = in_parallel(&[job], RecoveryPhase::Archive, total, report, move |job, progress| {
         let (archive, slot, segments, memory) = job;
         let (memory, progress) = (Arc::clone(memory), Arc::clone(progress));
-        archive.scan(segments, &slot.epochs, &Scope { checkpoint, epoch, memory, progress })
+        archive.scan(segments, &slot.epochs, &Scope { checkpoint: from, epoch, memory, progress })
     });
     let mut scanned = scanned.pop().expect("one archive gives one scan")?;
     let is_damaged = |scanned: &&mut Scanned| !scanned.scan.damage.is_empty();

@@ -474,6 +474,28 @@ fn an_archive_can_be_attached_while_the_log_runs() {
     });
 }
 
+/// What the log needs from the checkpoint on is on its devices, so the new run takes segments of the old one.
+#[test]
+fn a_new_run_may_overwrite_the_old_one_before_a_checkpoint() {
+    simulate(20, |seed| {
+        let log: Vec<_> = (0..2).map(|n| device(&format!("log-{n}"), 4 << 20, 50)).collect();
+        let bed = Bed { log, archive: device("archive", (4 + 8 * 16) * 4096, 100), copies: 1 }.created();
+        let (log, _) = bed.open().expect("open");
+        (0..25).for_each(|n| log.flush_archived(append(&log, n, 10_000)).expect("flush"));
+        bed.archive.inject(Fault::FailWrites { after: 0 });
+        log.flush_archived(append(&log, 25, 10)).expect("does not wait for what was set aside");
+        assert!(is_set_aside(&log));
+        bed.archive.clear_faults();
+        log.attach_archive(&bed.archive_options()).expect("attach");
+        let more = random(seed).u64(1..26);
+        (26..26 + more).for_each(|n| log.flush_archived(append(&log, n, 10_000)).expect("flush"));
+        drop(log);
+        let (log, records) = bed.cut(seed).open().expect("open");
+        assert_eq!(numbers(&records), (0..26 + more).collect::<Vec<_>>());
+        assert!(!is_set_aside(&log));
+    });
+}
+
 #[test]
 fn archives_are_told_from_others_and_from_what_is_none() {
     let bed = Bed::new(1, 10);
