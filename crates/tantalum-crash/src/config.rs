@@ -353,6 +353,11 @@ impl Config {
         self.log_copies > 1 && self.drives().all(|drive| !drive.may_fail())
     }
 
+    /// Whether the log is archived, on a device without faults.
+    pub fn archive_is_sound(&self) -> bool {
+        self.archive.as_ref().is_some_and(|archive| !archive.drive.may_fail())
+    }
+
     /// All devices.
     pub fn drives(&self) -> impl Iterator<Item = &Drive> {
         let archive = self.archive.iter().map(|archive| &archive.drive);

@@ -102,9 +102,10 @@ fn live(start: Start) -> Result<(), Stop> {
     let all: Vec<_> = devices.log.iter().chain(&spares).cloned().collect();
     let archive = machine.archive(&fuse);
     let db = match log_is_lost {
-        true => builder(&config, archive).rebuild_log().open_on(devices)?,
+        true => rebuild(&config, devices, archive)?,
         false => open(&config, devices, &spares, archive)?,
     };
+    check_archive(&db, &config)?;
     if config.log_copies > 1 && follow_left_behind(&db, left_behind, config.logs[0].latency * 5, &recorder)? {
         recorder.record(Event::OnlyLeftBehind);
         return Ok(());
@@ -179,8 +180,13 @@ fn live(start: Start) -> Result<(), Stop> {
         spawn("operator", move || operator.run())
     });
     let watcher = (config.archive.is_some() && transactions != Some(0)).then(|| {
-        let (db, recorder, stop, pause) = (db.clone(), recorder.clone(), Arc::clone(&stop), config.logs[0].latency * 5);
-        spawn("archive-watcher", move || watch_archive(&db, &recorder, &stop, pause))
+        let (db, config) = (db.clone(), Arc::clone(&config));
+        let (recorder, stop, pause) = (recorder.clone(), Arc::clone(&stop), config.logs[0].latency * 5);
+        spawn("archive-watcher", move || {
+            if let Err(end) = watch_archive(&db, &config, &recorder, &stop, pause) {
+                recorder.record(end.into_event());
+            }
+        })
     });
     for client in clients {
         client.join().map_err(|_| Stop::Violation("a client panicked".to_owned()))?;
@@ -287,14 +293,47 @@ fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
 }
 
 /// Notes again and again what the archive has.
-fn watch_archive(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
+fn watch_archive(
+    db: &Db,
+    config: &Config,
+    recorder: &Recorder,
+    stop: &AtomicBool,
+    pause: Duration,
+) -> Result<(), Stop> {
     while !stop.load(Ordering::Acquire) {
         tantalum_rt::sleep(pause);
-        let Ok(stats) = db.stats() else { return };
+        check_archive(db, config)?;
+        let Ok(stats) = db.stats() else { return Ok(()) };
         if let Some(archive) = stats.log.archive.filter(|archive| archive.set_aside.is_none()) {
             recorder.record(Event::Archived(archive.archived_lsn));
         }
     }
+    Ok(())
+}
+
+/// An archive is set aside for what its own device does, and for nothing else.
+fn check_archive(db: &Db, config: &Config) -> Result<(), Stop> {
+    let archive = db.stats().ok().and_then(|stats| stats.log.archive);
+    match archive.and_then(|archive| archive.set_aside) {
+        Some(reason) if config.archive_is_sound() => {
+            Err(Stop::Violation(format!("the archive was set aside, and its device has no faults: {reason}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Opens the database on new log devices. An archive whose device is sound leads there, whatever faults the other devices have.
+fn rebuild(config: &Config, devices: Devices, archive: Option<Arc<dyn Device>>) -> Result<Db, Stop> {
+    use tantalum_log::Error::{ArchiveTooShort, MissingArchive, NotAnArchive, NotArchived};
+    builder(config, archive).rebuild_log().open_on(devices).map_err(|error| match error {
+        Error::BeyondArchive { .. }
+        | Error::Log(ArchiveTooShort { .. } | MissingArchive { .. } | NotAnArchive { .. } | NotArchived { .. })
+            if config.archive_is_sound() =>
+        {
+            Stop::Violation(error.to_string())
+        }
+        error => error.into(),
+    })
 }
 
 /// Opens the database. If devices come and go or burn, on those that it does not refuse by name; a new one on its own.
