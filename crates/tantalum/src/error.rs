@@ -295,8 +295,21 @@ pub enum Error {
     #[error("the database is closed; open it again")]
     Closed,
 
-    /// Another process, or another handle in this one, has the database open.
-    #[error("{path}: the database is in use by process {pid}; close it there first")]
+    /// Closing could neither store all pages nor end the log. What was acknowledged is in the log.
+    #[error(
+        "the database could not be closed cleanly: not all pages could be stored: {stored}; and the log could not be ended: {log}; \
+         the next open recovers it"
+    )]
+    NotClosedCleanly {
+        /// Why pages could not be stored.
+        #[source]
+        stored: Arc<Error>,
+        /// Why the log could not be ended.
+        log: tantalum_log::Error,
+    },
+
+    /// Another process, or this one, has the database open.
+    #[error("{path}: {}", in_use_by(*pid))]
     InUse {
         /// The directory.
         path: String,
@@ -424,6 +437,19 @@ pub enum Error {
         /// The system's answer.
         source: Arc<std::io::Error>,
     },
+}
+
+/// What to do about a database that `pid` has open.
+fn in_use_by(pid: u32) -> String {
+    match pid {
+        0 => "the database is in use by another process; close it there first".into(),
+        own if own == std::process::id() => {
+            "this process has the database open already; close it first: use a clone of its handle, or call close, or drop all \
+             handles and end all transactions"
+                .into()
+        }
+        other => format!("the database is in use by process {other}; close it there first"),
+    }
 }
 
 impl Error {

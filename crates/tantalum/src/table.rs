@@ -4,9 +4,11 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
+
+use tantalum_rt::{Condvar, Mutex};
 
 use crate::{
     error::{Error, Result},
@@ -35,10 +37,18 @@ struct Shared {
     log_id: u128,
     tree: Tree,
     locks: Arc<TableLocks>,
-    /// Transactions and snapshots that have touched the table and are not over.
-    uses: AtomicUsize,
-    is_dropped: AtomicBool,
+    /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`] or [`DROPPED`]. Of those who
+    /// would begin to use it then, each counts for a moment.
+    state: AtomicUsize,
+    /// Where those wait who want to use the table while it is being dropped.
+    settling: Mutex<()>,
+    settled: Condvar,
 }
+
+/// It is about to be said in the catalog that the table is dropped, and that may yet fail.
+const DROPPING: usize = 1 << (usize::BITS - 1);
+/// The catalog says that the table is dropped.
+const DROPPED: usize = DROPPING >> 1;
 
 impl Table {
     pub(crate) fn new(name: &str, log_id: u128, tree: Tree) -> Self {
@@ -47,8 +57,9 @@ impl Table {
             log_id,
             tree,
             locks: Arc::default(),
-            uses: AtomicUsize::new(0),
-            is_dropped: AtomicBool::new(false),
+            state: AtomicUsize::new(0),
+            settling: Mutex::default(),
+            settled: Condvar::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -76,17 +87,25 @@ impl Table {
         self.shared.log_id == log_id
     }
 
-    /// Keeps the table from being dropped, for a transaction or snapshot of the database whose log is `log_id`.
+    /// Keeps the table from being dropped, for a transaction or snapshot of the database whose log is `log_id`. Waits until it is
+    /// certain whether a drop that has begun takes place.
     ///
     /// # Errors
     /// [`Error::TableDropped`]; [`Error::ForeignTable`] for a table of another database.
     pub(crate) fn enter(&self, log_id: u128) -> Result<TableUse> {
-        self.check_usable(log_id)?;
-        // Announced before the last look: `retire` announces the drop and then looks for uses.
-        self.shared.uses.fetch_add(1, Ordering::SeqCst);
-        let guard = TableUse { table: self.clone() };
-        self.check_usable(log_id)?;
-        Ok(guard)
+        loop {
+            self.check_usable(log_id)?;
+            let before = self.shared.state.fetch_add(1, Ordering::SeqCst);
+            let guard = TableUse { table: self.clone() };
+            if before & (DROPPING | DROPPED) == 0 {
+                return Ok(guard);
+            }
+            drop(guard);
+            let mut settling = self.shared.settling.lock();
+            while self.shared.state.load(Ordering::SeqCst) & DROPPING != 0 {
+                self.shared.settled.wait(&mut settling);
+            }
+        }
     }
 
     /// Whether the table may be used now, by somebody of the database whose log is `log_id` who does not keep it from being
@@ -98,30 +117,45 @@ impl Table {
         if !self.is_of(log_id) {
             return Err(Error::ForeignTable { name: self.name().into() });
         }
-        if self.shared.is_dropped.load(Ordering::SeqCst) {
+        if self.shared.state.load(Ordering::SeqCst) & DROPPED != 0 {
             return Err(Error::TableDropped { name: self.name().into() });
         }
         Ok(())
     }
 
-    /// Lets nobody use the table any more.
+    /// Begins to drop the table, which nobody begins to use from now on until what is returned is dropped.
     ///
     /// # Errors
-    /// [`Error::TableInUse`] while somebody does; [`Error::TableDropped`] when it was retired before.
-    pub(crate) fn retire(&self) -> Result<()> {
-        if self.shared.is_dropped.swap(true, Ordering::SeqCst) {
-            return Err(Error::TableDropped { name: self.name().into() });
-        }
-        if self.shared.uses.load(Ordering::SeqCst) > 0 {
-            self.reinstate();
-            return Err(Error::TableInUse { name: self.name().into() });
-        }
-        Ok(())
+    /// [`Error::TableInUse`], and nothing is changed, while somebody uses it.
+    pub(crate) fn begin_drop(&self) -> Result<Dropping<'_>> {
+        let begun = self.shared.state.compare_exchange(0, DROPPING, Ordering::SeqCst, Ordering::SeqCst);
+        begun.map(|_| Dropping { table: &self.shared, outcome: 0 }).map_err(|state| {
+            assert!(state & (DROPPING | DROPPED) == 0, "a table is dropped once");
+            Error::TableInUse { name: self.name().into() }
+        })
     }
+}
 
-    /// Takes back [`retire`](Self::retire), when nothing says yet that the table is dropped.
-    pub(crate) fn reinstate(&self) {
-        self.shared.is_dropped.store(false, Ordering::SeqCst);
+/// A drop of a table that may yet fail.
+pub(crate) struct Dropping<'t> {
+    table: &'t Shared,
+    outcome: usize,
+}
+
+impl Dropping<'_> {
+    /// The catalog says that the table is dropped.
+    pub(crate) fn succeed(&mut self) {
+        self.outcome = DROPPED;
+    }
+}
+
+impl Drop for Dropping<'_> {
+    fn drop(&mut self) {
+        let _settling = self.table.settling.lock();
+        // In this order: nobody sees the table as neither.
+        self.table.state.fetch_or(self.outcome, Ordering::SeqCst);
+        self.table.state.fetch_and(!DROPPING, Ordering::SeqCst);
+        self.table.settled.notify_all();
     }
 }
 
@@ -145,6 +179,6 @@ impl TableUse {
 
 impl Drop for TableUse {
     fn drop(&mut self) {
-        self.table.shared.uses.fetch_sub(1, Ordering::SeqCst);
+        self.table.shared.state.fetch_sub(1, Ordering::SeqCst);
     }
 }

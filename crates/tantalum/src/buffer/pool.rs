@@ -7,7 +7,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
@@ -86,6 +86,8 @@ pub(super) struct Shared {
     pub store_ended: (Mutex<()>, Condvar),
     /// Held by whoever has taken changes that the store keeps, so that a page's are stored in their order.
     pub storing_changes: Mutex<()>,
+    /// Nothing is stored any more.
+    pub stores_ended: AtomicBool,
     /// What redo would find after the checkpoint that runs, or ran last. Also the gate that keeps a checkpoint from
     /// beginning between the decision that a page needs no image and the append of its change.
     pub redo_point: RwLock<RedoPoint>,
@@ -187,6 +189,7 @@ impl BufferPool {
             spare_batches: Mutex::default(),
             store_ended: Default::default(),
             storing_changes: Mutex::default(),
+            stores_ended: AtomicBool::new(false),
             redo_point: RwLock::default(),
             checkpoints: SharedRun::default(),
             observer: OnceLock::new(),

@@ -15,6 +15,7 @@ use tantalum_log::Lsn;
 use tantalum_rt::{Mutex, spawn};
 
 use super::{
+    BufferPool,
     frame::Content,
     pool::Shared,
     room::Turn,
@@ -36,6 +37,18 @@ type Pages = Vec<(PageId, usize)>;
 struct Copies {
     batch: PageBatch,
     of: Vec<(usize, Lsn)>,
+}
+
+impl BufferPool {
+    /// Stores nothing from now on; what is dirty stays so. Returns when nothing is being stored any more. No latch may be held.
+    pub fn end_stores(&self) {
+        let shared = &self.shared;
+        shared.stores_ended.store(true, Ordering::SeqCst);
+        // All turns at once: nobody else has one, and whoever gets one later is refused.
+        let turns: Vec<_> = (0..shared.room.most_batches()).map(|_| shared.room.turn()).collect();
+        drop(turns);
+        drop(shared.storing_changes.lock());
+    }
 }
 
 impl Shared {
@@ -179,6 +192,7 @@ impl Shared {
     }
 
     fn store_changes(&self, statuses: &Statuses, changes: &[(PageId, PageChanges)]) -> Result<()> {
+        self.check_stores()?;
         match self.store.store_changes(changes) {
             // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
             Err(Error::DiskFull { .. }) if statuses.settle()? => self.store.store_changes(changes),
@@ -210,7 +224,8 @@ impl Shared {
     fn store_batch(&self, Copies { batch, of }: &mut Copies) -> Result<()> {
         let Some(newest) = of.iter().map(|(_, lsn)| *lsn).max() else { return Ok(()) };
         batch.seal();
-        let stored = self.make_log_durable(newest).and_then(|()| self.store.store(batch));
+        let stored =
+            self.check_stores().and_then(|()| self.make_log_durable(newest)).and_then(|()| self.store.store(batch));
         if let Err(error) = stored {
             self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
             tracing::error!(pages = of.len(), %error, "pages could not be stored; they stay in memory");
@@ -220,6 +235,11 @@ impl Shared {
             batch.ids().iter().for_each(|&id| observer.0.written(id));
         }
         Ok(())
+    }
+
+    /// Refuses to store once that has ended: the devices may be in use by another then.
+    fn check_stores(&self) -> Result<()> {
+        if self.stores_ended.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// The write-ahead rule: no page is stored before the log is durable up to the page's last change, or a power cut

@@ -5,10 +5,10 @@
 //! that an error interrupts when the name is used again, or then. Until it is finished, nothing else has the name: its row is
 //! the only thing that leads to the pages that are left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tantalum_log::Lsn;
-use tantalum_rt::Mutex;
+use tantalum_rt::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     buffer::{BufferPool, ChangeGroup},
@@ -60,15 +60,33 @@ pub(crate) struct Catalog {
     space: Space,
     runs: InsertRuns,
     tree: Tree,
-    /// Held while a table is created or dropped: one at a time.
+    /// Never held while a page or the log is waited for.
     tables: Mutex<Tables>,
+    /// Signalled when a name is no longer claimed.
+    released: Condvar,
 }
 
+#[derive(Default)]
 struct Tables {
     open: BTreeMap<String, Table>,
     /// Rows of dropped tables whose pages are not all free: an error interrupted the drop.
     dropping: BTreeMap<String, Row>,
+    /// Names whose tables are being created or dropped, each by one task.
+    claimed: BTreeSet<String>,
     next_id: u32,
+}
+
+/// A table's name, which nobody else creates or drops meanwhile.
+struct Claim<'c> {
+    catalog: &'c Catalog,
+    name: &'c str,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.catalog.tables.lock().claimed.remove(self.name);
+        self.catalog.released.notify_all();
+    }
 }
 
 impl Catalog {
@@ -90,7 +108,8 @@ impl Catalog {
             runs,
             space: space.clone(),
             tree,
-            tables: Mutex::new(Tables { open: BTreeMap::new(), dropping: BTreeMap::new(), next_id: CATALOG_ID.0 + 1 }),
+            tables: Mutex::new(Tables { next_id: CATALOG_ID.0 + 1, ..Tables::default() }),
+            released: Condvar::default(),
         };
         let rows = catalog.rows()?;
         let tables = catalog.tables.get_mut();
@@ -99,7 +118,7 @@ impl Catalog {
         }
         for (name, row) in rows {
             if row.is_dropping {
-                catalog.free_and_forget(&name, row)?;
+                catalog.free_and_forget(&name, row, &|| Ok(()))?;
             } else {
                 let table = catalog.handle(&name, row);
                 catalog.tables.get_mut().open.insert(name, table);
@@ -123,53 +142,94 @@ impl Catalog {
         self.tables.lock().dropping.values().map(|row| row.id).collect()
     }
 
-    /// The table of that name, created if there is none. Durable when it returns.
-    pub fn open_or_create(&self, name: &str) -> Result<Table> {
+    /// The table of that name, created if there is none. Durable when it returns. Waits for nobody but those who create or drop
+    /// the same. If it has to free the pages of an earlier table first, it stops when `may_go_on` fails.
+    pub fn open_or_create(&self, name: &str, may_go_on: &dyn Fn() -> Result<()>) -> Result<Table> {
         limits::check_table_name(name)?;
-        let mut tables = self.tables.lock();
+        let mut tables = self.unclaimed(name);
         if let Some(table) = tables.open.get(name) {
             return Ok(table.clone());
         }
-        self.finish_drop(&mut tables, name)?;
-        let id = TableId(tables.next_id);
-        let (root, end) = self.in_group(name, Some(Row { is_dropping: false, id, root: PageId(u64::MAX) }))?;
-        tables.next_id = id.0.checked_add(1).ok_or(Error::TooManyTables)?;
-        let table = self.handle(name, Row { is_dropping: false, id, root });
-        tables.open.insert(name.into(), table.clone());
+        let claim = self.claim(&mut tables, name);
         drop(tables);
-        self.pool.flush(end)?;
-        Ok(table)
+        self.finish_drop(name, may_go_on)?;
+        let id = {
+            let mut tables = self.tables.lock();
+            let id = tables.next_id;
+            tables.next_id = id.checked_add(1).ok_or(Error::TooManyTables)?;
+            TableId(id)
+        };
+        let (root, end) = self.in_group(name, Some(Row { is_dropping: false, id, root: PageId(u64::MAX) }))?;
+        let table = self.handle(name, Row { is_dropping: false, id, root });
+        // Still claimed: others see it when it is durable.
+        let flushed = self.pool.flush(end);
+        self.tables.lock().open.insert(name.into(), table.clone());
+        drop(claim);
+        flushed.map(|()| table)
     }
 
-    /// Drops a table, or what an error left of it. Durable when it returns; its pages are free then.
-    pub fn drop_table(&self, name: &str) -> Result<()> {
-        let mut tables = self.tables.lock();
-        if tables.dropping.contains_key(name) {
-            return self.finish_drop(&mut tables, name);
+    /// Drops a table, or what an error left of it. Durable when it returns; its pages are free then. Frees no more pages, and
+    /// leaves the rest to the next open, when `may_go_on` fails.
+    pub fn drop_table(&self, name: &str, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        let mut tables = self.unclaimed(name);
+        let table = tables.open.get(name).cloned();
+        if table.is_none() && !tables.dropping.contains_key(name) {
+            return Err(Error::NoSuchTable { name: name.into() });
         }
-        let Some(table) = tables.open.get(name) else { return Err(Error::NoSuchTable { name: name.into() }) };
-        table.retire()?;
-        let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
-        let (_, end) = self.in_group(name, Some(row)).inspect_err(|_| table.reinstate())?;
-        // Whether the mark is durable or not yet, the next open may find it: nobody may use the table any more.
-        tables.open.remove(name);
-        tables.dropping.insert(name.into(), row);
-        self.pool.flush(end)?;
-        // Under the lock, or the name could be taken again while its row still names the old table.
-        self.finish_drop(&mut tables, name)
+        let _claim = self.claim(&mut tables, name);
+        drop(tables);
+        if let Some(table) = table {
+            self.mark_dropped(name, &table)?;
+        }
+        self.finish_drop(name, may_go_on)
     }
 
-    /// Finishes the drop of the table that had this name, if there is one to finish.
-    fn finish_drop(&self, tables: &mut Tables, name: &str) -> Result<()> {
-        let Some(row) = tables.dropping.get(name) else { return Ok(()) };
-        self.free_and_forget(name, *row)?;
-        tables.dropping.remove(name);
+    /// Has the catalog say, durably, that a table is dropped. Its name is claimed.
+    fn mark_dropped(&self, name: &str, table: &Table) -> Result<()> {
+        let mut dropping = table.begin_drop()?;
+        let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
+        // A failure leaves no trace.
+        let (_, end) = self.in_group(name, Some(row))?;
+        // Whether the mark is durable or not yet, the next open may find it: nobody may use the table any more.
+        {
+            let mut tables = self.tables.lock();
+            tables.open.remove(name);
+            tables.dropping.insert(name.into(), row);
+        }
+        dropping.succeed();
+        drop(dropping);
+        self.pool.flush(end)
+    }
+
+    /// The tables, when nobody creates or drops the one of this name.
+    fn unclaimed(&self, name: &str) -> MutexGuard<'_, Tables> {
+        let mut tables = self.tables.lock();
+        while tables.claimed.contains(name) {
+            self.released.wait(&mut tables);
+        }
+        tables
+    }
+
+    /// Keeps others from creating or dropping the table of this name, which nobody does now.
+    fn claim<'c>(&'c self, tables: &mut Tables, name: &'c str) -> Claim<'c> {
+        assert!(tables.claimed.insert(name.into()), "a table is created or dropped by one task at a time");
+        Claim { catalog: self, name }
+    }
+
+    /// Finishes the drop of the table that had this name, if there is one to finish. The name is claimed: it must not be taken
+    /// again while its row still names the old table.
+    fn finish_drop(&self, name: &str, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        let Some(row) = self.tables.lock().dropping.get(name).copied() else { return Ok(()) };
+        self.free_and_forget(name, row, may_go_on)?;
+        self.tables.lock().dropping.remove(name);
         Ok(())
     }
 
-    fn free_and_forget(&self, name: &str, row: Row) -> Result<()> {
+    fn free_and_forget(&self, name: &str, row: Row, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let tree = Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), row.id, row.root);
-        while !tree.free_step()? {}
+        while !tree.free_step()? {
+            may_go_on()?;
+        }
         let (_, end) = self.in_group(name, None)?;
         self.tree.rebalance(name.as_bytes())?;
         self.pool.flush(end)

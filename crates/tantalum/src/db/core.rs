@@ -1,17 +1,19 @@
 //! What an open database consists of below its transactions, and how it ends.
 //!
-//! Invariant: the tasks in the background stop before the log is closed, and the directory stays locked until all is over.
+//! Invariants:
+//! - the tasks in the background stop before the log is closed, and after all operations that may need them
+//! - the directory stays locked until nothing is written to the database's devices any more
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use tantalum_device::Capabilities;
 use tantalum_log::{Log, LogStats};
 use tantalum_rt::Mutex;
 
-use super::{Devices, barriers::BarrierPolicy, catalog::Catalog, files::Directory, log_devices::LogDevices};
+use super::{
+    Devices, barriers::BarrierPolicy, catalog::Catalog, files::Directory, log_devices::LogDevices,
+    operations::Operations,
+};
 use crate::{
     buffer::{BufferPool, Cleaner, PageCleaning},
     error::{Error, Result},
@@ -32,11 +34,12 @@ pub(crate) struct Core {
     pub data_capabilities: Capabilities,
     pub barriers: Arc<BarrierPolicy>,
     pub log_devices: Arc<LogDevices>,
-    is_closed: AtomicBool,
+    pub operations: Operations,
     tasks: Mutex<Option<Tasks>>,
     /// What else is to end with the database, before its tasks.
     companions: Mutex<Vec<Box<dyn Send>>>,
-    _directory: Option<Directory>,
+    /// Locked until the database is closed.
+    directory: Mutex<Option<Directory>>,
 }
 
 /// The tasks in the background, in the order in which they stop.
@@ -77,10 +80,10 @@ impl Core {
             data_capabilities: devices.data.capabilities(),
             barriers,
             log_devices,
-            is_closed: AtomicBool::new(false),
+            operations: Operations::default(),
             tasks: Mutex::new(Some(tasks)),
             companions: Mutex::default(),
-            _directory: directory,
+            directory: Mutex::new(directory),
         };
         core.on_users_word().iter().for_each(|trusted| tracing::warn!("{trusted}"));
         Ok(core)
@@ -111,7 +114,13 @@ impl Core {
     /// # Errors
     /// [`Error::Closed`] after [`close`](Self::close).
     pub fn check_open(&self) -> Result<()> {
-        if self.is_closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        self.operations.check_open()
+    }
+
+    /// What was read, unless the database was closed meanwhile: its devices may be in use by another then.
+    pub fn if_open<T>(&self, read: Result<T>) -> Result<T> {
+        self.check_open()?;
+        read
     }
 
     /// Has `companion` dropped when the database is closed.
@@ -119,27 +128,34 @@ impl Core {
         self.companions.lock().push(Box::new(companion));
     }
 
-    /// Stores everything and ends the log cleanly, once.
+    /// Refuses new operations, waits for those under way, stores everything and ends the log cleanly, once.
+    ///
+    /// # Errors
+    /// When pages cannot be stored, or the log cannot be ended; [`Error::NotClosedCleanly`] for both. The database is closed all
+    /// the same.
     pub fn close(&self) -> Result<()> {
         let mut tasks = self.tasks.lock();
         let Some(tasks) = tasks.take() else { return Ok(()) };
-        self.is_closed.store(true, Ordering::Release);
+        // Before the tasks stop: a commit may wait for room in the log, or for a clean frame.
+        self.operations.close();
         drop(std::mem::take(&mut *self.companions.lock()));
         drop(tasks);
-        let stored = self.pool.checkpoint().map(|_| self.pool.store().close());
-        self.log().close()?;
-        stored
+        let stored = self.pool.checkpoint();
+        // A read that has begun before may evict a page that could not be stored.
+        self.pool.end_stores();
+        self.pool.store().close();
+        let ended = self.log().close();
+        drop(self.directory.lock().take());
+        match (stored, ended) {
+            (Ok(_), ended) => Ok(ended?),
+            (Err(stored), Ok(())) => Err(stored),
+            (Err(stored), Err(log)) => Err(Error::NotClosedCleanly { stored: Arc::new(stored), log }),
+        }
     }
-}
 
-impl Drop for Core {
-    fn drop(&mut self) {
-        // A panic may have left pages half changed in memory; the log alone is trusted then.
-        if tantalum_rt::panicking() {
-            return;
-        }
-        if let Err(error) = self.close() {
-            tracing::error!(%error, "the database could not be closed cleanly; the next open recovers it");
-        }
+    /// Ends the database as a crash would: nothing more is stored, and the next open recovers it. The directory stays locked
+    /// until all who use it are gone.
+    pub fn abandon(&self) {
+        self.operations.refuse();
     }
 }

@@ -7,6 +7,7 @@ mod files;
 mod log_devices;
 mod open;
 mod opener;
+mod operations;
 mod protection;
 mod remake;
 mod wrapping;
@@ -33,6 +34,7 @@ use self::{
     files::{Directory, Places},
     log_devices::LogDevices,
     open::Opening,
+    operations::Operations,
 };
 use crate::{
     backup,
@@ -114,8 +116,11 @@ impl Devices {
     }
 }
 
-/// An open database. Clones are handles to the same one; it is closed when the last of them, and the last transaction
-/// and snapshot, is gone, or by [`Db::close`]. All methods may be called by many threads at once.
+/// An open database. Clones are handles to the same one. All methods may be called by many threads at once.
+///
+/// It is closed by [`Db::close`], or when the last handle is dropped, no transaction is running, and no order from the control
+/// socket is being carried out. Its directory can then be opened again at once. Transactions and snapshots that are still there answer [`Error::Closed`] from then on; a snapshot, or a
+/// transaction that was aborted, keeps no database open.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -132,7 +137,25 @@ impl Devices {
 /// ```
 #[derive(Clone)]
 pub struct Db {
-    manager: Arc<Manager>,
+    open: Arc<Open>,
+}
+
+/// Keeps a database open: for its handles, and for transactions that are running. It is closed when the last of them is gone.
+pub(crate) struct Open {
+    pub manager: Arc<Manager>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let core = self.manager.core();
+        // A panic may have left pages half changed in memory; the log alone is trusted then.
+        if tantalum_rt::panicking() {
+            return core.abandon();
+        }
+        if let Err(error) = core.close() {
+            tracing::error!(%error, "the database could not be closed cleanly; the next open recovers it");
+        }
+    }
 }
 
 impl Db {
@@ -151,7 +174,7 @@ impl Db {
     }
 
     fn core(&self) -> &Core {
-        self.manager.core()
+        self.open.manager.core()
     }
 
     /// The table of that name, created if there is none. Creating is durable at once, whatever transactions do.
@@ -159,8 +182,10 @@ impl Db {
     /// # Errors
     /// [`Error::TableName`] for a name that is empty, longer than 255 bytes or has control characters.
     pub fn table(&self, name: &str) -> Result<Table> {
-        self.core().check_open()?;
-        self.manager.retry_with_scratch_room(|| self.core().catalog.open_or_create(name))
+        let operations = self.operations();
+        let _operation = operations.begin()?;
+        let open = || self.core().catalog.open_or_create(name, &|| operations.check_open());
+        self.manager.retry_with_scratch_room(open)
     }
 
     /// The names of all tables, in order.
@@ -180,8 +205,9 @@ impl Db {
     /// another error the table may be dropped, and some of its pages not be free: call this again, use the name again, or open
     /// the database again.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.core().check_open()?;
-        self.core().catalog.drop_table(name)
+        let operations = self.operations();
+        let _operation = operations.begin()?;
+        self.core().catalog.drop_table(name, &|| operations.check_open())
     }
 
     /// Begins a transaction with the database's default isolation.
@@ -198,7 +224,7 @@ impl Db {
     /// [`Error::Closed`].
     pub fn begin_with(&self, isolation: Isolation) -> Result<Transaction> {
         self.core().check_open()?;
-        Transaction::begin(&self.manager, isolation)
+        Transaction::begin(&self.open, isolation)
     }
 
     /// A view of everything that is committed now. It takes no locks, and reading it blocks nobody; see [`Snapshot`].
@@ -207,7 +233,7 @@ impl Db {
     /// [`Error::Closed`].
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.core().check_open()?;
-        Ok(Snapshot::new(&self.manager))
+        Ok(Snapshot::new(&self.open.manager))
     }
 
     /// The value of one key as it is committed now, or `None`: what a snapshot for this one read would show, for less. Takes no
@@ -236,7 +262,7 @@ impl Db {
         // Nobody is kept from dropping the table meanwhile, since all who read would have to change one word for that. But before
         // the first of its pages is freed, the table says so.
         table.check_usable(log_id)?;
-        let (value, lsn) = read?;
+        let (value, lsn) = core.if_open(read)?;
         core.pool.flush(lsn)?;
         Ok(value)
     }
@@ -247,7 +273,7 @@ impl Db {
     /// # Errors
     /// When a device cannot write. Nothing is lost.
     pub fn checkpoint(&self) -> Result<()> {
-        self.core().check_open()?;
+        let _operation = self.operations().begin()?;
         self.core().pool.checkpoint().map(drop)
     }
 
@@ -280,7 +306,7 @@ impl Db {
     /// When a device cannot read. What is damaged is in the report.
     pub fn check(&self) -> Result<CheckReport> {
         self.core().check_open()?;
-        check::run(self.core())
+        self.core().if_open(check::run(self.core()))
     }
 
     /// Shows an erase unit of the data device, with its log sectors and what stands in them, in a database whose
@@ -296,7 +322,7 @@ impl Db {
                 "unit {unit}: only the page store in-page-logging has erase units, and this database is {store}"
             ),
         };
-        self.core().pool.store().inspect_unit(unit)?.ok_or_else(none)
+        self.core().if_open(self.core().pool.store().inspect_unit(unit))?.ok_or_else(none)
     }
 
     /// Shows a segment of the data device, with what was appended to it, in a database whose
@@ -312,7 +338,7 @@ impl Db {
                 "segment {segment}: only the page store log-structured has segments, and this database is {store}"
             ),
         };
-        self.core().pool.store().inspect_segment(segment)?.ok_or_else(none)
+        self.core().if_open(self.core().pool.store().inspect_segment(segment))?.ok_or_else(none)
     }
 
     /// Counters since the database was opened, and what it is.
@@ -321,7 +347,7 @@ impl Db {
     /// [`Error::Closed`].
     pub fn stats(&self) -> Result<Stats> {
         self.core().check_open()?;
-        Ok(Stats::gather(self.core(), &self.manager))
+        Ok(Stats::gather(self.core(), &self.open.manager))
     }
 
     /// Lets another device take the log's requests, while transactions go on: a device of the opener, a path, or, for a
@@ -365,20 +391,23 @@ impl Db {
         self.change_log_devices(LogChange::Replace { old: old.into(), new: new.into() }, &mut |_| {})
     }
 
-    /// Changes the log's devices, and tells how far it is.
+    /// Changes the log's devices, and tells how far it is. `report` must not close the database, which waits for the change.
     ///
     /// # Errors
     /// Those of [`add_log_device`](Self::add_log_device) and [`remove_log_device`](Self::remove_log_device).
     pub fn change_log_devices(&self, change: LogChange, report: &mut dyn FnMut(LogChangeProgress)) -> Result<()> {
-        self.core().check_open()?;
+        let _operation = self.operations().begin()?;
         self.core().log_devices.change(self.core().log(), change, report)
     }
 
-    /// Closes the database for all its handles: stores all pages and marks the log as cleanly ended. Transactions that
-    /// are open fail from now on. Closing twice does nothing.
+    /// Closes the database for all its handles: stores all pages and marks the log as cleanly ended. New work is refused with
+    /// [`Error::Closed`] from the beginning; commits, and other changes that are under way, are waited for. A transaction that is
+    /// running and has not begun to commit fails with [`Error::Closed`], and so do reads, and a table that is being dropped is
+    /// freed by the next open. When it returns, the directory can be opened again. Closing twice does nothing.
     ///
     /// # Errors
-    /// When a device cannot write. What was committed is safe in the log all the same.
+    /// When a device cannot write; [`Error::NotClosedCleanly`] if pages could not be stored and the log not be ended. The database
+    /// is closed all the same, and what was committed is safe in the log as far as it was acknowledged.
     pub fn close(self) -> Result<()> {
         self.core().close()
     }
@@ -389,6 +418,10 @@ impl Db {
 
     pub(crate) fn superblock(&self) -> &Superblock {
         &self.core().superblock
+    }
+
+    pub(crate) fn operations(&self) -> &Operations {
+        &self.core().operations
     }
 
     pub(crate) fn pool(&self) -> &BufferPool {
@@ -415,24 +448,24 @@ impl Db {
 
     /// A handle that does not keep the database open.
     pub(crate) fn downgrade(&self) -> WeakDb {
-        WeakDb { manager: Arc::downgrade(&self.manager) }
+        WeakDb { open: Arc::downgrade(&self.open) }
     }
 
     fn start(core: Core) -> Self {
-        Self { manager: Manager::new(Arc::new(core)) }
+        Self { open: Arc::new(Open { manager: Manager::new(Arc::new(core)) }) }
     }
 }
 
 /// A handle to a database that may be gone.
 #[derive(Clone)]
 pub(crate) struct WeakDb {
-    manager: Weak<Manager>,
+    open: Weak<Open>,
 }
 
 impl WeakDb {
     /// The database, unless it is gone.
     pub fn upgrade(&self) -> Option<Db> {
-        self.manager.upgrade().map(|manager| Db { manager })
+        self.open.upgrade().map(|open| Db { open })
     }
 }
 

@@ -89,13 +89,18 @@ fn copy(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<B
         return Err(Error::Restore { what: what.into() });
     }
     let _floor = db.space().begin_base_backup();
-    let start_lsn = pool.checkpoint()?;
+    let start_lsn = {
+        let _operation = db.operations().begin()?;
+        pool.checkpoint()?
+    };
     check_archived(pool.log(), start_lsn)?;
-    let pages = copy_pages(&**pool.store(), db.space(), &to.join(PAGES), report)?;
+    let pages = copy_pages(db, &to.join(PAGES), report)?;
     let end_lsn = pool.log().end_lsn();
     pool.log().flush_archived(end_lsn)?;
     // It may have been set aside meanwhile.
     check_archived(pool.log(), start_lsn)?;
+    // Closing does not wait for the copy: of pages that were read later, others may have changed some.
+    db.operations().check_open()?;
     let taken = tantalum_rt::wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let time_us = u64::try_from(taken.as_micros()).unwrap_or(u64::MAX);
     let manifest = Manifest {
@@ -138,7 +143,8 @@ fn check_archived(log: &Log, start: Lsn) -> Result<()> {
 
 /// Copies the pages that the store has room for when this begins: of pages that come later the log has every change. Returns
 /// how many.
-fn copy_pages(store: &dyn PageStore, space: &Space, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<u64> {
+fn copy_pages(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<u64> {
+    let store = &**db.pool().store();
     let failed = |error| Error::io(to, "write", error);
     let (pages, page_size) = (store.capacity_pages(), store.page_size());
     let bytes_of = |pages: u64| pages * page_size as u64;
@@ -150,7 +156,8 @@ fn copy_pages(store: &dyn PageStore, space: &Space, to: &Path, report: &mut dyn 
         report(RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes });
     };
     sweep(store, report, |id, found, page| {
-        if !is_needed(store, space, id, found?, page)? {
+        db.operations().check_open()?;
+        if !is_needed(store, db.space(), id, found?, page)? {
             return Ok(());
         }
         if id.0 != written {

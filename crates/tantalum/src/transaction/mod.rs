@@ -44,7 +44,7 @@ use self::{
     write_set::WriteSet,
 };
 use crate::{
-    db::Core,
+    db::{Core, Open},
     error::{Error, Result},
     limits::{self, GroupLimit},
     options::Isolation,
@@ -55,7 +55,7 @@ use crate::{
 /// What a commit's log record needs beyond the writes: its head, and some change heads.
 const RECORD_RESERVE_BYTES: usize = 4096;
 
-/// What all transactions of a database share. Keeps the database open.
+/// What all transactions of a database share.
 pub(crate) struct Manager {
     core: Arc<Core>,
     locks: LockManager,
@@ -160,7 +160,8 @@ struct Touched {
     has_ranges: bool,
 }
 
-/// A read-write transaction. Rolled back when dropped without [`commit`](Self::commit).
+/// A read-write transaction. Rolled back when dropped without [`commit`](Self::commit). While it runs it keeps the database open,
+/// unless that is closed by [`Db::close`](crate::Db::close): everything then fails with [`Error::Closed`].
 ///
 /// A transaction is used by one thread at a time, but may move between them. After [`Error::is_retryable`] errors it has
 /// been aborted and holds no locks any more: drop it and run it again.
@@ -181,7 +182,7 @@ struct Touched {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Transaction {
-    manager: Arc<Manager>,
+    database: Database,
     id: TransactionId,
     /// Present under snapshot isolation.
     view: Option<View>,
@@ -193,6 +194,16 @@ pub struct Transaction {
     /// Everything that was read is in the log before this.
     read_lsn: Lsn,
     is_over: bool,
+    /// It is one of the operations that closing waits for.
+    is_committing: bool,
+}
+
+/// A transaction's database.
+enum Database {
+    /// The transaction runs, and keeps it open.
+    Open(Arc<Open>),
+    /// The transaction is over.
+    Left(Arc<Manager>),
 }
 
 /// A place in a transaction to come back to; see [`Transaction::savepoint`].
@@ -253,7 +264,7 @@ impl Commit {
 pub struct Ticket {
     ticket: tantalum_log::Ticket,
     position: Option<u64>,
-    /// Keeps the database open until the commit's outcome is known.
+    /// Keeps the directory locked until the outcome is known, should a panic end the database meanwhile.
     _manager: Arc<Manager>,
 }
 
@@ -279,11 +290,12 @@ impl Ticket {
 }
 
 impl Transaction {
-    pub(crate) fn begin(manager: &Arc<Manager>, isolation: Isolation) -> Result<Self> {
+    pub(crate) fn begin(open: &Arc<Open>, isolation: Isolation) -> Result<Self> {
+        let manager = &open.manager;
         let id = TransactionId(manager.next_id.fetch_add(1, Ordering::Relaxed));
         let view = (isolation == Isolation::SnapshotIsolation).then(|| View::begin(manager));
         Ok(Self {
-            manager: Arc::clone(manager),
+            database: Database::Open(Arc::clone(open)),
             id,
             view,
             touched: BTreeMap::new(),
@@ -292,7 +304,19 @@ impl Transaction {
             savepoints_made: 0,
             read_lsn: Lsn::ZERO,
             is_over: false,
+            is_committing: false,
         })
+    }
+
+    fn manager(&self) -> &Arc<Manager> {
+        match &self.database {
+            Database::Open(open) => &open.manager,
+            Database::Left(manager) => manager,
+        }
+    }
+
+    fn core(&self) -> &Core {
+        &self.manager().core
     }
 
     /// The value of a key, or `None`. Locks the key for reading.
@@ -393,13 +417,13 @@ impl Transaction {
     /// all. After any other error it is not. [`Error::TransactionTooLarge`] when the buffer pool has too few frames for the pages
     /// that it writes, or the log takes no such record.
     pub fn commit(mut self) -> Result<Commit> {
-        let early = self.manager.core.settings.early_lock_release();
+        let early = self.core().settings.early_lock_release();
         let Published { position, lsn } = self.publish()?;
         if early {
             self.release_locks();
         }
         // What is still locked is released when the transaction is dropped, at the end.
-        self.manager.make_durable(lsn)?;
+        self.manager().make_durable(lsn)?;
         Ok(Commit { position })
     }
 
@@ -410,42 +434,44 @@ impl Transaction {
     /// As [`commit`](Self::commit).
     pub fn commit_async(mut self) -> Result<Ticket> {
         let Published { position, lsn } = self.publish()?;
-        if !self.manager.core.settings.early_lock_release() {
-            self.manager.make_durable(lsn)?;
+        if !self.core().settings.early_lock_release() {
+            self.manager().make_durable(lsn)?;
         }
         self.release_locks();
-        let ticket = self.manager.core.pool.ticket(lsn).map_err(Error::outcome_unknown)?;
-        Ok(Ticket { ticket, position, _manager: Arc::clone(&self.manager) })
+        let ticket = self.core().pool.ticket(lsn).map_err(Error::outcome_unknown)?;
+        Ok(Ticket { ticket, position, _manager: Arc::clone(self.manager()) })
     }
 
     /// Forgets everything that the transaction wrote, and ends it. Dropping it does the same.
     pub fn rollback(self) {}
 
-    /// Logs and applies the writes.
+    /// Logs and applies the writes. From here until the transaction is dropped, closing waits for it.
     fn publish(&mut self) -> Result<Published> {
         self.check_running()?;
-        self.manager.core.check_open()?;
+        self.core().operations.enter()?;
+        self.is_committing = true;
         let published = if self.writes.is_empty() {
             Published { position: None, lsn: self.read_lsn }
         } else {
             let touched = &self.touched;
             let table_of = |id| touched.get(&id).expect("a written table was touched").table.table().clone();
-            let end = self.manager.publish(&self.writes, table_of)?;
+            let end = self.manager().publish(&self.writes, table_of)?;
             Published { position: Some(end.get()), lsn: end.max(self.read_lsn) }
         };
         self.is_over = true;
-        self.manager.commits.fetch_add(1, Ordering::Relaxed);
+        self.manager().commits.fetch_add(1, Ordering::Relaxed);
         Ok(published)
     }
 
     fn check_running(&self) -> Result<()> {
+        self.core().check_open()?;
         if self.is_over { Err(Error::Aborted { transaction: self.id.0 }) } else { Ok(()) }
     }
 
     /// Notes that the table is in use until the transaction ends.
     fn enter(&mut self, table: &Table) -> Result<()> {
         self.check_running()?;
-        let log_id = self.manager.core.log().log_id();
+        let log_id = self.core().log().log_id();
         if let Some(touched) = self.touched.get(&table.id())
             && table.is_of(log_id)
         {
@@ -461,13 +487,14 @@ impl Transaction {
     /// A row that may be written.
     fn writable(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(Value, Value)> {
         self.enter(table)?;
-        limits::check_key(key, self.manager.core.superblock.page_size)?;
+        limits::check_key(key, self.core().superblock.page_size)?;
         limits::check_value(value)?;
         Ok(Value::row(key, value))
     }
 
     fn write(&mut self, table: &Table, key: Value, value: Option<Value>) -> Result<()> {
-        self.writes.set(table.id(), key, value, self.manager.write_limit())
+        let limit = self.manager().write_limit();
+        self.writes.set(table.id(), key, value, limit)
     }
 
     /// Reads a key that is locked, as far as the isolation asks for that.
@@ -475,20 +502,18 @@ impl Transaction {
         if let Some(written) = self.writes.get(table.id(), key) {
             return Ok(written.clone());
         }
-        let (value, lsn) = match &self.view {
-            Some(view) => {
-                let found = view.get(table, key);
-                self.abort_if_retryable(found)?
-            }
-            None => table.tree().read(key, |value, lsn| (value.map(Value::from), lsn))?,
-        };
+        let found = self.core().if_open(match &self.view {
+            Some(view) => view.get(table, key),
+            None => table.tree().read(key, |value, lsn| (value.map(Value::from), lsn)),
+        });
+        let (value, lsn) = self.abort_if_retryable(found)?;
         self.read_lsn = self.read_lsn.max(lsn);
         Ok(value)
     }
 
     /// Locks a key of a table that was entered.
     fn lock(&mut self, table: &Table, key: &Value, mode: Mode) -> Result<()> {
-        match self.manager.locks.lock(table.locks(), self.id, key, mode) {
+        match self.manager().locks.lock(table.locks(), self.id, key, mode) {
             Ok(Granted { is_first: true, .. }) => {
                 let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
                 touched.keys.push(key.clone());
@@ -519,7 +544,8 @@ impl Transaction {
     fn lock_range(&mut self, table: &Table, interval: &Interval) -> Result<bool> {
         let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
         touched.has_ranges = true;
-        self.manager.locks.lock_range(table.locks(), self.id, interval).map_err(|refusal| self.abort(table, refusal))
+        let locked = self.manager().locks.lock_range(table.locks(), self.id, interval);
+        locked.map_err(|refusal| self.abort(table, refusal))
     }
 
     /// Ends the transaction because a lock was refused.
@@ -531,17 +557,22 @@ impl Transaction {
             Refusal::TimedOut(holders) => Error::LockTimeout {
                 transaction,
                 table,
-                waited: self.manager.locks.timeout(),
+                waited: self.manager().locks.timeout(),
                 holders: holders.into_iter().map(|holder| holder.0).collect(),
             },
         }
     }
 
-    /// Ends the transaction without a commit: others need not wait for it any more.
+    /// Ends the transaction without a commit: others need not wait for it any more, and it keeps no database open.
     fn end(&mut self) {
+        self.roll_back();
+        self.database = Database::Left(Arc::clone(self.manager()));
+    }
+
+    fn roll_back(&mut self) {
         self.is_over = true;
         self.writes = WriteSet::default();
-        self.manager.rollbacks.fetch_add(1, Ordering::Relaxed);
+        self.manager().rollbacks.fetch_add(1, Ordering::Relaxed);
         self.release_locks();
     }
 
@@ -563,9 +594,13 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if !self.is_over {
-            self.end();
+            self.roll_back();
         }
         self.release_locks();
+        // Before it lets go of the database, which may then be closed.
+        if self.is_committing {
+            self.core().operations.leave();
+        }
     }
 }
 

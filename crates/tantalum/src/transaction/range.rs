@@ -146,8 +146,10 @@ impl<'s> RangeIter<'s> {
         let (table, rest, batch) = (&self.table, &self.rest, &mut self.batches[end as usize]);
         let look = match &mut self.source {
             Source::View(view) => {
-                let look = look(table, rest, end, limit, Some(view), batch)?;
-                view.manager.core.pool.flush(look.lsn)?;
+                let core = &view.manager.core;
+                core.check_open()?;
+                let look = core.if_open(look(table, rest, end, limit, Some(view), batch))?;
+                core.pool.flush(look.lsn)?;
                 look
             }
             Source::Transaction(transaction) => transaction.fetch(table, rest, end, limit, batch)?,
@@ -165,7 +167,7 @@ impl Transaction {
     /// The next batch of a range as this transaction sees it, locked if its isolation asks for that.
     fn fetch(&mut self, table: &Table, rest: &Interval, end: End, limit: usize, batch: &mut Batch) -> Result<Look> {
         self.check_running()?;
-        let seen = look(table, rest, end, limit, self.view.as_ref(), batch);
+        let seen = self.core().if_open(look(table, rest, end, limit, self.view.as_ref(), batch));
         let mut seen = self.abort_if_retryable(seen)?;
         if self.view.is_none() {
             let (locked, planned_lsn) = (seen.covered.clone(), seen.lsn);
@@ -176,6 +178,7 @@ impl Transaction {
                 seen = look(table, &locked, end, usize::MAX, None, batch)?;
             }
         }
+        self.core().check_open()?;
         self.read_lsn = self.read_lsn.max(seen.lsn);
         let own = self.writes.range(table.id(), &seen.covered).map(|(key, value)| (key.clone(), value.clone()));
         batch.overlay(own.collect())?;

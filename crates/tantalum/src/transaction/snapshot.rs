@@ -63,7 +63,8 @@ impl Drop for View {
 }
 
 /// A read-only view of everything that was committed when it was made by [`Db::snapshot`](crate::Db::snapshot). It takes
-/// no locks. May be used by many threads at once.
+/// no locks. May be used by many threads at once. It keeps no database open: when that is closed, everything fails with
+/// [`Error::Closed`](crate::Error::Closed).
 ///
 /// While it lives, the old versions of rows that it sees are kept: in memory, and beyond
 /// [`version_bytes`](crate::Builder::version_bytes) on free pages of the data device. Where these run out, the oldest snapshot is given
@@ -101,8 +102,9 @@ impl Snapshot {
     /// or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
-        let (value, lsn) = self.view.get(table, key.as_ref())?;
-        self.view.manager.core.pool.flush(lsn)?;
+        let core = &self.view.manager.core;
+        let (value, lsn) = core.if_open(self.view.get(table, key.as_ref()))?;
+        core.pool.flush(lsn)?;
         Ok(value)
     }
 

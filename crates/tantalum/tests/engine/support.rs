@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use tantalum::{Builder, Db, Devices, Snapshot, Table, Value};
+use tantalum::{Builder, Db, Devices, Snapshot, StoreKind, Table, Value};
 use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_rt::Simulation;
 
@@ -48,6 +48,27 @@ pub fn simulate(seeds: std::ops::Range<u64>, f: impl Fn(u64, Devices) + Clone + 
         let f = f.clone();
         let run = move || f(seed, slow_devices(seed));
         Simulation::new(seed).time_limit(Duration::from_secs(3600)).run(run).expect_finished();
+    }
+}
+
+/// A small database on a page store of this kind.
+pub fn on_store(store: StoreKind) -> Builder {
+    let page_bytes = if store == StoreKind::InPageLogging { 8192 } else { 4096 };
+    let builder = Db::builder().page_store(store).page_size(page_bytes).buffer_pool_bytes(64 * u64::from(page_bytes));
+    if store == StoreKind::LogStructured { builder.segment_bytes(64 << 10) } else { builder }
+}
+
+/// As [`simulate`], on each of the page stores in turn, with room for some megabytes.
+pub fn simulate_stores(seeds: std::ops::Range<u64>, f: impl Fn(u64, StoreKind, Devices) + Clone + 'static) {
+    for seed in seeds {
+        let store = [StoreKind::InPlace, StoreKind::InPageLogging, StoreKind::LogStructured][seed as usize % 3];
+        let f = f.clone();
+        let run = move || {
+            let devices = slow_devices_of(seed, 16 << 20);
+            let double_write = devices.double_write.filter(|_| store == StoreKind::InPlace);
+            f(seed, store, Devices { double_write, ..devices });
+        };
+        Simulation::new(seed).cores(2).time_limit(Duration::from_secs(3600)).run(run).expect_finished();
     }
 }
 

@@ -65,8 +65,17 @@ use crate::{
 #[derive(Debug)]
 pub struct LogStructuredStore {
     shared: Arc<Shared>,
-    /// Cleans in the background; there once something was stored.
-    cleaner: Mutex<Option<CleanerTask>>,
+    cleaning: Mutex<Cleaning>,
+}
+
+/// Who cleans in the background.
+#[derive(Debug)]
+enum Cleaning {
+    /// Nobody, until something is stored.
+    NotYet,
+    By(#[expect(dead_code, reason = "the task ends when this is dropped")] CleanerTask),
+    /// Nobody any more: the store is closed and takes no pages.
+    Ended,
 }
 
 /// What the store's tasks share.
@@ -129,7 +138,7 @@ impl LogStructuredStore {
             kick: OnceLock::new(),
             counters: Counters::default(),
         };
-        Ok(Self { shared: Arc::new(shared), cleaner: Mutex::new(None) })
+        Ok(Self { shared: Arc::new(shared), cleaning: Mutex::new(Cleaning::NotYet) })
     }
 
     /// Makes a device that of an empty store, over what a creation that did not end may have left. Where the superblock will be

@@ -1,6 +1,6 @@
 //! The store behind the trait that the engine knows.
 
-use super::{LogStructuredStore, cleaner::CleanerTask, counters::LogStructuredStats, segments::State};
+use super::{Cleaning, LogStructuredStore, cleaner::CleanerTask, counters::LogStructuredStats, segments::State};
 use crate::{
     error::{Error, Result},
     page::PageId,
@@ -36,9 +36,11 @@ impl PageStore for LogStructuredStore {
             return Ok(());
         }
         {
-            let mut cleaner = self.cleaner.lock();
-            if cleaner.is_none() {
-                *cleaner = Some(CleanerTask::start(&self.shared));
+            let mut cleaning = self.cleaning.lock();
+            match *cleaning {
+                Cleaning::NotYet => *cleaning = Cleaning::By(CleanerTask::start(&self.shared)),
+                Cleaning::By(_) => {}
+                Cleaning::Ended => return Err(Error::Closed),
             }
         }
         self.shared.store_batch(batch)
@@ -81,7 +83,8 @@ impl PageStore for LogStructuredStore {
     }
 
     fn close(&self) {
-        drop(self.cleaner.lock().take());
+        let cleaning = std::mem::replace(&mut *self.cleaning.lock(), Cleaning::Ended);
+        drop(cleaning);
         let shared = &self.shared;
         let _maintenance = shared.maintenance.lock();
         // What was never begun has nothing to save; what failed has to be found by its appends.

@@ -517,3 +517,15 @@ fn room_that_cleaning_can_make_is_never_said_to_be_missing() {
         Simulation::new(seed).run(run).expect_finished();
     }
 }
+
+/// What is stored after the end could be written over whoever has opened the device again.
+#[test]
+fn a_closed_store_takes_no_pages_and_cleans_no_more() {
+    let device = device();
+    let store = store_with(&device, SegmentOptions::default());
+    store.store(&batch(&[5], 1)).unwrap();
+    store.close();
+    let image = device.image();
+    assert!(matches!(store.store(&batch(&[5], 2)), Err(Error::Closed)));
+    assert!(image == device.image());
+}
