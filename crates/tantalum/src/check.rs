@@ -1,21 +1,20 @@
-//! Proves that a database is sound, or says where it is not.
+//! Proves that a database is sound, or says where it is not, beside those who use it.
 //!
-//! Trees are walked under latches while transactions go on, so a page may be allocated or freed between the walk and the look
-//! at the space map. What seems wrong with the use of pages counts only if it is so in several rounds.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Trees are walked while transactions go on, and tables come and go. The walk meets exactly once each page that is in a tree all the
+//! time ([`crate::tree`], `check.rs`); which pages are allocated or freed meanwhile is noted where that is done
+//! ([`SpaceWatch`]). So what the space map says is compared for those pages that stay what they are, and for them it is exact.
+//! Nothing is stopped: latches are held as readers hold them, for a node at a time.
 
 use serde::Serialize;
 
 use crate::{
     db::Core,
     error::Result,
-    page::{PageId, header},
-    tree::{Problem, TreeReport},
+    page::{PageId, TableId, header},
+    store::{PageSet, SpaceWatch},
+    tree::{Tree, TreeReport},
 };
 
-/// How often something must be wrong with a page's use to be wrong.
-const ROUNDS: usize = 3;
 /// More problems than this are not listed.
 const PROBLEMS_MAX: usize = 100;
 
@@ -70,91 +69,112 @@ impl CheckReport {
 
 /// Checks everything.
 pub(crate) fn run(core: &Core) -> Result<CheckReport> {
-    let mut round = Round::run(core)?;
-    for _ in 1..ROUNDS {
-        // Damage to a tree is seen under its latches and needs no second look.
-        if round.misuses.is_empty() || !round.problems.is_empty() {
-            break;
-        }
-        let again = Round::run(core)?;
-        let misuses = round.misuses.intersection(&again.misuses).cloned().collect();
-        round = Round { misuses, ..again };
-    }
-    let mut problems = round.problems;
+    // One after the other: each has its own moment from which on pages are watched.
+    let _alone = core.checks.lock();
+    core.check_open()?;
+    let mut check =
+        Check { core, watch: core.space.watch()?, used: PageSet::default(), misuses: Vec::new(), problems: Vec::new() };
+    let tables = check.walk_all()?;
+    let pages_used = check.used.len();
+    check.compare()?;
+    let Check { mut problems, misuses, .. } = check;
     core.pool.store().check(&mut |what| problems.push(what))?;
-    problems.extend(round.misuses.into_iter().map(|(page, what)| format!("page {page}: {what}")));
+    problems.extend(misuses.into_iter().map(|(page, what)| format!("page {page}: {what}")));
     problems.truncate(PROBLEMS_MAX);
-    Ok(CheckReport { tables: round.tables, pages_used: round.pages_used, problems })
+    Ok(CheckReport { tables, pages_used, problems })
 }
 
-/// One walk through everything.
-struct Round {
-    tables: Vec<TableReport>,
-    pages_used: u64,
+/// A walk through everything.
+struct Check<'c> {
+    core: &'c Core,
+    /// Begun before the walk.
+    watch: SpaceWatch<'c>,
+    /// The pages that trees use.
+    used: PageSet,
     problems: Vec<String>,
     /// Pages that are used twice, or used and free, or neither.
-    misuses: BTreeSet<(PageId, String)>,
+    misuses: Vec<(PageId, String)>,
 }
 
-impl Round {
-    fn run(core: &Core) -> Result<Self> {
-        let mut round = Self { tables: Vec::new(), pages_used: 0, problems: Vec::new(), misuses: BTreeSet::new() };
-        let mut users: BTreeMap<PageId, String> = BTreeMap::new();
-        let catalog = core.catalog.tree();
-        let (_, problems) = round.walk("the catalog", &mut users, |visit| catalog.check(visit))?;
-        round.problems.extend(problems);
-        for table in core.catalog.tables() {
-            // Not dropped meanwhile: its pages would be freed under the walk.
-            let Ok(_use) = table.enter(core.log().log_id()) else { continue };
-            let (report, problems) = round.walk(table.name(), &mut users, |visit| table.tree().check(visit))?;
-            round.problems.extend(problems);
-            round.tables.extend(report.map(|report| TableReport::of(table.name(), report)));
+impl Check<'_> {
+    fn walk_all(&mut self) -> Result<Vec<TableReport>> {
+        let catalog = &self.core.catalog;
+        if let Err(problems) = self.walk("the catalog", catalog.tree())? {
+            self.problems.extend(problems);
         }
-        round.pages_used = users.len() as u64;
-        round.compare(core, &users)?;
-        Ok(round)
-    }
-
-    fn walk(
-        &mut self,
-        name: &str,
-        users: &mut BTreeMap<PageId, String>,
-        check: impl FnOnce(&mut dyn FnMut(PageId)) -> Result<Result<TreeReport, Vec<Problem>>>,
-    ) -> Result<(Option<TreeReport>, Vec<String>)> {
-        let mut twice = Vec::new();
-        let result = check(&mut |page| {
-            if let Some(other) = users.insert(page, name.to_owned()) {
-                twice.push((page, format!("used by {name} and again by {other}")));
+        let mut reports = Vec::new();
+        for (name, tree) in self.tables()? {
+            match self.walk(&name, &tree)? {
+                Ok(report) => reports.push(TableReport::of(&name, report)),
+                // Its pages were freed under the walk.
+                Err(_) if self.is_dropped(&name, &tree)? => {}
+                Err(problems) => self.problems.extend(problems),
             }
-        })?;
-        self.misuses.extend(twice);
-        Ok(match result {
-            Ok(report) => (Some(report), Vec::new()),
-            Err(problems) => (None, problems.iter().map(|problem| format!("{name}: {problem}")).collect()),
-        })
+        }
+        Ok(reports)
     }
 
-    /// Every page that is used must be allocated, and every page that is allocated used.
-    fn compare(&mut self, core: &Core, users: &BTreeMap<PageId, String>) -> Result<()> {
-        let mut allocated = BTreeSet::new();
-        core.space.for_each_allocated(&mut |page| {
-            allocated.insert(page);
-        })?;
-        for (page, user) in users.iter().filter(|(page, _)| !allocated.contains(page)) {
-            self.misuses.insert((*page, format!("used by {user}, but free in the space map")));
+    /// The tables, as the catalog's rows have them: a table and its root are there in one group, so none is missing that has pages
+    /// which were allocated before they are watched.
+    fn tables(&self) -> Result<Vec<(String, Tree)>> {
+        let catalog = &self.core.catalog;
+        match catalog.rows() {
+            Ok(rows) => {
+                let alive = rows.into_iter().filter(|(_, row)| !row.is_dropping);
+                Ok(alive.map(|(name, row)| (name, catalog.tree_of(row))).collect())
+            }
+            // The walk through the catalog has found it too.
+            Err(error) if error.is_damage() && !self.problems.is_empty() => {
+                Ok(catalog.tables().into_iter().map(|table| (table.name().to_owned(), table.tree().clone())).collect())
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// Whether a table was dropped meanwhile: that is said in the catalog before the first of its pages is freed.
+    fn is_dropped(&self, name: &str, tree: &Tree) -> Result<bool> {
+        match self.core.catalog.row(name) {
+            Ok(row) => Ok(row.is_none_or(|row| row.is_dropping || row.id != tree.owner())),
+            Err(error) if error.is_damage() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn walk(&mut self, name: &str, tree: &Tree) -> Result<std::result::Result<TreeReport, Vec<String>>> {
+        let Self { core, used, misuses, .. } = self;
+        let checked = tree.check(&mut |page| {
+            if !used.insert(page) && misuses.len() < PROBLEMS_MAX {
+                misuses.push((page, format!("used twice, the second time by {name}")));
+            }
+            core.check_open()
+        })?;
+        Ok(checked.map_err(|problems| problems.iter().map(|problem| format!("{name}: {problem}")).collect()))
+    }
+
+    /// Every page that is used must be allocated, once, and every page that is allocated used. Those that were allocated or freed
+    /// since they are watched may have been seen before or after, and prove nothing.
+    fn compare(&mut self) -> Result<()> {
+        let Self { core, watch, used, misuses, problems } = self;
+        let changed = watch.changed();
+        let free = used.missing_in(&watch.allocated).filter(|page| !changed.contains(*page)).take(PROBLEMS_MAX);
+        misuses.extend(free.map(|page| (page, "used by a table, but free in the space map".into())));
         // A tree that could not be walked has pages that nobody has visited.
-        if self.problems.is_empty() {
-            let dropped = core.catalog.unfinished_drops();
+        if problems.is_empty() {
+            // Of a drop that is under way, or that an error interrupted, pages are left.
+            let rows = core.catalog.rows()?;
+            let dropped: Vec<TableId> = rows.iter().filter(|(_, row)| row.is_dropping).map(|(_, row)| row.id).collect();
             let is_dropped = |page: PageId| {
                 let owner = core.pool.pin(page).map(|page| header::owner(&page.read()));
                 owner.is_ok_and(|owner| dropped.contains(&owner))
             };
-            let unused = allocated.iter().filter(|page| !users.contains_key(page));
-            for page in unused.filter(|page| dropped.is_empty() || !is_dropped(**page)) {
-                self.misuses.insert((*page, "in use in the space map, but no table uses it".into()));
-            }
+            let changed = watch.changed();
+            let unused = watch.allocated.missing_in(used).filter(|page| !changed.contains(*page));
+            let unused = unused.filter(|page| dropped.is_empty() || !is_dropped(*page)).take(PROBLEMS_MAX);
+            misuses.extend(unused.map(|page| (page, "in use in the space map, but no table uses it".into())));
         }
+        let changed = watch.changed();
+        misuses.retain(|(page, _)| !changed.contains(*page));
+        misuses.sort();
         Ok(())
     }
 }
@@ -169,5 +189,110 @@ impl TableReport {
             height: report.height,
             fill: report.fill,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use tantalum_device::MemoryDevice;
+    use tantalum_rt::{Simulation, spawn};
+
+    use crate::{
+        Db, Devices,
+        buffer::ChangeGroup,
+        page::{Change, TableId, slots},
+    };
+
+    fn database() -> Db {
+        let devices = Devices {
+            data: MemoryDevice::new("data", 8 << 20),
+            double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
+            log: vec![MemoryDevice::new("log", 8 << 20)],
+        };
+        Db::builder().buffer_pool_bytes(64 * 4096).open_on(devices).unwrap()
+    }
+
+    fn put(db: &Db, name: &str, key: u32, bytes: usize) {
+        let table = db.table(name).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, key.to_be_bytes(), vec![7; bytes]).unwrap();
+        tx.commit().unwrap();
+    }
+
+    /// Lets `spoil` make something wrong, and demands that a check beside a writer says so, every time, and nothing else.
+    fn is_found(expected: &'static str, spoil: fn(&Db)) {
+        for seed in 0..8 {
+            let run = move || {
+                let db = database();
+                (0..60).for_each(|key| put(&db, "mine", key, 300));
+                put(&db, "mine", 5, 3000);
+                spoil(&db);
+                let stop = Arc::new(AtomicBool::new(false));
+                let writer = spawn("writer", {
+                    let (db, stop) = (db.clone(), Arc::clone(&stop));
+                    move || {
+                        let mut key = 0;
+                        while !stop.load(Ordering::Acquire) {
+                            put(&db, "other", key % 500, if key % 7 == 0 { 9000 } else { 200 });
+                            key += 1;
+                        }
+                    }
+                });
+                for _ in 0..4 {
+                    let report = db.check().unwrap();
+                    let [problem] = report.problems() else { panic!("{:?}", report.problems()) };
+                    assert!(problem.contains(expected), "{problem}");
+                }
+                stop.store(true, Ordering::Release);
+                writer.join().unwrap();
+            };
+            Simulation::new(seed).run(run).expect_finished();
+        }
+    }
+
+    #[test]
+    fn a_page_that_nobody_uses_is_found() {
+        is_found("in use in the space map, but no table uses it", |db| {
+            let mut group = ChangeGroup::new(db.pool());
+            db.core().space.allocate(&mut group, TableId(2)).unwrap();
+            group.append(0, 0).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_page_that_is_used_and_free_is_found() {
+        let db = database();
+        put(&db, "mine", 5, 300);
+        let mut group = ChangeGroup::new(db.pool());
+        let root = db.table("mine").unwrap().tree().root();
+        db.core().space.free(&mut group, root).unwrap();
+        group.append(0, 0).unwrap();
+        let report = db.check().unwrap();
+        assert_eq!(report.problems(), [format!("page {root}: used by a table, but free in the space map")]);
+    }
+
+    #[test]
+    fn a_page_that_is_used_twice_is_found() {
+        is_found("used twice, the second time by mine", |db| {
+            let table = db.table("mine").unwrap();
+            let leaf = table.tree().leaf_of(&5u32.to_be_bytes());
+            let mut group = ChangeGroup::new(db.pool());
+            let index = group.add(leaf.write());
+            let page = group.page(index).to_vec();
+            // The entry with its value, once more, under the next larger key.
+            let slot = (2..slots::count(&page)).find(|&slot| slots::cell(&page, slot).unwrap()[0] == 1);
+            let slot = slot.expect("a large value is there") as u16;
+            let mut cell = slots::cell(&page, usize::from(slot)).unwrap().to_vec();
+            let suffix = u16::from_le_bytes([cell[1], cell[2]]) + 1;
+            cell[1..3].copy_from_slice(&suffix.to_le_bytes());
+            cell.insert(2 + usize::from(suffix), 0);
+            group.change(index, Change::InsertSlot { slot: slot + 1, cell: &cell }).unwrap();
+            group.append(0, 0).unwrap();
+        });
     }
 }

@@ -137,11 +137,6 @@ impl Catalog {
         self.tables.lock().open.values().cloned().collect()
     }
 
-    /// The tables that are dropped, but for pages that an error kept from being freed.
-    pub fn unfinished_drops(&self) -> Vec<TableId> {
-        self.tables.lock().dropping.values().map(|row| row.id).collect()
-    }
-
     /// The table of that name, created if there is none. Durable when it returns. Waits for nobody but those who create or drop
     /// the same. If it has to free the pages of an earlier table first, it stops when `may_go_on` fails.
     pub fn open_or_create(&self, name: &str, may_go_on: &dyn Fn() -> Result<()>) -> Result<Table> {
@@ -226,7 +221,7 @@ impl Catalog {
     }
 
     fn free_and_forget(&self, name: &str, row: Row, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        let tree = Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), row.id, row.root);
+        let tree = self.tree_of(row);
         while !tree.free_step()? {
             may_go_on()?;
         }
@@ -236,8 +231,18 @@ impl Catalog {
     }
 
     fn handle(&self, name: &str, row: Row) -> Table {
-        let tree = Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), row.id, row.root);
-        Table::new(name, self.pool.log().log_id(), tree)
+        Table::new(name, self.pool.log().log_id(), self.tree_of(row))
+    }
+
+    /// The tree that a row names.
+    pub fn tree_of(&self, row: Row) -> Tree {
+        Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), row.id, row.root)
+    }
+
+    /// The row of this name.
+    pub fn row(&self, name: &str) -> Result<Option<Row>> {
+        let bytes = self.tree.read(name.as_bytes(), |row, _| row.map(<[u8]>::to_vec))?;
+        bytes.map(|bytes| read_row(name.as_bytes().to_vec(), &bytes).map(|(_, row)| row)).transpose()
     }
 
     /// Sets or removes a row in one change group. A row whose root is `u64::MAX` gets a fresh, empty tree in the same
@@ -281,16 +286,18 @@ impl Catalog {
         Ok(Some((row.map_or(PageId(0), |row| row.root), end)))
     }
 
-    /// All rows, by name.
-    fn rows(&self) -> Result<Vec<(String, Row)>> {
+    /// All rows, by name. Each is as it was at some moment since the call.
+    pub fn rows(&self) -> Result<Vec<(String, Row)>> {
         let mut rows = Vec::new();
         let mut next: Vec<u8> = Vec::new();
         let mut copy = LeafCopy::default();
         loop {
             let (entries, upper) = self.tree.read_leaf(LeafPosition::Containing(&next), |leaf| {
-                copy.fill(&leaf, 0..leaf.len()).map(|()| (leaf.len(), leaf.upper().map(<[u8]>::to_vec)))
+                // It may have been merged with the one before.
+                let entries = leaf.lower_bound(&next)?..leaf.len();
+                copy.fill(&leaf, entries.clone()).map(|()| (entries, leaf.upper().map(<[u8]>::to_vec)))
             })??;
-            for entry in 0..entries {
+            for entry in entries {
                 let (name, row) = copy.entry(entry)?;
                 rows.push(read_row(name.to_vec(), row.bytes())?);
             }

@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub barriers: Arc<BarrierPolicy>,
     pub log_devices: Arc<LogDevices>,
     pub operations: Operations,
+    /// Held by the task that checks the database.
+    pub checks: Mutex<()>,
     tasks: Mutex<Option<Tasks>>,
     /// What else is to end with the database, before its tasks.
     companions: Mutex<Vec<Box<dyn Send>>>,
@@ -81,6 +83,7 @@ impl Core {
             barriers,
             log_devices,
             operations: Operations::default(),
+            checks: Mutex::default(),
             tasks: Mutex::new(Some(tasks)),
             companions: Mutex::default(),
             directory: Mutex::new(directory),

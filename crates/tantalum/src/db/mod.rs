@@ -173,7 +173,7 @@ impl Db {
         Builder::new()
     }
 
-    fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         self.open.manager.core()
     }
 
@@ -299,8 +299,12 @@ impl Db {
         restore::base_backup(self, path.as_ref(), report)
     }
 
-    /// Reads every page and checks that all trees are sound and every page is used once or free. Transactions go on
-    /// meanwhile.
+    /// Reads every page and checks that all trees are sound and every page is used once or free. Transactions go on meanwhile, and
+    /// tables come and go; what they allocate and free since the beginning is left to the next check, all else is checked exactly.
+    ///
+    /// No commit is stopped for longer than by a reader, who latches a page at a time, but for a moment at the end, which takes no
+    /// reading of a device: while the log-structured store copies its map of pages, eight bytes for each; and while the store of in-page
+    /// logging, which also holds an erase unit as long as that is read, compares the uses of all units. Checks at the same time are made one after the other.
     ///
     /// # Errors
     /// When a device cannot read. What is damaged is in the report.

@@ -9,6 +9,7 @@ pub mod in_page_logging;
 pub mod in_place;
 mod inspection;
 pub mod log_structured;
+mod page_set;
 pub mod position;
 pub mod space;
 mod status;
@@ -27,7 +28,9 @@ pub use inspection::{
     AppendInspection, EntryInspection, RecordInspection, SectorInspection, SegmentInspection, UnitInspection,
 };
 pub use log_structured::{LogStructuredStats, LogStructuredStore, SegmentOptions};
+pub(crate) use page_set::PageSet;
 pub use space::Space;
+pub(crate) use space::SpaceWatch;
 pub use status::{Horizon, Session, Status, Watermarks};
 pub use superblock::{SegmentSizes, StoreKind, Superblock, UnitSizes};
 pub use sweep::sweep;

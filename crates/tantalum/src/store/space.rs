@@ -4,15 +4,24 @@
 //! map of extent `e`: a bit for each page of the extent, set while the page is in use. Map pages are changed like all
 //! pages, in the change group that uses or frees the page, so a page is never lost and never used twice.
 //!
+<<<<<<< HEAD
 //! What is kept beside the maps is only a hint where to look first, and which free pages are lent as [`scratch`] pages.
 
 mod scratch;
+=======
+//! What is kept beside the maps is only a hint where to look first; and, while somebody compares the maps with what refers to
+//! pages, which pages were allocated or freed since that began ([`Space::watch`]).
+>>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
 
 use std::sync::Arc;
 
 use tantalum_rt::Mutex;
 
+<<<<<<< HEAD
 use self::scratch::Scratch;
+=======
+use super::page_set::PageSet;
+>>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard},
     error::{Error, Result},
@@ -29,19 +38,60 @@ const NO_TABLE: TableId = TableId(0);
 #[derive(Clone, Debug)]
 pub struct Space {
     pool: BufferPool,
-    /// For each extent, no free page lies before this one (counted within the extent), as far as groups that have been
-    /// appended go.
-    first_free: Arc<Mutex<Vec<u64>>>,
+    beside: Arc<Mutex<Beside>>,
     /// Held by the task that grows the store.
     growth: Arc<Mutex<()>>,
     /// The free pages that are lent as scratch pages.
     scratch: Arc<Mutex<Scratch>>,
 }
 
+/// What is kept beside the maps.
+#[derive(Debug, Default)]
+struct Beside {
+    /// For each extent, no free page lies before this one (counted within the extent), as far as groups that have been
+    /// appended go.
+    first_free: Vec<u64>,
+    /// While there is a [`SpaceWatch`], the pages that groups allocate or free, or have planned to.
+    changed: Option<PageSet>,
+}
+
+impl Beside {
+    fn note(&mut self, id: PageId) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(id);
+        }
+    }
+}
+
+/// Which pages were in use at some moment, and which were allocated or freed since: all others are as they were, from that moment
+/// until the watch ends.
+pub(crate) struct SpaceWatch<'s> {
+    space: &'s Space,
+    /// The pages that were in use.
+    pub allocated: PageSet,
+}
+
+impl SpaceWatch<'_> {
+    /// The pages that may have been allocated or freed until now.
+    pub fn changed(&self) -> PageSet {
+        self.space.beside.lock().changed.clone().expect("it is watched")
+    }
+}
+
+impl Drop for SpaceWatch<'_> {
+    fn drop(&mut self) {
+        self.space.beside.lock().changed = None;
+    }
+}
+
 impl Space {
     /// The space of a pool's store.
     pub fn new(pool: &BufferPool) -> Self {
+<<<<<<< HEAD
         Self { pool: pool.clone(), first_free: Arc::default(), growth: Arc::default(), scratch: Arc::default() }
+=======
+        Self { pool: pool.clone(), beside: Arc::default(), growth: Arc::default() }
+>>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
     }
 
     /// The number of pages in an extent.
@@ -119,8 +169,9 @@ impl Space {
             return Err(Error::corrupt_page(map, what));
         }
         self.write_bit(group, index, bit, false)?;
-        let mut hints = self.first_free.lock();
-        if let Some(hint) = hints.get_mut(extent as usize) {
+        let mut beside = self.beside.lock();
+        beside.note(id);
+        if let Some(hint) = beside.first_free.get_mut(extent as usize) {
             *hint = bit.min(*hint);
         }
         Ok(())
@@ -141,6 +192,23 @@ impl Space {
         }
         let map = self.pool.pin_or_blank(self.map_of(extent))?.read();
         Ok(bit_is_set(&map, id.0 % self.extent_pages()))
+    }
+
+    /// Begins to watch which pages are allocated and freed. One watch at a time; it costs those who allocate and free next to
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`for_each_allocated`](Self::for_each_allocated).
+    pub(crate) fn watch(&self) -> Result<SpaceWatch<'_>> {
+        let before = self.beside.lock().changed.replace(PageSet::default());
+        assert!(before.is_none(), "one task at a time watches");
+        let mut watch = SpaceWatch { space: self, allocated: PageSet::default() };
+        // Each map is latched once from here on: who planned a change of it before, which was not noted, has then made it, so that it
+        // is seen here, or has given it up.
+        let mut allocated = PageSet::default();
+        self.for_each_allocated(&mut |page| _ = allocated.insert(page))?;
+        watch.allocated = allocated;
+        Ok(watch)
     }
 
     /// Calls `visit` with every page that a table uses, in ascending order. Pages that are allocated or freed meanwhile
@@ -180,7 +248,7 @@ impl Space {
     }
 
     fn first_free(&self, extent: u64) -> u64 {
-        self.first_free.lock().get(extent as usize).copied().unwrap_or(0)
+        self.beside.lock().first_free.get(extent as usize).copied().unwrap_or(0)
     }
 
     /// Adds the map of an extent to the group, formatted if it is new; `None` if it is busy and must not be waited for.
@@ -214,6 +282,7 @@ impl Space {
         let (before, planned) = (header::body(group.page(index)), header::body(group.planned(index)));
         // The group may yet be dropped or appended: what is free in either case bounds the hint.
         let first_free = first_clear_bit(from, limit, |byte| before[byte] & planned[byte]);
+<<<<<<< HEAD
         let first_usable = {
             let scratch = self.scratch.lock();
             let lent = scratch.bits(extent);
@@ -222,14 +291,22 @@ impl Space {
         self.set_first_free(extent, first_free);
         if first_usable == limit {
             return Ok(None);
+=======
+        let first_usable = first_clear_bit(first_free, limit, |byte| before[byte] | planned[byte]);
+        let id = (first_usable < limit).then(|| PageId(extent * self.extent_pages() + first_usable));
+        self.set_first_free(extent, first_free, id);
+        if id.is_some() {
+            self.write_bit(group, index, first_usable, true)?;
+>>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
         }
-        self.write_bit(group, index, first_usable, true)?;
-        Ok(Some(PageId(extent * self.extent_pages() + first_usable)))
+        Ok(id)
     }
 
-    fn set_first_free(&self, extent: u64, bit: u64) {
-        let mut hints = self.first_free.lock();
-        let extent = extent as usize;
+    /// Notes where the first free page of an extent is, and which is about to be allocated.
+    fn set_first_free(&self, extent: u64, bit: u64, allocated: Option<PageId>) {
+        let mut beside = self.beside.lock();
+        allocated.into_iter().for_each(|id| beside.note(id));
+        let (hints, extent) = (&mut beside.first_free, extent as usize);
         if hints.len() <= extent {
             hints.resize(extent + 1, 0);
         }

@@ -1,11 +1,21 @@
-//! Proves that a tree is sound, or says where it is not.
+//! Proves that a tree is sound, or says where it is not, beside those who change it.
+//!
+//! The nodes of one level after the other are looked at in the order of their keys. A node is compared with its parent under the
+//! latches of both, which are held for no read of a device; then it is looked at by itself, and then each of its large values under
+//! the leaf's latch, as any reader does. Between two nodes nothing is latched, so readers, commits, splits and merges go on.
+//!
+//! Exactly once is each page visited that is in the tree from the beginning to the end: while a node is in a tree, its lower fence
+//! stays what it is (splits and merges keep the left page), so the walk meets it when it has come to that key; and the pages of a
+//! value stay with its key. Other pages, which are allocated or freed meanwhile, are visited or not.
 
-use super::node::{Node, Stored};
-use super::{Tree, draft};
-use crate::buffer::PageReadGuard;
-use crate::error::Error;
-use crate::page::{PageId, header, slots};
 use std::fmt;
+
+use super::cursor::LeafPosition;
+use super::node::{Found, Node, Stored};
+use super::{Tree, draft};
+use crate::buffer::{PageReadGuard, PinnedPage};
+use crate::error::{Error, Result};
+use crate::page::{PageId, slots};
 
 /// More problems than this are not collected: one damaged page can cause many.
 const PROBLEMS_MAX: usize = 100;
@@ -40,37 +50,53 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a parent says about a child.
-struct Expected<'a> {
-    level: u8,
-    lower: &'a [u8],
-    upper: Option<&'a [u8]>,
+/// The keys that a node is responsible for.
+#[derive(Clone, Debug)]
+struct Keys {
+    lower: Vec<u8>,
+    upper: Option<Vec<u8>>,
+}
+
+impl Keys {
+    fn contain(&self, key: &[u8]) -> bool {
+        self.lower[..] <= *key && self.upper.as_deref().is_none_or(|upper| key < upper)
+    }
+}
+
+/// A node that the walk has come to, and what its parent says of it.
+enum Next {
+    Node(PageReadGuard, Keys),
+    /// It cannot be read.
+    Damaged(PageId, Error, Keys),
+    /// The tree has become so low that it has no nodes of this level below the root.
+    None,
 }
 
 struct Check<'a> {
     tree: &'a Tree,
-    visit: &'a mut dyn FnMut(PageId),
+    visit: &'a mut dyn FnMut(PageId) -> Result<()>,
     report: TreeReport,
     node_pages: u64,
     used_bytes: u64,
     problems: Vec<Problem>,
-    /// What kept the check from looking further, which says nothing about the tree.
-    failure: Option<Error>,
+    /// Keys to which no sound nodes lead.
+    lost: Vec<Keys>,
 }
 
 impl Tree {
     /// Visits every page of the tree once and checks that each node is responsible for exactly what its parent says,
-    /// that keys are in order and within the fences, and that every large value is whole. Readers and writers may go
-    /// on; splits and merges wait.
+    /// that keys are in order and within the fences, and that every large value is whole. Readers and writers go on; of pages
+    /// that come or go meanwhile, some are visited.
     ///
     /// Returns, instead of a report, what is wrong: at least one and at most a hundred problems.
     ///
     /// # Errors
-    /// What kept it from looking at everything, such as a device that takes no writes, so that no page can make room.
+    /// What kept it from looking at everything, such as a device that takes no writes, so that no page can make room; those of
+    /// `visit`.
     pub(crate) fn check(
         &self,
-        visit: &mut dyn FnMut(PageId),
-    ) -> crate::error::Result<Result<TreeReport, Vec<Problem>>> {
+        visit: &mut dyn FnMut(PageId) -> Result<()>,
+    ) -> Result<std::result::Result<TreeReport, Vec<Problem>>> {
         let mut check = Check {
             tree: self,
             visit,
@@ -78,11 +104,11 @@ impl Tree {
             node_pages: 0,
             used_bytes: 0,
             problems: Vec::new(),
-            failure: None,
+            lost: Vec::new(),
         };
-        check.root();
-        if let Some(error) = check.failure {
-            return Err(error);
+        let level = check.root()?;
+        for level in (0..level).rev() {
+            check.level(level)?;
         }
         if !check.problems.is_empty() {
             return Ok(Err(check.problems));
@@ -90,98 +116,191 @@ impl Tree {
         let capacity = slots::capacity(self.pool.page_size()) as u64 * check.node_pages;
         Ok(Ok(TreeReport { fill: check.used_bytes as f64 / capacity as f64, ..check.report }))
     }
+
+    /// The leaf of a key, for tests that change it.
+    #[cfg(test)]
+    pub(crate) fn leaf_of(&self, key: &[u8]) -> PinnedPage {
+        self.descend(LeafPosition::Containing(key), 0).expect("the tree is sound").pin()
+    }
 }
 
 impl Check<'_> {
-    fn root(&mut self) {
-        let Some(root) = self.latch(self.tree.root) else { return };
-        let level = header::level(&root);
-        self.report.height = u32::from(level) + 1;
-        self.node(root, Expected { level, lower: &[], upper: None });
-    }
-
-    fn latch(&mut self, id: PageId) -> Option<PageReadGuard> {
-        (self.visit)(id);
-        self.report.pages += 1;
-        self.node_pages += 1;
-        match self.tree.pool.pin(id) {
-            Ok(page) => Some(page.read()),
-            Err(error) => {
-                self.judge(id, error);
-                None
-            }
-        }
-    }
-
-    /// Checks a node and what hangs on it. Children are entered only where their fences are right, so that no damage
-    /// leads to a page from two parents; their levels fall, so the recursion ends.
-    fn node(&mut self, page: PageReadGuard, expected: Expected<'_>) {
-        let id = page.id();
-        let node = match self.tree.check_owner(&page).and_then(|()| Node::read(&page)) {
-            Ok(node) => node,
-            Err(error) => return self.judge(id, error),
+    /// Checks the root. Returns its level.
+    fn root(&mut self) -> Result<u8> {
+        let keys = Keys { lower: Vec::new(), upper: None };
+        let id = self.tree.root;
+        self.visit_node(id)?;
+        let page = match self.tree.pool.pin(id) {
+            Ok(page) => page.read(),
+            Err(error) => return self.judge(id, error).map(|()| 0),
         };
-        if node.level() != expected.level {
-            return self.problem(id, format!("its level is {}, expected {}", node.level(), expected.level));
-        }
-        if node.lower() != expected.lower || node.upper() != expected.upper {
-            return self.problem(id, "its fences are not those that its parent says".into());
-        }
-        self.used_bytes += node.used_bytes() as u64;
-        let checked = if node.is_leaf() { self.leaf(&node) } else { self.inner(id, &node) };
-        if let Err(error) = checked {
-            self.judge(id, error);
-        }
+        let level = match Node::read(&page) {
+            Ok(node) => node.level(),
+            Err(error) => return self.judge(id, error).map(|()| 0),
+        };
+        self.report.height = u32::from(level) + 1;
+        self.node(page, level, &keys, &[])?;
+        Ok(level)
     }
 
-    fn leaf(&mut self, node: &Node<'_>) -> Result<(), Error> {
-        draft::take_apart(node)?;
-        for entry in 0..node.len() {
-            self.report.entries += 1;
-            if let Stored::Overflow { length, first } = node.value(entry)? {
-                for id in self.tree.chain_pages(length, first)? {
-                    (self.visit)(id);
-                    self.report.pages += 1;
-                    self.report.overflow_pages += 1;
+    /// Checks the nodes of a level below the root.
+    fn level(&mut self, level: u8) -> Result<()> {
+        let mut at = Some(Vec::new());
+        while let Some(key) = at
+            && self.problems.len() < PROBLEMS_MAX
+        {
+            let keys = match self.lost.iter().find(|lost| lost.contain(&key)) {
+                Some(lost) => lost.clone(),
+                None => match self.next(&key, level) {
+                    Ok(Next::Node(page, keys)) => {
+                        // One that began before was met before, or is new.
+                        if keys.lower == key {
+                            self.visit_node(page.id())?;
+                        }
+                        self.node(page, level, &keys, &key)?;
+                        keys
+                    }
+                    Ok(Next::Damaged(page, error, keys)) => {
+                        if keys.lower == key {
+                            self.visit_node(page)?;
+                        }
+                        self.judge(page, error)?;
+                        self.lost.push(keys.clone());
+                        keys
+                    }
+                    Ok(Next::None) => return Ok(()),
+                    // On the way there, which was sound before.
+                    Err(error) => {
+                        self.lost.push(Keys { lower: Vec::new(), upper: None });
+                        return self.judge(self.tree.root, error);
+                    }
+                },
+            };
+            assert!(keys.upper.as_ref().is_none_or(|upper| *upper > key), "the walk makes progress");
+            at = keys.upper;
+        }
+        Ok(())
+    }
+
+    /// The node of a level that a key belongs to. It is read from the device while nothing is latched.
+    fn next(&self, key: &[u8], level: u8) -> Result<Next> {
+        let mut pinned: Option<(PageId, Result<PinnedPage>)> = None;
+        loop {
+            let parent = self.tree.descend(LeafPosition::Containing(key), level + 1)?;
+            let node = Node::read(&parent)?;
+            if node.level() <= level {
+                return Ok(Next::None);
+            }
+            let entry = node.child_for(key)?;
+            let child = node.child(entry)?;
+            let upper =
+                if entry + 1 < node.len() { Some(node.key(entry + 1)?) } else { node.upper().map(<[u8]>::to_vec) };
+            let keys = Keys { lower: node.key(entry)?, upper };
+            if !keys.contain(key) {
+                return Err(node.error("its entries are out of order"));
+            }
+            if child == parent.id() {
+                return Err(node.error("it is its own child"));
+            }
+            match pinned.take() {
+                Some((id, Ok(page))) if id == child => {
+                    return Ok(Next::Node(page.read(), keys));
+                }
+                // Not because it was freed meanwhile: it is still there.
+                Some((id, Err(error))) if id == child => return Ok(Next::Damaged(id, error, keys)),
+                _ => {
+                    drop(parent);
+                    pinned = Some((child, self.tree.pool.pin(child)));
                 }
             }
         }
+    }
+
+    /// Checks a latched node of which the parent says that it has these keys, and the values of those from `from` on.
+    fn node(&mut self, page: PageReadGuard, level: u8, keys: &Keys, from: &[u8]) -> Result<()> {
+        let id = page.id();
+        let large = match self.contents(&page, level, keys, from) {
+            Ok(large) => large,
+            Err(error) => {
+                self.lost.push(keys.clone());
+                return self.judge(id, error);
+            }
+        };
+        drop(page);
+        for key in large {
+            if let Err(error) = self.large_value(&key) {
+                self.judge(id, error)?;
+            }
+        }
         Ok(())
     }
 
-    fn inner(&mut self, id: PageId, node: &Node<'_>) -> Result<(), Error> {
-        if node.len() == 0 {
-            return Err(node.error("an inner page without children"));
+    /// Checks a node by itself. Returns the keys whose values have pages of their own.
+    fn contents(&mut self, page: &[u8], level: u8, keys: &Keys, from: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.tree.check_owner(page)?;
+        let node = Node::read(page)?;
+        if node.level() != level {
+            return Err(node.error(&format!("its level is {}, expected {level}", node.level())));
         }
-        let items = draft::take_apart(node)?;
-        for (entry, item) in items.iter().enumerate() {
-            let upper = items.get(entry + 1).map(|next| next.key.as_slice()).or(node.upper());
-            if self.problems.len() >= PROBLEMS_MAX || self.failure.is_some() {
-                return Ok(());
+        if node.lower() != keys.lower || node.upper() != keys.upper.as_deref() {
+            return Err(node.error("its fences are not those that its parent says"));
+        }
+        draft::take_apart(&node)?;
+        if node.lower() == from {
+            self.used_bytes += node.used_bytes() as u64;
+        }
+        let mut large = Vec::new();
+        if !node.is_leaf() {
+            if node.len() == 0 {
+                return Err(node.error("an inner page without children"));
             }
-            let child = node.child(entry)?;
-            if child == id {
-                return Err(node.error("it is its own child"));
+            (0..node.len()).try_for_each(|entry| node.child(entry).map(drop))?;
+            return Ok(large);
+        }
+        for entry in node.lower_bound(from)?..node.len() {
+            self.report.entries += 1;
+            if let Stored::Overflow { .. } = node.value(entry)? {
+                large.push(node.key(entry)?);
             }
-            if let Some(page) = self.latch(child) {
-                self.node(page, Expected { level: node.level() - 1, lower: &item.key, upper });
+        }
+        Ok(large)
+    }
+
+    /// Checks the value of a key, which may have another value by now, or none.
+    fn large_value(&mut self, key: &[u8]) -> Result<()> {
+        let pages = {
+            let leaf = self.tree.descend(LeafPosition::Containing(key), 0)?;
+            let node = Node::read(&leaf)?;
+            match node.search(key)? {
+                Found::At(entry) => match node.value(entry)? {
+                    Stored::Overflow { length, first } => self.tree.chain_pages(length, first)?,
+                    Stored::Inline(_) => Vec::new(),
+                },
+                Found::Before(_) => Vec::new(),
             }
+        };
+        for id in pages {
+            (self.visit)(id)?;
+            self.report.pages += 1;
+            self.report.overflow_pages += 1;
         }
         Ok(())
+    }
+
+    fn visit_node(&mut self, id: PageId) -> Result<()> {
+        self.report.pages += 1;
+        self.node_pages += 1;
+        (self.visit)(id)
     }
 
     /// What an error at a page is: a problem of the tree, or the end of the check.
-    fn judge(&mut self, page: PageId, error: Error) {
-        if error.is_damage() {
-            self.problem(page, error.to_string());
-        } else {
-            self.failure.get_or_insert(error);
+    fn judge(&mut self, page: PageId, error: Error) -> Result<()> {
+        if !error.is_damage() {
+            return Err(error);
         }
-    }
-
-    fn problem(&mut self, page: PageId, what: String) {
         if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(Problem { page, what });
+            self.problems.push(Problem { page, what: error.to_string() });
         }
+        Ok(())
     }
 }

@@ -30,7 +30,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Problem, TreeReport};
+pub use check::TreeReport;
 pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
 mod api;
+mod checking;
 mod closing;
 mod concurrent;
 mod control;

@@ -1,4 +1,7 @@
 //! Checking: every unit can be read and merged, its header says what is known of it, and every physical unit has one use.
+//!
+//! A unit is looked at under its lock, which keeps others from storing changes in it meanwhile. The uses of all units are compared
+//! at one moment between two batches of changes, in memory: no changes are stored for as long as that takes.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +13,6 @@ use super::{
     unit::{Home, Unit},
 };
 use crate::error::{Error, Result};
-
-/// So often must a unit have no use, or two, to be wrong: while others merge, some are on their way.
-const ROUNDS: usize = 3;
 
 impl InPageStore {
     /// Tells what is wrong with units.
@@ -33,15 +33,7 @@ impl InPageStore {
                 Err(error) => return Err(error),
             }
         }
-        let mut problems = self.misuses();
-        for _ in 1..ROUNDS {
-            if problems.is_empty() {
-                break;
-            }
-            let again = self.misuses();
-            problems.retain(|problem| again.contains(problem));
-        }
-        problems.into_iter().for_each(found);
+        self.misuses().into_iter().for_each(found);
         Ok(())
     }
 
@@ -64,13 +56,13 @@ impl InPageStore {
     /// Physical units that are used twice, or not as the list of free ones has it.
     fn misuses(&self) -> Vec<String> {
         let (mut problems, mut used) = (Vec::new(), BTreeSet::new());
+        // Nothing is taken, moved or freed meanwhile. A unit that is added has no place yet.
+        let _alone = self.placing.lock();
         let units: Vec<_> = self.units.read().iter().cloned().collect();
-        // All at once, in the order in which others lock them: nothing moves meanwhile.
-        let units: Vec<_> = units.iter().map(|unit| unit.read()).collect();
         let overflow = self.overflow.lock();
-        let homes = units.iter().filter_map(|unit| unit.home.as_ref().map(|home| home.physical));
-        let scratch = units.iter().filter_map(|unit| unit.scratch.map(|taken| taken.physical));
-        for physical in homes.chain(scratch).chain(overflow.units()) {
+        let places = |unit: &Unit| [unit.home.as_ref().map(|home| home.physical), unit.scratch.map(|taken| taken.physical)];
+        let homes = units.iter().flat_map(|unit| places(&unit.read())).flatten();
+        for physical in homes.chain(overflow.units()) {
             if !used.insert(physical) {
                 problems.push(format!("erase unit {physical} is used twice"));
             }

@@ -12,7 +12,8 @@
 //!   the unit's lock
 //! - of a page, active changes follow all committed ones
 //!
-//! Locks: units, in ascending order while changes are stored; then the overflow area; then the free units.
+//! Locks: the one of those who place units; units, in ascending order while changes are stored; then the overflow area; then the
+//! free units.
 
 mod check;
 pub(crate) mod collect;
@@ -70,6 +71,8 @@ pub struct InPageStore {
     carry_over_max: usize,
     units: RwLock<Vec<Arc<RwLock<Unit>>>>,
     physical: Physical,
+    /// Held while units are taken and freed: what they are used for is compared between.
+    placing: Mutex<()>,
     overflow: Mutex<Overflow>,
     session: OnceLock<Session>,
     /// The next version's number.
@@ -97,6 +100,7 @@ impl InPageStore {
             carry_over_max: (geometry.sectors() * carry_over_percent as usize / 100).max(1),
             units: RwLock::default(),
             physical: Physical::new(geometry.reserve_min()),
+            placing: Mutex::default(),
             overflow: Mutex::default(),
             session: OnceLock::new(),
             sequence: AtomicU64::new(0),

@@ -60,6 +60,7 @@ impl InPageStore {
         }
         let mut rest = &by_unit[..];
         while !rest.is_empty() {
+            let _placing = self.placing.lock();
             let (step, later) = rest.split_at(self.make_room(rest)?);
             self.store_step(step)?;
             rest = later;

@@ -17,6 +17,7 @@ impl InPageStore {
     /// that merges need.
     pub(super) fn take_scratch_unit(&self, first: PageId) -> bool {
         let Some((logical, 0)) = self.place_of(first) else { return false };
+        let _placing = self.placing.lock();
         let unit = self.unit(logical);
         let mut unit = unit.write();
         assert!(unit.scratch.is_none(), "a unit is taken for scratch pages once");
@@ -30,6 +31,7 @@ impl InPageStore {
     /// Nothing in the unit whose first page this is is needed. It is erased when it is taken again.
     pub(super) fn free_scratch_unit(&self, first: PageId) {
         let (logical, _) = self.place_of(first).expect("a unit that was taken is one of the store's");
+        let _placing = self.placing.lock();
         let taken = self.unit(logical).write().scratch.take().expect("a unit is freed once, by its taker");
         self.physical.give_back(Taken { is_erased: false, ..taken });
     }

@@ -33,6 +33,7 @@ impl InPageStore {
     /// failure is no more than traced.
     pub(super) fn write_tallies(&self) {
         let geometry = self.medium.geometry;
+        let _placing = self.placing.lock();
         let tallies = self.tallies();
         let in_unit = geometry.overflow_sectors() * in_sector(geometry.sector_bytes);
         let set = self.next_sequence();

@@ -145,7 +145,10 @@ fn assert_holds(bed: &Bed, rows: &Rows) {
     let mut visited: BTreeSet<PageId> = BTreeSet::new();
     let report = bed
         .tree
-        .check(&mut |page| assert!(visited.insert(page), "page {page} is used twice"))
+        .check(&mut |page| {
+            assert!(visited.insert(page), "page {page} is used twice");
+            Ok(())
+        })
         .expect("everything can be looked at")
         .unwrap_or_else(|problems| panic!("{}", problems[0]));
     assert_eq!(report.entries, rows.len() as u64);

@@ -56,7 +56,7 @@ fn a_tree_grows_and_shrinks_back_to_one_page() {
         apply(&bed, &mut rows, batch.iter().map(|&number| (key(number, 200), value(number))).collect());
     }
     assert_holds(&bed, &rows);
-    let report = bed.tree.check(&mut |_| ()).unwrap().expect("the tree is sound");
+    let report = bed.tree.check(&mut |_| Ok(())).unwrap().expect("the tree is sound");
     assert!(report.height >= 3, "{report:?}");
     assert!(report.fill > 0.6, "{report:?}");
     random.shuffle(&mut numbers);
@@ -64,7 +64,7 @@ fn a_tree_grows_and_shrinks_back_to_one_page() {
         apply(&bed, &mut rows, batch.iter().map(|&number| (key(number, 200), None)).collect());
     }
     assert_holds(&bed, &rows);
-    let report = bed.tree.check(&mut |_| ()).unwrap().expect("the tree is sound");
+    let report = bed.tree.check(&mut |_| Ok(())).unwrap().expect("the tree is sound");
     assert!(report.height <= 2 && report.pages <= 3, "{report:?}");
 }
 
@@ -76,7 +76,7 @@ fn keys_in_order_fill_their_pages() {
         apply(&bed, &mut rows, batch.iter().map(|&number| (key(number, 30), Some(vec![1; 50]))).collect());
     }
     assert_holds(&bed, &rows);
-    let report = bed.tree.check(&mut |_| ()).unwrap().expect("the tree is sound");
+    let report = bed.tree.check(&mut |_| Ok(())).unwrap().expect("the tree is sound");
     assert!(report.fill > 0.9, "{report:?}");
 }
 
@@ -121,7 +121,10 @@ fn a_dropped_tree_gives_all_pages_back() {
         steps += 1;
         let mut visited = BTreeSet::new();
         // What is left is whole, but for inner pages that have lost all children.
-        let _ = bed.tree.check(&mut |page| assert!(visited.insert(page), "page {page} is used twice"));
+        let _ = bed.tree.check(&mut |page| {
+            assert!(visited.insert(page), "page {page} is used twice");
+            Ok(())
+        });
     }
     assert!(steps > 2, "the pages are freed in several steps, not in {steps}");
     assert!(bed.used_pages().is_empty(), "{:?}", bed.used_pages());
