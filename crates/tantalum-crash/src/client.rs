@@ -143,6 +143,11 @@ impl Client {
                 }
             }
         }
+        self.finish_all()
+    }
+
+    /// Waits for all commits that are not known to be durable.
+    pub fn finish_all(&mut self) -> Result<(), Stop> {
         while !self.in_flight.is_empty() {
             self.finish_oldest()?;
         }

@@ -204,6 +204,10 @@ pub(crate) struct Config {
     pub cores: usize,
     /// Power cuts, recoveries and checks.
     pub rounds: usize,
+    /// Whether rounds follow in which the database is checked beside clients who also create and drop tables.
+    pub checks_beside_clients: bool,
+    /// Whether starts follow in which the database is closed beside clients.
+    pub closes_beside_clients: bool,
     /// What clients do.
     pub load: Load,
 }
@@ -299,6 +303,7 @@ impl Config {
             let loses_log_one_in = [0, 2, 4][archiving.usize(0..3)] * u8::from(covers_log);
             Archive { drive, logs, loses_log_one_in }
         });
+        let mut ending = Random::with_seed(seed ^ 0xc105_e000);
         let log_hiding = [LogHiding::On, LogHiding::On, LogHiding::On, LogHiding::Naive, LogHiding::Off];
         Self {
             protection,
@@ -328,6 +333,8 @@ impl Config {
             archive,
             is_serializable: random.u8(0..4) > 0,
             early_lock_release: random.u8(0..4) > 0,
+            checks_beside_clients: ending.u8(0..3) == 0,
+            closes_beside_clients: ending.u8(0..3) == 0,
             cores: random.usize(1..=4),
             rounds: match load.kind {
                 LoadKind::Mixed => random.usize(2..=4),
@@ -488,7 +495,7 @@ impl fmt::Display for Config {
         write!(
             f,
             "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
-             {} tables of {} keys, {} rounds",
+             {} tables of {} keys, {} rounds{}{}",
             self.protection,
             self.writing,
             self.page_size,
@@ -504,6 +511,8 @@ impl fmt::Display for Config {
             load.tables,
             load.keys,
             self.rounds,
+            if self.checks_beside_clients { ", and checks beside clients" } else { "" },
+            if self.closes_beside_clients { ", and closing beside clients" } else { "" },
         )
     }
 }
@@ -537,6 +546,7 @@ mod tests {
         assert!(configs.iter().any(|config| config.load.holds_snapshots));
         let loses_all = |config: &&Config| config.archive.as_ref().is_some_and(|archive| archive.loses_log_one_in > 0);
         assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
+        assert!(configs.iter().any(|config| config.checks_beside_clients && config.closes_beside_clients));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }
 

@@ -16,6 +16,7 @@ use crate::{
     client::{Client, Shared, Stop, read_everything},
     config::{Config, Units},
     history::{Event, Kind, Recorder},
+    load::Load,
     machine::{Fuse, Machine},
     operator::Operator,
 };
@@ -31,6 +32,8 @@ const TRANSACTIONS_MAX: u32 = 4000;
 pub(crate) enum Cut {
     /// Not at all: each client runs so many transactions, then the database is closed.
     Never { transactions: usize },
+    /// Not at all: after so much time the database is closed, while clients use it.
+    ByClosing(Duration),
     /// Counted from the moment at which the devices get power.
     DuringStart(Length),
     /// Counted from the start of the recovery.
@@ -72,6 +75,8 @@ pub(crate) struct Start {
     pub left_behind: Vec<u32>,
     pub fuse: Arc<Fuse>,
     pub cut: Cut,
+    /// Whether the database is checked while clients run, who then create and drop tables too.
+    pub checks: bool,
     pub seed: u64,
     pub recorder: Recorder,
     pub next_id: Arc<AtomicU32>,
@@ -87,7 +92,7 @@ pub(crate) fn play(start: Start) -> Duration {
 }
 
 fn live(start: Start) -> Result<(), Stop> {
-    let Start { config, machine, log_is_lost, left_behind, fuse, cut, seed, recorder, next_id } = start;
+    let Start { config, machine, log_is_lost, left_behind, fuse, cut, checks, seed, recorder, next_id } = start;
     let last = recorder.clone();
     let patience = Length { time: PATIENCE, operations: None };
     patience.start(&fuse, move || last.record(Event::OutOfPatience(tantalum_rt::list_tasks())));
@@ -102,8 +107,8 @@ fn live(start: Start) -> Result<(), Stop> {
     let all: Vec<_> = devices.log.iter().chain(&spares).cloned().collect();
     let archive = machine.archive(&fuse);
     let db = match log_is_lost {
-        true => rebuild(&config, devices, archive)?,
-        false => open(&config, devices, &spares, archive)?,
+        true => rebuild(&config, devices.clone(), archive.clone())?,
+        false => open(&config, devices.clone(), &spares, archive.clone())?,
     };
     check_archive(&db, &config)?;
     if config.log_copies > 1 && follow_left_behind(&db, left_behind, config.logs[0].latency * 5, &recorder)? {
@@ -124,7 +129,7 @@ fn live(start: Start) -> Result<(), Stop> {
     let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
     let transactions = match cut {
         Cut::Never { transactions } => Some(transactions),
-        Cut::DuringStart(_) | Cut::DuringRecovery(_) => None,
+        Cut::DuringStart(_) | Cut::DuringRecovery(_) | Cut::ByClosing(_) => None,
         Cut::DuringLoad(length) => {
             let (db, config, recorder) = (db.clone(), Arc::clone(&config), recorder.clone());
             length.start(&fuse, move || {
@@ -139,13 +144,14 @@ fn live(start: Start) -> Result<(), Stop> {
     let shared = Shared {
         db: db.clone(),
         tables,
-        load: Arc::new(config.load.clone()),
+        load: Arc::new(Load { drops_tables: config.load.drops_tables || checks, ..config.load.clone() }),
         page_size: config.page_size,
         kind: if config.is_serializable { Kind::Serializable } else { Kind::SnapshotIsolation },
         recorder: recorder.clone(),
         next_id,
         id_max,
     };
+    let is_closed_meanwhile = matches!(cut, Cut::ByClosing(_));
     let clients: Vec<_> = (0..config.load.clients)
         .map(|number| {
             let mut client = Client::new(shared.clone(), number, seed.wrapping_add(number as u64));
@@ -153,7 +159,12 @@ fn live(start: Start) -> Result<(), Stop> {
             spawn(format!("client-{number}"), move || {
                 let fills = number == 0 && is_empty && transactions != Some(0);
                 let result = if fills { client.fill() } else { Ok(()) };
-                if let Err(stop) = result.and_then(|()| client.run(transactions)) {
+                let result = match result.and_then(|()| client.run(transactions)) {
+                    // What was placed in the log before is durable.
+                    Err(Stop::Failed(Error::Closed)) if is_closed_meanwhile => client.finish_all(),
+                    result => result,
+                };
+                if let Err(stop) = result {
                     let is_report = matches!(stop, Stop::Failed(_));
                     recorder.record(stop.into_event());
                     // The others go on with what still works.
@@ -188,24 +199,79 @@ fn live(start: Start) -> Result<(), Stop> {
             }
         })
     });
+    let checker = checks.then(|| {
+        let (db, recorder, stop, pause) = (db.clone(), recorder.clone(), Arc::clone(&stop), config.data.latency * 20);
+        spawn("checker", move || check_again_and_again(&db, &recorder, &stop, pause))
+    });
+    let again = match cut {
+        Cut::ByClosing(time) => {
+            tantalum_rt::sleep(time);
+            db.clone().close()?;
+            recorder.count("databases closed beside clients", 1);
+            check_closed(&db, &shared.tables[0])?;
+            // Who is left of the clients must not be in the way. With copies, or other devices by now, opening takes more.
+            match config.log_copies == 1 && spares.is_empty() {
+                true => Some(open(&config, devices, &spares, archive)?),
+                false => None,
+            }
+        }
+        _ => None,
+    };
     for client in clients {
         client.join().map_err(|_| Stop::Violation("a client panicked".to_owned()))?;
     }
     drop(shared);
-    if transactions.is_none() {
+    if transactions.is_none() && !is_closed_meanwhile {
         tantalum_rt::power_cut();
     }
     stop.store(true, Ordering::Release);
+    if let Some(checker) = checker {
+        checker.join().map_err(|_| Stop::Violation("the checker panicked".to_owned()))?;
+    }
     if let Some(operator) = operator {
         operator.join().map_err(|_| Stop::Violation("the operator panicked".to_owned()))?;
     }
     if let Some(watcher) = watcher {
         watcher.join().map_err(|_| Stop::Violation("the archive's watcher panicked".to_owned()))?;
     }
+    let db = match again {
+        Some(again) => again,
+        None if is_closed_meanwhile => return Ok(()),
+        None => db,
+    };
     check(&db, &recorder)?;
     count(&db, &config, &recorder)?;
     db.close()?;
     Ok(())
+}
+
+/// A database that was closed answers nothing any more.
+fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
+    let answers = [
+        db.begin().err(),
+        db.snapshot().err(),
+        db.get(table, "").err(),
+        db.table("another").err(),
+        db.drop_table("another").err(),
+        db.checkpoint().err(),
+        db.check().err(),
+    ];
+    match answers.iter().find(|answer| !matches!(answer, Some(Error::Closed))) {
+        None => Ok(()),
+        Some(answer) => Err(Stop::Violation(format!("a closed database answers {answer:?}"))),
+    }
+}
+
+/// Checks the database beside those who use it.
+fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
+    while !stop.load(Ordering::Acquire) {
+        tantalum_rt::sleep(pause);
+        match check(db, recorder) {
+            Ok(()) => recorder.count("database checks beside clients", 1),
+            Err(Stop::Failed(Error::Closed)) => return,
+            Err(stop) => return recorder.record(stop.into_event()),
+        }
+    }
 }
 
 /// Tells when two copies are kept of everything: now, or as soon as a checkpoint has made it so.

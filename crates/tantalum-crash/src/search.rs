@@ -97,6 +97,8 @@ struct Search {
     archived: u64,
     /// Whether a device is there that loses what it says is durable.
     expects_loss: bool,
+    /// Whether the database is checked while clients run.
+    checks: bool,
     report: Report,
     fingerprint: <foldhash::quality::FixedState as BuildHasher>::Hasher,
     clock: Duration,
@@ -137,6 +139,7 @@ impl Search {
             left_behind: Vec::new(),
             archived: 0,
             expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
+            checks: false,
             report: Report { seeds: 1, ..Report::default() },
             fingerprint: foldhash::quality::FixedState::with_seed(0).build_hasher(),
             clock: Duration::ZERO,
@@ -167,6 +170,30 @@ impl Search {
             if self.step(Cut::Never { transactions }).map_err(|what| (rounds, what))? == Step::GivenUp {
                 return Ok(());
             }
+        }
+        self.run_beside_clients()
+    }
+
+    /// What some seeds do at the end, so that what all do before does not depend on it.
+    fn run_beside_clients(&mut self) -> Result<(), (usize, String)> {
+        let rounds = self.config.rounds;
+        self.checks = self.config.checks_beside_clients;
+        let checked = if self.checks { 3 } else { 0 };
+        let closed = if self.config.closes_beside_clients { 3 } else { 0 };
+        for start in 0..checked + closed {
+            self.checks &= start < checked;
+            let length = self.length(20.0, 400.0);
+            let cut = match start {
+                0..2 if checked > 0 => Cut::DuringLoad(length),
+                2 if checked > 0 => Cut::Never { transactions: 20 },
+                _ => Cut::ByClosing(length.time),
+            };
+            if self.step(cut).map_err(|what| (rounds, what))? == Step::GivenUp {
+                return Ok(());
+            }
+        }
+        if checked + closed > 0 {
+            self.step(Cut::Never { transactions: 0 }).map_err(|what| (rounds, what))?;
         }
         Ok(())
     }
@@ -225,6 +252,7 @@ impl Search {
             left_behind: self.left_behind.clone(),
             fuse,
             cut,
+            checks: self.checks,
             seed: self.random.u64(..),
             recorder,
             next_id: Arc::clone(&self.next_id),
@@ -493,6 +521,9 @@ impl Search {
             copies.to_owned(),
             isolation.to_owned(),
             release.to_owned(),
+            if config.checks_beside_clients { "checks beside clients" } else { "checks before and after clients" }
+                .to_owned(),
+            if config.closes_beside_clients { "closing beside clients" } else { "closing after clients" }.to_owned(),
         ] {
             self.report.configured(name);
         }

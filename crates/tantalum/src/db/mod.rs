@@ -185,7 +185,7 @@ impl Db {
         let operations = self.operations();
         let _operation = operations.begin()?;
         let open = || self.core().catalog.open_or_create(name, &|| operations.check_open());
-        self.manager.retry_with_scratch_room(open)
+        self.open.manager.retry_with_scratch_room(open)
     }
 
     /// The names of all tables, in order.

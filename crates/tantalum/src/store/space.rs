@@ -4,24 +4,17 @@
 //! map of extent `e`: a bit for each page of the extent, set while the page is in use. Map pages are changed like all
 //! pages, in the change group that uses or frees the page, so a page is never lost and never used twice.
 //!
-<<<<<<< HEAD
-//! What is kept beside the maps is only a hint where to look first, and which free pages are lent as [`scratch`] pages.
+//! What is kept beside the maps is a hint where to look first, and which free pages are lent as [`scratch`] pages; and, while a check
+//! compares the maps with what refers to pages, which pages were allocated or freed since that began ([`Space::watch`]).
 
 mod scratch;
-=======
-//! What is kept beside the maps is only a hint where to look first; and, while somebody compares the maps with what refers to
-//! pages, which pages were allocated or freed since that began ([`Space::watch`]).
->>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
 
 use std::sync::Arc;
 
 use tantalum_rt::Mutex;
 
-<<<<<<< HEAD
 use self::scratch::Scratch;
-=======
 use super::page_set::PageSet;
->>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard},
     error::{Error, Result},
@@ -87,11 +80,7 @@ impl Drop for SpaceWatch<'_> {
 impl Space {
     /// The space of a pool's store.
     pub fn new(pool: &BufferPool) -> Self {
-<<<<<<< HEAD
-        Self { pool: pool.clone(), first_free: Arc::default(), growth: Arc::default(), scratch: Arc::default() }
-=======
-        Self { pool: pool.clone(), beside: Arc::default(), growth: Arc::default() }
->>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
+        Self { pool: pool.clone(), beside: Arc::default(), growth: Arc::default(), scratch: Arc::default() }
     }
 
     /// The number of pages in an extent.
@@ -282,22 +271,15 @@ impl Space {
         let (before, planned) = (header::body(group.page(index)), header::body(group.planned(index)));
         // The group may yet be dropped or appended: what is free in either case bounds the hint.
         let first_free = first_clear_bit(from, limit, |byte| before[byte] & planned[byte]);
-<<<<<<< HEAD
         let first_usable = {
             let scratch = self.scratch.lock();
             let lent = scratch.bits(extent);
             first_clear_bit(first_free, limit, |byte| before[byte] | planned[byte] | lent.map_or(0, |lent| lent[byte]))
         };
-        self.set_first_free(extent, first_free);
-        if first_usable == limit {
-            return Ok(None);
-=======
-        let first_usable = first_clear_bit(first_free, limit, |byte| before[byte] | planned[byte]);
         let id = (first_usable < limit).then(|| PageId(extent * self.extent_pages() + first_usable));
         self.set_first_free(extent, first_free, id);
         if id.is_some() {
             self.write_bit(group, index, first_usable, true)?;
->>>>>>> 275e19e (Check a database exactly beside writers, and hold nobody up)
         }
         Ok(id)
     }

@@ -60,7 +60,8 @@ impl InPageStore {
         let _alone = self.placing.lock();
         let units: Vec<_> = self.units.read().iter().cloned().collect();
         let overflow = self.overflow.lock();
-        let places = |unit: &Unit| [unit.home.as_ref().map(|home| home.physical), unit.scratch.map(|taken| taken.physical)];
+        let places =
+            |unit: &Unit| [unit.home.as_ref().map(|home| home.physical), unit.scratch.map(|taken| taken.physical)];
         let homes = units.iter().flat_map(|unit| places(&unit.read())).flatten();
         for physical in homes.chain(overflow.units()) {
             if !used.insert(physical) {

@@ -42,12 +42,12 @@ impl Seers {
 /// Why a run was not written.
 enum Unwritten {
     Stopped,
-    Failed(Error),
+    Failed(Arc<Error>),
 }
 
 impl From<Error> for Unwritten {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        Self::Failed(Arc::new(error))
     }
 }
 
@@ -116,7 +116,7 @@ impl Versions {
             Err(Unwritten::Stopped) => false,
             Err(Unwritten::Failed(error)) => {
                 // Without the oldest snapshot less has to be written; without any, nothing.
-                self.give_up_oldest(&Arc::new(error));
+                self.give_up_oldest(&error);
                 true
             }
         }
