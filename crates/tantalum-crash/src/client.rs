@@ -11,7 +11,7 @@ use std::{
 };
 
 use tantalum::{Db, Error, Snapshot, Table, Ticket, Transaction, Value};
-use tantalum_rt::Random;
+use tantalum_rt::{Random, simulation::panic_at};
 
 use crate::{
     content::{Key, VALUE_LEN_MIN, Version, decode_key, decode_value, encode_key, encode_value},
@@ -27,6 +27,8 @@ pub(crate) enum Stop {
     Refused(&'static str),
     /// The engine reports a failure that only a device can be the cause of.
     Failed(Error),
+    /// The engine has stopped because a panic was injected.
+    Poisoned(Error),
     /// What must not happen on sound devices.
     Odd(String),
     /// The engine's own check found something wrong.
@@ -37,16 +39,21 @@ pub(crate) enum Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        match error {
+        match &error {
             Error::Deadlock { .. } => Self::Refused("deadlocks"),
             Error::LockTimeout { .. } => Self::Refused("lock time-outs"),
             Error::WriteConflict { .. } => Self::Refused("write conflicts"),
             Error::TransactionTooLarge { .. } => Self::Refused("transactions too large"),
             // Any other cause is a device's.
-            Error::SnapshotTooOld { cause } if matches!(*cause, Error::DiskFull { .. }) => {
+            Error::SnapshotTooOld { cause } if matches!(**cause, Error::DiskFull { .. }) => {
                 Self::Refused("snapshots given up")
             }
-            error => Self::Failed(error),
+            Error::Log(cause) | Error::OutcomeUnknown { cause }
+                if matches!(cause.first_cause(), tantalum_log::Error::Interrupted { .. }) =>
+            {
+                Self::Poisoned(error)
+            }
+            _ => Self::Failed(error),
         }
     }
 }
@@ -63,6 +70,7 @@ impl Stop {
         match self {
             Self::Refused(why) => Event::Violation(format!("refused where nothing stands against it: {why}")),
             Self::Failed(error) => Event::Reported(error.to_string()),
+            Self::Poisoned(error) => Event::Poisoned(error.to_string()),
             Self::Odd(what) => Event::Oddity(what),
             Self::Unsound(what) => Event::Unsound(what),
             Self::Violation(what) => Event::Violation(what),
@@ -92,11 +100,18 @@ pub(crate) struct Client {
     random: Random,
     /// Commits that are not known to be durable, oldest first.
     in_flight: VecDeque<(u32, Ticket)>,
+    /// A commit panics at which of the next points; 0: at none.
+    panics_at: u64,
 }
 
 impl Client {
     pub fn new(shared: Shared, number: usize, seed: u64) -> Self {
-        Self { shared, number, random: Random::with_seed(seed), in_flight: VecDeque::new() }
+        Self { shared, number, random: Random::with_seed(seed), in_flight: VecDeque::new(), panics_at: 0 }
+    }
+
+    /// The same, and a commit of it panics, at that of the points that its commits come to.
+    pub fn that_panics_at(self, point: u64) -> Self {
+        Self { panics_at: point, ..self }
     }
 
     /// Writes most keys once, in transactions of several, unless the load is to grow from nothing.
@@ -218,8 +233,9 @@ impl Client {
                 recorder.record(Event::RolledBack { id, reads });
                 Ok(())
             }
-            // Only this one leaves open whether it took place.
-            Stop::Failed(error @ (Error::OutcomeUnknown { .. } | Error::NotStored { .. })) => Err(Stop::Failed(error)),
+            // Only these leave open whether it took place.
+            stop @ (Stop::Failed(Error::OutcomeUnknown { .. } | Error::NotStored { .. })
+            | Stop::Poisoned(Error::OutcomeUnknown { .. })) => Err(stop),
             stop => {
                 recorder.record(Event::RolledBack { id, reads });
                 Err(stop)
@@ -227,7 +243,10 @@ impl Client {
         };
         // A commit by ticket tells its place in the log before it is durable, which spares the model guessing.
         if self.random.u8(0..4) == 0 {
-            return match transaction.commit() {
+            let Some(result) = panic_at(&mut self.panics_at, || transaction.commit()) else {
+                return self.after_panic();
+            };
+            return match result {
                 Ok(commit) => {
                     recorder.record(Event::Acknowledged { id, position: commit.position() });
                     Ok(())
@@ -235,7 +254,10 @@ impl Client {
                 Err(error) => refused(error),
             };
         }
-        match transaction.commit_async() {
+        let Some(result) = panic_at(&mut self.panics_at, || transaction.commit_async()) else {
+            return self.after_panic();
+        };
+        match result {
             Ok(ticket) => {
                 if let Some(position) = ticket.position() {
                     recorder.record(Event::Placed { id, position });
@@ -248,6 +270,32 @@ impl Client {
             self.finish_oldest()?;
         }
         Ok(())
+    }
+
+    /// After a commit that panicked, nobody knows whether it took place. The database goes on if that was all, or it has stopped for
+    /// good, and every call says so.
+    fn after_panic(&mut self) -> Result<(), Stop> {
+        let (db, table) = (&self.shared.db, &self.shared.tables[0]);
+        self.shared.recorder.count("commits that panicked", 1);
+        let Err(error) = db.tables() else { return Ok(()) };
+        self.shared.recorder.count("databases that a panic stopped", 1);
+        let calls = [
+            ("table", db.table("table-0").map(drop)),
+            ("begin", db.begin().map(drop)),
+            ("get", db.get(table, self.bytes(Key { table: 0, number: 0 })).map(drop)),
+            ("snapshot", db.snapshot().map(drop)),
+            ("checkpoint", db.checkpoint()),
+            ("check", db.check().map(drop)),
+        ];
+        for (call, result) in calls {
+            match result.map_err(Stop::from) {
+                Err(Stop::Poisoned(_)) => {}
+                other => {
+                    return Err(Stop::Violation(format!("after a panic had stopped the database, {call}: {other:?}")));
+                }
+            }
+        }
+        Err(error.into())
     }
 
     fn finish_oldest(&mut self) -> Result<(), Stop> {

@@ -200,6 +200,8 @@ pub(crate) struct Config {
     pub is_serializable: bool,
     /// Whether locks are released when the commit is in the log, and not only when it is durable.
     pub early_lock_release: bool,
+    /// Whether commits panic, one in a round at most.
+    pub panics: bool,
     /// Virtual processor cores.
     pub cores: usize,
     /// Power cuts, recoveries and checks.
@@ -335,6 +337,8 @@ impl Config {
             early_lock_release: random.u8(0..4) > 0,
             checks_beside_clients: ending.u8(0..3) == 0,
             closes_beside_clients: ending.u8(0..3) == 0,
+            // By a generator of its own too.
+            panics: Random::with_seed(seed ^ 0x9a_21c5).u8(0..8) == 0,
             cores: random.usize(1..=4),
             rounds: match load.kind {
                 LoadKind::Mixed => random.usize(2..=4),
@@ -494,7 +498,7 @@ impl fmt::Display for Config {
         let held = if load.holds_snapshots { ", snapshots are held" } else { "" };
         write!(
             f,
-            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients, \
+            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
              {} tables of {} keys, {} rounds{}{}",
             self.protection,
             self.writing,
@@ -508,6 +512,7 @@ impl fmt::Display for Config {
             if self.is_serializable { "serializable" } else { "snapshot isolation" },
             if self.early_lock_release { "early" } else { "when durable" },
             load.clients,
+            if self.panics { " of which one panics" } else { "" },
             load.tables,
             load.keys,
             self.rounds,
@@ -547,6 +552,7 @@ mod tests {
         let loses_all = |config: &&Config| config.archive.as_ref().is_some_and(|archive| archive.loses_log_one_in > 0);
         assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
         assert!(configs.iter().any(|config| config.checks_beside_clients && config.closes_beside_clients));
+        assert!(configs.iter().any(|config| config.panics) && configs.iter().any(|config| !config.panics));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }
 

@@ -118,6 +118,8 @@ pub enum Event {
     Unsound(String),
     /// The engine says that it cannot go on with something, and why.
     Reported(String),
+    /// The engine has stopped because of a panic.
+    Poisoned(String),
     /// From now on, unless a device fails, any one log device can be lost without losing anything.
     MayLoseLogDevice,
     /// Devices that the log goes on without, by their numbers.
@@ -209,6 +211,7 @@ impl History {
             | Event::Oddity(_)
             | Event::Unsound(_)
             | Event::Reported(_)
+            | Event::Poisoned(_)
             | Event::MayLoseLogDevice
             | Event::LeftBehind(_)
             | Event::OnlyLeftBehind

@@ -27,6 +27,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1800);
 /// Transactions of one start.
 const TRANSACTIONS_MAX: u32 = 4000;
 
+/// At which of the points that a client's commits come to one of them panics, at most.
+const PANIC_POINT_MAX: f64 = 500.0;
+
 /// When the power goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cut {
@@ -152,9 +155,18 @@ fn live(start: Start) -> Result<(), Stop> {
         id_max,
     };
     let is_closed_meanwhile = matches!(cut, Cut::ByClosing(_));
+    let panics = (config.panics && transactions.is_none() && !is_closed_meanwhile).then(|| {
+        let mut random = Random::with_seed(seed ^ 0x9a_21c5);
+        // Early points as often as late ones by order of magnitude; a commit comes to about ten.
+        (random.usize(0..config.load.clients), 1 + (PANIC_POINT_MAX.powf(random.f64())) as u64)
+    });
     let clients: Vec<_> = (0..config.load.clients)
         .map(|number| {
-            let mut client = Client::new(shared.clone(), number, seed.wrapping_add(number as u64));
+            let client = Client::new(shared.clone(), number, seed.wrapping_add(number as u64));
+            let mut client = match panics {
+                Some((panicking, point)) if panicking == number => client.that_panics_at(point),
+                _ => client,
+            };
             let recorder = recorder.clone();
             spawn(format!("client-{number}"), move || {
                 let fills = number == 0 && is_empty && transactions != Some(0);
@@ -165,7 +177,7 @@ fn live(start: Start) -> Result<(), Stop> {
                     result => result,
                 };
                 if let Err(stop) = result {
-                    let is_report = matches!(stop, Stop::Failed(_));
+                    let is_report = matches!(stop, Stop::Failed(_) | Stop::Poisoned(_));
                     recorder.record(stop.into_event());
                     // The others go on with what still works.
                     if !is_report {

@@ -348,6 +348,8 @@ impl Search {
                 self.recent.was_reported = true;
                 self.report.count("failures reported", 1);
             }
+            Event::Poisoned(what) if !self.config.panics => return Err(format!("stopped without a panic: {what}")),
+            Event::Poisoned(_) => seen.gave_up = true,
             Event::Unsound(what) if !self.may_fail_reads() && tolerance < Tolerance::Loss => {
                 return Err(format!("the check finds: {what}"));
             }
@@ -524,6 +526,7 @@ impl Search {
             if config.checks_beside_clients { "checks beside clients" } else { "checks before and after clients" }
                 .to_owned(),
             if config.closes_beside_clients { "closing beside clients" } else { "closing after clients" }.to_owned(),
+            if config.panics { "commits that panic".to_owned() } else { "no panics".to_owned() },
         ] {
             self.report.configured(name);
         }

@@ -10,6 +10,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -82,18 +83,9 @@ impl AppendBuffer {
     pub fn append(&self, head: &[u8], parts: &[&[u8]]) -> Result<usize, AppendRefused> {
         let total = parts.iter().map(|part| part.len()).fold(head.len(), usize::saturating_add);
         let offset = self.reserve(total)?;
+        let reserved = Reserved { buffer: self, range: offset..offset + total, head, parts };
         tantalum_rt::interleave();
-        let mut at = offset;
-        for part in [&head].into_iter().chain(parts) {
-            debug_assert!(at + part.len() <= offset + total);
-            // SAFETY: `offset..offset + total` was reserved for this call alone and lies within `limit`, hence within
-            // the memory, which cannot have been taken: taking waits until all that was reserved is published, which
-            // happens below. The source is a live slice that cannot overlap memory nobody else can refer to.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.start.as_ptr().add(at), part.len()) };
-            at += part.len();
-        }
-        // Release: the thread that takes the memory must see the bytes.
-        self.published.fetch_add(total, Ordering::Release);
+        drop(reserved);
         Ok(offset)
     }
 
@@ -148,6 +140,31 @@ impl AppendBuffer {
     }
 }
 
+/// A range that is reserved. Dropping it copies the bytes, so that a panic leaves none without: taking would wait for them
+/// for ever.
+struct Reserved<'a> {
+    buffer: &'a AppendBuffer,
+    range: Range<usize>,
+    head: &'a [u8],
+    parts: &'a [&'a [u8]],
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut at = self.range.start;
+        for part in [&self.head].into_iter().chain(self.parts) {
+            debug_assert!(at + part.len() <= self.range.end);
+            // SAFETY: the range was reserved for this call alone and lies within `limit`, hence within the memory, which
+            // cannot have been taken: taking waits until all that was reserved is published, which happens below. The
+            // source is a live slice that cannot overlap memory nobody else can refer to.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.buffer.start.as_ptr().add(at), part.len()) };
+            at += part.len();
+        }
+        // Release: the thread that takes the memory must see the bytes.
+        self.buffer.published.fetch_add(self.range.len(), Ordering::Release);
+    }
+}
+
 impl fmt::Debug for AppendBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sealed = self.reserved.load(Ordering::Relaxed) & SEALED != 0;
@@ -163,7 +180,7 @@ impl fmt::Debug for AppendBuffer {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tantalum_rt::{Simulation, spawn};
+    use tantalum_rt::{Simulation, simulation, spawn};
 
     #[test]
     fn an_empty_buffer_can_be_taken() {
@@ -225,6 +242,19 @@ mod tests {
         }
         assert_eq!(at, len);
         assert!(memory[..PREFIX].iter().chain(&memory[PREFIX + len..]).all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_panic_within_an_append_leaves_no_range_without_its_bytes() {
+        Simulation::new(1)
+            .run(|| {
+                let buffer = AppendBuffer::new(AlignedBuffer::zeroed(4096), 0, 100);
+                assert_eq!(simulation::panic_at(&mut 1, || buffer.append(b"a", &[b"b"])), None);
+                assert_eq!(buffer.append(b"c", &[]), Ok(2));
+                buffer.seal();
+                assert_eq!(&buffer.take()[..3], b"abc");
+            })
+            .expect_finished();
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl EmulatedDevice {
         act: impl FnOnce(&mut dyn Model, Nanos) -> Outcome,
     ) -> Result<Pending> {
         let (offset, len) = range;
-        tantalum_rt::interleave();
+        tantalum_rt::interleave_in_device();
         let mut state = self.0.lock();
         if let Power::Starting { ready } = state.power
             && ready <= state.now

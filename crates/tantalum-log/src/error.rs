@@ -45,6 +45,12 @@ pub enum Error {
         /// The first failure.
         cause: Arc<Error>,
     },
+    /// A panic, or the log's owner, has left it open what is in memory.
+    #[error("{what}; what is in memory cannot be trusted any more")]
+    Interrupted {
+        /// What was interrupted, by what.
+        what: String,
+    },
     /// The log was closed.
     #[error("the log is closed; open it again to use it")]
     Closed,

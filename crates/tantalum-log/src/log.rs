@@ -187,7 +187,11 @@ impl Log {
         let mut workers = self.handle.workers.lock();
         for n in workers.len()..self.scheduler().worker_count() {
             let scheduler = Arc::clone(self.scheduler());
-            workers.push(spawn(format!("log-worker-{n}"), move || scheduler.run_worker()));
+            workers.push(spawn(format!("log-worker-{n}"), move || {
+                let guard = scheduler.poison_unless_ended("a worker wrote");
+                scheduler.run_worker();
+                guard.end();
+            }));
         }
     }
 
@@ -379,6 +383,26 @@ impl Log {
         replaced
     }
 
+    /// Stops the log for good, as the loss of its last device does: every waiter and every later call that needs the devices gets
+    /// [`Error::Poisoned`] with the first cause. For an owner that no longer holds what its records say.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tantalum_device::{Device, MemoryDevice};
+    /// # use tantalum_log::{Error, Log, LogOptions};
+    /// # let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("a", 1 << 20)];
+    /// # Log::create(7, devices.clone(), LogOptions::default())?;
+    /// # let log = Log::open(devices, LogOptions::default(), &mut |_| {})?.finish()?;
+    /// log.append(&[b"a record"])?;
+    /// log.poison("the owner could not apply the record");
+    /// assert!(matches!(log.append(&[b"another"]), Err(Error::Poisoned { .. })));
+    /// assert!(matches!(log.close(), Err(Error::Poisoned { .. })));
+    /// # Ok::<(), tantalum_log::Error>(())
+    /// ```
+    pub fn poison(&self, what: impl Into<String>) {
+        self.scheduler().stop(what.into());
+    }
+
     /// Counters and positions, taken at one instant except for those that appends move.
     pub fn stats(&self) -> LogStats {
         self.scheduler().stats()
@@ -410,7 +434,11 @@ impl Log {
 
 fn spawn_archiver(scheduler: &Arc<Scheduler>, writer: Writer) -> JoinHandle<()> {
     let scheduler = Arc::clone(scheduler);
-    spawn("log-archiver", move || scheduler.run_archive(writer))
+    spawn("log-archiver", move || {
+        let guard = scheduler.poison_unless_ended("the log was being archived");
+        scheduler.run_archive(writer);
+        guard.end();
+    })
 }
 
 impl fmt::Debug for Log {

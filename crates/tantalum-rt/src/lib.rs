@@ -67,6 +67,6 @@ pub use sync::{
     RwLockReadGuard, RwLockWriteGuard, SharedRun, Unparker, WaitTimeoutResult, lock_unswitched,
 };
 pub use task::{
-    JoinHandle, available_cores, interleave, is_simulated, list_tasks, panicking, power_cut, spawn, task_name, work,
-    yield_now,
+    JoinHandle, available_cores, interleave, interleave_in_device, is_simulated, list_tasks, panicking, power_cut,
+    spawn, task_name, work, yield_now,
 };

@@ -86,6 +86,15 @@ pub fn yield_now() {
 #[inline]
 pub fn interleave() {
     if let Some(world) = simulation::current() {
+        world.panic_if_due();
+        world.interleave();
+    }
+}
+
+/// As [`interleave`], in what stands for hardware: [`panic_at`](simulation::panic_at) does not count it.
+#[inline]
+pub fn interleave_in_device() {
+    if let Some(world) = simulation::current() {
         world.interleave();
     }
 }

@@ -13,7 +13,9 @@ use std::{
 
 use tantalum_rt::{
     Condvar, Instant, Mutex, Outcome, Parker, RwLock, Scheduling, Simulation, available_cores, interleave,
-    is_simulated, lock_unswitched, now, power_cut, random_seed, simulation::Trace, sleep, spawn, work, yield_now,
+    interleave_in_device, is_simulated, lock_unswitched, now, power_cut, random_seed,
+    simulation::{Trace, panic_at},
+    sleep, spawn, work, yield_now,
 };
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -479,4 +481,66 @@ fn simulations_run_side_by_side_with_each_other_and_with_threads() {
     for run in runs {
         assert_eq!(run.join().unwrap(), expected);
     }
+}
+
+#[test]
+fn an_injected_panic_unwinds_its_task_alone_and_leaves_nothing_behind() {
+    let run = |seed: u64| {
+        Simulation::new(seed).run(move || {
+            let total = Arc::new(Mutex::new(0));
+            let other = spawn("other", {
+                let total = Arc::clone(&total);
+                move || (0..10).for_each(|_| *total.lock() += 1)
+            });
+            let mut point = 1 + seed % 7;
+            let outcome = panic_at(&mut point, || {
+                for _ in 0..5 {
+                    let _held = total.lock();
+                    interleave();
+                    interleave_in_device();
+                }
+            });
+            assert_eq!(outcome.is_none(), seed % 7 < 5);
+            assert_eq!(point, if seed % 7 < 5 { 0 } else { seed % 7 - 4 });
+            other.join().unwrap();
+            assert!(!tantalum_rt::panicking());
+            let total = *total.lock();
+            total
+        })
+    };
+    for seed in 0..50 {
+        assert_eq!(run(seed).expect_finished(), 10);
+    }
+}
+
+/// A destructor that waits for a lock while it unwinds, and a power cut meanwhile.
+#[test]
+fn a_power_cut_waits_for_injected_panics_to_be_caught() {
+    struct Waits(Arc<Mutex<()>>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            drop(self.0.lock());
+        }
+    }
+    let outcome = in_order().run(|| {
+        let lock = Arc::new(Mutex::new(()));
+        let holder = Arc::clone(&lock);
+        spawn("holder", move || {
+            let _held = holder.lock();
+            sleep(ms(5));
+        });
+        spawn("power", || {
+            sleep(ms(2));
+            power_cut();
+        });
+        sleep(ms(1));
+        let outcome = panic_at(&mut 1, || {
+            let _waits = Waits(lock);
+            interleave();
+        });
+        assert_eq!(outcome, None);
+        sleep(ms(100));
+    });
+    assert!(matches!(outcome, Outcome::PowerCut { at } if at >= ms(5)), "{outcome:?}");
+    assert!(!tantalum_rt::panicking());
 }

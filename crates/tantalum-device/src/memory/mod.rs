@@ -208,7 +208,7 @@ impl MemoryDevice {
         borrowed: Option<Borrowed>,
     ) -> Result<MemoryWrite> {
         self.check(offset, len)?;
-        tantalum_rt::interleave();
+        tantalum_rt::interleave_in_device();
         let mut state = self.0.lock();
         state.check_poison(&self.0.name)?;
         let id = state.begin(&self.0.name, &self.0.profile, Effect { offset, change }, len, durability, borrowed);
@@ -261,7 +261,7 @@ impl Device for MemoryDevice {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check(offset, buffer.len() as u64)?;
-        tantalum_rt::interleave();
+        tantalum_rt::interleave_in_device();
         if self.0.lock().faults.fail_read() {
             return Err(io_error(&self.0.name, "read", offset, buffer.len() as u64));
         }
@@ -293,7 +293,7 @@ impl Device for MemoryDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        tantalum_rt::interleave();
+        tantalum_rt::interleave_in_device();
         let (completions, generation) = {
             let mut state = self.0.lock();
             state.check_poison(&self.0.name)?;

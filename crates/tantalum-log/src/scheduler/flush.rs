@@ -20,6 +20,13 @@ impl Scheduler {
             return Ok(());
         }
         self.check_appended(lsn)?;
+        let guard = self.poison_unless_ended("the log was being flushed");
+        let flushed = self.flush_appended(lsn);
+        guard.end();
+        flushed
+    }
+
+    fn flush_appended(&self, lsn: Lsn) -> Result<()> {
         let gathers = self.gathers();
         if gathers {
             self.gather.returned();

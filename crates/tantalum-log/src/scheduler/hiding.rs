@@ -116,7 +116,8 @@ impl Scheduler {
 
     /// Wakes a worker if an overdue request can be re-issued, and asks for a checkpoint if that is what is missing.
     pub(super) fn summon_for_overdue(&self, state: &mut State) {
-        if state.overdue.is_empty() {
+        // After a failure nothing is re-issued, and a worker that is woken for it would wake the next one.
+        if state.overdue.is_empty() || state.failure.is_some() {
             return;
         }
         match self.rescue(state) {

@@ -22,6 +22,7 @@ mod hiding;
 mod job;
 mod members;
 mod mirror;
+mod poison;
 mod space_wait;
 mod turn;
 
@@ -277,12 +278,14 @@ impl Scheduler {
             return Err(Error::Full { needed: charge });
         }
         let frame = record::encode(bytes as u32);
+        let guard = self.poison_unless_ended("a record was being appended");
         loop {
             // Looked up again each time: whoever replaces the group does so under the state's lock, which
             // `replace_group` waits for.
             let group = Arc::clone(&self.active.read());
             if let Err(stopped) = self.check_running() {
                 self.give_back(charge);
+                guard.end();
                 return Err(stopped);
             }
             // The archive's bound is as it was when this group became the active one, or newer.
@@ -300,6 +303,7 @@ impl Scheduler {
                     let start = Lsn::new(group.base.get() + offset as u64);
                     let end = Lsn::new(start.get() + (frame.len() + bytes) as u64);
                     self.feed.appended(end);
+                    guard.end();
                     return Ok(LsnRange { start, end });
                 }
                 Err(refused) => self.replace_group(&group, refused),
@@ -374,19 +378,6 @@ impl Scheduler {
         if self.is_pressed(state) {
             self.pressure.notify_all();
         }
-        self.leaving.notify_all();
-    }
-
-    /// Stops the log for good: every waiter and every later call gets the cause.
-    fn poison(&self, state: &mut State, cause: Error) {
-        if state.failure.is_some() {
-            return;
-        }
-        state.failure = Some(Error::Poisoned { cause: Arc::new(cause) });
-        self.stopped.store(true, Ordering::Release);
-        state.wake_everybody();
-        self.pressure.notify_all();
-        self.wake_archive();
         self.leaving.notify_all();
     }
 

@@ -1,10 +1,11 @@
 //! A whole program on one OS thread, under a virtual clock, repeatable to the byte.
 //!
 //! [`Simulation`] is the door. Inside: `current` says whether the caller is in a simulation, `world` is what its tasks
-//! call when they wait, `queues` holds who waits for which lock, `lock_charges` what locks cost, `state` holds everything a run consists of,
+//! call when they wait, `queues` holds who waits for which lock, `lock_charges` what locks cost, `injected_panic` panics on purpose, `state` holds everything a run consists of,
 //! `scheduler` runs it to its end, and `trace` records what happened.
 
 mod current;
+mod injected_panic;
 mod join;
 mod lock_charges;
 mod queues;
@@ -16,6 +17,7 @@ mod world;
 use std::time::Duration;
 
 pub(crate) use current::{any_running, current};
+pub use injected_panic::panic_at;
 pub(crate) use join::SimulatedJoin;
 pub use lock_charges::{LockCharges, LockUse, charge_locks, lock_uses};
 pub(crate) use state::Wait;

@@ -67,6 +67,8 @@ pub(super) struct Task {
     served: bool,
     /// Whether it keeps a core between two pieces of work.
     has_core: bool,
+    /// At which of the next points it is to panic.
+    pub(super) panics_at: Option<u64>,
 }
 
 impl Drop for Task {
@@ -156,6 +158,7 @@ impl State {
             condition: None,
             served: false,
             has_core: false,
+            panics_at: None,
         };
         self.tasks.insert(id, task);
         self.runnable.push_back(id);

@@ -26,6 +26,8 @@ pub(crate) struct World {
     /// The running coroutine's way back to the scheduler.
     yielder: Cell<*const Yielder<(), ()>>,
     stack_size_bytes: usize,
+    /// Injected panics that are not caught yet.
+    pub(super) panics: Cell<usize>,
 }
 
 impl World {
@@ -34,6 +36,7 @@ impl World {
             state: RefCell::new(State::new(settings, traced)),
             yielder: Cell::new(ptr::null()),
             stack_size_bytes: settings.stack_size_bytes,
+            panics: Cell::new(0),
         }
     }
 
@@ -85,6 +88,10 @@ impl World {
     }
 
     pub(crate) fn power_cut(&self) -> ! {
+        // A stack that is thrown away while it unwinds would leave the thread panicking for ever, in later runs too.
+        while self.panics.get() > 0 {
+            self.yield_now();
+        }
         {
             let mut state = self.state.borrow_mut();
             let id = state.current;

@@ -95,8 +95,8 @@ impl<T> SharedRun<T> {
 }
 
 impl<T: Clone> SharedRun<T> {
-    /// The result of a run that begins after the call: the caller's own, or that of another who asked meanwhile. If `work`
-    /// panics, those who wait for it wait forever.
+    /// The result of a run that begins after the call: the caller's own, or that of another who asked meanwhile. A run whose `work`
+    /// panics does not count: of those who wait for it, one begins it anew.
     pub fn run(&self, work: impl Fn() -> T) -> T {
         self.next(self.state.lock(), work)
     }
@@ -139,7 +139,9 @@ impl<T: Clone> SharedRun<T> {
             state.started += 1;
             drop(state);
             let begun = now();
+            let abandoned = Abandoned(self);
             let result = work();
+            std::mem::forget(abandoned);
             state = self.state.lock();
             state.last_took = begun.elapsed();
             state.ended = state.started;
@@ -147,6 +149,17 @@ impl<T: Clone> SharedRun<T> {
             self.ended.notify_all();
         }
         state.last.clone().expect("a run that has ended left its result")
+    }
+}
+
+/// Takes a run back that has begun, and not ended.
+struct Abandoned<'r, T>(&'r SharedRun<T>);
+
+impl<T> Drop for Abandoned<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.started = state.ended;
+        self.0.ended.notify_all();
     }
 }
 
@@ -256,6 +269,29 @@ mod tests {
                 sleep(Duration::from_millis(3));
                 drop(announced);
                 assert_eq!(asks.join().unwrap(), (2, 23));
+            })
+            .expect_finished();
+    }
+
+    #[test]
+    fn a_run_that_panics_is_begun_anew_by_one_who_waits_for_it() {
+        Simulation::new(1)
+            .run(|| {
+                let (shared, work) = runs();
+                let first = spawn("first", {
+                    let shared = Arc::clone(&shared);
+                    move || {
+                        let panics = || -> u64 {
+                            sleep(Duration::from_millis(10));
+                            crate::interleave();
+                            unreachable!("it has panicked")
+                        };
+                        crate::simulation::panic_at(&mut 1, || shared.run(panics))
+                    }
+                });
+                sleep(Duration::from_millis(5));
+                assert_eq!(shared.join_or_run(&work), 1);
+                assert_eq!((first.join().unwrap(), shared.run(&work)), (None, 2));
             })
             .expect_finished();
     }

@@ -9,10 +9,9 @@ use std::{cell::OnceCell, sync::Arc};
 
 use tantalum_log::Lsn;
 
-use super::{BufferPool, PageWriteGuard, planned::Planned};
+use super::{BufferPool, PageWriteGuard, planned::Planned, poison::PoisonGuard};
 use crate::{
     error::{Error, Result},
-    observer,
     page::{Change, PageId, change, header, record},
     store::PageChanges,
 };
@@ -52,6 +51,34 @@ impl GroupPage {
 fn apply_checked(page: &mut [u8], changes: &[u8]) {
     for change in record::Changes::checked(changes) {
         change::apply(page, &change).expect("the page is latched, and as it was when the change was found to suit it");
+    }
+}
+
+/// What is logged, or published, up to `end` happens in memory.
+fn apply(pool: &BufferPool, pages: &mut [GroupPage], end: Lsn, guard: PoisonGuard<'_>) -> Result<Lsn> {
+    // While the pages are latched, so that it is told in its order.
+    let observer = pool.shared.observer.get();
+    let told = observer
+        .map_or(Ok(()), |observer| pages.iter().try_for_each(|page| observer.changed(page.guard.id(), &page.changes)));
+    if let Err(panic) = told {
+        return Err(Error::outcome_unknown(pool.shared.poison(panic)));
+    }
+    tantalum_rt::interleave();
+    stamp(pages, end);
+    guard.end();
+    Ok(end)
+}
+
+/// The planned pages become the pages.
+fn stamp(pages: &mut [GroupPage], end: Lsn) {
+    for page in pages {
+        assert!(page.guard.lsn() < end, "a page is never newer than the log");
+        let bytes = page.guard.bytes_mut();
+        match page.planned.get() {
+            Some(planned) => bytes.copy_from_slice(planned),
+            None => apply_checked(bytes, &page.changes),
+        }
+        header::set_lsn(bytes, end);
     }
 }
 
@@ -126,13 +153,15 @@ impl ChangeGroup {
     ///
     /// # Errors
     /// [`Error::LogFull`]: let go of all latches, call [`BufferPool::wait_for_log_space`], start over. Others when the
-    /// log is poisoned or the record too large. No page was changed, and all are released.
+    /// log is poisoned or the record too large. No page was changed, and all are released. [`Error::OutcomeUnknown`] when the page
+    /// observer panicked: the record is in the log, and memory, which is as before, is poisoned.
     pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
         self.pages.retain(|page| page.count > 0);
         if self.pool.shared.statuses().is_some() {
             return self.publish(flags, sequence, after_append);
         }
         let log = self.pool.log();
+        let guard = self.pool.poison_unless_ended("a change group was between the log and its pages");
         // Marked before the append: a checkpoint that begins after the record finds the pages dirty, and one that
         // begins before it starts redo before the record.
         let rec_lsn = log.end_lsn();
@@ -146,14 +175,12 @@ impl ChangeGroup {
                         page.guard.state().unmark_dirty();
                     }
                 }
+                guard.end();
                 return Err(error);
             }
         };
         after_append(end);
-        self.tell_observer();
-        tantalum_rt::interleave();
-        self.stamp(end);
-        Ok(end)
+        apply(&self.pool, &mut self.pages, end, guard)
     }
 
     /// As [`append_with`](Self::append_with), where the store keeps the changes.
@@ -163,43 +190,27 @@ impl ChangeGroup {
         if bytes > limit.bytes {
             return Err(limit.refuse(bytes));
         }
-        let statuses = self.pool.shared.statuses().expect("whoever calls this has seen it");
+        let pool = &self.pool;
+        let statuses = pool.shared.statuses().expect("whoever calls this has seen it");
+        let mut guard = None;
         let commit = if flags & record::COMMIT != 0 { sequence } else { 0 };
         let room = (bytes, self.pool.store().max_active_bytes());
         let position = statuses.publish(commit, room, |position| {
+            // Here, and not before: a round may begin as soon as this returns, or panics.
+            let here = pool.poison_unless_ended("a change group was between the log sectors and its pages");
             let add = |page: &GroupPage| {
                 let state = page.guard.shared_state();
                 state
                     .add_changes(position, &page.changes, statuses.memory())
                     .then(|| (page.guard.id(), Arc::clone(state)))
             };
-            self.pages.iter().filter_map(add).collect()
+            let dirty = self.pages.iter().filter_map(add).collect();
+            guard = Some(here);
+            dirty
         })?;
+        let guard = guard.expect("what was published was added to its pages");
         after_append(position);
-        self.tell_observer();
-        tantalum_rt::interleave();
-        self.stamp(position);
-        Ok(position)
-    }
-
-    /// The planned pages become the pages.
-    fn stamp(&mut self, end: Lsn) {
-        for page in &mut self.pages {
-            assert!(page.guard.lsn() < end, "a page is never newer than the log");
-            let bytes = page.guard.bytes_mut();
-            match page.planned.get() {
-                Some(planned) => bytes.copy_from_slice(planned),
-                None => apply_checked(bytes, &page.changes),
-            }
-            header::set_lsn(bytes, end);
-        }
-    }
-
-    /// Tells of what is logged while the pages are latched, so that it is told in its order.
-    fn tell_observer(&self) {
-        if let Some(observer) = self.pool.shared.observer.get() {
-            self.pages.iter().for_each(|page| observer::tell(&*observer.0, page.guard.id(), &page.changes));
-        }
+        apply(pool, &mut self.pages, position, guard)
     }
 
     /// Appends the group's record, and before it the page images that are needed.

@@ -58,6 +58,7 @@ impl BufferPool {
     }
 
     fn run_checkpoint(&self) -> Result<Lsn> {
+        self.check_poison()?;
         let log = self.log();
         if let Some(statuses) = self.shared.statuses() {
             self.flush(statuses.end())?;

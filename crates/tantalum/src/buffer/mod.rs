@@ -24,6 +24,7 @@ mod page_cleaning;
 mod page_table;
 mod pin_budget;
 mod planned;
+mod poison;
 mod pool;
 mod redo_point;
 mod reserve;

@@ -22,6 +22,7 @@ use super::{
     page_cleaning::PageCleaning,
     page_table::PageTable,
     pin_budget::PinBudget,
+    poison::Poison,
     redo_point::RedoPoint,
     room::Room,
     statuses::Statuses,
@@ -29,7 +30,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     limits::GroupLimit,
-    observer::PageObserver,
+    observer::{Observer, PageObserver},
     page::{PageId, change, header, record},
     store::{Load, PageBatch, PageStore, Protection},
 };
@@ -88,11 +89,13 @@ pub(super) struct Shared {
     pub storing_changes: Mutex<()>,
     /// Nothing is stored any more.
     pub stores_ended: AtomicBool,
+    /// Asked by all readers, and written once at most: far from what often changes.
+    pub poison: Poison,
     /// What redo would find after the checkpoint that runs, or ran last. Also the gate that keeps a checkpoint from
     /// beginning between the decision that a page needs no image and the append of its change.
     pub redo_point: RwLock<RedoPoint>,
     pub checkpoints: SharedRun<Result<Lsn>>,
-    /// Who is told of changed and written pages.
+    /// What is told of changed and written pages.
     pub observer: OnceLock<Observer>,
     pub counters: Counters,
 }
@@ -147,15 +150,6 @@ pub struct PoolStats {
     pub memory_bytes: u64,
 }
 
-/// Who is told of changed and written pages.
-pub(super) struct Observer(pub Arc<dyn PageObserver>);
-
-impl std::fmt::Debug for Observer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Observer")
-    }
-}
-
 /// Where a page comes from that is not in memory.
 #[derive(Clone, Copy)]
 enum Source {
@@ -190,6 +184,7 @@ impl BufferPool {
             store_ended: Default::default(),
             storing_changes: Mutex::default(),
             stores_ended: AtomicBool::new(false),
+            poison: Poison::default(),
             redo_point: RwLock::default(),
             checkpoints: SharedRun::default(),
             observer: OnceLock::new(),
@@ -213,7 +208,7 @@ impl BufferPool {
     /// # Panics
     /// When somebody else is told already.
     pub fn observe(&self, observer: Arc<dyn PageObserver>) {
-        assert!(self.shared.observer.set(Observer(observer)).is_ok(), "a pool has one observer");
+        assert!(self.shared.observer.set(Observer::new(observer)).is_ok(), "a pool has one observer");
     }
 
     /// Begins a session on a store that keeps changes, before [`attach_log`](Self::attach_log) is called with its log.
@@ -232,8 +227,10 @@ impl BufferPool {
     /// Waits until all groups up to this position survive a power cut. No latch may be held.
     ///
     /// # Errors
-    /// When the log is poisoned; where the store keeps the changes, also when it refuses them.
+    /// When the log is poisoned; where the store keeps the changes, also when it refuses them. When a panic has left memory and
+    /// log apart, also if they survive: what was read of them may be wrong.
     pub fn flush(&self, position: Lsn) -> Result<()> {
+        self.check_poison()?;
         let Some(statuses) = self.shared.statuses() else { return Ok(self.log().flush(position)?) };
         let end = self.shared.force(statuses, position)?;
         self.log().flush(end)?;
@@ -245,6 +242,7 @@ impl BufferPool {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn ticket(&self, position: Lsn) -> Result<tantalum_log::Ticket> {
+        self.check_poison()?;
         let end = match self.shared.statuses() {
             Some(statuses) => self.shared.force(statuses, position)?,
             None => position,
@@ -432,6 +430,7 @@ impl Shared {
             if holds(state, id) {
                 return Ok(page);
             }
+            self.check_poison()?;
         }
     }
 
@@ -452,6 +451,7 @@ impl Shared {
                 frame.touch();
                 return Ok(PageView { frame, index: index as u32, content });
             }
+            self.check_poison()?;
         }
     }
 
@@ -469,7 +469,9 @@ impl Shared {
         if content.bytes.is_empty() {
             content.bytes = self.page_memory();
         }
+        let guard = self.poison_unless_ended("a page was being read");
         if !self.table.insert(id, index) {
+            guard.end();
             frame.state.set_page(None);
             drop(content);
             self.room.give([index]);
@@ -480,7 +482,9 @@ impl Shared {
             self.counters.fault_reads.fetch_add(1, Ordering::Relaxed);
             self.counters.blocked_reads.fetch_add(u64::from(has_waited), Ordering::Relaxed);
         }
-        match self.fill(&mut content, source) {
+        let filled = self.fill(&mut content, source);
+        guard.end();
+        match filled {
             Ok(()) => {
                 content.set_present(true);
                 frame.touch();

@@ -143,6 +143,12 @@ impl Statuses {
         Ok(position)
     }
 
+    /// Lets those go on who wait for a round that a panic has ended.
+    pub(super) fn wake_for_poison(&self) {
+        drop(self.rounds.lock());
+        self.round_ended.notify_all();
+    }
+
     /// Pages whose changes could not be stored: the next round tries again.
     pub(super) fn put_back(&self, pages: impl Iterator<Item = DirtyPage>) {
         self.dirty.lock().extend(pages);
@@ -246,6 +252,7 @@ impl Shared {
         let mut rounds = statuses.rounds.lock();
         while position > rounds.covered {
             if rounds.is_running {
+                self.check_poison()?;
                 statuses.round_ended.wait(&mut rounds);
                 continue;
             }
@@ -271,6 +278,7 @@ impl Shared {
         statuses.trim_log()?;
         let mut rounds = statuses.rounds.lock();
         while rounds.is_running {
+            self.check_poison()?;
             statuses.round_ended.wait(&mut rounds);
         }
         let (rounds, result) = self.take_round(statuses, rounds, Purpose::Relief);
@@ -290,7 +298,9 @@ impl Shared {
     ) -> (MutexGuard<'s, Rounds>, Result<()>) {
         rounds.is_running = true;
         drop(rounds);
+        let guard = self.poison_unless_ended("changes were being stored");
         let result = self.run_round(statuses, purpose);
+        guard.end();
         let mut rounds = statuses.rounds.lock();
         rounds.is_running = false;
         statuses.round_ended.notify_all();

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
         Arc,
@@ -13,7 +14,7 @@ use std::{
 
 use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{Log, LogOptions, Lsn};
-use tantalum_rt::{Mutex, Random, Simulation, spawn};
+use tantalum_rt::{Mutex, Random, Simulation, simulation::panic_at, spawn};
 
 use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions};
 use crate::{
@@ -138,6 +139,70 @@ fn a_group_that_is_dropped_or_refused_leaves_no_trace() {
     assert_eq!(db.pool.stats().dirty_pages, 0);
     assert!(!db.space.is_allocated(fresh).unwrap());
     assert_eq!(db.leaf(b"other"), fresh, "the page is given out again");
+}
+
+/// Puts `cell` into both pages, in one group.
+fn replace_both(db: &Fixture, ids: [PageId; 2], cell: &[u8]) -> Result<Lsn> {
+    let mut group = ChangeGroup::new(&db.pool);
+    for id in ids {
+        let index = group.add(db.pool.pin(id)?.write());
+        group.change(index, Change::ReplaceSlot { slot: 0, cell })?;
+    }
+    group.append(0, 0)
+}
+
+#[test]
+fn a_page_newer_than_the_log_stops_the_pool_before_its_group_is_half_stored() {
+    let db = fixture(16, Protection::Device);
+    let ids = [db.leaf(b"before"), db.leaf(b"before")];
+    db.pool.checkpoint().unwrap();
+    let mut second = db.pool.pin(ids[1]).unwrap().write();
+    header::set_lsn(second.bytes_mut(), Lsn::new(u64::MAX));
+    drop(second);
+    let outcome = catch_unwind(AssertUnwindSafe(|| replace_both(&db, ids, b"after")));
+    assert!(outcome.is_err(), "a page is never newer than the log");
+    assert_eq!(db.cell(ids[0]), b"after", "the first page has the change, and the second has not");
+    let stopped = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("a panic while a change group"), "{error}");
+    };
+    stopped(db.pool.check_poison());
+    stopped(db.pool.flush(Lsn::ZERO));
+    stopped(db.pool.checkpoint().map(drop));
+    stopped(db.try_leaf(b"later").map(drop));
+    stopped(db.pool.log().close().map_err(Error::from));
+    let Fixture { data, log, .. } = db;
+    let db = reopen(data, log, 16, Protection::Device).unwrap();
+    assert_eq!(db.cell(ids[0]), db.cell(ids[1]), "what was half changed was not stored");
+}
+
+/// A panic at each point of a group in turn. What follows finds the group whole, or is refused, or finds none of it.
+#[test]
+fn a_panic_anywhere_in_a_group_leaves_it_whole_or_stops_the_pool() {
+    for protection in [Protection::Device, Protection::FullPageImages] {
+        let stops: Vec<bool> = (1..)
+            .map_while(|point| {
+                Simulation::new(point)
+                    .run(move || {
+                        let db = fixture(16, protection);
+                        let ids = [db.leaf(b"before"), db.leaf(b"before")];
+                        db.pool.checkpoint().unwrap();
+                        if panic_at(&mut { point }, || replace_both(&db, ids, b"after")).is_some() {
+                            return None;
+                        }
+                        let has_stopped = db.pool.check_poison().is_err();
+                        assert_eq!(replace_both(&db, ids, b"later").is_err(), has_stopped);
+                        assert_eq!(db.pool.checkpoint().is_err(), has_stopped);
+                        let Fixture { data, log, .. } = db;
+                        let db = reopen(data, log, 16, protection).unwrap();
+                        assert_eq!(db.cell(ids[0]), db.cell(ids[1]));
+                        Some(has_stopped)
+                    })
+                    .expect_finished()
+            })
+            .collect();
+        assert!(stops.len() >= 4 && stops.iter().filter(|stops| **stops).count() >= 3, "{stops:?}");
+    }
 }
 
 #[test]

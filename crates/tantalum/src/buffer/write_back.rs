@@ -101,6 +101,7 @@ impl Shared {
         if !was_added {
             let mut ended = self.store_ended.0.lock();
             while self.frames[frame].state.dirt.lock().is_being_stored {
+                self.check_poison()?;
                 self.store_ended.1.wait(&mut ended);
             }
         }
@@ -165,6 +166,8 @@ impl Shared {
         while pages.peek().is_some() {
             // Held by whoever has taken changes, so that a page's are stored in their order.
             let _writing = self.storing_changes.lock();
+            self.check_poison()?;
+            let guard = self.poison_unless_ended("changes were being stored");
             let (mut states, mut changes): (Vec<DirtyPage>, Vec<(PageId, PageChanges)>) = Default::default();
             for (id, state) in pages.by_ref().take(PageBatch::MAX_PAGES) {
                 // A page that is there twice may have been changed since its first time: whoever did that has listed it again.
@@ -180,6 +183,7 @@ impl Shared {
             for ((_, state), (_, changes)) in states.iter().zip(changes) {
                 state.end_store_of_changes(changes, is_stored, statuses.memory());
             }
+            guard.end();
             if let Err(error) = result {
                 self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(pages = states.len(), %error, "changes could not be stored; they stay in memory");
@@ -209,7 +213,9 @@ impl Shared {
     }
 
     fn store_copies(&self, mut copies: Copies) -> Result<usize> {
+        let guard = self.poison_unless_ended("pages were being stored");
         let result = self.store_batch(&mut copies);
+        guard.end();
         for &(frame, lsn) in &copies.of {
             self.frames[frame].state.end_store(result.is_ok().then_some(lsn));
         }
@@ -224,17 +230,19 @@ impl Shared {
     fn store_batch(&self, Copies { batch, of }: &mut Copies) -> Result<()> {
         let Some(newest) = of.iter().map(|(_, lsn)| *lsn).max() else { return Ok(()) };
         batch.seal();
-        let stored =
-            self.check_stores().and_then(|()| self.make_log_durable(newest)).and_then(|()| self.store.store(batch));
+        let stored = self
+            .make_log_durable(newest)
+            // Asked after the copies were made: of what a panic has left half changed, nothing is stored.
+            .and_then(|()| self.check_poison())
+            .and_then(|()| self.check_stores())
+            .and_then(|()| self.store.store(batch));
         if let Err(error) = stored {
             self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
             tracing::error!(pages = of.len(), %error, "pages could not be stored; they stay in memory");
             return Err(error);
         }
-        if let Some(observer) = self.observer.get() {
-            batch.ids().iter().for_each(|&id| observer.0.written(id));
-        }
-        Ok(())
+        let told = self.observer.get().map_or(Ok(()), |observer| observer.written(batch.ids()));
+        told.map_err(|panic| self.poison(panic))
     }
 
     /// Refuses to store once that has ended: the devices may be in use by another then.

@@ -154,13 +154,18 @@ impl Catalog {
             tables.next_id = id.checked_add(1).ok_or(Error::TooManyTables)?;
             TableId(id)
         };
-        let (root, end) = self.in_group(name, Some(Row { is_dropping: false, id, root: PageId(u64::MAX) }))?;
-        let table = self.handle(name, Row { is_dropping: false, id, root });
-        // Still claimed: others see it when it is durable.
-        let flushed = self.pool.flush(end);
-        self.tables.lock().open.insert(name.into(), table.clone());
+        let guard = self.pool.poison_unless_ended("a table was being created");
+        let created = self.in_group(name, Some(Row { is_dropping: false, id, root: PageId(u64::MAX) }));
+        let created = created.map(|(root, end)| {
+            let table = self.handle(name, Row { is_dropping: false, id, root });
+            // Still claimed: others see it when it is durable.
+            let flushed = self.pool.flush(end);
+            self.tables.lock().open.insert(name.into(), table.clone());
+            flushed.map(|()| table)
+        });
+        guard.end();
         drop(claim);
-        flushed.map(|()| table)
+        created?
     }
 
     /// Drops a table, or what an error left of it. Durable when it returns; its pages are free then. Frees no more pages, and
@@ -183,15 +188,18 @@ impl Catalog {
     fn mark_dropped(&self, name: &str, table: &Table) -> Result<()> {
         let mut dropping = table.begin_drop()?;
         let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
+        let guard = self.pool.poison_unless_ended("a table was being dropped");
         // A failure leaves no trace.
-        let (_, end) = self.in_group(name, Some(row))?;
-        // Whether the mark is durable or not yet, the next open may find it: nobody may use the table any more.
-        {
+        let marked = self.in_group(name, Some(row));
+        if marked.is_ok() {
+            // Whether the mark is durable or not yet, the next open may find it: nobody may use the table any more.
             let mut tables = self.tables.lock();
             tables.open.remove(name);
             tables.dropping.insert(name.into(), row);
+            dropping.succeed();
         }
-        dropping.succeed();
+        guard.end();
+        let (_, end) = marked?;
         drop(dropping);
         self.pool.flush(end)
     }

@@ -115,8 +115,17 @@ impl Core {
     }
 
     /// # Errors
-    /// [`Error::Closed`] after [`close`](Self::close).
+    /// [`Error::Closed`] after [`close`](Self::close), and the cause when a panic has stopped the database.
     pub fn check_open(&self) -> Result<()> {
+        self.check_not_closed()?;
+        self.pool.check_poison()
+    }
+
+    /// As [`check_open`](Self::check_open), for what needs no pages.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn check_not_closed(&self) -> Result<()> {
         self.operations.check_open()
     }
 

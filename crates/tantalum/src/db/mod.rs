@@ -350,7 +350,7 @@ impl Db {
     /// # Errors
     /// [`Error::Closed`].
     pub fn stats(&self) -> Result<Stats> {
-        self.core().check_open()?;
+        self.core().check_not_closed()?;
         Ok(Stats::gather(self.core(), &self.open.manager))
     }
 

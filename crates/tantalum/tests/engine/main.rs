@@ -14,6 +14,7 @@ mod files;
 mod log_devices;
 mod observer;
 mod page_faults;
+mod poison;
 mod restore;
 mod small_pool;
 mod snapshots;
