@@ -73,6 +73,7 @@ pub enum CharacteristicsError {
         /// The file.
         file: PathBuf,
         /// The system's reason.
+        #[source]
         cause: std::io::Error,
     },
     /// The text is not what it should be.

@@ -32,6 +32,7 @@ pub enum Error {
         /// Bytes concerned; 0 where the operation concerns the whole device.
         len: u64,
         /// What the operating system said.
+        #[source]
         cause: Cause,
     },
     /// Offset or length is not a multiple of the logical block.
@@ -125,6 +126,7 @@ pub enum Error {
         /// Name of the device.
         device: Arc<str>,
         /// The first failure.
+        #[source]
         cause: Box<Error>,
     },
     /// The device lost power while the operation was under way, so it may have taken effect in part.

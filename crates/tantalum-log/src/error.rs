@@ -43,6 +43,7 @@ pub enum Error {
     #[error("the log stopped accepting work after a failure and must be reopened; the first cause was: {cause}")]
     Poisoned {
         /// The first failure.
+        #[source]
         cause: Arc<Error>,
     },
     /// A panic, or the log's owner, has left it open what is in memory.
@@ -220,6 +221,14 @@ pub enum Error {
         /// The number asked for.
         ordinal: u32,
     },
+    /// The device is in the log's list, and not there.
+    #[error(
+        "log device {ordinal} is not there: it was not usable when the log was opened, or has left the log; open the log with it, or replace it"
+    )]
+    Absent {
+        /// The device's place in the log.
+        ordinal: u32,
+    },
     /// The device is said to be lost, and is there.
     #[error("{device}: device {ordinal} of the log is there; open the log with it, and take it out of the running log")]
     NotLost {
@@ -269,7 +278,8 @@ pub enum Error {
     )]
     CheckpointFailed {
         /// What the owner said.
-        cause: String,
+        #[source]
+        cause: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The device is shorter than when it was formatted.
     #[error(
@@ -309,6 +319,7 @@ pub enum Error {
         /// What no other device has.
         missing: MissingRecords,
         /// Why a device that was given is not taken for it.
+        #[source]
         reason: Option<Arc<Error>>,
     },
     /// The log's archive is not there, and holds records that are nowhere else.
@@ -397,14 +408,14 @@ pub enum Error {
         until: Lsn,
     },
     /// A file operation on an archive's directory failed.
-    #[error("{path}: cannot {doing} it: {what}; check the archive's directory and its file system")]
+    #[error("{path}: cannot {doing} it: {source}; check the archive's directory and its file system")]
     ArchiveDirectory {
         /// The file or directory.
         path: String,
         /// What was tried.
         doing: &'static str,
         /// What the system said.
-        what: String,
+        source: Arc<std::io::Error>,
     },
     /// Something that was durable is damaged or gone.
     #[error(

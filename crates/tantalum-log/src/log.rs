@@ -237,6 +237,11 @@ impl Log {
         self.scheduler().max_record_bytes()
     }
 
+    /// Whether a log made on larger devices would take larger records. If not, its buffers or its archive allow no more.
+    pub fn devices_bound_records(&self) -> bool {
+        self.scheduler().devices_bound_records()
+    }
+
     /// Blocks until a record of `bytes` bytes would be admitted. Meanwhile the owner is under pressure to checkpoint
     /// ([`Log::wait_for_pressure`]). Another task may take the space before the caller does.
     ///
@@ -304,8 +309,8 @@ impl Log {
     /// Tells the log that its owner tried to checkpoint and could not, for this cause. Devices that wait for a checkpoint
     /// to leave stay then, and whoever removes them gets [`Error::CheckpointFailed`], instead of waiting for something
     /// that may never come. The pressure stays: the owner may try again.
-    pub fn report_failed_checkpoint(&self, cause: &str) {
-        self.scheduler().report_failed_checkpoint(cause);
+    pub fn report_failed_checkpoint(&self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
+        self.scheduler().report_failed_checkpoint(cause.into().into());
     }
 
     /// Lets every [`wait_for_pressure`](Self::wait_for_pressure) that would still wait return false at once, the present

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Lsn;
+use crate::{Error, Lsn};
 
 /// A snapshot of a running log's counters, from [`Log::stats`](crate::Log::stats). Counters start at zero at open.
 ///
@@ -154,10 +154,10 @@ pub struct ArchiveStats {
 /// Whether a device takes requests, and if not, why.
 ///
 /// ```
-/// use tantalum_log::DeviceState;
-/// assert!(!DeviceState::SetAside { reason: "it failed".into() }.is_healthy());
+/// use tantalum_log::{DeviceState, Error};
+/// assert!(!DeviceState::SetAside { cause: Error::Absent { ordinal: 1 } }.is_healthy());
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum DeviceState {
     /// It takes requests.
     #[default]
@@ -167,11 +167,21 @@ pub enum DeviceState {
     /// It failed or hung, and takes no requests until the log is opened again or the device replaced.
     SetAside {
         /// The failure.
-        reason: String,
+        cause: Error,
     },
 }
 
 impl DeviceState {
+    /// Whether it takes requests, and will take more.
+    pub fn is_serving(&self) -> bool {
+        matches!(self, DeviceState::Healthy)
+    }
+
+    /// Whether it is just joining or leaving the log.
+    pub fn is_changing(&self) -> bool {
+        matches!(self, DeviceState::Changing)
+    }
+
     /// Whether nothing is wrong with the device.
     pub fn is_healthy(&self) -> bool {
         !matches!(self, DeviceState::SetAside { .. })

@@ -21,7 +21,7 @@ use crate::latency::LatencyTable;
 use crate::layout::Layout;
 use crate::space::Share;
 use crate::tail::Tail;
-use crate::{DeviceState, HidingStats, LogOptions, Lsn};
+use crate::{DeviceState, Error, HidingStats, LogOptions, Lsn};
 
 /// A section that holds something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl Stream {
         self.device = None;
         self.hiding = None;
         self.duty = Duty::Left;
-        self.state = DeviceState::SetAside { reason: "it left the log".into() };
+        self.state = DeviceState::SetAside { cause: Error::Absent { ordinal: self.ordinal } };
     }
 
     /// Keeps a write that was given up in mind.

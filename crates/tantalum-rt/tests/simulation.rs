@@ -504,8 +504,7 @@ fn an_injected_panic_unwinds_its_task_alone_and_leaves_nothing_behind() {
             assert_eq!(point, if seed % 7 < 5 { 0 } else { seed % 7 - 4 });
             other.join().unwrap();
             assert!(!tantalum_rt::panicking());
-            let total = *total.lock();
-            total
+            *total.lock()
         })
     };
     for seed in 0..50 {

@@ -201,18 +201,19 @@ pub enum Error {
         limit: usize,
     },
 
-    /// A transaction's writes do not fit in one log record, or in what a page store that keeps changes has in reserve. It can
+    /// A transaction's writes do not fit in one log record, whose length is bounded by buffers of 2 MiB and by `log_bytes`, or in what a page store that keeps changes has in reserve. It can
     /// still be committed without the write refused.
     #[error(
-        "a transaction of {bytes} bytes is too large, it can have at most {limit}; cut it into several, or {remedy}"
+        "a transaction of {bytes} bytes is too large, it can have at most {limit}; cut it into several{}",
+        remedy.map_or_else(String::new, |remedy| format!(", or {remedy}"))
     )]
     TransactionTooLarge {
         /// What it would need, about.
         bytes: usize,
         /// What it can have.
         limit: usize,
-        /// What raises the limit.
-        remedy: &'static str,
+        /// What raises the limit, if anything does.
+        remedy: Option<&'static str>,
     },
 
     /// A savepoint of another transaction, or one that was taken back.
@@ -266,6 +267,7 @@ pub enum Error {
     )]
     OutcomeUnknown {
         /// The log's failure.
+        #[source]
         cause: tantalum_log::Error,
     },
 
@@ -276,6 +278,7 @@ pub enum Error {
     )]
     NotStored {
         /// The store's failure.
+        #[source]
         cause: Arc<Error>,
     },
 
@@ -305,7 +308,7 @@ pub enum Error {
         #[source]
         stored: Arc<Error>,
         /// Why the log could not be ended.
-        log: tantalum_log::Error,
+        log: Arc<tantalum_log::Error>,
     },
 
     /// Another process, or this one, has the database open.
@@ -318,12 +321,12 @@ pub enum Error {
     },
 
     /// A device that is no file cannot be opened.
-    #[error("cannot open the device {name}: {what}")]
+    #[error("cannot open the device {name}: {source}")]
     Opener {
         /// What the settings call it.
         name: String,
         /// What the [`DeviceOpener`](crate::DeviceOpener) said.
-        what: String,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
 
     /// A file of the database is gone.
@@ -363,6 +366,18 @@ pub enum Error {
         what: String,
     },
 
+    /// A device was taken out of the log to be formatted anew, and could not be taken in again.
+    #[error(
+        "log device {path} was taken out of the log and could not be taken in again: {cause}; add it when that is put right"
+    )]
+    NotTakenInAgain {
+        /// The device.
+        path: String,
+        /// Why not.
+        #[source]
+        cause: Box<Error>,
+    },
+
     /// The log went on without these devices, and those that have what followed are missing.
     #[error(
         "the log went on without {devices}, and what followed is on {missing}, which cannot be used; bring that back. If it is \
@@ -379,12 +394,24 @@ pub enum Error {
     #[error("{cause}; therefore {missing}")]
     LogDeviceMissing {
         /// Why it cannot be opened.
+        #[source]
         cause: Box<Error>,
         /// Which records are lost without it: [`MissingDevice`](tantalum_log::Error::MissingDevice).
         missing: Box<tantalum_log::Error>,
     },
 
-    /// A database that is open cannot be reached through its control socket, or did not do what it was asked for.
+    /// A database that is open cannot be reached through its control socket.
+    #[error("{socket}: {what}: {source}")]
+    ControlSocket {
+        /// The socket.
+        socket: String,
+        /// What is wrong.
+        what: &'static str,
+        /// The system's answer.
+        source: Arc<std::io::Error>,
+    },
+
+    /// A database that is open and was reached through its control socket did not do what it was asked for.
     #[error("{socket}: {what}")]
     Control {
         /// The socket.
@@ -418,6 +445,23 @@ pub enum Error {
     Option {
         /// The option, and what is wrong.
         what: String,
+    },
+
+    /// A file with what was measured of a device of the log is not understood.
+    #[error("option log_characteristics: {source}")]
+    Characteristics {
+        /// What is wrong with it.
+        source: Arc<tantalum_device::CharacteristicsError>,
+    },
+
+    /// A base backup is to be made, and the archive that would follow it was set aside.
+    #[error("{archive}: the archive was set aside: {cause}; open the database again, then make a backup")]
+    ArchiveSetAside {
+        /// The archive's name.
+        archive: String,
+        /// Why.
+        #[source]
+        cause: Box<tantalum_log::Error>,
     },
 
     /// A database cannot be restored from a base backup and an archive as asked, or a base backup cannot be made.

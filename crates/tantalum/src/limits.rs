@@ -32,8 +32,8 @@ pub const fn max_key_bytes(page_size: u32) -> usize {
 pub(crate) struct GroupLimit {
     /// Bytes.
     pub bytes: usize,
-    /// What raises the limit.
-    pub remedy: &'static str,
+    /// What raises the limit, if anything does.
+    pub remedy: Option<&'static str>,
 }
 
 impl GroupLimit {

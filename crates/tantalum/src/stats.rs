@@ -249,7 +249,7 @@ impl LogDevice {
             name: if is_absent { path() } else { stats.name },
             number: stats.ordinal,
             remedy: (!stats.state.is_healthy()).then(|| remedy(stats.ordinal)),
-            is_changing: stats.state == DeviceState::Changing,
+            is_changing: stats.state.is_changing(),
             still_writing: stats.still_writing,
             set_aside: reason(stats.state),
             writes: stats.writes,
@@ -292,7 +292,7 @@ impl LogArchive {
 fn reason(state: DeviceState) -> Option<String> {
     match state {
         DeviceState::Healthy | DeviceState::Changing => None,
-        DeviceState::SetAside { reason } => Some(reason),
+        DeviceState::SetAside { cause } => Some(cause.to_string()),
     }
 }
 

@@ -50,15 +50,15 @@ impl Directory {
                 }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Blank),
-            Err(error) => Err(failed(path, "list", &error)),
+            Err(error) => Err(failed(path, "list", error)),
         }
     }
 
     /// Makes the directory and its control file, which is blank.
     pub(crate) fn create(path: &Path) -> Result<Arc<dyn Device>> {
-        fs::create_dir_all(path).map_err(|error| failed(path, "create", &error))?;
+        fs::create_dir_all(path).map_err(|error| failed(path, "create", error))?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| failed(parent, "sync", &error))?;
+        File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| failed(parent, "sync", error))?;
         Ok(Arc::new(FileDevice::create(path.join(CONTROL), CONTROL_BYTES, None)?))
     }
 
@@ -70,9 +70,9 @@ impl Directory {
     pub(crate) fn blank(&self) -> Result<()> {
         for start in self.starts()? {
             let path = self.file(start);
-            fs::remove_file(&path).map_err(|error| failed(&path, "remove", &error))?;
+            fs::remove_file(&path).map_err(|error| failed(&path, "remove", error))?;
         }
-        File::open(&self.path).and_then(|path| path.sync_all()).map_err(|error| failed(&self.path, "sync", &error))
+        File::open(&self.path).and_then(|path| path.sync_all()).map_err(|error| failed(&self.path, "sync", error))
     }
 
     fn file(&self, start: Lsn) -> PathBuf {
@@ -81,10 +81,10 @@ impl Directory {
 
     /// The LSNs that the names of files tell, ascending.
     fn starts(&self) -> Result<Vec<Lsn>> {
-        let entries = fs::read_dir(&self.path).map_err(|error| failed(&self.path, "list", &error))?;
+        let entries = fs::read_dir(&self.path).map_err(|error| failed(&self.path, "list", error))?;
         let mut starts = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(|error| failed(&self.path, "list", &error))?;
+            let entry = entry.map_err(|error| failed(&self.path, "list", error))?;
             let name = entry.file_name();
             let digits = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).filter(|digits| digits.len() == 20);
             starts.extend(digits.and_then(|digits| digits.parse().ok()).map(Lsn::new));
@@ -139,7 +139,7 @@ impl Store for Directory {
     fn create(&self, _number: u64, start: Lsn, bytes: u64) -> Result<Place> {
         let path = self.file(start);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&path, "replace", &error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&path, "replace", error)),
             Ok(()) | Err(_) => {}
         }
         let segment_bytes = u64::from(self.superblock.segment_bytes);
@@ -162,10 +162,10 @@ impl Store for Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         };
-        removed.and_then(|()| File::open(&self.path)?.sync_all()).map_err(|error| failed(&path, "remove", &error))
+        removed.and_then(|()| File::open(&self.path)?.sync_all()).map_err(|error| failed(&path, "remove", error))
     }
 }
 
-fn failed(path: &Path, doing: &'static str, error: &io::Error) -> Error {
-    Error::ArchiveDirectory { path: path.display().to_string(), doing, what: error.to_string() }
+fn failed(path: &Path, doing: &'static str, error: io::Error) -> Error {
+    Error::ArchiveDirectory { path: path.display().to_string(), doing, source: Arc::new(error) }
 }

@@ -89,7 +89,7 @@ fn copy(recovery: &Recovery, found: &Found, on: &[Hardware], streams: &mut [Stre
         let Ok(records) = payload(&recovery.scans, found) else { return false };
         match write(recovery, header, &records, stream) {
             Ok(()) => return true,
-            Err(error) => stream.state = DeviceState::SetAside { reason: error.to_string() },
+            Err(error) => stream.state = DeviceState::SetAside { cause: error },
         }
     }
 }

@@ -312,7 +312,7 @@ impl Recovery {
         for (at, outcome) in write_slots(&devices, slot, self.options.hang_timeout).into_iter().enumerate() {
             let Err(error) = outcome.result else { continue };
             let Some(stream) = healthy.get(at).map(|&at| &mut streams[at]) else { return Err(error) };
-            stream.state = DeviceState::SetAside { reason: error.to_string() };
+            stream.state = DeviceState::SetAside { cause: error.clone() };
             outcome.given_up.into_iter().for_each(|write| stream.give_up(write));
             let lost = streams.iter().filter(|stream| !stream.state.is_healthy());
             let lost = lost.fold(self.members.missing_bits(), |bits, stream| bits | 1 << stream.ordinal);

@@ -205,7 +205,7 @@ impl Archiving {
         let archived = start.writer.end();
         let state = match &start.failure {
             None => DeviceState::Healthy,
-            Some(error) => DeviceState::SetAside { reason: error.to_string() },
+            Some(error) => DeviceState::SetAside { cause: error.clone() },
         };
         let largest_bytes = device_bytes(max_payload_bytes);
         let archiving = Archiving {
@@ -373,9 +373,7 @@ impl Scheduler {
         // Before it completes anything: a log that is opened must know that it needs the archive.
         self.refresh_slot()?;
         match &self.lock().archive {
-            Some(Archiving { state: DeviceState::SetAside { reason }, name, .. }) => {
-                Err(Error::NotAnArchive { archive: name.clone(), what: reason.clone() })
-            }
+            Some(Archiving { state: DeviceState::SetAside { cause }, .. }) => Err(cause.clone()),
             _ => Ok(start.writer),
         }
     }
@@ -534,7 +532,7 @@ impl Scheduler {
         if !archive.is_healthy() {
             return;
         }
-        archive.state = DeviceState::SetAside { reason: error.to_string() };
+        archive.state = DeviceState::SetAside { cause: error };
         if archive.only_here > checkpoint {
             state.aside_is_needed = true;
         }

@@ -106,7 +106,7 @@ impl Scheduler {
     /// Gives a device no more requests, because it failed or hung.
     pub(super) fn set_aside(&self, state: &mut State, index: usize, error: Error) {
         if state.streams[index].state.is_healthy() {
-            state.streams[index].state = DeviceState::SetAside { reason: error.to_string() };
+            state.streams[index].state = DeviceState::SetAside { cause: error.clone() };
             state.set_aside += 1;
             state.aside_is_needed = true;
         }

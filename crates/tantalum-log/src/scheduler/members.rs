@@ -297,10 +297,10 @@ impl Scheduler {
 
     /// Ends the wait for a checkpoint that may never come; see
     /// [`Log::report_failed_checkpoint`](crate::Log::report_failed_checkpoint).
-    pub(crate) fn report_failed_checkpoint(&self, cause: &str) {
+    pub(crate) fn report_failed_checkpoint(&self, cause: Arc<dyn std::error::Error + Send + Sync>) {
         let mut state = self.lock();
         if state.leaving_is_needed() {
-            state.failed_checkpoint = Some(cause.to_string());
+            state.failed_checkpoint = Some(cause);
             self.leaving.notify_all();
         }
     }

@@ -57,6 +57,8 @@ pub(crate) struct Scheduler {
     pub(crate) epoch: u64,
     options: LogOptions,
     max_payload_bytes: usize,
+    /// Whether it is the devices that allow no more.
+    devices_bound_records: bool,
     /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
     can_give_up: AtomicBool,
     layout: LogLayout,
@@ -120,7 +122,7 @@ struct State {
     bound: i64,
     checkpoint: Lsn,
     /// Why the owner's last checkpoint failed, if devices waited for it to leave that have not been told yet.
-    failed_checkpoint: Option<String>,
+    failed_checkpoint: Option<Arc<dyn std::error::Error + Send + Sync>>,
     /// A device was set aside and no checkpoint has made it superfluous yet.
     aside_is_needed: bool,
     /// The owner no longer checkpoints when it is due.
@@ -150,10 +152,11 @@ pub(crate) struct Start {
 impl Scheduler {
     /// A log that appends at `start.end`, where everything before is durable.
     pub(crate) fn new(start: Start, archive: Option<&StartArchive>) -> Scheduler {
-        let largest = start.streams.iter().map(|stream| stream.layout.max_payload_bytes());
-        let largest = largest.chain(archive.map(|archive| archive.writer.max_payload_bytes())).min().unwrap_or(0);
+        let of_devices = start.streams.iter().map(|stream| stream.layout.max_payload_bytes()).min().unwrap_or(0);
+        let of_archive = archive.map_or(usize::MAX, |archive| archive.writer.max_payload_bytes());
         // A record must be admitted to an empty log, whatever the options say.
-        let max_payload_bytes = start.options.buffer_bytes.min(largest).min(space::MAX_BUFFERED_BYTES as usize / 4);
+        let of_buffer = start.options.buffer_bytes.min(space::MAX_BUFFERED_BYTES as usize / 4);
+        let max_payload_bytes = of_buffer.min(of_devices).min(of_archive);
         let depth: usize = start.streams.iter().map(|stream| stream.layout.depth).sum();
         let pool = Pool::new(max_payload_bytes, 2 * depth * usize::from(start.options.copies) + 2);
         let active = pool.group(start.end);
@@ -205,6 +208,7 @@ impl Scheduler {
             epoch: start.epoch,
             options: start.options,
             max_payload_bytes,
+            devices_bound_records: of_devices < of_buffer.min(of_archive),
             can_give_up: AtomicBool::new(state.has_other_hardware()),
             layout: start.layout,
             active: RwLock::new(active),
@@ -234,6 +238,10 @@ impl Scheduler {
 
     pub(crate) fn max_record_bytes(&self) -> usize {
         self.max_payload_bytes - record::FRAME_BYTES
+    }
+
+    pub(crate) fn devices_bound_records(&self) -> bool {
+        self.devices_bound_records
     }
 
     pub(crate) fn durable(&self) -> Lsn {

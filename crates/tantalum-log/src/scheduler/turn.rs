@@ -13,7 +13,7 @@ use super::{Scheduler, State};
 use crate::format::slot::SlotMember;
 use crate::stats::{DeviceState, DeviceStats};
 use crate::stream::Stream;
-use crate::{Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 const WAITING: u8 = 0;
 const SUMMONED: u8 = 1;
@@ -207,7 +207,7 @@ impl State {
             None => DeviceStats {
                 ordinal,
                 device_id,
-                state: DeviceState::SetAside { reason: "it was not usable when the log was opened".into() },
+                state: DeviceState::SetAside { cause: Error::Absent { ordinal } },
                 ..DeviceStats::default()
             },
             Some(stream) => DeviceStats {

@@ -279,10 +279,10 @@ fn an_archive_that_fails_is_set_aside_and_the_next_session_goes_on_with_it() {
         }
         log.flush_archived(log.end_lsn()).expect("does not wait for what was set aside");
         assert!(is_set_aside(&log));
-        let Some(DeviceState::SetAside { reason }) = log.stats().archive.map(|archive| archive.state) else {
+        let Some(DeviceState::SetAside { cause }) = log.stats().archive.map(|archive| archive.state) else {
             panic!("set aside")
         };
-        assert!(reason.contains("archive"), "{reason}");
+        assert!(cause.to_string().contains("archive"), "{cause}");
         drop(log);
 
         bed = bed.cut(seed);

@@ -1,10 +1,12 @@
 //! Devices that fail, hang, are missing, or come in another order.
 
+use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
+
 use tantalum_log::{DeviceState, Error, Log, LogOptions, LostDevice, Lsn, inspect};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
@@ -66,7 +68,12 @@ fn a_failing_device_is_set_aside_and_nothing_is_lost() {
         let stats = log.stats();
         let aside: Vec<_> = stats.devices.iter().filter(|device| !device.state.is_healthy()).collect();
         assert_eq!(aside.len(), 1, "{stats:?}");
-        assert!(matches!(&aside[0].state, DeviceState::SetAside { reason } if reason.contains(&aside[0].name)));
+        assert!(
+            matches!(&aside[0].state, DeviceState::SetAside { cause } if cause.to_string().contains(&aside[0].name))
+        );
+        let DeviceState::SetAside { cause } = &aside[0].state else { panic!("{stats:?}") };
+        let is_of_device = cause.source().is_some_and(|source| source.is::<tantalum_device::Error>());
+        assert!(is_of_device || matches!(cause, Error::DeviceHung { .. }), "{cause:?}");
         assert!(log.wait_for_pressure(Duration::ZERO), "the owner is told to checkpoint");
         drop(log);
 

@@ -99,7 +99,7 @@ impl Pins<'_> {
         self.used += pages;
         let &PinBudget { most, page_size, .. } = self.budget;
         if self.used > most {
-            let remedy = "open the database with larger buffer_pool_bytes";
+            let remedy = Some("open the database with larger buffer_pool_bytes");
             return Err(GroupLimit { bytes: most * page_size, remedy }.refuse(self.used * page_size));
         }
         let missing = match self.used {

@@ -255,10 +255,12 @@ impl BufferPool {
         match self.shared.statuses() {
             Some(_) => GroupLimit {
                 bytes: admission::largest_group(self.shared.store.max_active_bytes()),
-                remedy: "use a larger data device",
+                remedy: Some("use a larger data device"),
             },
             None => {
-                GroupLimit { bytes: self.log().max_record_bytes(), remedy: "create the database with larger log_bytes" }
+                let remedy = "create the database with larger log_bytes";
+                let is_of_devices = self.log().devices_bound_records();
+                GroupLimit { bytes: self.log().max_record_bytes(), remedy: is_of_devices.then_some(remedy) }
             }
         }
     }

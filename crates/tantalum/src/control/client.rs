@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     path::Path,
+    sync::Arc,
 };
 
 use serde_json::Value;
@@ -21,35 +22,37 @@ pub struct Client {
     socket: String,
 }
 
+fn broken(socket: &str, what: &'static str, error: std::io::Error) -> Error {
+    Error::ControlSocket { socket: socket.into(), what, source: Arc::new(error) }
+}
+
 impl Client {
     /// Connects to the database in `directory`.
     ///
     /// # Errors
-    /// [`Error::Control`] if nobody answers there: the database is closed, or open without a control socket.
+    /// [`Error::ControlSocket`] if nobody answers there: the database is closed, or open without a control socket.
     pub fn connect(directory: &Path) -> Result<Self> {
         let socket = directory.join(SOCKET).display().to_string();
         match Address::of(directory).and_then(|address| UnixStream::connect(address.path())) {
             Ok(stream) => Ok(Self { stream: BufReader::new(stream), socket }),
-            Err(error) => Err(Error::Control { socket, what: format!("nobody answers: {error}") }),
+            Err(error) => Err(broken(&socket, "nobody answers", error)),
         }
     }
 
     /// Has the database carry out `command`, and waits for it. `report` hears how far it is.
     ///
     /// # Errors
-    /// [`Error::Control`] with the database's answer, or because it hung up.
+    /// [`Error::Control`] with the database's answer, or because it hung up; [`Error::ControlSocket`].
     pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(Progress)) -> Result<Value> {
         let failed = |socket: &str, what: String| Error::Control { socket: socket.into(), what };
-        let hung_up =
-            |error: std::io::Error| failed(&self.socket, format!("the connection to the database broke: {error}"));
+        let socket = self.socket.clone();
+        let hung_up = |error| broken(&socket, "the connection to the database broke", error);
         let line = command.to_line().map_err(hung_up)?;
         self.stream.get_mut().write_all(&line).map_err(hung_up)?;
         loop {
             let mut line = Vec::new();
             let bytes = self.stream.read_until(b'\n', &mut line);
-            if bytes.map_err(|error| failed(&self.socket, format!("the connection to the database broke: {error}")))?
-                == 0
-            {
+            if bytes.map_err(hung_up)? == 0 {
                 return Err(failed(&self.socket, "the database hung up before the end; look at its statistics".into()));
             }
             match Answer::of_line(&line).map_err(|what| failed(&self.socket, what))? {

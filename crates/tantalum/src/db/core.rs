@@ -161,7 +161,7 @@ impl Core {
         match (stored, ended) {
             (Ok(_), ended) => Ok(ended?),
             (Err(stored), Ok(())) => Err(stored),
-            (Err(stored), Err(log)) => Err(Error::NotClosedCleanly { stored: Arc::new(stored), log }),
+            (Err(stored), Err(log)) => Err(Error::NotClosedCleanly { stored: Arc::new(stored), log: Arc::new(log) }),
         }
     }
 

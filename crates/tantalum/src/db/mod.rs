@@ -377,8 +377,8 @@ impl Db {
         self.change_log_devices(LogChange::Add { new: new.into() }, &mut |_| {})
     }
 
-    /// Takes a device out of the log, by its path or by its number, whether it is healthy, set aside or absent. Waits for
-    /// a checkpoint. A file stays where it is.
+    /// Takes a device out of the log, by its path, or by its name or number as the statistics tell it, whether it is healthy, set
+    /// aside or absent. The name or number of a partition stands for its device. Waits for a checkpoint. A file stays where it is.
     ///
     /// # Errors
     /// When there is no such device, or no other healthy one, or another change is under way; nothing is changed then.

@@ -250,8 +250,8 @@ impl Opening<'_> {
             return Err(refuse(wrong_number_of_files(files.len(), self.log_names.len())));
         }
         for (path, names) in files.iter().zip(&self.log_names) {
-            let measured =
-                Characteristics::load(self.directory.join(path)).map_err(|error| refuse(error.to_string()))?;
+            let measured = Characteristics::load(self.directory.join(path))
+                .map_err(|error| Error::Characteristics { source: Arc::new(error) })?;
             characteristics.extend(names.iter().map(|name| (name.clone(), measured.clone())));
         }
         let hiding = self.settings.log_hiding().into();

@@ -45,7 +45,7 @@ impl Checkpointer {
                             Ok(_) => PAUSE,
                             Err(error) => {
                                 tracing::error!(%error, "a checkpoint failed; it will be tried again");
-                                pool.log().report_failed_checkpoint(&error.to_string());
+                                pool.log().report_failed_checkpoint(error);
                                 PAUSE_AFTER_FAILURE
                             }
                         };

@@ -34,14 +34,14 @@ impl Watch {
         let devices = stats.devices;
         self.told.retain(|id| devices.iter().any(|device| device.device_id == *id));
         for device in devices {
-            if let DeviceState::SetAside { reason } = device.state
+            if let DeviceState::SetAside { cause } = device.state
                 && !self.told.contains(&device.device_id)
             {
                 let number = device.ordinal;
                 tracing::error!(
                     device = %device.name,
                     number,
-                    %reason,
+                    reason = %cause,
                     "a device of the log was set aside; the log goes on without it. {}",
                     remedy(number)
                 );

@@ -127,12 +127,8 @@ fn check_archived(log: &Log, start: Lsn) -> Result<()> {
                     or make a backup of rows instead";
         return Err(Error::Restore { what: what.into() });
     };
-    if let tantalum_log::DeviceState::SetAside { reason } = &archive.state {
-        let what = format!(
-            "{}: the archive was set aside: {reason}; open the database again, then make a backup",
-            archive.name
-        );
-        return Err(Error::Restore { what });
+    if let tantalum_log::DeviceState::SetAside { cause } = archive.state {
+        return Err(Error::ArchiveSetAside { archive: archive.name, cause: Box::new(cause) });
     }
     if archive.run_start_lsn > start {
         let (from, to) = (start, archive.run_start_lsn);

@@ -106,7 +106,7 @@ mod tests {
 
     fn set(writes: &mut WriteSet, key: &str, value: Option<&str>) {
         let value = value.map(|value| Value::from(value.as_bytes()));
-        writes.set(T, Value::from(key.as_bytes()), value, GroupLimit { bytes: 1 << 20, remedy: "do" }).unwrap();
+        writes.set(T, Value::from(key.as_bytes()), value, GroupLimit { bytes: 1 << 20, remedy: None }).unwrap();
     }
 
     fn state(writes: &WriteSet) -> Vec<(Value, Option<Value>)> {
@@ -150,7 +150,7 @@ mod tests {
     fn the_limit_counts_what_will_be_written_and_a_refusal_changes_nothing() {
         let mut writes = WriteSet::default();
         let big = Value::from(vec![0; 1000]);
-        let limit = GroupLimit { bytes: 1116, remedy: "do" };
+        let limit = GroupLimit { bytes: 1116, remedy: None };
         writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), limit).unwrap();
         writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), limit).unwrap();
         let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), limit);

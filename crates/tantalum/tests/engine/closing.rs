@@ -162,7 +162,7 @@ fn a_database_that_cannot_be_closed_cleanly_writes_nothing_afterwards() {
             let double_write = MemoryDevice::new("doublewrite", 1 << 20);
             let devices = Devices {
                 data: data.clone(),
-                double_write: (store == StoreKind::InPlace).then(|| double_write as _),
+                double_write: (store == StoreKind::InPlace).then_some(double_write as _),
                 log: vec![log.clone()],
             };
             let db = on_store(store).page_cleaning(PageCleaning::OnDemand).open_on(devices.clone()).unwrap();

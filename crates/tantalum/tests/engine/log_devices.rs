@@ -168,6 +168,35 @@ fn what_was_measured_of_the_devices_in_the_settings_does_not_hinder_others() {
 }
 
 #[test]
+fn a_device_is_removed_by_each_name_that_the_statistics_tell() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    db.add_log_device("log-1").unwrap();
+    let of_log_1 = || {
+        let devices = db.stats().unwrap().log.devices;
+        devices.into_iter().filter(|device| device.name.contains("log-1")).collect::<Vec<_>>()
+    };
+    assert_eq!(of_log_1().len(), 2, "two partitions");
+    let ways: [fn(&[tantalum::LogDevice]) -> String; 5] = [
+        |_| "log-1".into(),
+        |devices| devices[0].name.clone(),
+        |devices| devices[1].name.clone(),
+        |devices| devices[0].number.to_string(),
+        |devices| devices[1].number.to_string(),
+    ];
+    for way in ways {
+        let name = way(&of_log_1());
+        db.remove_log_device(&name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((of_log_1().len(), recorded(dir.path())), (0, vec!["log-0".into()]), "{name} goes as a whole");
+        db.add_log_device("log-1").unwrap();
+    }
+    for name in ["", "log-2", "9"] {
+        let error = db.remove_log_device(name).unwrap_err();
+        assert!(error.to_string().contains("is no device of the log"), "{name:?}: {error}");
+    }
+}
+
+#[test]
 fn a_log_in_another_layout_keeps_its_devices() {
     let dir = tempfile::tempdir().unwrap();
     let layout = LogLayout::Striped { unit_bytes: 4096 };
@@ -294,7 +323,8 @@ fn a_device_stays_while_no_checkpoint_can_be_made() {
         data.inject(Fault::FailWrites { after: 0 });
         let refused = db.remove_log_device("a").unwrap_err();
         let Error::Log(tantalum_log::Error::CheckpointFailed { cause }) = &refused else { panic!("{refused}") };
-        assert!(cause.contains("data"), "it says which device is to be put right: {cause}");
+        assert!(cause.to_string().contains("data"), "it says which device is to be put right: {cause}");
+        assert!(matches!(cause.downcast_ref(), Some(Error::Device(_))), "{cause:?}");
         assert_eq!(names(&db), ["a", "b"]);
         assert!(db.stats().unwrap().log.devices.iter().all(|device| !device.is_changing), "both serve as before");
         put(&db, &table, &[("k", "w")]);

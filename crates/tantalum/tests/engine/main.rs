@@ -10,6 +10,7 @@ mod control;
 mod damage;
 mod devices;
 mod durable_cache;
+mod errors;
 mod files;
 mod log_devices;
 mod observer;

@@ -68,12 +68,12 @@ pub enum LogChange {
     },
     /// Take a device out of the log.
     Remove {
-        /// Its path as the statistics tell it, or its number.
+        /// Its path, or its name or number as the statistics tell it; of a partition, its device goes.
         old: String,
     },
     /// Put a device in the place of another, or of itself, formatted anew.
     Replace {
-        /// The path or number of the device that goes.
+        /// The path, name or number of the device that goes.
         old: String,
         /// The device that comes.
         new: NewLogDevice,
@@ -196,13 +196,9 @@ impl UnderWay<'_> {
         report_phase(report, LogChangePhase::Leave);
         self.log.remove_devices(&old.ordinals)?;
         let path = old.path;
-        self.add(NewLogDevice::Path(path.clone()), report).map_err(|cause| {
-            let what = format!(
-                "{} was taken out of the log and could not be taken in again: {cause}; add it when that is put right",
-                path.display()
-            );
-            Error::LogDevice { what }
-        })
+        let path_shown = path.display().to_string();
+        self.add(NewLogDevice::Path(path), report)
+            .map_err(|cause| Error::NotTakenInAgain { path: path_shown, cause: Box::new(cause) })
     }
 
     fn places(&self) -> Option<LogPlaces<'_>> {
@@ -284,15 +280,17 @@ impl UnderWay<'_> {
             Some(places) => places.is_same(&entry.path, Path::new(name)),
             None => entry.path == Path::new(name),
         };
-        let of_number = || {
-            let number: u32 = name.parse().ok()?;
-            let id = devices.iter().find(|device| device.ordinal == number)?.device_id;
+        // As the statistics tell it: of a partition, its device is meant.
+        let as_reported = || {
+            let number = name.parse::<u32>().ok();
+            let is_it = |device: &&DeviceStats| device.name == name || Some(device.ordinal) == number;
+            let id = devices.iter().filter(|_| !name.is_empty()).find(is_it)?.device_id;
             Some(entries.iter().find(|entry| entry.ids.contains(&id)).cloned().unwrap_or_else(|| {
                 // Nobody knows where it was.
                 Entry::new(PathBuf::new(), vec![id])
             }))
         };
-        let Some(entry) = entries.iter().find(is_named).cloned().or_else(of_number) else {
+        let Some(entry) = entries.iter().find(is_named).cloned().or_else(as_reported) else {
             let known: Vec<_> = entries.iter().map(|entry| entry.path.display().to_string()).collect();
             let what = format!("{name} is no device of the log; it has {}", known.join(", "));
             return Err(Error::LogDevice { what });

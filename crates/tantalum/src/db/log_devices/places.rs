@@ -151,7 +151,7 @@ impl LogPlaces<'_> {
     pub fn ask_opener(&self, name: &Path, may_create: bool, bytes: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
         let (Some(opener), Some(name)) = (self.opener, name.to_str()) else { return Ok(None) };
         let opened = opener.open(DeviceRequest::new(name, self.directory, may_create, bytes)).transpose();
-        opened.map_err(|error| Error::Opener { name: name.into(), what: error.to_string() })
+        opened.map_err(|error| Error::Opener { name: name.into(), source: error.into() })
     }
 
     /// A file, or a block device, that exists.
