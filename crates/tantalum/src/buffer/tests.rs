@@ -326,7 +326,8 @@ fn pages_that_cannot_be_stored_stay_and_are_stored_later() {
     let id = db.leaf(b"kept");
     db.data.inject(Fault::FailWrites { after: 0 });
     assert!(matches!(db.pool.checkpoint(), Err(Error::Device(_))));
-    assert_eq!(db.pool.stats().failed_write_backs, 1);
+    // The leaf and its map, each perhaps by a writer of its own.
+    assert!((1..=2).contains(&db.pool.stats().failed_write_backs));
     assert_eq!(db.cell(id), b"kept");
     db.replace(id, b"changed").unwrap();
     db.data.clear_faults();
