@@ -24,6 +24,7 @@ pub(crate) fn create(log_id: u128, start: Lsn, devices: &[Arc<dyn Device>], opti
         archive_run: options.archive.is_some().then_some(start),
         needs_archive: false,
         mirrored_from: (options.copies > 1).then_some(Lsn::ZERO),
+        stamped: None,
         members: Vec::new(),
     };
     options.check()?;

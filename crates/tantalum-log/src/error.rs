@@ -205,6 +205,18 @@ pub enum Error {
         /// The log that it was formatted for.
         log_id: u128,
     },
+    /// The device, or the archive, is a copy from an earlier session of the log.
+    #[error(
+        "{device}: is a copy from session {found} of the log, which had reached session {expected} everywhere; put the present one in its place, or restore a backup"
+    )]
+    Stale {
+        /// The device's or archive's name.
+        device: String,
+        /// The last session that it bears.
+        found: u64,
+        /// The session that it bears at least if it is the present one.
+        expected: u64,
+    },
     /// The device is to be added, and the log has it already.
     #[error(
         "{device}: is device {ordinal} of this log already; add another one, or replace it by itself to format it anew"

@@ -70,6 +70,22 @@ pub enum Error {
         what: String,
     },
 
+    /// A file or device of the database is a copy from an earlier session than the others.
+    #[error(
+        "{file}: is a copy from session {session} of the database, but {other} is of session {expected}; put the present one in its \
+         place, or restore the database from a backup"
+    )]
+    Stale {
+        /// The old one; of several, all of them.
+        file: String,
+        /// The last session that it bears.
+        session: u64,
+        /// What tells so.
+        other: String,
+        /// The session that it bears at least if it is the present one.
+        expected: u64,
+    },
+
     /// The torn-page protection asked for is not possible here.
     #[error("{file}: torn-page protection is not possible this way: {what}")]
     Protection {

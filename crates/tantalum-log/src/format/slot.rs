@@ -15,6 +15,7 @@ const CLEAN: u32 = 1;
 const NEEDS_ARCHIVE: u32 = 2;
 const MIRRORED: u32 = 4;
 const ARCHIVED: u32 = 8;
+const STAMPED: u32 = 16;
 
 /// A checkpoint, the epochs that matter behind it, and the devices of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,9 @@ pub struct Slot {
     pub needs_archive: bool,
     /// Everything durable from here on is on two pieces of hardware; `None` if that is not promised of anything.
     pub mirrored_from: Option<Lsn>,
+    /// Every device that holds something needed, the archive if its run goes on, and all that the log's owner stamps bear this
+    /// epoch or a newer one: one that bears an older is an old copy. `None` if that is not known of any epoch.
+    pub stamped: Option<u64>,
     /// The devices of the log, by ordinal. Never empty. A device that is not among them is none of the log, whatever
     /// stands on it.
     pub members: Vec<SlotMember>,
@@ -102,7 +106,8 @@ impl Slot {
             flag(self.clean_end.is_some(), CLEAN)
                 | flag(self.needs_archive, NEEDS_ARCHIVE)
                 | flag(self.mirrored_from.is_some(), MIRRORED)
-                | flag(self.archive_run.is_some(), ARCHIVED),
+                | flag(self.archive_run.is_some(), ARCHIVED)
+                | flag(self.stamped.is_some(), STAMPED),
         );
         encoder.u64(self.clean_end.unwrap_or_default().get());
         encoder.u64(self.not_needed);
@@ -118,6 +123,7 @@ impl Slot {
             encoder.u64(epoch.epoch);
             encoder.u64(epoch.start.get());
         }
+        self.stamped.into_iter().for_each(|epoch| encoder.u64(epoch));
         encoder.checksum();
         block
     }
@@ -143,13 +149,16 @@ impl Slot {
         for _ in 0..count {
             epochs.push(EpochStart { epoch: decoder.u64()?, start: Lsn::new(decoder.u64()?) });
         }
+        let stamped = if flags & STAMPED != 0 { Some(decoder.u64()?) } else { None };
         decoder.checksum()?;
-        check(flags & !(CLEAN | NEEDS_ARCHIVE | MIRRORED | ARCHIVED) == 0, "flags", flags.into())?;
+        check(flags & !(CLEAN | NEEDS_ARCHIVE | MIRRORED | ARCHIVED | STAMPED) == 0, "flags", flags.into())?;
         check(flags & NEEDS_ARCHIVE == 0 || flags & ARCHIVED != 0, "archive needed, and without a run", flags.into())?;
         check_numbers([sequence, checkpoint.get(), clean_end.get(), archive_run.get(), mirrored_from.get()])?;
         check_numbers(epochs.iter().flat_map(|epoch| [epoch.epoch, epoch.start.get()]))?;
         let ascending = epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start < b.start);
         check(ascending, "epoch order", 0)?;
+        let newest = epochs.last().map_or(0, |newest| newest.epoch);
+        check(stamped.is_none_or(|epoch| epoch <= newest), "stamped epoch", stamped.unwrap_or_default())?;
         let clean_end = (flags & CLEAN != 0).then_some(clean_end);
         check(clean_end.is_none_or(|end| end >= checkpoint), "clean end", clean_end.unwrap_or_default().get())?;
         let archive_run = (flags & ARCHIVED != 0).then_some(archive_run);
@@ -168,6 +177,7 @@ impl Slot {
             archive_run,
             needs_archive,
             mirrored_from,
+            stamped,
             members,
         })
     }

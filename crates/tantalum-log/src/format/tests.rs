@@ -80,11 +80,12 @@ proptest! {
     #[test]
     fn slots_round_trip(
         log_id: u128, [sequence, checkpoint, end, run, from] in numbers::<5>(), clean: bool, not_needed: u64, archived: bool,
-        needs_archive: bool, mirrored: bool, hardware: u64,
+        needs_archive: bool, mirrored: bool, is_stamped: bool, hardware: u64,
         epochs in ascending(MAX_EPOCHS), starts in ascending(MAX_EPOCHS),
         ordinals in prop::collection::btree_set(0u32..64, 1..=64),
         ids in prop::collection::btree_set(1u64.., 64),
     ) {
+        let stamped = epochs.first().copied().filter(|_| is_stamped);
         let epochs = epochs.into_iter().zip(starts);
         let members = ordinals.iter().copied().zip(ids);
         let slot = Slot {
@@ -97,6 +98,7 @@ proptest! {
             archive_run: (archived || needs_archive).then(|| Lsn::new(run)),
             needs_archive,
             mirrored_from: mirrored.then(|| Lsn::new(from)),
+            stamped,
             members: members.map(|(ordinal, device_id)| SlotMember { ordinal, device_id, hardware }).collect(),
         };
         prop_assert_eq!(Slot::decode(&slot.encode()), Ok(slot));
@@ -213,6 +215,7 @@ fn a_slot_with_impossible_members_is_refused() {
             archive_run: None,
             needs_archive: false,
             mirrored_from: None,
+            stamped: None,
             members,
         };
         Slot::decode(&slot.encode())
@@ -238,6 +241,7 @@ fn a_slot_with_impossible_members_is_refused() {
         archive_run: None,
         needs_archive: false,
         mirrored_from: None,
+        stamped: None,
         members: vec![member(0, 7)],
     }
     .encode();

@@ -100,6 +100,12 @@ impl Members {
         self.members.iter().cloned().chain(self.members.iter().filter_map(hiding)).collect()
     }
 
+    /// The bits of devices that are here, and that an earlier session went on without.
+    pub(crate) fn lagging_bits(&self) -> u64 {
+        let lags = |member: &&Member| check_epoch("", &member.slots, &self.slot).is_err();
+        self.members.iter().filter(lags).fold(0, |bits, member| bits | member.covers) & self.slot.not_needed
+    }
+
     /// The bits of the devices that are not here.
     pub(crate) fn missing_bits(&self) -> u64 {
         let all = self.slot.members.iter().fold(0, |bits, member| bits | 1 << member.ordinal);
@@ -149,6 +155,10 @@ pub(super) fn identify_present(devices: &[Arc<dyn Device>], archive: Option<&Arc
         });
     };
     members.iter().try_for_each(|member| check_listed(member, &slot))?;
+    members.iter().try_for_each(|member| check_present(member, &slot))?;
+    if let Some(archive) = archive.filter(|_| slot.archive_run.is_some()) {
+        check_epoch(archive.store.name(), &archive.slots, &slot)?;
+    }
     Ok(Members { log_id, members, slot, unreadable })
 }
 
@@ -168,6 +178,24 @@ fn check_listed(member: &Member, slot: &Slot) -> Result<()> {
             Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what })
         }
         Some(_) => Ok(()),
+    }
+}
+
+/// Refuses a device that was left behind by a session of which everything needed bears the number: it is an old copy.
+fn check_present(member: &Member, slot: &Slot) -> Result<()> {
+    match slot.not_needed & 1 << member.superblock.ordinal {
+        0 => check_epoch(member.device.name(), &member.slots, slot),
+        // The log went on without it.
+        _ => Ok(()),
+    }
+}
+
+fn check_epoch(name: &str, own: &[Option<Slot>; 2], newest: &Slot) -> Result<()> {
+    let own = Slot::newest_of(own.iter().flatten()).map(|slot| slot.newest().epoch);
+    match (own, newest.stamped) {
+        (Some(found), Some(expected)) if found < expected => Err(Error::Stale { device: name.into(), found, expected }),
+        // Damaged slots say nothing.
+        _ => Ok(()),
     }
 }
 

@@ -265,34 +265,75 @@ impl Recovery {
         self.reader.next(&mut self.scans)
     }
 
+    /// The newest epoch that any device bears: the last session that began.
+    pub fn epoch(&self) -> u64 {
+        self.members.slot.newest().epoch
+    }
+
+    /// The epoch that everything bears which [`begin_epoch`](Self::begin_epoch) has stamped, or a newer one; `None` if none was.
+    pub fn stamped_epoch(&self) -> Option<u64> {
+        self.members.slot.stamped
+    }
+
     /// Writes the new epoch to every device and the archive, and archives what the archive lacks; of a mirrored log, before
     /// that, the copies that are missing. What is recovered stays then, whatever happens: an owner that stores what it reads,
     /// before it calls [`finish`](Self::finish), begins so.
     ///
+    /// `stamp` is given the epoch when all devices bear it, and notes it, durably, in what the owner keeps beside the log. When it
+    /// has, the log takes note: what bears an older epoch than [`stamped_epoch`](Self::stamped_epoch) at a later open, or a newer one
+    /// than [`epoch`](Self::epoch), does not belong to the present log. Of the log's devices and its archive, the log sees to that.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tantalum_device::{Device, MemoryDevice};
+    /// # use tantalum_log::{Error, Log, LogOptions};
+    /// # let device: Arc<dyn Device> = MemoryDevice::new("log", 1 << 20);
+    /// # Log::create(7, vec![device.clone()], LogOptions::default())?;
+    /// let mut noted = None;
+    /// let mut recovery = Log::open(vec![device.clone()], LogOptions::default(), &mut |_| {})?;
+    /// recovery.begin_epoch(|epoch| {
+    ///     noted = Some(epoch);
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// recovery.finish()?.close()?;
+    /// let recovery = Log::open(vec![device], LogOptions::default(), &mut |_| {})?;
+    /// assert_eq!(recovery.stamped_epoch(), noted);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// The error of a device or of the archive; the log is as it was, and can be opened again. A mirrored log goes on
+    /// The error of a device, of the archive, or of `stamp`; the log is as it was, and can be opened again. A mirrored log goes on
     /// without one device.
-    pub fn begin_epoch(&mut self) -> Result<()> {
+    pub fn begin_epoch<E: From<Error>>(&mut self, stamp: impl FnOnce(u64) -> Result<(), E>) -> Result<(), E> {
         if self.begun.is_some() {
             return Ok(());
         }
         let mut slots = SlotWriter::new(self.members.slot.clone());
-        let epoch = slots.begin_epoch(self.end, self.members.missing_bits());
+        let (missing, lagging) = (self.members.missing_bits(), self.members.lagging_bits());
+        // The first slot says of archive and devices what the one before did: those that the log went on without may not get it.
+        let epoch = slots.begin_epoch(self.end, missing | lagging);
         let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
-        // One that follows two copies is needed only for what no device has.
-        let is_needed = |archive: &OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
-        let is_needed = archive.as_ref().is_some_and(is_needed);
-        slots.set_archive(archive.as_ref().map(OpenArchive::run_start), is_needed);
+        let control = archive.as_ref().map(|archive| archive.control());
         let mut streams = self.streams();
         let mirrored_from = if self.options.copies > 1 { mirror::restore(self, &mut streams) } else { None };
         slots.set_mirrored(mirrored_from, |member| {
             let stream = streams.iter().find(|stream| stream.device_id == member.device_id);
             stream.map(|stream| stream.hardware)
         });
-        // Twice, so that both slots know the epoch: one that is damaged later cannot hide it.
-        for _ in 0..2 {
-            self.write_slots(&mut streams, archive.as_ref().map(|archive| archive.control()), slots.advance())?;
+        self.write_slots(&mut streams, control, slots.advance())?;
+        stamp(epoch)?;
+        // One that follows two copies is needed only for what no device has.
+        let is_needed = |archive: &OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
+        let is_needed = archive.as_ref().is_some_and(is_needed);
+        slots.set_archive(archive.as_ref().map(OpenArchive::run_start), is_needed);
+        let failed = streams.iter().filter(|stream| !stream.state.is_healthy());
+        let failed = failed.fold(0, |bits, stream| bits | 1 << stream.ordinal);
+        slots.set_not_needed(missing | lagging & failed);
+        if failed == 0 {
+            slots.set_stamped();
         }
+        // Both slots know the epoch now: one that is damaged later cannot hide it.
+        self.write_slots(&mut streams, control, slots.advance())?;
         let archive = archive
             .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout))
             .transpose()?;
@@ -345,7 +386,7 @@ impl Recovery {
     /// # Errors
     /// As [`begin_epoch`](Self::begin_epoch).
     pub fn finish(mut self) -> Result<Log> {
-        self.begin_epoch()?;
+        self.begin_epoch(|_| Ok::<(), Error>(()))?;
         let Begun { slots, epoch, archive, streams } = self.begun.take().expect("the epoch has begun");
         let layout = self.members.layout();
         let start =

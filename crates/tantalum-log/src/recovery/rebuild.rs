@@ -85,6 +85,11 @@ impl Rebuild {
         self.end
     }
 
+    /// The epoch that everything bears which the log's owner has stamped, or a newer one; `None` if nothing was.
+    pub fn stamped_epoch(&self) -> Option<u64> {
+        self.slot.stamped
+    }
+
     /// Makes the log on `devices`, and returns what there is to recover. Everything on them is lost.
     ///
     /// # Errors

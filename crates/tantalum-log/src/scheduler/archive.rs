@@ -18,7 +18,7 @@ use tantalum_device::{Access, Device};
 use tantalum_rt::{Condvar, Instant, Mutex, Parker, Unparker, now};
 
 use super::turn::Waiter;
-use super::{Scheduler, State};
+use super::{Scheduler, State, write_slots};
 use crate::archive::{Archive, Archived, Batch, JOINED_US, Resume, Writer, device_bytes, prune};
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::ArchiveStats;
@@ -342,7 +342,13 @@ impl Scheduler {
     pub(crate) fn attach_archive(&self, options: &ArchiveOptions) -> Result<Writer> {
         let archive = match Archive::find(options, Access::ReadWrite)? {
             Some(archive) if archive.log_id() != self.log_id => return Err(archive.foreign(self.log_id)),
-            Some(archive) => archive,
+            Some(archive) => {
+                // From an earlier session, which must not look like what it has come to when its new run is known.
+                let control = Arc::clone(archive.store.control());
+                let outcomes = write_slots(&[control], self.slots.lock().current(), self.options.hang_timeout);
+                outcomes.into_iter().try_for_each(|outcome| outcome.result)?;
+                archive
+            }
             None => Archive::create(options, self.log_id)?,
         };
         let next_number = archive.next_number()?;

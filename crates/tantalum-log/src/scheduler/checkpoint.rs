@@ -69,6 +69,16 @@ impl SlotWriter {
         epoch
     }
 
+    /// Lets the next slot say which devices are not needed.
+    pub(crate) fn set_not_needed(&mut self, not_needed: u64) {
+        self.slot.not_needed = not_needed;
+    }
+
+    /// Lets the next slot say that everything which is needed bears the present epoch.
+    pub(crate) fn set_stamped(&mut self) {
+        self.slot.stamped = Some(self.slot.newest().epoch);
+    }
+
     /// Lets the next slot say where the archive's run starts, and whether the log cannot be opened without it.
     pub(crate) fn set_archive(&mut self, run_start: Option<Lsn>, is_needed: bool) {
         (self.slot.archive_run, self.slot.needs_archive) = (run_start, is_needed);

@@ -632,7 +632,9 @@ fn the_archive_catches_up_with_what_was_read_or_the_log_does_not_open() {
         let options = LogOptions { recovery_memory_bytes: 1, ..after.options() };
         let mut recovery = Log::open(as_devices(&after.log), options, &mut |_| {}).expect("open");
         after.log[0].inject(Fault::FailReads { after: seed % 5 });
-        let error = recovery.begin_epoch().expect_err("a device of the log cannot be read");
+        let error = recovery
+            .begin_epoch(|_| Ok::<(), tantalum_log::Error>(()))
+            .expect_err("a device of the log cannot be read");
         assert!(error.to_string().contains("log-0"), "{error}");
         drop(recovery);
         after.log[0].clear_faults();
@@ -640,7 +642,7 @@ fn the_archive_catches_up_with_what_was_read_or_the_log_does_not_open() {
         // What is in memory need not be read.
         let mut recovery = Log::open(as_devices(&after.log), after.options(), &mut |_| {}).expect("open");
         after.log[0].inject(Fault::FailReads { after: 0 });
-        recovery.begin_epoch().expect("begin");
+        recovery.begin_epoch(|_| Ok::<(), tantalum_log::Error>(())).expect("begin");
         drop(recovery);
         let (log, records) = after.rebuild().expect("the archive has everything");
         assert_eq!(numbers(&records), (0..40).collect::<Vec<_>>());

@@ -50,6 +50,7 @@ fn reopen(data: Arc<MemoryDevice>, log: Arc<MemoryDevice>, frames: usize, protec
         store,
         recovered,
         &PoolOptions { frames, protection, cleaning: PageCleaning::Ahead, batches: 4 },
+        &mut |_| Ok(()),
         &mut |_| {},
     )?;
     Ok(Fixture { data, log, pool: opened.pool, space: opened.space })
@@ -525,7 +526,7 @@ impl Watched {
         Log::create(1, vec![log.clone()], LogOptions::default()).unwrap();
         let recovered = Log::open(vec![log.clone()], LogOptions::default(), &mut |_| {}).unwrap();
         let options = PoolOptions { frames, protection: Protection::Device, cleaning: PageCleaning::Ahead, batches };
-        let opened = recovery::open(self.clone(), recovered, &options, &mut |_| {}).unwrap();
+        let opened = recovery::open(self.clone(), recovered, &options, &mut |_| Ok(()), &mut |_| {}).unwrap();
         Arc::new(Fixture { data, log, pool: opened.pool, space: opened.space })
     }
 }

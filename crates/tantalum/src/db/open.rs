@@ -8,7 +8,12 @@ use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive};
 use tantalum_rt::{Random, random_seed};
 
-use super::{Devices, catalog::Catalog, log_devices::Gathered, protection};
+use super::{
+    Devices,
+    catalog::Catalog,
+    log_devices::{self, Gathered},
+    protection,
+};
 use crate::{
     buffer::PoolOptions,
     error::{Error, Result},
@@ -126,6 +131,7 @@ impl Opening<'_> {
         Self::check_format(self.settings, &superblock, devices.data.name())?;
         self.settings.check_pool(superblock.page_size)?;
         Self::check_archiving(superblock.store_kind, self.archive.is_some(), self.rebuilds_log)?;
+        let as_left = protection::store_as_left(devices, &superblock, self.settings)?;
         let protection = protection::at_open(self.settings, devices, superblock.page_size, superblock.protection);
         // Refused before the log is touched.
         store_on(devices, &Superblock { protection, ..superblock }, self.settings)?;
@@ -134,13 +140,12 @@ impl Opening<'_> {
             Self::check_archive(archive.as_ref(), &superblock)?;
         }
         let options = LogOptions { archive, ..self.log_options()? };
+        let sessions = self.sessions(devices, &superblock, &*as_left)?;
         let log = match self.rebuilds_log {
-            true => {
-                let store = protection::store_as_left(devices, &superblock, self.settings)?;
-                self.rebuild_log(devices, options, &*store)?
-            }
+            true => self.rebuild_log(devices, options, &*as_left, &sessions)?,
             false => self.open_log(devices, options)?,
         };
+        drop(as_left);
         if log.log_id() != superblock.log_id {
             return Err(Error::ForeignLog {
                 data: devices.data.name().into(),
@@ -150,11 +155,35 @@ impl Opening<'_> {
         if let Some(gathered) = self.gathered {
             gathered.check_used(&log.devices())?;
         }
+        let log_name = names_of(&devices.log);
+        sessions.check_not_older(log.stamped_epoch(), &log_name)?;
+        sessions.check_not_newer(log.epoch(), &log_name)?;
         let (superblock, mended) = protection::change(devices, superblock, self.settings, protection)?;
         let store = store_on(devices, &superblock, self.settings)?;
-        let mut opened = self.open_pool(store, log, &superblock)?;
+        let (directory, is_in_directory) = (self.directory, self.gathered.is_some());
+        let mut stamp = |session| {
+            if is_in_directory {
+                log_devices::stamp_record(directory, session)?;
+            }
+            store.stamp(session)?;
+            match superblock.units {
+                // Flash does not write it again; the store has noted the session elsewhere.
+                Some(_) => Ok(()),
+                None => Superblock { session: Some(session), ..superblock }.write(&*devices.data),
+            }
+        };
+        let mut opened = self.open_pool(Arc::clone(&store), log, &superblock, &mut stamp)?;
         opened.redo.torn_pages += mended;
         Ok((superblock, opened))
+    }
+
+    /// The sessions that the database's files and devices bear, but for the log's.
+    fn sessions(&self, devices: &Devices, superblock: &Superblock, store: &dyn PageStore) -> Result<Sessions> {
+        let of_data = superblock.session.map(|session| (devices.data.name().to_owned(), session));
+        let record = if self.gathered.is_some() { log_devices::read_record(self.directory)? } else { None };
+        let name = || self.directory.join(log_devices::RECORD).display().to_string();
+        let of_record = record.and_then(|record| record.session).map(|session| (name(), session));
+        Ok(Sessions(store.sessions()?.into_iter().chain(of_data).chain(of_record).collect()))
     }
 
     /// Refuses to make the log from another database's archive, or from none.
@@ -191,6 +220,7 @@ impl Opening<'_> {
             },
             segments: (store_kind == StoreKind::LogStructured).then(|| self.settings.segment_sizes()),
             protection: protection::at_creation(self.settings, devices),
+            session: None,
         };
         let store = store_on(devices, &superblock, self.settings)?;
         Self::prepare_data(devices, &*store, &superblock)?;
@@ -198,7 +228,8 @@ impl Opening<'_> {
         Log::create(superblock.log_id, devices.log.clone(), options.clone())?;
         // Not archived yet: an archive of a creation that does not end would belong to no database.
         let log = self.open_log(devices, options)?;
-        let opened = self.open_pool(store, log, &superblock)?;
+        // The superblock comes last, and with it the session is noted.
+        let opened = self.open_pool(Arc::clone(&store), log, &superblock, &mut |_| Ok(()))?;
         // A split logs nearly two pages at once.
         let (record, needed) = (opened.pool.log().max_record_bytes(), 3 * superblock.page_size as usize);
         if record < needed && opened.pool.store().logging() == Logging::Changes {
@@ -212,7 +243,10 @@ impl Opening<'_> {
         }
         Catalog::create(&opened.pool, &opened.space)?;
         opened.pool.checkpoint()?;
+        let session = opened.pool.log().stats().epoch;
+        let superblock = Superblock { session: superblock.units.is_none().then_some(session), ..superblock };
         superblock.write(&*devices.data)?;
+        store.stamp(session)?;
         if let Some(target) = &self.archive {
             opened.pool.log().attach_archive(&self.settings.archive(target.clone()))?;
         }
@@ -282,8 +316,16 @@ impl Opening<'_> {
     }
 
     /// A log whose devices are lost, from its archive. Nothing is written to the new devices unless all pages suit it.
-    fn rebuild_log(&mut self, devices: &Devices, options: LogOptions, store: &dyn PageStore) -> Result<Recovery> {
+    fn rebuild_log(
+        &mut self,
+        devices: &Devices,
+        options: LogOptions,
+        store: &dyn PageStore,
+        sessions: &Sessions,
+    ) -> Result<Recovery> {
         let log = Log::rebuild(options, &mut |progress| self.report_log(progress))?;
+        // They may bear newer sessions, in which the archive was set aside; whether pages do is looked at below.
+        sessions.check_not_older(log.stamped_epoch(), log.archive())?;
         store.recover()?;
         recovery::check_pages(store, &log, &mut |progress: RedoProgress| {
             self.report(OpenPhase::CheckPages, progress.done_bytes, progress.total_bytes);
@@ -308,7 +350,13 @@ impl Opening<'_> {
         }
     }
 
-    fn open_pool(&mut self, store: Arc<dyn PageStore>, log: Recovery, superblock: &Superblock) -> Result<Opened> {
+    fn open_pool(
+        &mut self,
+        store: Arc<dyn PageStore>,
+        log: Recovery,
+        superblock: &Superblock,
+        stamp: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Opened> {
         let frames = self.settings.buffer_pool_bytes() / u64::from(superblock.page_size);
         let options = PoolOptions {
             frames: frames as usize,
@@ -316,7 +364,7 @@ impl Opening<'_> {
             cleaning: self.settings.page_cleaning(),
             batches: self.settings.write_back_batches(),
         };
-        recovery::open(store, log, &options, &mut |progress: RedoProgress| {
+        recovery::open(store, log, &options, stamp, &mut |progress: RedoProgress| {
             self.report(OpenPhase::Redo, progress.done_bytes, progress.total_bytes);
         })
     }
@@ -326,6 +374,38 @@ impl Opening<'_> {
             callback(OpenProgress { phase, done_bytes, total_bytes });
         }
     }
+}
+
+/// The last sessions that files and devices bear, by name.
+struct Sessions(Vec<(String, u64)>);
+
+impl Sessions {
+    /// Refuses what is from before the session that the log knows all to bear. Since then the log may have let go of changes.
+    fn check_not_older(&self, stamped: Option<u64>, log: &str) -> Result<()> {
+        match self.0.iter().find(|(_, session)| stamped.is_some_and(|stamped| *session < stamped)) {
+            None => Ok(()),
+            Some((file, session)) => Err(Error::Stale {
+                file: file.clone(),
+                session: *session,
+                other: log.into(),
+                expected: stamped.unwrap_or_default(),
+            }),
+        }
+    }
+
+    /// Refuses a log that is older than anything else: it lacks what was acknowledged since.
+    fn check_not_newer(&self, newest: u64, log: &str) -> Result<()> {
+        match self.0.iter().max_by_key(|(_, session)| *session) {
+            Some((other, expected)) if *expected > newest => {
+                Err(Error::Stale { file: log.into(), session: newest, other: other.clone(), expected: *expected })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn names_of(devices: &[Arc<dyn Device>]) -> String {
+    devices.iter().map(|device| device.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// The page store on a database's devices, with those of its settings that may change.

@@ -35,7 +35,8 @@ pub struct Opened {
     pub redo: Redo,
 }
 
-/// Recovers a database; also the way to open one that was closed cleanly, or was just created and is empty.
+/// Recovers a database; also the way to open one that was closed cleanly, or was just created and is empty. `stamp` notes the
+/// session, which it is given, durably in the database's other files.
 ///
 /// # Errors
 /// When a device cannot read or write, or what is needed is damaged. Recovery can be tried again.
@@ -43,14 +44,15 @@ pub fn open(
     store: Arc<dyn PageStore>,
     mut log: tantalum_log::Recovery,
     options: &PoolOptions,
+    stamp: &mut dyn FnMut(u64) -> Result<()>,
     progress: &mut dyn FnMut(RedoProgress),
 ) -> Result<Opened> {
     if store.logging() == Logging::Statuses {
-        return statuses::open(store, log, options, progress);
+        return statuses::open(store, log, options, stamp, progress);
     }
     let torn_pages = store.recover()?;
-    // The archive must have what redo reads before redo stores a page.
-    log.begin_epoch()?;
+    // The archive must have what redo reads before redo stores a page, and pages that are stored belong to a session that is noted.
+    log.begin_epoch(stamp)?;
     let pool = BufferPool::new(store, options);
     let mut redo = redo::run(&pool, &mut log, progress)?;
     redo.torn_pages = torn_pages;

@@ -19,10 +19,11 @@ pub(super) fn open(
     store: Arc<dyn PageStore>,
     mut log: Recovery,
     options: &PoolOptions,
+    stamp: &mut dyn FnMut(u64) -> Result<()>,
     progress: &mut dyn FnMut(RedoProgress),
 ) -> Result<Opened> {
     // A session's number must never be used again, once a change bears it.
-    log.begin_epoch()?;
+    log.begin_epoch(stamp)?;
     let mut redo = Redo::default();
     let (past, newest) = read(&mut log, &mut redo, progress)?;
     let log = log.finish()?;

@@ -82,6 +82,7 @@ impl Disks {
             store,
             log,
             &PoolOptions { frames: 20, protection: self.protection, cleaning: PageCleaning::Ahead, batches: 4 },
+            &mut |_| Ok(()),
             &mut |_| {},
         )
     }

@@ -186,6 +186,7 @@ impl Restoring<'_> {
             double_write_slots: if remaking.segment_sizes().is_none() { DoubleWrite::MAX_SLOTS } else { 1 },
             segments: remaking.segment_sizes(),
             protection: remaking.protection(manifest.protection),
+            session: None,
         };
         let store = remaking.store(&superblock)?;
         match superblock.segments {
@@ -209,7 +210,8 @@ impl Restoring<'_> {
         // From here on the database is like one after any recovery.
         pool.attach_log(remaking.new_log(superblock.log_id, restored.end_lsn)?);
         pool.checkpoint()?;
-        superblock.write(&*remaking.devices.data)?;
+        let session = Some(pool.log().stats().epoch);
+        Superblock { session, ..superblock }.write(&*remaking.devices.data)?;
         pool.log().close()?;
         remaking.end()?;
         Ok(restored)

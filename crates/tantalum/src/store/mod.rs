@@ -139,6 +139,24 @@ pub trait PageStore: Send + Sync + Debug {
     /// When a device cannot read or write.
     fn recover(&self) -> Result<u64>;
 
+    /// The last sessions that the devices of the store bear, by the devices' names, beside what the superblock says.
+    ///
+    /// # Errors
+    /// When a device cannot read.
+    fn sessions(&self) -> Result<Vec<(String, u64)>> {
+        Ok(Vec::new())
+    }
+
+    /// Notes a session of the log, durably, where [`sessions`](Self::sessions) finds it until the next is noted: when everything
+    /// is mended, before anything is stored.
+    ///
+    /// # Errors
+    /// When a device cannot write.
+    fn stamp(&self, session: u64) -> Result<()> {
+        let _the_superblock_says_it = session;
+        Ok(())
+    }
+
     /// Told once, when everything is stored and nothing more will be: the database is closed in order.
     fn close(&self) {}
 

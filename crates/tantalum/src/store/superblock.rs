@@ -24,6 +24,8 @@ const CRC_AT: usize = 48;
 /// What in-page logging and the log-structured store add, or the slots of a double-write area; behind it stands a checksum of
 /// its own.
 const UNITS: std::ops::Range<usize> = 52..64;
+/// The last session, with a checksum of its own behind it; both are zero if none was noted.
+const SESSION: std::ops::Range<usize> = 68..76;
 /// The sizes that erase units can have: where the copy of the superblock may be.
 const UNIT_BYTES: [u64; 11] = [4096, 8192, 16384, 32768, 65536, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22];
 
@@ -109,6 +111,8 @@ pub struct Superblock {
     pub segments: Option<SegmentSizes>,
     /// How torn pages are prevented.
     pub protection: Protection,
+    /// The last session of the log that was noted here; always `None` where it cannot be written again, with erase units.
+    pub session: Option<u64>,
 }
 
 /// Why bytes are no superblock.
@@ -157,6 +161,11 @@ impl Superblock {
         block[12..16].copy_from_slice(&self.page_size.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..48].copy_from_slice(&self.log_id.to_le_bytes());
+        if let Some(session) = self.session {
+            block[SESSION].copy_from_slice(&session.to_le_bytes());
+            let crc = crc32c::crc32c(&block[SESSION]);
+            block[SESSION.end..SESSION.end + 4].copy_from_slice(&crc.to_le_bytes());
+        }
         Self::repair_checksum(&mut block);
         block
     }
@@ -236,6 +245,13 @@ impl Superblock {
         {
             return damaged(format!("a double-write area of {double_write_slots} slots is not possible"));
         }
+        let session = match &block[SESSION.start..SESSION.end + 4] {
+            noted if noted.iter().all(|byte| *byte == 0) => None,
+            _ if crc32c::crc32c(&block[SESSION]) != u32_at(SESSION.end) => {
+                return damaged("the checksum of its session is wrong".into());
+            }
+            _ => Some(u64::from_le_bytes(block[SESSION].try_into().expect("eight bytes"))),
+        };
         Ok(Self {
             database_id: u128_at(16),
             log_id: u128_at(32),
@@ -245,6 +261,7 @@ impl Superblock {
             segments,
             double_write_slots,
             protection,
+            session,
         })
     }
 

@@ -401,6 +401,7 @@ fn superblock(page_size: u32) -> Superblock {
         double_write_slots: 8,
         segments: None,
         protection: Protection::FullPageImages,
+        session: None,
     }
 }
 
@@ -444,7 +445,7 @@ proptest! {
         let checksums = ids.iter().map(|id| id.0 as u32).collect();
         let among_others = AmongOthers { in_place_before: in_place.min(sequence), checksums };
         let among_others = is_one_of_several.then_some(among_others);
-        let header = Header { database_id: 3, sequence, page_size: 8192, ids, among_others };
+        let header = Header { database_id: 3, sequence, page_size: 8192, ids, among_others, session: Some(4) };
         let mut block = header.encode();
         prop_assert_eq!(Header::decode(&block), Some(header));
         block[at] ^= flip;

@@ -10,7 +10,7 @@ use tantalum_log::{LogStats, LostDevice, Standing, standings};
 
 use super::{
     places::LogPlaces,
-    record::{self, Entry},
+    record::{self, Entry, Record},
 };
 use crate::error::{Error, Result};
 
@@ -20,7 +20,7 @@ pub(crate) struct Gathered {
     /// What the record may say, and the names of the devices that were opened for it.
     candidates: Vec<(Entry, Vec<String>)>,
     /// What the record says.
-    pub recorded: Option<Vec<Entry>>,
+    pub recorded: Option<Record>,
     /// Why some devices could not be opened.
     failures: Vec<Error>,
 }
@@ -34,7 +34,7 @@ impl Gathered {
     pub fn open(places: &LogPlaces<'_>, log_id: u128) -> Result<Self> {
         let recorded = record::read(places.directory)?;
         let mut gathered = Self { devices: Vec::new(), candidates: Vec::new(), recorded, failures: Vec::new() };
-        let of_record = gathered.recorded.clone().unwrap_or_default();
+        let of_record = gathered.recorded.clone().unwrap_or_default().devices;
         let is_new = |name: &PathBuf| !of_record.iter().any(|entry| places.is_same(&entry.path, name));
         // Without a record, or if they are named explicitly.
         let of_settings = match gathered.recorded.is_some() && places.settings.log_devices.is_none() {

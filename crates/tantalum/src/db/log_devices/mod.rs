@@ -16,14 +16,14 @@ use tantalum_rt::Mutex;
 pub use change::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice};
 pub(crate) use gather::{Gathered, lost_by_number};
 pub(crate) use places::{LOG, LogPlaces};
-pub(crate) use record::RECORD;
+pub(crate) use record::{RECORD, read as read_record, stamp as stamp_record};
 
 use crate::{
     db::{DeviceOpener, barriers::BarrierPolicy},
     error::Result,
     options::Settings,
 };
-use record::Entry;
+use record::{Entry, Record};
 
 /// Where the log's devices of the database in `directory` are, by name, as the database recorded it when it was last open.
 /// `None` where there is no record. A device whose joining or leaving was interrupted may be among them.
@@ -38,7 +38,7 @@ use record::Entry;
 /// # Errors
 /// When the record cannot be read.
 pub fn recorded_log_devices(directory: &Path) -> Result<Option<Vec<PathBuf>>> {
-    Ok(record::read(directory)?.map(|entries| entries.into_iter().map(|entry| entry.path).collect()))
+    Ok(record::read(directory)?.map(|record| record.devices.into_iter().map(|entry| entry.path).collect()))
 }
 
 /// The log's devices by name. Of a database that was opened on devices, these are the devices' own.
@@ -47,6 +47,8 @@ pub(crate) struct LogDevices {
     directory: Option<PathBuf>,
     settings: Settings,
     log_id: u128,
+    /// The present session of the log.
+    session: u64,
     /// Held while the devices change.
     opener: Mutex<Option<Box<dyn DeviceOpener>>>,
     entries: Mutex<Vec<Entry>>,
@@ -64,13 +66,14 @@ impl LogDevices {
         log: &Log,
         barriers: Arc<BarrierPolicy>,
     ) -> Self {
-        let recorded = gathered.recorded.clone();
+        let (session, recorded) = (log.stats().epoch, gathered.recorded.clone());
         // The log knows the devices of an array as one; they never change, so the settings go on to name them.
         let is_array = matches!(log.layout(), LogLayout::Striped { .. });
         let entries = if is_array { Vec::new() } else { gathered.settle(&log.stats()) };
+        let recorded = recorded.map(|record| record.devices);
         if !is_array
             && recorded.as_ref() != Some(&entries)
-            && let Err(error) = record::write(&directory, &entries)
+            && let Err(error) = record::write(&directory, &Record { session: Some(session), devices: entries.clone() })
         {
             tracing::warn!(%error, "the places of the log's devices could not be recorded; they are as the settings say");
         }
@@ -78,6 +81,7 @@ impl LogDevices {
             directory: Some(directory),
             settings: settings.clone(),
             log_id: log.log_id(),
+            session,
             opener: Mutex::new(opener),
             entries: Mutex::new(entries),
             barriers,
@@ -92,6 +96,7 @@ impl LogDevices {
             directory: None,
             settings: settings.clone(),
             log_id: log.log_id(),
+            session: log.stats().epoch,
             opener: Mutex::new(None),
             entries: Mutex::new(entries),
             barriers,
@@ -114,7 +119,7 @@ impl LogDevices {
         }
         *entries = followed;
         if let Some(directory) = &self.directory
-            && let Err(error) = record::write(directory, &entries)
+            && let Err(error) = self.write_record(directory, &entries)
         {
             tracing::warn!(%error, "which devices of the log were left behind could not be recorded");
         }
@@ -125,8 +130,12 @@ impl LogDevices {
         let mut entries = self.entries.lock();
         change(&mut entries);
         match &self.directory {
-            Some(directory) => record::write(directory, &entries),
+            Some(directory) => self.write_record(directory, &entries),
             None => Ok(()),
         }
+    }
+
+    fn write_record(&self, directory: &Path, entries: &[Entry]) -> Result<()> {
+        record::write(directory, &Record { session: Some(self.session), devices: entries.to_vec() })
     }
 }

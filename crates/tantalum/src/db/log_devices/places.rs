@@ -96,7 +96,7 @@ impl LogPlaces<'_> {
     /// and the archive does not would be given up.
     pub fn make_in_place_of_lost(&self, log_id: u128, report: &mut dyn FnMut(OpenProgress)) -> Result<Vec<Made>> {
         let recorded = record::read(self.directory)?.unwrap_or_default();
-        for name in recorded.iter().map(|entry| entry.path.clone()).chain(self.names()) {
+        for name in recorded.devices.iter().map(|entry| entry.path.clone()).chain(self.names()) {
             let parts = self.open(&name).unwrap_or_default();
             if standings(log_id, &parts).iter().any(|standing| matches!(standing, Standing::Member { .. })) {
                 let what = format!(
@@ -109,12 +109,12 @@ impl LogPlaces<'_> {
         }
         // Before they are devices of the log, so that whatever interrupts this, it opens on them if it lists them.
         let is_array = matches!(self.settings.log_layout(), LogLayout::Striped { .. });
-        let mut entries = recorded;
-        let is_new = |name: &PathBuf| !entries.iter().any(|entry| entry.path == *name);
+        let mut record = recorded;
+        let is_new = |name: &PathBuf| !record.devices.iter().any(|entry| entry.path == *name);
         let new: Vec<_> = self.names().into_iter().filter(is_new).map(|name| Entry::new(name, Vec::new())).collect();
         if !is_array && !new.is_empty() {
-            entries.extend(new);
-            record::write(self.directory, &entries)?;
+            record.devices.extend(new);
+            record::write(self.directory, &record)?;
         }
         self.names().into_iter().map(|name| Ok((name.clone(), self.take(&name, log_id, report)?))).collect()
     }

@@ -47,15 +47,20 @@ impl Entry {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+/// What the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entries {
+pub(crate) struct Record {
+    /// The last session of the log that was noted here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// Every device that the log may list.
     #[serde(default, rename = "device")]
-    devices: Vec<Entry>,
+    pub devices: Vec<Entry>,
 }
 
 /// Reads the record in a database's directory. `None` where there is none.
-pub(crate) fn read(directory: &Path) -> Result<Option<Vec<Entry>>> {
+pub(crate) fn read(directory: &Path) -> Result<Option<Record>> {
     let path = directory.join(RECORD);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
@@ -67,13 +72,13 @@ pub(crate) fn read(directory: &Path) -> Result<Option<Vec<Entry>>> {
         let what = format!("{}; put the paths of the log's devices right by hand", error.message().replace('\n', " "));
         Error::Config { file: path.display().to_string(), line, what }
     };
-    toml::from_str::<Entries>(&text).map(|entries| Some(entries.devices)).map_err(damaged)
+    toml::from_str(&text).map(Some).map_err(damaged)
 }
 
 /// Replaces the record, durably; it is there as before or as a whole at each moment.
-pub(crate) fn write(directory: &Path, entries: &[Entry]) -> Result<()> {
+pub(crate) fn write(directory: &Path, record: &Record) -> Result<()> {
     let (path, fresh) = (directory.join(RECORD), directory.join(RECORD_FRESH));
-    let keys = toml::to_string(&Entries { devices: entries.to_vec() });
+    let keys = toml::to_string(record);
     let text = HEAD.to_owned() + &keys.map_err(|error| Error::Option { what: error.to_string() })?;
     let replace = || -> std::io::Result<()> {
         let mut file = File::create(&fresh)?;
@@ -83,6 +88,14 @@ pub(crate) fn write(directory: &Path, entries: &[Entry]) -> Result<()> {
         File::open(directory)?.sync_all()
     };
     replace().map_err(|error| Error::io(&path, "write", error))
+}
+
+/// Notes a session in the record, if there is one.
+pub(crate) fn stamp(directory: &Path, session: u64) -> Result<()> {
+    match read(directory)? {
+        Some(record) => write(directory, &Record { session: Some(session), ..record }),
+        None => Ok(()),
+    }
 }
 
 /// Identities as they stand in messages: sixteen hexadecimal digits.
@@ -111,9 +124,12 @@ mod tests {
         assert_eq!(read(dir.path()).unwrap(), None);
         let entry = |path: &str, ids: &[u64]| Entry::new(path.into(), ids.to_vec());
         let behind = Entry { left_behind: true, ..entry("b", &[3]) };
-        for entries in [vec![], vec![entry("log-0", &[1, u64::MAX]), entry("/dev/\"b", &[]), behind]] {
-            write(dir.path(), &entries).unwrap();
-            assert_eq!(read(dir.path()).unwrap(), Some(entries));
+        for devices in [vec![], vec![entry("log-0", &[1, u64::MAX]), entry("/dev/\"b", &[]), behind]] {
+            let record = Record { session: None, devices };
+            write(dir.path(), &record).unwrap();
+            assert_eq!(read(dir.path()).unwrap(), Some(record.clone()));
+            stamp(dir.path(), 7).unwrap();
+            assert_eq!(read(dir.path()).unwrap(), Some(Record { session: Some(7), ..record }));
         }
     }
 

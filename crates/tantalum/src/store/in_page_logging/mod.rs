@@ -32,6 +32,7 @@ mod readers;
 mod scan;
 mod scratch;
 pub(crate) mod sector;
+mod stamp;
 mod survey;
 mod tally;
 #[cfg(test)]

@@ -68,6 +68,14 @@ impl PageStore for InPageStore {
         Ok(0)
     }
 
+    fn sessions(&self) -> Result<Vec<(String, u64)>> {
+        Ok(self.medium.session()?.map(|session| (self.name().to_owned(), session)).into_iter().collect())
+    }
+
+    fn stamp(&self, session: u64) -> Result<()> {
+        self.medium.stamp(session)
+    }
+
     fn close(&self) {
         self.write_tallies();
     }

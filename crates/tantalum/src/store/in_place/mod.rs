@@ -261,6 +261,18 @@ impl PageStore for InPlaceStore {
         Ok(mended)
     }
 
+    fn sessions(&self) -> Result<Vec<(String, u64)>> {
+        let Some(area) = &self.double_write else { return Ok(Vec::new()) };
+        Ok(area.session()?.map(|session| (area.name().to_owned(), session)).into_iter().collect())
+    }
+
+    fn stamp(&self, session: u64) -> Result<()> {
+        let Some(area) = &self.double_write else { return Ok(()) };
+        // A page that was found whole may still be in a cache, and its copy in the area is given up now.
+        self.data.flush()?;
+        area.stamp(session)
+    }
+
     fn stats(&self) -> StoreStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {

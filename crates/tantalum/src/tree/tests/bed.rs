@@ -77,7 +77,7 @@ impl Devices {
         );
         let log = Log::open(vec![self.log.clone()], log_options(), &mut |_| ()).expect("the log opens");
         let options = PoolOptions { frames, protection: self.protection, cleaning: PageCleaning::Ahead, batches: 4 };
-        let opened = recovery::open(store, log, &options, &mut |_| ()).expect("the database recovers");
+        let opened = recovery::open(store, log, &options, &mut |_| Ok(()), &mut |_| ()).expect("the database recovers");
         let (pool, space) = (opened.pool, opened.space);
         if !pages_in_use(&space).contains(&ROOT) {
             let mut group = ChangeGroup::new(&pool);

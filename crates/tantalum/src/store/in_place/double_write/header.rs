@@ -13,6 +13,8 @@ const VERSION_OF_SEVERAL: u32 = 2;
 pub const HEADER_BYTES: usize = 4096;
 const CRC_AT: usize = 12;
 const IDS_AT: usize = 48;
+/// The session; 0 if it was not noted.
+const SESSION_AT: usize = HEADER_BYTES - 8;
 
 /// The header block of a slot: of which batch it holds the pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct Header {
     pub ids: Vec<PageId>,
     /// What only an area of several slots needs.
     pub among_others: Option<AmongOthers>,
+    /// The session of the log in which it was written, if that was noted.
+    pub session: Option<u64>,
 }
 
 /// How a slot's batch stands to those in other slots.
@@ -59,6 +63,7 @@ impl Header {
             checksums.iter().for_each(|checksum| put(&checksum.to_le_bytes()));
             put(&in_place_before.to_le_bytes());
         }
+        block[SESSION_AT..].copy_from_slice(&self.session.unwrap_or(0).to_le_bytes());
         Self::repair_checksum(&mut block);
         block
     }
@@ -102,6 +107,7 @@ impl Header {
             page_size: u32_at(40),
             ids,
             among_others,
+            session: Some(u64_at(SESSION_AT)).filter(|session| *session != 0),
         })
     }
 }

@@ -20,7 +20,10 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tantalum_device::{AlignedBuffer, Device, Durability, SharedFlushes};
@@ -41,6 +44,8 @@ pub struct DoubleWrite {
     page_size: usize,
     database_id: u128,
     count: u32,
+    /// The present session, which all headers bear; 0 before it is noted.
+    session: AtomicU64,
     gathering: Gathering<tantalum_device::Result<Option<Guard>>>,
     slots: Mutex<Slots>,
     changed: Condvar,
@@ -139,10 +144,36 @@ impl DoubleWrite {
             page_size,
             database_id,
             count: slots,
+            session: AtomicU64::new(0),
             gathering: Gathering::default(),
             slots: Mutex::default(),
             changed: Condvar::new(),
         })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    /// The newest session that is noted in the area; `None` if none is.
+    ///
+    /// # Errors
+    /// When the device cannot read.
+    pub fn session(&self) -> Result<Option<u64>> {
+        let headers = self.survey(&mut self.slots.lock())?;
+        Ok(headers.into_values().filter_map(|(_, header)| header.session).max())
+    }
+
+    /// Notes a session, durably, in the place of the oldest copies. All that the area holds must be in place.
+    ///
+    /// # Errors
+    /// When the device cannot read or write.
+    pub fn stamp(&self, session: u64) -> Result<()> {
+        self.session.store(session, Ordering::Relaxed);
+        let guard = self.guard_all(&[])?.expect("a slot is free before anything is stored");
+        self.release(guard);
+        Ok(())
     }
 
     fn offset(&self, slot: u32) -> u64 {
@@ -163,7 +194,8 @@ impl DoubleWrite {
 
     /// Writes batches to one slot. Each of them has the guard.
     fn guard_all(&self, batches: &[PageBatch]) -> tantalum_device::Result<Option<Guard>> {
-        let Some((guard, before, in_place_before)) = self.claim(batches.len())? else { return Ok(None) };
+        // What belongs to no batch is released all the same.
+        let Some((guard, before, in_place_before)) = self.claim(batches.len().max(1))? else { return Ok(None) };
         let mut pages: Vec<(PageId, &[u8])> = batches.iter().flat_map(PageBatch::pages).collect();
         pages.sort_unstable_by_key(|(id, _)| *id);
         assert!(pages.is_sorted_by(|(a, _), (b, _)| a < b), "a page is in one batch at a time");
@@ -177,6 +209,7 @@ impl DoubleWrite {
             page_size: self.page_size as u32,
             ids: pages.iter().map(|(id, _)| *id).collect(),
             among_others,
+            session: Some(self.session.load(Ordering::Relaxed)).filter(|session| *session != 0),
         };
         let header = header.encode();
         let buffers: Vec<&[u8]> = [&*header].into_iter().chain(pages.iter().map(|(_, page)| *page)).collect();
