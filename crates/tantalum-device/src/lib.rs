@@ -1,6 +1,7 @@
 //! Block devices behind one trait, [`Device`].
 //!
 //! - [`FileDevice`]: a regular file or a raw block device, by direct I/O and io_uring.
+//! - [`files`]: directories, and the files in them, on a file system or in a simulation's memory.
 //! - [`Partition`]: a byte range of a device that is a device itself; [`Striped`]: several devices as one.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
 //! - [`WithoutBarriers`]: a device that is never asked to flush its cache; [`SharedFlushes`]: one that is flushed once for all who ask.
@@ -19,6 +20,7 @@ mod characteristics;
 mod device;
 mod error;
 mod file;
+pub mod files;
 mod forward;
 mod memory;
 mod observed;

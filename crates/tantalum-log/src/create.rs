@@ -182,7 +182,8 @@ fn blank(device: &dyn Device, superblock: &Superblock) -> Result<()> {
 }
 
 fn write_superblock(device: &dyn Device, superblock: &Superblock) -> Result<()> {
-    for offset in SUPERBLOCKS {
+    // The copy first: garbage that a power cut leaves in the first block then has a whole copy beside it.
+    for offset in SUPERBLOCKS.into_iter().rev() {
         device.write(offset, &[&superblock.encode()], Durability::Durable)?;
     }
     Ok(())

@@ -54,7 +54,7 @@ mod time;
 
 pub use archive::{
     ArchiveInspection, ArchiveOptions, ArchiveReader, ArchiveRetention, ArchiveRun, ArchiveSegment, ArchiveTarget,
-    ArchiveVerification, ArchivedRecord, PrunedArchive, inspect_archive, prune_archive, verify_archive,
+    ArchiveVerification, ArchivedRecord, PrunedArchive, inspect_archive, prune_archive, remove_archive, verify_archive,
 };
 pub use error::{Error, Result};
 pub use inspect::{

@@ -1,11 +1,10 @@
 //! An archive in a directory: a control file, and a file for each segment, named by the LSN at which it starts.
 
-use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tantalum_device::{Access, Device, FileDevice};
+use tantalum_device::{Access, Device, files};
 
 use super::store::{Place, Segment, Store};
 use crate::format::BLOCK;
@@ -13,6 +12,8 @@ use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, SegmentHeader};
 use crate::{Error, Lsn, Result};
 
 const CONTROL: &str = "control";
+/// The control file before it is whole.
+const CONTROL_FRESH: &str = "control.new";
 const SUFFIX: &str = ".segment";
 /// A segment's file begins with this size and doubles when it is full, up to the segment's size: what is written is
 /// allocated and zero before, so that a write changes no metadata.
@@ -37,29 +38,48 @@ pub(crate) enum Found {
 impl Directory {
     /// Looks for an archive in `path`.
     pub(crate) fn find(path: &Path, access: Access) -> Result<Found> {
+        let names = files::list(path);
+        let has_others =
+            |names: &[std::ffi::OsString]| names.iter().any(|name| name != CONTROL && name != CONTROL_FRESH);
         let control = path.join(CONTROL);
-        if control.exists() {
-            return Ok(Found::Control(Arc::new(FileDevice::open(&control, access)?)));
+        if files::exists(&control) {
+            let device = files::open(&control, access)?;
+            // Earlier versions made it in place, so a power cut could leave a part of it, and nothing else.
+            return match device.capacity_bytes() < CONTROL_BYTES && names.is_ok_and(|names| !has_others(&names)) {
+                true => Ok(Found::Blank),
+                false => Ok(Found::Control(device)),
+            };
         }
-        match fs::read_dir(path) {
-            Ok(mut entries) => match entries.next() {
-                None => Ok(Found::Blank),
-                Some(_) => Err(Error::NotAnArchive {
-                    archive: path.display().to_string(),
-                    what: "the directory is not empty and has no control file".into(),
-                }),
-            },
+        match names {
+            Ok(names) if has_others(&names) => Err(Error::NotAnArchive {
+                archive: path.display().to_string(),
+                what: "the directory is not empty and has no control file".into(),
+            }),
+            Ok(_) => Ok(Found::Blank),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Blank),
             Err(error) => Err(failed(path, "list", error)),
         }
     }
 
-    /// Makes the directory and its control file, which is blank.
+    /// Makes the directory and its control file, which is blank, and is there as a whole or not at all.
     pub(crate) fn create(path: &Path) -> Result<Arc<dyn Device>> {
-        fs::create_dir_all(path).map_err(|error| failed(path, "create", error))?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| failed(parent, "sync", error))?;
-        Ok(Arc::new(FileDevice::create(path.join(CONTROL), CONTROL_BYTES, None)?))
+        let missing: Vec<_> = path.ancestors().take_while(|path| !files::exists(path)).collect();
+        for path in missing.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
+            files::create_directory(path).map_err(|error| failed(path, "create", error))?;
+        }
+        let (fresh, control) = (path.join(CONTROL_FRESH), path.join(CONTROL));
+        remove_if_there(&fresh)?;
+        drop(files::create(&fresh, CONTROL_BYTES, None)?);
+        let renamed = files::rename(&fresh, &control).and_then(|()| files::sync_directory(path));
+        renamed.map_err(|error| failed(&control, "create", error))?;
+        Ok(files::open(&control, Access::ReadWrite)?)
+    }
+
+    /// Removes the archive.
+    pub(crate) fn remove(&self) -> Result<()> {
+        self.blank()?;
+        remove_if_there(&self.path.join(CONTROL))?;
+        files::sync_directory(&self.path).map_err(|error| failed(&self.path, "sync", error))
     }
 
     pub(crate) fn new(path: &Path, control: Arc<dyn Device>, superblock: ArchiveSuperblock) -> Directory {
@@ -70,9 +90,9 @@ impl Directory {
     pub(crate) fn blank(&self) -> Result<()> {
         for start in self.starts()? {
             let path = self.file(start);
-            fs::remove_file(&path).map_err(|error| failed(&path, "remove", error))?;
+            files::remove(&path).map_err(|error| failed(&path, "remove", error))?;
         }
-        File::open(&self.path).and_then(|path| path.sync_all()).map_err(|error| failed(&self.path, "sync", error))
+        files::sync_directory(&self.path).map_err(|error| failed(&self.path, "sync", error))
     }
 
     fn file(&self, start: Lsn) -> PathBuf {
@@ -81,11 +101,9 @@ impl Directory {
 
     /// The LSNs that the names of files tell, ascending.
     fn starts(&self) -> Result<Vec<Lsn>> {
-        let entries = fs::read_dir(&self.path).map_err(|error| failed(&self.path, "list", error))?;
+        let names = files::list(&self.path).map_err(|error| failed(&self.path, "list", error))?;
         let mut starts = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(|error| failed(&self.path, "list", error))?;
-            let name = entry.file_name();
+        for name in names {
             let digits = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).filter(|digits| digits.len() == 20);
             starts.extend(digits.and_then(|digits| digits.parse().ok()).map(Lsn::new));
         }
@@ -114,10 +132,10 @@ impl Store for Directory {
         let mut segments = Vec::new();
         for &start in &starts[first..] {
             let path = self.file(start);
-            let device: Arc<dyn Device> = match FileDevice::open(&path, access) {
-                Ok(device) => Arc::new(device),
+            let device = match files::open(&path, access) {
+                Ok(device) => device,
                 // Retention, or whoever prunes the archive, has removed it since the directory was listed.
-                Err(_) if !path.exists() => continue,
+                Err(_) if !files::exists(&path) => continue,
                 Err(error) => return Err(error.into()),
             };
             let bytes = device.capacity_bytes() / BLOCK as u64 * BLOCK as u64;
@@ -138,13 +156,10 @@ impl Store for Directory {
 
     fn create(&self, _number: u64, start: Lsn, bytes: u64) -> Result<Place> {
         let path = self.file(start);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&path, "replace", error)),
-            Ok(()) | Err(_) => {}
-        }
+        remove_if_there(&path)?;
         let segment_bytes = u64::from(self.superblock.segment_bytes);
-        let device = FileDevice::create(&path, FIRST_BYTES.max(bytes).min(segment_bytes), None)?;
-        Ok(Place { device: Arc::new(device), range: 0..segment_bytes })
+        let device = files::create(&path, FIRST_BYTES.max(bytes).min(segment_bytes), None)?;
+        Ok(Place { device, range: 0..segment_bytes })
     }
 
     fn extend(&self, place: &Place, bytes: u64) -> Result<()> {
@@ -157,12 +172,16 @@ impl Store for Directory {
 
     fn remove(&self, segment: &Segment) -> Result<()> {
         let path = self.file(segment.start);
-        let removed = match fs::remove_file(&path) {
-            // By another process: retention and whoever prunes the archive do not know of each other.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        };
-        removed.and_then(|()| File::open(&self.path)?.sync_all()).map_err(|error| failed(&path, "remove", error))
+        // It may be gone: retention and another process that prunes the archive do not know of each other.
+        remove_if_there(&path)?;
+        files::sync_directory(&self.path).map_err(|error| failed(&path, "remove", error))
+    }
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match files::remove(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path, "remove", error)),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

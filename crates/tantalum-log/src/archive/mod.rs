@@ -29,6 +29,7 @@ pub use inspect::{
     verify_archive,
 };
 pub use options::{ArchiveOptions, ArchiveTarget};
+pub use reader::remove_archive;
 pub(crate) use reader::{Archive, Scanned};
 pub(crate) use retention::prune;
 pub use retention::{ArchiveRetention, PrunedArchive, prune_archive};

@@ -180,6 +180,29 @@ impl Archive {
     }
 }
 
+/// Removes the archive at `target` if it is that of one of the logs `of`: of a log that nobody has. Interrupted, it can be done
+/// again.
+///
+/// # Errors
+/// When the target cannot be read or written, or holds something that is no archive.
+pub fn remove_archive(target: &ArchiveTarget, of: &[u128]) -> Result<()> {
+    let options = ArchiveOptions::at(target.clone());
+    let Some(archive) = Archive::find(&options, Access::ReadWrite)?.filter(|archive| of.contains(&archive.log_id()))
+    else {
+        return Ok(());
+    };
+    let (control, superblock) = (Arc::clone(archive.store.control()), *archive.store.superblock());
+    match target {
+        ArchiveTarget::Directory(path) => Directory::new(path, control, superblock).remove(),
+        ArchiveTarget::Device(_) => {
+            Circle::new(Arc::clone(&control), superblock)?.blank()?;
+            let slots = [0, 1].map(slot_offset);
+            // The copy last: until it is gone, it says whose archive this was.
+            slots.into_iter().chain(SUPERBLOCKS).try_for_each(|offset| blank(&*control, offset, Durability::Durable))
+        }
+    }
+}
+
 /// Separates the segments that start at or behind the start of a later one: the log was cut before they began.
 pub(super) fn without_void(mut segments: Vec<Segment>) -> (Vec<Segment>, Vec<Segment>) {
     let number = |segment: &Segment| segment.header.map(|header| header.number).ok();

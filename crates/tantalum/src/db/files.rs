@@ -3,17 +3,22 @@
 //! Invariant: the directory's lock is held for as long as any of its files is open for writing.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io::{ErrorKind, Read, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use tantalum_device::{Access, AlignedBuffer, Device, FileDevice};
+use tantalum_device::{
+    Access, AlignedBuffer, Device,
+    files::{self, FileKind},
+};
 use tantalum_log::ArchiveTarget;
+use tantalum_rt::{Random, random_seed};
 
 use super::{
     DeviceOpener, Devices,
+    creation::{CREATING, CreationMark},
     log_devices::{Gathered, LOG, LogPlaces, RECORD},
 };
 use crate::{
@@ -26,8 +31,6 @@ pub(crate) const SETTINGS: &str = "tantalum.toml";
 pub(crate) const DATA: &str = "data";
 pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
 pub(crate) const LOCK: &str = "LOCK";
-/// There while a database is being made: until it is gone, what else is there holds nothing of worth.
-pub(crate) const CREATING: &str = "CREATING";
 
 /// What a fresh data file has room for.
 const INITIAL_DATA_BYTES: u64 = 1 << 20;
@@ -40,13 +43,14 @@ const BLANK_BYTES: u64 = 128 << 10;
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    lock: File,
+    /// None in a simulation, which has a file system of its own.
+    lock: Option<File>,
 }
 
 impl Drop for Directory {
     fn drop(&mut self) {
         // Closing the file is not enough: a process that is being started holds it, too, until it is another program.
-        if let Err(error) = self.lock.unlock() {
+        if let Some(Err(error)) = self.lock.as_ref().map(File::unlock) {
             tracing::warn!(path = %self.path.display(), %error, "the lock could not be given up before its file is closed");
         }
     }
@@ -55,18 +59,18 @@ impl Drop for Directory {
 impl Directory {
     /// Locks the directory `path`, made if it does not exist and `create` allows it.
     pub fn open(path: &Path, create: bool) -> Result<Self> {
-        match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => return Err(Error::io(path, "open", ErrorKind::NotADirectory.into())),
-            Err(error) if error.kind() == ErrorKind::NotFound && create => make_directory(path)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(no_database(path)),
-            Err(error) => return Err(Error::io(path, "look at", error)),
+        match files::kind(path).map_err(|error| Error::io(path, "look at", error))? {
+            Some(FileKind::Directory) => {}
+            Some(_) => return Err(Error::io(path, "open", ErrorKind::NotADirectory.into())),
+            None if create => files::create_directory(path).map_err(|error| Error::io(path, "create", error))?,
+            None => return Err(no_database(path)),
         }
         // The data may be on a device that the settings name.
-        if !create && ![DATA, SETTINGS].iter().any(|name| path.join(name).exists()) {
+        if !create && ![DATA, SETTINGS].iter().any(|name| files::exists(&path.join(name))) {
             return Err(no_database(path));
         }
-        Ok(Self { path: path.into(), lock: lock(&path.join(LOCK))? })
+        let lock = if files::is_simulated() { None } else { Some(lock(&path.join(LOCK))?) };
+        Ok(Self { path: path.into(), lock })
     }
 
     /// Where it is.
@@ -74,35 +78,59 @@ impl Directory {
         &self.path
     }
 
-    /// The settings that the directory's `tantalum.toml` has, if there is one.
+    /// The settings that the directory's `tantalum.toml` has, if there is one. One that a creation wrote which did not end does
+    /// not count.
     pub fn settings(&self) -> Result<Settings> {
-        Ok(Settings::read(&self.path.join(SETTINGS))?.unwrap_or_default())
-    }
-
-    /// Makes it known, durably, that the database has been made.
-    pub fn end_creation(&self) -> Result<()> {
-        let mark = self.path.join(CREATING);
-        fs::remove_file(&mark).and_then(|()| self.sync()).map_err(|error| Error::io(&mark, "remove", error))
-    }
-
-    fn sync(&self) -> std::io::Result<()> {
-        File::open(&self.path)?.sync_all()
-    }
-
-    /// Writes `tantalum.toml`, unless there is one, with what fixes the format spelt out: defaults may change.
-    pub fn keep_settings(&self, settings: &Settings) -> Result<()> {
-        let path = self.path.join(SETTINGS);
-        if path.exists() {
-            return Ok(());
+        match self.has_settings()? {
+            true => Ok(Settings::read(&self.path.join(SETTINGS))?.unwrap_or_default()),
+            false => Ok(Settings::default()),
         }
-        let text = settings.with_format_spelt_out().to_toml()?;
-        let write = || -> std::io::Result<()> {
-            let mut file = File::create_new(&path)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            self.sync()
+    }
+
+    fn has_settings(&self) -> Result<bool> {
+        let path = self.path.join(SETTINGS);
+        let written = CreationMark::read(&self.path)?.and_then(|mark| mark.settings);
+        match files::read(&path) {
+            // An empty one says nothing: a creation of an earlier version may have left it.
+            Ok(bytes) => Ok(!bytes.is_empty() && written.is_none_or(|written| written.as_bytes() != bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::io(&path, "read", error)),
+        }
+    }
+
+    /// What `tantalum.toml` is to hold; `None` if there is one. What fixes the format is spelt out: defaults may change.
+    fn new_settings(&self, settings: &Settings) -> Result<Option<String>> {
+        match self.has_settings()? {
+            true => Ok(None),
+            false => settings.with_format_spelt_out().to_toml().map(Some),
+        }
+    }
+
+    /// Writes `tantalum.toml`, unless there is one.
+    pub fn keep_settings(&self, settings: &Settings) -> Result<()> {
+        self.new_settings(settings)?.map_or(Ok(()), |text| self.write_settings(&text))
+    }
+
+    fn write_settings(&self, text: &str) -> Result<()> {
+        let path = self.path.join(SETTINGS);
+        files::replace(&path, text.as_bytes()).map_err(|error| Error::io(&path, "write", error))
+    }
+
+    /// Makes it known, durably, that the database has been made, with the settings that it was given. Not before: settings that
+    /// name devices which are not there would outlive a failure.
+    pub fn end_creation(&self, mark: &CreationMark) -> Result<()> {
+        mark.settings.as_deref().map_or(Ok(()), |text| self.write_settings(text))?;
+        self.remove(CREATING)
+    }
+
+    /// Removes a file, durably, if it is there.
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        let removed = match files::remove(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| files::sync_directory(&self.path)),
         };
-        write().map_err(|error| Error::io(&path, "write", error))
+        removed.map_err(|error| Error::io(&path, "remove", error))
     }
 }
 
@@ -137,17 +165,17 @@ impl<'a> Places<'a> {
     /// The superblock; `None` when the database does not exist or its creation did not end.
     pub fn superblock(&self) -> Result<Option<Superblock>> {
         let in_directory = |name| self.directory.path.join(name);
-        if in_directory(CREATING).exists() {
+        if files::exists(&in_directory(CREATING)) {
             return Ok(None);
         }
         // The data is made before all other files, so others without it were a database once.
-        let other = [LOG, DOUBLE_WRITE].into_iter().find(|name| in_directory(name).exists());
+        let other = [LOG, DOUBLE_WRITE].into_iter().find(|name| files::exists(&in_directory(name)));
         let path = in_directory(DATA);
         let (found, name) = match &self.data_device {
             Some(device) => (Superblock::read(&**device)?, device.name().to_owned()),
-            None if path.exists() => {
-                let data = FileDevice::open(&path, Access::ReadOnly)?;
-                (Superblock::read(&data)?, path.display().to_string())
+            None if files::exists(&path) => {
+                let data = files::open(&path, Access::ReadOnly)?;
+                (Superblock::read(&*data)?, path.display().to_string())
             }
             None if other.is_some() => return Err(Error::Missing { file: path.display().to_string() }),
             None => return Ok(None),
@@ -198,25 +226,34 @@ impl<'a> Places<'a> {
         let may_lack_area = match superblock.protection {
             Protection::DoubleWrite => false,
             Protection::Store => true,
-            Protection::FullPageImages | Protection::Device => !self.directory.path.join(DOUBLE_WRITE).exists(),
+            Protection::FullPageImages | Protection::Device => !files::exists(&self.directory.path.join(DOUBLE_WRITE)),
         };
         let double_write = if may_lack_area { None } else { Some(self.log.open_path(Path::new(DOUBLE_WRITE))?) };
         Ok((Devices { data: self.log.open_path(Path::new(DATA))?, double_write, log }, gathered))
     }
 
-    /// Makes everything of a new database, over the remains of one whose creation did not end.
-    pub fn create(self, progress: &mut Option<Progress>) -> Result<(Devices, Gathered)> {
+    /// Makes everything of a new database, over the remains of one whose creation did not end. The mark of the creation stays until
+    /// it [ends](Directory::end_creation).
+    pub fn create(self, progress: &mut Option<Progress>) -> Result<(Devices, Gathered, CreationMark)> {
         let directory = self.directory;
-        let mark = directory.path.join(CREATING);
-        let marked = File::create(&mark).and_then(|mark| mark.sync_all()).and_then(|()| directory.sync());
-        marked.map_err(|error| Error::io(&mark, "create", error))?;
-        // What an earlier database recorded there.
-        match fs::remove_file(directory.path.join(RECORD)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::io(&directory.path.join(RECORD), "remove", error));
+        let interrupted = CreationMark::read(&directory.path)?.unwrap_or_default();
+        let mut named = Vec::new();
+        let mut log = Vec::new();
+        if let (Some(device), Some(name)) = (&self.data_device, &self.settings.data_device) {
+            if !interrupted.names(name) || interrupted.is_foreign_data(&**device) {
+                check_blank(&**device)?;
             }
-            _ => {}
+            named.push(name.clone());
         }
+        for name in self.log.names() {
+            log.push(self.log.claim(&name, &interrupted)?);
+            named.push(name);
+        }
+        let log_id = Random::with_seed(random_seed()).u128(..);
+        let mark = interrupted.next(log_id, named, directory.new_settings(self.settings)?);
+        mark.write(&directory.path)?;
+        // What an earlier database recorded there.
+        directory.remove(RECORD)?;
         let mut report = |done| {
             if let Some(callback) = progress {
                 callback(done);
@@ -226,7 +263,7 @@ impl<'a> Places<'a> {
         let page_size = self.settings.page_size();
         let in_directory = match &self.data_device {
             Some(device) => {
-                check_blank(&**device)?;
+                Superblock::wipe(&**device)?;
                 None
             }
             // The double-write area is always made: whether it is needed depends on what the devices say.
@@ -246,8 +283,8 @@ impl<'a> Places<'a> {
             }
         };
         let mut made = Vec::new();
-        for name in self.log.names() {
-            let devices = self.log.make(&name, &mut report)?;
+        for (name, claim) in self.log.names().into_iter().zip(log) {
+            let devices = self.log.make(claim, &mut report)?;
             made.push((name, devices));
         }
         let log = made.iter().flat_map(|(_, devices)| devices.clone()).collect();
@@ -256,7 +293,7 @@ impl<'a> Places<'a> {
             (None, Some(device)) => Devices::on_data_device_for(self.settings.page_store(), device, page_size, log)?,
             (None, None) => unreachable!("without a data device the data is in the directory"),
         };
-        Ok((devices, Gathered::made(made)))
+        Ok((devices, Gathered::made(made), mark))
     }
 
     /// Where the log's devices are.
@@ -271,21 +308,20 @@ impl<'a> Places<'a> {
             return Ok(Some(ArchiveTarget::Device(device)));
         }
         let path = self.directory.path.join(name);
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => return Ok(Some(ArchiveTarget::Device(Arc::new(FileDevice::open(&path, Access::ReadWrite)?)))),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io(&path, "look at", error)),
+        match files::kind(&path).map_err(|error| Error::io(&path, "look at", error))? {
+            Some(FileKind::File | FileKind::Other) => {
+                Ok(Some(ArchiveTarget::Device(files::open(&path, Access::ReadWrite)?)))
+            }
+            Some(FileKind::Directory) | None => Ok(Some(ArchiveTarget::Directory(path))),
         }
-        Ok(Some(ArchiveTarget::Directory(path)))
     }
 
     fn open_data_path(&self, path: &Path) -> Result<Arc<dyn Device>> {
-        if !path.exists() {
+        if !files::exists(path) {
             let what = "does not exist; name a block device, or a file as large as the database may become";
             return Err(Error::Option { what: format!("data_device: {} {what}", path.display()) });
         }
-        Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?))
+        Ok(files::open(path, Access::ReadWrite)?)
     }
 }
 
@@ -293,16 +329,10 @@ fn no_database(path: &Path) -> Error {
     Error::NotFound { path: path.display().to_string() }
 }
 
-fn make_directory(path: &Path) -> Result<()> {
-    fs::create_dir(path).map_err(|error| Error::io(path, "create", error))?;
-    sync_parent(path)
-}
-
 /// Makes durable that `path` is there.
 pub(crate) fn sync_parent(path: &Path) -> Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = File::open(parent).and_then(|parent| parent.sync_all());
-    synced.map_err(|error| Error::io(parent, "make durable", error))
+    let parent = files::parent(path);
+    files::sync_directory(parent).map_err(|error| Error::io(parent, "make durable", error))
 }
 
 /// Locks the lock file and leaves this process's number in it.
@@ -328,36 +358,35 @@ fn lock(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Makes a file. The remains of a creation that did not end are replaced; anything else that is there is left alone. A
-/// block device is taken if it is blank.
+/// Makes a file. One that is `ours`, the remains of a creation that did not end, is replaced; anything else that is there is left
+/// alone. A block device is taken if it is blank.
 pub(crate) fn make_file(
     path: &Path,
     bytes: u64,
     is_ours: bool,
     report: &mut dyn FnMut(OpenProgress),
 ) -> Result<Arc<dyn Device>> {
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() && is_ours => {
-            fs::remove_file(path).map_err(|error| Error::io(path, "replace", error))?;
+    match files::kind(path) {
+        Ok(Some(FileKind::File)) if is_ours => {
+            files::remove(path).map_err(|error| Error::io(path, "replace", error))?;
         }
-        Ok(metadata) if metadata.is_file() => return Err(Error::Exists { path: path.display().to_string() }),
-        Ok(_) => {
-            let device = FileDevice::open(path, Access::ReadWrite)?;
-            check_blank(&device)?;
-            return Ok(Arc::new(device));
+        Ok(Some(FileKind::File)) => return Err(Error::Exists { path: path.display().to_string() }),
+        Ok(Some(FileKind::Directory | FileKind::Other)) => {
+            let device = files::open(path, Access::ReadWrite)?;
+            check_blank(&*device)?;
+            return Ok(device);
         }
-        Err(_) => {}
+        Ok(None) | Err(_) => {}
     }
     let mut zeroed =
         |done_bytes, total_bytes| report(OpenProgress { phase: OpenPhase::Create, done_bytes, total_bytes });
-    Ok(Arc::new(FileDevice::create(path, bytes, Some(&mut zeroed))?))
+    Ok(files::create(path, bytes, Some(&mut zeroed))?)
 }
 
 /// Whether a file holds nothing but zeros, as far as it is looked at.
 pub(crate) fn begins_with_zeros(path: &Path) -> std::io::Result<bool> {
-    let mut start = Vec::new();
-    File::open(path)?.take(BLANK_BYTES).read_to_end(&mut start)?;
-    Ok(start.iter().all(|byte| *byte == 0))
+    let bytes = files::read(path)?;
+    Ok(bytes.iter().take(BLANK_BYTES as usize).all(|byte| *byte == 0))
 }
 
 /// Refuses a device that seems to hold something.

@@ -3,6 +3,7 @@
 mod barriers;
 mod catalog;
 mod core;
+mod creation;
 mod files;
 mod log_devices;
 mod open;
@@ -498,29 +499,27 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
     settings.check()?;
     let places = Places::new(&directory, &settings, opener.as_deref(), !refuses_to_create)?;
     let superblock = places.superblock()?;
-    let is_new = superblock.is_none();
     let archive = match archive_device {
         Some(device) => Some(ArchiveTarget::Device(device)),
         None => places.archive(!refuses_to_create)?,
     };
     let log_places = places.log();
-    let (devices, gathered) = match &superblock {
+    let (devices, gathered, creation) = match &superblock {
         Some(superblock) => {
             Opening::check_format(&settings, superblock, &path.display().to_string())?;
             Opening::check_archiving(superblock.store_kind, archive.is_some(), rebuilds_log)?;
-            match rebuilds_log {
+            let (devices, gathered) = match rebuilds_log {
                 true => places.open_without_log(superblock, &mut progress)?,
                 false => places.open(superblock)?,
-            }
+            };
+            (devices, gathered, None)
         }
         None if refuses_to_create => {
             return Err(Error::NotFound { path: path.display().to_string() });
         }
         None => {
-            let made = places.create(&mut progress)?;
-            // Not before: settings that name devices which are not there would outlive the failure.
-            directory.keep_settings(&settings)?;
-            made
+            let (devices, gathered, mark) = places.create(&mut progress)?;
+            (devices, gathered, Some(mark))
         }
     };
     let barriers = BarrierPolicy::new(settings.barriers(), wrap_devices);
@@ -532,6 +531,7 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
         directory: path,
         log_names: gathered.names_in_settings(&log_places),
         gathered: Some(&gathered),
+        creation: creation.as_ref(),
         refuses_to_create,
         rebuilds_log,
         lost,
@@ -539,8 +539,8 @@ pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
         progress: &mut progress,
     };
     let (superblock, opened) = opening.run(&devices).map_err(|error| gathered.explain(error))?;
-    if is_new {
-        directory.end_creation()?;
+    if let Some(mark) = &creation {
+        directory.end_creation(mark)?;
     }
     observe(&opened, page_observer);
     let log = opened.pool.log();
@@ -576,6 +576,7 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
         directory: Path::new("."),
         log_names: partitions.map(names).collect(),
         gathered: None,
+        creation: None,
         refuses_to_create,
         rebuilds_log,
         lost,

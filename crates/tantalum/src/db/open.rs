@@ -5,12 +5,15 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
-use tantalum_log::{ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive};
+use tantalum_log::{
+    ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive, remove_archive,
+};
 use tantalum_rt::{Random, random_seed};
 
 use super::{
     Devices,
     catalog::Catalog,
+    creation::CreationMark,
     log_devices::{self, Gathered},
     protection,
 };
@@ -46,6 +49,8 @@ pub(crate) struct Opening<'a> {
     pub lost: Option<LostDevice>,
     /// What the record of devices says of those that the log is opened on, if there is one.
     pub gathered: Option<&'a Gathered>,
+    /// The creation that is under way, of a database in a directory.
+    pub creation: Option<&'a CreationMark>,
     /// Where the log is archived.
     pub archive: Option<ArchiveTarget>,
     pub progress: &'a mut Option<Progress>,
@@ -208,7 +213,7 @@ impl Opening<'_> {
         let block = devices.data.capabilities().logical_block;
         let superblock = Superblock {
             database_id: random.u128(..),
-            log_id: random.u128(..),
+            log_id: self.creation.and_then(CreationMark::log_id).unwrap_or_else(|| random.u128(..)),
             page_size: self.settings.page_size(),
             store_kind,
             units: (store_kind == StoreKind::InPageLogging).then(|| self.settings.unit_sizes(block)),
@@ -248,6 +253,8 @@ impl Opening<'_> {
         superblock.write(&*devices.data)?;
         store.stamp(session)?;
         if let Some(target) = &self.archive {
+            let interrupted = self.creation.map(CreationMark::logs).unwrap_or_default();
+            remove_archive(target, &interrupted)?;
             opened.pool.log().attach_archive(&self.settings.archive(target.clone()))?;
         }
         Ok((superblock, opened))

@@ -7,7 +7,7 @@ use tantalum_log::{Log, LogOptions, Lsn};
 use super::{
     Devices,
     files::{DATA, DOUBLE_WRITE, Directory, make_file},
-    log_devices::{LOG, LogPlaces},
+    log_devices::{Claimed, LOG, LogPlaces},
     open::{LOG_BUFFER_BYTES, store_on},
     protection::is_atomic,
 };
@@ -42,7 +42,8 @@ impl Remaking {
         let data = file(DATA, data_bytes)?;
         let double_write =
             Some(file(DOUBLE_WRITE, DoubleWrite::area_bytes(page_size as usize, DoubleWrite::MAX_SLOTS))?);
-        let log = LogPlaces { directory, settings: &settings, opener: None }.make(Path::new(LOG), &mut |_| {})?;
+        let places = LogPlaces { directory, settings: &settings, opener: None };
+        let log = places.make(Claimed::File(directory.join(LOG)), &mut |_| {})?;
         Ok(Self { directory: made, devices: Devices { data, double_write, log }, settings })
     }
 

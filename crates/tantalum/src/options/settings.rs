@@ -109,7 +109,7 @@ const DEFAULT_FILL_PERCENT: u32 = 80;
 impl Settings {
     /// Reads `tantalum.toml`. `None` when there is none.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        let text = match std::fs::read(path) {
+        let text = match tantalum_device::files::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(path, "read", error)),

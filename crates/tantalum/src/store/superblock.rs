@@ -303,6 +303,32 @@ impl Superblock {
         }
     }
 
+    /// Makes sure that a device is taken for one without a superblock: what an interrupted creation left is none.
+    ///
+    /// # Errors
+    /// When the device cannot read or write.
+    pub fn wipe(device: &dyn Device) -> Result<()> {
+        let erased = u64::from(device.capabilities().erase_block_bytes);
+        for offset in [0].into_iter().chain(UNIT_BYTES) {
+            if offset + BLOCK_BYTES as u64 > device.capacity_bytes() {
+                continue;
+            }
+            let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
+            let is_read = device.read(offset, &mut block);
+            if is_read.is_ok() && Self::decode(&block) == Err(NoSuperblock::Blank) {
+                continue;
+            }
+            match erased {
+                0 => {
+                    block.fill(0);
+                    device.write(offset, &[&block], Durability::Durable)?;
+                }
+                _ => device.discard(offset / erased * erased, erased)?,
+            }
+        }
+        Ok(device.flush()?)
+    }
+
     /// Where the second copy is: in the second page, or the second erase unit.
     fn copy_at(&self) -> u64 {
         self.units.map_or(self.page_size, |units| units.unit).into()

@@ -15,7 +15,7 @@ use tantalum_rt::Mutex;
 
 pub use change::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice};
 pub(crate) use gather::{Gathered, lost_by_number};
-pub(crate) use places::{LOG, LogPlaces};
+pub(crate) use places::{Claimed, LOG, LogPlaces};
 pub(crate) use record::{RECORD, read as read_record, stamp as stamp_record};
 
 use crate::{

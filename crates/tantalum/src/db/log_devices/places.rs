@@ -1,12 +1,14 @@
 //! Where the log's devices are: who opens them, how they are made, and what is not taken for one.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use tantalum_device::{Access, Device, FileDevice, Partition};
+use tantalum_device::{
+    Access, Device, Partition,
+    files::{self, FileKind},
+};
 use tantalum_log::{LogLayout, Standing, standings};
 
 use super::record::{self, Entry, RECORD, RECORD_FRESH};
@@ -14,7 +16,8 @@ use crate::{
     control::SOCKET,
     db::{
         DeviceOpener, DeviceRequest,
-        files::{CREATING, DATA, DOUBLE_WRITE, LOCK, SETTINGS, begins_with_zeros, check_blank, make_file, sync_parent},
+        creation::{CREATING, CreationMark},
+        files::{DATA, DOUBLE_WRITE, LOCK, SETTINGS, begins_with_zeros, check_blank, make_file, sync_parent},
     },
     error::{Error, Result},
     options::{OpenProgress, Settings},
@@ -24,10 +27,18 @@ use crate::{
 pub(crate) const LOG: &str = "log-0";
 
 /// The names of a database's other files. One that is not there may be needed later, or mean something by being there.
-const RESERVED: [&str; 8] = [CREATING, DATA, DOUBLE_WRITE, LOCK, RECORD, RECORD_FRESH, SETTINGS, SOCKET];
+const RESERVED: [&str; 10] =
+    [CREATING, "CREATING.new", DATA, DOUBLE_WRITE, LOCK, RECORD, RECORD_FRESH, SETTINGS, "tantalum.toml.new", SOCKET];
 
 /// A device that was made, by name and cut into its partitions.
 pub(crate) type Made = (PathBuf, Vec<Arc<dyn Device>>);
+
+/// A device that a new database's log may have, or the place for one.
+pub(crate) enum Claimed {
+    Device(Arc<dyn Device>),
+    /// A file; what may be there is the remains of a creation that did not end.
+    File(PathBuf),
+}
 
 /// The devices that names in a database's settings stand for. Names are paths, which start at the directory, unless the
 /// opener knows them.
@@ -53,16 +64,35 @@ impl LogPlaces<'_> {
         self.partition(device)
     }
 
-    /// Makes a device for a new database, cut into its partitions.
-    pub fn make(&self, name: &Path, report: &mut dyn FnMut(OpenProgress)) -> Result<Vec<Arc<dyn Device>>> {
-        if let Some(device) = self.open_named(name, true)? {
-            check_blank(&*device)?;
-            return self.partition(device);
-        }
+    /// Finds the device of a new database, or the place for its file. What is there must be blank, or be what the `interrupted`
+    /// creation left.
+    pub fn claim(&self, name: &Path, interrupted: &CreationMark) -> Result<Claimed> {
         let path = self.directory.join(name);
-        self.check_not_taken(&path)?;
-        let is_ours = path.parent() == Some(self.directory);
-        self.partition(make_file(&path, self.file_bytes(), is_ours, report)?)
+        let device = match self.open_named(name, true)? {
+            Some(device) => device,
+            None => {
+                self.check_not_taken(&path)?;
+                match files::kind(&path).map_err(|error| Error::io(&path, "look at", error))? {
+                    Some(FileKind::File) if path.parent() != Some(self.directory) && !interrupted.names(name) => {
+                        return Err(Error::Exists { path: path.display().to_string() });
+                    }
+                    Some(FileKind::File) | None => return Ok(Claimed::File(path)),
+                    Some(FileKind::Directory | FileKind::Other) => files::open(&path, Access::ReadWrite)?,
+                }
+            }
+        };
+        if !interrupted.names(name) || interrupted.is_foreign_log(&device) {
+            check_blank(&*device)?;
+        }
+        Ok(Claimed::Device(device))
+    }
+
+    /// Makes a device for a new database, cut into its partitions.
+    pub fn make(&self, claimed: Claimed, report: &mut dyn FnMut(OpenProgress)) -> Result<Vec<Arc<dyn Device>>> {
+        match claimed {
+            Claimed::Device(device) => self.partition(device),
+            Claimed::File(path) => self.partition(make_file(&path, self.file_bytes(), true, report)?),
+        }
     }
 
     /// Opens a device that is to join the log, or makes its file, cut into its partitions. What exists must be blank,
@@ -78,7 +108,7 @@ impl LogPlaces<'_> {
             None => {
                 let path = self.directory.join(name);
                 self.check_not_taken(&path)?;
-                if !path.exists() {
+                if !files::exists(&path) {
                     self.make_whole(&path, report)?;
                 }
                 self.open_path(name)?
@@ -125,11 +155,13 @@ impl LogPlaces<'_> {
         partial.push(".partial");
         let partial = PathBuf::from(partial);
         // What an earlier attempt left behind holds zeros.
-        if partial.exists() && !begins_with_zeros(&partial).map_err(|error| Error::io(&partial, "read", error))? {
+        if files::exists(&partial)
+            && !begins_with_zeros(&partial).map_err(|error| Error::io(&partial, "read", error))?
+        {
             return Err(Error::Exists { path: partial.display().to_string() });
         }
         make_file(&partial, self.file_bytes(), true, report)?;
-        fs::rename(&partial, path).map_err(|error| Error::io(path, "create", error))?;
+        files::rename(&partial, path).map_err(|error| Error::io(path, "create", error))?;
         sync_parent(path)
     }
 
@@ -158,15 +190,15 @@ impl LogPlaces<'_> {
     pub fn open_path(&self, name: &Path) -> Result<Arc<dyn Device>> {
         // Joining an absolute path gives that path.
         let path = self.directory.join(name);
-        if !path.exists() {
+        if !files::exists(&path) {
             return Err(Error::Missing { file: path.display().to_string() });
         }
-        Ok(Arc::new(FileDevice::open(&path, Access::ReadWrite)?))
+        Ok(files::open(&path, Access::ReadWrite)?)
     }
 
     /// Whether two names stand for the same file or device.
     pub fn is_same(&self, a: &Path, b: &Path) -> bool {
-        let place = |name: &Path| fs::canonicalize(self.directory.join(name)).ok();
+        let place = |name: &Path| files::canonicalize(&self.directory.join(name)).ok();
         a == b || place(a).is_some_and(|a| place(b) == Some(a))
     }
 
@@ -186,8 +218,8 @@ impl LogPlaces<'_> {
 
     /// Whether a path leads to a file right in the database's directory, which need not exist.
     fn is_inside(&self, path: &Path) -> bool {
-        let directory = fs::canonicalize(self.directory).ok();
-        let parent = path.parent().and_then(|parent| fs::canonicalize(parent).ok());
+        let directory = files::canonicalize(self.directory).ok();
+        let parent = path.parent().and_then(|parent| files::canonicalize(parent).ok());
         parent.is_some() && parent == directory
     }
 

@@ -4,12 +4,12 @@
 //! has left, so whenever the power goes, what is entered and not listed can be struck off.
 
 use std::{
-    fs::{self, File},
-    io::{ErrorKind, Write},
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
+use tantalum_device::files;
 use tantalum_log::LogStats;
 
 use crate::error::{Error, Result};
@@ -62,8 +62,8 @@ pub(crate) struct Record {
 /// Reads the record in a database's directory. `None` where there is none.
 pub(crate) fn read(directory: &Path) -> Result<Option<Record>> {
     let path = directory.join(RECORD);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+    let text = match files::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(&path, "read", error)),
     };
@@ -77,17 +77,10 @@ pub(crate) fn read(directory: &Path) -> Result<Option<Record>> {
 
 /// Replaces the record, durably; it is there as before or as a whole at each moment.
 pub(crate) fn write(directory: &Path, record: &Record) -> Result<()> {
-    let (path, fresh) = (directory.join(RECORD), directory.join(RECORD_FRESH));
+    let path = directory.join(RECORD);
     let keys = toml::to_string(record);
     let text = HEAD.to_owned() + &keys.map_err(|error| Error::Option { what: error.to_string() })?;
-    let replace = || -> std::io::Result<()> {
-        let mut file = File::create(&fresh)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(directory)?.sync_all()
-    };
-    replace().map_err(|error| Error::io(&path, "write", error))
+    files::replace(&path, text.as_bytes()).map_err(|error| Error::io(&path, "write", error))
 }
 
 /// Notes a session in the record, if there is one.
@@ -116,6 +109,8 @@ mod hexadecimal {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
