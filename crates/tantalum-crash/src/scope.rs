@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The name of the device without a profile: memory with any latency, which tears and loses whatever a device may.
-const MEMORY: &str = "memory";
+pub(crate) const MEMORY: &str = "memory";
 
 /// What a search is asked for. The default is everything.
 ///
@@ -116,6 +116,12 @@ impl Scope {
     pub fn failure(&self, seed: u64, round: usize, what: String) -> Failure {
         let config = Config::new(seed, self);
         Failure { seed, profiles: config.profiles(), configuration: config.to_string(), round, what }
+    }
+
+    /// Whether databases in directories are searched as well: on a file system of memory, whose files break no promise.
+    pub(crate) fn searches_directories(&self) -> bool {
+        let Options { without_barriers, trusts_devices, capacitors, .. } = self.options;
+        self.stock[0].profile.is_none() && !without_barriers && !trusts_devices && capacitors.is_none()
     }
 
     /// One of them.

@@ -18,6 +18,7 @@ use tantalum_rt::{Outcome, Random, Simulation};
 use crate::{
     config::{Config, LogLayout},
     content::{Key, Version},
+    directory,
     faults::{Tolerance, fails_reads, hangs, tolerance},
     history::{Event, Fate, History, Recorder},
     load::LoadKind,
@@ -25,7 +26,7 @@ use crate::{
     model::{Contents, Rule, judge},
     report::{Failure, Report},
     round::{Cut, Length, PATIENCE, Start, play},
-    scope::Scope,
+    scope::{MEMORY, Scope},
 };
 
 /// Virtual time after which a run that goes on is one that never ends.
@@ -55,12 +56,23 @@ const FAULTS_SHOWN: usize = 8;
 /// # Errors
 /// What was violated. A panic inside the simulation, a deadlock among them, is a failure too.
 pub fn search(seed: u64, scope: &Scope) -> Result<Report, Failure> {
+    let is_wanted = |protection| scope.options.only.is_empty() || scope.options.only.contains(&protection);
     let config = Arc::new(Config::new(seed, scope));
-    if !scope.options.only.is_empty() && !scope.options.only.contains(&config.protection) {
-        return Ok(Report::default());
+    let mut report =
+        if is_wanted(config.protection) { search_devices(seed, scope, &config)? } else { Report::default() };
+    if scope.searches_directories() {
+        directory::search(seed, is_wanted, &mut report).map_err(|(configuration, what)| {
+            let profiles = vec![MEMORY.to_owned()];
+            Failure { seed, profiles, configuration, round: 0, what }
+        })?;
     }
-    let machine = Machine::new(&config).map_err(|error| scope.failure(seed, 0, error.to_string()))?;
-    let mut search = Search::new(seed, scope, &config, machine);
+    Ok(report)
+}
+
+/// The part of a seed in which the database is opened on devices.
+fn search_devices(seed: u64, scope: &Scope, config: &Arc<Config>) -> Result<Report, Failure> {
+    let machine = Machine::new(config).map_err(|error| scope.failure(seed, 0, error.to_string()))?;
+    let mut search = Search::new(seed, scope, config, machine);
     search.run().map_err(|(round, what)| {
         let faults: String =
             search.machine.latest_faults(FAULTS_SHOWN).iter().map(|fault| format!("\n  {fault}")).collect();
@@ -547,7 +559,7 @@ struct Seen {
 }
 
 /// What a panic said.
-fn message(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a message").to_owned()
 }

@@ -12,13 +12,19 @@ use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
 use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result, striped};
 
-/// Formats `devices` as a new, empty log that begins at `start`, and makes its archive.
-pub(crate) fn create(log_id: u128, start: Lsn, devices: &[Arc<dyn Device>], options: &LogOptions) -> Result<()> {
+/// Formats `devices` as a new, empty log that begins at `start`, and makes its archive. Its first epoch follows `epoch`.
+pub(crate) fn create(
+    log_id: u128,
+    start: Lsn,
+    epoch: u64,
+    devices: &[Arc<dyn Device>],
+    options: &LogOptions,
+) -> Result<()> {
     let slot = Slot {
         log_id,
         sequence: 1,
         checkpoint: start,
-        epochs: vec![EpochStart { epoch: 1, start }],
+        epochs: vec![EpochStart { epoch, start }],
         clean_end: Some(start),
         not_needed: 0,
         archive_run: options.archive.is_some().then_some(start),

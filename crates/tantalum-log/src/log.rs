@@ -64,18 +64,19 @@ impl Log {
     /// [`Error::NoDevices`], [`Error::TooManyDevices`], [`Error::AreaTooSmall`], [`Error::UnsupportedBlock`],
     /// [`Error::InvalidOption`], or a device's own error.
     pub fn create(log_id: u128, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
-        create::create(log_id, Lsn::ZERO, &devices, &options)
+        create::create(log_id, Lsn::ZERO, 1, &devices, &options)
     }
 
     /// As [`create`](Self::create), for a log whose records start at `start`: its owner has a state that the records of another
-    /// log led to, up to there, and goes on by itself.
+    /// log led to, up to there, and goes on by itself. `session` is the newest session that anything bears which belongs to it, 1 if there
+    /// is nothing.
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use tantalum_device::{Device, MemoryDevice};
     /// # use tantalum_log::{Log, LogOptions, Lsn};
     /// let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("new", 1 << 20)];
-    /// Log::create_at(7, Lsn::new(1 << 40), devices.clone(), LogOptions::default())?;
+    /// Log::create_at(7, Lsn::new(1 << 40), 1, devices.clone(), LogOptions::default())?;
     /// let log = Log::open(devices, LogOptions::default(), &mut |_| {})?.finish()?;
     /// assert_eq!(log.append(&[b"a record"])?.start, Lsn::new(1 << 40));
     /// # Ok::<(), tantalum_log::Error>(())
@@ -83,8 +84,14 @@ impl Log {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn create_at(log_id: u128, start: Lsn, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
-        create::create(log_id, start, &devices, &options)
+    pub fn create_at(
+        log_id: u128,
+        start: Lsn,
+        session: u64,
+        devices: Vec<Arc<dyn Device>>,
+        options: LogOptions,
+    ) -> Result<()> {
+        create::create(log_id, start, session, &devices, &options)
     }
 
     /// Reads what is on the devices of a log, given in any order, and returns what there is to recover.

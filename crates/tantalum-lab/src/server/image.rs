@@ -31,6 +31,8 @@ pub(super) struct Image {
     log_id: u128,
     /// Where its log ended.
     end: Lsn,
+    /// The session of the log that loaded it, which the data bears.
+    session: u64,
     /// Bytes of its pages.
     pub(super) bytes: u64,
 }
@@ -78,7 +80,7 @@ impl Image {
 
     /// Formats devices as the log with which the database goes on.
     pub(super) fn format_log(&self, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
-        Ok(Log::create_at(self.log_id, self.end, devices, options)?)
+        Ok(Log::create_at(self.log_id, self.end, self.session, devices, options)?)
     }
 }
 
@@ -150,10 +152,11 @@ impl Plan {
             Loaded::LinkBench(parameters) => drop(LinkBench::load_or_reuse(&db, parameters, LOADERS, progress)?),
         }
         let bytes = db.check()?.pages_used * u64::from(self.page_bytes);
+        let session = db.stats()?.log.epoch;
         db.close()?;
         let log = Log::open(vec![log], LogOptions::default(), &mut |_| ())?;
         assert!(log.was_clean(), "the database was closed");
-        Ok(Image { data: data.contents(), log_id: log.log_id(), end: log.end_lsn(), bytes })
+        Ok(Image { data: data.contents(), log_id: log.log_id(), end: log.end_lsn(), session, bytes })
     }
 }
 

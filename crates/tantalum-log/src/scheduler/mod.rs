@@ -299,6 +299,7 @@ impl Scheduler {
             // The archive's bound is as it was when this group became the active one, or newer.
             if self.feed.is_behind(|| group.end()) {
                 self.give_back(charge);
+                guard.end();
                 return Err(Error::Full { needed: charge });
             }
             match group.records.append(&frame, parts) {

@@ -11,8 +11,12 @@ use tantalum_log::{Log, LogStats};
 use tantalum_rt::Mutex;
 
 use super::{
-    Devices, barriers::BarrierPolicy, catalog::Catalog, files::Directory, log_devices::LogDevices,
-    operations::Operations,
+    Devices,
+    barriers::BarrierPolicy,
+    catalog::Catalog,
+    files::Directory,
+    log_devices::LogDevices,
+    operations::{Operation, Operations},
 };
 use crate::{
     buffer::{BufferPool, Cleaner, PageCleaning},
@@ -127,6 +131,15 @@ impl Core {
     /// [`Error::Closed`].
     pub fn check_not_closed(&self) -> Result<()> {
         self.operations.check_open()
+    }
+
+    /// Begins an operation that changes something; it ends when what is returned is dropped.
+    ///
+    /// # Errors
+    /// As [`check_open`](Self::check_open).
+    pub fn begin_operation(&self) -> Result<Operation<'_>> {
+        self.pool.check_poison()?;
+        self.operations.begin()
     }
 
     /// What was read, unless the database was closed meanwhile: its devices may be in use by another then.

@@ -184,7 +184,7 @@ impl Db {
     /// [`Error::TableName`] for a name that is empty, longer than 255 bytes or has control characters.
     pub fn table(&self, name: &str) -> Result<Table> {
         let operations = self.operations();
-        let _operation = operations.begin()?;
+        let _operation = self.core().begin_operation()?;
         let open = || self.core().catalog.open_or_create(name, &|| operations.check_open());
         self.open.manager.retry_with_scratch_room(open)
     }
@@ -207,7 +207,7 @@ impl Db {
     /// the database again.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let operations = self.operations();
-        let _operation = operations.begin()?;
+        let _operation = self.core().begin_operation()?;
         self.core().catalog.drop_table(name, &|| operations.check_open())
     }
 
@@ -274,7 +274,7 @@ impl Db {
     /// # Errors
     /// When a device cannot write. Nothing is lost.
     pub fn checkpoint(&self) -> Result<()> {
-        let _operation = self.operations().begin()?;
+        let _operation = self.core().begin_operation()?;
         self.core().pool.checkpoint().map(drop)
     }
 
@@ -401,7 +401,7 @@ impl Db {
     /// # Errors
     /// Those of [`add_log_device`](Self::add_log_device) and [`remove_log_device`](Self::remove_log_device).
     pub fn change_log_devices(&self, change: LogChange, report: &mut dyn FnMut(LogChangeProgress)) -> Result<()> {
-        let _operation = self.operations().begin()?;
+        let _operation = self.core().begin_operation()?;
         self.core().log_devices.change(self.core().log(), change, report)
     }
 
@@ -423,6 +423,10 @@ impl Db {
 
     pub(crate) fn superblock(&self) -> &Superblock {
         &self.core().superblock
+    }
+
+    pub(crate) fn begin_operation(&self) -> Result<operations::Operation<'_>> {
+        self.core().begin_operation()
     }
 
     pub(crate) fn operations(&self) -> &Operations {

@@ -67,7 +67,7 @@ impl Remaking {
     /// A new log that begins at `start`.
     pub fn new_log(&self, log_id: u128, start: Lsn) -> Result<Log> {
         let options = LogOptions { buffer_bytes: LOG_BUFFER_BYTES, ..LogOptions::default() };
-        Log::create_at(log_id, start, self.devices.log.clone(), options.clone())?;
+        Log::create_at(log_id, start, 1, self.devices.log.clone(), options.clone())?;
         Ok(Log::open(self.devices.log.clone(), options, &mut |_| {})?.finish()?)
     }
 

@@ -21,7 +21,7 @@ pub(crate) use watch::remedy;
 use crate::{
     buffer::{BufferPool, PoolOptions},
     error::Result,
-    store::{Logging, PageStore, Space},
+    store::{Logging, PageStore, Space, check_not_truncated},
 };
 
 /// What [`open`] made ready.
@@ -52,6 +52,8 @@ pub fn open(
     }
     let torn_pages = store.recover()?;
     // The archive must have what redo reads before redo stores a page, and pages that are stored belong to a session that is noted.
+    // Before anything bears the new session: the whole file can then be put back.
+    check_not_truncated(&*store)?;
     log.begin_epoch(stamp)?;
     let pool = BufferPool::new(store, options);
     let mut redo = redo::run(&pool, &mut log, progress)?;

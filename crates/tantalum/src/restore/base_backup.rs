@@ -90,7 +90,7 @@ fn copy(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<B
     }
     let _floor = db.space().begin_base_backup();
     let start_lsn = {
-        let _operation = db.operations().begin()?;
+        let _operation = db.begin_operation()?;
         pool.checkpoint()?
     };
     check_archived(pool.log(), start_lsn)?;

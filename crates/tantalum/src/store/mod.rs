@@ -29,8 +29,8 @@ pub use inspection::{
 };
 pub use log_structured::{LogStructuredStats, LogStructuredStore, SegmentOptions};
 pub(crate) use page_set::PageSet;
-pub use space::Space;
 pub(crate) use space::SpaceWatch;
+pub use space::{Space, check_not_truncated};
 pub use status::{Horizon, Session, Status, Watermarks};
 pub use superblock::{SegmentSizes, StoreKind, Superblock, UnitSizes};
 pub use sweep::sweep;

@@ -11,6 +11,7 @@ mod scratch;
 
 use std::sync::Arc;
 
+use tantalum_device::AlignedBuffer;
 use tantalum_rt::Mutex;
 
 use self::scratch::Scratch;
@@ -19,6 +20,7 @@ use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard},
     error::{Error, Result},
     page::{Change, PageId, PageKind, TableId, header},
+    store::{Load, PageStore},
 };
 
 /// Where the map stands in its extent. The first extent's pages 0 and 1 hold the superblock.
@@ -309,6 +311,33 @@ impl Space {
         let _growing = self.growth.lock();
         if self.pool.store().capacity_pages() > capacity { Ok(()) } else { self.pool.store().grow() }
     }
+}
+
+/// Refuses a store that has become shorter than it was: a stored map says that a page beyond its end is in use, for which it had grown
+/// before. What cannot be read, or is damaged, is not judged here.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub fn check_not_truncated(store: &dyn PageStore) -> Result<()> {
+    let (capacity, mut map) = (store.capacity_pages(), AlignedBuffer::zeroed(store.page_size()));
+    let extent_pages = 8 * (map.len() - header::HEADER_BYTES) as u64;
+    for id in (MAP_IN_EXTENT..capacity).step_by(extent_pages as usize).map(PageId) {
+        let is_map = matches!(store.load(id, &mut map), Ok(Load::Page)) && header::kind(&map)? == PageKind::SpaceMap;
+        let before = id.0 - MAP_IN_EXTENT;
+        if is_map && let Some(bit) = (capacity.saturating_sub(before)..extent_pages).find(|bit| bit_is_set(&map, *bit))
+        {
+            return Err(Error::Corrupt {
+                file: store.name().into(),
+                page: id,
+                offset: id.0 * map.len() as u64,
+                what: format!(
+                    "page {} is in use beyond the end of the file, which has {capacity} pages; perhaps it was truncated",
+                    before + bit
+                ),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn bit_is_set(map: &[u8], bit: u64) -> bool {

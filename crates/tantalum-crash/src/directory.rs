@@ -1,0 +1,446 @@
+//! A database in a directory, from nothing on: its creation under power cuts, with every combination of settings, and old copies of
+//! its files, which must be refused.
+//!
+//! The rest of the search opens databases on devices. Here the database lies in a file system in memory, which loses power like one
+//! on a disk. A seed decides all of it by generators of its own.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum::{Builder, Db, DeviceRequest, Error, LogLayout, StoreKind, TornPageProtection};
+use tantalum_device::{
+    Device, MemoryDevice, MemoryProfile,
+    files::{self, SimulatedFiles},
+};
+use tantalum_rt::{Outcome, Random, Simulation, spawn};
+
+use crate::{config::Protection, report::Report, search::message};
+
+/// Where the database is.
+const DIRECTORY: &str = "/database";
+/// Another directory, for devices of the log and archives.
+const ELSEWHERE: &str = "/elsewhere";
+const TABLE: &str = "rows";
+/// Starts of the database that may be cut, before one is let through.
+const CUTS_MAX: usize = 6;
+/// Virtual time after which a run that goes on is one that never ends.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+const PAGE_BYTES: u32 = 4096;
+const DEVICE_BYTES: u64 = 8 << 20;
+const LOG_BYTES: u64 = 1 << 20;
+
+/// What the database is made with.
+#[derive(Clone, Debug)]
+struct Setup {
+    store: StoreKind,
+    protection: Option<TornPageProtection>,
+    /// `memory:` names a device, which the opener knows.
+    data_device: Option<String>,
+    /// None: the log lies in the directory.
+    log_devices: Vec<String>,
+    log_partitions: u32,
+    log_copies: u8,
+    log_layout: LogLayout,
+    archive: Option<String>,
+    /// Whether the directory is there before, with a file of settings.
+    has_settings: bool,
+}
+
+impl Setup {
+    fn new(random: &mut Random) -> Self {
+        let store = StoreKind::ALL[random.usize(0..3)];
+        let protections = [None, Some(TornPageProtection::DoubleWrite), Some(TornPageProtection::FullPageImages)];
+        let place = |random: &mut Random, name: &str| match random.u8(0..3) {
+            0 => name.to_owned(),
+            1 => format!("{ELSEWHERE}/{name}"),
+            _ => format!("memory:{name}"),
+        };
+        let count = random.usize(0..=3);
+        let log_devices: Vec<_> = (0..count).map(|n| place(random, &format!("log-{}", ["x", "y", "z"][n]))).collect();
+        let log_layout = match random.u8(0..8) {
+            0 if count <= 1 => LogLayout::Single,
+            1 => LogLayout::Striped { unit_bytes: 4096 },
+            _ => LogLayout::FlashLogging,
+        };
+        let log_partitions = if log_layout == LogLayout::FlashLogging && random.bool() { 2 } else { 1 };
+        let log_copies = if log_layout == LogLayout::FlashLogging && count > 1 && random.bool() { 2 } else { 1 };
+        let archive = match random.u8(0..4) {
+            _ if store == StoreKind::InPageLogging => None,
+            0 => Some("archive".to_owned()),
+            1 => Some(format!("{ELSEWHERE}/deep/archive")),
+            2 => Some("memory:archive".to_owned()),
+            _ => None,
+        };
+        Self {
+            store,
+            protection: protections[random.usize(0..3)].filter(|_| store == StoreKind::InPlace),
+            data_device: (random.u8(0..3) == 0).then(|| "memory:data".to_owned()),
+            log_devices,
+            log_partitions,
+            log_copies,
+            log_layout,
+            archive,
+            has_settings: random.u8(0..4) == 0,
+        }
+    }
+
+    /// As the torn-page protections of the search count it.
+    fn protection(&self) -> Protection {
+        match (self.store, self.protection) {
+            (StoreKind::InPageLogging, _) => Protection::InPageLogging,
+            (StoreKind::LogStructured, _) => Protection::LogStructured,
+            (StoreKind::InPlace, Some(TornPageProtection::FullPageImages)) => Protection::FullPageImages,
+            (StoreKind::InPlace, _) => Protection::DoubleWrite,
+        }
+    }
+
+    fn builder(&self, machine: &Machine) -> Builder {
+        let mut builder = machine.builder().page_store(self.store).log_bytes(LOG_BYTES).log_layout(self.log_layout);
+        builder = builder.log_partitions(self.log_partitions).log_copies(self.log_copies);
+        if self.store == StoreKind::LogStructured {
+            builder = builder.segment_bytes(64 << 10);
+        }
+        if let Some(protection) = self.protection {
+            builder = builder.torn_page_protection(protection);
+        }
+        if let Some(name) = &self.data_device {
+            builder = builder.data_device(name);
+        }
+        if !self.log_devices.is_empty() {
+            builder = builder.log_devices(&self.log_devices);
+        }
+        if let Some(name) = &self.archive {
+            builder = builder.log_archive(name);
+        }
+        builder
+    }
+
+    /// The names of what is noted in each session, an old copy of which must be refused.
+    fn stamped(&self) -> Vec<String> {
+        let mut names = self.log_devices.clone();
+        if names.is_empty() {
+            names.push("log-0".to_owned());
+        }
+        names.push(self.data_device.clone().unwrap_or_else(|| "data".to_owned()));
+        if self.protection() == Protection::DoubleWrite && self.data_device.is_none() {
+            names.push("doublewrite".to_owned());
+        }
+        if !matches!(self.log_layout, LogLayout::Striped { .. }) {
+            names.push("log-devices.toml".to_owned());
+        }
+        names.extend(self.archive.clone());
+        names
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a database in a directory: {self:?}")
+    }
+}
+
+/// A file system, and devices beside it.
+#[derive(Clone)]
+struct Machine {
+    files: Arc<SimulatedFiles>,
+    devices: Arc<Vec<Arc<MemoryDevice>>>,
+}
+
+impl Machine {
+    fn new(setup: &Setup, seed: u64) -> Self {
+        let us = Duration::from_micros;
+        let profile = MemoryProfile {
+            write_latency: us(5)..us(50),
+            read_latency: us(1)..us(10),
+            flush_latency: us(5)..us(50),
+            seed,
+            ..MemoryProfile::default()
+        };
+        let names = setup.log_devices.iter().chain(&setup.data_device).chain(&setup.archive);
+        let device = |name: &String| {
+            name.starts_with("memory:").then(|| MemoryDevice::with_profile(&**name, DEVICE_BYTES, profile.clone()))
+        };
+        Self { files: SimulatedFiles::new(profile.clone()), devices: Arc::new(names.filter_map(device).collect()) }
+    }
+
+    fn builder(&self) -> Builder {
+        let devices = Arc::clone(&self.devices);
+        Db::builder().buffer_pool_bytes(64 * u64::from(PAGE_BYTES)).device_opener(move |request: DeviceRequest<'_>| {
+            let device = devices.iter().find(|device| device.name() == request.name)?;
+            Some(Ok(Arc::clone(device) as Arc<dyn Device>))
+        })
+    }
+
+    /// The same, apart from now on.
+    fn fork(&self) -> Self {
+        let devices = self.devices.iter().map(|device| device.fork()).collect();
+        Self { files: self.files.fork(), devices: Arc::new(devices) }
+    }
+
+    fn power_cut(&self, random: &mut Random) {
+        self.files.power_cut(random);
+        self.devices.iter().for_each(|device| device.power_cut(random));
+    }
+
+    /// Puts what `other` has under a name of the settings in the place of what is there.
+    fn take_over(&self, name: &str, other: &Machine) {
+        let is_it = |device: &&Arc<MemoryDevice>| device.name() == name;
+        match (self.devices.iter().find(is_it), other.devices.iter().find(is_it)) {
+            (Some(own), Some(other)) => own.load(&other.image()),
+            _ => self.files.take_over(&Path::new(DIRECTORY).join(name), &other.files),
+        }
+    }
+}
+
+/// How a start ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The database is closed.
+    Closed,
+    /// The power goes in the middle of an operation on directories.
+    AtOperation(u64),
+    /// The power goes after this time.
+    AtTime(Duration),
+}
+
+impl End {
+    fn cut(random: &mut Random) -> Self {
+        match random.bool() {
+            true => Self::AtOperation(random.u64(0..60)),
+            // Short ones as often as long ones by order of magnitude.
+            false => Self::AtTime(Duration::from_micros(10).mul_f64(3000f64.powf(random.f64()))),
+        }
+    }
+}
+
+/// What the clients of all starts know.
+#[derive(Default)]
+struct Known {
+    /// Whether the creation was acknowledged.
+    is_made: AtomicBool,
+    /// Rows whose commits were acknowledged, and those that were begun.
+    acknowledged: AtomicU32,
+    begun: AtomicU32,
+}
+
+struct Search {
+    setup: Setup,
+    machine: Machine,
+    random: Random,
+    known: Arc<Known>,
+    clock: Duration,
+}
+
+/// Searches what the seed decides, and counts in `report`. Skipped unless `is_wanted`.
+///
+/// # Errors
+/// The setup, and what was violated.
+pub(crate) fn search(
+    seed: u64,
+    is_wanted: impl Fn(Protection) -> bool,
+    report: &mut Report,
+) -> Result<(), (String, String)> {
+    let mut random = Random::with_seed(seed ^ 0xd12e_c702);
+    let setup = Setup::new(&mut random);
+    if !is_wanted(setup.protection()) {
+        return Ok(());
+    }
+    let machine = Machine::new(&setup, seed);
+    let mut search = Search { setup, machine, random, known: Arc::default(), clock: Duration::from_secs(1) };
+    search.run(report).map_err(|what| (search.setup.to_string(), what))?;
+    report.fingerprint = report.fingerprint.wrapping_add(search.clock.as_nanos() as u64);
+    Ok(())
+}
+
+impl Search {
+    fn run(&mut self, report: &mut Report) -> Result<(), String> {
+        self.prepare()?;
+        for _ in 0..self.random.usize(0..=CUTS_MAX) {
+            let end = End::cut(&mut self.random);
+            let was_made = self.known.is_made.load(Ordering::Relaxed);
+            self.start(end, 2)?;
+            report.count("creations of directories that were cut", u64::from(!was_made));
+            report.count("power cuts of databases in directories", 1);
+        }
+        self.start(End::Closed, 3)?;
+        self.old_copies(report)
+    }
+
+    /// What is there before the database.
+    fn prepare(&mut self) -> Result<(), String> {
+        let has_settings = self.setup.has_settings;
+        let made = self.simulate(move || {
+            files::create_directory(Path::new(ELSEWHERE))?;
+            if has_settings {
+                files::create_directory(Path::new(DIRECTORY))?;
+                files::replace(&settings_path(), b"# ours\nlock_timeout_ms = 777\n")?;
+            }
+            Ok::<(), std::io::Error>(())
+        })?;
+        made.finished().expect("nothing cuts the power").map_err(|error| error.to_string())
+    }
+
+    /// Opens or creates the database, looks at it, and commits so many rows. Then the power goes, unless the end comes before.
+    fn start(&mut self, end: End, rows: u32) -> Result<(), String> {
+        let (setup, machine, known) = (self.setup.clone(), self.machine.clone(), Arc::clone(&self.known));
+        // What was acknowledged is there with its settings, whether they are given again or not.
+        let must_be_given = !known.is_made.load(Ordering::Relaxed) || setup.has_settings;
+        let is_given = self.random.bool() || must_be_given;
+        if let End::AtOperation(operations) = end {
+            self.machine.files.cut_after(operations);
+        }
+        let outcome = self.simulate(move || {
+            if let End::AtTime(time) = end {
+                spawn("power", move || {
+                    tantalum_rt::sleep(time);
+                    tantalum_rt::power_cut()
+                });
+            }
+            let builder = if is_given { setup.builder(&machine) } else { machine.builder().create_if_missing(false) };
+            let db = builder.open(DIRECTORY).map_err(|error| format!("it does not open: {error}"))?;
+            known.is_made.store(true, Ordering::Relaxed);
+            look_at(&db, &setup, &known)?;
+            commit(&db, &known, rows).map_err(|error| error.to_string())?;
+            match end {
+                End::Closed => db.close().map_err(|error| format!("it cannot be closed: {error}")),
+                End::AtOperation(_) | End::AtTime(_) => tantalum_rt::power_cut(),
+            }
+        })?;
+        match outcome {
+            Outcome::Finished(result) => result,
+            Outcome::PowerCut { .. } => self.cut_power(),
+        }
+    }
+
+    fn cut_power(&mut self) -> Result<(), String> {
+        let (machine, mut random) = (self.machine.clone(), self.random.fork());
+        self.simulate(move || machine.power_cut(&mut random)).map(drop)
+    }
+
+    /// Puts old copies in the place of present files, one at a time.
+    fn old_copies(&mut self, report: &mut Report) -> Result<(), String> {
+        let old = self.machine.fork();
+        let end = if self.random.bool() { End::Closed } else { End::cut(&mut self.random) };
+        let sessions = self.known.acknowledged.load(Ordering::Relaxed);
+        self.start(end, 5)?;
+        if !matches!(end, End::Closed) && self.known.acknowledged.load(Ordering::Relaxed) == sessions {
+            // The session may not have begun.
+            self.start(End::Closed, 5)?;
+        }
+        let present = self.machine.fork();
+        for name in self.setup.stamped() {
+            self.machine = present.fork();
+            self.machine.take_over(&name, &old);
+            let (setup, machine) = (self.setup.clone(), self.machine.clone());
+            let opened = self.simulate(move || setup.builder(&machine).open(DIRECTORY).map(drop))?;
+            let file = match opened.finished().expect("nothing cuts the power") {
+                Err(Error::Stale { file, .. } | Error::Log(tantalum_log::Error::Stale { device: file, .. })) => file,
+                Ok(()) => return Err(format!("an old copy of {name} is taken for the present one")),
+                Err(error) => return Err(format!("an old copy of {name} is refused as something else: {error}")),
+            };
+            let bare = name.rsplit('/').next().unwrap_or_default();
+            if !file.contains(bare) {
+                return Err(format!("an old copy of {name} is refused as one of {file}"));
+            }
+            report.count("old copies of files refused", 1);
+        }
+        self.machine = present;
+        self.start(End::Closed, 0)
+    }
+
+    fn simulate<T: 'static>(&mut self, root: impl FnOnce() -> T + 'static) -> Result<Outcome<T>, String> {
+        let attached = self.machine.files.attach();
+        let simulation = Simulation::new(self.random.u64(..)).start_at(self.clock).time_limit(self.clock + TIME_LIMIT);
+        let root = move || (root(), Duration::from_nanos(tantalum_rt::now().as_nanos()));
+        let outcome = catch_unwind(AssertUnwindSafe(|| simulation.run(root)));
+        drop(attached);
+        match outcome {
+            Ok(Outcome::Finished((result, at))) => {
+                self.clock = at;
+                Ok(Outcome::Finished(result))
+            }
+            Ok(Outcome::PowerCut { at }) => {
+                self.clock = at;
+                Ok(Outcome::PowerCut { at })
+            }
+            Err(panic) => Err(format!("panic: {}", message(panic.as_ref()))),
+        }
+    }
+}
+
+fn settings_path() -> PathBuf {
+    Path::new(DIRECTORY).join("tantalum.toml")
+}
+
+/// The database must be what was asked for, and hold what was acknowledged.
+fn look_at(db: &Db, setup: &Setup, known: &Known) -> Result<(), String> {
+    let stats = db.stats().map_err(|error| error.to_string())?;
+    let text = files::read(&settings_path()).map_err(|error| format!("its settings cannot be read: {error}"))?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let expected = match setup.has_settings {
+        true => "lock_timeout_ms = 777".to_owned(),
+        false => format!("log_bytes = {LOG_BYTES}"),
+    };
+    if !text.contains(&expected) {
+        return Err(format!("its settings lack {expected:?}: {text:?}"));
+    }
+    if files::exists(&Path::new(DIRECTORY).join("CREATING")) {
+        return Err("it is open, and would be made anew".to_owned());
+    }
+    if !setup.has_settings && stats.log.archive.is_some() != setup.archive.is_some() {
+        return Err(format!("its log's archive is {:?}", stats.log.archive));
+    }
+    let failed = |error: Error| error.to_string();
+    if let Some(problem) = db.check().map_err(failed)?.problems().first() {
+        return Err(format!("the check finds: {problem}"));
+    }
+    let table = db.table(TABLE).map_err(failed)?;
+    let snapshot = db.snapshot().map_err(failed)?;
+    let found = snapshot.range(&table, ..).map_err(failed)?.count() as u32;
+    let (acknowledged, begun) = (known.acknowledged.load(Ordering::Relaxed), known.begun.load(Ordering::Relaxed));
+    if !(acknowledged..=begun).contains(&found) {
+        return Err(format!(
+            "it has {found} rows, of {acknowledged} that were acknowledged and {begun} that were begun"
+        ));
+    }
+    // From here on it is known which there are.
+    known.acknowledged.store(found, Ordering::Relaxed);
+    known.begun.store(found, Ordering::Relaxed);
+    Ok(())
+}
+
+fn commit(db: &Db, known: &Known, rows: u32) -> tantalum::Result<()> {
+    let table = db.table(TABLE)?;
+    for _ in 0..rows {
+        let number = known.begun.fetch_add(1, Ordering::Relaxed);
+        let mut transaction = db.begin()?;
+        transaction.put(&table, number.to_be_bytes(), [7; 600])?;
+        transaction.commit()?;
+        known.acknowledged.store(number + 1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_creation_survives_power_cuts_and_old_copies_are_refused() {
+        let mut report = Report::default();
+        for seed in 0..60 {
+            search(seed, |_| true, &mut report).unwrap_or_else(|(setup, what)| panic!("seed {seed}: {what}, {setup}"));
+        }
+        for (name, least) in [("creations of directories that were cut", 60), ("old copies of files refused", 150)] {
+            assert!(report.counts[name] >= least, "{name}: {:?}", report.counts);
+        }
+    }
+}
