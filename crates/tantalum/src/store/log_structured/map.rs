@@ -105,13 +105,6 @@ impl PageMap {
         old
     }
 
-    /// Forgets a page, as if it was never stored. Returns where it was.
-    pub fn clear(&mut self, id: PageId) -> Option<Place> {
-        let old = self.get(id)?;
-        self.set(id, Place(0));
-        Some(old)
-    }
-
     fn split(id: PageId) -> Option<(usize, usize)> {
         let chunk = usize::try_from(id.0 / ENTRIES as u64).ok().filter(|chunk| *chunk < CHUNKS_MAX)?;
         Some((chunk, (id.0 % ENTRIES as u64) as usize))
@@ -213,8 +206,6 @@ mod tests {
             [(PageId(5), Place(10)), (PageId(3 * ENTRIES as u64 + 1), Place(11))]
         );
         assert_eq!(map.get(PageId(u64::MAX)), None);
-        assert_eq!((map.clear(PageId(5)), map.clear(PageId(5)), map.get(PageId(5))), (Some(Place(10)), None, None));
-        assert_eq!(map.dirty(0), [0]);
     }
 
     #[test]

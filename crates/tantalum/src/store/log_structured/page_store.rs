@@ -46,10 +46,6 @@ impl PageStore for LogStructuredStore {
         self.shared.store_batch(batch)
     }
 
-    fn free_scratch(&self, first: PageId) {
-        self.shared.table.write().forget(first, &self.shared.layout);
-    }
-
     fn grow(&self) -> Result<()> {
         let (device, layout) = (&self.shared.device, self.shared.layout);
         let before = layout.segments(device.capacity_bytes());

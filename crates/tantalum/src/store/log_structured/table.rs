@@ -144,29 +144,19 @@ impl Table {
                 continue;
             }
             let old = self.map.set(id, layout.place(summary.segment, summary.block + at));
-            self.note_dead(old, layout);
+            if let Some((segment, _)) = old.and_then(|old| layout.segment_of(old)) {
+                let found = self.segments.get_mut(segment);
+                found.page_blocks = found
+                    .page_blocks
+                    .checked_sub(layout.page_blocks())
+                    .expect("a segment has every page that the map says is there");
+            }
             let found = self.segments.get_mut(summary.segment);
             found.page_blocks += layout.page_blocks();
             found.pages.push(id);
         }
         let found = self.segments.get_mut(summary.segment);
         found.stamp = found.stamp.max(summary.stamp);
-    }
-
-    /// Forgets a page, of which nothing is needed: what is stored of it is dead.
-    pub fn forget(&mut self, id: PageId, layout: &Layout) {
-        let old = self.map.clear(id);
-        self.note_dead(old, layout);
-    }
-
-    fn note_dead(&mut self, old: Option<Place>, layout: &Layout) {
-        if let Some((segment, _)) = old.and_then(|old| layout.segment_of(old)) {
-            let found = self.segments.get_mut(segment);
-            found.page_blocks = found
-                .page_blocks
-                .checked_sub(layout.page_blocks())
-                .expect("a segment has every page that the map says is there");
-        }
     }
 
     /// Notes that an append to an open segment took so many blocks.
