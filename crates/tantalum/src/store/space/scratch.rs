@@ -230,7 +230,7 @@ impl Space {
     /// Keeps those of the marked pages that can be lent; the others are given back.
     fn examine(&self, candidates: Candidates) -> Result<Vec<PageId>> {
         let Candidates { pages, map_lsn } = candidates;
-        let suitable = self.pool.flush(map_lsn).and_then(|()| self.suitable(&pages));
+        let suitable = self.make_durable(map_lsn).and_then(|()| self.suitable(&pages));
         let is_kept = |index: usize| suitable.as_ref().is_ok_and(|suitable| suitable[index]);
         let (mut kept, mut others) = (Vec::new(), Vec::new());
         for (index, page) in pages.into_iter().enumerate() {
@@ -243,6 +243,15 @@ impl Space {
         drop(scratch);
         suitable?;
         Ok(kept)
+    }
+
+    /// Makes the log durable up to a change of a map, in the archive too: a log that is made anew from it must know of the change.
+    fn make_durable(&self, map_lsn: Lsn) -> Result<()> {
+        self.pool.flush(map_lsn)?;
+        match self.pool.store().logging() {
+            Logging::Changes => Ok(self.pool.log().flush_archived(map_lsn)?),
+            Logging::Statuses => Ok(()),
+        }
     }
 
     /// Which of the marked pages redo does not need, and no frame holds.
