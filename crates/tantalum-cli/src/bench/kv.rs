@@ -36,6 +36,9 @@ pub struct Arguments {
     /// Commits that each client keeps under way, separated by commas; 1: it waits for each.
     #[arg(long, value_delimiter = ',', default_value = "1")]
     async_depth: Vec<usize>,
+    /// Further clients, which read one random key after the other meanwhile; their latencies are reported by themselves.
+    #[arg(long, default_value_t = 0)]
+    readers: usize,
     /// Keys in the table.
     #[arg(long, default_value_t = 100_000)]
     keys: u64,
@@ -87,6 +90,7 @@ struct Configuration {
     key_bytes: usize,
     value_bytes: usize,
     updates: u32,
+    readers: usize,
     rounds: usize,
     slice_seconds: f64,
     raw_write_bytes: usize,
@@ -109,6 +113,8 @@ struct Measured {
     ratio_to_raw_depth_log_devices: f64,
     aborted: u64,
     latency: Latency,
+    reads_per_second: f64,
+    read_latency: Latency,
     rounds: Vec<Round>,
 }
 
@@ -120,6 +126,8 @@ struct Round {
     raw_depth_log_devices_per_second: f64,
     aborted: u64,
     latency: Latency,
+    reads_per_second: f64,
+    read_latency: Latency,
     /// Transactions that ended, those included that are not counted.
     #[serde(skip)]
     ended: u64,
@@ -165,6 +173,7 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
             key_bytes: KEY_BYTES,
             value_bytes: VALUE_BYTES,
             updates: arguments.updates,
+            readers: arguments.readers,
             rounds: arguments.rounds,
             slice_seconds: arguments.seconds,
             raw_write_bytes: raw_write_bytes(arguments.updates),
@@ -205,7 +214,8 @@ fn check(arguments: &Arguments) -> Result<()> {
 }
 
 fn load(arguments: &Arguments, database: &database::Database, watch: &Watch) -> Result<KeyValue> {
-    let parameters = Parameters { keys: arguments.keys, updates: arguments.updates, async_depth: 1 };
+    let parameters =
+        Parameters { keys: arguments.keys, updates: arguments.updates, async_depth: 1, readers: arguments.readers };
     if !database.db.tables()?.iter().any(|name| name == tantalum_workloads::kv::TABLE_NAME) {
         arguments.database.may_load()?;
     }
@@ -254,7 +264,7 @@ fn measure_round(
     let slice = Duration::from_secs_f64(arguments.seconds);
     let write_bytes = raw_write_bytes(arguments.updates);
     // A tenth of the slice passes until all clients are at work.
-    let options = driver::Options::timed(clients, slice / 10, slice)
+    let options = driver::Options::timed(arguments.readers + clients, slice / 10, slice)
         .with_seed(arguments.seed + round as u64)
         .with_cpu_per_attempt(arguments.simulate.cpu_per_attempt(CPU_PER_ATTEMPT));
     let run = || driver::run(workload, options, &mut |_| ());
@@ -266,12 +276,16 @@ fn measure_round(
         let report = run()?;
         (raw.measure(write_bytes, slice)?, report)
     };
+    let kind = |name| report.kinds.iter().find(|kind| kind.name == name).expect("the workload has this kind");
+    let (update, read) = (kind(KeyValue::UPDATE), kind(KeyValue::READ));
     Ok(Round {
-        commits_per_second: report.total.per_second,
+        commits_per_second: update.per_second,
         raw_depth_1_per_second: raw_1,
         raw_depth_log_devices_per_second: raw_all,
-        aborted: report.total.aborted,
-        latency: report.total.latency,
+        aborted: update.aborted,
+        latency: update.latency,
+        reads_per_second: read.per_second,
+        read_latency: read.latency,
         ended: report.ended,
     })
 }
@@ -292,18 +306,26 @@ impl Measured {
                 round.commits_per_second / round.raw_depth_log_devices_per_second
             }),
             aborted: rounds.iter().map(|round| round.aborted).sum(),
-            latency: Latency {
-                mean_us: of(&|round| round.latency.mean_us),
-                p25_us: of(&|round| round.latency.p25_us),
-                p50_us: of(&|round| round.latency.p50_us),
-                p75_us: of(&|round| round.latency.p75_us),
-                p95_us: of(&|round| round.latency.p95_us),
-                p99_us: of(&|round| round.latency.p99_us),
-                p999_us: of(&|round| round.latency.p999_us),
-                max_us: rounds.iter().map(|round| round.latency.max_us).fold(0.0, f64::max),
-            },
+            latency: median_latency(&rounds, |round| round.latency),
+            reads_per_second: of(&|round| round.reads_per_second),
+            read_latency: median_latency(&rounds, |round| round.read_latency),
             rounds,
         }
+    }
+}
+
+/// The median of each percentile over the rounds, and the slowest of all.
+fn median_latency(rounds: &[Round], latency: impl Fn(&Round) -> Latency) -> Latency {
+    let of = |value: &dyn Fn(Latency) -> f64| median(rounds.iter().map(|round| value(latency(round))).collect());
+    Latency {
+        mean_us: of(&|latency| latency.mean_us),
+        p25_us: of(&|latency| latency.p25_us),
+        p50_us: of(&|latency| latency.p50_us),
+        p75_us: of(&|latency| latency.p75_us),
+        p95_us: of(&|latency| latency.p95_us),
+        p99_us: of(&|latency| latency.p99_us),
+        p999_us: of(&|latency| latency.p999_us),
+        max_us: rounds.iter().map(|round| latency(round).max_us).fold(0.0, f64::max),
     }
 }
 
@@ -362,6 +384,22 @@ fn print(outcome: &Outcome) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    if outcome.configuration.readers > 0 {
+        let mut table = Table::new(["clients", "depth", "readers", "reads/s", "p50", "p99", "p99.9", "max"]);
+        for result in &outcome.results {
+            table.row([
+                result.clients.to_string(),
+                result.async_depth.to_string(),
+                outcome.configuration.readers.to_string(),
+                rate(result.reads_per_second),
+                latency(result.read_latency.p50_us),
+                latency(result.read_latency.p99_us),
+                latency(result.read_latency.p999_us),
+                latency(result.read_latency.max_us),
+            ]);
+        }
+        out.line(table)?;
+    }
     outcome.storage.print_faults(&mut out)?;
     counters::print(&mut out, &outcome.log, &outcome.emulated_devices)
 }

@@ -1,7 +1,7 @@
 //! The key-value workload: transactions that each put new values of 100 bytes under a few random keys of 16 bytes.
 //!
 //! A client either waits until each transaction is durable before it begins the next, or keeps several commits
-//! under way. Beside it, [`raw`] measures what the device gives to a plain loop of durable writes.
+//! under way. Other clients only read, one random key after the other. Beside it, [`raw`] measures what the device gives to a plain loop of durable writes.
 
 pub mod raw;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use tantalum::{Db, Table, Transaction};
 use tantalum_rt::Random;
 
-use crate::driver::{Pipeline, Recorder, Workload};
+use crate::driver::{Completed, Pipeline, Recorder, Workload};
 use crate::error::{Error, Result};
 
 /// The length of every key, in bytes.
@@ -31,6 +31,8 @@ pub struct Parameters {
     pub updates: u32,
     /// Commits that a client keeps under way; 1: it waits for each.
     pub async_depth: usize,
+    /// The first so many clients read a key at a time instead of updating some.
+    pub readers: usize,
 }
 
 impl Parameters {
@@ -54,7 +56,7 @@ impl Parameters {
 ///
 /// let directory = tempfile::tempdir()?;
 /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(directory.path())?;
-/// let parameters = Parameters { keys: 100, updates: 2, async_depth: 1 };
+/// let parameters = Parameters { keys: 100, updates: 2, async_depth: 1, readers: 0 };
 /// let workload = Arc::new(KeyValue::load_or_reuse(&db, parameters, &mut |_| ())?);
 /// let report = driver::run(&workload, Options::transactions(4, 5), &mut |_| ())?;
 /// assert_eq!(report.total.committed, 20);
@@ -89,6 +91,11 @@ impl KeyValue {
         }
         Ok(Self { db: db.clone(), table, parameters })
     }
+
+    /// The name of the transactions that update.
+    pub const UPDATE: &str = "update";
+    /// The name of the reads.
+    pub const READ: &str = "read";
 
     /// On the same table with another depth.
     pub fn with_async_depth(&self, async_depth: usize) -> Result<Self> {
@@ -139,6 +146,7 @@ fn value(stamp: u64) -> [u8; VALUE_BYTES] {
 pub struct Client {
     random: Random,
     pipeline: Pipeline,
+    is_reader: bool,
 }
 
 impl Client {
@@ -156,15 +164,21 @@ impl Workload for KeyValue {
     type Client = Client;
 
     fn kinds(&self) -> &'static [&'static str] {
-        &["update"]
+        &[Self::UPDATE, Self::READ]
     }
 
     fn client(&self, number: usize, seed: u64) -> Result<Client> {
         let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
-        Ok(Client { random, pipeline: Pipeline::new(self.parameters.async_depth)? })
+        let is_reader = number < self.parameters.readers;
+        Ok(Client { random, pipeline: Pipeline::new(self.parameters.async_depth)?, is_reader })
     }
 
     fn step(&self, client: &mut Client, recorder: &mut Recorder) -> Result<()> {
+        if client.is_reader {
+            let key = key(client.random.u64(0..self.parameters.keys));
+            let read = || Ok(self.db.get(&self.table, key).map(|_| Completed::Committed)?);
+            return recorder.run(1, read).map(drop);
+        }
         let keys = client.choose(&self.parameters);
         let stamp = client.random.u64(..);
         client.pipeline.commit(0, recorder, || self.update(&keys, stamp))
