@@ -53,12 +53,14 @@
 
 mod clock;
 pub mod collections;
+mod held;
 mod random;
 pub mod simulation;
 mod sync;
 mod task;
 
 pub use clock::{Instant, now, sleep, wall_clock};
+pub use held::{Held, HeldClass, MOST_CLASSES, hold, holds_none, may_wait};
 pub use random::{Random, random_seed};
 pub use simulation::{Outcome, Scheduling, Simulation};
 pub use sync::{

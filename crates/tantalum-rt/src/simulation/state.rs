@@ -69,6 +69,8 @@ pub(super) struct Task {
     has_core: bool,
     /// At which of the next points it is to panic.
     pub(super) panics_at: Option<u64>,
+    #[cfg(debug_assertions)]
+    pub(super) held: crate::held::Counts,
 }
 
 impl Drop for Task {
@@ -159,6 +161,8 @@ impl State {
             served: false,
             has_core: false,
             panics_at: None,
+            #[cfg(debug_assertions)]
+            held: crate::held::Counts::default(),
         };
         self.tasks.insert(id, task);
         self.runnable.push_back(id);

@@ -108,6 +108,14 @@ impl World {
         state.task(id).name.clone()
     }
 
+    /// Shows `f` what the current task holds.
+    #[cfg(debug_assertions)]
+    pub(crate) fn with_held<R>(&self, f: impl FnOnce(&mut crate::held::Counts) -> R) -> R {
+        let mut state = self.state.borrow_mut();
+        let id = state.current;
+        f(&mut state.task(id).held)
+    }
+
     pub(crate) fn list_tasks(&self) -> String {
         self.state.borrow().list_tasks()
     }
