@@ -14,9 +14,15 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tantalum_rt::{Mutex, Parker, Unparker};
+
 use crate::AlignedBuffer;
 
 const SEALED: usize = 1 << (usize::BITS - 1);
+/// Somebody waits for the copies under way to be complete.
+const AWAITED: usize = 1 << (usize::BITS - 1);
+/// A copy takes microseconds at most; after so many looks its thread has lost its core, and the taker gives up its own.
+const LOOKS: usize = 64;
 
 /// Why [`AppendBuffer::append`] did not take the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +55,9 @@ pub struct AppendBuffer {
     limit: usize,
     /// Bytes reserved, and the sealed bit.
     reserved: AtomicUsize,
-    /// Bytes whose copy is complete.
+    /// Bytes whose copy is complete, and the awaited bit.
     published: AtomicUsize,
+    taker: Mutex<Option<Unparker>>,
     taken: AtomicBool,
 }
 
@@ -75,6 +82,7 @@ impl AppendBuffer {
             limit,
             reserved: AtomicUsize::new(0),
             published: AtomicUsize::new(0),
+            taker: Mutex::new(None),
             taken: AtomicBool::new(false),
         }
     }
@@ -87,6 +95,13 @@ impl AppendBuffer {
         tantalum_rt::interleave();
         drop(reserved);
         Ok(offset)
+    }
+
+    fn publish(&self, bytes: usize) {
+        // Release: the thread that takes the memory must see the bytes.
+        if self.published.fetch_add(bytes, Ordering::AcqRel) & AWAITED != 0 {
+            self.taker.lock().iter().for_each(Unparker::unpark);
+        }
     }
 
     fn reserve(&self, bytes: usize) -> Result<usize, AppendRefused> {
@@ -129,14 +144,29 @@ impl AppendBuffer {
         let reserved = self.reserved.load(Ordering::Acquire);
         assert!(reserved & SEALED != 0, "an append buffer must be sealed before it is taken");
         assert!(!self.taken.swap(true, Ordering::AcqRel), "an append buffer is taken once");
-        // A copy takes microseconds at most, and its thread never waits for anything before it is complete.
-        while self.published.load(Ordering::Acquire) != reserved & !SEALED {
-            tantalum_rt::yield_now();
-        }
+        self.await_copies(reserved & !SEALED);
         // SAFETY: `taken` admits one thread, ever. No other thread writes through `start` any more: every reservation
         // was published (seen with Acquire), and a sealed buffer grants no new one.
         let memory = unsafe { (*self.memory.get()).take() };
         memory.expect("the memory is there until it is taken")
+    }
+
+    /// Waits until so many bytes are published, all that ever will be. A thread that copies waits for nothing before it is done.
+    fn await_copies(&self, reserved: usize) {
+        let is_complete = |published: usize| published & !AWAITED == reserved;
+        for _ in 0..LOOKS {
+            if is_complete(self.published.load(Ordering::Acquire)) {
+                return;
+            }
+            tantalum_rt::yield_now();
+        }
+        let parker = Parker::new();
+        *self.taker.lock() = Some(parker.unparker());
+        let mut published = self.published.fetch_or(AWAITED, Ordering::AcqRel);
+        while !is_complete(published) {
+            parker.park();
+            published = self.published.load(Ordering::Acquire);
+        }
     }
 }
 
@@ -160,8 +190,7 @@ impl Drop for Reserved<'_> {
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.buffer.start.as_ptr().add(at), part.len()) };
             at += part.len();
         }
-        // Release: the thread that takes the memory must see the bytes.
-        self.buffer.published.fetch_add(self.range.len(), Ordering::Release);
+        self.buffer.publish(self.range.len());
     }
 }
 
@@ -253,6 +282,31 @@ mod tests {
                 assert_eq!(buffer.append(b"c", &[]), Ok(2));
                 buffer.seal();
                 assert_eq!(&buffer.take()[..3], b"abc");
+            })
+            .expect_finished();
+    }
+
+    #[test]
+    fn who_takes_the_memory_sleeps_while_a_copy_takes_long() {
+        Simulation::new(1)
+            .run(|| {
+                let buffer = Arc::new(AppendBuffer::new(AlignedBuffer::zeroed(4096), 0, 600));
+                buffer.append(b"done", &[]).expect("there is room");
+                // As an append whose thread has lost its core.
+                let halves = [buffer.reserve(5).expect("there is room"), buffer.reserve(7).expect("there is room")];
+                assert_eq!((halves, buffer.seal()), ([4, 9], Some(16)));
+                let taker = spawn("taker", {
+                    let buffer = Arc::clone(&buffer);
+                    move || buffer.take().len()
+                });
+                for bytes in [5, 7] {
+                    tantalum_rt::sleep(std::time::Duration::from_millis(1));
+                    let tasks = tantalum_rt::list_tasks();
+                    let taker = tasks.lines().find(|task| task.contains("taker")).expect("it waits");
+                    assert!(taker.contains("parked"), "{taker}");
+                    buffer.publish(bytes);
+                }
+                assert_eq!(taker.join().expect("no panic"), 4096);
             })
             .expect_finished();
     }

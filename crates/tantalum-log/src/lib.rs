@@ -68,5 +68,6 @@ pub use options::{Hiding, LogOptions};
 pub use recovery::{
     LostDevice, MissingRecords, Rebuild, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings,
 };
+pub use scheduler::SpaceRequest;
 pub use stats::{ArchiveStats, DeviceState, DeviceStats, HidingStats, LogStats};
 pub use ticket::Ticket;

@@ -11,7 +11,7 @@ use crate::archive::Writer;
 use crate::scheduler::{Scheduler, Start, StartArchive};
 use crate::{
     ArchiveOptions, Error, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress, Result,
-    Ticket, create, recovery,
+    SpaceRequest, Ticket, create, recovery,
 };
 
 /// A running log. Clones are handles to the same log; all methods may be called by many tasks at once.
@@ -222,7 +222,8 @@ impl Log {
     /// Never blocks on a device or on space, so it may be called with latches held.
     ///
     /// # Errors
-    /// - [`Error::Full`]: no room. Release what a checkpoint may need, call [`Log::wait_for_space`], try again.
+    /// - [`Error::Full`]: no room. Release what a checkpoint may need, call [`Log::wait_for_space`], and
+    ///   [append with it](Log::append_requested).
     /// - [`Error::RecordTooLarge`]: the parts exceed [`Log::max_record_bytes`].
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
@@ -249,13 +250,41 @@ impl Log {
         self.scheduler().devices_bound_records()
     }
 
-    /// Blocks until a record of `bytes` bytes would be admitted. Meanwhile the owner is under pressure to checkpoint
-    /// ([`Log::wait_for_pressure`]). Another task may take the space before the caller does.
+    /// As [`append`](Self::append), with the space of a request that was granted, and more if it needs more.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_requested(&self, parts: &[&[u8]], space: &mut SpaceRequest) -> Result<LsnRange> {
+        self.scheduler().append_requested(parts, space)
+    }
+
+    /// Asks for space that [`Error::Full`] said is needed; the same for the sum of several. Requests are granted in their order, and
+    /// while one is not, [`append`](Self::append) finds no space: so what needs much is not overtaken for ever. A sum that the
+    /// log cannot have at once is granted in part.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`].
+    pub fn request_space(&self, needed: u64) -> Result<SpaceRequest> {
+        self.scheduler().request_space(needed)
+    }
+
+    /// The space that a record of `bytes` bytes needs: as [`Error::Full`] says.
+    ///
+    /// # Errors
+    /// [`Error::RecordTooLarge`].
+    pub fn space_needed(&self, bytes: usize) -> Result<u64> {
+        self.scheduler().charge(bytes)
+    }
+
+    /// Blocks until there is space for a record of `bytes` bytes, for [`append_requested`](Self::append_requested). Meanwhile the
+    /// owner is under pressure to checkpoint ([`Log::wait_for_pressure`]).
     ///
     /// # Errors
     /// [`Error::RecordTooLarge`], [`Error::Poisoned`], [`Error::Closed`].
-    pub fn wait_for_space(&self, bytes: usize) -> Result<()> {
-        self.scheduler().wait_for_space(bytes)
+    pub fn wait_for_space(&self, bytes: usize) -> Result<SpaceRequest> {
+        let space = self.request_space(self.space_needed(bytes)?)?;
+        while !space.wait(Duration::MAX)? {}
+        Ok(space)
     }
 
     /// Blocks until everything before `lsn` is durable: it survives a power cut. Concurrent callers share writes

@@ -40,6 +40,11 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// Takes `charge` bytes, or nothing; and nothing while others wait for space.
+    pub(crate) fn take_in_turn(&self, charge: u64) -> bool {
+        !self.has_waiters() && self.take(charge)
+    }
+
     /// Takes `charge` bytes, or nothing.
     pub(crate) fn take(&self, charge: u64) -> bool {
         let charge = charge as i64;

@@ -31,9 +31,13 @@ fn load_and_reopen(devices: Vec<Arc<dyn Device>>, reopen: impl FnOnce() -> Vec<A
                 for n in 0..150u32 {
                     let bytes = vec![client; 24 + (n as usize * 37) % 3000];
                     let record = loop {
-                        match log.append(&[&n.to_le_bytes(), &bytes]) {
+                        let parts: [&[u8]; 2] = [&n.to_le_bytes(), &bytes];
+                        match log.append(&parts) {
                             Ok(record) => break record,
-                            Err(Error::Full { .. }) => log.wait_for_space(bytes.len() + 4).expect("space"),
+                            Err(Error::Full { .. }) => {
+                                let mut space = log.wait_for_space(bytes.len() + 4).expect("space");
+                                break log.append_requested(&parts, &mut space).expect("it was granted");
+                            }
                             Err(error) => panic!("{error}"),
                         }
                     };

@@ -504,7 +504,7 @@ impl Scheduler {
         archive.room_bytes = writer.room_bytes(checkpoint, archive.largest_bytes);
         let (is_pressed, limit) = (archive.is_pressed(), archive.limit());
         if self.feed.limit.swap(limit, Ordering::SeqCst) < limit {
-            state.wake_space_waiters();
+            self.serve_space(state);
         }
         if is_pressed {
             self.pressure.notify_all();
@@ -543,7 +543,7 @@ impl Scheduler {
             state.aside_is_needed = true;
         }
         self.feed.end();
-        state.wake_space_waiters();
+        self.serve_space(state);
         self.pressure.notify_all();
     }
 

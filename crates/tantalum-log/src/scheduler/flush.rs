@@ -16,6 +16,7 @@ impl Scheduler {
     /// Writes while a device is free and there is work, sleeps otherwise. Who is woken because its records are durable
     /// returns without the lock: many are woken at once.
     pub(crate) fn flush(&self, lsn: Lsn) -> Result<()> {
+        tantalum_rt::may_wait("the log to be durable");
         if self.durable() >= lsn {
             return Ok(());
         }

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tantalum_rt::{now, yield_now};
+use tantalum_rt::{Mutex, Parker, Unparker, now, yield_now};
 
 /// Nobody waits longer for the next one than this part of a write, ...
 const GAP_PART: u32 = 8;
@@ -18,6 +18,8 @@ const LONGEST_GAP: Duration = Duration::from_micros(50);
 /// ... and for all of them than this part.
 const WAIT_PART: u32 = 2;
 const LONGEST_WAIT: Duration = Duration::from_micros(500);
+/// So long who waits keeps its core, and then sleeps: to be woken takes about as long.
+const SPIN: Duration = Duration::from_micros(50);
 /// Writes without a wait after one that was in vain; twice as many after each further one, up to 2 to this power.
 const MOST_DOUBLINGS: u64 = 7;
 /// A write's time counts for one in so many.
@@ -29,6 +31,9 @@ pub(super) struct Gather {
     expected: AtomicI64,
     /// Somebody waits, and will write: nobody else begins a write meanwhile.
     is_led: AtomicBool,
+    /// Who waits, if it sleeps. Announced by the flag, so that those who come rarely need the lock.
+    sleeper: Mutex<Option<Unparker>>,
+    has_sleeper: AtomicBool,
     /// What a write takes on average. Like what follows, written only under the state's lock.
     write_nanos: AtomicU64,
     vain: AtomicU64,
@@ -51,7 +56,10 @@ impl Gather {
     /// Somebody has appended and wants it durable.
     pub(super) fn returned(&self) {
         if self.is_anybody_expected() {
-            self.expected.fetch_sub(1, Ordering::Relaxed);
+            let before = self.expected.fetch_sub(1, Ordering::SeqCst);
+            if before <= 1 && self.has_sleeper.load(Ordering::SeqCst) {
+                self.sleeper.lock().iter().for_each(Unparker::unpark);
+            }
         }
     }
 
@@ -89,19 +97,35 @@ impl Gather {
         let start = now();
         let (mut missing, mut last_came) = (first, start);
         while missing > 0 {
-            yield_now();
+            match now() - start < SPIN {
+                true => yield_now(),
+                false => self.sleep((last_came + gap).min(start + limit) - now()),
+            }
             let (before, time) = (missing, now());
             missing = self.expected.load(Ordering::Relaxed).max(0);
             if missing != before {
                 last_came = time;
-            } else if time - last_came > gap {
+            } else if time - last_came >= gap {
                 break;
             }
-            if time - start > limit {
+            if time - start >= limit {
                 break;
             }
         }
         ((first - missing).max(0), missing)
+    }
+
+    /// Sleeps until all have come, for at most so long.
+    fn sleep(&self, longest: Duration) {
+        let parker = Parker::new();
+        *self.sleeper.lock() = Some(parker.unparker());
+        self.has_sleeper.store(true, Ordering::SeqCst);
+        // Asked after the announcement: whoever comes last from now on sees it.
+        if self.expected.load(Ordering::SeqCst) > 0 {
+            parker.park_timeout(longest);
+        }
+        self.has_sleeper.store(false, Ordering::SeqCst);
+        *self.sleeper.lock() = None;
     }
 
     /// Ends a wait, under the state's lock: the caller goes on to write.
@@ -111,5 +135,39 @@ impl Gather {
         let vain = if came >= missing { 0 } else { (self.vain.load(Ordering::Relaxed) + 1).min(MOST_DOUBLINGS) };
         self.vain.store(vain, Ordering::Relaxed);
         self.skips.store((1 << vain) - 1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tantalum_rt::{Simulation, list_tasks, sleep, spawn};
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_long_sleeps_and_is_woken_by_the_last_who_comes() {
+        Simulation::new(1)
+            .run(|| {
+                let gather = Arc::new(Gather::default());
+                gather.learn(Duration::from_millis(10));
+                gather.woke(4);
+                assert!(gather.begin());
+                let leader = spawn("leader", {
+                    let gather = Arc::clone(&gather);
+                    move || (gather.wait(), now().as_nanos() / 1000)
+                });
+                for at_us in [30, 60, 90, 120] {
+                    let left = Duration::from_micros(at_us) - Duration::from_nanos(now().as_nanos());
+                    sleep(left);
+                    // It spins at first.
+                    let leader = list_tasks().lines().find(|task| task.contains("leader")).unwrap().to_owned();
+                    assert_eq!(leader.contains("parked"), at_us > 50, "{leader}");
+                    gather.returned();
+                }
+                assert_eq!(leader.join().unwrap(), ((4, 0), 120));
+            })
+            .expect_finished();
     }
 }

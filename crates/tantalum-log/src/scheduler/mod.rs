@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tantalum_device::AppendRefused;
-use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock, Unparker};
+use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock};
 
 use adaptive::Adaptive;
 pub(crate) use archive::StartArchive;
@@ -42,6 +42,8 @@ use hiding::Overdue;
 use job::UnderWay;
 pub(crate) use mirror::COPIES;
 use mirror::Mirror;
+pub use space_wait::SpaceRequest;
+use space_wait::Waiting;
 use turn::Waiter;
 
 use crate::format::record;
@@ -117,7 +119,7 @@ struct State {
     summoned: usize,
     /// Somebody who does not wait wants everything up to here durable.
     wanted: Lsn,
-    space_waiters: Vec<(u64, Unparker)>,
+    space_waiters: VecDeque<Arc<Waiting>>,
     /// The part of the space's bound that is not charges.
     bound: i64,
     checkpoint: Lsn,
@@ -187,7 +189,7 @@ impl Scheduler {
             under_way: (0, 0),
             summoned: 0,
             wanted: start.end,
-            space_waiters: Vec::new(),
+            space_waiters: VecDeque::new(),
             bound: 0,
             checkpoint: start.slots.checkpoint(),
             failed_checkpoint: None,
@@ -258,7 +260,7 @@ impl Scheduler {
 
     /// Adds one record; see [`Log::append`](crate::Log::append).
     pub(crate) fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
-        self.append_if(parts, |charge| self.space.take(charge))
+        self.append_if(parts, |charge| self.space.take_in_turn(charge))
     }
 
     /// Adds one record that lets a checkpoint go on; see [`Log::append_to_relieve`](crate::Log::append_to_relieve).
@@ -321,7 +323,7 @@ impl Scheduler {
     }
 
     /// The space that a record of `bytes` bytes takes at most.
-    fn charge(&self, bytes: usize) -> Result<u64> {
+    pub(crate) fn charge(&self, bytes: usize) -> Result<u64> {
         let limit = self.max_record_bytes();
         if bytes > limit {
             return Err(Error::RecordTooLarge { bytes: bytes as u64, limit: limit as u64 });
@@ -331,7 +333,7 @@ impl Scheduler {
 
     fn give_back(&self, charge: u64) {
         if self.space.give_back(charge) {
-            self.state.lock().wake_space_waiters();
+            self.serve_space(&mut self.state.lock());
         }
     }
 
@@ -382,7 +384,7 @@ impl Scheduler {
         state.bound = bound;
         self.space.shift(delta);
         if delta > 0 {
-            state.wake_space_waiters();
+            self.serve_space(state);
         }
         if self.is_pressed(state) {
             self.pressure.notify_all();

@@ -186,15 +186,11 @@ impl State {
         taken
     }
 
-    pub(super) fn wake_space_waiters(&self) {
-        self.space_waiters.iter().for_each(|(_, waiting)| waiting.unpark());
-    }
-
     pub(super) fn wake_everybody(&mut self) {
         while let Some((_, waiter)) = self.waiters.pop_first() {
             waiter.wake_done();
         }
-        self.wake_space_waiters();
+        self.space_waiters.iter().for_each(|waiting| waiting.unpark());
     }
 
     pub(super) fn device_stats(&mut self) -> Vec<DeviceStats> {

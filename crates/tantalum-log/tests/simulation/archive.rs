@@ -430,7 +430,7 @@ fn a_slow_archive_holds_up_appends_before_memory_is_short() {
             while let Err(error) = log.append(&[&[n as u8; 4000]]) {
                 assert!(error.is_full(), "{error}");
                 fulls += 1;
-                log.wait_for_space(4000).expect("space");
+                drop(log.wait_for_space(4000).expect("space"));
             }
             assert!(log.stats().archive.expect("an archive").behind_bytes <= (1 << 20) + 8000);
         }

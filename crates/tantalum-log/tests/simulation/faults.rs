@@ -163,7 +163,7 @@ fn without_any_device_everybody_gets_the_first_cause() {
         let poisoned = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Poisoned { .. })), "{result:?}");
         poisoned(log.append(&[b"more"]).map(drop));
         poisoned(log.set_checkpoint(log.durable_lsn()));
-        poisoned(log.wait_for_space(10));
+        poisoned(log.wait_for_space(10).map(drop));
         poisoned(log.close());
         assert!(log.flush(log.durable_lsn()).is_ok(), "what is durable stays so");
     });

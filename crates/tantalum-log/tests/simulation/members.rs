@@ -125,7 +125,7 @@ fn client(log: &Log) -> JoinHandle<Error> {
             let appended = log.append(&[&n.to_le_bytes(), &[7; 2000]]);
             let done = match appended {
                 Ok(record) => log.flush(record.end),
-                Err(Error::Full { .. }) => log.wait_for_space(2004),
+                Err(Error::Full { .. }) => log.wait_for_space(2004).map(drop),
                 Err(error) => Err(error),
             };
             if let Err(error) = done {

@@ -83,7 +83,8 @@ fn waiting_for_space_ends_with_the_checkpoint() {
                                     Ok(_) => {}
                                     Err(Error::Full { .. }) => {
                                         fulls.fetch_add(1, Ordering::Relaxed);
-                                        log.wait_for_space(5000).expect("space comes");
+                                        let mut space = log.wait_for_space(5000).expect("space comes");
+                                        log.append_requested(&[&[n; 5000]], &mut space).expect("it was granted");
                                     }
                                     Err(error) => panic!("{error}"),
                                 }
@@ -231,8 +232,8 @@ fn a_section_is_reused_only_once_its_checkpoint_is_durable() {
                 devices[0].inject(Fault::SlowWrites { by: Duration::ZERO });
                 spawn("writer", move || {
                     loop {
-                        log.wait_for_space(9000).expect("space");
-                        if let Ok(record) = log.append(&[&[2; 9000]]) {
+                        let mut space = log.wait_for_space(9000).expect("space");
+                        if let Ok(record) = log.append_requested(&[&[2; 9000]], &mut space) {
                             log.flush(record.end).expect("flush");
                         }
                     }
@@ -264,4 +265,59 @@ fn what_recovery_returned_stays_even_if_it_was_only_cached() {
     copy.power_cut(&mut random(1));
     let again = Log::open(as_devices(std::slice::from_ref(&copy)), options(), &mut |_| {}).expect("open");
     assert_eq!(again.end_lsn(), end);
+}
+
+/// A record that needs much space gets it, however many others come meanwhile that need little.
+#[test]
+fn what_needs_much_space_is_not_overtaken_for_ever() {
+    for seed in 0..10 {
+        Simulation::new(seed)
+            .run(move || {
+                let (_, log) = new_log(1, 4, 0);
+                let large = vec![9; log.max_record_bytes()];
+                let appended = Arc::new(AtomicU64::new(0));
+                let is_over = Arc::new(AtomicU64::new(0));
+                let clients: Vec<_> = (0..4u8)
+                    .map(|n| {
+                        let (log, appended, is_over) = (log.clone(), Arc::clone(&appended), Arc::clone(&is_over));
+                        spawn(format!("small-{n}"), move || {
+                            while is_over.load(Ordering::Relaxed) == 0 && appended.load(Ordering::Relaxed) < 20_000 {
+                                let record = match log.append(&[&[n; 50]]) {
+                                    Err(Error::Full { .. }) => {
+                                        let mut space = log.wait_for_space(50).expect("space comes");
+                                        log.append_requested(&[&[n; 50]], &mut space)
+                                    }
+                                    appended => appended,
+                                };
+                                let end = record.expect("it was granted").end;
+                                appended.fetch_add(1, Ordering::Relaxed);
+                                log.flush(end).expect("flush");
+                            }
+                        })
+                    })
+                    .collect();
+                let owner = {
+                    let (log, is_over) = (log.clone(), Arc::clone(&is_over));
+                    spawn("owner", move || {
+                        while is_over.load(Ordering::Relaxed) == 0 {
+                            // A little at a time becomes free.
+                            sleep(Duration::from_micros(300));
+                            log.set_checkpoint(log.durable_lsn()).expect("checkpoint");
+                        }
+                    })
+                };
+                sleep(Duration::from_millis(1));
+                while log.append(&[&large]).is_ok() {}
+                let before = appended.load(Ordering::Relaxed);
+                let mut space = log.wait_for_space(large.len()).expect("space comes");
+                log.append_requested(&[&large], &mut space).expect("it was granted");
+                let meanwhile = appended.load(Ordering::Relaxed) - before;
+                assert!(meanwhile < 100, "{meanwhile} small records came first");
+                drop(space);
+                is_over.store(1, Ordering::Relaxed);
+                clients.into_iter().for_each(|client| client.join().expect("no panic"));
+                owner.join().expect("no panic");
+            })
+            .expect_finished();
+    }
 }

@@ -124,7 +124,13 @@ fn client(log: &Log, model: &Mutex<Model>, plan: &Plan, session: u64, client: u6
                 Err(Error::Full { .. }) => {
                     lock(model).counts.fulls += 1;
                     match log.wait_for_space(record.len()) {
-                        Ok(()) => {}
+                        Ok(mut space) => match log.append_requested(&[&record[..cut], &record[cut..]], &mut space) {
+                            Ok(range) => break range,
+                            Err(error) => assert!(
+                                matches!(error, Error::Full { .. } | Error::Closed | Error::Poisoned { .. }),
+                                "{error}"
+                            ),
+                        },
                         Err(Error::Closed | Error::Poisoned { .. }) => return,
                         Err(error) => panic!("{error}"),
                     }
