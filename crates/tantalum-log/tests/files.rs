@@ -30,17 +30,15 @@ fn load_and_reopen(devices: Vec<Arc<dyn Device>>, reopen: impl FnOnce() -> Vec<A
             spawn(format!("client-{client}"), move || {
                 for n in 0..150u32 {
                     let bytes = vec![client; 24 + (n as usize * 37) % 3000];
-                    let record = loop {
-                        let parts: [&[u8]; 2] = [&n.to_le_bytes(), &bytes];
-                        match log.append(&parts) {
-                            Ok(record) => break record,
-                            Err(Error::Full { .. }) => {
-                                let mut space = log.wait_for_space(bytes.len() + 4).expect("space");
-                                break log.append_requested(&parts, &mut space).expect("it was granted");
-                            }
-                            Err(error) => panic!("{error}"),
+                    let parts: [&[u8]; 2] = [&n.to_le_bytes(), &bytes];
+                    let record = match log.append(&parts) {
+                        Err(Error::Full { .. }) => {
+                            let mut space = log.wait_for_space(bytes.len() + 4).expect("space");
+                            log.append_requested(&parts, &mut space)
                         }
+                        appended => appended,
                     };
+                    let record = record.expect("it was granted");
                     match n % 3 {
                         0 => log.flush(record.end).expect("flush"),
                         1 => log.ticket(record.end).expect("ticket").wait().expect("durable"),

@@ -1,6 +1,6 @@
 //! The engine's errors: what is wrong, where, and what to do about it.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use tantalum_log::Lsn;
 
@@ -144,6 +144,13 @@ pub enum Error {
     Busy {
         /// The page.
         page: PageId,
+    },
+
+    /// A change group needs something that must not be waited for under its latches. The engine gets it and tries again by itself.
+    #[error("a change group lacks {lack}; try again")]
+    Lacking {
+        /// What it lacks.
+        lack: Lack,
     },
 
     /// The transaction waited in a circle with others and was chosen to be aborted. Run it again.
@@ -509,6 +516,41 @@ fn in_use_by(pid: u32) -> String {
                 .into()
         }
         other => format!("the database is in use by process {other}; close it there first"),
+    }
+}
+
+/// What a change group lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// A page in memory.
+    Page(PageId),
+    /// A space map with a free page in memory: this one, or one behind it.
+    Map(PageId),
+    /// The numbers of the pages of a large value of `length` bytes, the first of them `first`.
+    Chain {
+        /// The value's bytes.
+        length: u32,
+        /// Its first page.
+        first: PageId,
+    },
+    /// Frames for so many fresh pages.
+    Frames(usize),
+    /// A free page: all maps are full.
+    FreePage {
+        /// The pages that the store had room for.
+        capacity: u64,
+    },
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Page(id) => write!(f, "page {id} in memory"),
+            Self::Map(id) => write!(f, "space map {id} in memory"),
+            Self::Chain { first, .. } => write!(f, "the pages of the large value at page {first}"),
+            Self::Frames(frames) => write!(f, "{frames} frames"),
+            Self::FreePage { capacity } => write!(f, "a free page (of {capacity} pages)"),
+        }
     }
 }
 

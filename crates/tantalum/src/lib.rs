@@ -61,7 +61,7 @@ pub use db::{
     BarrierSummary, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices, LogChange, LogChangePhase, LogChangeProgress,
     NewLogDevice, recorded_log_devices,
 };
-pub use error::{Error, Result};
+pub use error::{Error, Lack, Result};
 pub use observer::{PageChange, PageObserver, PageOperation};
 pub use options::{
     Barriers, Builder, Isolation, LogHiding, MetadataWrites, OpenPhase, OpenProgress, TornPageProtection,

@@ -9,11 +9,11 @@ use std::{cell::OnceCell, sync::Arc};
 
 use tantalum_log::Lsn;
 
-use super::{BufferPool, PageWriteGuard, planned::Planned, poison::PoisonGuard};
+use super::{BufferPool, PageWriteGuard, Reservation, planned::Planned, poison::PoisonGuard};
 use crate::{
-    error::{Error, Result},
+    error::{Error, Lack, Result},
     page::{Change, PageId, change, header, record},
-    store::PageChanges,
+    store::{PageChanges, Protection},
 };
 
 /// Collects the changes of latched pages and makes them one record of the log.
@@ -21,6 +21,10 @@ use crate::{
 pub struct ChangeGroup {
     pool: BufferPool,
     pages: Vec<GroupPage>,
+    /// What was got for it before its pages were latched.
+    reservation: Option<Arc<Reservation>>,
+    /// Fresh pages that it has got frames for.
+    fresh: usize,
 }
 
 #[derive(Debug)]
@@ -85,7 +89,26 @@ fn stamp(pages: &mut [GroupPage], end: Lsn) {
 impl ChangeGroup {
     /// An empty group.
     pub fn new(pool: &BufferPool) -> Self {
-        Self { pool: pool.clone(), pages: Vec::new() }
+        Self { pool: pool.clone(), pages: Vec::new(), reservation: None, fresh: 0 }
+    }
+
+    /// An empty group that can take what was reserved.
+    pub fn with(pool: &BufferPool, reservation: Option<&Arc<Reservation>>) -> Self {
+        Self { reservation: reservation.cloned(), ..Self::new(pool) }
+    }
+
+    /// Adds a page that was allocated in the group and that is about to be formatted: it is not read.
+    ///
+    /// # Errors
+    /// [`Error::Lacking`], if there is no frame; [`Error::Busy`].
+    pub fn add_new(&mut self, id: PageId) -> Result<usize> {
+        let page = self.pool.pin_new(id, self.reservation.as_deref()).map_err(|error| match error {
+            // As many again: whoever starts over finds those that it had, or frees them for others.
+            Error::Lacking { lack: Lack::Frames(_) } => Error::Lacking { lack: Lack::Frames(self.fresh + 1) },
+            error => error,
+        })?;
+        self.fresh += 1;
+        Ok(self.add(page.write_new()))
     }
 
     /// Adds a page and returns its index in the group. The latch is held until the group has been appended or dropped.
@@ -152,7 +175,7 @@ impl ChangeGroup {
     /// the pages are still as before and latched.
     ///
     /// # Errors
-    /// [`Error::LogFull`]: let go of all latches, call [`BufferPool::wait_for_log_space`], start over. Others when the
+    /// [`Error::LogFull`]: let go of all latches, reserve what it says, start over. Others when the
     /// log is poisoned or the record too large. No page was changed, and all are released. [`Error::OutcomeUnknown`] when the page
     /// observer panicked: the record is in the log, and memory, which is as before, is poisoned.
     pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
@@ -230,9 +253,23 @@ impl ChangeGroup {
             parts.push(&page.changes);
         }
         // Until the record is in the log, no checkpoint may begin that would make another page need an image.
-        let _gate =
-            self.pool.append_page_images(self.pages.iter().filter(|page| !page.rebuilt).map(|page| &page.guard))?;
+        let images = self.pages.iter().filter(|page| !page.rebuilt).map(|page| &page.guard);
+        let mut space = self.reservation.as_ref().and_then(|reservation| reservation.take_log_space());
+        let _gate = self.pool.append_page_images(images, space.as_mut()).map_err(|error| self.all_of(error, &parts))?;
         tantalum_rt::interleave();
-        self.pool.append_record(&parts)
+        self.pool.append_record(&parts, space.as_mut()).map_err(|error| self.all_of(error, &parts))
+    }
+
+    /// What the images and the record need together, where one of them found no space: after the wait all are appended.
+    fn all_of(&self, error: Error, parts: &[&[u8]]) -> Error {
+        let Error::LogFull { needed } = error else { return error };
+        let log = self.pool.log();
+        let of = |bytes: usize| log.space_needed(bytes).map_or(0, |needed| needed as usize);
+        let images = match self.pool.shared.protection {
+            Protection::FullPageImages => self.pages.len() * of(self.pool.page_size() + record::IMAGE_HEADS_BYTES),
+            _ => 0,
+        };
+        let record = parts.iter().map(|part| part.len()).sum();
+        Error::LogFull { needed: needed.max(images + of(record)) }
     }
 }

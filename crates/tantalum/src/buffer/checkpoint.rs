@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tantalum_log::Lsn;
+use tantalum_log::{Lsn, SpaceRequest};
 
 use super::BufferPool;
 use crate::error::Result;
@@ -20,6 +20,7 @@ impl BufferPool {
     /// # Errors
     /// When a page or the log's checkpoint cannot be written. Nothing is lost; the log stays longer.
     pub fn checkpoint(&self) -> Result<Lsn> {
+        tantalum_rt::may_wait("a checkpoint");
         self.shared.checkpoints.run(|| self.run_checkpoint())
     }
 
@@ -35,26 +36,31 @@ impl BufferPool {
         }
     }
 
-    /// Waits until the log has room again, for `needed` bytes that were refused with
-    /// [`Error::LogFull`](crate::Error::LogFull); then try again. No latch may be held.
+    /// Waits until the log has `needed` bytes, which were refused with [`Error::LogFull`](crate::Error::LogFull), after all who
+    /// asked before; then try again with them. No latch may be held.
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint): then there is no hope that the log gets room.
-    pub fn wait_for_log_space(&self, needed: usize) -> Result<()> {
+    pub fn wait_for_log_space(&self, needed: usize) -> Result<Option<SpaceRequest>> {
+        tantalum_rt::may_wait("space in the log");
         if let Some(statuses) = self.shared.statuses() {
             // Changes are not in the log: what has no room is what no status record covers, and a round covers it.
-            return self.shared.force(statuses, statuses.end()).map(drop);
+            self.shared.force(statuses, statuses.end())?;
+            return Ok(None);
         }
         tracing::debug!(needed, "waiting for a checkpoint to make room in the log");
-        let before = self.shared.checkpoints.last();
-        // One that runs makes room too.
-        let lsn = self.shared.checkpoints.join_or_run(|| self.run_checkpoint())?;
-        // It let go of nothing, so room comes from elsewhere, such as a device that is joining. That takes time, which must
-        // not be spent on checkpoints.
-        if matches!(before, Some(Ok(before)) if before == lsn) {
-            tantalum_rt::sleep(PAUSE);
+        let request = self.log().request_space(needed as u64)?;
+        loop {
+            let before = self.shared.checkpoints.last();
+            // One that runs makes room too.
+            let lsn = self.shared.checkpoints.join_or_run(|| self.run_checkpoint())?;
+            // If it let go of nothing, room comes from elsewhere, such as a device that is joining. That takes time, which must
+            // not be spent on checkpoints.
+            let is_in_vain = matches!(before, Some(Ok(before)) if before == lsn);
+            if request.wait(if is_in_vain { PAUSE } else { Duration::ZERO })? {
+                return Ok(Some(request));
+            }
         }
-        Ok(())
     }
 
     fn run_checkpoint(&self) -> Result<Lsn> {

@@ -5,8 +5,11 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use tantalum_rt::{holds_none, may_wait};
+
 use super::{
     frame::Stage,
+    latches::TURN,
     pool::Shared,
     room::{FrameOrTurn, Turn},
 };
@@ -26,8 +29,16 @@ pub(super) struct Taken {
 }
 
 impl Shared {
-    /// Finds room for a page.
+    /// Finds room for a page, if nothing must be waited for.
+    pub(super) fn take_frame_at_hand(&self) -> Option<usize> {
+        self.room.reserve.count_demand();
+        self.room.take().or_else(|| self.walk(1).clean.pop())
+    }
+
+    /// Finds room for a page. No latch may be held.
     pub(super) fn take_frame(&self) -> Result<Taken> {
+        holds_none(&[TURN], "a frame");
+        may_wait("a frame");
         self.room.reserve.count_demand();
         let mut deadline = None;
         let mut has_waited = false;

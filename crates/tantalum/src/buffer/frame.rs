@@ -15,9 +15,9 @@ use std::{
 
 use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
-use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard};
+use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Held, Mutex, RwLock, RwLockReadGuard};
 
-use super::statuses::ChangeMemory;
+use super::{latches, statuses::ChangeMemory};
 use crate::{
     page::{PageId, header},
     store::PageChanges,
@@ -247,6 +247,8 @@ impl FrameState {
 #[derive(Clone)]
 pub struct PinnedPage {
     pub(super) id: PageId,
+    /// The frame's place in the pool.
+    pub(super) frame: u32,
     pub(super) latch: Arc<RwLock<Content>>,
 }
 
@@ -264,23 +266,39 @@ impl PinnedPage {
 
     /// Latches the page for reading; waits while another task writes or waits to write.
     pub fn read(&self) -> PageReadGuard {
-        PageReadGuard { content: self.latch.read_arc() }
+        let content = self.latch.read_arc();
+        PageReadGuard { _held: latches::latched(&content.bytes), content }
     }
 
     /// Latches the page for writing; waits while others hold it.
     pub fn write(&self) -> PageWriteGuard {
-        PageWriteGuard { content: self.latch.write_arc() }
+        let content = self.latch.write_arc();
+        PageWriteGuard { _held: latches::latched(&content.bytes), content }
+    }
+
+    /// As [`write`](Self::write), for a page that was a leaf when it was pinned, by who holds other leaves and looks at once what it
+    /// is now: a root that was a leaf may have become an inner page.
+    pub fn write_former_leaf(&self) -> PageWriteGuard {
+        let content = self.latch.write_arc();
+        PageWriteGuard { _held: latches::latched_former_leaf(&content.bytes), content }
+    }
+
+    /// As [`write`](Self::write), for a page that was allocated just now: whatever it was before, nobody waits for it for long.
+    pub(super) fn write_new(&self) -> PageWriteGuard {
+        PageWriteGuard { content: self.latch.write_arc(), _held: latches::latched_new() }
     }
 
     /// As [`write`](Self::write), but `None` instead of waiting.
     pub fn try_write(&self) -> Option<PageWriteGuard> {
-        self.latch.try_write_arc().map(|content| PageWriteGuard { content })
+        let content = self.latch.try_write_arc()?;
+        Some(PageWriteGuard { _held: latches::latched_at_once(&content.bytes), content })
     }
 }
 
 /// A page latched for reading, and pinned. Derefs to the page's bytes.
 pub struct PageReadGuard {
     content: ArcRwLockReadGuard<Content>,
+    _held: Held,
 }
 
 /// A page latched for reading, which keeps it in memory without a pin. Derefs to the page's bytes.
@@ -289,12 +307,14 @@ pub struct PageView<'p> {
     /// The frame's place in the pool.
     pub(super) index: u32,
     pub(super) content: RwLockReadGuard<'p, Content>,
+    _held: Held,
 }
 
 /// A page latched for writing, and pinned. Derefs to the page's bytes; only a
 /// [`ChangeGroup`](super::ChangeGroup) changes them.
 pub struct PageWriteGuard {
     content: ArcRwLockWriteGuard<Content>,
+    _held: Held,
 }
 
 impl PageReadGuard {
@@ -304,7 +324,13 @@ impl PageReadGuard {
     }
 }
 
-impl PageView<'_> {
+impl<'p> PageView<'p> {
+    /// Of a page that was latched in the frame with this place.
+    #[inline]
+    pub(super) fn new(frame: &'p Frame, index: u32, content: RwLockReadGuard<'p, Content>) -> Self {
+        PageView { _held: latches::latched(&content.bytes), frame, index, content }
+    }
+
     /// The page's number.
     pub fn id(&self) -> PageId {
         self.content.id
@@ -317,7 +343,7 @@ impl PageView<'_> {
 
     /// Pins the page, so that it stays in memory when it is no longer latched.
     pub fn pin(&self) -> PinnedPage {
-        PinnedPage { id: self.id(), latch: Arc::clone(&self.frame.latch) }
+        PinnedPage { id: self.id(), frame: self.index, latch: Arc::clone(&self.frame.latch) }
     }
 }
 

@@ -51,8 +51,13 @@ impl BufferPool {
     pub fn guess(&self, question: Question) -> Option<(PageView<'_>, usize)> {
         let Hint { frame: index, entry } = self.shared.hints.find(question)?;
         let frame = self.shared.frames.get(index as usize)?;
-        let content = frame.latch.read();
-        content.is_present().then(|| (PageView { frame, index, content }, entry.into()))
+        let content = match frame.latch.try_read() {
+            Some(content) => content,
+            // Whoever reads another page into the frame holds the latch for as long as the device takes.
+            None if !frame.state.is_loaded() => return None,
+            None => frame.latch.read(),
+        };
+        content.is_present().then(|| (PageView::new(frame, index, content), entry.into()))
     }
 
     /// Notes that a page answered a question, and which of its entries did. If the page was [guessed](Self::guess), `guessed`

@@ -12,6 +12,10 @@
 //! 2. leaves by ascending number, each checked at once after it was latched;
 //! 3. overflow pages after their leaf;
 //! 4. space-map pages last and ascending; after them only fresh pages may be waited for.
+//!
+//! Whoever holds a latch waits for other latches only, never for a device or for room: a page that is not in memory is read while
+//! nothing is latched ([`BufferPool::read_in_memory`] says that it is not), and a change group that lacks something fails and is
+//! begun anew with a [`Reservation`]. ARCHITECTURE.md has the table of what may be held while what is waited for.
 
 mod admission;
 mod change_group;
@@ -20,6 +24,7 @@ mod cleaner;
 mod eviction;
 mod frame;
 mod hints;
+mod latches;
 mod page_cleaning;
 mod page_table;
 mod pin_budget;
@@ -27,6 +32,7 @@ mod planned;
 mod poison;
 mod pool;
 mod redo_point;
+mod reservation;
 mod reserve;
 mod room;
 mod statuses;
@@ -38,7 +44,9 @@ pub use change_group::ChangeGroup;
 pub use cleaner::Cleaner;
 pub use frame::{PageReadGuard, PageView, PageWriteGuard, PinnedPage};
 pub use hints::Question;
+pub use latches::SNAPSHOT_GATE;
 pub use page_cleaning::PageCleaning;
 pub use pin_budget::Pins;
 pub use pool::{BufferPool, PoolOptions, PoolStats};
+pub use reservation::Reservation;
 pub use statuses::Statuses;

@@ -40,7 +40,9 @@ impl PageTable {
 
     /// Pins a page that is in a frame, loaded or not, and returns the frame's index too.
     pub fn pin(&self, id: PageId, frames: &[Frame]) -> Option<(usize, PinnedPage)> {
-        self.find_and(id, |frame| (frame, PinnedPage { id, latch: Arc::clone(&frames[frame].latch) }))
+        self.find_and(id, |frame| {
+            (frame, PinnedPage { id, frame: frame as u32, latch: Arc::clone(&frames[frame].latch) })
+        })
     }
 
     /// The frame that a page is in, loaded or not; perhaps not any more when this returns.

@@ -65,6 +65,7 @@ impl PinBudget {
     /// Waits for `pages` frames, or for all that there are: what a commit that was refused can need at most. The caller holds
     /// no pages, and no [`Pins`] of the same commit.
     pub fn wait_for(&self, pages: usize) -> Pins<'_> {
+        tantalum_rt::may_wait("frames that other commits hold");
         let granted = pages.min(self.limit);
         let mut state = self.state.lock();
         if state.waiting.is_empty() && state.held + granted <= self.limit {

@@ -11,8 +11,8 @@ use std::sync::{
 };
 
 use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
-use tantalum_log::{Log, Lsn};
-use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard, SharedRun};
+use tantalum_log::{Log, Lsn, SpaceRequest};
+use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard, SharedRun, may_wait};
 
 use super::{
     admission,
@@ -24,11 +24,12 @@ use super::{
     pin_budget::PinBudget,
     poison::Poison,
     redo_point::RedoPoint,
+    reservation::Reservation,
     room::Room,
     statuses::Statuses,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, Lack, Result},
     limits::GroupLimit,
     observer::{Observer, PageObserver},
     page::{PageId, change, header, record},
@@ -311,13 +312,52 @@ impl BufferPool {
         self.shared.read(id)
     }
 
-    /// As [`pin`](Self::pin), for a page that was just allocated: it is not read, and stands for nothing until its
-    /// first change, which must be a format.
+    /// As [`read`](Self::read), but `None` instead of waiting for the store: for whoever has latched other pages.
+    pub fn read_in_memory(&self, id: PageId) -> Option<PageView<'_>> {
+        self.shared.read_in_memory(id)
+    }
+
+    /// As [`pin`](Self::pin), but `None` instead of waiting for the store.
+    pub fn pin_in_memory(&self, id: PageId) -> Option<PinnedPage> {
+        self.shared.pin_in_memory(id).map(|(_, page)| page)
+    }
+
+    /// Latches a pinned page for reading.
+    pub fn latch(&self, page: &PinnedPage) -> PageView<'_> {
+        let frame = &self.shared.frames[page.frame as usize];
+        PageView::new(frame, page.frame, frame.latch.read())
+    }
+
+    /// Waits until nobody has the page latched, or is reading it. No latch may be held.
+    pub(super) fn wait_for_latch(&self, id: PageId) {
+        may_wait("a latch out of order");
+        if let Some((_, page)) = self.shared.table.pin(id, &self.shared.frames) {
+            drop(page.latch.write());
+        }
+    }
+
+    /// As [`pin`](Self::pin), for a page that was just allocated: it is not read, and stands for nothing until its first change,
+    /// which must be a format. Waits for no frame; one of the reservation's is taken if it has some.
     ///
     /// # Errors
-    /// As [`pin`](Self::pin), but no damage.
-    pub fn pin_new(&self, id: PageId) -> Result<PinnedPage> {
-        self.shared.pin(id, Source::Nothing)
+    /// [`Error::Lacking`] without a frame; [`Error::Busy`] while another task reads the page, as it was before.
+    pub(super) fn pin_new(&self, id: PageId, reservation: Option<&Reservation>) -> Result<PinnedPage> {
+        let shared = &*self.shared;
+        loop {
+            if let Some(page) = self.pin_in_memory(id) {
+                return Ok(page);
+            }
+            if shared.table.find(id).is_some() {
+                return Err(Error::Busy { page: id });
+            }
+            let reserved = reservation.and_then(Reservation::take_frame);
+            let Some(frame) = reserved.or_else(|| shared.take_frame_at_hand()) else {
+                return Err(Error::Lacking { lack: Lack::Frames(1) });
+            };
+            if let Some((_, page)) = shared.load_into(Taken { frame, has_waited: false }, id, Source::Nothing)? {
+                return Ok(page);
+            }
+        }
     }
 
     /// As [`pin`](Self::pin), but a page that was never written is blank: of kind
@@ -377,9 +417,13 @@ impl BufferPool {
         }
     }
 
-    /// Appends a record to the log.
-    pub(super) fn append_record(&self, parts: &[&[u8]]) -> Result<Lsn> {
-        match self.log().append(parts) {
+    /// Appends a record to the log, with space that was waited for if there is some.
+    pub(super) fn append_record(&self, parts: &[&[u8]], space: Option<&mut SpaceRequest>) -> Result<Lsn> {
+        let appended = match space {
+            Some(space) => self.log().append_requested(parts, space),
+            None => self.log().append(parts),
+        };
+        match appended {
             Ok(range) => Ok(range.end),
             Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
             Err(error) => Err(error.into()),
@@ -390,17 +434,18 @@ impl BufferPool {
     pub(super) fn append_page_images<'p>(
         &self,
         pages: impl Iterator<Item = &'p PageWriteGuard>,
+        mut space: Option<&mut SpaceRequest>,
     ) -> Result<Option<RwLockReadGuard<'_, RedoPoint>>> {
         if self.shared.protection != Protection::FullPageImages {
             return Ok(None);
         }
         let redo_point = self.shared.redo_point.read();
         for page in pages.filter(|page| page.lsn() <= redo_point.lsn) {
-            let mut head = Vec::with_capacity(32);
+            let mut head = Vec::with_capacity(record::IMAGE_HEADS_BYTES);
             record::encode_start(&mut head, 0, 0);
             record::encode_page(&mut head, page.id(), 1);
             change::encode_image_head(&mut head, page.len());
-            self.append_record(&[&head, page])?;
+            self.append_record(&[&head, page], space.as_deref_mut())?;
             self.shared.counters.page_images.fetch_add(1, Ordering::Relaxed);
         }
         Ok(Some(redo_point))
@@ -436,6 +481,34 @@ impl Shared {
         }
     }
 
+    fn read_in_memory(&self, id: PageId) -> Option<PageView<'_>> {
+        let mut index = self.table.find(id)?;
+        let content = match self.frames[index].latch.try_read() {
+            Some(content) => content,
+            // Whoever changes the page has the latch, or whoever reads it from the store. While it is pinned, only the first.
+            None => {
+                let (pinned, _pin) = self.pin_in_memory(id)?;
+                index = pinned;
+                self.frames[index].latch.read()
+            }
+        };
+        let is_it = content.is_present() && content.id == id;
+        is_it.then(|| {
+            let frame = &self.frames[index];
+            frame.touch();
+            PageView::new(frame, index as u32, content)
+        })
+    }
+
+    fn pin_in_memory(&self, id: PageId) -> Option<(usize, PinnedPage)> {
+        let (index, page) = self.table.pin(id, &self.frames)?;
+        let frame = &self.frames[index];
+        holds(&frame.state, id).then(|| {
+            frame.touch();
+            (index, page)
+        })
+    }
+
     fn read(&self, id: PageId) -> Result<PageView<'_>> {
         loop {
             // Pinned until it is latched, if it was loaded for this.
@@ -451,7 +524,7 @@ impl Shared {
             // Meanwhile it may have been evicted, or whoever was reading it may have failed.
             if content.is_present() && content.id == id {
                 frame.touch();
-                return Ok(PageView { frame, index: index as u32, content });
+                return Ok(PageView::new(frame, index as u32, content));
             }
             self.check_poison()?;
         }
@@ -460,7 +533,13 @@ impl Shared {
     /// Brings a page into memory, into the frame that is returned. `None` when another task did so first.
     #[cold]
     fn load(&self, id: PageId, source: Source) -> Result<Option<(usize, PinnedPage)>> {
-        let Taken { frame: index, has_waited } = self.take_frame()?;
+        let taken = self.take_frame()?;
+        self.load_into(taken, id, source)
+    }
+
+    /// As [`load`](Self::load), into a frame that was taken.
+    fn load_into(&self, taken: Taken, id: PageId, source: Source) -> Result<Option<(usize, PinnedPage)>> {
+        let Taken { frame: index, has_waited } = taken;
         let frame = &self.frames[index];
         // Held through an `Arc`, and so pinned. Only a task that waited for a failed load, or followed an old hint, can hold it,
         // for a moment.
@@ -490,7 +569,7 @@ impl Shared {
             Ok(()) => {
                 content.set_present(true);
                 frame.touch();
-                Ok(Some((index, PinnedPage { id, latch: Arc::clone(&frame.latch) })))
+                Ok(Some((index, PinnedPage { id, frame: index as u32, latch: Arc::clone(&frame.latch) })))
             }
             Err(error) => {
                 self.table.remove_if(id, index, || true);
@@ -525,6 +604,7 @@ impl Shared {
             header::clear(&mut content.bytes, id);
             return Ok(());
         }
+        may_wait("a page of the store");
         match (self.store.load(id, &mut content.bytes)?, source) {
             (Load::Page, _) => {}
             (Load::NeverWritten, Source::Store) => return Err(corrupt("it was never written".into())),

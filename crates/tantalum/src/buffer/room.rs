@@ -4,16 +4,17 @@
 //! is none, waits in a line: for a frame of a batch that ends, or for the turn of one that ended and left too few. So those
 //! who wait share what is under way instead of storing a batch each, and are served in the order in which they came.
 //!
-//! A lock order that keeps turns coming back: who holds a turn waits for no latch and for no frame.
+//! A lock order that keeps turns coming back: who holds a turn waits for no latch and for no frame. And who waits for a frame or a
+//! turn holds no latch, or all who want that page would wait for a device.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
-use tantalum_rt::{Mutex, Parker, Unparker};
+use tantalum_rt::{Held, Mutex, Parker, Unparker, hold, may_wait};
 
-use super::reserve::Reserve;
+use super::{latches::TURN, reserve::Reserve};
 
 /// The free frames of a pool and the batches under way.
 #[derive(Debug)]
@@ -67,6 +68,7 @@ pub(super) enum FrameOrTurn<'a> {
 pub(super) struct Turn<'a> {
     room: &'a Room,
     expected: usize,
+    _held: Held,
 }
 
 impl State {
@@ -160,12 +162,13 @@ impl Room {
         drop(state);
         match self.wait(&parker, &waiting) {
             Got::Frame(frame) => FrameOrTurn::Frame(frame),
-            Got::Turn => FrameOrTurn::Turn(Turn { room: self, expected: 0 }),
+            Got::Turn => FrameOrTurn::Turn(Turn::of(self)),
         }
     }
 
     /// The right to store a batch, in turn with those who need frames.
     pub fn turn(&self) -> Turn<'_> {
+        may_wait("a turn to store pages");
         let mut state = self.state.lock();
         if state.batches < self.most_batches {
             return self.begin(&mut state);
@@ -174,7 +177,7 @@ impl Room {
         state.waiting.push_back(Arc::clone(&waiting));
         drop(state);
         match self.wait(&parker, &waiting) {
-            Got::Turn => Turn { room: self, expected: 0 },
+            Got::Turn => Turn::of(self),
             Got::Frame(_) => unreachable!("frames go to those who want one"),
         }
     }
@@ -218,7 +221,7 @@ impl Room {
     fn begin(&self, state: &mut State) -> Turn<'_> {
         state.batches += 1;
         state.batches_peak = state.batches_peak.max(state.batches);
-        Turn { room: self, expected: 0 }
+        Turn::of(self)
     }
 
     fn wait(&self, parker: &Parker, waiting: &Waiting) -> Got {
@@ -239,7 +242,11 @@ impl Waiting {
     }
 }
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
+    fn of(room: &'a Room) -> Self {
+        Turn { room, expected: 0, _held: hold(TURN) }
+    }
+
     /// So many pages are being stored to free their frames.
     pub fn expect(&mut self, pages: usize) {
         let mut state = self.room.state.lock();

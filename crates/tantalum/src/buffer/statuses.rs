@@ -18,9 +18,10 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use tantalum_log::{Log, Lsn, LsnRange};
+use tantalum_log::{Log, Lsn, LsnRange, SpaceRequest};
 use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::{
@@ -72,10 +73,9 @@ struct Rounds {
 }
 
 /// What a round is for.
-#[derive(Clone, Copy)]
-enum Purpose {
-    /// Somebody commits.
-    Commit,
+enum Purpose<'s> {
+    /// Somebody commits, perhaps with space that was waited for.
+    Commit(Option<&'s mut SpaceRequest>),
     /// The log needs room, and gets it when a newer status record takes the place of the newest one.
     Relief,
 }
@@ -154,7 +154,7 @@ impl Statuses {
         self.dirty.lock().extend(pages);
     }
 
-    fn append_status(&self, through: Lsn, purpose: Purpose) -> Result<LsnRange> {
+    fn append_status(&self, through: Lsn, purpose: Purpose<'_>) -> Result<LsnRange> {
         let mut record = Vec::with_capacity(64);
         {
             let past = self.past.lock();
@@ -162,7 +162,8 @@ impl Statuses {
             status::encode(&mut record, through, last_commit, (past.oldest(), past.iter()));
         }
         let appended = match purpose {
-            Purpose::Commit => self.log.append(&[&record]),
+            Purpose::Commit(None) => self.log.append(&[&record]),
+            Purpose::Commit(Some(space)) => self.log.append_requested(&[&record], space),
             Purpose::Relief => self.log.append_to_relieve(&[&record]),
         };
         match appended {
@@ -249,6 +250,8 @@ impl Shared {
     /// # Errors
     /// When the store or the log refuses. What is not stored is stored by a later round.
     pub(super) fn force(&self, statuses: &Statuses, position: Lsn) -> Result<Lsn> {
+        tantalum_rt::may_wait("a round of statuses");
+        let mut space = None;
         let mut rounds = statuses.rounds.lock();
         while position > rounds.covered {
             if rounds.is_running {
@@ -257,11 +260,14 @@ impl Shared {
                 continue;
             }
             let result;
-            (rounds, result) = self.take_round(statuses, rounds, Purpose::Commit);
+            (rounds, result) = self.take_round(statuses, rounds, Purpose::Commit(space.as_mut()));
             if let Err(Error::LogFull { needed }) = result {
                 drop(rounds);
+                drop(space.take());
                 statuses.trim_log()?;
-                statuses.log.wait_for_space(needed)?;
+                let request = statuses.log.request_space(needed as u64)?;
+                while !request.wait(Duration::MAX)? {}
+                space = Some(request);
                 rounds = statuses.rounds.lock();
             } else {
                 result?;
@@ -294,7 +300,7 @@ impl Shared {
         &self,
         statuses: &'s Statuses,
         mut rounds: MutexGuard<'s, Rounds>,
-        purpose: Purpose,
+        purpose: Purpose<'_>,
     ) -> (MutexGuard<'s, Rounds>, Result<()>) {
         rounds.is_running = true;
         drop(rounds);
@@ -315,7 +321,7 @@ impl Shared {
         (rounds, ended)
     }
 
-    fn run_round(&self, statuses: &Statuses, purpose: Purpose) -> Result<Round> {
+    fn run_round(&self, statuses: &Statuses, purpose: Purpose<'_>) -> Result<Round> {
         let (through, published, mut dirty) = {
             let _publishing = statuses.publishing.write();
             (statuses.end(), statuses.admission.published(), std::mem::take(&mut *statuses.dirty.lock()))

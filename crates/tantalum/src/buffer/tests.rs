@@ -16,12 +16,12 @@ use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{Log, LogOptions, Lsn};
 use tantalum_rt::{Mutex, Random, Simulation, simulation::panic_at, spawn};
 
-use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions};
+use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions, Reservation};
 use crate::{
     Error, Result,
     page::{Change, PageId, PageKind, TableId, header, record::GroupRecord, slots},
     recovery,
-    store::{InPlaceStore, Load, PageBatch, PageStore, Protection, Space, StoreStats},
+    store::{Grower, InPlaceStore, Load, PageBatch, PageStore, Protection, Space, StoreStats},
 };
 
 const PAGE: usize = 4096;
@@ -63,13 +63,15 @@ impl Fixture {
     }
 
     fn try_leaf(&self, cell: &[u8]) -> Result<PageId> {
-        let mut group = ChangeGroup::new(&self.pool);
-        let id = self.space.allocate(&mut group, OWNER)?;
-        let index = group.add(self.pool.pin_new(id)?.write());
-        group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
-        group.change(index, Change::InsertSlot { slot: 0, cell })?;
-        group.append(0, 0)?;
-        Ok(id)
+        self.space.supplied(|reservation| {
+            let mut group = ChangeGroup::with(&self.pool, Some(reservation));
+            let id = self.space.allocate(&mut group, OWNER)?;
+            let index = group.add_new(id)?;
+            group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
+            group.change(index, Change::InsertSlot { slot: 0, cell })?;
+            group.append(0, 0)?;
+            Ok(id)
+        })
     }
 
     fn cell(&self, id: PageId) -> Vec<u8> {
@@ -228,14 +230,17 @@ fn a_full_log_refuses_a_group_whole_and_a_checkpoint_makes_room() {
 fn several_allocations_and_frees_in_one_group_see_each_other() {
     let db = fixture(16, Protection::Device);
     let old = db.leaf(b"old");
-    let mut group = ChangeGroup::new(&db.pool);
-    db.space.free(&mut group, old).unwrap();
-    assert!(matches!(db.space.free(&mut group, old), Err(Error::Corrupt { .. })), "freed twice");
-    // More than the file holds at first: it grows.
-    let new: Vec<_> = (0..300).map(|_| db.space.allocate(&mut group, OWNER).unwrap()).collect();
-    assert!(new.is_sorted_by(|a, b| a < b));
-    assert!(!new.contains(&old), "the group may hold the latch of a page that it frees");
-    group.append(0, 0).unwrap();
+    let many = db.space.supplied(|reservation| {
+        let mut group = ChangeGroup::with(&db.pool, Some(reservation));
+        db.space.free(&mut group, old)?;
+        assert!(matches!(db.space.free(&mut group, old), Err(Error::Corrupt { .. })), "freed twice");
+        // More than the file holds at first: it grows.
+        let new = (0..300).map(|_| db.space.allocate(&mut group, OWNER)).collect::<Result<Vec<_>>>()?;
+        assert!(new.is_sorted_by(|a, b| a < b));
+        assert!(!new.contains(&old), "the group may hold the latch of a page that it frees");
+        group.append(0, 0).map(|_| new)
+    });
+    let new = many.unwrap();
     let mut allocated = Vec::new();
     db.space.for_each_allocated(&mut |id| allocated.push(id)).unwrap();
     assert_eq!(allocated, new);
@@ -254,13 +259,13 @@ fn pages_of_a_second_extent_are_given_out_after_the_first() {
     let db = reopen(data, log, 16, Protection::Device).unwrap();
     let mut pages = Vec::new();
     while pages.len() < extent as usize + 2 {
-        let mut group = ChangeGroup::new(&db.pool);
         let left = (extent as usize + 2 - pages.len()).min(5000);
-        pages.extend((0..left).map(|_| db.space.allocate(&mut group, OWNER).unwrap()));
-        if let Err(Error::LogFull { needed }) = group.append(0, 0) {
-            pages.truncate(pages.len() - left);
-            db.pool.wait_for_log_space(needed).unwrap();
-        }
+        let some = db.space.supplied(|reservation| {
+            let mut group = ChangeGroup::with(&db.pool, Some(reservation));
+            let some = (0..left).map(|_| db.space.allocate(&mut group, OWNER)).collect::<Result<Vec<_>>>()?;
+            group.append(0, 0).map(|_| some)
+        });
+        pages.extend(some.unwrap());
     }
     assert_eq!(pages.last(), Some(&PageId(extent + 5)));
     assert!(!pages.contains(&PageId(extent + 2)), "that is the second map");
@@ -308,16 +313,16 @@ fn a_full_disk_leaves_everything_as_it_was() {
     let db = fixture(16, Protection::Device);
     db.data.inject(Fault::NoSpaceOnGrow);
     let mut given = 0;
-    let mut group = ChangeGroup::new(&db.pool);
-    let error = loop {
-        match db.space.allocate(&mut group, OWNER) {
-            Ok(_) => given += 1,
-            Err(error) => break error,
+    let refused: Result<()> = db.space.supplied(|reservation| {
+        let mut group = ChangeGroup::with(&db.pool, Some(reservation));
+        given = 0;
+        loop {
+            db.space.allocate(&mut group, OWNER)?;
+            given += 1;
         }
-    };
-    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    });
+    assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
     assert_eq!(given, 64 - 3);
-    drop(group);
     db.leaf(b"there is room for one");
 }
 
@@ -485,11 +490,14 @@ fn increment(db: &Fixture, id: PageId) {
         group.change(index, Change::ReplaceSlot { slot: 0, cell: &cell }).unwrap();
         match group.append(0, 0) {
             Ok(_) => return,
-            Err(Error::LogFull { needed }) => retry(|| db.pool.wait_for_log_space(needed)),
+            Err(Error::LogFull { needed }) => drop(retry(|| db.pool.wait_for_log_space(needed))),
             Err(error) => panic!("{error}"),
         }
     }
 }
+
+/// So long a store takes to grow.
+const GROWTH: Duration = Duration::from_millis(500);
 
 /// A store that takes its time, and sees to it that no page is in two batches at once nor older than when it was last stored.
 #[derive(Debug)]
@@ -570,6 +578,7 @@ impl PageStore for Watched {
         result
     }
     fn grow(&self) -> Result<()> {
+        tantalum_rt::sleep(GROWTH);
         self.store.grow()
     }
     fn recover(&self) -> Result<u64> {
@@ -632,7 +641,7 @@ fn those_who_wait_share_what_is_under_way() {
             let clients: Vec<_> = (0..32u64)
                 .map(|n| {
                     let db = Arc::clone(&db);
-                    spawn("client", move || drop(db.pool.pin_new(PageId(100 + n)).unwrap()))
+                    spawn("client", move || Reservation::new(&db.pool).get_frames(n as usize / 32 + 1).unwrap())
                 })
                 .collect();
             clients.into_iter().for_each(|client| client.join().unwrap());
@@ -641,4 +650,130 @@ fn those_who_wait_share_what_is_under_way() {
             assert!(batches <= 6 && took < Duration::from_millis(35), "{batches} batches in {took:?}");
         })
         .expect_finished();
+}
+
+/// Whether the page can be latched for writing at once.
+fn is_free(db: &Fixture, id: PageId) -> bool {
+    db.pool.pin(id).unwrap().try_write().is_some()
+}
+
+#[test]
+fn a_page_that_waits_for_a_turn_to_be_stored_is_not_latched() {
+    Simulation::new(1)
+        .run(|| {
+            let db = Watched::new(1, 256, 1000..1001, 0).open(64, 1);
+            let id = db.leaf(b"dirty");
+            // By another task: who has a turn waits for no latch.
+            let others = spawn("stores others", {
+                let db = Arc::clone(&db);
+                move || {
+                    let turn = db.pool.shared.room.turn();
+                    tantalum_rt::sleep(Duration::from_millis(5));
+                    drop(turn);
+                }
+            });
+            tantalum_rt::yield_now();
+            let stored = spawn("stores", {
+                let db = Arc::clone(&db);
+                move || db.pool.shared.write_page_back(id, db.pool.shared.table.find(id).unwrap()).unwrap()
+            });
+            tantalum_rt::sleep(Duration::from_millis(1));
+            assert!(!stored.is_finished() && is_free(&db, id));
+            db.replace(id, b"changed").unwrap();
+            others.join().unwrap();
+            stored.join().unwrap();
+            assert_eq!(db.cell(id), b"changed");
+            assert!(db.pool.stats().dirty_pages > 0, "it was changed since it was copied");
+        })
+        .expect_finished();
+}
+
+#[test]
+fn a_group_that_lets_the_store_grow_has_nothing_latched_meanwhile() {
+    Simulation::new(1)
+        .run(|| {
+            let db = Watched::new(1, 64, 10..11, 0).open(64, 2);
+            let parent = db.leaf(b"parent");
+            while db.pool.store().capacity_pages() - 4 > db.leaf(b"more").0 {}
+            let grows = spawn("grows", {
+                let db = Arc::clone(&db);
+                move || {
+                    for _ in 0..8 {
+                        let allocate = db.space.supplied(|reservation| {
+                            let page = db.pool.pin(parent)?;
+                            let mut group = ChangeGroup::with(&db.pool, Some(reservation));
+                            let parent = group.add(page.write());
+                            let fresh = db.space.allocate(&mut group, OWNER)?;
+                            let index = group.add_new(fresh)?;
+                            group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
+                            group.change(parent, Change::ReplaceSlot { slot: 0, cell: b"PARENT" })?;
+                            group.append(0, 0)
+                        });
+                        allocate.unwrap();
+                    }
+                    tantalum_rt::now()
+                }
+            });
+            for _ in 0..5 {
+                tantalum_rt::sleep(Duration::from_millis(80));
+                assert!(
+                    !grows.is_finished() && is_free(&db, parent) && is_free(&db, PageId(2)),
+                    "the parent and the map"
+                );
+            }
+            assert!(grows.join().unwrap().as_nanos() >= GROWTH.as_nanos() as u64);
+        })
+        .expect_finished();
+}
+
+#[test]
+fn the_store_grows_before_its_last_page_is_taken() {
+    Simulation::new(1)
+        .run(|| {
+            let db = Watched::new(1, 256, 10..11, 0).open(64, 2);
+            let before = db.pool.store().capacity_pages();
+            let _grower = Grower::start(&db.space);
+            while db.leaf(b"more").0 + 40 < before {}
+            assert_eq!(db.pool.store().capacity_pages(), before, "nobody needs more yet");
+            (0..10).for_each(|_| _ = db.leaf(b"more"));
+            assert_eq!(db.pool.store().capacity_pages(), before, "it grows meanwhile");
+            tantalum_rt::sleep(2 * GROWTH);
+            assert!(db.pool.store().capacity_pages() > before);
+        })
+        .expect_finished();
+}
+
+#[test]
+fn fresh_pages_wait_for_frames_while_nothing_is_latched() {
+    Simulation::new(1)
+        .run(|| {
+            let db = Watched::new(1, 1024, 50_000..50_001, 0).open(16, 1);
+            let parent = db.leaf(b"parent");
+            let tasks: Vec<_> = (0..8)
+                .map(|_| {
+                    let db = Arc::clone(&db);
+                    spawn("allocates", move || (0..8).for_each(|_| _ = db.leaf(b"more")))
+                })
+                .collect();
+            // Every batch takes long, and every frame must be waited for; who waits holds nothing, or the pool would panic.
+            let mut free = 0;
+            while tasks.iter().any(|task| !task.is_finished()) {
+                tantalum_rt::sleep(Duration::from_millis(7));
+                free += usize::from(db.pool.pin_in_memory(PageId(2)).is_none_or(|map| map.try_write().is_some()));
+            }
+            assert!(free > 10, "the space map was free {free} times");
+            assert_eq!(db.cell(parent), b"parent");
+            tasks.into_iter().for_each(|task| task.join().unwrap());
+        })
+        .expect_finished();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "the task waits for a frame while it holds the latch of a leaf")]
+fn who_reads_a_page_under_a_latch_is_found_out() {
+    let db = fixture(16, Protection::Device);
+    let ids: Vec<_> = (0..40u32).map(|n| db.leaf(&n.to_le_bytes())).collect();
+    let _latched = db.pool.pin(ids[39]).unwrap().read();
+    let _cells: Vec<_> = ids.iter().map(|id| db.pool.pin(*id)).collect();
 }

@@ -83,18 +83,19 @@ impl Shared {
         Ok(stored? + stored_fresh?)
     }
 
-    /// As [`write_pages_back`](Self::write_pages_back) for one page, but waits for its latch, for a turn, and for whoever is
+    /// As [`write_pages_back`](Self::write_pages_back) for one page, but waits for its latch, then for a turn, and for whoever is
     /// storing it, and may return early if somebody was; callers hold no latch.
-    fn write_page_back(&self, id: PageId, frame: usize) -> Result<()> {
+    pub(super) fn write_page_back(&self, id: PageId, frame: usize) -> Result<()> {
         let content = self.frames[frame].latch.read();
-        // Whoever has a turn waits for no latch.
-        let turn = self.room.turn();
         let mut copies = self.copies(1);
         if content.id == id {
             copies.add(frame, &content);
             copies.batch.set_needed(!self.redo_point.read().is_fresh(id, header::lsn(&content.bytes)));
         }
+        // Copied, but not stored before there is a turn: whoever wants the page must not wait for the batches of others, and who has
+        // a turn waits for no latch.
         drop(content);
+        let turn = self.room.turn();
         let was_added = !copies.of.is_empty();
         self.store_copies(copies)?;
         drop(turn);

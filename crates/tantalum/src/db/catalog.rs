@@ -5,19 +5,22 @@
 //! that an error interrupts when the name is used again, or then. Until it is finished, nothing else has the name: its row is
 //! the only thing that leads to the pages that are left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tantalum_log::Lsn;
 use tantalum_rt::{Condvar, Mutex, MutexGuard};
 
 use crate::{
-    buffer::{BufferPool, ChangeGroup},
+    buffer::{BufferPool, ChangeGroup, Reservation},
     error::{Error, Result},
     limits,
     page::{PageId, TableId},
     store::Space,
     table::Table,
-    tree::{InsertRuns, LeafCopy, LeafPosition, LeafWrite, Staged, Tree},
+    tree::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafWrite, Tree},
 };
 
 /// The page that the catalog's tree hangs on: the first page that a fresh space gives out.
@@ -92,11 +95,12 @@ impl Drop for Claim<'_> {
 impl Catalog {
     /// Makes the catalog of a fresh database; the caller makes it durable.
     pub fn create(pool: &BufferPool, space: &Space) -> Result<()> {
-        let mut group = ChangeGroup::new(pool);
-        let root = Tree::create(pool, space, CATALOG_ID, &mut group)?;
-        assert_eq!(root, CATALOG_ROOT, "a fresh space gives out the catalog's root first");
-        group.append(0, 0)?;
-        Ok(())
+        space.supplied(|reservation| {
+            let mut group = ChangeGroup::with(pool, Some(reservation));
+            let root = Tree::create(space, CATALOG_ID, &mut group)?;
+            assert_eq!(root, CATALOG_ROOT, "a fresh space gives out the catalog's root first");
+            group.append(0, 0).map(drop)
+        })
     }
 
     /// Reads the catalog, and finishes drops that were interrupted.
@@ -257,39 +261,41 @@ impl Catalog {
     /// group. Returns the row's root and the end of the record.
     fn in_group(&self, name: &str, row: Option<Row>) -> Result<(PageId, Lsn)> {
         loop {
-            match self.try_in_group(name, row) {
-                Ok(Some(done)) => return Ok(done),
-                Ok(None) | Err(Error::Busy { .. }) => tantalum_rt::yield_now(),
-                Err(Error::LogFull { needed }) => self.pool.wait_for_log_space(needed)?,
-                Err(error) => return Err(error),
+            // A table is created or dropped one at a time, so nobody else changes the leaf.
+            if let Some(done) = self.space.supplied(|reservation| self.try_in_group(name, row, reservation))? {
+                return Ok(done);
             }
         }
     }
 
-    fn try_in_group(&self, name: &str, row: Option<Row>) -> Result<Option<(PageId, Lsn)>> {
+    fn try_in_group(
+        &self,
+        name: &str,
+        row: Option<Row>,
+        reservation: &Arc<Reservation>,
+    ) -> Result<Option<(PageId, Lsn)>> {
         let key = name.as_bytes();
         let draft = row.map(Row::encode);
         let drafts = [LeafWrite { key, value: draft.as_ref().map(|bytes| bytes.as_slice()) }];
         let mut places = Vec::new();
-        let (leaf, found_at) = self.tree.prepare(&drafts, &mut places)?;
+        let (leaf, found_at) = self.tree.prepare(&drafts, &mut places, reservation)?;
         let leaf = leaf.write();
         if !self.tree.accepts(&leaf, &drafts, found_at, &mut places)? {
             return Ok(None);
         }
-        let mut group = ChangeGroup::new(&self.pool);
+        let mut group = ChangeGroup::with(&self.pool, Some(reservation));
         let index = group.add(leaf);
         let row = match row {
             Some(row) if row.root == PageId(u64::MAX) => {
-                let root = Tree::create(&self.pool, &self.space, row.id, &mut group)?;
+                let root = Tree::create(&self.space, row.id, &mut group)?;
                 Some(Row { root, ..row })
             }
             row => row,
         };
         let value = row.map(Row::encode);
         let writes = [LeafWrite { key, value: value.as_ref().map(|bytes| bytes.as_slice()) }];
-        if self.tree.stage(&mut group, index, &writes, &places)? == Staged::Busy {
-            return Ok(None);
-        }
+        // A row is never large.
+        self.tree.stage(&mut group, index, &writes, &places, &Chains::default())?;
         let end = group.append(0, 0)?;
         Ok(Some((row.map_or(PageId(0), |row| row.root), end)))
     }

@@ -23,7 +23,7 @@ use crate::{
     error::{Error, Result},
     options::Settings,
     recovery::{Checkpointer, Opened, Redo},
-    store::{Protection, Space, Superblock},
+    store::{Grower, Protection, Space, Superblock},
 };
 
 /// An open database without its transactions.
@@ -51,6 +51,7 @@ pub(crate) struct Core {
 /// The tasks in the background, in the order in which they stop.
 struct Tasks {
     _checkpointer: Checkpointer,
+    _grower: Grower,
     /// None where whoever reads a page cleans.
     _cleaner: Option<Cleaner>,
 }
@@ -74,7 +75,11 @@ impl Core {
             move |stats: &LogStats| log_devices.follow(stats)
         };
         let cleaner = (settings.page_cleaning() == PageCleaning::Ahead).then(|| Cleaner::start(&pool));
-        let tasks = Tasks { _checkpointer: Checkpointer::start(&pool, &redo, record), _cleaner: cleaner };
+        let tasks = Tasks {
+            _checkpointer: Checkpointer::start(&pool, &redo, record),
+            _grower: Grower::start(&space),
+            _cleaner: cleaner,
+        };
         let catalog = Catalog::open(&pool, &space)?;
         let core = Self {
             settings,

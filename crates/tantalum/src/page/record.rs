@@ -14,6 +14,9 @@ const TAG: u8 = 1;
 /// Flag: the record is the commit of a user's transaction.
 pub const COMMIT: u8 = 1;
 
+/// What stands before the image of a page that has a record of its own, at most.
+pub const IMAGE_HEADS_BYTES: usize = 32;
+
 const KNOWN_FLAGS: u8 = COMMIT;
 
 /// Appends the part of a record that stands before the pages.

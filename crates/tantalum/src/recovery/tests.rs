@@ -23,7 +23,7 @@ use tantalum_rt::{Outcome, Random, Simulation, spawn};
 use super::{Checkpointer, Opened};
 use crate::{
     Error, Result,
-    buffer::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PageWriteGuard, PoolOptions},
+    buffer::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PageWriteGuard, PoolOptions, Reservation},
     page::{Change, PageId, PageKind, TableId, slots},
     store::{InPlaceStore, PageStore, Protection, Space, in_place::double_write::DoubleWrite},
 };
@@ -113,17 +113,24 @@ struct Rows {
 
 impl Rows {
     fn create(&self) {
-        let mut group = ChangeGroup::new(&self.pool);
-        assert_eq!(self.space.allocate(&mut group, OWNER).unwrap(), DIRECTORY);
-        let directory = group.add(self.pool.pin_new(DIRECTORY).unwrap().write());
-        group.change(directory, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER }).unwrap();
-        group.append(0, 0).unwrap();
+        let create = self.space.supplied(|reservation| {
+            let mut group = ChangeGroup::with(&self.pool, Some(reservation));
+            assert_eq!(self.space.allocate(&mut group, OWNER)?, DIRECTORY);
+            let directory = group.add_new(DIRECTORY)?;
+            group.change(directory, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
+            group.append(0, 0)
+        });
+        create.unwrap();
         for row in 0..ROWS {
-            let mut group = ChangeGroup::new(&self.pool);
-            let directory = group.add(self.pool.pin(DIRECTORY).unwrap().write());
-            let entry = self.fresh_pages(&mut group, row, 0).unwrap();
-            group.change(directory, Change::InsertSlot { slot: row as u16, cell: &entry }).unwrap();
-            group.append(0, 0).unwrap();
+            let create = self.space.supplied(|reservation| {
+                let directory = self.pool.pin(DIRECTORY)?;
+                let mut group = ChangeGroup::with(&self.pool, Some(reservation));
+                let directory = group.add(directory.write());
+                let entry = self.fresh_pages(&mut group, row, 0)?;
+                group.change(directory, Change::InsertSlot { slot: row as u16, cell: &entry })?;
+                group.append(0, 0)
+            });
+            create.unwrap();
         }
     }
 
@@ -131,7 +138,7 @@ impl Rows {
     fn fresh_pages(&self, group: &mut ChangeGroup, row: usize, version: u64) -> Result<Vec<u8>> {
         let ids = (0..ROW_PAGES).map(|_| self.space.allocate(group, OWNER)).collect::<Result<Vec<_>>>()?;
         for id in &ids {
-            let index = group.add(self.pool.pin_new(*id)?.write());
+            let index = group.add_new(*id)?;
             group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
             group.change(index, Change::InsertSlot { slot: 0, cell: &row_cell(row, version, 1) })?;
         }
@@ -143,9 +150,11 @@ impl Rows {
             let directory = self.pool.pin(DIRECTORY)?.read();
             entry_pages(slots::cell(&directory, row)?)
         };
+        // Nothing is read under latches.
+        let pages = pages.into_iter().map(|id| self.pool.pin(id)).collect::<Result<Vec<_>>>()?;
         let mut group = ChangeGroup::new(&self.pool);
-        for id in pages {
-            let index = group.add(self.pool.pin(id)?.write());
+        for page in pages {
+            let index = group.add(page.write());
             // Changes that would do harm if redo made them twice.
             let count = slots::count(group.page(index)) as u16;
             if count < 6 {
@@ -159,9 +168,10 @@ impl Rows {
         group.append(1, version)
     }
 
-    fn move_row(&self, row: usize, version: u64) -> Result<tantalum_log::Lsn> {
-        let mut group = ChangeGroup::new(&self.pool);
-        let directory = group.add(self.pool.pin(DIRECTORY)?.write());
+    fn move_row(&self, row: usize, version: u64, reservation: &Arc<Reservation>) -> Result<tantalum_log::Lsn> {
+        let directory = self.pool.pin(DIRECTORY)?;
+        let mut group = ChangeGroup::with(&self.pool, Some(reservation));
+        let directory = group.add(directory.write());
         for id in entry_pages(slots::cell(group.page(directory), row)?) {
             self.space.free(&mut group, id)?;
         }
@@ -176,14 +186,11 @@ impl Rows {
             let row = rows[random.usize(..rows.len())];
             let version = model.tried[row].fetch_add(1, Ordering::Relaxed) + 1;
             let moves = random.u8(..4) == 0;
-            let end = loop {
-                let result = if moves { self.move_row(row, version) } else { self.write_in_place(row, version) };
-                match result {
-                    Ok(end) => break end,
-                    Err(Error::LogFull { needed }) => self.pool.wait_for_log_space(needed).unwrap(),
-                    Err(error) => panic!("{error}"),
-                }
-            };
+            let end = self.space.supplied(|reservation| match moves {
+                true => self.move_row(row, version, reservation),
+                false => self.write_in_place(row, version),
+            });
+            let end = end.unwrap();
             if random.bool() {
                 self.pool.log().flush(end).unwrap();
                 model.acknowledged[row].store(version, Ordering::Relaxed);
@@ -194,7 +201,7 @@ impl Rows {
     /// Checks everything, and takes what there is for acknowledged: it was read after a recovery.
     fn check(&self, model: &Model) {
         let mut in_use = BTreeSet::from([DIRECTORY]);
-        let directory = self.pool.pin(DIRECTORY).unwrap().read();
+        let directory = self.pool.pin(DIRECTORY).unwrap().read().to_vec();
         for row in 0..ROWS {
             let pages = entry_pages(slots::cell(&directory, row).unwrap());
             let versions: Vec<u64> = pages.iter().map(|id| self.version(*id, row)).collect();
@@ -379,7 +386,13 @@ fn a_checkpoint_waits_for_a_latched_page_without_holding_others_up() {
             let Opened { pool, space, .. } = disks.open().unwrap();
             let rows = Rows { pool: pool.clone(), space };
             rows.write_in_place(0, 1).unwrap();
-            let held: PageWriteGuard = pool.pin(PageId(4)).unwrap().write();
+            let page = pool.pin(PageId(4)).unwrap();
+            let holder = spawn("holds a latch", move || {
+                let held: PageWriteGuard = page.write();
+                tantalum_rt::sleep(Duration::from_secs(1));
+                drop(held);
+            });
+            tantalum_rt::yield_now();
             let checkpoint = spawn("checkpoint", move || pool.checkpoint().unwrap());
             tantalum_rt::sleep(Duration::from_millis(100));
             assert!(!checkpoint.is_finished());
@@ -387,7 +400,7 @@ fn a_checkpoint_waits_for_a_latched_page_without_holding_others_up() {
             for row in 1..ROWS {
                 rows.write_in_place(row, 1).unwrap();
             }
-            drop(held);
+            assert!(!holder.is_finished(), "nobody waited for it");
             checkpoint.join().unwrap();
         })
         .expect_finished();

@@ -5,6 +5,7 @@
 
 mod batch;
 mod changes;
+mod growth;
 pub mod in_page_logging;
 pub mod in_place;
 mod inspection;
@@ -22,6 +23,7 @@ use std::fmt::Debug;
 
 pub use batch::PageBatch;
 pub use changes::PageChanges;
+pub use growth::Grower;
 pub use in_page_logging::{Geometry, InPageStats, InPageStore};
 pub use in_place::InPlaceStore;
 pub use inspection::{

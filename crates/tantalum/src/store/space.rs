@@ -15,10 +15,10 @@ use tantalum_device::AlignedBuffer;
 use tantalum_rt::Mutex;
 
 use self::scratch::Scratch;
-use super::page_set::PageSet;
+use super::{growth::Growth, page_set::PageSet};
 use crate::{
-    buffer::{BufferPool, ChangeGroup, PageWriteGuard},
-    error::{Error, Result},
+    buffer::{BufferPool, ChangeGroup, PageWriteGuard, Reservation},
+    error::{Error, Lack, Result},
     page::{Change, PageId, PageKind, TableId, header},
     store::{Load, PageStore},
 };
@@ -32,10 +32,9 @@ const NO_TABLE: TableId = TableId(0);
 /// Gives out pages and takes them back. Clones are handles to the same space.
 #[derive(Clone, Debug)]
 pub struct Space {
-    pool: BufferPool,
+    pub(super) pool: BufferPool,
     beside: Arc<Mutex<Beside>>,
-    /// Held by the task that grows the store.
-    growth: Arc<Mutex<()>>,
+    pub(super) growth: Arc<Growth>,
     /// The free pages that are lent as scratch pages.
     scratch: Arc<Mutex<Scratch>>,
 }
@@ -111,34 +110,102 @@ impl Space {
         (self.pool.store().capacity_pages().saturating_sub(before)).min(self.extent_pages())
     }
 
-    /// Takes a free page for `owner` and plans, in the group, that it is in use. Pin it with
-    /// [`BufferPool::pin_new`] and format it in the same group. The first page ever given out is page 3.
+    /// Takes a free page for `owner` and plans, in the group, that it is in use. Add it with
+    /// [`ChangeGroup::add_new`] and format it in the same group. The first page ever given out is page 3.
     ///
     /// Waits for a map page's latch, so the caller waits for no other latch afterwards but those of fresh pages.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when the data file is full and cannot grow.
+    /// [`Error::Lacking`] when no map in memory has a free page: drop the group, let [`supply`](Self::supply) find one, and start
+    /// over.
     pub fn allocate(&self, group: &mut ChangeGroup, owner: TableId) -> Result<PageId> {
-        loop {
-            let capacity = self.pool.store().capacity_pages();
-            let extents = self.extents();
-            // Maps are latched in ascending order; those before the last one that the group holds are only tried.
-            let held = group.ids().filter(|id| self.is_map(*id)).map(|id| id.0 / self.extent_pages()).max();
-            let start = held.unwrap_or(0);
-            for extent in (start..extents).chain(0..start) {
-                if self.first_free(extent) >= self.extent_limit(extent) {
-                    continue;
-                }
-                let Some(index) = self.latch_map(group, extent, extent >= start)? else { continue };
-                if let Some(page) = self.take_bit(group, index, extent)? {
-                    tracing::trace!(page = page.0, owner = owner.0, "page allocated");
-                    return Ok(page);
-                }
-                // There may be more full maps than frames.
-                group.let_go_if_unchanged(index);
+        let capacity = self.pool.store().capacity_pages();
+        let extents = self.extents();
+        // Maps are latched in ascending order; those before the last one that the group holds are only tried.
+        let held = group.ids().filter(|id| self.is_map(*id)).map(|id| id.0 / self.extent_pages()).max();
+        let start = held.unwrap_or(0);
+        for extent in (start..extents).chain(0..start) {
+            if self.first_free(extent) >= self.extent_limit(extent) {
+                continue;
             }
-            self.grow_beyond(capacity)?;
+            let Some(index) = self.latch_map(group, extent, extent >= start)? else { continue };
+            if let Some(page) = self.take_bit(group, index, extent)? {
+                tracing::trace!(page = page.0, owner = owner.0, "page allocated");
+                self.growth.taken(page.0, capacity);
+                return Ok(page);
+            }
+            // There may be more full maps than frames.
+            group.let_go_if_unchanged(index);
         }
+        Err(Error::Lacking { lack: Lack::FreePage { capacity } })
+    }
+
+    /// Attempts a change group, and whenever it lacks something gets that and attempts it again. No latch may be held.
+    ///
+    /// # Errors
+    /// Of the attempt, or as [`supply`](Self::supply).
+    pub fn supplied<T>(&self, mut attempt: impl FnMut(&Arc<Reservation>) -> Result<T>) -> Result<T> {
+        let reservation = Reservation::new(&self.pool);
+        loop {
+            match attempt(&reservation) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.supply(&reservation, error)?,
+            }
+        }
+    }
+
+    /// Gets what a change group lacked that failed with `error`, for the next one. No latch may be held.
+    ///
+    /// # Errors
+    /// `error`, if it is none that says so; [`Error::DiskFull`] when the data file is full and cannot grow; what keeps the log from
+    /// making space, and the devices from reading.
+    pub fn supply(&self, reservation: &Reservation, error: Error) -> Result<()> {
+        match error {
+            Error::LogFull { needed } => reservation.get_log_space(needed),
+            Error::Busy { page } => {
+                reservation.wait_for_latch(page);
+                Ok(())
+            }
+            Error::Lacking { lack: Lack::Page(page) } => {
+                // What named it is looked at again, and may not any more: then it may be free, or never stored.
+                reservation.keep(self.pool.pin_or_blank(page)?);
+                Ok(())
+            }
+            Error::Lacking { lack: Lack::Map(map) } => self.find_free_page(map.0 / self.extent_pages(), reservation),
+            Error::Lacking { lack: Lack::Frames(frames) } => reservation.get_frames(frames),
+            // Whoever starts over finds it before it latches anything.
+            Error::Lacking { lack: Lack::Chain { .. } } => Ok(()),
+            Error::Lacking { lack: Lack::FreePage { capacity } } => {
+                self.growth.grow_beyond(&**self.pool.store(), capacity)
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Keeps the first map from this extent on in memory that has a free page, if one has. Those before it are known to be full then.
+    fn find_free_page(&self, from: u64, reservation: &Reservation) -> Result<()> {
+        for extent in from..self.extents() {
+            let (from, limit) = (self.first_free(extent), self.extent_limit(extent));
+            if from >= limit {
+                continue;
+            }
+            let page = self.pool.pin_or_blank(self.map_of(extent))?;
+            let map = page.read();
+            let first_free = match header::kind(&map)? {
+                PageKind::SpaceMap => first_clear_bit(from, limit, |byte| header::body(&map)[byte]),
+                // No page of the extent was ever used.
+                _ => from,
+            };
+            if first_free < limit {
+                // Perhaps all that are free are lent as scratch pages; the group sees that, and goes on to the next map.
+                drop(map);
+                reservation.keep(page);
+                return Ok(());
+            }
+            // Under the latch, which whoever frees a page needs.
+            self.set_first_free(extent, limit, None);
+        }
+        Ok(())
     }
 
     /// Plans, in the group, that a page is free.
@@ -151,9 +218,12 @@ impl Space {
     pub fn free(&self, group: &mut ChangeGroup, id: PageId) -> Result<()> {
         let (extent, bit) = (id.0 / self.extent_pages(), id.0 % self.extent_pages());
         let ascends = group.ids().filter(|id| self.is_map(*id)).all(|map| map <= self.map_of(extent));
-        let Some(index) = self.latch_map(group, extent, ascends)? else {
-            return Err(Error::Busy { page: self.map_of(extent) });
-        };
+        let latched = self.latch_map(group, extent, ascends).map_err(|error| match error {
+            // This one, whether it has a free page or not.
+            Error::Lacking { lack: Lack::Map(map) } => Error::Lacking { lack: Lack::Page(map) },
+            error => error,
+        });
+        let Some(index) = latched? else { return Err(Error::Busy { page: self.map_of(extent) }) };
         let map = group.planned(index);
         if self.is_reserved(id) || !bit_is_set(map, bit) {
             let what = format!("page {id} is to be freed, but is not in use according to this space map");
@@ -243,12 +313,15 @@ impl Space {
     }
 
     /// Adds the map of an extent to the group, formatted if it is new; `None` if it is busy and must not be waited for.
+    ///
+    /// # Errors
+    /// [`Error::Lacking`] when it is not in memory.
     fn latch_map(&self, group: &mut ChangeGroup, extent: u64, may_wait: bool) -> Result<Option<usize>> {
         let id = self.map_of(extent);
         if let Some(index) = group.find(id) {
             return Ok(Some(index));
         }
-        let map = self.pool.pin_or_blank(id)?;
+        let map = self.pool.pin_in_memory(id).ok_or(Error::Lacking { lack: Lack::Map(id) })?;
         let guard: Option<PageWriteGuard> = if may_wait { Some(map.write()) } else { map.try_write() };
         let Some(guard) = guard else { return Ok(None) };
         match header::kind(&guard)? {
@@ -304,12 +377,6 @@ impl Space {
         let byte = if value { old | mask } else { old & !mask };
         let offset = u16::try_from(at).expect("a page's body is shorter than 16 KiB");
         group.change(index, Change::WriteBytes { offset, bytes: &[byte] })
-    }
-
-    /// Lets the store grow, unless another task did so since it had room for `capacity` pages.
-    fn grow_beyond(&self, capacity: u64) -> Result<()> {
-        let _growing = self.growth.lock();
-        if self.pool.store().capacity_pages() > capacity { Ok(()) } else { self.pool.store().grow() }
     }
 }
 

@@ -5,10 +5,12 @@ use std::{
     ops::Range,
 };
 
+use tantalum_log::Lsn;
+
 use super::Value;
 use crate::{
     error::Result,
-    tree::{CopiedValue, LeafCopy, LeafView},
+    tree::{CopiedValue, LeafCopy, LeafView, Tree},
 };
 
 /// A row of a table.
@@ -69,6 +71,12 @@ impl Batch {
         self.copy.fill(leaf, entries.clone())?;
         self.left = entries;
         Ok(())
+    }
+
+    /// Reads the large values among what was copied, when the leaf is no longer latched. Returns the LSN of the newest leaf that
+    /// says so.
+    pub fn read_large(&mut self, tree: &Tree) -> Result<Lsn> {
+        self.copy.read_large(tree)
     }
 
     /// Puts rows in the place of those with the same keys; `None` takes a row away.

@@ -2,7 +2,8 @@
 //!
 //! Leaves are found and room is made in them first. Then they are latched in ascending page order, each looked at again as
 //! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
-//! everything is let go and found anew.
+//! or something is lacking that must not be waited for under latches, everything is let go and found anew; after some tries in vain
+//! while no other commit is under way ([`precedence`](super::precedence)).
 
 use std::{
     ops::Range,
@@ -12,14 +13,15 @@ use std::{
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
 
-use super::{Manager, Value, write_set::WriteSet};
+use super::{Manager, Value, precedence::Tries, write_set::WriteSet};
 use crate::{
-    buffer::{ChangeGroup, PinnedPage, Pins},
-    error::{Error, Result},
+    buffer::{ChangeGroup, PinnedPage, Pins, Reservation},
+    db::Core,
+    error::{Error, Lack, Result},
     limits::GroupLimit,
     page::{TableId, record},
     table::Table,
-    tree::{LeafWrite, Place, Staged},
+    tree::{Chains, LeafWrite, Place, Staged},
 };
 
 /// Writes that go to one leaf.
@@ -64,17 +66,29 @@ impl Manager {
                 (table_of(id), writes)
             })
             .collect();
-        let pool = &self.core().pool;
+        let Core { pool, space, .. } = self.core();
+        let reservation = Reservation::new(pool);
         let mut pins = pool.pins().begin();
+        let mut tries = Tries::new(&self.precedence);
         loop {
-            match self.try_publish(&tables, &mut pins) {
+            if tries.must_wait() {
+                // Whoever goes first may need all that this one has.
+                drop(pins);
+                reservation.clear();
+                tries.wait();
+                pins = pool.pins().begin();
+            }
+            match self.try_publish(&tables, &mut pins, &reservation, &tries) {
                 Ok(Try::Done { end, sparse }) => {
+                    drop((pins, tries));
                     self.spill_versions();
                     self.rebalance(sparse);
                     return Ok(end);
                 }
+                Ok(Try::Again) => tries.failed(),
                 Ok(Try::NoVersionRoom) => {
                     drop(pins);
+                    reservation.clear();
                     self.core().check_open()?;
                     self.spill_versions();
                     self.versions.wait_for_room();
@@ -82,22 +96,35 @@ impl Manager {
                 }
                 Err(error @ Error::DiskFull { .. }) => {
                     drop(pins);
+                    reservation.clear();
                     self.take_scratch_room(error)?;
                     pins = pool.pins().begin();
                 }
-                Ok(Try::Again) => tantalum_rt::yield_now(),
                 Ok(Try::NoFrames) => {
                     drop(pins);
+                    // Whoever has the frames may wait for space in the log.
+                    reservation.clear();
                     // As if each write went to a leaf of its own.
                     let pages = |(table, writes): &(Table, Vec<LeafWrite<'_>>)| {
                         writes.iter().map(|write| table.tree().pages_pinned(&[*write])).sum::<usize>()
                     };
                     pins = pool.pins().wait_for(tables.iter().map(pages).sum());
                 }
-                Err(Error::LogFull { needed }) => {
+                Err(error @ Error::LogFull { .. }) => {
                     drop(pins);
-                    pool.wait_for_log_space(needed)?;
+                    space.supply(&reservation, error)?;
                     pins = pool.pins().begin();
+                }
+                // What was supplied is kept, but for a page or a latch that another task may have taken before the next try.
+                Err(error @ Error::Lacking { lack: Lack::Frames(_) }) => space.supply(&reservation, error)?,
+                Err(error @ (Error::Busy { .. } | Error::Lacking { .. })) => {
+                    tries.failed();
+                    if let Err(error) = space.supply(&reservation, error) {
+                        drop(pins);
+                        reservation.clear();
+                        self.take_scratch_room(error)?;
+                        pins = pool.pins().begin();
+                    }
                 }
                 // Large values need more than was reckoned with while they were written.
                 Err(Error::Log(tantalum_log::Error::RecordTooLarge { bytes, limit })) => {
@@ -109,18 +136,25 @@ impl Manager {
         }
     }
 
-    fn try_publish<'a>(&self, tables: &'a [(Table, Vec<LeafWrite<'a>>)], pins: &mut Pins<'_>) -> Result<Try<'a>> {
+    fn try_publish<'a>(
+        &self,
+        tables: &'a [(Table, Vec<LeafWrite<'a>>)],
+        pins: &mut Pins<'_>,
+        reservation: &Arc<Reservation>,
+        tries: &Tries<'_>,
+    ) -> Result<Try<'a>> {
         pins.restart();
-        let (mut plans, mut places) = (Vec::new(), Vec::new());
+        let (mut plans, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
         for (table, writes) in tables {
             let mut rest = &writes[..];
             while !rest.is_empty() {
                 let first = places.len();
-                let (page, found_at) = table.tree().prepare(rest, &mut places)?;
+                let (page, found_at) = table.tree().prepare(rest, &mut places, reservation)?;
                 let (writes, later) = rest.split_at(places.len() - first);
                 if !pins.try_add(table.tree().pages_pinned(writes))? {
                     return Ok(Try::NoFrames);
                 }
+                table.tree().find_chains(&places[first..], &mut chains)?;
                 plans.push(LeafPlan { table, page, found_at, writes, places: first..places.len() });
                 rest = later;
             }
@@ -130,34 +164,45 @@ impl Manager {
         if plans.windows(2).any(|pair| pair[0].page.id() == pair[1].page.id()) {
             return Ok(Try::Again);
         }
+        // Before anything is latched: an old version may have to be read. The keys are locked, so it stays what it is. Who has tried
+        // before does not try in vain again because a snapshot began meanwhile.
+        let keeps_versions = self.versions.gate().has_snapshots() || tries.have_failed();
+        let old = keeps_versions.then(|| old_versions(tables)).transpose()?;
+        let reserved = match old.as_deref().map(|rows| self.versions.reserve(rows)) {
+            Some(None) => return Ok(Try::NoVersionRoom),
+            Some(reserved) => reserved,
+            None => None,
+        };
         interleave();
-        let mut group = ChangeGroup::new(&self.core().pool);
+        let mut group = ChangeGroup::with(&self.core().pool, Some(reservation));
         for plan in &plans {
-            let guard = plan.page.write();
+            let guard = plan.page.write_former_leaf();
             let places = &mut places[plan.places.clone()];
             if !plan.table.tree().accepts(&guard, plan.writes, plan.found_at, places)? {
                 return Ok(Try::Again);
             }
             group.add(guard);
         }
-        self.append_plans(group, &plans, &places)
+        let done = self.append_plans(group, &plans, &places, &chains, old);
+        drop(reserved);
+        done
     }
 
     /// Stages the writes of latched leaves, which stand in the group in the order of the plans, and appends the group.
-    fn append_plans<'a>(&self, mut group: ChangeGroup, plans: &[LeafPlan<'a>], places: &[Place]) -> Result<Try<'a>> {
-        // Before staging, which latches overflow pages that an old version may be in.
-        let mut old = if self.versions.gate().has_snapshots() { Some(old_versions(&group, plans)?) } else { None };
-        let reserved = match old.as_deref().map(|rows| self.versions.reserve(rows)) {
-            Some(None) => return Ok(Try::NoVersionRoom),
-            Some(reserved) => reserved,
-            None => None,
-        };
+    fn append_plans<'a>(
+        &self,
+        mut group: ChangeGroup,
+        plans: &[LeafPlan<'a>],
+        places: &[Place],
+        chains: &Chains,
+        mut old: Option<OldVersions<'a>>,
+    ) -> Result<Try<'a>> {
         let mut sparse = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
-            match plan.table.tree().stage(&mut group, index, plan.writes, &places[plan.places.clone()])? {
-                Staged::Done { is_sparse: true } => sparse.push((plan.table, plan.writes[0].key)),
-                Staged::Done { is_sparse: false } => {}
-                Staged::Busy => return Ok(Try::Again),
+            let places = &places[plan.places.clone()];
+            let Staged { is_sparse } = plan.table.tree().stage(&mut group, index, plan.writes, places, chains)?;
+            if is_sparse {
+                sparse.push((plan.table, plan.writes[0].key));
             }
         }
         interleave();
@@ -172,7 +217,6 @@ impl Manager {
             }
         })?;
         drop(gate);
-        drop(reserved);
         Ok(Try::Done { end, sparse })
     }
 
@@ -183,16 +227,19 @@ impl Manager {
     pub fn retry_with_scratch_room<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
         loop {
             match f() {
-                Err(error @ Error::DiskFull { .. }) => self.take_scratch_room(error)?,
+                Err(error) => self.take_scratch_room(error)?,
                 done => return done,
             }
         }
     }
 
-    /// Frees the scratch pages at the cost of the snapshots that need them, since the device is full; if there are none, that is
-    /// the error.
-    fn take_scratch_room(&self, full: Error) -> Result<()> {
-        let full = Arc::new(full);
+    /// If the device is full, frees the scratch pages at the cost of the snapshots that need them. Where there are none, or it is
+    /// not, that is the error.
+    fn take_scratch_room(&self, error: Error) -> Result<()> {
+        if !matches!(error, Error::DiskFull { .. }) {
+            return Err(error);
+        }
+        let full = Arc::new(error);
         if self.versions.give_up_scratch_pages(&full) { Ok(()) } else { Err(Arc::unwrap_or_clone(full)) }
     }
 
@@ -213,13 +260,13 @@ impl Manager {
     }
 }
 
-/// What the latched leaves hold for the keys that are about to be written.
-fn old_versions<'a>(group: &ChangeGroup, plans: &[LeafPlan<'a>]) -> Result<OldVersions<'a>> {
+/// What the keys that are about to be written stand for, before.
+fn old_versions<'a>(tables: &'a [(Table, Vec<LeafWrite<'a>>)]) -> Result<OldVersions<'a>> {
     let mut old = Vec::new();
-    for (index, plan) in plans.iter().enumerate() {
-        for write in plan.writes {
-            let value = plan.table.tree().old_value(group.page(index), write.key)?;
-            old.push((plan.table.id(), write.key, value.map(Value::from)));
+    for (table, writes) in tables {
+        for write in writes {
+            let value = table.tree().read(write.key, |value, _| value.map(Value::from))?;
+            old.push((table.id(), write.key, value));
         }
     }
     Ok(old)

@@ -12,6 +12,7 @@ mod batch;
 mod commit;
 mod key_range;
 mod locks;
+mod precedence;
 mod range;
 mod snapshot;
 mod sorted_rows;
@@ -39,6 +40,7 @@ pub use value::Value;
 use self::{
     key_range::Interval,
     locks::{Granted, LockManager, Mode, Refusal, TransactionId},
+    precedence::Precedence,
     snapshot::View,
     versions::Versions,
     write_set::WriteSet,
@@ -60,6 +62,7 @@ pub(crate) struct Manager {
     core: Arc<Core>,
     locks: LockManager,
     versions: Arc<Versions>,
+    precedence: Precedence,
     next_id: AtomicU64,
     /// Numbers commit records; goes on from the last that recovery has read.
     commit_count: AtomicU64,
@@ -102,6 +105,7 @@ impl Manager {
         Arc::new(Self {
             locks: LockManager::new(core.settings.lock_timeout()),
             versions: Versions::new(&core.space, core.settings.version_bytes()),
+            precedence: Precedence::default(),
             commit_count: AtomicU64::new(core.redo.last_commit),
             core,
             next_id: AtomicU64::new(1),

@@ -15,7 +15,7 @@ use super::{
     snapshot::View,
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     table::Table,
     tree::{LeafPosition, LeafView},
 };
@@ -63,8 +63,10 @@ enum Source<'s> {
 struct Look {
     /// The part of the range that the rows are all rows of.
     covered: Interval,
-    /// The log must be durable up to here before anyone is told of the rows. If they are not of a view, the leaf's LSN.
+    /// The log must be durable up to here before anyone is told of the rows.
     lsn: Lsn,
+    /// The leaf's LSN.
+    leaf_lsn: Lsn,
 }
 
 impl<'s> RangeIter<'s> {
@@ -170,7 +172,7 @@ impl Transaction {
         let seen = self.core().if_open(look(table, rest, end, limit, self.view.as_ref(), batch));
         let mut seen = self.abort_if_retryable(seen)?;
         if self.view.is_none() {
-            let (locked, planned_lsn) = (seen.covered.clone(), seen.lsn);
+            let (locked, planned_lsn) = (seen.covered.clone(), seen.leaf_lsn);
             let waited = self.lock_range(table, &locked)?;
             // Only now does the interval stand still.
             let is_unchanged = |lsn: Lsn| !waited && lsn == planned_lsn;
@@ -232,7 +234,7 @@ fn look(
     view: Option<&View>,
     batch: &mut Batch,
 ) -> Result<Look> {
-    let look_at = |leaf: LeafView<'_>| -> Result<_> {
+    let (covered, leaf_lsn) = table.tree().read_leaf(position(rest, end), |leaf| {
         let mut covered = part_in_leaf(&leaf, rest);
         let mut indices = indices_in(&leaf, &covered)?;
         if indices.len() > limit {
@@ -248,15 +250,13 @@ fn look(
             }
         }
         batch.fill(&leaf, indices)?;
-        let Some(view) = view else { return Ok((Look { covered, lsn: leaf.lsn() }, None)) };
-        let found = view.manager.versions.find_range(table.id(), &covered, view.snapshot);
-        Ok((Look { covered, lsn: view.shown_lsn(leaf.lsn()) }, Some((view, found))))
-    };
-    let (look, found) = table.tree().read_leaf(position(rest, end), look_at)??;
-    if let Some((view, found)) = found {
-        batch.overlay(view.manager.versions.resolve_range(found, table.id(), &look.covered, view.snapshot)?)?;
-    }
-    Ok(look)
+        Ok::<_, Error>((covered, leaf.lsn()))
+    })??;
+    let lsn = batch.read_large(table.tree())?;
+    let Some(view) = view else { return Ok(Look { covered, lsn, leaf_lsn }) };
+    // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same.
+    batch.overlay(view.manager.versions.get_range(table.id(), &covered, view.snapshot)?)?;
+    Ok(Look { covered, lsn: view.shown_lsn(lsn), leaf_lsn })
 }
 
 fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<Range<usize>> {

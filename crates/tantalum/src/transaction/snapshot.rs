@@ -38,21 +38,23 @@ impl View {
 
     /// The value of a key in this view, and how far the log must be durable before anyone is told of it.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
-        let versions = &self.manager.versions;
-        let (found, in_leaf, lsn) = table.tree().read(key, |value, leaf| {
-            let found = versions.find(table.id(), key, self.snapshot);
-            let in_leaf = if found.is_decided() { None } else { value.map(Value::from) };
-            (found, in_leaf, self.shown_lsn(leaf))
-        })?;
-        let old = versions.resolve(found, table.id(), key, self.snapshot)?;
-        Ok((old.unwrap_or(in_leaf), lsn))
+        let mut show = Some(|value: Option<&[u8]>, leaf| (value.map(Value::from), self.shown_lsn(leaf)));
+        loop {
+            let shown = table.tree().try_read(key, &mut show)?;
+            // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same. So is a large value
+            // that was replaced while it was read.
+            if let Some(old) = self.manager.versions.get(table.id(), key, self.snapshot)? {
+                return Ok((old, Lsn::new(self.snapshot.number)));
+            }
+            if let Some(shown) = shown {
+                return Ok(shown);
+            }
+        }
     }
 
     /// Whether a key was overwritten since.
     pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> Result<bool> {
-        let versions = &self.manager.versions;
-        let found = versions.find(table.id(), key, self.snapshot);
-        Ok(versions.resolve(found, table.id(), key, self.snapshot)?.is_some())
+        Ok(self.manager.versions.get(table.id(), key, self.snapshot)?.is_some())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Proves that a tree is sound, or says where it is not, beside those who change it.
 //!
 //! The nodes of one level after the other are looked at in the order of their keys. A node is compared with its parent under the
-//! latches of both, which are held for no read of a device; then it is looked at by itself, and then each of its large values under
-//! the leaf's latch, as any reader does. Between two nodes nothing is latched, so readers, commits, splits and merges go on.
+//! latches of both, which are held for no read of a device; then it is looked at by itself, and then each of its large values, as any
+//! reader does. Between two nodes nothing is latched, so readers, commits, splits and merges go on.
 //!
 //! Exactly once is each page visited that is in the tree from the beginning to the end: while a node is in a tree, its lower fence
 //! stays what it is (splits and merges keep the left page), so the walk meets it when it has come to that key; and the pages of a
@@ -11,7 +11,7 @@
 use std::fmt;
 
 use super::cursor::LeafPosition;
-use super::node::{Found, Node, Stored};
+use super::node::{Found, Node};
 use super::{Tree, draft};
 use crate::buffer::{PageReadGuard, PinnedPage};
 use crate::error::{Error, Result};
@@ -259,7 +259,7 @@ impl Check<'_> {
         }
         for entry in node.lower_bound(from)?..node.len() {
             self.report.entries += 1;
-            if let Stored::Overflow { .. } = node.value(entry)? {
+            if node.large(entry)?.is_some() {
                 large.push(node.key(entry)?);
             }
         }
@@ -268,17 +268,17 @@ impl Check<'_> {
 
     /// Checks the value of a key, which may have another value by now, or none.
     fn large_value(&mut self, key: &[u8]) -> Result<()> {
-        let pages = {
+        let large = {
             let leaf = self.tree.descend(LeafPosition::Containing(key), 0)?;
             let node = Node::read(&leaf)?;
             match node.search(key)? {
-                Found::At(entry) => match node.value(entry)? {
-                    Stored::Overflow { length, first } => self.tree.chain_pages(length, first)?,
-                    Stored::Inline(_) => Vec::new(),
-                },
-                Found::Before(_) => Vec::new(),
+                Found::At(entry) => node.large(entry)?,
+                Found::Before(_) => None,
             }
         };
+        let Some((length, first)) = large else { return Ok(()) };
+        // One that is replaced while it is read has pages that change meanwhile.
+        let pages = self.tree.large_pages(key, length, first)?.unwrap_or_default();
         for id in pages {
             (self.visit)(id)?;
             self.report.pages += 1;

@@ -7,7 +7,8 @@
 use std::ops::Range;
 
 use super::Tree;
-use super::node::Node;
+use super::node::{Node, Stored};
+use super::overflow::LargeValue;
 use crate::error::Result;
 use tantalum_log::Lsn;
 
@@ -73,12 +74,12 @@ impl LeafView<'_> {
         !self.node.are_inline(entries)
     }
 
-    /// The value of entry `index`, if it has pages of its own.
-    pub(super) fn large_value(&self, index: usize) -> Result<Option<Vec<u8>>> {
-        if !self.node.is_large(index)? {
-            return Ok(None);
-        }
-        self.tree.materialise(self.node.value(index)?).map(Some)
+    /// Where the value of entry `index` is, if it has pages of its own.
+    pub(super) fn large_value(&self, index: usize) -> Result<Option<LargeValue>> {
+        Ok(match self.node.value(index)? {
+            Stored::Inline(_) => None,
+            Stored::Overflow { length, first } => Some(self.tree.large_value(length, first)),
+        })
     }
 
     /// The first entry whose key is not below `key`, or `len()`. The key may lie outside this leaf.

@@ -1,11 +1,15 @@
 //! Ways down the tree: with read latches to a node, and with write latches to a node and its parent.
+//!
+//! No latch is held while a page is read from the store: whoever wants to change a latched page waits, and keeps out all who come
+//! after, so that one read would hold up everything below.
 
 use super::cursor::LeafPosition;
 use super::node::Node;
 use super::{Tree, damaged};
-use crate::buffer::{PageView, PageWriteGuard};
+use crate::buffer::{PageView, PageWriteGuard, PinnedPage};
 use crate::error::Result;
-use crate::page::header;
+use crate::page::{PageId, PageKind, header};
+use tantalum_rt::interleave;
 
 /// A node latched for a change of structure, and its parent.
 pub(super) struct Latched {
@@ -45,7 +49,8 @@ impl LeafPosition<'_> {
 
 impl Tree {
     /// Goes down to the node of the given level, or to the root when the tree is lower than that, taking each read
-    /// latch before it releases the parent's.
+    /// latch before it releases the parent's. What is not in memory is read while nothing is latched; then the parent is looked at
+    /// again. The caller holds no latch.
     pub(super) fn descend(&self, at: LeafPosition<'_>, level: u8) -> Result<PageView<'_>> {
         let mut page = self.pool.read(self.root)?;
         loop {
@@ -57,63 +62,104 @@ impl Tree {
             if node.level() <= level {
                 return Ok(page);
             }
-            let child = self.pool.read(node.child(at.choose(&node)?)?)?;
-            check_step(node.level(), &child)?;
-            page = child;
+            let child = node.child(at.choose(&node)?)?;
+            page = match self.pool.read_in_memory(child) {
+                Some(below) => {
+                    check_step(node.level(), &below)?;
+                    below
+                }
+                None => self.step_by_reading(at, page, child)?,
+            };
         }
+    }
+
+    /// Reads a child that is not in memory. Returns it if the parent still names it then, or whatever else is on the way.
+    #[cold]
+    fn step_by_reading<'t>(&'t self, at: LeafPosition<'_>, page: PageView<'t>, child: PageId) -> Result<PageView<'t>> {
+        let above = page.pin();
+        drop(page);
+        let below = self.pool.pin(child);
+        let page = self.pool.latch(&above);
+        // Meanwhile the parent may have become another page, or free, and so may the child.
+        let Some(node) = self.node_on_way(at, &page).filter(|node| !node.is_leaf()) else {
+            drop(page);
+            return self.pool.read(self.root);
+        };
+        if node.child(at.choose(&node)?)? != child {
+            return Ok(page);
+        }
+        let below = self.pool.latch(&below?);
+        check_step(node.level(), &below)?;
+        Ok(below)
+    }
+
+    /// The node in a page that may be any, if the way to a position leads through it: whatever takes keys from a node, or a node
+    /// from the tree, changes its page.
+    fn node_on_way<'p>(&self, at: LeafPosition<'_>, page: &'p [u8]) -> Option<Node<'p>> {
+        let is_node = matches!(header::kind(page), Ok(PageKind::Leaf | PageKind::Inner));
+        let is_ours = is_node && header::owner(page) == self.owner;
+        let node = is_ours.then(|| Node::read(page).ok())??;
+        at.is_in(&node).then_some(node)
     }
 
     /// Latches the node of `level` on the way to `key` for writing, and its parent. `None` when the tree is lower than
-    /// that.
+    /// that. The caller holds no latch.
     pub(super) fn latch_for_change(&self, key: &[u8], level: u8) -> Result<Option<Latched>> {
         let at = LeafPosition::Containing(key);
         loop {
-            let root = self.pool.pin(self.root)?;
-            let height = header::level(&root.read());
-            if height < level {
+            // Both are in memory before one of them is latched for writing.
+            let above = self.descend(at, level.saturating_add(1))?;
+            let parent = (header::level(&above) > level).then(|| above.pin());
+            drop(above);
+            let below = self.descend(at, level)?;
+            if header::level(&below) < level {
                 return Ok(None);
             }
-            if height > level.saturating_add(1) {
-                let above = self.descend(at, level + 2)?;
-                if header::level(&above) != level + 2 {
-                    continue;
-                }
-                let node = Node::read(&above)?;
-                let page = self.pool.pin(node.child(at.choose(&node)?)?)?;
-                let guard = page.write();
-                check_step(level + 2, &guard)?;
-                drop(above);
-                return self.latch_child(guard, key).map(Some);
+            let node = below.pin();
+            drop(below);
+            interleave();
+            let latched = match parent {
+                None => self.latch_root(&node, level),
+                Some(parent) => self.latch_child(&parent, &node, at, level)?,
+            };
+            if latched.is_some() {
+                return Ok(latched);
             }
-            let guard = root.write();
-            self.check_owner(&guard)?;
-            if header::level(&guard) != height {
-                continue;
-            }
-            if height == level {
-                return Ok(Some(Latched { parent: None, node: guard }));
-            }
-            return self.latch_child(guard, key).map(Some);
         }
     }
 
-    /// Latches the child of a latched parent. Nobody who holds the child's latch waits for an inner page, so waiting is
-    /// safe.
-    fn latch_child(&self, guard: PageWriteGuard, key: &[u8]) -> Result<Latched> {
-        let at = LeafPosition::Containing(key);
-        let parent = Node::read(&guard)?;
-        self.check_owner(&guard)?;
-        if !at.is_in(&parent) {
-            return Err(parent.error("the way to a key leads through it, but its fences exclude the key"));
+    /// Latches the node of `level` if it is the root.
+    fn latch_root(&self, node: &PinnedPage, level: u8) -> Option<Latched> {
+        let node = node.write();
+        let is_root = node.id() == self.root && header::level(&node) == level;
+        is_root.then_some(Latched { parent: None, node })
+    }
+
+    /// Latches the node of `level` if it is a child of `parent`. Nobody who holds the child's latch waits for an inner page, so
+    /// waiting is safe.
+    fn latch_child(
+        &self,
+        parent: &PinnedPage,
+        node: &PinnedPage,
+        at: LeafPosition<'_>,
+        level: u8,
+    ) -> Result<Option<Latched>> {
+        let guard = parent.write();
+        let Some(above) = self.node_on_way(at, &guard).filter(|above| above.level().checked_sub(1) == Some(level))
+        else {
+            return Ok(None);
+        };
+        let entry = at.choose(&above)?;
+        if above.child(entry)? != node.id() {
+            return Ok(None);
         }
-        let entry = at.choose(&parent)?;
-        let child = self.pool.pin(parent.child(entry)?)?.write();
-        check_step(parent.level(), &child)?;
+        let child = node.write();
+        check_step(above.level(), &child)?;
         self.check_owner(&child)?;
         if !at.is_in(&Node::read(&child)?) {
             return Err(damaged(&child, "the way to a key leads through it, but its fences exclude the key"));
         }
-        Ok(Latched { parent: Some(Parent { guard, entry }), node: child })
+        Ok(Some(Latched { parent: Some(Parent { guard, entry }), node: child }))
     }
 }
 

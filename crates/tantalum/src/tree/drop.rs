@@ -5,14 +5,14 @@
 //! done.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::Tree;
 use super::descent::check_step;
 use super::node::{self, Node, Stored};
-use crate::buffer::{ChangeGroup, PageWriteGuard, PinnedPage};
-use crate::error::{Error, Result};
+use super::{Chains, Tree};
+use crate::buffer::{ChangeGroup, PageWriteGuard, PinnedPage, Reservation};
+use crate::error::{Error, Lack, Result};
 use crate::page::{Change, PageId, PageKind, header};
-use tantalum_rt::yield_now;
 
 /// About how many pages one group frees at most. One large value is freed whole, and may exceed it.
 const PAGES_PER_STEP: usize = 128;
@@ -26,23 +26,34 @@ struct Step<'t> {
     maps: BTreeSet<PageId>,
     /// The pages that the group may pin.
     frames: usize,
+    /// The pages of large values that are known.
+    chains: &'t Chains,
 }
 
 impl Tree {
     /// Frees some of the tree's pages. Returns whether none are left. Nobody else may use the table any more. The caller holds
     /// no latch.
     pub(crate) fn free_step(&self) -> Result<bool> {
+        let (reservation, mut chains) = (Reservation::new(&self.pool), Chains::default());
+        let mut pins = self.pool.pins().wait_for(PAGES_PER_STEP);
         loop {
-            match self.try_free_step() {
-                Err(Error::LogFull { needed }) => self.pool.wait_for_log_space(needed)?,
-                Err(Error::Busy { .. }) => yield_now(),
+            // What is read for a step is not read under its latches, but before, and kept in memory until it is freed.
+            match self.try_free_step(pins.granted(), &reservation, &chains) {
+                Err(Error::Lacking { lack: Lack::Chain { length, first } }) => {
+                    chains.insert(first, self.chain_pages(length, first)?);
+                }
+                Err(error @ Error::LogFull { .. }) => {
+                    drop(pins);
+                    self.space.supply(&reservation, error)?;
+                    pins = self.pool.pins().wait_for(PAGES_PER_STEP);
+                }
+                Err(error) => self.space.supply(&reservation, error)?,
                 done => return done,
             }
         }
     }
 
-    fn try_free_step(&self) -> Result<bool> {
-        let pins = self.pool.pins().wait_for(PAGES_PER_STEP);
+    fn try_free_step(&self, frames: usize, reservation: &Arc<Reservation>, chains: &Chains) -> Result<bool> {
         let root = self.pool.pin(self.root)?.write();
         let is_node = matches!(header::kind(&root)?, PageKind::Leaf | PageKind::Inner);
         if !is_node || header::owner(&root) != self.owner {
@@ -50,10 +61,11 @@ impl Tree {
         }
         let mut step = Step {
             tree: self,
-            group: ChangeGroup::new(&self.pool),
+            group: ChangeGroup::with(&self.pool, Some(reservation)),
             freed: Vec::new(),
             maps: BTreeSet::new(),
-            frames: pins.granted(),
+            frames,
+            chains,
         };
         let node = self.rightmost_branch(root)?;
         let is_root = node.id() == self.root;
@@ -83,7 +95,8 @@ impl Tree {
     }
 
     fn pin_child(&self, node: &Node<'_>, entry: usize) -> Result<PinnedPage> {
-        self.pool.pin(node.child(entry)?)
+        let child = node.child(entry)?;
+        self.pool.pin_in_memory(child).ok_or(Error::Lacking { lack: Lack::Page(child) })
     }
 }
 
@@ -140,7 +153,8 @@ impl Step<'_> {
     /// Frees the pages of an entry's value, if it has any.
     fn free_value(&mut self, leaf: &Node<'_>, entry: usize) -> Result<()> {
         if let Stored::Overflow { length, first } = leaf.value(entry)? {
-            self.tree.chain_pages(length, first)?.into_iter().for_each(|page| self.free(page));
+            let lacking = Error::Lacking { lack: Lack::Chain { length, first } };
+            self.chains.get(first).ok_or(lacking)?.iter().for_each(|page| self.free(*page));
         }
         Ok(())
     }

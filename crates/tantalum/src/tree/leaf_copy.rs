@@ -5,9 +5,12 @@
 
 use std::ops::Range;
 
+use tantalum_log::Lsn;
+
 use super::{
-    LeafView, damaged,
+    LeafView, Tree, damaged,
     node::{Stored, inline_entry, leaf_entry},
+    overflow::LargeValue,
 };
 use crate::error::Result;
 
@@ -18,8 +21,19 @@ pub(crate) struct LeafCopy {
     /// What all keys begin with, and after it the rest of the one that was looked at last.
     key: Vec<u8>,
     prefix: usize,
+    /// The leaf's LSN.
+    lsn: Lsn,
     /// Values of entries that have pages of their own, in the order of entries.
-    large: Vec<(usize, Vec<u8>)>,
+    large: Vec<Large>,
+}
+
+/// A value that has pages of its own.
+#[derive(Debug)]
+struct Large {
+    entry: usize,
+    place: LargeValue,
+    /// Empty before it is read.
+    value: Vec<u8>,
 }
 
 /// A value that was copied.
@@ -41,7 +55,8 @@ impl<'a> CopiedValue<'a> {
 }
 
 impl LeafCopy {
-    /// Copies these entries, in the place of what was copied before.
+    /// Copies these entries, in the place of what was copied before. Large values must be [read](Self::read_large) when the leaf is
+    /// no longer latched.
     pub(crate) fn fill(&mut self, leaf: &LeafView<'_>, entries: Range<usize>) -> Result<()> {
         self.page.clear();
         self.page.extend_from_slice(leaf.page());
@@ -49,21 +64,40 @@ impl LeafCopy {
         self.key.extend_from_slice(leaf.prefix());
         self.prefix = self.key.len();
         self.large.clear();
+        self.lsn = leaf.lsn();
         if !leaf.has_large(entries.clone()) {
             return Ok(());
         }
         for entry in entries {
-            if let Some(value) = leaf.large_value(entry)? {
-                self.large.push((entry, value));
+            if let Some(place) = leaf.large_value(entry)? {
+                self.large.push(Large { entry, place, value: Vec::new() });
             }
         }
         Ok(())
     }
 
+    /// Reads the large values of the entries that were copied from a leaf of this tree. A value that was replaced meanwhile is
+    /// empty: whoever looks at a past state finds it among the old versions, and whoever has not locked its key looks again, since
+    /// the leaf has changed. Returns the LSN of the newest leaf that was looked at. The caller holds no latch.
+    pub(crate) fn read_large(&mut self, tree: &Tree) -> Result<Lsn> {
+        let mut newest = self.lsn;
+        for at in 0..self.large.len() {
+            let Large { entry, place, .. } = self.large[at];
+            let (suffix, _) = leaf_entry(&self.page, entry)?;
+            self.key.truncate(self.prefix);
+            self.key.extend_from_slice(suffix);
+            if let Some((value, lsn)) = tree.read_large(&self.key, place, self.lsn)? {
+                self.large[at].value = value;
+                newest = newest.max(lsn);
+            }
+        }
+        Ok(newest)
+    }
+
     /// The key and the value of an entry that was copied.
     #[inline]
     pub(crate) fn entry(&mut self, entry: usize) -> Result<(&[u8], CopiedValue<'_>)> {
-        let Self { page, key, prefix, large } = self;
+        let Self { page, key, prefix, large, .. } = self;
         key.truncate(*prefix);
         match inline_entry(page, entry) {
             Some((suffix, value)) => {
@@ -80,7 +114,7 @@ impl LeafCopy {
 fn other_entry<'c>(
     page: &'c [u8],
     key: &'c mut Vec<u8>,
-    large: &'c mut [(usize, Vec<u8>)],
+    large: &'c mut [Large],
     entry: usize,
 ) -> Result<(&'c [u8], CopiedValue<'c>)> {
     let (suffix, value) = leaf_entry(page, entry)?;
@@ -88,9 +122,9 @@ fn other_entry<'c>(
     let value = match value {
         Stored::Inline(value) => CopiedValue::Inline(value),
         Stored::Overflow { .. } => {
-            let found = large.binary_search_by_key(&entry, |(of, _)| *of);
+            let found = large.binary_search_by_key(&entry, |large| large.entry);
             let index = found.map_err(|_| damaged(page, &format!("entry {entry} was not copied")))?;
-            CopiedValue::Large(&mut large[index].1)
+            CopiedValue::Large(&mut large[index].value)
         }
     };
     Ok((key, value))

@@ -1,11 +1,12 @@
 //! A transaction's writes to one leaf: making room for them first, then staging them in the transaction's change group.
 
 use super::cursor::LeafPosition;
-use super::node::{self, Found, Node, Payload, Stored};
-use super::{Tree, merge, overflow, split};
-use crate::buffer::{ChangeGroup, PinnedPage};
-use crate::error::{Error, Result};
-use crate::page::{Change, PageKind, header, slots};
+use super::node::{self, Found, Node, Payload};
+use super::{Chains, Tree, merge, overflow, split};
+use crate::buffer::{ChangeGroup, PinnedPage, Reservation};
+use crate::error::{Error, Lack, Result};
+use crate::page::{Change, PageId, PageKind, header, slots};
+use std::sync::Arc;
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
 
@@ -24,20 +25,15 @@ pub(crate) struct Place {
     found: Found,
     /// Of the cell that is there, with its slot.
     old_bytes: usize,
-    /// The value that is there has pages of its own.
-    is_large: bool,
+    /// The value that is there has pages of its own: its bytes, and the first page.
+    pub(super) large: Option<(u32, PageId)>,
 }
 
-/// What came of staging writes.
+/// Writes are in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Staged {
-    /// They are in the group.
-    Done {
-        /// Whether the leaf shrinks and will be so empty that [`Tree::rebalance`] is worth a try.
-        is_sparse: bool,
-    },
-    /// A latch could not be waited for in this order: the group must be dropped and the writes prepared again.
-    Busy,
+pub(crate) struct Staged {
+    /// Whether the leaf shrinks and will be so empty that [`Tree::rebalance`] is worth a try.
+    pub(crate) is_sparse: bool,
 }
 
 impl Tree {
@@ -49,7 +45,12 @@ impl Tree {
     /// writes can return the same page, when a merge came between. A transaction latches its leaves in ascending order,
     /// asking `accepts` of each, and stages only when it has them all: staging may latch space maps, after which nobody
     /// may wait for a leaf.
-    pub(crate) fn prepare(&self, writes: &[LeafWrite<'_>], places: &mut Vec<Place>) -> Result<(PinnedPage, Lsn)> {
+    pub(crate) fn prepare(
+        &self,
+        writes: &[LeafWrite<'_>],
+        places: &mut Vec<Place>,
+        reservation: &Arc<Reservation>,
+    ) -> Result<(PinnedPage, Lsn)> {
         debug_assert!(writes.is_sorted_by(|a, b| a.key < b.key), "writes are in key order");
         let known = places.len();
         loop {
@@ -63,7 +64,7 @@ impl Tree {
             }
             places.truncate(known);
             interleave();
-            self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]))?;
+            self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]), reservation)?;
         }
     }
 
@@ -113,31 +114,27 @@ impl Tree {
 
     /// Puts `writes`, in key order, into `group`, in which the page at `index` is the latched leaf that
     /// [`Tree::prepare`] returned and that [`accepts`](Self::accepts) them in these places. Large values get pages of their
-    /// own in the group, and those of the values replaced are freed in it.
+    /// own in the group, and those of the values replaced are freed in it: they stand in `chains`, which
+    /// [`find_chains`](Self::find_chains) has found.
     ///
     /// # Errors
-    /// The group must then be dropped. Nothing has changed.
+    /// The group must then be dropped. Nothing has changed. [`Error::Lacking`] and [`Error::Busy`]: let
+    /// [`Space::supply`](crate::store::Space::supply) get what is needed, and start over.
     pub(crate) fn stage(
         &self,
         group: &mut ChangeGroup,
         index: usize,
         writes: &[LeafWrite<'_>],
         places: &[Place],
+        chains: &Chains,
     ) -> Result<Staged> {
         debug_assert_eq!(writes.len(), places.len());
         let node = Node::read(group.page(index))?;
         let (prefix_bytes, used_bytes) = (node.prefix().len(), node.used_bytes());
         let placed = writes.iter().zip(places).rev();
-        match self.stage_fitting(group, index, prefix_bytes, used_bytes, placed) {
-            // A space map could not be waited for in this order.
-            Err(Error::Busy { .. }) => Ok(Staged::Busy),
-            Ok(after) => {
-                // A leaf that grows is not worth a merge, however empty: where a table grows, new leaves begin so.
-                let is_sparse = after < used_bytes && after < merge::sparse_bytes(self.pool.page_size());
-                Ok(Staged::Done { is_sparse })
-            }
-            Err(error) => Err(error),
-        }
+        let after = self.stage_fitting(group, index, prefix_bytes, used_bytes, placed, chains)?;
+        // A leaf that grows is not worth a merge, however empty: where a table grows, new leaves begin so.
+        Ok(Staged { is_sparse: after < used_bytes && after < merge::sparse_bytes(self.pool.page_size()) })
     }
 
     /// Stages writes that were found to fit, the highest key first; returns the bytes that the leaf will use.
@@ -148,6 +145,7 @@ impl Tree {
         prefix_bytes: usize,
         mut used_bytes: usize,
         writes: impl Iterator<Item = (&'w LeafWrite<'w>, &'w Place)>,
+        chains: &Chains,
     ) -> Result<usize> {
         let mut deletions = Deletions::default();
         let mut freed = Vec::new();
@@ -155,10 +153,9 @@ impl Tree {
         let mut added = Added::default();
         // From the highest key down: no change moves a slot that a later one names.
         for (write, place) in writes {
-            if let (Found::At(entry), true) = (place.found, place.is_large)
-                && let Stored::Overflow { length, first } = Node::read(group.page(index))?.value(entry)?
-            {
-                freed.extend(self.chain_pages(length, first)?);
+            if let Some((length, first)) = place.large {
+                let lacking = Error::Lacking { lack: Lack::Chain { length, first } };
+                freed.extend_from_slice(chains.get(first).ok_or(lacking)?);
             }
             used_bytes = used_bytes.saturating_sub(place.old_bytes);
             match (place.found, write.value) {
@@ -239,11 +236,11 @@ pub(super) fn fits(
     let (mut needed_bytes, mut next) = (0, 0);
     for write in writes {
         let found = node.search_from(next, write.key)?;
-        let (old_bytes, is_large) = match found {
-            Found::At(index) => (slots::SLOT_BYTES + node.cell_bytes(index)?, node.is_large(index)?),
-            Found::Before(_) => (0, false),
+        let (old_bytes, large) = match found {
+            Found::At(index) => (slots::SLOT_BYTES + node.cell_bytes(index)?, node.large(index)?),
+            Found::Before(_) => (0, None),
         };
-        places.push(Place { found, old_bytes, is_large });
+        places.push(Place { found, old_bytes, large });
         let (Found::At(at) | Found::Before(at)) = found;
         next = at;
         let Some(value) = write.value else { continue };

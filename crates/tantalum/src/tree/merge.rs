@@ -6,9 +6,10 @@ use super::Tree;
 use super::descent::{Latched, Parent};
 use super::draft::{self, Fences};
 use super::node::{self, Node};
-use crate::buffer::{ChangeGroup, PageWriteGuard};
-use crate::error::{Error, Result};
+use crate::buffer::{ChangeGroup, PageWriteGuard, Reservation};
+use crate::error::{Error, Lack, Result};
 use crate::page::{Change, PageId, slots};
+use std::sync::Arc;
 use tantalum_rt::interleave;
 
 /// A node that uses less than this is worth merging: a quarter of its page.
@@ -26,16 +27,18 @@ impl Tree {
     /// holds no latch.
     pub(crate) fn rebalance(&self, key: &[u8]) -> Result<()> {
         let mut level = 0;
+        let reservation = Reservation::new(&self.pool);
         // The log being full is no reason to wait: nobody needs the merge.
         let done = loop {
             interleave();
-            match self.try_merge(key, level) {
+            match self.try_merge(key, level, &reservation) {
                 Ok(true) => level += 1,
                 Ok(false) => break Ok(()),
+                Err(error @ Error::Lacking { .. }) => self.space.supply(&reservation, error)?,
                 Err(error) => break Err(error),
             }
         }
-        .and_then(|()| if level == 0 { Ok(()) } else { self.lower_root() });
+        .and_then(|()| if level == 0 { Ok(()) } else { self.lower_root(&reservation) });
         match done {
             Err(Error::LogFull { .. } | Error::Busy { .. }) => Ok(()),
             done => done,
@@ -43,7 +46,7 @@ impl Tree {
     }
 
     /// Merges the node of `level` on the way to `key`. Returns whether the level above may now be sparse.
-    fn try_merge(&self, key: &[u8], level: u8) -> Result<bool> {
+    fn try_merge(&self, key: &[u8], level: u8, reservation: &Arc<Reservation>) -> Result<bool> {
         let Some(Latched { parent: Some(parent), node }) = self.latch_for_change(key, level)? else {
             return Ok(false);
         };
@@ -59,16 +62,25 @@ impl Tree {
         let is_last = parent.entry + 1 == above.len();
         let right_entry = if is_last { parent.entry } else { parent.entry + 1 };
         let neighbour = above.child(if is_last { parent.entry - 1 } else { right_entry })?;
-        let Some(neighbour) = self.pool.pin(neighbour)?.try_write() else {
+        let lacking = Error::Lacking { lack: Lack::Page(neighbour) };
+        let Some(neighbour) = self.pool.pin_in_memory(neighbour).ok_or(lacking)?.try_write() else {
             return Ok(false);
         };
         self.check_owner(&neighbour)?;
         let (left, right) = if is_last { (neighbour, node) } else { (node, neighbour) };
-        self.merge(parent, left, right, right_entry)
+        let group = ChangeGroup::with(&self.pool, Some(reservation));
+        self.merge(group, parent, left, right, right_entry)
     }
 
     /// Moves the entries of `right` into `left` and frees its page. Returns whether that was possible.
-    fn merge(&self, parent: Parent, left: PageWriteGuard, right: PageWriteGuard, right_entry: usize) -> Result<bool> {
+    fn merge(
+        &self,
+        mut group: ChangeGroup,
+        parent: Parent,
+        left: PageWriteGuard,
+        right: PageWriteGuard,
+        right_entry: usize,
+    ) -> Result<bool> {
         let (left_page, right_page) = (left.to_vec(), right.to_vec());
         let (left_node, right_node) = (Node::read(&left_page)?, Node::read(&right_page)?);
         if left_node.level() != right_node.level() || left_node.upper() != Some(right_node.lower()) {
@@ -83,7 +95,6 @@ impl Tree {
         }
         let right_id = Node::read(&parent.guard)?.child(right_entry)?;
 
-        let mut group = ChangeGroup::new(&self.pool);
         let parent = group.add(parent.guard);
         let left = group.add(left);
         let right = group.add(right);
@@ -102,35 +113,46 @@ impl Tree {
     }
 
     /// Lets a root with one child take that child's place, as often as there is one.
-    fn lower_root(&self) -> Result<()> {
+    fn lower_root(&self, reservation: &Arc<Reservation>) -> Result<()> {
         loop {
-            let root = self.pool.pin(self.root)?;
-            let only_child = |page: &[u8]| -> Result<Option<PageId>> {
-                let node = Node::read(page)?;
-                if node.is_leaf() || node.len() != 1 { Ok(None) } else { node.child(0).map(Some) }
-            };
-            if only_child(&root.read())?.is_none() {
-                return Ok(());
+            match self.try_lower_root(reservation) {
+                Ok(true) => {}
+                Err(error @ Error::Lacking { .. }) => self.space.supply(reservation, error)?,
+                done => return done.map(drop),
             }
-            interleave();
-            let root = root.write();
-            self.check_owner(&root)?;
-            let Some(child_id) = only_child(&root)? else { return Ok(()) };
-            let child = self.pool.pin(child_id)?.write();
-            self.check_owner(&child)?;
-            let page = child.to_vec();
-            let node = Node::read(&page)?;
-            let fences = Fences { lower: node.lower(), upper: node.upper() };
-            if !(fences.lower.is_empty() && fences.upper.is_none()) {
-                return Err(node.error("the root's only child does not hold all keys"));
-            }
-            let mut group = ChangeGroup::new(&self.pool);
-            let root = group.add(root);
-            let child = group.add(child);
-            draft::write_node(&mut group, root, node.level(), self.owner, fences, &draft::take_apart(&node)?)?;
-            self.clear_page(&mut group, child)?;
-            self.space.free(&mut group, child_id)?;
-            group.append(0, 0)?;
         }
+    }
+
+    /// Returns whether there may be another such child.
+    fn try_lower_root(&self, reservation: &Arc<Reservation>) -> Result<bool> {
+        let root = self.pool.pin(self.root)?;
+        let only_child = |page: &[u8]| -> Result<Option<PageId>> {
+            let node = Node::read(page)?;
+            if node.is_leaf() || node.len() != 1 { Ok(None) } else { node.child(0).map(Some) }
+        };
+        if only_child(&root.read())?.is_none() {
+            return Ok(false);
+        }
+        interleave();
+        let root = root.write();
+        self.check_owner(&root)?;
+        let Some(child_id) = only_child(&root)? else { return Ok(false) };
+        let lacking = Error::Lacking { lack: Lack::Page(child_id) };
+        let child = self.pool.pin_in_memory(child_id).ok_or(lacking)?.write();
+        self.check_owner(&child)?;
+        let page = child.to_vec();
+        let node = Node::read(&page)?;
+        let fences = Fences { lower: node.lower(), upper: node.upper() };
+        if !(fences.lower.is_empty() && fences.upper.is_none()) {
+            return Err(node.error("the root's only child does not hold all keys"));
+        }
+        let mut group = ChangeGroup::with(&self.pool, Some(reservation));
+        let root = group.add(root);
+        let child = group.add(child);
+        draft::write_node(&mut group, root, node.level(), self.owner, fences, &draft::take_apart(&node)?)?;
+        self.clear_page(&mut group, child)?;
+        self.space.free(&mut group, child_id)?;
+        group.append(0, 0)?;
+        Ok(true)
     }
 }

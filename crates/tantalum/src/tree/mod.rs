@@ -1,7 +1,7 @@
 //! The B+-tree of one table: keys and values of any bytes, in key order, in slotted pages.
 //!
-//! Reading goes down from the root with read latches, each taken before its parent's is released, or to the leaf at once where
-//! it was found before ([`leaf_search`]). Writing is done in
+//! Reading goes down from the root with read latches, each taken before its parent's is released (but none is held while a page is
+//! read from the store), or to the leaf at once where it was found before ([`leaf_search`]). Writing is done in
 //! two steps, so that one transaction can change many leaves in one change group: [`Tree::prepare`] makes room in the
 //! leaf that a key belongs to, by splits that are change groups of their own and change no contents; [`Tree::stage`]
 //! then puts the writes into the transaction's group, under the leaf's write latch, or reports that the leaf is not the
@@ -35,6 +35,7 @@ pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
 pub(crate) use leaf_writes::{LeafWrite, Place, Staged};
+pub(crate) use overflow::Chains;
 
 use crate::buffer::{BufferPool, ChangeGroup};
 use crate::error::{Error, Result};
@@ -79,9 +80,9 @@ impl Tree {
     }
 
     /// Allocates an empty tree's root page in `group`.
-    pub(crate) fn create(pool: &BufferPool, space: &Space, owner: TableId, group: &mut ChangeGroup) -> Result<PageId> {
+    pub(crate) fn create(space: &Space, owner: TableId, group: &mut ChangeGroup) -> Result<PageId> {
         let root = space.allocate(group, owner)?;
-        let index = group.add(pool.pin_new(root)?.write());
+        let index = group.add_new(root)?;
         draft::write_node(group, index, 0, owner, draft::Fences { lower: &[], upper: None }, &[])?;
         Ok(root)
     }
@@ -97,36 +98,37 @@ impl Tree {
     }
 
     /// Shows `f` the value of `key`, if there is one, and the LSN of the leaf that says so. The leaf is latched for
-    /// reading while `f` runs: it must be quick and latch no other page. A value that fits in its page is shown in
-    /// place; nothing is copied.
+    /// reading while `f` runs, unless the value is large: it must be quick and latch no other page. A value that fits in its page is
+    /// shown in place; nothing is copied.
     pub(crate) fn read<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>, Lsn) -> R) -> Result<R> {
-        self.at_leaf(LeafPosition::Containing(key), |node, page, guess| {
+        let mut f = Some(f);
+        loop {
+            // Each time, another commit has replaced a large value while it was read.
+            if let Some(read) = self.try_read(key, &mut f)? {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// As [`read`](Self::read), but `None` if a large value was replaced while it was read; `f` is left then.
+    pub(crate) fn try_read<R, F: FnOnce(Option<&[u8]>, Lsn) -> R>(
+        &self,
+        key: &[u8],
+        f: &mut Option<F>,
+    ) -> Result<Option<R>> {
+        let mut show = |value: Option<&[u8]>, lsn| f.take().map(|f| f(value, lsn));
+        let (read, large) = self.at_leaf(LeafPosition::Containing(key), |node, page, guess| {
             let lsn = page.lsn();
             Ok(match node.search_at(guess, key)? {
-                Found::Before(index) => (f(None, lsn), index),
+                Found::Before(index) => ((show(None, lsn), None), index),
                 Found::At(index) => match node.value(index)? {
-                    Stored::Inline(value) => (f(Some(value), lsn), index),
-                    Stored::Overflow { length, first } => (f(Some(&self.read_chain(length, first)?), lsn), index),
+                    Stored::Inline(value) => ((show(Some(value), lsn), None), index),
+                    Stored::Overflow { length, first } => ((None, Some((self.large_value(length, first), lsn))), index),
                 },
             })
-        })
-    }
-
-    /// The value of `key` in a leaf that the caller has latched and that covers the key: what a write is about to
-    /// replace.
-    pub(crate) fn old_value(&self, leaf: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let node = Node::read(leaf)?;
-        match node.search(key)? {
-            Found::Before(_) => Ok(None),
-            Found::At(index) => self.materialise(node.value(index)?).map(Some),
-        }
-    }
-
-    fn materialise(&self, stored: Stored<'_>) -> Result<Vec<u8>> {
-        match stored {
-            Stored::Inline(value) => Ok(value.to_vec()),
-            Stored::Overflow { length, first } => self.read_chain(length, first),
-        }
+        })?;
+        let Some((value, lsn)) = large else { return Ok(read) };
+        Ok(self.read_large(key, value, lsn)?.and_then(|(value, lsn)| show(Some(&value), lsn)))
     }
 
     /// The largest value that stays in its leaf, in bytes.

@@ -228,9 +228,15 @@ impl<'a> Node<'a> {
         leaf_entry(self.page, index)
     }
 
-    /// Whether the value of a leaf's entry has pages of its own.
-    pub(super) fn is_large(&self, index: usize) -> Result<bool> {
-        Ok(self.cell(index)?.first() == Some(&OVERFLOW))
+    /// The bytes and the first page of the value of a leaf's entry, if it has pages of its own.
+    pub(super) fn large(&self, index: usize) -> Result<Option<(u32, PageId)>> {
+        if self.cell(index)?.first() != Some(&OVERFLOW) {
+            return Ok(None);
+        }
+        Ok(match self.value(index)? {
+            Stored::Overflow { length, first } => Some((length, first)),
+            Stored::Inline(_) => None,
+        })
     }
 
     /// Whether the values of all these entries of a leaf stand in it. False also if one is damaged.

@@ -1,9 +1,16 @@
 //! Values too large for a leaf, in a chain of pages of their own.
 //!
 //! Body of an overflow page: next page u64 (0 in the last), bytes here u32, bytes. A chain belongs to one leaf entry
-//! and is written once, in one record, so all of its pages have the same LSN; it is read and freed under that leaf's
-//! latch, so it cannot change meanwhile.
+//! and is written once, in one record, so all of its pages have the same LSN. It is read without that leaf's latch, which nobody
+//! holds while the store is read; its LSN tells whether it is still the same.
 
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use tantalum_log::Lsn;
+
+use super::cursor::LeafPosition;
+use super::leaf_writes::Place;
+use super::node::{Found, Stored};
 use super::{Tree, damaged};
 use crate::buffer::ChangeGroup;
 use crate::error::Result;
@@ -23,6 +30,39 @@ pub(super) fn pages(value_bytes: usize, page_size: usize) -> usize {
     value_bytes.div_ceil(part_bytes(page_size))
 }
 
+/// Where a large value is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LargeValue {
+    length: u32,
+    first: PageId,
+    /// The end of the record that wrote it, if its first page was in memory.
+    written: Option<Lsn>,
+}
+
+impl LargeValue {
+    /// Whether it is in the place of the other, and may be the same.
+    fn is_at(&self, other: Self) -> bool {
+        let may_be_one = |(a, b): (Lsn, Lsn)| a == b;
+        (self.length, self.first) == (other.length, other.first)
+            && self.written.zip(other.written).is_none_or(may_be_one)
+    }
+}
+
+/// The pages of large values, by the first: found before a leaf that names them is latched for writing.
+#[derive(Debug, Default)]
+pub(crate) struct Chains(BTreeMap<PageId, Vec<PageId>>);
+
+impl Chains {
+    /// The pages of the value that begins there.
+    pub(super) fn get(&self, first: PageId) -> Option<&[PageId]> {
+        self.0.get(&first).map(Vec::as_slice)
+    }
+
+    pub(super) fn insert(&mut self, first: PageId, pages: Vec<PageId>) {
+        self.0.insert(first, pages);
+    }
+}
+
 impl Tree {
     /// Writes a value into fresh pages and returns the first.
     pub(super) fn write_chain(&self, group: &mut ChangeGroup, value: &[u8]) -> Result<PageId> {
@@ -30,7 +70,7 @@ impl Tree {
         let mut next = PageId(0);
         for part in value.chunks(part_bytes(self.pool.page_size())).rev() {
             let id = self.space.allocate(group, self.owner)?;
-            let index = group.add(self.pool.pin_new(id)?.write());
+            let index = group.add_new(id)?;
             let mut body = Vec::with_capacity(HEAD_BYTES + part.len());
             body.extend_from_slice(&next.0.to_le_bytes());
             body.extend_from_slice(&(part.len() as u32).to_le_bytes());
@@ -42,18 +82,92 @@ impl Tree {
         Ok(next)
     }
 
-    /// Reads a chain of `length` bytes.
-    pub(super) fn read_chain(&self, length: u32, first: PageId) -> Result<Vec<u8>> {
-        let mut value = Vec::with_capacity((length as usize).min(MAX_VALUE_BYTES));
-        self.walk_chain(length, first, |_, part| value.extend_from_slice(part))?;
-        Ok(value)
+    /// Where a large value is, asked under the latch of the leaf that names it.
+    pub(super) fn large_value(&self, length: u32, first: PageId) -> LargeValue {
+        let written = self.pool.read_in_memory(first).map(|page| page.lsn());
+        LargeValue { length, first, written }
     }
 
-    /// The pages of a chain of `length` bytes.
+    /// Reads a large value that the leaf of `key` named when it had the LSN `leaf`. Returns it with the LSN of the leaf that named
+    /// it last, which says so as well; `None` if the leaf names another by now. The caller holds no latch.
+    ///
+    /// The pages of a value are written once, in one record. So those that have the LSN of its first one, asked under the leaf's
+    /// latch, are the value's, and any others are not.
+    pub(super) fn read_large(&self, key: &[u8], value: LargeValue, leaf: Lsn) -> Result<Option<(Vec<u8>, Lsn)>> {
+        let mut bytes = Vec::with_capacity((value.length as usize).min(MAX_VALUE_BYTES));
+        let lsn = self.visit_large(key, value, leaf, &mut |_, part| bytes.extend_from_slice(part))?;
+        Ok(lsn.map(|lsn| (bytes, lsn)))
+    }
+
+    /// As [`read_large`](Self::read_large), but shows `visit` the pages and what they hold. What it has seen counts only if the
+    /// value is there.
+    fn visit_large(
+        &self,
+        key: &[u8],
+        value: LargeValue,
+        leaf: Lsn,
+        visit: &mut dyn FnMut(PageId, &[u8]),
+    ) -> Result<Option<Lsn>> {
+        if let Some(written) = value.written {
+            let error = match self.walk_chain(value.length, value.first, Some(written), visit) {
+                Ok(()) => return Ok(Some(leaf)),
+                Err(error) => error,
+            };
+            // Of a value that is no longer the key's the pages may be others, or free; and another may have come to the same place,
+            // which its first page tells while it is in memory.
+            let first = self.pool.pin(value.first);
+            let still = self.large_value_of(key)?.filter(|(still, _)| still.is_at(value));
+            let is_same = still.is_some_and(|(still, _)| first.is_err() || still.written == value.written);
+            return if is_same { Err(error) } else { Ok(None) };
+        }
+        let first = self.pool.pin(value.first);
+        match self.large_value_of(key)? {
+            Some((still, leaf)) if still.is_at(value) => {
+                let _in_memory = first?;
+                assert!(still.written.is_some(), "its first page is pinned");
+                self.visit_large(key, still, leaf, visit)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Where the value of a key is, if it has pages of its own, and the LSN of the leaf.
+    fn large_value_of(&self, key: &[u8]) -> Result<Option<(LargeValue, Lsn)>> {
+        self.at_leaf(LeafPosition::Containing(key), |node, page, guess| {
+            Ok(match node.search_at(guess, key)? {
+                Found::Before(index) => (None, index),
+                Found::At(index) => match node.value(index)? {
+                    Stored::Inline(_) => (None, index),
+                    Stored::Overflow { length, first } => (Some((self.large_value(length, first), page.lsn())), index),
+                },
+            })
+        })
+    }
+
+    /// The pages of a large value that the leaf of `key` named just now; `None` if it names another by now. The caller holds no
+    /// latch.
+    pub(super) fn large_pages(&self, key: &[u8], length: u32, first: PageId) -> Result<Option<Vec<PageId>>> {
+        let mut pages = Vec::new();
+        let value = LargeValue { length, first, written: None };
+        let found = self.visit_large(key, value, Lsn::ZERO, &mut |id, _| pages.push(id))?;
+        Ok(found.map(|_| pages))
+    }
+
+    /// The pages of a chain of `length` bytes. The caller holds no latch, and nobody else changes the value.
     pub(super) fn chain_pages(&self, length: u32, first: PageId) -> Result<Vec<PageId>> {
         let mut pages = Vec::new();
-        self.walk_chain(length, first, |id, _| pages.push(id))?;
+        self.walk_chain(length, first, None, |id, _| pages.push(id))?;
         Ok(pages)
+    }
+
+    /// Adds the pages of the large values that writes replace. The caller holds no latch, but the locks of the keys.
+    pub(crate) fn find_chains(&self, places: &[Place], chains: &mut Chains) -> Result<()> {
+        for (length, first) in places.iter().filter_map(|place| place.large) {
+            if let Entry::Vacant(unknown) = chains.0.entry(first) {
+                unknown.insert(self.chain_pages(length, first)?);
+            }
+        }
+        Ok(())
     }
 
     /// Gives the pages of chains back, in ascending order: that of the latches on the space maps.
@@ -64,9 +178,15 @@ impl Tree {
 
     /// Visits the pages of a chain with the bytes that each holds. Every page brings the end nearer, so no damage makes
     /// this endless.
-    fn walk_chain(&self, length: u32, first: PageId, mut visit: impl FnMut(PageId, &[u8])) -> Result<()> {
+    fn walk_chain(
+        &self,
+        length: u32,
+        first: PageId,
+        written: Option<Lsn>,
+        mut visit: impl FnMut(PageId, &[u8]),
+    ) -> Result<()> {
         let (mut missing, mut id) = (length as usize, first);
-        let mut lsn = None;
+        let mut lsn = written;
         while missing > 0 {
             let page = self.pool.read(id)?;
             if header::kind(&page)? != PageKind::Overflow {

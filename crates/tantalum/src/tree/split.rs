@@ -5,10 +5,11 @@ use super::draft::{self, Cut, Fences, Growth, Item};
 use super::leaf_writes::{self, LeafWrite};
 use super::node::{self, Node, Payload};
 use super::{Tree, damaged};
-use crate::buffer::{ChangeGroup, PageWriteGuard};
-use crate::error::{Error, Result};
+use crate::buffer::{ChangeGroup, PageWriteGuard, Reservation};
+use crate::error::Result;
 use crate::page::{Change, PageId, header, slots};
-use tantalum_rt::{interleave, yield_now};
+use std::sync::Arc;
+use tantalum_rt::interleave;
 
 /// What a node must have room for.
 #[derive(Clone, Copy)]
@@ -29,20 +30,24 @@ enum Step {
 impl Tree {
     /// Splits the node of `level` on the way to `key` once, after its ancestors where they are full, unless it has the
     /// room needed. Waits for room in the log. The caller holds no latch.
-    pub(super) fn make_room(&self, key: &[u8], level: u8, need: &Need<'_>) -> Result<()> {
+    pub(super) fn make_room(
+        &self,
+        key: &[u8],
+        level: u8,
+        need: &Need<'_>,
+        reservation: &Arc<Reservation>,
+    ) -> Result<()> {
         loop {
-            match self.try_split(key, level, need) {
+            match self.try_split(key, level, need, reservation) {
                 Ok(Step::Done) => return Ok(()),
-                Ok(Step::ParentFull(bytes)) => self.make_room(key, level + 1, &Need::Entry(bytes))?,
-                Err(Error::LogFull { needed }) => self.pool.wait_for_log_space(needed)?,
-                Err(Error::Busy { .. }) => yield_now(),
-                Err(error) => return Err(error),
+                Ok(Step::ParentFull(bytes)) => self.make_room(key, level + 1, &Need::Entry(bytes), reservation)?,
+                Err(error) => self.space.supply(reservation, error)?,
             }
             interleave();
         }
     }
 
-    fn try_split(&self, key: &[u8], level: u8, need: &Need<'_>) -> Result<Step> {
+    fn try_split(&self, key: &[u8], level: u8, need: &Need<'_>, reservation: &Arc<Reservation>) -> Result<Step> {
         let Some(Latched { parent, node: guard }) = self.latch_for_change(key, level)? else {
             return Ok(Step::Done);
         };
@@ -56,8 +61,9 @@ impl Tree {
         let cut = self
             .cut(header::page_id(&page), &node, &items, need)?
             .ok_or_else(|| damaged(&page, "it is full but cannot be split"))?;
+        let group = ChangeGroup::with(&self.pool, Some(reservation));
         match parent {
-            None => self.split_root(guard, &node, &items, &cut)?,
+            None => self.split_root(group, guard, &node, &items, &cut)?,
             Some(parent) => {
                 let above = Node::read(&parent.guard)?;
                 let Some(suffix) = cut.separator.strip_prefix(above.prefix()) else {
@@ -68,7 +74,7 @@ impl Tree {
                     return Ok(Step::ParentFull(bytes));
                 }
                 let suffix = suffix.to_vec();
-                self.split_child(parent, &suffix, guard, &node, &items, &cut)?;
+                self.split_child(group, parent, &suffix, guard, &node, &items, &cut)?;
             }
         }
         Ok(Step::Done)
@@ -101,8 +107,10 @@ impl Tree {
     }
 
     /// The upper part moves to a fresh page, for which the parent gets an entry with `suffix`.
+    #[expect(clippy::too_many_arguments, reason = "all of a split")]
     fn split_child(
         &self,
+        mut group: ChangeGroup,
         parent: Parent,
         suffix: &[u8],
         guard: PageWriteGuard,
@@ -113,7 +121,6 @@ impl Tree {
         let slot = (node::FENCES + parent.entry + 1) as u16;
         let (left, right) = halves(node, cut);
 
-        let mut group = ChangeGroup::new(&self.pool);
         let parent = group.add(parent.guard);
         let old = group.add(guard);
         let fresh = self.write_fresh(&mut group, node.level(), right, &items[cut.at..])?;
@@ -132,10 +139,16 @@ impl Tree {
     }
 
     /// The root's contents move down into two fresh pages; the root stays where it is, one level higher.
-    fn split_root(&self, guard: PageWriteGuard, node: &Node<'_>, items: &[Item<'_>], cut: &Cut) -> Result<()> {
+    fn split_root(
+        &self,
+        mut group: ChangeGroup,
+        guard: PageWriteGuard,
+        node: &Node<'_>,
+        items: &[Item<'_>],
+        cut: &Cut,
+    ) -> Result<()> {
         let level = node.level().checked_add(1).ok_or_else(|| node.error("the tree cannot become higher"))?;
         let (left, right) = halves(node, cut);
-        let mut group = ChangeGroup::new(&self.pool);
         let root = group.add(guard);
         let low = self.write_fresh(&mut group, node.level(), left, &items[..cut.at])?.0.to_le_bytes();
         let high = self.write_fresh(&mut group, node.level(), right, &items[cut.at..])?.0.to_le_bytes();
@@ -156,7 +169,7 @@ impl Tree {
         items: &[Item<'_>],
     ) -> Result<PageId> {
         let id = self.space.allocate(group, self.owner)?;
-        let index = group.add(self.pool.pin_new(id)?.write());
+        let index = group.add_new(id)?;
         draft::write_node(group, index, level, self.owner, fences, items)?;
         Ok(id)
     }

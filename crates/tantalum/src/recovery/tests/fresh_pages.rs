@@ -73,7 +73,17 @@ fn check(pool: &BufferPool, space: &Space, versions: &Versions) -> BTreeMap<usiz
 
 /// Adds a page, or changes one.
 fn write(pool: &BufferPool, space: &Space, at: Option<PageId>, cell: &[u8]) -> Result<(PageId, tantalum_log::Lsn)> {
-    let mut group = ChangeGroup::new(pool);
+    space.supplied(|reservation| try_write(pool, space, at, cell, reservation))
+}
+
+fn try_write(
+    pool: &BufferPool,
+    space: &Space,
+    at: Option<PageId>,
+    cell: &[u8],
+    reservation: &Arc<Reservation>,
+) -> Result<(PageId, tantalum_log::Lsn)> {
+    let mut group = ChangeGroup::with(pool, Some(reservation));
     let id = match at {
         Some(id) => {
             let index = group.add(pool.pin(id)?.write());
@@ -82,7 +92,7 @@ fn write(pool: &BufferPool, space: &Space, at: Option<PageId>, cell: &[u8]) -> R
         }
         None => {
             let id = space.allocate(&mut group, OWNER)?;
-            let index = group.add(pool.pin_new(id)?.write());
+            let index = group.add_new(id)?;
             group.change(index, Change::Format { kind: PageKind::Leaf, level: 0, owner: OWNER })?;
             group.change(index, Change::InsertSlot { slot: 0, cell })?;
             id
@@ -124,13 +134,9 @@ fn live(disks: &Disks, versions: &Arc<Versions>, seed: u64, cut_at: Option<Durat
             // Those that were added last are the fresh ones.
             let number = if adds { pages.len() } else { pages.len() - 1 - random.usize(..pages.len().min(40)) };
             let version = versions.tried[number].fetch_add(1, Ordering::Relaxed) + 1;
-            let (id, end) = loop {
-                match write(&pool, &space, pages.get(&number).copied(), &cell(number, version)) {
-                    Ok(written) => break written,
-                    Err(Error::LogFull { needed }) => pool.wait_for_log_space(needed).unwrap(),
-                    Err(error) => panic!("{error}"),
-                }
-            };
+            let (at, cell) = (pages.get(&number).copied(), cell(number, version));
+            let written = write(&pool, &space, at, &cell);
+            let (id, end) = written.unwrap();
             pages.insert(number, id);
             if random.u8(..4) == 0 {
                 pool.log().flush(end).unwrap();

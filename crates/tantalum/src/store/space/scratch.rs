@@ -93,7 +93,7 @@ impl Space {
             if !found.is_empty() {
                 return Ok(found);
             }
-            if let Err(error) = self.grow_beyond(capacity) {
+            if let Err(error) = self.growth.grow_beyond(&**self.pool.store(), capacity) {
                 let found = self.lend_free_pages(wanted, usize::MAX)?;
                 return if found.is_empty() { Err(error) } else { Ok(found) };
             }

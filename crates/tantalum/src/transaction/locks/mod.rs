@@ -144,6 +144,7 @@ impl LockManager {
 
     #[cold]
     fn wait(&self, table: &Arc<TableLocks>, key: &Value, waiter: Arc<Waiter>, parker: &Parker) -> Result<(), Refusal> {
+        tantalum_rt::may_wait("a lock");
         self.lock_waits.fetch_add(1, Ordering::Relaxed);
         tantalum_rt::interleave();
         let owner = waiter.owner;

@@ -2,8 +2,8 @@
 //!
 //! A commit's number is the end of its log record, so numbers order commits as the log does. A snapshot's number is the end of
 //! the log when it began; it reads a row from its leaf unless a later commit has overwritten it, and then from here. A commit
-//! leaves the old version here before it changes the leaf, and a snapshot looks under the leaf's latch, so it sees one or the
-//! other. What is on scratch pages it reads when it has let the leaf go.
+//! leaves the old version here before it changes the leaf, and a snapshot looks here after it has looked at the leaf: what was
+//! overwritten in between it finds in both, and the same.
 //!
 //! A version is kept if a snapshot began between the commit that wrote it and the one that overwrites it, as far as the first is
 //! known: then the chain of a key that is overwritten again and again is no longer than there are snapshots.
@@ -35,7 +35,7 @@ use std::{
     },
 };
 
-use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use tantalum_rt::{Condvar, Held, Mutex, RwLock, RwLockReadGuard, hold};
 
 use self::{
     memory::{Version, VersionTable, bytes_of},
@@ -44,6 +44,7 @@ use self::{
 };
 use super::{Value, key_range::Interval};
 use crate::{
+    buffer::SNAPSHOT_GATE,
     error::{Error, Result},
     page::TableId,
     store::Space,
@@ -61,8 +62,8 @@ pub(crate) struct Versions {
     given_up: Mutex<BTreeMap<SnapshotId, Arc<Error>>>,
     /// Whether there are any: what each read of a snapshot asks.
     are_given_up: AtomicBool,
-    /// Whether `kept` has any. Each read of a snapshot asks, and where nobody writes, all of them only read this. The holder of a
-    /// leaf's latch knows of all that was kept before the leaf was changed.
+    /// Whether `kept` has any. Each read of a snapshot asks, and where nobody writes, all of them only read this. A reader that has
+    /// looked at a leaf knows of all that was kept before the leaf was changed.
     are_any: AtomicBool,
     /// Reads look here side by side.
     kept: RwLock<Kept>,
@@ -116,6 +117,7 @@ struct Kept {
 pub(super) struct Gate<'a> {
     versions: &'a Versions,
     snapshots: RwLockReadGuard<'a, Snapshots>,
+    _held: Held,
 }
 
 /// Room in memory for what a commit overwrites.
@@ -130,23 +132,6 @@ impl Drop for Reserved<'_> {
             self.versions.kept.write().reserved_bytes -= self.bytes;
         }
     }
-}
-
-/// What is known, under the latch of a key's leaf, of the key's value in a snapshot.
-pub(super) enum Found {
-    /// The leaf has it.
-    InLeaf,
-    /// Here it is.
-    Old(Option<Value>),
-    /// It may be in one of these runs; if it is in none, it is this, or if that is nothing either, the leaf has it.
-    PerhapsInRuns(Vec<Arc<Run>>, Option<Option<Value>>),
-}
-
-/// What is known, under the latch of a leaf, of the old versions of its keys.
-pub(super) struct FoundRange {
-    rows: Vec<(Value, Option<Value>)>,
-    /// What they have goes before `rows`.
-    runs: Vec<Arc<Run>>,
 }
 
 impl Gate<'_> {
@@ -191,7 +176,7 @@ impl Versions {
 
     /// Lets no snapshot begin until the gate is dropped: for a commit whose leaves are all latched, until it is in the log.
     pub fn gate(&self) -> Gate<'_> {
-        Gate { versions: self, snapshots: self.snapshots.read() }
+        Gate { versions: self, snapshots: self.snapshots.read(), _held: hold(SNAPSHOT_GATE) }
     }
 
     /// Reserves memory for old versions, before a commit appends its record. `None` while there is no room: let go of all latches,
@@ -326,43 +311,6 @@ impl Versions {
         true
     }
 
-    /// Looks for a row as a snapshot sees it. Called under the leaf's latch.
-    pub fn find(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Found {
-        if !self.are_any.load(Ordering::Acquire) {
-            return Found::InLeaf;
-        }
-        let kept = self.kept.read();
-        let frozen = kept.frozen.as_ref().and_then(|frozen| frozen.find(table, key, snapshot.number));
-        let old = frozen.or_else(|| kept.growing.find(table, key, snapshot.number)).cloned();
-        match (kept.runs_for(snapshot), old) {
-            (runs, old) if !runs.is_empty() => Found::PerhapsInRuns(runs, old),
-            (_, Some(old)) => Found::Old(old),
-            (_, None) => Found::InLeaf,
-        }
-    }
-
-    /// As [`find`](Self::find), for all keys of an interval.
-    pub fn find_range(&self, table: TableId, interval: &Interval, snapshot: SnapshotId) -> FoundRange {
-        let mut found = FoundRange { rows: Vec::new(), runs: Vec::new() };
-        if !self.are_any.load(Ordering::Acquire) || interval.is_empty() {
-            return found;
-        }
-        let kept = self.kept.read();
-        let mut rows = BTreeMap::new();
-        // What was overwritten earlier counts.
-        for (key, value) in kept.growing.find_range(table, interval, snapshot.number) {
-            rows.insert(key.clone(), value.clone());
-        }
-        if let Some(frozen) = &kept.frozen {
-            for (key, value) in frozen.find_range(table, interval, snapshot.number) {
-                rows.insert(key.clone(), value.clone());
-            }
-        }
-        found.rows = rows.into_iter().collect();
-        found.runs = kept.runs_for(snapshot);
-        found
-    }
-
     /// What a search for versions has come to. It may miss some that went when the snapshot was given up, so this is asked
     /// afterwards.
     ///
@@ -377,47 +325,50 @@ impl Versions {
         outcome
     }
 
-    /// The value of a key as the snapshot sees it, from what was found under the latch of its leaf; `None` if the leaf has it. No
-    /// latch may be held.
+    /// The value of a key as the snapshot sees it, if it was overwritten since; `None` if a leaf that was looked at before this has
+    /// it. No latch may be held.
     ///
     /// # Errors
     /// [`Error::SnapshotTooOld`], and what a device reports.
-    pub fn resolve(
-        &self,
-        found: Found,
-        table: TableId,
-        key: &[u8],
-        snapshot: SnapshotId,
-    ) -> Result<Option<Option<Value>>> {
-        let found = match found {
-            Found::InLeaf => Ok(None),
-            Found::Old(value) => Ok(Some(value)),
-            Found::PerhapsInRuns(runs, newer) => {
-                let in_runs = runs.iter().map(|run| run.find(table, key, snapshot.number).transpose());
-                in_runs.flatten().next().transpose().map(|found| found.or(newer))
-            }
+    pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Result<Option<Option<Value>>> {
+        if !self.are_any.load(Ordering::Acquire) {
+            return self.checked(snapshot, Ok(None));
+        }
+        let (runs, in_memory) = {
+            let kept = self.kept.read();
+            let frozen = kept.frozen.as_ref().and_then(|frozen| frozen.find(table, key, snapshot.number));
+            let in_memory = frozen.or_else(|| kept.growing.find(table, key, snapshot.number)).cloned();
+            (kept.runs_for(snapshot), in_memory)
         };
+        // What was overwritten earlier counts.
+        let in_runs = runs.iter().map(|run| run.find(table, key, snapshot.number).transpose());
+        let found = in_runs.flatten().next().transpose().map(|found| found.or(in_memory));
         self.checked(snapshot, found)
     }
 
-    /// The rows of an interval that were overwritten since the snapshot began, as it sees them, from what was found under the latch
-    /// of their leaf. No latch may be held.
+    /// As [`get`](Self::get), for all keys of an interval: those that were overwritten since.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
-    pub fn resolve_range(
+    /// As [`get`](Self::get).
+    pub fn get_range(
         &self,
-        found: FoundRange,
         table: TableId,
         interval: &Interval,
         snapshot: SnapshotId,
     ) -> Result<Vec<(Value, Option<Value>)>> {
-        let FoundRange { rows, runs } = found;
-        if runs.is_empty() {
-            return self.checked(snapshot, Ok(rows));
+        if !self.are_any.load(Ordering::Acquire) || interval.is_empty() {
+            return self.checked(snapshot, Ok(Vec::new()));
         }
-        let mut rows: BTreeMap<_, _> = rows.into_iter().collect();
-        // What was overwritten earlier counts.
+        let mut rows = BTreeMap::new();
+        let runs = {
+            let kept = self.kept.read();
+            // What was overwritten earlier counts, and so comes last.
+            for versions in [Some(&kept.growing), kept.frozen.as_deref()].into_iter().flatten() {
+                let found = versions.find_range(table, interval, snapshot.number);
+                rows.extend(found.map(|(key, value)| (key.clone(), value.clone())));
+            }
+            kept.runs_for(snapshot)
+        };
         let found = runs.iter().rev().try_for_each(|run| {
             run.find_range(table, interval, snapshot.number, &mut |key, value| _ = rows.insert(key, value))
         });
@@ -458,13 +409,6 @@ impl Kept {
     /// The runs that have versions which the snapshot may see, oldest first.
     fn runs_for(&self, snapshot: SnapshotId) -> Vec<Arc<Run>> {
         self.runs.iter().filter(|run| run.newest_overwrite() > snapshot.number).cloned().collect()
-    }
-}
-
-impl Found {
-    /// Whether the leaf is not needed.
-    pub fn is_decided(&self) -> bool {
-        matches!(self, Self::Old(_) | Self::PerhapsInRuns(_, Some(_)))
     }
 }
 

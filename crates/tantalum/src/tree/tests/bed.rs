@@ -31,6 +31,14 @@ pub(super) struct Devices {
 }
 
 impl Devices {
+    /// A data device of which each read takes so long, and nothing else any time.
+    pub(super) fn with_slow_reads(takes: Duration) -> Self {
+        let slow = takes..takes + Duration::from_nanos(1);
+        let profile = MemoryProfile { read_latency: slow, ..MemoryProfile::default() };
+        let devices = Self::with_profile(4096, 16 << 20, &MemoryProfile::default(), Protection::FullPageImages);
+        Devices { data: MemoryDevice::with_profile("data", 1 << 20, profile), ..devices }
+    }
+
     /// Fresh devices with a latency, on which torn pages are prevented in one way or the other.
     pub(super) fn create(seed: u64) -> Self {
         let profile = MemoryProfile {
@@ -80,10 +88,7 @@ impl Devices {
         let opened = recovery::open(store, log, &options, &mut |_| Ok(()), &mut |_| ()).expect("the database recovers");
         let (pool, space) = (opened.pool, opened.space);
         if !pages_in_use(&space).contains(&ROOT) {
-            let mut group = ChangeGroup::new(&pool);
-            let root = Tree::create(&pool, &space, OWNER, &mut group).expect("there is room for a root");
-            assert_eq!(root, ROOT, "the first page given out");
-            group.append(0, 0).expect("the log takes a record");
+            assert_eq!(create(&pool, &space, OWNER), ROOT, "the first page given out");
         }
         let tree = Tree::new(pool.clone(), space.clone(), InsertRuns::default(), OWNER, ROOT);
         Bed { _cleaner: Arc::new(Cleaner::start(&pool)), pool, space, tree }
@@ -94,7 +99,7 @@ impl Devices {
 pub(super) struct Bed {
     pub(super) tree: Tree,
     pub(super) pool: BufferPool,
-    space: Space,
+    pub(super) space: Space,
     _cleaner: Arc<Cleaner>,
 }
 
@@ -106,9 +111,7 @@ impl Bed {
 
     /// An empty tree of another table in the same pool.
     pub(super) fn other_tree(&self, owner: TableId) -> Tree {
-        let mut group = ChangeGroup::new(&self.pool);
-        let root = Tree::create(&self.pool, &self.space, owner, &mut group).expect("there is room for a root");
-        group.append(0, 0).expect("the log takes a record");
+        let root = create(&self.pool, &self.space, owner);
         Tree::new(self.pool.clone(), self.space.clone(), InsertRuns::default(), owner, root)
     }
 
@@ -121,6 +124,15 @@ impl Bed {
     pub(super) fn used_pages(&self) -> BTreeSet<PageId> {
         pages_in_use(&self.space)
     }
+}
+
+fn create(pool: &BufferPool, space: &Space, owner: TableId) -> PageId {
+    let create = space.supplied(|reservation| {
+        let mut group = ChangeGroup::with(pool, Some(reservation));
+        let root = Tree::create(space, owner, &mut group)?;
+        group.append(0, 0).map(|_| root)
+    });
+    create.expect("there is room for a root")
 }
 
 fn pages_in_use(space: &Space) -> BTreeSet<PageId> {

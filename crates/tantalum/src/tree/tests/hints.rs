@@ -63,13 +63,19 @@ fn a_leaf_of_another_table_is_not_taken_for_ones_own() {
 #[test]
 fn a_latched_page_stays_in_memory_and_so_does_one_that_was_pinned_while_latched() {
     let (bed, rows) = filled(16, 1500);
+    let (bed, rows) = (Arc::new(bed), Arc::new(rows));
     let leaf = bed.tree.descend(LeafPosition::Containing(&rows[300].0), 0).unwrap();
     let (id, bytes) = (leaf.id(), leaf.to_vec());
+    // Others read: who has latched a page reads no other.
     let is_there = || {
-        assert_reads(&bed.tree, &rows);
-        let misses = bed.pool.stats().misses;
-        let again = bed.pool.read(id).unwrap();
-        (bed.pool.stats().misses, again.to_vec()) == (misses, bytes.clone())
+        let (bed, rows, bytes) = (Arc::clone(&bed), Arc::clone(&rows), bytes.clone());
+        let others = tantalum_rt::spawn("reads", move || {
+            assert_reads(&bed.tree, &rows);
+            let misses = bed.pool.stats().misses;
+            let again = bed.pool.read(id).unwrap();
+            (bed.pool.stats().misses, again.to_vec()) == (misses, bytes)
+        });
+        others.join().unwrap()
     };
     assert!(is_there(), "it is latched");
     let _pin = leaf.pin();

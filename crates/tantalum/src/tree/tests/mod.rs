@@ -7,15 +7,17 @@ mod model;
 mod nodes;
 mod recovery;
 mod runs;
+mod slow_reads;
 mod stale;
 
-use super::{InsertRuns, LeafCopy, LeafPosition, LeafWrite, Staged, Tree};
-use crate::buffer::ChangeGroup;
+use super::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafWrite, Tree};
+use crate::buffer::{ChangeGroup, Reservation};
 use crate::error::{Error, Result};
 use crate::page::PageId;
 use bed::Bed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use tantalum_log::Lsn;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -33,26 +35,31 @@ fn key(number: u32, bytes: usize) -> Vec<u8> {
 fn commit(bed: &Bed, writes: &[Write]) -> Result<Lsn> {
     let writes: Vec<LeafWrite<'_>> =
         writes.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() }).collect();
+    let reservation = Reservation::new(&bed.pool);
     loop {
-        match try_commit(bed, &writes) {
+        match try_commit(bed, &writes, &reservation) {
             Ok(None) => {}
             Ok(Some((end, sparse))) => {
                 sparse.iter().try_for_each(|&first| bed.tree.rebalance(writes[first].key))?;
                 return Ok(end);
             }
-            Err(Error::LogFull { needed }) => bed.pool.wait_for_log_space(needed)?,
-            Err(error) => return Err(error),
+            Err(error) => bed.space.supply(&reservation, error)?,
         }
         tantalum_rt::yield_now();
     }
 }
 
 /// `None` when it must be tried again; otherwise also the first writes of the leaves that have become sparse.
-fn try_commit(bed: &Bed, writes: &[LeafWrite<'_>]) -> Result<Option<(Lsn, Vec<usize>)>> {
-    let (mut leaves, mut places) = (Vec::new(), Vec::new());
+fn try_commit(
+    bed: &Bed,
+    writes: &[LeafWrite<'_>],
+    reservation: &Arc<Reservation>,
+) -> Result<Option<(Lsn, Vec<usize>)>> {
+    let (mut leaves, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
     while places.len() < writes.len() {
         let next = places.len();
-        let (page, lsn) = bed.tree.prepare(&writes[next..], &mut places)?;
+        let (page, lsn) = bed.tree.prepare(&writes[next..], &mut places, reservation)?;
+        bed.tree.find_chains(&places[next..], &mut chains)?;
         assert!(places.len() > next, "a leaf always takes the first write");
         leaves.push((page, lsn, next..places.len()));
     }
@@ -60,7 +67,7 @@ fn try_commit(bed: &Bed, writes: &[LeafWrite<'_>]) -> Result<Option<(Lsn, Vec<us
     if leaves.windows(2).any(|pair| pair[0].0.id() == pair[1].0.id()) {
         return Ok(None);
     }
-    let mut group = ChangeGroup::new(&bed.pool);
+    let mut group = ChangeGroup::with(&bed.pool, Some(reservation));
     let mut staged: Vec<(usize, Range<usize>)> = Vec::new();
     for (page, lsn, range) in leaves {
         tantalum_rt::interleave();
@@ -72,10 +79,8 @@ fn try_commit(bed: &Bed, writes: &[LeafWrite<'_>]) -> Result<Option<(Lsn, Vec<us
     }
     let mut sparse = Vec::new();
     for (index, range) in staged {
-        match bed.tree.stage(&mut group, index, &writes[range.clone()], &places[range.clone()])? {
-            Staged::Busy => return Ok(None),
-            Staged::Done { is_sparse: true } => sparse.push(range.start),
-            Staged::Done { is_sparse: false } => {}
+        if bed.tree.stage(&mut group, index, &writes[range.clone()], &places[range.clone()], &chains)?.is_sparse {
+            sparse.push(range.start);
         }
     }
     Ok(Some((group.append(0, 0)?, sparse)))
@@ -85,12 +90,15 @@ fn read(tree: &Tree, key: &[u8]) -> Option<Vec<u8>> {
     tree.read(key, |value, _| value.map(<[u8]>::to_vec)).expect("the tree is sound")
 }
 
-/// A row of a leaf.
-fn row(leaf: &crate::tree::LeafView<'_>, index: usize) -> (Vec<u8>, Vec<u8>) {
-    let mut copy = LeafCopy::default();
-    copy.fill(leaf, index..index + 1).expect("the tree is sound");
-    let (key, value) = copy.entry(index).expect("the tree is sound");
-    (key.to_vec(), value.bytes().to_vec())
+/// Rows of a leaf that is not latched any more, as they are there or, if a large value was replaced meanwhile, as they are now.
+fn rows_of(tree: &Tree, mut copy: LeafCopy, entries: Range<usize>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    copy.read_large(tree).expect("the tree is sound");
+    let row = |index| {
+        let (key, value) = copy.entry(index).expect("the tree is sound");
+        let (key, value) = (key.to_vec(), value.bytes().to_vec());
+        if value.is_empty() { read(tree, &key).map(|value| (key, value)) } else { Some((key, value)) }
+    };
+    entries.filter_map(row).collect()
 }
 
 /// All rows, leaf by leaf to the right.
@@ -98,15 +106,17 @@ fn rows_forwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut rows = Vec::new();
     let mut at = Some(Vec::new());
     while let Some(from) = at {
-        at = tree
+        let mut copy = LeafCopy::default();
+        let entries;
+        (at, entries) = tree
             .read_leaf(LeafPosition::Containing(&from), |leaf| {
                 // The tree may have changed since the last leaf: this one can begin before `from`.
-                for index in leaf.lower_bound(&from).expect("the tree is sound")..leaf.len() {
-                    rows.push(row(&leaf, index));
-                }
-                leaf.upper().map(<[u8]>::to_vec)
+                let entries = leaf.lower_bound(&from).expect("the tree is sound")..leaf.len();
+                copy.fill(&leaf, entries.clone()).expect("the tree is sound");
+                (leaf.upper().map(<[u8]>::to_vec), entries)
             })
             .expect("the tree is sound");
+        rows.extend(rows_of(tree, copy, entries));
     }
     rows
 }
@@ -117,16 +127,17 @@ fn rows_backwards(tree: &Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut before: Option<Vec<u8>> = None;
     loop {
         let at = before.as_deref().map_or(LeafPosition::Last, LeafPosition::Before);
-        let lower = tree
+        let mut copy = LeafCopy::default();
+        let (lower, end) = tree
             .read_leaf(at, |leaf| {
                 let end =
                     before.as_deref().map_or(leaf.len(), |bound| leaf.lower_bound(bound).expect("the tree is sound"));
-                for index in (0..end).rev() {
-                    rows.push(row(&leaf, index));
-                }
-                leaf.lower().to_vec()
+                copy.fill(&leaf, 0..end).expect("the tree is sound");
+                (leaf.lower().to_vec(), end)
             })
             .expect("the tree is sound");
+        let found = rows_of(tree, copy, 0..end);
+        rows.extend(found.into_iter().rev());
         if lower.is_empty() {
             return rows;
         }

@@ -1,0 +1,89 @@
+//! What a change group needs beside the pages that it changes: other pages in memory, free frames, space in the log.
+//!
+//! Under its latches a group waits for no device and for nobody else's work. Where it lacks something it fails with an error that
+//! says what ([`Error::Lacking`], [`Error::LogFull`], [`Error::Busy`]); its owner lets go of everything, has the
+//! [`Space`](crate::store::Space) supply it, and starts over with it.
+
+use std::sync::Arc;
+
+use tantalum_log::SpaceRequest;
+use tantalum_rt::Mutex;
+
+use super::{BufferPool, PinnedPage};
+use crate::{error::Result, page::PageId};
+
+/// What was got for a change group. Dropping it gives back what no group took.
+#[derive(Debug)]
+pub struct Reservation {
+    pool: BufferPool,
+    got: Mutex<Got>,
+}
+
+#[derive(Debug, Default)]
+struct Got {
+    pages: Vec<PinnedPage>,
+    frames: Vec<usize>,
+    log: Option<SpaceRequest>,
+}
+
+impl Reservation {
+    /// Nothing yet.
+    pub fn new(pool: &BufferPool) -> Arc<Self> {
+        Arc::new(Self { pool: pool.clone(), got: Mutex::default() })
+    }
+
+    /// Keeps a page in memory.
+    pub fn keep(&self, page: PinnedPage) {
+        self.got.lock().pages.push(page);
+    }
+
+    /// Waits until there are so many frames for fresh pages. No latch may be held.
+    ///
+    /// # Errors
+    /// [`Error::PoolExhausted`](crate::Error::PoolExhausted), and what the devices report.
+    pub fn get_frames(&self, wanted: usize) -> Result<()> {
+        while self.got.lock().frames.len() < wanted {
+            let frame = self.pool.shared.take_frame()?.frame;
+            self.got.lock().frames.push(frame);
+        }
+        Ok(())
+    }
+
+    /// Waits for space in the log, for so many bytes that were refused. No latch may be held. Gives back everything else, which
+    /// whoever makes space may need.
+    ///
+    /// # Errors
+    /// As [`BufferPool::wait_for_log_space`].
+    pub fn get_log_space(&self, needed: usize) -> Result<()> {
+        self.clear();
+        let space = self.pool.wait_for_log_space(needed)?;
+        self.got.lock().log = space;
+        Ok(())
+    }
+
+    /// Waits until nobody has a page latched. No latch may be held.
+    pub fn wait_for_latch(&self, page: PageId) {
+        self.pool.wait_for_latch(page);
+    }
+
+    /// Gives back everything.
+    pub fn clear(&self) {
+        let Got { pages, frames, log } = std::mem::take(&mut *self.got.lock());
+        drop((pages, log));
+        self.pool.shared.room.give(frames);
+    }
+
+    pub(super) fn take_frame(&self) -> Option<usize> {
+        self.got.lock().frames.pop()
+    }
+
+    pub(super) fn take_log_space(&self) -> Option<SpaceRequest> {
+        self.got.lock().log.take()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
