@@ -45,6 +45,9 @@ pub struct Arguments {
     /// Keys that each transaction updates.
     #[arg(long, default_value_t = 1)]
     updates: u32,
+    /// Insert new keys at random places of the table instead, as many in each transaction.
+    #[arg(long)]
+    inserts: bool,
     /// Rounds; medians are over these.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -90,6 +93,7 @@ struct Configuration {
     key_bytes: usize,
     value_bytes: usize,
     updates: u32,
+    inserts: bool,
     readers: usize,
     rounds: usize,
     slice_seconds: f64,
@@ -173,6 +177,7 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
             key_bytes: KEY_BYTES,
             value_bytes: VALUE_BYTES,
             updates: arguments.updates,
+            inserts: arguments.inserts,
             readers: arguments.readers,
             rounds: arguments.rounds,
             slice_seconds: arguments.seconds,
@@ -215,7 +220,13 @@ fn check(arguments: &Arguments) -> Result<()> {
 
 fn load(arguments: &Arguments, database: &database::Database, watch: &Watch) -> Result<KeyValue> {
     let parameters =
-        Parameters { keys: arguments.keys, updates: arguments.updates, async_depth: 1, readers: arguments.readers };
+        Parameters {
+            keys: arguments.keys,
+            updates: arguments.updates,
+            inserts: arguments.inserts,
+            async_depth: 1,
+            readers: arguments.readers,
+        };
     if !database.db.tables()?.iter().any(|name| name == tantalum_workloads::kv::TABLE_NAME) {
         arguments.database.may_load()?;
     }
@@ -340,11 +351,12 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn print(outcome: &Outcome) -> Result<()> {
-    let Configuration { keys, updates, rounds, slice_seconds, raw_write_bytes, log_devices, .. } =
+    let Configuration { keys, updates, inserts, rounds, slice_seconds, raw_write_bytes, log_devices, .. } =
         outcome.configuration;
     let mut out = Out::new();
+    let writes = if inserts { "inserts" } else { "updates" };
     out.line(format_args!(
-        "transactions of {updates} durable updates of {VALUE_BYTES} B under {KEY_BYTES} B, {keys} keys"
+        "transactions of {updates} durable {writes} of {VALUE_BYTES} B under {KEY_BYTES} B, {keys} keys"
     ))?;
     out.line(clock_line(&outcome.configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;

@@ -1,4 +1,5 @@
-//! The key-value workload: transactions that each put new values of 100 bytes under a few random keys of 16 bytes.
+//! The key-value workload: transactions that each put new values of 100 bytes under a few random keys of 16 bytes, or insert keys
+//! at random places.
 //!
 //! A client either waits until each transaction is durable before it begins the next, or keeps several commits
 //! under way. Other clients only read, one random key after the other. Beside it, [`raw`] measures what the device gives to a plain loop of durable writes.
@@ -29,6 +30,8 @@ pub struct Parameters {
     pub keys: u64,
     /// Keys that a transaction updates.
     pub updates: u32,
+    /// Transactions insert new keys behind random loaded ones instead, so that leaves split everywhere.
+    pub inserts: bool,
     /// Commits that a client keeps under way; 1: it waits for each.
     pub async_depth: usize,
     /// The first so many clients read a key at a time instead of updating some.
@@ -56,7 +59,7 @@ impl Parameters {
 ///
 /// let directory = tempfile::tempdir()?;
 /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(directory.path())?;
-/// let parameters = Parameters { keys: 100, updates: 2, async_depth: 1, readers: 0 };
+/// let parameters = Parameters { keys: 100, updates: 2, inserts: false, async_depth: 1, readers: 0 };
 /// let workload = Arc::new(KeyValue::load_or_reuse(&db, parameters, &mut |_| ())?);
 /// let report = driver::run(&workload, Options::transactions(4, 5), &mut |_| ())?;
 /// assert_eq!(report.total.committed, 20);
@@ -104,11 +107,14 @@ impl KeyValue {
         Ok(Self { db: self.db.clone(), table: self.table.clone(), parameters })
     }
 
-    /// A transaction that puts new values under these keys.
+    /// A transaction that puts new values under these keys, or inserts a key behind each.
     fn update(&self, keys: &BTreeSet<u64>, stamp: u64) -> Result<Transaction> {
         let mut tx = self.db.begin()?;
         for &number in keys {
-            tx.put(&self.table, key(number), value(stamp))?;
+            match self.parameters.inserts {
+                true => tx.put(&self.table, inserted_key(number, stamp), value(stamp))?,
+                false => tx.put(&self.table, key(number), value(stamp))?,
+            }
         }
         Ok(tx)
     }
@@ -125,10 +131,19 @@ fn key(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
+/// A key between a numbered one and the next.
+fn inserted_key(number: u64, stamp: u64) -> [u8; KEY_BYTES + 8] {
+    let mut inserted = [0; KEY_BYTES + 8];
+    inserted[..KEY_BYTES].copy_from_slice(&key(number));
+    inserted[KEY_BYTES..].copy_from_slice(&stamp.to_be_bytes());
+    inserted
+}
+
+/// The number of a key, or of the one that an inserted key lies behind.
 fn number_of(key: &[u8]) -> u64 {
     let digit =
         |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(digit.saturating_sub(b'0')));
-    key.iter().fold(0, digit)
+    key.iter().take(KEY_BYTES).fold(0, digit)
 }
 
 /// A value that differs for each stamp and has no long runs of equal bytes.
@@ -198,6 +213,9 @@ mod tests {
         assert_eq!(&key(1234), b"0000000000001234");
         assert_eq!(number_of(&key(987_654)), 987_654);
         assert!(key(99) < key(100));
+        let inserted = inserted_key(99, 7);
+        assert!(&key(99)[..] < &inserted[..] && &inserted[..] < &key(100)[..]);
+        assert_eq!(number_of(&inserted), 99);
         assert_ne!(value(1), value(2));
     }
 }
