@@ -66,7 +66,7 @@ pub use simulation::{Outcome, Scheduling, Simulation};
 pub use sync::{
     Announced, ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockWriteGuard, Condvar, MappedMutexGuard,
     MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, Parker, RawMutex, RawRwLock, RwLock,
-    RwLockReadGuard, RwLockWriteGuard, SharedRun, Unparker, WaitTimeoutResult, lock_unswitched,
+    RwLockReadGuard, RwLockWriteGuard, SharedRun, Unparker, WaitTimeoutResult, lock_unswitched, write_arc_within,
 };
 pub use task::{
     JoinHandle, available_cores, interleave, interleave_in_device, is_simulated, list_tasks, panicking, power_cut,

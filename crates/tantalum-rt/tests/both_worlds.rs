@@ -10,7 +10,7 @@ use std::{
 
 use tantalum_rt::{
     Condvar, JoinHandle, Mutex, Parker, RwLock, Scheduling, Simulation, is_simulated, now, random_seed, sleep, spawn,
-    task_name, wall_clock, yield_now,
+    task_name, wall_clock, write_arc_within, yield_now,
 };
 
 const LONG: Duration = Duration::from_secs(600);
@@ -120,6 +120,27 @@ fn a_downgraded_writer_lets_readers_in_but_no_writer() {
         assert!(lock.try_write().is_none());
         drop(own);
         assert!(lock.try_write().is_some());
+    });
+}
+
+#[test]
+fn a_writer_that_gives_up_keeps_no_readers_out() {
+    in_both_worlds(|| {
+        let lock = Arc::new(RwLock::new(0));
+        let first = lock.read();
+        let writer = spawn("writer", {
+            let lock = Arc::clone(&lock);
+            move || write_arc_within(&lock, Duration::from_millis(5)).is_none()
+        });
+        let reader = spawn("reader", {
+            let lock = Arc::clone(&lock);
+            move || drop(lock.read())
+        });
+        reader.join().unwrap();
+        assert!(writer.join().unwrap(), "it was read all the time");
+        drop(first);
+        *write_arc_within(&lock, Duration::from_millis(5)).expect("it is free") = 1;
+        assert_eq!(*lock.read(), 1);
     });
 }
 

@@ -219,14 +219,13 @@ fn check(arguments: &Arguments) -> Result<()> {
 }
 
 fn load(arguments: &Arguments, database: &database::Database, watch: &Watch) -> Result<KeyValue> {
-    let parameters =
-        Parameters {
-            keys: arguments.keys,
-            updates: arguments.updates,
-            inserts: arguments.inserts,
-            async_depth: 1,
-            readers: arguments.readers,
-        };
+    let parameters = Parameters {
+        keys: arguments.keys,
+        updates: arguments.updates,
+        inserts: arguments.inserts,
+        async_depth: 1,
+        readers: arguments.readers,
+    };
     if !database.db.tables()?.iter().any(|name| name == tantalum_workloads::kv::TABLE_NAME) {
         arguments.database.may_load()?;
     }

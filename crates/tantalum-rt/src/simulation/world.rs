@@ -204,14 +204,17 @@ impl World {
 
     // Locks and conditions.
 
-    /// Waits until the lock at `address` is held: `try_acquire` took it, or a release took it for this task.
+    /// Waits until the lock at `address` is held: `try_acquire` took it, or a release took it for this task. False if that took
+    /// longer than `timeout_ns`; then the caller has the others that wait served.
     pub(crate) fn acquire(
         &self,
         address: usize,
         wait: Wait,
         place: &'static Location<'static>,
+        timeout_ns: Option<u64>,
         try_acquire: impl Fn() -> bool,
-    ) {
+    ) -> bool {
+        let deadline_ns = timeout_ns.map(|timeout_ns| self.now_ns().saturating_add(timeout_ns));
         {
             let mut state = self.state.borrow_mut();
             let id = state.current;
@@ -220,6 +223,11 @@ impl World {
         let mut waited_ns = 0;
         loop {
             let since_ns = self.now_ns();
+            if let Some(deadline_ns) = deadline_ns {
+                let mut state = self.state.borrow_mut();
+                let id = state.current;
+                state.set_timer(id, deadline_ns.saturating_sub(since_ns));
+            }
             self.suspend_for(wait);
             waited_ns += self.now_ns() - since_ns;
             if self.state.borrow_mut().was_served() {
@@ -232,9 +240,14 @@ impl World {
                 state.queues.remove(address, id);
                 break;
             }
+            if deadline_ns.is_some_and(|deadline_ns| state.now_ns >= deadline_ns) {
+                state.queues.remove(address, id);
+                return false;
+            }
             state.queues.passed_over(address, id);
         }
         self.charge_lock(address, wait, waited_ns, place);
+        true
     }
 
     /// The lock at `address` was taken without waiting.

@@ -11,6 +11,6 @@ pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex, lo
 pub use parker::{Parker, Unparker};
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
-    RwLockReadGuard, RwLockWriteGuard,
+    RwLockReadGuard, RwLockWriteGuard, write_arc_within,
 };
 pub use shared_run::{Announced, SharedRun};

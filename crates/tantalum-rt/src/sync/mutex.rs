@@ -66,7 +66,9 @@ impl RawMutex {
         let place = Location::caller();
         match simulation::current() {
             Some(world) if self.inner.try_lock() => world.acquired(self.address(), Wait::Mutex, place),
-            Some(world) => world.acquire(self.address(), Wait::Mutex, place, || self.inner.try_lock()),
+            Some(world) => {
+                world.acquire(self.address(), Wait::Mutex, place, None, || self.inner.try_lock());
+            }
             None => self.inner.lock(),
         }
     }

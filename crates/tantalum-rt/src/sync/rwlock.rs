@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use std::panic::Location;
+use std::{panic::Location, sync::Arc, time::Duration};
 
-use lock_api::RawRwLock as _;
+use lock_api::{RawRwLock as _, RawRwLockTimed as _};
 
 use crate::simulation::{self, Wait};
 
@@ -36,6 +36,29 @@ pub type ArcRwLockReadGuard<T> = lock_api::ArcRwLockReadGuard<RawRwLock, T>;
 
 /// A write guard without a lifetime, from `RwLock::write_arc`.
 pub type ArcRwLockWriteGuard<T> = lock_api::ArcRwLockWriteGuard<RawRwLock, T>;
+
+/// Takes the lock for writing, or gives up after `timeout`.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+///
+/// use tantalum_rt::{RwLock, write_arc_within};
+///
+/// let limit = Arc::new(RwLock::new(10));
+/// let reader = limit.read();
+/// assert!(write_arc_within(&limit, Duration::from_millis(1)).is_none());
+/// drop(reader);
+/// *write_arc_within(&limit, Duration::from_millis(1)).expect("it is free") = 20;
+/// ```
+#[track_caller]
+pub fn write_arc_within<T>(lock: &Arc<RwLock<T>>, timeout: Duration) -> Option<ArcRwLockWriteGuard<T>> {
+    // SAFETY: what is locked through the raw lock is handed to the guard, which unlocks it.
+    unsafe {
+        let raw = lock.raw();
+        let is_locked = raw.try_lock_exclusive() || raw.lock_exclusive_within(timeout);
+        is_locked.then(|| RwLock::make_arc_write_guard_unchecked(lock))
+    }
+}
 
 /// The lock inside an [`RwLock`].
 pub struct RawRwLock {
@@ -73,10 +96,26 @@ impl RawRwLock {
     fn lock_slow(&self, wait: Wait) {
         let place = Location::caller();
         match (simulation::current(), wait) {
-            (Some(world), _) => world.acquire(self.address(), wait, place, || self.try_acquire(wait)),
+            (Some(world), _) => {
+                world.acquire(self.address(), wait, place, None, || self.try_acquire(wait));
+            }
             (None, Wait::Read) => self.inner.lock_shared(),
             (None, _) => self.inner.lock_exclusive(),
         }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn lock_exclusive_within(&self, timeout: Duration) -> bool {
+        let Some(world) = simulation::current() else { return self.inner.try_lock_exclusive_for(timeout) };
+        let timeout_ns = Some(crate::clock::nanos(timeout));
+        let is_locked = world
+            .acquire(self.address(), Wait::Write, Location::caller(), timeout_ns, || self.try_acquire(Wait::Write));
+        if !is_locked {
+            // Readers may have waited only because a writer did.
+            self.unlocked_in_simulation();
+        }
+        is_locked
     }
 
     #[cold]

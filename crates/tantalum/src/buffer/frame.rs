@@ -11,17 +11,22 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
-use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Held, Mutex, RwLock, RwLockReadGuard};
+use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Held, Mutex, RwLock, RwLockReadGuard, write_arc_within};
 
 use super::{latches, statuses::ChangeMemory};
 use crate::{
+    error::{Error, Result},
     page::{PageId, header},
     store::PageChanges,
 };
+
+/// How long a task that holds leaves waits for a further one. Far longer than anything keeps a latch.
+const FURTHER_LEAF_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The number of no page: that of a frame without a page.
 const NO_PAGE: u64 = u64::MAX;
@@ -276,11 +281,14 @@ impl PinnedPage {
         PageWriteGuard { _held: latches::latched(&content.bytes), content }
     }
 
-    /// As [`write`](Self::write), for a page that was a leaf when it was pinned, by who holds other leaves and looks at once what it
-    /// is now: a root that was a leaf may have become an inner page.
-    pub fn write_former_leaf(&self) -> PageWriteGuard {
-        let content = self.latch.write_arc();
-        PageWriteGuard { _held: latches::latched_former_leaf(&content.bytes), content }
+    /// As [`write`](Self::write), for a page that was a leaf when it was pinned, while other leaves are held. It may be an inner page
+    /// by now, and a task that goes down through it may wait for one of those leaves: so this waits for a short time only.
+    ///
+    /// # Errors
+    /// [`Error::Busy`](crate::Error::Busy).
+    pub fn write_further_leaf(&self) -> Result<PageWriteGuard> {
+        let content = write_arc_within(&self.latch, FURTHER_LEAF_TIMEOUT).ok_or(Error::Busy { page: self.id })?;
+        Ok(PageWriteGuard { _held: latches::latched_further_leaf(&content.bytes), content })
     }
 
     /// As [`write`](Self::write), for a page that was allocated just now: whatever it was before, nobody waits for it for long.

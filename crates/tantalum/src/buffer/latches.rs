@@ -31,10 +31,10 @@ pub(super) fn latched_at_once(page: &[u8]) -> Held {
     hold(if cfg!(debug_assertions) { class_of(page) } else { FRESH })
 }
 
-/// The task has latched a page that was a leaf before, and was ready to wait for it.
+/// The task has latched a page that was a leaf before, and has waited for it for a short time at most.
 #[inline]
 #[track_caller]
-pub(super) fn latched_former_leaf(page: &[u8]) -> Held {
+pub(super) fn latched_further_leaf(page: &[u8]) -> Held {
     holds_none(&[OVERFLOW, SPACE_MAP, TURN], "the latch of a leaf");
     latched_at_once(page)
 }

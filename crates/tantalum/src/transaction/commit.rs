@@ -176,7 +176,7 @@ impl Manager {
         interleave();
         let mut group = ChangeGroup::with(&self.core().pool, Some(reservation));
         for plan in &plans {
-            let guard = plan.page.write_former_leaf();
+            let guard = plan.page.write_further_leaf()?;
             let places = &mut places[plan.places.clone()];
             if !plan.table.tree().accepts(&guard, plan.writes, plan.found_at, places)? {
                 return Ok(Try::Again);
@@ -270,4 +270,44 @@ fn old_versions<'a>(tables: &'a [(Table, Vec<LeafWrite<'a>>)]) -> Result<OldVers
         }
     }
     Ok(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tantalum_rt::{Simulation, sleep, spawn};
+
+    use super::super::versions::tests::database;
+    use crate::StoreKind;
+
+    /// As when the second leaf has become an inner page, and a descent through it waits for the first.
+    #[test]
+    fn a_commit_that_waits_for_a_leaf_lets_go_of_those_that_it_has() {
+        Simulation::new(1)
+            .run(|| {
+                let db = database(StoreKind::InPlace);
+                let mut tables = [db.table("one").unwrap(), db.table("two").unwrap()];
+                tables.sort_by_key(|table| table.tree().root());
+                let [first, second] = tables.each_ref().map(|table| db.pool().pin(table.tree().root()).unwrap());
+                let held = second.read();
+                let commit = spawn("commit", {
+                    let (db, tables) = (db.clone(), tables.clone());
+                    move || {
+                        let mut tx = db.begin().unwrap();
+                        tables.iter().for_each(|table| tx.put(table, "key", "value").unwrap());
+                        tx.commit().unwrap();
+                    }
+                });
+                sleep(Duration::from_millis(1));
+                assert!(first.try_write().is_none(), "the commit holds it and waits for the second");
+                drop(first.read());
+                assert!(!commit.is_finished());
+                drop(held);
+                commit.join().unwrap();
+                assert!(tables.iter().all(|table| db.get(table, "key").unwrap().is_some()));
+                db.close().unwrap();
+            })
+            .expect_finished();
+    }
 }

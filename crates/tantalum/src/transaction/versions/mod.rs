@@ -25,7 +25,7 @@ mod memory;
 mod run;
 mod spill;
 #[cfg(test)]
-mod tests;
+pub(in crate::transaction) mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -6,7 +6,7 @@ use tantalum_rt::Random;
 use super::{super::key_range::Interval, run::RunWriter, *};
 use crate::{Db, Devices, StoreKind};
 
-pub(super) fn database(store: StoreKind) -> Db {
+pub(in crate::transaction) fn database(store: StoreKind) -> Db {
     let double_write = (store == StoreKind::InPlace).then(|| MemoryDevice::new("area", 1 << 20) as _);
     let devices = Devices {
         data: MemoryDevice::new("data", 4 << 20),
