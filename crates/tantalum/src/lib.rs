@@ -76,3 +76,12 @@ pub use store::{
 pub use table::Table;
 pub use tantalum_log::{LogLayout, Lsn};
 pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};
+
+/// The Rust code in the documents compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/use/tutorial.md")]
+#[doc = include_str!("../../../docs/use/transactions.md")]
+#[doc = include_str!("../../../docs/use/snapshots.md")]
+#[doc = include_str!("../../../docs/use/tuning.md")]
+mod documents {}
