@@ -1,4 +1,4 @@
-//! What was measured of a device, in a file that can be kept beside it: `docs/characteristics.md`.
+//! What was measured of a device, in a file that can be kept beside it: `docs/use/devices.md#characteristics-files`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub enum CharacteristicsError {
         cause: std::io::Error,
     },
     /// The text is not what it should be.
-    #[error("{}: line {line}: {what}; measure the device again, or write the file as docs/characteristics.md says", file.display())]
+    #[error("{}: line {line}: {what}; measure the device again, or write the file as docs/use/devices.md#characteristics-files says", file.display())]
     Invalid {
         /// The file; empty for text.
         file: PathBuf,

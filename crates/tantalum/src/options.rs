@@ -246,7 +246,7 @@ impl Builder {
         self
     }
 
-    /// What was measured of the log devices: a file for each (`docs/characteristics.md`), in the order of
+    /// What was measured of the log devices: a file for each (`docs/use/devices.md#characteristics-files`), in the order of
     /// [`log_devices`](Self::log_devices). Relative paths start at the directory. Default: how long writes usually take is
     /// learnt from the writes.
     pub fn log_characteristics(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {

@@ -61,7 +61,7 @@ pub struct Arguments {
     /// Seeds the clients' choices.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Write the result as JSON; docs/workloads.md explains its fields.
+    /// Write the result as JSON; docs/use/json.md explains its fields.
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(flatten)]

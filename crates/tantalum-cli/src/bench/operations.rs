@@ -42,7 +42,7 @@ pub struct Running {
     /// Tasks that load.
     #[arg(long, default_value_t = 8)]
     loaders: usize,
-    /// Write the result as JSON; docs/workloads.md explains its fields.
+    /// Write the result as JSON; docs/use/json.md explains its fields.
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(flatten)]

@@ -65,7 +65,7 @@ pub struct Arguments {
     /// A database of some hundred rows: for tests.
     #[arg(long, hide = true)]
     tiny: bool,
-    /// Write the result as JSON; docs/workloads.md explains its fields.
+    /// Write the result as JSON; docs/use/json.md explains its fields.
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(flatten)]

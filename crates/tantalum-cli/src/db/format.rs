@@ -1,4 +1,4 @@
-//! The format of `tantalum db dump`: lines of printable ASCII that hold any bytes, described in docs/cli.md.
+//! The format of `tantalum db dump`: lines of printable ASCII that hold any bytes, described in docs/use/backups.md#dumps.
 //!
 //! ```text
 //! tantalum-dump 1

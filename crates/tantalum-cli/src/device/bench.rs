@@ -42,7 +42,7 @@ pub struct Arguments {
     /// or a database, is refused all the same.
     #[arg(long)]
     destroy_contents: bool,
-    /// Write the results as JSON; docs/cli.md explains its fields.
+    /// Write the results as JSON; docs/use/json.md explains its fields.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the results as SVG files into this directory.

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Decides addresses and chance in the models; the same seed finds the same on every machine.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Write the results as JSON, for `lab report` too; docs/lab.md explains its fields.
+    /// Write the results as JSON, for `lab report` too; docs/use/json.md explains its fields.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

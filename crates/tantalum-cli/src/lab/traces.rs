@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// Where a result goes beside the terminal.
 #[derive(clap::Args)]
 pub struct Output {
-    /// Write the result as JSON; docs/lab.md explains its fields.
+    /// Write the result as JSON; docs/use/json.md explains its fields.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write plots into this directory, as SVG files.

@@ -46,7 +46,7 @@ pub struct Arguments {
     /// Decides addresses, mixes and data.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Write what was found and what follows as JSON; docs/probe.md explains its fields.
+    /// Write what was found and what follows as JSON; docs/use/json.md explains its fields.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with plots.

@@ -2,7 +2,7 @@
 
 use tantalum_flash::faults::{FaultKind, Plan, Survival};
 
-const DOCUMENT: &str = include_str!("../../../../docs/faults.md");
+const DOCUMENT: &str = include_str!("../../../../docs/understand/faults.md");
 
 #[test]
 fn the_document_says_what_the_code_says() {
@@ -13,7 +13,7 @@ fn the_document_says_what_the_code_says() {
             Survival::Unknowable => "unknowable",
         };
         let row = format!("| `{kind}` | {survival} | {} |", kind.doc());
-        assert!(DOCUMENT.contains(&row), "docs/faults.md lacks the line\n{row}");
+        assert!(DOCUMENT.contains(&row), "docs/understand/faults.md lacks the line\n{row}");
     }
 }
 
@@ -22,7 +22,7 @@ fn its_plans_are_valid() {
     let plans: Vec<&str> = DOCUMENT.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(!plans.is_empty());
     for plan in plans {
-        let plan = Plan::parse("docs/faults.md", plan).unwrap_or_else(|error| panic!("{error}"));
+        let plan = Plan::parse("docs/understand/faults.md", plan).unwrap_or_else(|error| panic!("{error}"));
         assert!(!plan.is_empty());
     }
 }

@@ -20,7 +20,7 @@ const CORES: &str = "now.cores";
 const COUNTS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const ROWS: u64 = 100_000;
 
-/// Each acquisition of a lock takes 100 ns, half of it on the lock's own word. Assumed; docs/lab.md says what for.
+/// Each acquisition of a lock takes 100 ns, half of it on the lock's own word. Assumed; docs/measure/lab.md says what for.
 const LOCKS: LockCharges = LockCharges {
     exclusive: Duration::from_nanos(50),
     shared: Duration::from_nanos(50),

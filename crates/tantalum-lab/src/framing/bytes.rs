@@ -1,4 +1,4 @@
-//! The bytes; docs/format.md describes them. Pure, and safe on bytes that may be anything.
+//! The bytes; docs/understand/format.md describes them. Pure, and safe on bytes that may be anything.
 
 use super::{Damage, TraceKind};
 

@@ -1,4 +1,4 @@
-//! What the files of traces have in common: a header, chunks of numbers, an end, each with its checksum (docs/format.md).
+//! What the files of traces have in common: a header, chunks of numbers, an end, each with its checksum (docs/understand/format.md).
 //!
 //! Promise: whatever the bytes are, reading them gives what was written or says where they are damaged, in memory for one chunk.
 

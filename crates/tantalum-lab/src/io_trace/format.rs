@@ -1,4 +1,4 @@
-//! The numbers of a trace of requests; docs/format.md describes them. Pure, and safe on numbers that may be anything.
+//! The numbers of a trace of requests; docs/understand/format.md describes them. Pure, and safe on numbers that may be anything.
 
 use tantalum_device::{Durability, Ending, Request, RequestKind};
 

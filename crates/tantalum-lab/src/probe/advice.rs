@@ -1,4 +1,4 @@
-//! What follows from what was found, each piece with its reason. docs/probe.md explains the rules.
+//! What follows from what was found, each piece with its reason. docs/measure/probe.md explains the rules.
 
 use serde::Serialize;
 use tantalum_report::units::{bytes, duration_ns, number};
@@ -57,7 +57,7 @@ pub struct StoreCosts {
 /// by cost and benefit does better where some pages are hotter than others.
 const AMPLIFICATION: f64 = 2.7;
 /// Of in-page logging, log sectors written for a page stored, and merges for a sector: TPC-C through the engine
-/// (docs/in-page-logging-results.md).
+/// (docs/results/in-page-logging.md).
 const SECTORS_PER_PAGE: f64 = 1.7;
 const MERGES_PER_SECTOR: f64 = 1.0 / 16.0;
 const UNIT_BYTES: f64 = 131_072.0;

@@ -2,7 +2,7 @@
 //!
 //! A [`Plan`] bounds time and bytes written beforehand, [`probe`] keeps to it on any [`Device`](tantalum_device::Device), on either
 //! clock, and [`Found`] is what was measured. [`Advice`] is made of that and of nothing else; [`page`] shows both.
-//! docs/probe.md explains every measurement and how advice follows from it.
+//! docs/measure/probe.md explains every measurement and how advice follows from it.
 
 mod advice;
 mod budget;

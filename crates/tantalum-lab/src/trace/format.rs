@@ -1,4 +1,4 @@
-//! The numbers of a trace of pages, and what its header says; docs/format.md describes them. Pure, and safe on numbers that
+//! The numbers of a trace of pages, and what its header says; docs/understand/format.md describes them. Pure, and safe on numbers that
 //! may be anything.
 
 use tantalum::PageOperation;

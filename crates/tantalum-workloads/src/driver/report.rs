@@ -1,4 +1,4 @@
-//! The result of a run, ready for JSON. `docs/workloads.md` says what each field means; they are kept stable.
+//! The result of a run, ready for JSON. `docs/use/json.md` says what each field means; they are kept stable.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ impl Sizes {
             what: format!("a graph of {NODES} nodes"),
             scale: 400,
             buffer_gb: 10,
-            // The workload's default in virtual time (`docs/workloads.md`), here and with TPC-C.
+            // The workload's default in virtual time (`docs/measure/benchmarks.md`), here and with TPC-C.
             cpu_per_attempt: Duration::from_micros(30),
             transactions: 60_000,
         }

@@ -26,7 +26,7 @@ const SCALE: u64 = 150;
 
 const GB: u64 = 1_000_000_000;
 
-/// The workload's default in virtual time (`docs/workloads.md`).
+/// The workload's default in virtual time (`docs/measure/benchmarks.md`).
 const CPU_PER_OPERATION: Duration = Duration::from_micros(20);
 
 fn store(settings: Settings) -> Store {
