@@ -7,5 +7,5 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: (u8, Vec<u8>, Vec<u8>)| {
     let (size, record, mut page) = input;
     page.resize(4096 << (size % 3), 0);
-    tantalum::fuzzing::group_record(&record, &mut page);
+    tantalum_store::fuzzing::group_record(&record, &mut page);
 });

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: Vec<u8>| {
     let mut bytes = input;
-    tantalum::fuzzing::double_write_header(&mut bytes);
+    tantalum_store::fuzzing::double_write_header(&mut bytes);
     bytes.resize(4096, 0);
-    tantalum::fuzzing::double_write_header(&mut bytes);
+    tantalum_store::fuzzing::double_write_header(&mut bytes);
 });

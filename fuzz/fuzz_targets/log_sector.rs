@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: Vec<u8>| {
     let mut bytes = input;
-    tantalum::fuzzing::log_sector(&mut bytes);
+    tantalum_store::fuzzing::log_sector(&mut bytes);
     bytes.resize(512, 0);
-    tantalum::fuzzing::log_sector(&mut bytes);
+    tantalum_store::fuzzing::log_sector(&mut bytes);
 });

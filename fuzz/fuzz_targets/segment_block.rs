@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: Vec<u8>| {
     let mut bytes = input;
-    tantalum::fuzzing::segment_block(&mut bytes);
+    tantalum_store::fuzzing::segment_block(&mut bytes);
     bytes.resize(4096, 0);
-    tantalum::fuzzing::segment_block(&mut bytes);
+    tantalum_store::fuzzing::segment_block(&mut bytes);
 });

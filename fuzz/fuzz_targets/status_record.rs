@@ -5,5 +5,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: Vec<u8>| {
-    tantalum::fuzzing::status_record(&input);
+    tantalum_store::fuzzing::status_record(&input);
 });

@@ -14,7 +14,7 @@ fuzz_target!(|input: Vec<u8>| {
         let again = Superblock::decode(&decoded.encode()).expect("what is encoded can be decoded");
         assert_eq!(again, decoded);
     }
-    tantalum::fuzzing::superblock(&mut bytes);
+    tantalum_store::fuzzing::superblock(&mut bytes);
     bytes.resize(4096, 0);
-    tantalum::fuzzing::superblock(&mut bytes);
+    tantalum_store::fuzzing::superblock(&mut bytes);
 });

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: Vec<u8>| {
     let mut bytes = input;
-    tantalum::fuzzing::unit_header(&mut bytes);
+    tantalum_store::fuzzing::unit_header(&mut bytes);
     bytes.resize(512, 0);
-    tantalum::fuzzing::unit_header(&mut bytes);
+    tantalum_store::fuzzing::unit_header(&mut bytes);
 });

@@ -6,12 +6,12 @@
 //! Nothing is stopped: latches are held as readers hold them, for a node at a time.
 
 use serde::Serialize;
+use tantalum_store::{PageId, PageSet, TableId, page::header};
 
 use crate::{
     db::Core,
     error::Result,
-    page::{PageId, TableId, header},
-    store::{PageSet, SpaceWatch},
+    space::SpaceWatch,
     tree::{Tree, TreeReport},
 };
 
@@ -202,11 +202,8 @@ mod tests {
     use tantalum_device::MemoryDevice;
     use tantalum_rt::{Simulation, spawn};
 
-    use crate::{
-        Db, Devices,
-        buffer::ChangeGroup,
-        page::{Change, TableId, slots},
-    };
+    use crate::{Db, Devices, buffer::ChangeGroup};
+    use tantalum_store::{Change, TableId, page::slots};
 
     fn database() -> Db {
         let devices = Devices {

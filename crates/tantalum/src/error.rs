@@ -3,8 +3,7 @@
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use tantalum_log::Lsn;
-
-use crate::page::{ChangeError, PageId, header};
+use tantalum_store::{ChangeError, PageId};
 
 /// The result of an engine call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -20,6 +19,10 @@ pub enum Error {
     /// The log refused.
     #[error(transparent)]
     Log(#[from] tantalum_log::Error),
+
+    /// The page store refused, for a reason that has no variant of its own here.
+    #[error(transparent)]
+    Store(tantalum_store::Error),
 
     /// A page does not hold what it must.
     #[error("{file}: page {page} (at byte {offset}) is damaged: {what}; restore the database from a backup")]
@@ -587,12 +590,22 @@ impl Error {
 
     /// Says that `page`, read correctly from its device, holds what no page of ours holds.
     pub(crate) fn corrupt_page(page: &[u8], what: impl Into<String>) -> Self {
-        let id = header::page_id(page);
-        Self::Corrupt {
-            file: "the data file".into(),
-            page: id,
-            offset: id.0.saturating_mul(page.len() as u64),
-            what: what.into(),
+        tantalum_store::Error::corrupt_page(page, what).into()
+    }
+}
+
+impl From<tantalum_store::Error> for Error {
+    fn from(error: tantalum_store::Error) -> Self {
+        use tantalum_store::Error as Store;
+        match error {
+            Store::Device(error) => Self::Device(error),
+            Store::Corrupt { file, page, offset, what } => Self::Corrupt { file, page, offset, what },
+            Store::Superblock { file, what } => Self::Superblock { file, what },
+            Store::Protection { file, what } => Self::Protection { file, what },
+            Store::DiskFull { file, source } => Self::DiskFull { file, source },
+            Store::Option { what } => Self::Option { what },
+            Store::Closed => Self::Closed,
+            other => Self::Store(other),
         }
     }
 }

@@ -44,14 +44,14 @@ mod error;
 pub mod fuzzing;
 pub mod limits;
 mod log_layout;
-mod observer;
 mod options;
-mod page;
 mod recovery;
 mod restore;
+mod space;
 mod stats;
-mod store;
 mod table;
+#[cfg(test)]
+mod testing;
 mod transaction;
 mod tree;
 
@@ -62,19 +62,16 @@ pub use db::{
     NewLogDevice, recorded_log_devices,
 };
 pub use error::{Error, Lack, Result};
-pub use observer::{PageChange, PageObserver, PageOperation};
-pub use options::{
-    Barriers, Builder, Isolation, LogHiding, MetadataWrites, OpenPhase, OpenProgress, TornPageProtection,
-};
-pub use page::{ChangeError, PageId, TableId};
+pub use options::{Barriers, Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
-pub use store::{
-    AppendInspection, EntryInspection, InPageStats, LogStructuredStats, Protection, RecordInspection, SectorInspection,
-    SegmentInspection, StoreKind, StoreStats, UnitInspection,
-};
 pub use table::Table;
 pub use tantalum_log::{LogLayout, Lsn};
+pub use tantalum_store::{
+    AppendInspection, ChangeError, EntryInspection, InPageStats, LogStructuredStats, MetadataWrites, PageChange,
+    PageId, PageObserver, PageOperation, Protection, RecordInspection, SectorInspection, SegmentInspection, StoreKind,
+    StoreStats, TableId, UnitInspection,
+};
 pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};
 
 /// The Rust code in the documents compiles.

@@ -1,5 +1,7 @@
 //! What the engine accepts at most. Larger requests are refused with an error that names the limit.
 
+pub use tantalum_store::PAGE_SIZES;
+
 use crate::error::{Error, Result};
 
 /// Largest value, in bytes: 1 MiB. The log's largest record can lower it, or the buffer pool, or the reserve of a page store that
@@ -8,9 +10,6 @@ pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Longest table name, in bytes of UTF-8.
 pub const MAX_TABLE_NAME_BYTES: usize = 255;
-
-/// The page sizes a database can be created with, in bytes.
-pub const PAGE_SIZES: [u32; 3] = [4096, 8192, 16384];
 
 /// Bytes of each log device in use where [`Builder::log_bytes`](crate::Builder::log_bytes) is not set: 256 MiB.
 pub const DEFAULT_LOG_BYTES: u64 = 256 << 20;

@@ -16,15 +16,13 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tantalum_device::Device;
 use tantalum_log::LogLayout;
+use tantalum_store::{PageObserver, StoreKind};
 
 use crate::{
     control,
     db::{Db, DeviceOpener, DeviceUse, Devices, Wrap},
     error::Result,
-    observer::PageObserver,
-    store::StoreKind,
 };
-pub use segments::MetadataWrites;
 pub(crate) use settings::{Settings, wrong_number_of_files};
 pub use writing::Barriers;
 
@@ -400,6 +398,29 @@ impl Builder {
 
     /// Who is told of every change of a page and of every page that is written, for traces: not of what recovery repeats.
     /// Default: nobody.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// use tantalum::{PageChange, PageId, PageObserver};
+    ///
+    /// #[derive(Default)]
+    /// struct Counter(AtomicU64);
+    ///
+    /// impl PageObserver for Counter {
+    ///     fn changed(&self, _page: PageId, change: PageChange) {
+    ///         self.0.fetch_add(u64::from(change.bytes), Ordering::Relaxed);
+    ///     }
+    ///     fn written(&self, _page: PageId) {}
+    /// }
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let counter = Arc::new(Counter::default());
+    /// let db = tantalum::Db::builder().log_bytes(8 << 20).observe_pages(counter.clone()).open(dir.path().join("db"))?;
+    /// db.table("t")?;
+    /// db.close()?;
+    /// assert!(counter.0.load(Ordering::Relaxed) > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn observe_pages(mut self, observer: Arc<dyn PageObserver>) -> Self {
         self.page_observer = Some(observer);
         self

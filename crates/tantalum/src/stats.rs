@@ -4,12 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::Serialize;
 use tantalum_log::DeviceState;
+use tantalum_store::{Protection, StoreKind, StoreStats};
 
 use crate::{
     buffer::{PageCleaning, PoolStats},
     db::{BarrierSummary, Core},
     recovery::remedy,
-    store::{Protection, StoreKind, StoreStats},
     transaction::{Manager, TransactionStats},
 };
 

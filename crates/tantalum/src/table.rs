@@ -9,10 +9,10 @@ use std::{
 };
 
 use tantalum_rt::{Condvar, Mutex};
+use tantalum_store::TableId;
 
 use crate::{
     error::{Error, Result},
-    page::TableId,
     transaction::TableLocks,
     tree::Tree,
 };

@@ -8,13 +8,13 @@
 use std::{cell::OnceCell, sync::Arc};
 
 use tantalum_log::Lsn;
+use tantalum_store::{
+    Change, PageChanges, PageId, Protection,
+    page::{change, header, record},
+};
 
 use super::{BufferPool, PageWriteGuard, Reservation, planned::Planned, poison::PoisonGuard};
-use crate::{
-    error::{Error, Lack, Result},
-    page::{Change, PageId, change, header, record},
-    store::{PageChanges, Protection},
-};
+use crate::error::{Error, Lack, Result};
 
 /// Collects the changes of latched pages and makes them one record of the log.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use tantalum_rt::{holds_none, may_wait};
+use tantalum_store::PageId;
 
 use super::{
     frame::Stage,
@@ -13,10 +14,7 @@ use super::{
     pool::Shared,
     room::{FrameOrTurn, Turn},
 };
-use crate::{
-    error::{Error, Result},
-    page::PageId,
-};
+use crate::error::{Error, Result};
 
 /// How long a task waits for others to unpin something.
 const PATIENCE: Duration = Duration::from_secs(10);

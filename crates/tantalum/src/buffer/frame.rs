@@ -17,13 +17,10 @@ use std::{
 use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
 use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Held, Mutex, RwLock, RwLockReadGuard, write_arc_within};
+use tantalum_store::{PageChanges, PageId, page::header};
 
 use super::{latches, statuses::ChangeMemory};
-use crate::{
-    error::{Error, Result},
-    page::{PageId, header},
-    store::PageChanges,
-};
+use crate::error::{Error, Result};
 
 /// How long a task that holds leaves waits for a further one. Far longer than anything keeps a latch.
 const FURTHER_LEAF_TIMEOUT: Duration = Duration::from_millis(10);

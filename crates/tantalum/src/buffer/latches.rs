@@ -1,8 +1,7 @@
 //! What tasks hold while they wait for something: the classes of the table in ARCHITECTURE.md, checked in debug builds.
 
 use tantalum_rt::{Held, HeldClass, hold, holds_none};
-
-use crate::page::{PageKind, header};
+use tantalum_store::{PageKind, page::header};
 
 const INNER: HeldClass = HeldClass::briefly(0, "the latch of an inner page");
 const LEAF: HeldClass = HeldClass::briefly(1, "the latch of a leaf");

@@ -3,8 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-
-use crate::store::PageBatch;
+use tantalum_store::PageBatch;
 
 /// Who writes dirty pages to make room in the buffer pool.
 ///

@@ -9,9 +9,9 @@ use std::sync::{
 };
 
 use tantalum_rt::{RwLock, collections::HashMap};
+use tantalum_store::PageId;
 
 use super::frame::{Frame, PinnedPage};
-use crate::page::PageId;
 
 const SHARDS: usize = 64;
 

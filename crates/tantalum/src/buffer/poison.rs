@@ -16,7 +16,7 @@
 //!
 //! What waits for others to finish such work looks here before it waits again.
 //!
-//! Other pairs need no guard. A transaction's locks and pins are given back by destructors. The hints of `store/space.rs`, `hints.rs`
+//! Other pairs need no guard. A transaction's locks and pins are given back by destructors. The hints of `space/mod.rs`, `hints.rs`
 //! and `tree/insert_runs.rs` are checked against the page where they are used. The steps of `tree/drop.rs` are groups, and the catalog's
 //! row says until the last that the table is being dropped. A number of a commit that is not used is no matter.
 

@@ -13,6 +13,10 @@ use std::sync::{
 use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
 use tantalum_log::{Log, Lsn, SpaceRequest};
 use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard, SharedRun, may_wait};
+use tantalum_store::{
+    Load, Observer, PageBatch, PageId, PageObserver, PageStore, Protection,
+    page::{change, header, record},
+};
 
 use super::{
     admission,
@@ -31,9 +35,6 @@ use super::{
 use crate::{
     error::{Error, Lack, Result},
     limits::GroupLimit,
-    observer::{Observer, PageObserver},
-    page::{PageId, change, header, record},
-    store::{Load, PageBatch, PageStore, Protection},
 };
 
 /// Memory for frames is taken in pieces of so many bytes, a multiple of every page size.
@@ -361,7 +362,7 @@ impl BufferPool {
     }
 
     /// As [`pin`](Self::pin), but a page that was never written is blank: of kind
-    /// [`Free`](crate::page::PageKind::Free).
+    /// [`Free`](tantalum_store::PageKind::Free).
     ///
     /// # Errors
     /// As [`pin`](Self::pin).

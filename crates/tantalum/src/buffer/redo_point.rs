@@ -1,11 +1,7 @@
 //! Where redo starts, and which pages it makes anew from the log alone.
 
 use tantalum_log::{Log, Lsn};
-
-use crate::{
-    page::PageId,
-    store::{PageStore, Protection},
-};
+use tantalum_store::{PageId, PageStore, Protection};
 
 /// What redo would find after the checkpoint that runs, or ran last.
 #[derive(Clone, Copy, Debug)]

@@ -2,15 +2,16 @@
 //!
 //! Under its latches a group waits for no device and for nobody else's work. Where it lacks something it fails with an error that
 //! says what ([`Error::Lacking`], [`Error::LogFull`], [`Error::Busy`]); its owner lets go of everything, has the
-//! [`Space`](crate::store::Space) supply it, and starts over with it.
+//! [`Space`](crate::space::Space) supply it, and starts over with it.
 
 use std::sync::Arc;
 
 use tantalum_log::SpaceRequest;
 use tantalum_rt::Mutex;
+use tantalum_store::PageId;
 
 use super::{BufferPool, PinnedPage};
-use crate::{error::Result, page::PageId};
+use crate::error::Result;
 
 /// What was got for a change group. Dropping it gives back what no group took.
 #[derive(Debug)]

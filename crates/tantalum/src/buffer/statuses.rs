@@ -23,17 +23,14 @@ use std::{
 
 use tantalum_log::{Log, Lsn, LsnRange, SpaceRequest};
 use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock};
+use tantalum_store::{Horizon, PageId, Watermarks, page::status_record, position};
 
 use super::{
     admission::{Admission, Sums},
     frame::FrameState,
     pool::Shared,
 };
-use crate::{
-    error::{Error, Result},
-    page::{PageId, status},
-    store::{Horizon, Watermarks, position},
-};
+use crate::error::{Error, Result};
 
 /// Restart reads at most about so many bytes of status records.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
@@ -159,7 +156,7 @@ impl Statuses {
         {
             let past = self.past.lock();
             let last_commit = self.last_commit.load(Ordering::SeqCst);
-            status::encode(&mut record, through, last_commit, (past.oldest(), past.iter()));
+            status_record::encode(&mut record, through, last_commit, (past.oldest(), past.iter()));
         }
         let appended = match purpose {
             Purpose::Commit(None) => self.log.append(&[&record]),

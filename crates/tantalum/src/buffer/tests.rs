@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -15,13 +14,16 @@ use std::{
 use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{Log, LogOptions, Lsn};
 use tantalum_rt::{Mutex, Random, Simulation, simulation::panic_at, spawn};
+use tantalum_store::{
+    Change, Load, PageBatch, PageId, PageKind, PageStore, Protection, StoreStats, TableId,
+    page::{header, record::GroupRecord, slots},
+};
 
 use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions, Reservation};
 use crate::{
-    Error, Result,
-    page::{Change, PageId, PageKind, TableId, header, record::GroupRecord, slots},
-    recovery,
-    store::{Grower, InPlaceStore, Load, PageBatch, PageStore, Protection, Space, StoreStats},
+    Error, Result, recovery,
+    space::{Grower, Space},
+    testing::in_place_store,
 };
 
 const PAGE: usize = 4096;
@@ -45,7 +47,7 @@ fn fixture(frames: usize, protection: Protection) -> Fixture {
 fn reopen(data: Arc<MemoryDevice>, log: Arc<MemoryDevice>, frames: usize, protection: Protection) -> Result<Fixture> {
     let devices: Vec<Arc<dyn Device>> = vec![log.clone()];
     let recovered = Log::open(devices, LogOptions::default(), &mut |_| {})?;
-    let store = Arc::new(InPlaceStore::new(data.clone(), PAGE, protection, true)?);
+    let store = in_place_store(data.clone(), None, PAGE, protection)?;
     let opened = recovery::open(
         store,
         recovered,
@@ -475,7 +477,7 @@ fn retry<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     loop {
         match attempt() {
             Ok(done) => return done,
-            Err(Error::Io { .. }) => {}
+            Err(Error::Device(tantalum_device::Error::Unsupported { .. })) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -502,7 +504,7 @@ const GROWTH: Duration = Duration::from_millis(500);
 /// A store that takes its time, and sees to it that no page is in two batches at once nor older than when it was last stored.
 #[derive(Debug)]
 struct Watched {
-    store: InPlaceStore,
+    store: Arc<dyn PageStore>,
     /// Of each page that was stored: its LSN then, and whether that is under way.
     pages: Mutex<BTreeMap<PageId, (Lsn, bool)>>,
     under_way: AtomicUsize,
@@ -518,7 +520,7 @@ impl Watched {
     fn new(seed: u64, pages: u64, takes: Range<u64>, fails_one_in: u64) -> Arc<Self> {
         let data = MemoryDevice::new("data", pages * PAGE as u64);
         Arc::new(Self {
-            store: InPlaceStore::new(data, PAGE, Protection::Device, true).unwrap(),
+            store: in_place_store(data, None, PAGE, Protection::Device).unwrap(),
             pages: Mutex::default(),
             under_way: AtomicUsize::new(0),
             most_under_way: AtomicUsize::new(0),
@@ -549,11 +551,11 @@ impl PageStore for Watched {
     fn capacity_pages(&self) -> u64 {
         self.store.capacity_pages()
     }
-    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
+    fn load(&self, id: PageId, page: &mut [u8]) -> tantalum_store::Result<Load> {
         assert!(self.pages.lock().get(&id).is_none_or(|(_, is_under_way)| !is_under_way), "{id} is read while written");
         self.store.load(id, page)
     }
-    fn store(&self, batch: &PageBatch) -> Result<()> {
+    fn store(&self, batch: &PageBatch) -> tantalum_store::Result<()> {
         let pages = || batch.ids().iter().zip(batch.bytes().chunks(PAGE));
         for (id, page) in pages() {
             let before = self.pages.lock().insert(*id, (header::lsn(page), true));
@@ -570,18 +572,18 @@ impl PageStore for Watched {
         };
         tantalum_rt::sleep(Duration::from_micros(takes));
         let result = match fails {
-            true => Err(Error::io(Path::new("data"), "write", std::io::ErrorKind::Other.into())),
+            true => Err(tantalum_device::Error::Unsupported { device: "data".into(), operation: "write" }.into()),
             false => self.store.store(batch),
         };
         pages().for_each(|(id, page)| _ = self.pages.lock().insert(*id, (header::lsn(page), false)));
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         result
     }
-    fn grow(&self) -> Result<()> {
+    fn grow(&self) -> tantalum_store::Result<()> {
         tantalum_rt::sleep(GROWTH);
         self.store.grow()
     }
-    fn recover(&self) -> Result<u64> {
+    fn recover(&self) -> tantalum_store::Result<u64> {
         self.store.recover()
     }
     fn stats(&self) -> StoreStats {

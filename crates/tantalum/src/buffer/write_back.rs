@@ -13,6 +13,7 @@ use std::{
 
 use tantalum_log::Lsn;
 use tantalum_rt::{Mutex, spawn};
+use tantalum_store::{PageBatch, PageChanges, PageId, page::header};
 
 use super::{
     BufferPool,
@@ -21,11 +22,7 @@ use super::{
     room::Turn,
     statuses::{DirtyPage, Statuses},
 };
-use crate::{
-    error::{Error, Result},
-    page::{PageId, header},
-    store::{PageBatch, PageChanges},
-};
+use crate::error::{Error, Result};
 
 /// So many tasks at most store pages for a checkpoint.
 const CHECKPOINT_WRITERS: usize = 4;
@@ -200,8 +197,10 @@ impl Shared {
         self.check_stores()?;
         match self.store.store_changes(changes) {
             // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
-            Err(Error::DiskFull { .. }) if statuses.settle()? => self.store.store_changes(changes),
-            result => result,
+            Err(tantalum_store::Error::DiskFull { .. }) if statuses.settle()? => {
+                Ok(self.store.store_changes(changes)?)
+            }
+            result => Ok(result?),
         }
     }
 
@@ -236,7 +235,7 @@ impl Shared {
             // Asked after the copies were made: of what a panic has left half changed, nothing is stored.
             .and_then(|()| self.check_poison())
             .and_then(|()| self.check_stores())
-            .and_then(|()| self.store.store(batch));
+            .and_then(|()| Ok(self.store.store(batch)?));
         if let Err(error) = stored {
             self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
             tracing::error!(pages = of.len(), %error, "pages could not be stored; they stay in memory");

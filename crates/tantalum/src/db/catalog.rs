@@ -12,13 +12,13 @@ use std::{
 
 use tantalum_log::Lsn;
 use tantalum_rt::{Condvar, Mutex, MutexGuard};
+use tantalum_store::{PageId, TableId};
 
 use crate::{
     buffer::{BufferPool, ChangeGroup, Reservation},
     error::{Error, Result},
     limits,
-    page::{PageId, TableId},
-    store::Space,
+    space::Space,
     table::Table,
     tree::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafWrite, Tree},
 };

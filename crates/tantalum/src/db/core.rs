@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tantalum_device::Capabilities;
 use tantalum_log::{Log, LogStats};
 use tantalum_rt::Mutex;
+use tantalum_store::{Protection, Superblock};
 
 use super::{
     Devices,
@@ -23,7 +24,7 @@ use crate::{
     error::{Error, Result},
     options::Settings,
     recovery::{Checkpointer, Opened, Redo},
-    store::{Grower, Protection, Space, Superblock},
+    space::{Grower, Space},
 };
 
 /// An open database without its transactions.
@@ -148,9 +149,9 @@ impl Core {
     }
 
     /// What was read, unless the database was closed meanwhile: its devices may be in use by another then.
-    pub fn if_open<T>(&self, read: Result<T>) -> Result<T> {
+    pub fn if_open<T, E: Into<Error>>(&self, read: Result<T, E>) -> Result<T> {
         self.check_open()?;
-        read
+        read.map_err(E::into)
     }
 
     /// Has `companion` dropped when the database is closed.

@@ -11,11 +11,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tantalum_device::{Device, files};
 use tantalum_log::{Standing, standings};
+use tantalum_store::Superblock;
 
-use crate::{
-    error::{Error, Result},
-    store::Superblock,
-};
+use crate::error::{Error, Result};
 
 /// The name of the mark.
 pub(crate) const CREATING: &str = "CREATING";

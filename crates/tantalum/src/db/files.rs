@@ -15,6 +15,7 @@ use tantalum_device::{
 };
 use tantalum_log::ArchiveTarget;
 use tantalum_rt::{Random, random_seed};
+use tantalum_store::{DoubleWrite, Protection, StoreKind, Superblock};
 
 use super::{
     DeviceOpener, Devices,
@@ -24,7 +25,6 @@ use super::{
 use crate::{
     error::{Error, Result},
     options::{OpenPhase, OpenProgress, Progress, Settings},
-    store::{LogStructuredStore, Protection, StoreKind, Superblock, in_place::double_write::DoubleWrite},
 };
 
 pub(crate) const SETTINGS: &str = "tantalum.toml";
@@ -276,8 +276,8 @@ impl<'a> Places<'a> {
                         Some((own(DATA, INITIAL_UNITS * u64::from(unit))?, None))
                     }
                     StoreKind::LogStructured => {
-                        let sizes = self.settings.segment_sizes();
-                        Some((own(DATA, LogStructuredStore::initial_bytes(page_size as usize, sizes))?, None))
+                        let bytes = self.settings.segment_sizes().initial_bytes(page_size as usize);
+                        Some((own(DATA, bytes)?, None))
                     }
                 }
             }

@@ -21,6 +21,7 @@ use std::{
 
 use tantalum_device::{Device, Partition, SharedFlushes};
 use tantalum_log::ArchiveTarget;
+use tantalum_store::{DoubleWrite, PageObserver, SegmentInspection, StoreKind, Superblock, UnitInspection};
 
 use self::barriers::BarrierPolicy;
 pub use self::barriers::BarrierSummary;
@@ -42,12 +43,11 @@ use crate::{
     buffer::BufferPool,
     check::{self, CheckReport},
     error::{Error, Result},
-    observer::PageObserver,
     options::{Builder, Isolation, Settings},
     recovery::Opened,
     restore::{self, BaseBackup, RestoreProgress},
+    space::Space,
     stats::Stats,
-    store::{SegmentInspection, Space, StoreKind, Superblock, UnitInspection, in_place::double_write::DoubleWrite},
     table::Table,
     transaction::{Manager, Snapshot, Transaction, Value},
 };
@@ -317,6 +317,19 @@ impl Db {
     /// Shows an erase unit of the data device, with its log sectors and what stands in them, in a database whose
     /// [page store](Builder::page_store) has erase units.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use tantalum::{Db, StoreKind};
+    ///
+    /// let db = Db::builder().page_store(StoreKind::InPageLogging).log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// db.table("t")?;
+    /// let homes = (0..db.stats()?.store.in_page.map_or(0, |store| store.units as u32))
+    ///     .filter_map(|unit| db.inspect_unit(unit + 2).ok())
+    ///     .filter(|unit| unit.purpose == "home" && unit.is_present);
+    /// assert_eq!(homes.count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Option`] if there is no such unit; when the device cannot read.
     pub fn inspect_unit(&self, unit: u32) -> Result<UnitInspection> {
@@ -332,6 +345,19 @@ impl Db {
 
     /// Shows a segment of the data device, with what was appended to it, in a database whose
     /// [page store](Builder::page_store) has segments.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use tantalum::{Db, StoreKind};
+    ///
+    /// let db = Db::builder().page_store(StoreKind::LogStructured).log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// db.table("t")?;
+    /// db.checkpoint()?;
+    /// let segments = db.stats()?.store.log_structured.map_or(0, |store| store.segments as u32);
+    /// let open = (0..segments).filter_map(|number| db.inspect_segment(number).ok()).filter(|found| found.state == "open");
+    /// assert!(open.flat_map(|segment| segment.appends).any(|append| append.stream == "hot"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Option`] if there is no such segment; when the device cannot read.

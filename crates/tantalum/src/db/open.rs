@@ -9,6 +9,7 @@ use tantalum_log::{
     ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive, remove_archive,
 };
 use tantalum_rt::{Random, random_seed};
+use tantalum_store::{DoubleWrite, Logging, PageStore, Protection, StoreDevices, StoreKind, Superblock};
 
 use super::{
     Devices,
@@ -23,10 +24,6 @@ use crate::{
     limits,
     options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection, wrong_number_of_files},
     recovery::{self, Opened, RedoProgress},
-    store::{
-        Geometry, InPageStore, InPlaceStore, LogStructuredStore, Logging, PageStore, Protection, StoreKind, Superblock,
-        UnitSizes, in_place::double_write::DoubleWrite,
-    },
 };
 
 /// The superblock and its copy, the first space map, the catalog's root: all that creating a database writes.
@@ -174,7 +171,7 @@ impl Opening<'_> {
             match superblock.units {
                 // Flash does not write it again; the store has noted the session elsewhere.
                 Some(_) => Ok(()),
-                None => Superblock { session: Some(session), ..superblock }.write(&*devices.data),
+                None => Ok(Superblock { session: Some(session), ..superblock }.write(&*devices.data)?),
             }
         };
         let mut opened = self.open_pool(Arc::clone(&store), log, &superblock, &mut stamp)?;
@@ -270,8 +267,8 @@ impl Opening<'_> {
             }
             return Ok(());
         }
-        if let Some(sizes) = superblock.segments {
-            return LogStructuredStore::format(&*devices.data, store.page_size(), sizes, superblock.database_id);
+        if superblock.segments.is_some() {
+            return Ok(tantalum_store::format(superblock, &*devices.data)?);
         }
         if store.capacity_pages() < 16 {
             store.grow()?;
@@ -417,34 +414,6 @@ fn names_of(devices: &[Arc<dyn Device>]) -> String {
 
 /// The page store on a database's devices, with those of its settings that may change.
 pub(super) fn store_on(devices: &Devices, superblock: &Superblock, settings: &Settings) -> Result<Arc<dyn PageStore>> {
-    let data = Arc::clone(&devices.data);
-    let page_size = superblock.page_size as usize;
-    if let Some(UnitSizes { unit, region, sector }) = superblock.units {
-        let geometry = Geometry {
-            page_bytes: page_size,
-            unit_bytes: unit as usize,
-            region_bytes: region as usize,
-            sector_bytes: sector as usize,
-        };
-        // The half of a random number is as good as the whole to tell the remains of another store.
-        let (store, percent) = (superblock.database_id as u64, settings.carry_over_percent());
-        return Ok(Arc::new(InPageStore::new(data, geometry, store, percent)?));
-    }
-    if let Some(sizes) = superblock.segments {
-        let options = settings.segment_options();
-        let store = LogStructuredStore::new(data, page_size, sizes, superblock.database_id, options)?;
-        return Ok(Arc::new(store));
-    }
-    let store = match (superblock.protection, &devices.double_write) {
-        (Protection::DoubleWrite, Some(area)) => {
-            let area: Arc<dyn Device> = Arc::clone(area);
-            let Superblock { database_id, double_write_slots, .. } = *superblock;
-            InPlaceStore::with_double_write(data, page_size, area, database_id, double_write_slots)?
-        }
-        (protection, _) => {
-            let trust = settings.torn_page_protection() == TornPageProtection::TrustDevice;
-            InPlaceStore::new(data, page_size, protection, trust)?
-        }
-    };
-    Ok(Arc::new(store.with_durable_writes(settings.durable_page_writes())))
+    let devices = StoreDevices { data: Arc::clone(&devices.data), double_write: devices.double_write.clone() };
+    Ok(tantalum_store::open(superblock, devices, settings.store_options())?)
 }

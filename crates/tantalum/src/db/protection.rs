@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use tantalum_device::Device;
+use tantalum_store::{DoubleWrite, PageStore, Protection, StoreKind, Superblock};
 
 use super::{Devices, open::store_on};
 use crate::{
     error::Result,
     options::{Settings, TornPageProtection},
-    store::{PageStore, Protection, StoreKind, Superblock, in_place::double_write::DoubleWrite},
 };
 
 /// Whether the data device says that it never tears a page.

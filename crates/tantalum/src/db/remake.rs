@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use tantalum_log::{Log, LogOptions, Lsn};
+use tantalum_store::{DoubleWrite, PageStore, Protection, SegmentSizes, StoreKind, Superblock};
 
 use super::{
     Devices,
@@ -11,14 +12,7 @@ use super::{
     open::{LOG_BUFFER_BYTES, store_on},
     protection::is_atomic,
 };
-use crate::{
-    error::Result,
-    options::Settings,
-    store::{
-        LogStructuredStore, PageStore, Protection, SegmentSizes, StoreKind, Superblock,
-        in_place::double_write::DoubleWrite,
-    },
-};
+use crate::{error::Result, options::Settings};
 
 /// A directory with all files of a database, which hold nothing yet, and the means to fill them.
 pub(crate) struct Remaking {
@@ -36,7 +30,7 @@ impl Remaking {
         let made = Directory::open(directory, true)?;
         let file = |name: &str, bytes| make_file(&directory.join(name), bytes, true, &mut |_| {});
         let data_bytes = match store {
-            StoreKind::LogStructured => LogStructuredStore::initial_bytes(page_size as usize, settings.segment_sizes()),
+            StoreKind::LogStructured => settings.segment_sizes().initial_bytes(page_size as usize),
             StoreKind::InPlace | StoreKind::InPageLogging => 16 * u64::from(page_size),
         };
         let data = file(DATA, data_bytes)?;

@@ -1,57 +1,8 @@
 //! How a log-structured store writes.
 
-use std::{fmt, str::FromStr};
-
-use serde::{Deserialize, Serialize};
+use tantalum_store::MetadataWrites;
 
 use super::Builder;
-
-/// What the log-structured store writes beside pages.
-///
-/// ```
-/// use tantalum::MetadataWrites;
-/// assert_eq!(MetadataWrites::default(), MetadataWrites::Own);
-/// assert_eq!("nilfs2".parse(), Ok(MetadataWrites::Nilfs2));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MetadataWrites {
-    /// What it needs itself: a block before each append, and now and then the blocks of its map that changed.
-    #[default]
-    Own,
-    /// As much more with each append as the file system NILFS2 wrote: nodes of its trees and blocks of its own files, about as
-    /// much as the pages ("Early Experience and Evaluation of File Systems on SSD with Database Applications", section IV-G).
-    /// For comparisons only: the blocks mean nothing.
-    Nilfs2,
-}
-
-impl MetadataWrites {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Own, Self::Nilfs2];
-
-    /// Its name in settings and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Nilfs2 => "nilfs2",
-        }
-    }
-}
-
-impl fmt::Display for MetadataWrites {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for MetadataWrites {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|writes| writes.name() == name);
-        found.ok_or_else(|| format!("metadata writes cannot be {name:?}; they are own or nilfs2"))
-    }
-}
 
 impl Builder {
     /// Bytes of a segment of the log-structured store: a multiple of the page size, of 8 pages to 64 MiB; default 1 MiB. Fixed

@@ -7,13 +7,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
+use tantalum_store::{MetadataWrites, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
 
-use super::{Barriers, Isolation, LogHiding, MetadataWrites, TornPageProtection};
+use super::{Barriers, Isolation, LogHiding, TornPageProtection};
 use crate::{
     buffer::PageCleaning,
     error::{Error, Result},
     limits, log_layout,
-    store::{SegmentOptions, SegmentSizes, StoreKind, UnitSizes},
 };
 
 /// The keys of `tantalum.toml`; absent ones have their defaults.
@@ -270,7 +270,7 @@ impl Settings {
         if store == StoreKind::InPlace {
             return None;
         }
-        if self.carry_over_percent() > 100 {
+        if self.carry_over_percent.is_some_and(|percent| percent > 100) {
             return Some(("carry_over_percent", "it is a part of a unit's log sectors, 100 at most".into()));
         }
         if self.durable_page_writes() {
@@ -374,11 +374,6 @@ impl Settings {
         }
     }
 
-    /// How much of a unit's log sectors a merge carries over at most.
-    pub fn carry_over_percent(&self) -> u32 {
-        self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT)
-    }
-
     /// How the log-structured store cuts a device.
     pub fn segment_sizes(&self) -> SegmentSizes {
         SegmentSizes {
@@ -387,9 +382,12 @@ impl Settings {
         }
     }
 
-    /// What the log-structured store does from this open on.
-    pub fn segment_options(&self) -> SegmentOptions {
-        SegmentOptions {
+    /// What the page store does from this open on.
+    pub fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            trusts_device: self.torn_page_protection() == TornPageProtection::TrustDevice,
+            durable_page_writes: self.durable_page_writes(),
+            carry_over_percent: self.carry_over_percent.unwrap_or(DEFAULT_CARRY_OVER_PERCENT),
             metadata_writes: self.metadata_writes.unwrap_or_default(),
             discards: self.discard_segments.unwrap_or_default(),
         }

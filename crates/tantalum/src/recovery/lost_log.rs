@@ -5,13 +5,10 @@
 //! earlier or later ones than they are once the new log has grown past their LSNs.
 
 use tantalum_log::Rebuild;
+use tantalum_store::{Load, PageStore, page::header, sweep};
 
 use super::RedoProgress;
-use crate::{
-    error::{Error, Result},
-    page::header,
-    store::{Load, PageStore, sweep},
-};
+use crate::error::{Error, Result};
 
 /// Reads all pages, and refuses `log` if one of them was changed at or past its end. What cannot be read, or is damaged,
 /// does not count: redo mends it, or whoever asks for it is told.

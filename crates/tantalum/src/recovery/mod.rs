@@ -13,6 +13,8 @@ mod watch;
 
 use std::sync::Arc;
 
+use tantalum_store::{Logging, PageStore};
+
 pub use checkpoint::Checkpointer;
 pub use lost_log::check_pages;
 pub use redo::{Redo, RedoProgress, Replay};
@@ -21,7 +23,7 @@ pub(crate) use watch::remedy;
 use crate::{
     buffer::{BufferPool, PoolOptions},
     error::Result,
-    store::{Logging, PageStore, Space, check_not_truncated},
+    space::{Space, check_not_truncated},
 };
 
 /// What [`open`] made ready.

@@ -9,14 +9,17 @@ use std::ops::Range;
 
 use tantalum_log::{Lsn, Record, Recovery};
 use tantalum_rt::{JoinHandle, spawn};
+use tantalum_store::{
+    PageId,
+    page::{
+        change, header,
+        record::{Changes, GroupRecord},
+    },
+};
 
 use crate::{
     buffer::BufferPool,
     error::{Error, Result},
-    page::{
-        PageId, change, header,
-        record::{Changes, GroupRecord},
-    },
 };
 
 /// How far redo is.

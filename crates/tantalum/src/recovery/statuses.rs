@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use tantalum_log::{LsnRange, Recovery};
+use tantalum_store::{PageStore, Session, Watermarks, page::status_record::StatusRecord, position};
 
 use super::{Opened, Redo, RedoProgress};
 use crate::{
     buffer::{BufferPool, PoolOptions, Statuses},
     error::{Error, Result},
-    page::status::StatusRecord,
-    store::{PageStore, Session, Space, Watermarks, position},
+    space::Space,
 };
 
 /// Reads the statuses, begins a session, and opens the store. The groups that were active at a crash are those beyond their
@@ -30,7 +30,7 @@ pub(super) fn open(
     let statuses = Arc::new(Statuses::new(log.clone(), past.clone(), redo.last_commit, newest));
     redo.end = statuses.end();
     let epoch = position::epoch_of(redo.end);
-    let horizon: Arc<dyn crate::store::Horizon> = statuses.clone();
+    let horizon: Arc<dyn tantalum_store::Horizon> = statuses.clone();
     let oldest = store.begin_session(Session { epoch, past, horizon })?;
     statuses.forget_before(oldest);
     let pool = BufferPool::new(store, options);

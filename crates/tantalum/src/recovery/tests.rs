@@ -19,13 +19,14 @@ use std::{
 use tantalum_device::{Device, MemoryDevice, MemoryProfile, TearUnit};
 use tantalum_log::{Log, LogOptions};
 use tantalum_rt::{Outcome, Random, Simulation, spawn};
+use tantalum_store::{Change, DoubleWrite, PageId, PageKind, Protection, TableId, page::slots};
 
 use super::{Checkpointer, Opened};
 use crate::{
     Error, Result,
     buffer::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PageWriteGuard, PoolOptions, Reservation},
-    page::{Change, PageId, PageKind, TableId, slots},
-    store::{InPlaceStore, PageStore, Protection, Space, in_place::double_write::DoubleWrite},
+    space::Space,
+    testing::in_place_store,
 };
 
 const PAGE: usize = 4096;
@@ -71,12 +72,7 @@ impl Disks {
     }
 
     fn open(&self) -> Result<Opened> {
-        let store: Arc<dyn PageStore> = match self.protection {
-            Protection::DoubleWrite => {
-                Arc::new(InPlaceStore::with_double_write(self.data.clone(), PAGE, self.area.clone(), 1, SLOTS)?)
-            }
-            other => Arc::new(InPlaceStore::new(self.data.clone(), PAGE, other, true)?),
-        };
+        let store = in_place_store(self.data.clone(), Some(self.area.clone()), PAGE, self.protection)?;
         let log = Log::open(self.log_devices(), log_options(), &mut |_| {})?;
         super::open(
             store,

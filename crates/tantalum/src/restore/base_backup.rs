@@ -13,14 +13,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tantalum_log::{Log, Lsn};
+use tantalum_store::{Load, Logging, PageId, PageKind, PageStore, page::header, sweep};
 
 use super::manifest::{Manifest, PAGES, VERSION};
 use crate::{
     backup::whole_directory,
     db::Db,
     error::{Error, Result},
-    page::{PageId, PageKind, header},
-    store::{Load, Logging, PageStore, Space, sweep},
+    space::Space,
 };
 
 /// How far a base backup is, or a restoring of one.

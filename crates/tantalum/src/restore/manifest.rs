@@ -7,11 +7,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tantalum_store::{Protection, StoreKind};
 
 use crate::{
     error::{Error, Result},
     options::Settings,
-    store::{Protection, StoreKind},
 };
 
 const NAME: &str = "backup.toml";

@@ -21,6 +21,7 @@ use std::{
 use tantalum_device::{AlignedBuffer, Device, FileDevice};
 use tantalum_log::{ArchiveReader, ArchiveTarget, ArchivedRecord, Lsn, inspect_archive};
 use tantalum_rt::{Random, random_seed};
+use tantalum_store::{DoubleWrite, PageId, Superblock, page::header};
 
 pub(crate) use base_backup::run as base_backup;
 pub use base_backup::{BaseBackup, RestorePhase, RestoreProgress};
@@ -32,9 +33,7 @@ use crate::{
     buffer::{BufferPool, PageCleaning, PoolOptions},
     db::Remaking,
     error::{Error, Result},
-    page::{PageId, header},
     recovery::Replay,
-    store::{LogStructuredStore, Superblock, in_place::double_write::DoubleWrite},
 };
 
 /// To which state a database is restored.
@@ -191,9 +190,8 @@ impl Restoring<'_> {
         let store = remaking.store(&superblock)?;
         match superblock.segments {
             None => self.copy_pages(&mut target::InPlace::new(&*remaking.devices.data))?,
-            Some(sizes) => {
-                let (data, page_bytes) = (&*remaking.devices.data, manifest.page_size as usize);
-                LogStructuredStore::format(data, page_bytes, sizes, superblock.database_id)?;
+            Some(_) => {
+                tantalum_store::format(&superblock, &*remaking.devices.data)?;
                 store.recover()?;
                 self.copy_pages(&mut target::Stored::new(&*store))?;
             }

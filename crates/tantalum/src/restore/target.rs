@@ -1,12 +1,9 @@
 //! Where the pages of a base backup go.
 
 use tantalum_device::{Device, Durability};
+use tantalum_store::{PageBatch, PageId, PageStore, Superblock};
 
-use crate::{
-    error::Result,
-    page::PageId,
-    store::{PageBatch, PageStore, Superblock},
-};
+use crate::error::Result;
 
 /// Takes the pages of a backup, in runs, in their order.
 pub trait PageTarget {

@@ -12,6 +12,7 @@ use std::{
 
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
+use tantalum_store::{TableId, page::record};
 
 use super::{Manager, Value, precedence::Tries, write_set::WriteSet};
 use crate::{
@@ -19,7 +20,6 @@ use crate::{
     db::Core,
     error::{Error, Lack, Result},
     limits::GroupLimit,
-    page::{TableId, record},
     table::Table,
     tree::{Chains, LeafWrite, Place, Staged},
 };

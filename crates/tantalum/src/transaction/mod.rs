@@ -30,6 +30,7 @@ use std::{
 };
 
 use tantalum_log::Lsn;
+use tantalum_store::TableId;
 
 pub use key_range::KeyRange;
 pub(crate) use locks::TableLocks;
@@ -50,7 +51,6 @@ use crate::{
     error::{Error, Result},
     limits::{self, GroupLimit},
     options::Isolation,
-    page::TableId,
     table::{Table, TableUse},
 };
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tantalum_log::Lsn;
 use tantalum_rt::Mutex;
+use tantalum_store::TableId;
 
 use super::{
     Manager, Value,
@@ -13,7 +14,6 @@ use super::{
 };
 use crate::{
     error::Result,
-    page::TableId,
     table::{Table, TableUse},
 };
 

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, convert::Infallible};
 
+use tantalum_store::TableId;
+
 use super::{Value, key_range::Interval, sorted_rows::SortedRows};
-use crate::{error::Result, limits::GroupLimit, page::TableId};
+use crate::{error::Result, limits::GroupLimit};
 
 /// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
 /// the share of a page's head.

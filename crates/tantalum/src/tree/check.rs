@@ -10,12 +10,13 @@
 
 use std::fmt;
 
+use tantalum_store::{PageId, page::slots};
+
 use super::cursor::LeafPosition;
 use super::node::{Found, Node};
 use super::{Tree, draft};
 use crate::buffer::{PageReadGuard, PinnedPage};
 use crate::error::{Error, Result};
-use crate::page::{PageId, slots};
 
 /// More problems than this are not collected: one damaged page can cause many.
 const PROBLEMS_MAX: usize = 100;

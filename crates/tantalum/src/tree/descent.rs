@@ -8,8 +8,8 @@ use super::node::Node;
 use super::{Tree, damaged};
 use crate::buffer::{PageView, PageWriteGuard, PinnedPage};
 use crate::error::Result;
-use crate::page::{PageId, PageKind, header};
 use tantalum_rt::interleave;
+use tantalum_store::{PageId, PageKind, page::header};
 
 /// A node latched for a change of structure, and its parent.
 pub(super) struct Latched {

@@ -1,10 +1,11 @@
 //! Nodes taken apart and put together again: where a split cuts, and what the pages then hold.
 
+use tantalum_store::{Change, PageKind, TableId, page::slots};
+
 use super::leaf_writes::LeafWrite;
 use super::node::{self, Node, Payload};
 use crate::buffer::ChangeGroup;
 use crate::error::Result;
-use crate::page::{Change, PageKind, TableId, slots};
 
 /// The range of keys that a node is responsible for.
 #[derive(Clone, Copy)]

@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tantalum_store::{Change, PageId, PageKind, page::header};
+
 use super::descent::check_step;
 use super::node::{self, Node, Stored};
 use super::{Chains, Tree};
 use crate::buffer::{ChangeGroup, PageWriteGuard, PinnedPage, Reservation};
 use crate::error::{Error, Lack, Result};
-use crate::page::{Change, PageId, PageKind, header};
 
 /// About how many pages one group frees at most. One large value is freed whole, and may exceed it.
 const PAGES_PER_STEP: usize = 128;

@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use crate::page::PageId;
+use tantalum_store::PageId;
 
 /// So many leaves are remembered at most. A leaf that another has displaced is cut in half, no worse.
 const LEAVES: usize = 4096;

@@ -4,12 +4,13 @@
 //! tree, and whatever takes keys from a leaf, or a leaf from the tree, changes its page in the same group, under its latch. So a
 //! hint from before needs nothing but a look at the page that it leads to.
 
+use tantalum_store::{PageKind, page::header};
+
 use super::Tree;
 use super::cursor::LeafPosition;
 use super::node::Node;
 use crate::buffer::{PageView, Question};
 use crate::error::Result;
-use crate::page::{PageKind, header};
 
 impl LeafPosition<'_> {
     fn question(self, tree: &Tree) -> Question {

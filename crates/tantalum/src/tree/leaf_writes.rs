@@ -5,10 +5,13 @@ use super::node::{self, Found, Node, Payload};
 use super::{Chains, Tree, merge, overflow, split};
 use crate::buffer::{ChangeGroup, PinnedPage, Reservation};
 use crate::error::{Error, Lack, Result};
-use crate::page::{Change, PageId, PageKind, header, slots};
 use std::sync::Arc;
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
+use tantalum_store::{
+    Change, PageId, PageKind,
+    page::{header, slots},
+};
 
 /// What a key is to become.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +122,7 @@ impl Tree {
     ///
     /// # Errors
     /// The group must then be dropped. Nothing has changed. [`Error::Lacking`] and [`Error::Busy`]: let
-    /// [`Space::supply`](crate::store::Space::supply) get what is needed, and start over.
+    /// [`Space::supply`](crate::space::Space::supply) get what is needed, and start over.
     pub(crate) fn stage(
         &self,
         group: &mut ChangeGroup,

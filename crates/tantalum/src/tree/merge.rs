@@ -8,9 +8,9 @@ use super::draft::{self, Fences};
 use super::node::{self, Node};
 use crate::buffer::{ChangeGroup, PageWriteGuard, Reservation};
 use crate::error::{Error, Lack, Result};
-use crate::page::{Change, PageId, slots};
 use std::sync::Arc;
 use tantalum_rt::interleave;
+use tantalum_store::{Change, PageId, page::slots};
 
 /// A node that uses less than this is worth merging: a quarter of its page.
 pub(super) fn sparse_bytes(page_size: usize) -> usize {

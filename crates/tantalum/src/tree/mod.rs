@@ -39,10 +39,10 @@ pub(crate) use overflow::Chains;
 
 use crate::buffer::{BufferPool, ChangeGroup};
 use crate::error::{Error, Result};
-use crate::page::{Change, PageId, PageKind, TableId, header};
-use crate::store::Space;
+use crate::space::Space;
 use node::{Found, Node, Stored};
 use tantalum_log::Lsn;
+use tantalum_store::{Change, PageId, PageKind, TableId, page::header};
 
 /// The largest value kept in its leaf, as a part of the page. Four keys of the largest size (two fences, and the
 /// entries on both sides of a cut) and a value must fit in one page, or a split would not always find a place where

@@ -11,9 +11,13 @@
 //!
 //! Every access is checked: a page whose checksum holds may still have been written by somebody hostile, or by a bug.
 
+use tantalum_store::{
+    PageId, PageKind,
+    page::{header, slots},
+};
+
 use super::damaged;
 use crate::error::{Error, Result};
-use crate::page::{PageId, PageKind, header, slots};
 use std::cmp::Ordering;
 
 /// The slots in front of the entries: the two fences.
@@ -198,7 +202,7 @@ impl<'a> Node<'a> {
     }
 
     fn cell(&self, index: usize) -> Result<&'a [u8]> {
-        slots::cell(self.page, FENCES + index)
+        Ok(slots::cell(self.page, FENCES + index)?)
     }
 
     /// An entry's key without the common prefix, and what follows it in the cell.

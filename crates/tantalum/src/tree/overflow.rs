@@ -7,6 +7,10 @@
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use tantalum_log::Lsn;
+use tantalum_store::{
+    Change, PageId, PageKind,
+    page::{header, slots},
+};
 
 use super::cursor::LeafPosition;
 use super::leaf_writes::Place;
@@ -15,7 +19,6 @@ use super::{Tree, damaged};
 use crate::buffer::ChangeGroup;
 use crate::error::Result;
 use crate::limits::MAX_VALUE_BYTES;
-use crate::page::{Change, PageId, PageKind, header, slots};
 
 const NEXT_BYTES: usize = 8;
 const HEAD_BYTES: usize = NEXT_BYTES + 4;

@@ -7,9 +7,12 @@ use super::node::{self, Node, Payload};
 use super::{Tree, damaged};
 use crate::buffer::{ChangeGroup, PageWriteGuard, Reservation};
 use crate::error::Result;
-use crate::page::{Change, PageId, header, slots};
 use std::sync::Arc;
 use tantalum_rt::interleave;
+use tantalum_store::{
+    Change, PageId,
+    page::{header, slots},
+};
 
 /// What a node must have room for.
 #[derive(Clone, Copy)]

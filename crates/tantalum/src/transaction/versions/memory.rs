@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use tantalum_store::TableId;
+
 use super::super::{Value, key_range::Interval};
-use crate::page::TableId;
 
 /// What a key's entry takes beside key and values: its place in the tree, and the chain's and the key's allocations.
 const CHAIN_OVERHEAD_BYTES: usize = 128;

@@ -36,6 +36,7 @@ use std::{
 };
 
 use tantalum_rt::{Condvar, Held, Mutex, RwLock, RwLockReadGuard, hold};
+use tantalum_store::TableId;
 
 use self::{
     memory::{Version, VersionTable, bytes_of},
@@ -46,8 +47,7 @@ use super::{Value, key_range::Interval};
 use crate::{
     buffer::SNAPSHOT_GATE,
     error::{Error, Result},
-    page::TableId,
-    store::Space,
+    space::Space,
 };
 
 /// The snapshots that are alive, and the versions that they see.

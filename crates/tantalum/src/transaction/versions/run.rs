@@ -7,6 +7,7 @@
 use std::{cmp::Ordering, fmt};
 
 use tantalum_device::AlignedBuffer;
+use tantalum_store::{Load, PageBatch, PageId, TableId, page::header};
 
 use super::super::{
     Value,
@@ -14,8 +15,7 @@ use super::super::{
 };
 use crate::{
     error::{Error, Result},
-    page::{PageId, TableId, header},
-    store::{Load, PageBatch, Space},
+    space::Space,
 };
 
 /// Behind a page's header: the run's number, the page's place in it, where the first entry begins that does so in this page.

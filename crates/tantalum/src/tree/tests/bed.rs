@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::buffer::{BufferPool, Cleaner, PageCleaning, PoolOptions};
-use crate::page::TableId;
 use crate::recovery;
-use crate::store::{InPlaceStore, PageStore, Protection, Space, in_place::double_write::DoubleWrite};
+use crate::space::Space;
+use crate::testing::in_place_store;
 use std::sync::Arc;
 use std::time::Duration;
 use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_log::{Log, LogOptions};
 use tantalum_rt::Random;
+use tantalum_store::{PageId, Protection, TableId};
 
 const OWNER: TableId = TableId(7);
 const ROOT: PageId = PageId(3);
-const DATABASE: u128 = 5;
 
 /// Records may be large: one commit can carry many large values.
 fn log_options() -> LogOptions {
@@ -70,19 +70,9 @@ impl Devices {
 
     /// Recovers what is on the devices; makes an empty tree if there is none.
     pub(super) fn open(&self, frames: usize) -> Bed {
-        let store: Arc<dyn PageStore> = Arc::new(
-            match self.protection {
-                Protection::DoubleWrite => InPlaceStore::with_double_write(
-                    self.data.clone(),
-                    self.page_size,
-                    self.double_write.clone(),
-                    DATABASE,
-                    DoubleWrite::slots_in(self.double_write.capacity_bytes(), self.page_size),
-                ),
-                other => InPlaceStore::new(self.data.clone(), self.page_size, other, false),
-            }
-            .expect("the store opens"),
-        );
+        let area: Arc<dyn Device> = self.double_write.clone();
+        let store = in_place_store(self.data.clone(), Some(area), self.page_size, self.protection);
+        let store = store.expect("the store opens");
         let log = Log::open(vec![self.log.clone()], log_options(), &mut |_| ()).expect("the log opens");
         let options = PoolOptions { frames, protection: self.protection, cleaning: PageCleaning::Ahead, batches: 4 };
         let opened = recovery::open(store, log, &options, &mut |_| Ok(()), &mut |_| ()).expect("the database recovers");

@@ -1,8 +1,8 @@
 //! Leaves that are not where they were found before, and pages that are read without a pin.
 
 use super::*;
-use crate::page::TableId;
 use tantalum_rt::Random;
+use tantalum_store::TableId;
 
 fn rows_of(numbers: impl IntoIterator<Item = u32>, bytes: usize) -> Vec<Write> {
     numbers.into_iter().map(|number| (key(number, 20), Some(vec![number as u8; bytes]))).collect()

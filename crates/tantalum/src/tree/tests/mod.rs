@@ -13,12 +13,12 @@ mod stale;
 use super::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafWrite, Tree};
 use crate::buffer::{ChangeGroup, Reservation};
 use crate::error::{Error, Result};
-use crate::page::PageId;
 use bed::Bed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use tantalum_log::Lsn;
+use tantalum_store::PageId;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 type Write = (Vec<u8>, Option<Vec<u8>>);

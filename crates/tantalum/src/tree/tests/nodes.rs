@@ -3,8 +3,11 @@
 use super::super::draft::{self, Fences, Growth, Item};
 use super::super::node::{self, Found, Node, Payload, Stored};
 use super::*;
-use crate::page::{Change, PageKind, TableId, change, header, slots};
 use proptest::prelude::*;
+use tantalum_store::{
+    Change, PageKind, TableId,
+    page::{change, header, slots},
+};
 
 const PAGE_BYTES: usize = 4096;
 

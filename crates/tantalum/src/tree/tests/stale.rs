@@ -1,7 +1,8 @@
 //! Pages from another time, as a device leaves them that loses a write.
 
+use tantalum_store::{Change, PageKind, page::header};
+
 use super::*;
-use crate::page::{Change, PageKind, header};
 
 #[test]
 fn a_value_with_a_part_from_another_time_is_damaged() {

@@ -1,0 +1,285 @@
+//! The in-place page store: page `n` lies at byte `n * page_size` of the data file, always.
+//!
+//! Writing a page over its predecessor can leave neither when the power fails. Which of three ways prevents that is the
+//! store's [`Protection`]; only the double write is this store's own work.
+
+pub mod double_write;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tantalum_device::{Device, Durability, PendingWrite, SharedFlushes};
+
+use self::double_write::{Copies, DoubleWrite};
+use super::{Load, PageBatch, PageStore, Protection, StoreStats};
+use crate::{Error, PageId, Result, page::header};
+
+/// The least and the most by which the data file grows.
+const MIN_GROWTH_BYTES: u64 = 1 << 20;
+const MAX_GROWTH_BYTES: u64 = 64 << 20;
+
+/// Pages in a file, each in its place.
+#[derive(Debug)]
+pub struct InPlaceStore {
+    data: Arc<dyn Device>,
+    page_size: usize,
+    double_write: Option<DoubleWrite>,
+    /// A write may hold only as many pages as the device writes at once.
+    writes_runs: bool,
+    /// Each page is made durable by its own write.
+    writes_durably: bool,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    loaded: AtomicU64,
+    stored: AtomicU64,
+    batches: AtomicU64,
+    double_written: AtomicU64,
+}
+
+impl InPlaceStore {
+    /// A store on `data` without a double-write area. `protection` says what prevents torn pages instead; that the
+    /// device does is believed if it says so, or with `trust_device`.
+    ///
+    /// # Errors
+    /// [`Error::Protection`] when the device tears pages, or the protection is the double write.
+    pub fn new(data: Arc<dyn Device>, page_size: usize, protection: Protection, trust_device: bool) -> Result<Self> {
+        let refuse = |what: String| Err(Error::Protection { file: data.name().into(), what });
+        let atomic_bytes = data.capabilities().atomic_write_bytes as usize;
+        match protection {
+            Protection::FullPageImages => {}
+            Protection::Device if trust_device || atomic_bytes >= page_size => {}
+            Protection::Device => {
+                return refuse(format!(
+                    "the device writes {atomic_bytes} bytes atomically, a page has {page_size}; use double-write, or \
+                     trust-device if you know better"
+                ));
+            }
+            Protection::DoubleWrite => return refuse("a double-write area is needed".into()),
+            Protection::Store => return refuse("this store writes over pages".into()),
+        }
+        let writes_runs = protection != Protection::Device;
+        Ok(Self {
+            data: SharedFlushes::of(data),
+            page_size,
+            double_write: None,
+            writes_runs,
+            writes_durably: false,
+            counters: Counters::default(),
+        })
+    }
+
+    /// A store on `data` that writes pages to `area` first. The area belongs to the database `database_id`, has so many slots
+    /// and needs [`DoubleWrite::area_bytes`].
+    ///
+    /// # Errors
+    /// [`Error::Protection`] when the area is too small.
+    pub fn with_double_write(
+        data: Arc<dyn Device>,
+        page_size: usize,
+        area: Arc<dyn Device>,
+        database_id: u128,
+        slots: u32,
+    ) -> Result<Self> {
+        Ok(Self {
+            data: SharedFlushes::of(data),
+            page_size,
+            double_write: Some(DoubleWrite::open(SharedFlushes::of(area), page_size, database_id, slots)?),
+            writes_runs: true,
+            writes_durably: false,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The same store; with `durable`, each page is made durable by a write of its own instead of many by one flush.
+    pub fn with_durable_writes(self, durable: bool) -> Self {
+        Self { writes_runs: self.writes_runs && !durable, writes_durably: durable, ..self }
+    }
+
+    fn offset(&self, id: PageId) -> u64 {
+        id.0.saturating_mul(self.page_size as u64)
+    }
+
+    /// Puts a batch in place, durably.
+    fn write_in_place(&self, batch: &PageBatch) -> Result<()> {
+        let durability = if self.writes_durably { Durability::Durable } else { Durability::Cached };
+        let flush = SharedFlushes::announce(&*self.data);
+        let mut first_error = None;
+        let mut pending: Vec<Box<dyn PendingWrite>> = Vec::new();
+        let mut start = 0;
+        for run in batch.ids().chunk_by(|a, b| self.writes_runs && a.0 + 1 == b.0) {
+            let range = batch.range(start..start + run.len());
+            start += run.len();
+            match self.data.submit(self.offset(run[0]), Arc::clone(batch.buffer()), range, durability) {
+                Ok(write) => pending.push(write),
+                Err(error) => _ = first_error.get_or_insert(error),
+            }
+        }
+        // All are waited for, also after an error: no write may be under way when the pages are written again.
+        for mut write in pending {
+            if let Some(Err(error)) = write.wait(None) {
+                first_error.get_or_insert(error);
+            }
+        }
+        if let Some(error) = first_error {
+            return Err(error.into());
+        }
+        match durability {
+            Durability::Durable => Ok(()),
+            _ => Ok(flush.wait()?),
+        }
+    }
+
+    fn store_guarded(&self, area: &DoubleWrite, batch: &PageBatch) -> Result<()> {
+        let guard = loop {
+            // First, since it may hold older versions of these pages.
+            area.finish(|unfinished| self.write_in_place(unfinished))?;
+            if let Some(guard) = area.guard(batch)? {
+                break guard;
+            }
+        };
+        self.counters.double_written.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
+        match self.write_in_place(batch) {
+            Ok(()) => area.release(guard),
+            Err(error) => {
+                area.keep(guard, batch.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was read in the place of a page.
+fn found(id: PageId, page: &[u8]) -> Load {
+    match header::verify(page, id) {
+        Ok(()) => Load::Page,
+        Err(_) if page.iter().all(|byte| *byte == 0) => Load::NeverWritten,
+        Err(what) => Load::Damaged(what),
+    }
+}
+
+impl PageStore for InPlaceStore {
+    fn name(&self) -> &str {
+        self.data.name()
+    }
+
+    fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    fn capacity_pages(&self) -> u64 {
+        self.data.capacity_bytes() / self.page_size as u64
+    }
+
+    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
+        if id.0 >= self.capacity_pages() {
+            return Ok(Load::Damaged(format!(
+                "it lies beyond the end of the file, which has {} pages; perhaps the file was truncated",
+                self.capacity_pages()
+            )));
+        }
+        self.data.read(self.offset(id), page)?;
+        self.counters.loaded.fetch_add(1, Ordering::Relaxed);
+        Ok(found(id, page))
+    }
+
+    fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
+        self.data.read(self.offset(first), pages)?;
+        let pages = pages.chunks_exact(self.page_size);
+        self.counters.loaded.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        Ok((first.0..).zip(pages).map(|(id, page)| found(PageId(id), page)).collect())
+    }
+
+    fn store(&self, batch: &PageBatch) -> Result<()> {
+        match &self.double_write {
+            Some(area) if batch.is_needed() => self.store_guarded(area, batch)?,
+            // No copy of theirs is in the area, so none can be put in the place of what is stored now.
+            Some(_) => self.write_in_place(batch)?,
+            None => self.write_in_place(batch)?,
+        }
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.counters.stored.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn grow(&self) -> Result<()> {
+        let page = self.page_size as u64;
+        let now = self.data.capacity_bytes();
+        let step = (now / 8).clamp(MIN_GROWTH_BYTES, MAX_GROWTH_BYTES);
+        let wanted = (now + step).next_multiple_of(page);
+        self.data.grow(wanted).map_err(|source| Error::DiskFull { file: self.data.name().into(), source })?;
+        if self.data.capacity_bytes() > now {
+            return Ok(());
+        }
+        let (device, operation) = (self.data.name().into(), "grow");
+        let source = tantalum_device::Error::Unsupported { device, operation };
+        Err(Error::DiskFull { file: self.data.name().into(), source })
+    }
+
+    fn recover(&self) -> Result<u64> {
+        let Some(area) = &self.double_write else { return Ok(0) };
+        // Only the newest copy of a page is the page as it was stored last.
+        let copies = area.read()?;
+        let mut newest = BTreeMap::new();
+        copies.iter().flat_map(Copies::pages).for_each(|(id, copy)| _ = newest.entry(id).or_insert(copy));
+        let mut mended = 0;
+        let mut torn = PageBatch::new(self.page_size);
+        let mut page = tantalum_device::AlignedBuffer::zeroed(self.page_size);
+        let mut newest = newest.into_iter().filter(|(id, _)| id.0 < self.capacity_pages()).peekable();
+        while newest.peek().is_some() {
+            torn.clear();
+            for (id, copy) in newest.by_ref() {
+                if matches!(self.load(id, &mut page)?, Load::Damaged(_)) {
+                    tracing::warn!(
+                        page = id.0,
+                        file = self.name(),
+                        "a torn page is put back from the double-write area"
+                    );
+                    torn.push(id, copy);
+                }
+                if torn.is_full() {
+                    break;
+                }
+            }
+            torn.seal();
+            if !torn.ids().is_empty() {
+                self.write_in_place(&torn)?;
+                mended += torn.ids().len() as u64;
+            }
+        }
+        Ok(mended)
+    }
+
+    fn sessions(&self) -> Result<Vec<(String, u64)>> {
+        let Some(area) = &self.double_write else { return Ok(Vec::new()) };
+        Ok(area.session()?.map(|session| (area.name().to_owned(), session)).into_iter().collect())
+    }
+
+    fn stamp(&self, session: u64) -> Result<()> {
+        let Some(area) = &self.double_write else { return Ok(()) };
+        // A page that was found whole may still be in a cache, and its copy in the area is given up now.
+        self.data.flush()?;
+        area.stamp(session)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            pages_loaded: count(&self.counters.loaded),
+            pages_stored: count(&self.counters.stored),
+            batches: count(&self.counters.batches),
+            pages_double_written: count(&self.counters.double_written),
+            capacity_bytes: self.data.capacity_bytes(),
+            in_page: None,
+            log_structured: None,
+        }
+    }
+}

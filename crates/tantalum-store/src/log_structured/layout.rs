@@ -1,0 +1,276 @@
+//! How a device is cut: the superblock, the two slots of the map's root, then segments.
+
+use tantalum_device::Device;
+
+use super::{
+    map::{CHUNKS_MAX, ENTRIES},
+    summary::ENTRIES_MAX,
+};
+use crate::{SegmentSizes, Superblock};
+
+/// What summaries and parts of the map are long, and places are counted in.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Between the slots of the root: no device tears both with one write.
+const SLOT_STRIDE_BYTES: u64 = 16 << 10;
+/// Slots of the root.
+pub const SLOTS: u64 = 2;
+
+/// Segments have room for so many pages at least.
+const SEGMENT_PAGES_MIN: usize = 8;
+/// Longer segments would only make cleaning coarser.
+const SEGMENT_BYTES_MAX: usize = 64 << 20;
+/// Parts of the device that live pages may take, in percent.
+const FILL_PERCENTS: std::ops::RangeInclusive<u32> = 10..=95;
+
+/// The open segments: of new pages and of moved ones, those that follow them, and one of the map.
+const OPEN_SEGMENTS: u32 = 5;
+/// Free segments, beside those of a whole map, that opening after a crash can count on. It takes four; the two that were to follow
+/// the open ones are free again; and cleaning needs one to go on in, beside that which it leaves.
+const RESTART_SEGMENTS: u32 = 4;
+/// Free segments that only cleaning takes, beside those of a whole map and those that opening can count on.
+const CLEANING_SEGMENTS: u32 = 1;
+/// Dead room that there is however many pages are live, so that cleaning finds some.
+const SLACK_SEGMENTS: u32 = 8;
+/// Pages for each block of a map, at least.
+const PAGES_PER_MAP_BLOCK: u64 = 490;
+/// Blocks of the smallest map, with a summary.
+const MAP_BLOCKS_MIN: u64 = 3;
+/// A store on fewer segments has too little choice what to clean.
+const SEGMENTS_MIN: u32 = 32;
+
+/// A block of a device, by its number. The first holds the superblock, so no page is ever there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub u64);
+
+impl Place {
+    /// Where it starts, in bytes.
+    pub fn offset(self) -> u64 {
+        self.0 * BLOCK_BYTES as u64
+    }
+
+    /// The place so many blocks behind it.
+    pub fn plus(self, blocks: u32) -> Self {
+        Self(self.0 + u64::from(blocks))
+    }
+}
+
+/// How a device is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    page_bytes: usize,
+    sizes: SegmentSizes,
+}
+
+impl SegmentSizes {
+    /// Bytes of a file on which a store can begin.
+    pub fn initial_bytes(self, page_bytes: usize) -> u64 {
+        let layout = Layout { page_bytes, sizes: self };
+        layout.head_bytes() + u64::from(layout.segments_min() + SEGMENTS_MIN / 2) * u64::from(self.segment)
+    }
+}
+
+impl Layout {
+    /// Cuts a device for pages of `page_bytes`.
+    ///
+    /// # Errors
+    /// Says why it cannot be cut so.
+    pub fn new(device: &dyn Device, page_bytes: usize, sizes: SegmentSizes) -> Result<Self, String> {
+        let (capabilities, segment) = (device.capabilities(), sizes.segment as usize);
+        if capabilities.erase_block_bytes > 0 {
+            return Err(
+                "log-structured writes over its map's root, which raw flash does not allow; use in-page-logging".into(),
+            );
+        }
+        if !BLOCK_BYTES.is_multiple_of(capabilities.logical_block as usize) {
+            return Err(format!("blocks of {} bytes are larger than {BLOCK_BYTES}", capabilities.logical_block));
+        }
+        let (least, most) = (SEGMENT_PAGES_MIN * page_bytes, SEGMENT_BYTES_MAX);
+        if !segment.is_multiple_of(page_bytes) || !(least..=most).contains(&segment) {
+            return Err(format!(
+                "segments of {segment} bytes are not possible; take a multiple of {page_bytes} from {least} to {most}"
+            ));
+        }
+        if !FILL_PERCENTS.contains(&sizes.fill_percent) {
+            let (least, most) = FILL_PERCENTS.into_inner();
+            return Err(format!("{} % cannot be filled; take {least} to {most}", sizes.fill_percent));
+        }
+        let layout = Self { page_bytes, sizes };
+        let (has, needs) = (layout.segments(device.capacity_bytes()), layout.segments_min());
+        if has < needs {
+            let bytes = layout.head_bytes() + u64::from(needs) * segment as u64;
+            return Err(format!(
+                "the device has room for {has} segments of {segment} bytes, and needs {needs} ({bytes} bytes in all); \
+                 take a larger one, or smaller segments"
+            ));
+        }
+        Ok(layout)
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Blocks of a page.
+    pub fn page_blocks(&self) -> u32 {
+        (self.page_bytes / BLOCK_BYTES) as u32
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        u64::from(self.sizes.segment)
+    }
+
+    /// Blocks of a segment.
+    pub fn segment_blocks(&self) -> u32 {
+        self.sizes.segment / BLOCK_BYTES as u32
+    }
+
+    /// What stands before the first segment.
+    fn head_bytes(&self) -> u64 {
+        (self.slot_at(SLOTS)).next_multiple_of(self.segment_bytes())
+    }
+
+    /// Where a slot of the root is.
+    pub fn slot_at(&self, slot: u64) -> u64 {
+        Superblock::PAGES * self.page_bytes as u64 + slot * SLOT_STRIDE_BYTES
+    }
+
+    /// The segments of a device of so many bytes.
+    pub fn segments(&self, device_bytes: u64) -> u32 {
+        u32::try_from(device_bytes.saturating_sub(self.head_bytes()) / self.segment_bytes()).unwrap_or(u32::MAX)
+    }
+
+    /// The size of a device with so many segments.
+    pub fn device_bytes(&self, segments: u32) -> u64 {
+        self.head_bytes() + u64::from(segments) * self.segment_bytes()
+    }
+
+    /// A block of a segment.
+    pub fn place(&self, segment: u32, block: u32) -> Place {
+        debug_assert!(block < self.segment_blocks());
+        let bytes = self.head_bytes() + u64::from(segment) * self.segment_bytes();
+        Place(bytes / BLOCK_BYTES as u64).plus(block)
+    }
+
+    /// The segment of a place, and the block in it; `None` before the first.
+    pub fn segment_of(&self, place: Place) -> Option<(u32, u32)> {
+        let bytes = place.offset().checked_sub(self.head_bytes())?;
+        let segment = u32::try_from(bytes / self.segment_bytes()).ok()?;
+        Some((segment, (bytes % self.segment_bytes() / BLOCK_BYTES as u64) as u32))
+    }
+
+    /// Whether an append of pages still begins in a segment of which so many blocks are used.
+    pub fn has_room(&self, used_blocks: u32) -> bool {
+        self.segment_blocks() - used_blocks > self.page_blocks()
+    }
+
+    /// Pages in a segment that is written in as few appends as possible.
+    pub fn pages_per_segment(&self) -> u32 {
+        let (mut used, mut pages) = (0, 0);
+        while self.has_room(used) {
+            let fit = ((self.segment_blocks() - used - 1) / self.page_blocks()).min(ENTRIES_MAX as u32);
+            pages += fit;
+            used += 1 + fit * self.page_blocks();
+        }
+        pages
+    }
+
+    /// Segments that so many whole maps of so many segments' pages take.
+    fn map_segments(&self, maps: u64, segments: u32) -> u32 {
+        let pages = u64::from(segments) * u64::from(self.pages_per_segment());
+        // Chunks, directories and summaries: more than they are, and rising without jumps, so that the pages that there
+        // is room for rise too.
+        let blocks = maps * (pages / PAGES_PER_MAP_BLOCK + MAP_BLOCKS_MIN);
+        u32::try_from(blocks.div_ceil(u64::from(self.segment_blocks()))).unwrap_or(u32::MAX)
+    }
+
+    /// Free segments that a checkpoint, and opening once more if it was in vain, can count on, of so many in all.
+    pub fn checkpoint_reserve(&self, segments: u32) -> u32 {
+        1 + self.map_segments(1, segments)
+    }
+
+    /// Free segments that checkpoints and opening can count on, of so many in all.
+    pub fn restart_reserve(&self, segments: u32) -> u32 {
+        RESTART_SEGMENTS + self.map_segments(1, segments)
+    }
+
+    /// Free segments that new pages do not take, of so many in all.
+    pub fn cleaning_reserve(&self, segments: u32) -> u32 {
+        CLEANING_SEGMENTS + self.map_segments(1, segments) + self.restart_reserve(segments)
+    }
+
+    /// Segments that have no live pages however full the store is, of so many in all.
+    fn reserve(&self, segments: u32) -> u32 {
+        // A map is in two copies while a checkpoint replaces it, and one that was replaced leaves holes.
+        let fixed = OPEN_SEGMENTS + RESTART_SEGMENTS + CLEANING_SEGMENTS + SLACK_SEGMENTS;
+        fixed + self.map_segments(4, segments)
+    }
+
+    fn segments_min(&self) -> u32 {
+        (SEGMENTS_MIN..).find(|segments| 3 * self.reserve(*segments) <= 2 * segments).unwrap_or(u32::MAX)
+    }
+
+    /// The pages that so many segments have room for.
+    pub fn capacity_pages(&self, segments: u32) -> u64 {
+        let per_segment = u64::from(self.pages_per_segment());
+        let filled = u64::from(segments) * per_segment * u64::from(self.sizes.fill_percent) / 100;
+        let sparing = u64::from(segments.saturating_sub(self.reserve(segments))) * per_segment;
+        filled.min(sparing).min((CHUNKS_MAX * ENTRIES) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tantalum_device::MemoryDevice;
+
+    use super::*;
+
+    fn layout(page_bytes: usize, segment: u32, fill_percent: u32) -> Layout {
+        let device = MemoryDevice::new("data", 1 << 30);
+        Layout::new(&*device, page_bytes, SegmentSizes { segment, fill_percent }).unwrap()
+    }
+
+    #[test]
+    fn places_and_segments_are_the_same_both_ways() {
+        let layout = layout(8192, 1 << 20, 80);
+        assert_eq!(layout.segment_of(Place(3)), None);
+        for (segment, block) in [(0, 0), (0, 255), (7, 12)] {
+            assert_eq!(layout.segment_of(layout.place(segment, block)), Some((segment, block)));
+        }
+        assert_eq!(layout.place(1, 0).offset(), 2 << 20);
+        assert_eq!(layout.segments(layout.device_bytes(9)), 9);
+    }
+
+    #[test]
+    fn a_segment_is_full_of_pages_but_for_its_summaries() {
+        assert_eq!(layout(4096, 1 << 20, 80).pages_per_segment(), 253);
+        assert_eq!(layout(16384, 1 << 20, 80).pages_per_segment(), 63);
+        assert_eq!(layout(4096, 32 << 10, 80).pages_per_segment(), 7);
+    }
+
+    #[test]
+    fn capacity_rises_with_the_device_and_leaves_what_cleaning_needs() {
+        for layout in [layout(4096, 32 << 10, 95), layout(4096, 1 << 20, 80), layout(16384, 1 << 20, 90)] {
+            let mut last = 0;
+            for segments in layout.segments_min()..2000 {
+                let pages = layout.capacity_pages(segments);
+                assert!(pages >= last);
+                let full = (pages as u32).div_ceil(layout.pages_per_segment());
+                assert!(full + layout.cleaning_reserve(segments) + OPEN_SEGMENTS < segments);
+                last = pages;
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_can() {
+        let device = MemoryDevice::new("data", 8 << 20);
+        let refused =
+            |segment, fill_percent| Layout::new(&*device, 4096, SegmentSizes { segment, fill_percent }).unwrap_err();
+        assert!(refused(5000, 80).contains("multiple of 4096"));
+        assert!(refused(1 << 20, 80).contains("room for 7 segments"));
+        assert!(refused(32 << 10, 99).contains("10 to 95"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Where each page is: in memory, and as the tree of two levels that checkpoints write.
+//!
+//! A block of level 0, a *chunk*, has the places of 504 pages that follow each other; one of level 1, a *directory*, those of 504
+//! chunks; the root those of the directories. A checkpoint writes the blocks that changed since the last one.
+
+use super::{
+    block::{BODY, Kind, TAG, u64_at},
+    layout::{BLOCK_BYTES, Place},
+    root::DIRECTORIES_MAX,
+};
+use crate::PageId;
+
+const KIND: Kind = Kind { magic: *b"TNTLPMAP", version: 1 };
+const HEADER_BYTES: usize = 64;
+/// Places in a block.
+pub const ENTRIES: usize = (BLOCK_BYTES - HEADER_BYTES) / 8;
+/// Chunks that a map has at most.
+pub const CHUNKS_MAX: usize = DIRECTORIES_MAX * ENTRIES;
+
+/// Levels of blocks below the root.
+pub const LEVELS: usize = 2;
+
+/// A block of the map: `ENTRIES` places, 0 for none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapBlock {
+    places: Box<[u64; ENTRIES]>,
+    /// Where it stands, as of the newest durable checkpoint.
+    at: Option<Place>,
+    /// Whether it changed since it was last written.
+    is_dirty: bool,
+}
+
+impl MapBlock {
+    fn new() -> Self {
+        Self { places: Box::new([0; ENTRIES]), at: None, is_dirty: false }
+    }
+
+    /// Where it stands, as of the newest durable checkpoint.
+    pub fn at(&self) -> Option<Place> {
+        self.at
+    }
+
+    fn get(&self, index: usize) -> Option<Place> {
+        Some(Place(self.places[index])).filter(|place| place.0 != 0)
+    }
+
+    fn set(&mut self, index: usize, place: Place) {
+        self.places[index] = place.0;
+        self.is_dirty = true;
+    }
+
+    /// As it is written.
+    pub fn encode(&self, (level, index): (usize, usize), database: u128, block: &mut [u8]) {
+        let block = KIND.begin(block, database);
+        block[TAG] = level as u8;
+        block[BODY..40].copy_from_slice(&(index as u64).to_le_bytes());
+        for (place, bytes) in self.places.iter().zip(block[HEADER_BYTES..].chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&place.to_le_bytes());
+        }
+        KIND.seal(block);
+    }
+
+    /// Stores the checksum of a block that is long enough, and its magic number with it.
+    pub(crate) fn repair_checksum(block: &mut [u8]) {
+        KIND.seal(block);
+    }
+
+    /// Reads the block `index` of `level` of the database's map. `None` if these bytes are something else.
+    pub fn decode(block: &[u8], (level, index): (usize, usize), database: u128) -> Option<Self> {
+        let block = KIND.open(block, database)?;
+        if usize::from(block[TAG]) != level || u64_at(block, BODY) != index as u64 {
+            return None;
+        }
+        let mut read = Self::new();
+        for (place, bytes) in read.places.iter_mut().zip(block[HEADER_BYTES..].chunks_exact(8)) {
+            *place = u64_at(bytes, 0);
+        }
+        Some(read)
+    }
+}
+
+/// The map.
+#[derive(Clone, Debug, Default)]
+pub struct PageMap {
+    /// Chunks, and directories.
+    levels: [Vec<MapBlock>; LEVELS],
+}
+
+impl PageMap {
+    /// Where a page is; `None` if it was never stored.
+    pub fn get(&self, id: PageId) -> Option<Place> {
+        let (chunk, index) = Self::split(id)?;
+        self.levels[0].get(chunk)?.get(index)
+    }
+
+    /// Notes where a page is. Returns where it was.
+    ///
+    /// # Panics
+    /// With a page beyond the largest store.
+    pub fn set(&mut self, id: PageId, place: Place) -> Option<Place> {
+        let (chunk, index) = Self::split(id).expect("no store has room for more pages than a map");
+        let chunk = Self::block(&mut self.levels[0], chunk);
+        let old = chunk.get(index);
+        chunk.set(index, place);
+        old
+    }
+
+    fn split(id: PageId) -> Option<(usize, usize)> {
+        let chunk = usize::try_from(id.0 / ENTRIES as u64).ok().filter(|chunk| *chunk < CHUNKS_MAX)?;
+        Some((chunk, (id.0 % ENTRIES as u64) as usize))
+    }
+
+    fn block(level: &mut Vec<MapBlock>, index: usize) -> &mut MapBlock {
+        if level.len() <= index {
+            level.resize_with(index + 1, MapBlock::new);
+        }
+        &mut level[index]
+    }
+
+    /// All pages that were stored, and where they are.
+    pub fn pages(&self) -> impl Iterator<Item = (PageId, Place)> {
+        self.levels[0].iter().enumerate().flat_map(|(number, chunk)| {
+            let first = (number * ENTRIES) as u64;
+            (0..ENTRIES).filter_map(move |index| Some((PageId(first + index as u64), chunk.get(index)?)))
+        })
+    }
+
+    /// The blocks of a level.
+    pub fn level(&self, level: usize) -> &[MapBlock] {
+        &self.levels[level]
+    }
+
+    /// Blocks of the map that stand somewhere, and where.
+    pub fn blocks(&self) -> impl Iterator<Item = ((usize, usize), Place)> {
+        let blocks =
+            |level: usize| self.levels[level].iter().enumerate().map(move |(index, block)| ((level, index), block));
+        blocks(0).chain(blocks(1)).filter_map(|(number, block)| Some((number, block.at?)))
+    }
+
+    /// Adds a block that was read from `at`.
+    pub fn adopt(&mut self, (level, index): (usize, usize), block: MapBlock, at: Place) {
+        *Self::block(&mut self.levels[level], index) = MapBlock { at: Some(at), ..block };
+    }
+
+    /// The places that a directory has, with the numbers of the chunks.
+    pub fn chunks_of(&self, directory: usize) -> impl Iterator<Item = (usize, Place)> {
+        let block = &self.levels[1][directory];
+        (0..ENTRIES).filter_map(move |index| Some((directory * ENTRIES + index, block.get(index)?)))
+    }
+
+    /// The dirty blocks of a level.
+    pub fn dirty(&self, level: usize) -> Vec<usize> {
+        let dirty = self.levels[level].iter().enumerate().filter(|(_, block)| block.is_dirty);
+        dirty.map(|(index, _)| index).collect()
+    }
+
+    /// Copies of blocks, which are as of now. They are clean from now on.
+    pub fn take(&mut self, level: usize, blocks: &[usize]) -> Vec<MapBlock> {
+        let take = |&index: &usize| {
+            let block = &mut self.levels[level][index];
+            block.is_dirty = false;
+            block.clone()
+        };
+        blocks.iter().map(take).collect()
+    }
+
+    /// Notes that a block has to be written.
+    pub fn touch(&mut self, (level, index): (usize, usize)) {
+        self.levels[level][index].is_dirty = true;
+    }
+
+    /// Notes, in the chunk's directory, where the checkpoint that is under way has written it.
+    pub fn point_at(&mut self, chunk: usize, place: Place) {
+        Self::block(&mut self.levels[1], chunk / ENTRIES).set(chunk % ENTRIES, place);
+    }
+
+    /// Notes that a block's new place is durable. Returns its old one.
+    pub fn moved(&mut self, (level, index): (usize, usize), place: Place) -> Option<Place> {
+        self.levels[level][index].at.replace(place)
+    }
+
+    /// Blocks on all levels.
+    pub fn block_count(&self) -> u64 {
+        self.levels.iter().map(|level| level.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_changed_is_dirty() {
+        let mut map = PageMap::default();
+        assert_eq!(map.set(PageId(5), Place(9)), None);
+        assert_eq!(map.set(PageId(5), Place(10)), Some(Place(9)));
+        map.set(PageId(3 * ENTRIES as u64 + 1), Place(11));
+        assert_eq!(map.dirty(0), [0, 3]);
+        assert_eq!(map.take(0, &[0, 3]).len(), 2);
+        assert!(map.dirty(0).is_empty() && map.dirty(1).is_empty());
+        map.point_at(3, Place(99));
+        assert_eq!(map.dirty(1), [0]);
+        assert_eq!(map.chunks_of(0).collect::<Vec<_>>(), [(3, Place(99))]);
+        assert_eq!(
+            map.pages().collect::<Vec<_>>(),
+            [(PageId(5), Place(10)), (PageId(3 * ENTRIES as u64 + 1), Place(11))]
+        );
+        assert_eq!(map.get(PageId(u64::MAX)), None);
+    }
+
+    #[test]
+    fn a_block_is_read_back_as_itself_only() {
+        let mut map = PageMap::default();
+        map.set(PageId(7), Place(70));
+        let chunk = &map.level(0)[0];
+        let mut bytes = [0xee; BLOCK_BYTES];
+        chunk.encode((0, 0), 5, &mut bytes);
+        let read = MapBlock::decode(&bytes, (0, 0), 5).unwrap();
+        assert_eq!(read.get(7), Some(Place(70)));
+        assert!(MapBlock::decode(&bytes, (0, 1), 5).is_none());
+        assert!(MapBlock::decode(&bytes, (1, 0), 5).is_none());
+        assert!(MapBlock::decode(&bytes, (0, 0), 6).is_none());
+    }
+}

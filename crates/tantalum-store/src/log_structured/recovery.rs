@@ -1,0 +1,142 @@
+//! From a device to the table: the newest checkpoint of the map, and the appends behind it.
+//!
+//! Nothing is written. What a crash left half done stays as it is, and is left behind when the streams begin.
+
+use std::collections::BTreeSet;
+
+use tantalum_device::AlignedBuffer;
+
+use super::{
+    Shared,
+    counters::Counters,
+    layout::{BLOCK_BYTES, Place},
+    map::{ENTRIES, MapBlock, PageMap},
+    root::Root,
+    summary::Stream,
+    table::Table,
+};
+use crate::{Error, PageId, Result};
+
+/// Blocks of the map that are read at once, where they lie one behind the other.
+const RUN_BLOCKS: usize = 64;
+
+/// A block of the map, by its level and number on it.
+type Number = (usize, usize);
+
+impl Shared {
+    /// Finds where everything is.
+    ///
+    /// # Errors
+    /// When the device cannot read, or something that is needed is damaged.
+    pub(super) fn recover(&self) -> Result<()> {
+        let (root, whole_slot) = Root::read(&*self.device, self.layout, self.database)?;
+        let mut table = Table { checkpoint: root.number, session: root.session, whole_slot, ..Table::default() };
+        table.segments.grow(self.layout.segments(self.device.capacity_bytes()));
+        table.segments.begin_settled();
+        table.map = self.read_map(&root)?;
+        self.count_live(&mut table)?;
+        let mut appends = Vec::new();
+        if let Some(positions) = root.positions {
+            for (stream, position) in [Stream::Hot, Stream::Cold].into_iter().zip(positions) {
+                let followed = self.follow(stream, root.session, position, table.segments.count())?;
+                followed.segments.iter().for_each(|segment| table.segments.adopt_followed(*segment));
+                appends.extend(followed.appends);
+            }
+        }
+        // As they were begun: an append that cleaning made finds the map as it was then, or a newer page.
+        appends.sort_unstable_by_key(|append| append.sequence);
+        table.sequence = root.sequence;
+        table.clock = root.clock;
+        for append in &appends {
+            table.apply(append, &self.layout);
+            table.sequence = table.sequence.max(append.sequence + 1);
+            table.clock = table.clock.max(append.stamp);
+        }
+        table.clock_at_checkpoint = root.clock.min(table.clock);
+        // As before the crash: opening needs segments before it can take a checkpoint.
+        for segment in table.segments.to_free() {
+            table.segments.begin_to_free(segment);
+            table.segments.end_freeing(segment);
+        }
+        Counters::add(&self.counters.appends_rolled_forward, appends.len() as u64);
+        tracing::debug!(
+            device = self.device.name(),
+            checkpoint = root.number,
+            appends = appends.len(),
+            free = table.segments.free(),
+            "the page map is recovered"
+        );
+        *self.table.write() = table;
+        Ok(())
+    }
+
+    fn read_map(&self, root: &Root) -> Result<PageMap> {
+        let mut map = PageMap::default();
+        let places = (0..).zip(&root.directories);
+        let directories: Vec<(Number, Place)> =
+            places.filter_map(|(index, place)| Some(((1, index), (*place)?))).collect();
+        self.read_blocks(&directories, &mut map)?;
+        let chunks = directories.iter().flat_map(|((_, directory), _)| map.chunks_of(*directory));
+        let chunks: Vec<(Number, Place)> = chunks.map(|(index, place)| ((0, index), place)).collect();
+        self.read_blocks(&chunks, &mut map)?;
+        Ok(map)
+    }
+
+    fn read_blocks(&self, blocks: &[(Number, Place)], map: &mut PageMap) -> Result<()> {
+        let mut blocks = blocks.to_vec();
+        blocks.sort_unstable_by_key(|(_, place)| *place);
+        for run in blocks.chunk_by(|a, b| a.1.plus(1) == b.1) {
+            for run in run.chunks(RUN_BLOCKS) {
+                let mut buffer = AlignedBuffer::zeroed(run.len() * BLOCK_BYTES);
+                self.device.read(run[0].1.offset(), &mut buffer)?;
+                for ((number, place), bytes) in run.iter().zip(buffer.chunks_exact(BLOCK_BYTES)) {
+                    let block = MapBlock::decode(bytes, *number, self.database);
+                    map.adopt(*number, block.ok_or_else(|| self.damaged_map(*number, *place))?, *place);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged_map(&self, (level, index): Number, place: Place) -> Error {
+        let pages = (index * ENTRIES.pow(1 + level as u32)) as u64;
+        Error::Corrupt {
+            file: self.device.name().into(),
+            page: PageId(pages),
+            offset: place.offset(),
+            what: format!("block {index} of the page map's level {level} was expected here, and is not whole"),
+        }
+    }
+
+    /// Counts what the map says is in each segment.
+    fn count_live(&self, table: &mut Table) -> Result<()> {
+        let Table { map, segments, .. } = table;
+        let (layout, count) = (self.layout, segments.count());
+        let mut used = BTreeSet::new();
+        let mut segment_of = |place: Place, blocks: u32| {
+            let found = layout
+                .segment_of(place)
+                .filter(|(segment, block)| *segment < count && *block > 0 && block + blocks <= layout.segment_blocks());
+            if let Some((segment, _)) = found {
+                used.insert(segment);
+            }
+            found.map(|(segment, _)| segment).ok_or_else(|| Error::Superblock {
+                file: self.device.name().into(),
+                what: format!(
+                    "the page map names byte {}, where no page can be; perhaps the file was truncated",
+                    place.offset()
+                ),
+            })
+        };
+        for (_, place) in map.blocks() {
+            segments.get_mut(segment_of(place, 1)?).map_blocks += 1;
+        }
+        for (id, place) in map.pages() {
+            let segment = segments.get_mut(segment_of(place, layout.page_blocks())?);
+            segment.page_blocks += layout.page_blocks();
+            segment.pages.push(id);
+        }
+        used.into_iter().for_each(|segment| segments.adopt(segment));
+        Ok(())
+    }
+}

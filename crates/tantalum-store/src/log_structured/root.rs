@@ -1,0 +1,223 @@
+//! The root of the map on the device: where the map is, and where the streams went on from there.
+//!
+//! It stands in two slots, and a checkpoint writes one after the other, each durably, and never first the one that is known to be
+//! whole: of the other a power cut may have left a part. So one of them is whole at any time, and
+//! when segments are used again that the newest map leaves, both slots have that map.
+
+use tantalum_device::{AlignedBuffer, Device, Durability};
+
+use super::{
+    block::{Kind, TAG, u32_at, u64_at},
+    layout::{BLOCK_BYTES, Layout, Place, SLOTS},
+};
+use crate::{Error, Result};
+
+const KIND: Kind = Kind { magic: *b"TNTLROOT", version: 1 };
+const POSITIONS: usize = 80;
+const POSITION_BYTES: usize = 24;
+const DIRECTORIES: usize = 128;
+/// Blocks of level 1 that a root has at most.
+pub const DIRECTORIES_MAX: usize = (BLOCK_BYTES - DIRECTORIES) / 8;
+
+/// Where a stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The segment that is open.
+    pub segment: u32,
+    /// The first block of it that is not used.
+    pub block: u32,
+    /// The segment after it.
+    pub next: u32,
+    /// The number of the last append before this; 0 if there is none in the session.
+    pub after: u64,
+}
+
+/// What a checkpoint says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Its number; a later one has a higher one.
+    pub number: u64,
+    /// The session of appends that may follow it.
+    pub session: u64,
+    /// The next append's number.
+    pub sequence: u64,
+    /// Blocks of pages stored, ever.
+    pub clock: u64,
+    /// Where new pages and moved ones go on; `None` before the first.
+    pub positions: Option<[Position; 2]>,
+    /// The map's blocks of level 1.
+    pub directories: Vec<Option<Place>>,
+}
+
+impl Root {
+    /// That of an empty store.
+    pub fn empty() -> Self {
+        Self { number: 1, session: 0, sequence: 1, clock: 0, positions: None, directories: Vec::new() }
+    }
+
+    /// As it is written.
+    pub fn encode(&self, database: u128) -> AlignedBuffer {
+        assert!(self.directories.len() <= DIRECTORIES_MAX, "a root has at most {DIRECTORIES_MAX} directories");
+        let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+        let block = KIND.begin(&mut bytes, database);
+        block[TAG] = u8::from(self.positions.is_some());
+        for (at, value) in [(32, self.number), (40, self.session), (48, self.sequence), (56, self.clock)] {
+            block[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        block[64..68].copy_from_slice(&(self.directories.len() as u32).to_le_bytes());
+        for (position, at) in self.positions.iter().flatten().zip((POSITIONS..).step_by(POSITION_BYTES)) {
+            for (at, value) in [(at, position.segment), (at + 4, position.block), (at + 8, position.next)] {
+                block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            block[at + 16..at + 24].copy_from_slice(&position.after.to_le_bytes());
+        }
+        for (place, bytes) in self.directories.iter().zip(block[DIRECTORIES..].chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&place.map_or(0, |place| place.0).to_le_bytes());
+        }
+        KIND.seal(block);
+        bytes
+    }
+
+    /// Stores the checksum of a block that is long enough, and its magic number with it.
+    pub(crate) fn repair_checksum(block: &mut [u8]) {
+        KIND.seal(block);
+    }
+
+    /// Reads a root of the database. `None` if these bytes are none.
+    pub fn decode(block: &[u8], database: u128) -> Option<Self> {
+        let block = KIND.open(block, database)?;
+        let directories = u32_at(block, 64) as usize;
+        if directories > DIRECTORIES_MAX {
+            return None;
+        }
+        let position = |stream: usize| {
+            let at = POSITIONS + stream * POSITION_BYTES;
+            Position {
+                segment: u32_at(block, at),
+                block: u32_at(block, at + 4),
+                next: u32_at(block, at + 8),
+                after: u64_at(block, at + 16),
+            }
+        };
+        let place = |index: usize| Some(Place(u64_at(block, DIRECTORIES + 8 * index))).filter(|place| place.0 != 0);
+        Some(Self {
+            number: u64_at(block, 32),
+            session: u64_at(block, 40),
+            sequence: u64_at(block, 48),
+            clock: u64_at(block, 56),
+            positions: (block[TAG] != 0).then(|| [position(0), position(1)]),
+            directories: (0..directories).map(place).collect(),
+        })
+    }
+
+    /// Writes both slots, one after the other. `whole` is the one that is whole, and stays so: it is written when the other is.
+    ///
+    /// # Errors
+    /// When the device cannot write. Then `whole` says which is whole.
+    pub fn write(&self, device: &dyn Device, layout: Layout, database: u128, whole: &mut u64) -> Result<()> {
+        let block = self.encode(database);
+        for slot in [(*whole + 1) % SLOTS, *whole] {
+            device.write(layout.slot_at(slot), &[&block], Durability::Durable)?;
+            *whole = slot;
+        }
+        Ok(())
+    }
+
+    /// Reads the newest that is whole, and says which slot it is in.
+    ///
+    /// # Errors
+    /// When the device cannot read, or neither is whole.
+    pub fn read(device: &dyn Device, layout: Layout, database: u128) -> Result<(Self, u64)> {
+        let (mut newest, mut failed): (Option<(Self, u64)>, _) = (None, None);
+        for slot in 0..SLOTS {
+            let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
+            match device.read(layout.slot_at(slot), &mut block) {
+                Ok(()) => {
+                    let found = Self::decode(&block, database).map(|root| (root, slot));
+                    newest = newest.into_iter().chain(found).max_by_key(|(root, _)| root.number);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match (newest, failed) {
+            (Some(found), _) => Ok(found),
+            (None, Some(error)) => Err(error.into()),
+            (None, None) => Err(Error::Superblock {
+                file: device.name().into(),
+                what: format!(
+                    "neither slot of the page map's root, at bytes {} and {}, is whole; restore the database from a backup",
+                    layout.slot_at(0),
+                    layout.slot_at(1)
+                ),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    use tantalum_device::MemoryDevice;
+
+    use super::*;
+    use crate::SegmentSizes;
+
+    /// The power goes in the write after so many others, which leaves a part of it.
+    #[derive(Debug)]
+    struct Cut(Arc<MemoryDevice>, AtomicU64);
+
+    impl Device for Cut {
+        tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow);
+
+        fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> tantalum_device::Result<()> {
+            if self.1.fetch_sub(1, Ordering::Relaxed) > 0 {
+                return self.0.write(offset, buffers, durability);
+            }
+            let mut part = buffers.concat();
+            part[BLOCK_BYTES / 2..].fill(0xee);
+            self.0.write(offset, &[&part], durability)?;
+            Err(tantalum_device::Error::Unsupported { device: self.name().into(), operation: "write without power" })
+        }
+    }
+
+    #[test]
+    fn one_slot_is_whole_after_any_power_cuts_in_a_row() {
+        const CUTS: u64 = 5;
+        for writes in 0..1 << CUTS {
+            let device = MemoryDevice::new("data", 4 << 20);
+            let layout = Layout::new(&*device, 4096, SegmentSizes { segment: 9 * 4096, fill_percent: 60 }).unwrap();
+            Root::empty().write(&*device, layout, 1, &mut 0).unwrap();
+            for cut in 0..CUTS {
+                let (mut root, mut whole) = Root::read(&*device, layout, 1).unwrap();
+                root.number += 1;
+                let before = AtomicU64::new(writes >> cut & 1);
+                root.write(&Cut(device.clone(), before), layout, 1, &mut whole).unwrap_err();
+                assert_eq!(Root::read(&*device, layout, 1).unwrap().1, whole);
+            }
+        }
+    }
+
+    #[test]
+    fn a_root_is_read_back() {
+        let position = |segment| Position { segment, block: 3, next: segment + 1, after: 40 };
+        let root = Root {
+            number: 5,
+            session: 6,
+            sequence: 7,
+            clock: 8,
+            positions: Some([position(1), position(10)]),
+            directories: vec![Some(Place(44)), None, Some(Place(45))],
+        };
+        let block = root.encode(1);
+        assert_eq!(Root::decode(&block, 1), Some(root));
+        assert_eq!(Root::decode(&block, 2), None);
+        assert_eq!(Root::decode(&Root::empty().encode(2), 2), Some(Root::empty()));
+        let mut damaged = block.clone();
+        damaged[4000] ^= 1;
+        assert_eq!(Root::decode(&damaged, 1), None);
+    }
+}

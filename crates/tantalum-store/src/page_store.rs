@@ -1,0 +1,236 @@
+//! Where pages live when they are not in memory.
+//!
+//! A [`PageStore`] promises that a page it has stored is found whole again, whenever the power fails, and that a page
+//! that is not whole is reported, never returned as if it were.
+
+use std::fmt::Debug;
+
+use crate::{
+    InPageStats, LogStructuredStats, PageBatch, PageChanges, PageId, Result, SegmentInspection, Session, UnitInspection,
+};
+
+/// Stores and loads pages. All methods may be called by several tasks at once, but no page may be in two batches that
+/// are stored at the same time.
+pub trait PageStore: Send + Sync + Debug {
+    /// The data file or device, for messages.
+    fn name(&self) -> &str;
+
+    /// The size of a page in bytes.
+    fn page_size(&self) -> usize;
+
+    /// The number of pages that there is room for. It only grows.
+    fn capacity_pages(&self) -> u64;
+
+    /// Reads a page into `page`, which is a page long.
+    ///
+    /// # Errors
+    /// When the device cannot read. Damage is no error here; redo may be able to mend it.
+    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load>;
+
+    /// Reads pages that follow each other, the first of them `first`, into `pages`, which has room for as many whole ones.
+    /// Returns what each is.
+    ///
+    /// # Errors
+    /// When the device cannot read one of them.
+    fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
+        let pages = pages.chunks_exact_mut(self.page_size());
+        (first.0..).zip(pages).map(|(id, page)| self.load(PageId(id), page)).collect()
+    }
+
+    /// Writes pages. When it returns, all are durable; when it fails, or the power does, each page is as before or as
+    /// in the batch, or damaged if the batch is not [needed](PageBatch::is_needed).
+    ///
+    /// Where the store [keeps the changes](Logging::Statuses), these are scratch pages only, for which it has room since
+    /// [`take_scratch`](Self::take_scratch); after a crash they were never stored.
+    ///
+    /// # Errors
+    /// When a device cannot write. The batch may be stored again.
+    fn store(&self, batch: &PageBatch) -> Result<()>;
+
+    /// Scratch pages are taken and freed in groups of so many pages, which begin at multiples of that.
+    fn scratch_group_pages(&self) -> u64 {
+        1
+    }
+
+    /// Makes room for a group of scratch pages, all of them free and none of them reserved. False if these pages cannot be scratch
+    /// pages now.
+    fn take_scratch(&self, first: PageId) -> bool {
+        let _any_free_page_can = first;
+        true
+    }
+
+    /// The pages of a group hold nothing that is needed any more.
+    fn free_scratch(&self, first: PageId) {
+        let _its_place_stays = first;
+    }
+
+    /// How many batches it stores at the same time; more wait.
+    fn max_batches(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Who keeps the changes of pages: what the log and the store get of them. It does not change.
+    fn logging(&self) -> Logging {
+        Logging::Changes
+    }
+
+    /// Writes changes of pages, in ascending order of the pages, where [`logging`](Self::logging) asks for them. When it
+    /// returns, all are durable; when it fails, or the power does, each group's changes of each page are there or not.
+    /// One task at a time calls this.
+    ///
+    /// # Errors
+    /// When a device cannot write. The changes may be stored again.
+    fn store_changes(&self, changes: &[(PageId, PageChanges)]) -> Result<()> {
+        unreachable!("a store whose pages are written gets no changes, and was given those of {} pages", changes.len())
+    }
+
+    /// Tells a store that keeps changes what became of them, before anything is read. Returns the first session whose statuses
+    /// it needs.
+    ///
+    /// # Errors
+    /// When a device cannot read or write.
+    fn begin_session(&self, session: Session) -> Result<u64> {
+        unreachable!("a store whose pages are written needs no session, and was given {session:?}")
+    }
+
+    /// The bytes that changes can have, each with its [overhead](PageChanges::OVERHEAD_BYTES), which the store is given before
+    /// it hears that any of them are committed, where it keeps them.
+    fn max_active_bytes(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Makes room for more pages; they read as [`Load::NeverWritten`].
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`](crate::Error::DiskFull): the room that there is goes on working.
+    fn grow(&self) -> Result<()>;
+
+    /// Mends what a power cut has torn, before anything is read. Returns the number of pages put back.
+    ///
+    /// # Errors
+    /// When a device cannot read or write.
+    fn recover(&self) -> Result<u64>;
+
+    /// The last sessions that the devices of the store bear, by the devices' names, beside what the superblock says.
+    ///
+    /// # Errors
+    /// When a device cannot read.
+    fn sessions(&self) -> Result<Vec<(String, u64)>> {
+        Ok(Vec::new())
+    }
+
+    /// Notes a session of the log, durably, where [`sessions`](Self::sessions) finds it until the next is noted: when everything
+    /// is mended, before anything is stored.
+    ///
+    /// # Errors
+    /// When a device cannot write.
+    fn stamp(&self, session: u64) -> Result<()> {
+        let _the_superblock_says_it = session;
+        Ok(())
+    }
+
+    /// Told once, when everything is stored and nothing more will be: the database is closed in order.
+    fn close(&self) {}
+
+    /// Checks what the store keeps beside pages, and tells `found` what is wrong. Pages are loaded and stored meanwhile.
+    ///
+    /// # Errors
+    /// When a device cannot read.
+    fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
+        let _nothing_beside_pages = found;
+        Ok(())
+    }
+
+    /// Shows an erase unit; `None` if the store has none.
+    ///
+    /// # Errors
+    /// When there is no such unit, or the device cannot read.
+    fn inspect_unit(&self, unit: u32) -> Result<Option<UnitInspection>> {
+        let _there_are_none = unit;
+        Ok(None)
+    }
+
+    /// Shows a segment; `None` if the store has none.
+    ///
+    /// # Errors
+    /// When there is no such segment, or the device cannot read.
+    fn inspect_segment(&self, segment: u32) -> Result<Option<SegmentInspection>> {
+        let _there_are_none = segment;
+        Ok(None)
+    }
+
+    /// What the store has done since it was opened.
+    fn stats(&self) -> StoreStats;
+}
+
+/// Who keeps the changes of pages until they are in the stored pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logging {
+    /// The log. Pages are stored whole, each after its changes are durable in the log; a crash is followed by redo.
+    Changes,
+    /// The store. The log holds only which change groups are committed, each after its changes are durable in the
+    /// store; nothing follows a crash.
+    Statuses,
+}
+
+/// What [`PageStore::load`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// The page, whole.
+    Page,
+    /// A page that was never stored.
+    NeverWritten,
+    /// Something else, and what is wrong with it.
+    Damaged(String),
+}
+
+/// How a page torn by a power cut is made whole again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protection {
+    /// Pages are written to a double-write area first.
+    DoubleWrite,
+    /// The log holds an image of each page from before its first change after a checkpoint.
+    FullPageImages,
+    /// The device never tears a page.
+    Device,
+    /// The store never writes over a page.
+    Store,
+}
+
+impl Protection {
+    /// Its name, as it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DoubleWrite => "double-write",
+            Self::FullPageImages => "full-page-images",
+            Self::Device => "device",
+            Self::Store => "store",
+        }
+    }
+}
+
+impl std::fmt::Display for Protection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Counters of a page store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StoreStats {
+    /// Pages read.
+    pub pages_loaded: u64,
+    /// Pages written for the engine, wherever to.
+    pub pages_stored: u64,
+    /// Batches in which they were written.
+    pub batches: u64,
+    /// Pages written to the double-write area.
+    pub pages_double_written: u64,
+    /// Bytes that the store has room for.
+    pub capacity_bytes: u64,
+    /// What in-page logging did, if the store is one that does it.
+    pub in_page: Option<InPageStats>,
+    /// What the log-structured store did, if it is that.
+    pub log_structured: Option<LogStructuredStats>,
+}

@@ -1,0 +1,107 @@
+//! Room in the store ahead of need: growing it writes and syncs many megabytes, which no change group waits for under its latches.
+//!
+//! Whoever takes one of the last free pages wakes the [`Grower`]. Where there is none, or it is too slow, a change group that finds
+//! no free page fails, and its owner grows the store while nothing is latched.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use tantalum_rt::{JoinHandle, Mutex, Parker, Unparker, may_wait};
+use tantalum_store::PageStore;
+
+use super::Space;
+use crate::error::Result;
+
+/// The store grows in the background when fewer than this part of its pages are left at its end, ...
+const LOW_PART: u64 = 64;
+/// ... but not before, and not after, so many are left. What is free at a checkpoint's begin is not fresh to the next one, which
+/// costs the double write, so it is not many.
+const LOW_PAGES: (u64, u64) = (32, 2048);
+
+/// How far a store has grown, and who lets it grow.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    /// Held by the task that grows the store.
+    growing: Mutex<()>,
+    grower: OnceLock<Unparker>,
+    is_due: AtomicBool,
+    /// The store could not grow beyond so many pages when it was tried ahead.
+    ends_at: AtomicU64,
+}
+
+impl Growth {
+    /// Takes note that a page was taken, of so many.
+    pub fn taken(&self, page: u64, capacity: u64) {
+        let low = (capacity / LOW_PART).clamp(LOW_PAGES.0, LOW_PAGES.1);
+        if page + low >= capacity
+            && self.ends_at.load(Ordering::Relaxed) != capacity
+            && let Some(grower) = self.grower.get()
+            && !self.is_due.swap(true, Ordering::Relaxed)
+        {
+            grower.unpark();
+        }
+    }
+
+    /// Lets the store grow, unless another task did so since it had room for `capacity` pages. No latch may be held.
+    pub fn grow_beyond(&self, store: &dyn PageStore, capacity: u64) -> Result<()> {
+        may_wait("the store to grow");
+        let _growing = self.growing.lock();
+        if store.capacity_pages() > capacity { Ok(()) } else { Ok(store.grow()?) }
+    }
+
+    fn grow_ahead(&self, store: &dyn PageStore) {
+        // Cleared before the capacity is read, so that a page that is taken later is not overlooked.
+        if !self.is_due.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let capacity = store.capacity_pages();
+        if let Err(error) = self.grow_beyond(store, capacity) {
+            // Whoever finds no free page tries again, and reports it.
+            tracing::debug!(%error, "the store did not grow ahead of need");
+            self.ends_at.store(capacity, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The task that lets the store grow ahead of need. Dropping it stops it.
+#[derive(Debug)]
+pub struct Grower {
+    stop: Arc<AtomicBool>,
+    task: Option<(Unparker, JoinHandle<()>)>,
+}
+
+impl Grower {
+    /// Starts it, for a space that has none.
+    pub fn start(space: &Space) -> Self {
+        let (parker, stop) = (Parker::new(), Arc::new(AtomicBool::new(false)));
+        let unparker = parker.unparker();
+        assert!(space.growth.grower.set(unparker.clone()).is_ok(), "a space has one grower");
+        let task = tantalum_rt::spawn("tantalum-grower", {
+            let (space, stop) = (space.clone(), Arc::clone(&stop));
+            move || {
+                loop {
+                    parker.park();
+                    if stop.load(Ordering::Acquire) {
+                        break;
+                    }
+                    space.growth.grow_ahead(&**space.pool.store());
+                }
+            }
+        });
+        Self { stop, task: Some((unparker, task)) }
+    }
+}
+
+impl Drop for Grower {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some((unparker, task)) = self.task.take() {
+            unparker.unpark();
+            if task.join().is_err() {
+                tracing::error!("the task that lets the store grow panicked");
+            }
+        }
+    }
+}
