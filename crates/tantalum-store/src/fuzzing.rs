@@ -4,7 +4,7 @@
 
 use crate::{
     PAGE_SIZES, PageId, Superblock,
-    in_page_logging::{collect::Collected, header::UnitHeader, sector::Sector},
+    in_page_logging::{load::Collected, sector::Sector, unit_header::UnitHeader},
     in_place::double_write,
     log_structured::{map::MapBlock, root::Root, summary::Summary},
     page::{

@@ -11,12 +11,12 @@ use tantalum_log::Lsn;
 
 use super::{
     InPageStore,
-    collect::{Collected, Collection, apply},
-    counters::Counters,
-    header::{UnitHeader, UnitKind},
+    load::{Collected, Collection, apply},
     physical::{Physical, Taken},
     sector::{Packed, Piece, SectorHead, pack},
     unit::{Home, Index, SectorInfo, Unit},
+    unit_counters::Counters,
+    unit_header::{UnitHeader, UnitKind},
 };
 use crate::{Error, PageId, Result, Status, page::header};
 

@@ -6,10 +6,10 @@ use tantalum_rt::ArcRwLockWriteGuard;
 
 use super::{
     InPageStore,
-    counters::Counters,
     physical::Physical,
     sector::{Packed, Piece, SectorHead, pack},
     unit::{SectorInfo, Unit},
+    unit_counters::Counters,
 };
 use crate::{PageChanges, PageId, Result};
 

@@ -8,9 +8,9 @@ use tantalum_device::{AlignedBuffer, Durability};
 
 use super::{
     InPageStore,
-    counters::Counters,
-    header::{UnitHeader, UnitKind},
     physical::{Physical, Taken},
+    unit_counters::Counters,
+    unit_header::{UnitHeader, UnitKind},
 };
 use crate::Result;
 

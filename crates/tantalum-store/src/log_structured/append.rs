@@ -1,17 +1,153 @@
-//! Appending: pages, their summary before them, as one write.
+//! Appends. Batches of new pages are queued: one task appends for all that came while the last append was under way. An append is
+//! one write: a summary, and the pages behind it.
+//!
+//! The streams begin in fresh segments, behind a checkpoint that says where: before the first append after opening, and after an
+//! append that failed. What stands behind the last whole append of the old streams belongs to a session that is over, and is never
+//! looked at again.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use tantalum_device::{AlignedBuffer, Durability};
 use tantalum_log::Lsn;
+use tantalum_rt::{Condvar, Instant, Mutex, Random, now, random_seed};
 
 use super::{
     Shared,
-    counters::Counters,
     layout::{BLOCK_BYTES, Place},
     nilfs2,
+    root::Position,
+    segment_counters::Counters,
     summary::{ENTRIES_MAX, Entry, Stream, Summary},
-    table::Slot,
+    table::{Slot, Table},
 };
-use crate::{MetadataWrites, PageId, Result, page::header};
+use crate::{MetadataWrites, PageBatch, PageId, Result, page::header};
+
+/// How long somebody waits for room before looking for themselves.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The batches.
+#[derive(Debug, Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<(u64, PageBatch)>,
+    results: BTreeMap<u64, Result<()>>,
+    tickets: u64,
+    is_writing: bool,
+}
+
+impl State {
+    /// The batches that the next append is for.
+    fn take(&mut self) -> Vec<(u64, PageBatch)> {
+        let mut pages = 0;
+        let fits = |(_, batch): &&(u64, PageBatch)| {
+            pages += batch.ids().len();
+            pages <= ENTRIES_MAX
+        };
+        let count = self.waiting.iter().take_while(fits).count().max(1);
+        self.waiting.drain(..count.min(self.waiting.len())).collect()
+    }
+}
+
+impl Shared {
+    /// Stores a batch, together with those that others store.
+    ///
+    /// # Errors
+    /// When the device cannot write, or there is no room.
+    pub(super) fn store_batch(&self, batch: &PageBatch) -> Result<()> {
+        let mut state = self.queue.state.lock();
+        let ticket = state.tickets;
+        state.tickets += 1;
+        state.waiting.push_back((ticket, batch.clone()));
+        loop {
+            if let Some(result) = state.results.remove(&ticket) {
+                return result;
+            }
+            if state.is_writing {
+                self.queue.ended.wait(&mut state);
+                continue;
+            }
+            state.is_writing = true;
+            let taken = state.take();
+            drop(state);
+            let result = self.append_all(&taken);
+            state = self.queue.state.lock();
+            state.is_writing = false;
+            state.results.extend(taken.into_iter().map(|(ticket, _)| (ticket, result.clone())));
+            self.queue.ended.notify_all();
+        }
+    }
+
+    fn append_all(&self, batches: &[(u64, PageBatch)]) -> Result<()> {
+        let items = batches.iter().flat_map(|(_, batch)| {
+            let pages = batch.bytes().chunks_exact(self.layout.page_bytes());
+            batch.ids().iter().zip(pages).map(|(&id, bytes)| Item { id, bytes, from: None, stamp: 0 })
+        });
+        let mut items: Vec<Item<'_>> = items.collect();
+        let stamp = {
+            let mut table = self.table.write();
+            table.clock += items.len() as u64 * u64::from(self.layout.page_blocks());
+            table.clock
+        };
+        items.iter_mut().for_each(|item| item.stamp = stamp);
+        let mut rest = &items[..];
+        while !rest.is_empty() {
+            let slot = self.slot_for_new_pages(rest.len())?;
+            let appended = self.append(slot, rest).inspect_err(|_| self.must_begin.store(true, Ordering::Release))?;
+            rest = &rest[appended..];
+        }
+        Ok(())
+    }
+
+    /// Where so many new pages go, or as many as a segment has room for, once there is room for them.
+    fn slot_for_new_pages(&self, pages: usize) -> Result<Slot> {
+        let mut waited_since = None;
+        loop {
+            if self.must_begin() {
+                self.begin_streams()?;
+            }
+            let (slot, is_low, is_exhausted) = {
+                let mut table = self.table.write();
+                let reserve = self.layout.cleaning_reserve(table.segments.count());
+                let waited = waited_since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+                let has_room = self.has_room_for(pages, waited, &table);
+                let slot = has_room.then(|| table.next_slot(Stream::Hot, &self.layout, reserve)).flatten();
+                (slot, self.is_work_due(&table), table.is_exhausted())
+            };
+            if is_low {
+                self.kick();
+            }
+            if let Some(slot) = slot {
+                if let Some(since) = waited_since {
+                    self.count_wait(since);
+                }
+                return Ok(slot);
+            }
+            if is_exhausted {
+                return Err(self.full());
+            }
+            waited_since.get_or_insert_with(now);
+            let mut waiting = self.waiting.lock();
+            // A signal that came before this is not missed for long.
+            self.room.wait_for(&mut waiting, PATIENCE);
+        }
+    }
+
+    fn count_wait(&self, since: Instant) {
+        let waited_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Counters::add(&self.counters.waits, 1);
+        Counters::add(&self.counters.waited_us, waited_us);
+        self.counters.longest_wait_us.fetch_max(waited_us, Ordering::Relaxed);
+    }
+}
 
 /// A page to append.
 #[derive(Clone, Copy, Debug)]
@@ -89,5 +225,58 @@ impl Shared {
         Counters::add(moved_or_stored, items.len() as u64);
         debug_assert_eq!(blocks, 1 + page_blocks + filler_blocks);
         Ok(items.len())
+    }
+}
+
+impl Shared {
+    /// Begins the streams, if they must. Nothing is appended to that of new pages meanwhile.
+    ///
+    /// # Errors
+    /// When no segments are free, or the checkpoint cannot be written: then nothing can be stored.
+    pub(super) fn begin_streams(&self) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        if !self.must_begin() {
+            return Ok(());
+        }
+        {
+            let mut table = self.table.write();
+            table.leave_streams();
+            let positions = table.open_streams().ok_or_else(|| self.full())?;
+            table.positions = Some(positions);
+            table.session = Random::with_seed(random_seed()).u64(..);
+        }
+        self.checkpoint()?;
+        self.must_begin.store(false, Ordering::Release);
+        tracing::debug!(device = self.device.name(), "appends begin in fresh segments");
+        Ok(())
+    }
+}
+
+impl Table {
+    /// Closes what the streams had open.
+    fn leave_streams(&mut self) {
+        self.forget_exhausted();
+        for Position { segment, block, next, .. } in self.positions.take().into_iter().flatten() {
+            self.segments.close(segment, block > 0);
+            self.segments.close(next, false);
+        }
+        if let Some((segment, block)) = self.map_position.take() {
+            self.segments.close_map(segment, block > 0);
+        }
+    }
+
+    fn open_streams(&mut self) -> Option<[Position; 2]> {
+        let mut opened = Vec::with_capacity(4);
+        while opened.len() < 4 {
+            match self.segments.open(0) {
+                Some(segment) => opened.push(segment),
+                None => {
+                    opened.into_iter().for_each(|segment| self.segments.close(segment, false));
+                    return None;
+                }
+            }
+        }
+        let position = |at: usize| Position { segment: opened[at], block: 0, next: opened[at + 1], after: 0 };
+        Some([position(0), position(2)])
     }
 }

@@ -1,7 +1,14 @@
-//! The task that cleans in the background, and checkpoints the map.
+//! The cleaner: moves what is live in a segment, so that the segment can be written again. A task does so in the background, and
+//! checkpoints the map.
 //!
-//! It works the faster the less room there is: all the time when new pages have nearly none left, and at the low-water mark half
-//! of it.
+//! Which segment is cleaned is decided by what waiting would save ("Efficiently Reclaiming Space in a Log Structured Store",
+//! Lomet and Luo, ICDE 2021: minimum declining cost). Each block won costs as much as `live / dead` moved ones; that falls the
+//! sooner the more often the live pages change, which is the less likely the longer ago the youngest of them was stored. So the
+//! segment is taken in which it falls least: with the largest `dead^2 * age / live`. What moves goes to a stream of its own, so that
+//! what rarely changes gathers apart from what often does.
+//!
+//! The task works the faster the less space is free: all the time when new pages have nearly none left, and at the low-water mark
+//! half of it.
 
 use std::{
     sync::{
@@ -11,10 +18,17 @@ use std::{
     time::Duration,
 };
 
+use tantalum_device::AlignedBuffer;
 use tantalum_rt::{JoinHandle, Parker, Unparker, now};
 
-use super::Shared;
-use crate::Result;
+use super::{
+    Shared,
+    append::Item,
+    layout::{BLOCK_BYTES, Place},
+    segment_counters::Counters,
+    summary::{ENTRIES_MAX, Stream},
+};
+use crate::{PageId, Result, page::header};
 
 /// How long the task rests after a failure, or when it can do nothing.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -134,5 +148,159 @@ impl Shared {
     /// How long to rest after work that took so long.
     fn rest_after(&self, worked: Duration) -> Duration {
         worked.mul_f64(self.rest_share(&self.table.read()))
+    }
+}
+
+/// Segments that are cleaned at once, if they have little that is live.
+const VICTIMS_MAX: usize = 16;
+/// Dead blocks between live ones that are rather read than skipped.
+const GAP_BLOCKS: u32 = 4;
+
+/// A page that cleaning has read.
+struct Survivor {
+    id: PageId,
+    from: Place,
+    stamp: u64,
+    bytes: AlignedBuffer,
+}
+
+impl Shared {
+    /// Empties some segments, and frees them. Returns how many; none if there are none that it would help to empty, or there is
+    /// no room for what is live in them before a checkpoint. `maintenance` is held.
+    ///
+    /// # Errors
+    /// When the device cannot read or write.
+    pub(super) fn clean_some(&self) -> Result<usize> {
+        let victims = self.choose_victims();
+        if victims.is_empty() {
+            return Ok(0);
+        }
+        let live_blocks: u64 = {
+            let table = self.table.read();
+            victims.iter().map(|victim| u64::from(table.segments.get(*victim).live_blocks())).sum()
+        };
+        let mut survivors = Vec::new();
+        for &victim in &victims {
+            self.touch_map_blocks(victim);
+            self.read_survivors(victim, &mut survivors)?;
+        }
+        let items: Vec<Item<'_>> = survivors
+            .iter()
+            .map(|page| Item { id: page.id, bytes: &page.bytes, from: Some(page.from), stamp: page.stamp })
+            .collect();
+        let mut rest = &items[..];
+        while !rest.is_empty() {
+            let slot = {
+                let mut table = self.table.write();
+                let reserve = self.reserve_of_cleaning(&table);
+                table.next_slot(Stream::Cold, &self.layout, reserve)
+            };
+            let Some(slot) = slot else { return Ok(0) };
+            let appended = self.append(slot, rest).inspect_err(|_| self.must_begin.store(true, Ordering::Release))?;
+            rest = &rest[appended..];
+        }
+        let cleaned = victims.len() as u64;
+        Counters::add(&self.counters.segments_cleaned, cleaned);
+        Counters::add(&self.counters.bytes_cleaned, cleaned * self.layout.segment_bytes());
+        Counters::add(&self.counters.live_bytes_cleaned, live_blocks * BLOCK_BYTES as u64);
+        self.free_segments();
+        Ok(victims.len())
+    }
+
+    /// The best segments to clean now: one, or several of which one append takes all that is live. Among those that are free
+    /// then; none if a checkpoint is worth its price, after which better ones are.
+    fn choose_victims(&self) -> Vec<u32> {
+        let table = self.table.read();
+        let is_short = self.is_short(&table);
+        let score = |live: u32, stamp: u64| {
+            let (live, dead) = (f64::from(live), f64::from(self.layout.segment_blocks() - live));
+            // When cleaning itself may get short of room, what yields most of it.
+            if is_short { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
+        };
+        let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number, &self.layout));
+        let (mut settled, others): (Vec<_>, Vec<_>) = candidates
+            .map(|(number, segment)| (score(segment.live_blocks(), segment.stamp), number, segment.live_blocks()))
+            .partition(|(_, number, _)| table.segments.is_settled(*number));
+        let better_first = |a: &(f64, u32, u32), b: &(f64, u32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        // Of many segments, only those are put in order that can be cleaned now.
+        if settled.len() > VICTIMS_MAX {
+            settled.select_nth_unstable_by(VICTIMS_MAX, better_first);
+            settled.truncate(VICTIMS_MAX);
+        }
+        settled.sort_unstable_by(better_first);
+        let Some(&(best, _, live)) = settled.first() else { return Vec::new() };
+        let better = others.iter().filter(|(score, ..)| *score > best);
+        let saved: u32 = better.map(|(.., other)| live.saturating_sub(*other)).sum();
+        if u64::from(saved) > table.map.block_count() {
+            return Vec::new();
+        }
+        let (mut victims, mut pages) = (Vec::new(), 0);
+        // A segment takes them, so that little is left half moved when there is none for more.
+        let pages_max = ENTRIES_MAX.min(self.layout.pages_per_segment() as usize);
+        for (_, number, _) in settled {
+            pages += (table.segments.get(number).page_blocks / self.layout.page_blocks()) as usize;
+            if !victims.is_empty() && pages > pages_max {
+                break;
+            }
+            victims.push(number);
+        }
+        victims
+    }
+
+    /// Lets the next checkpoint write the map's blocks that are in a segment elsewhere.
+    fn touch_map_blocks(&self, segment: u32) {
+        let mut table = self.table.write();
+        if table.segments.get(segment).map_blocks == 0 {
+            return;
+        }
+        let is_here = |place: Place| self.layout.segment_of(place).is_some_and(|(found, _)| found == segment);
+        let here: Vec<_> = table.map.blocks().filter(|(_, place)| is_here(*place)).map(|(number, _)| number).collect();
+        here.into_iter().for_each(|number| table.map.touch(number));
+        table.segments.get_mut(segment).is_map_leaving = true;
+    }
+
+    /// Reads the pages of a segment that are live. What cannot be read stays, and the segment with it.
+    fn read_survivors(&self, segment: u32, survivors: &mut Vec<Survivor>) -> Result<()> {
+        let (live, stamp) = {
+            let table = self.table.read();
+            let found = table.segments.get(segment);
+            let here = |id: &PageId| {
+                let place = table.map.get(*id)?;
+                let (other, block) = self.layout.segment_of(place)?;
+                (other == segment).then_some((block, *id))
+            };
+            let mut live: Vec<(u32, PageId)> = found.pages.iter().filter_map(here).collect();
+            live.sort_unstable_by_key(|(block, _)| *block);
+            live.dedup();
+            (live, found.stamp)
+        };
+        let page_blocks = self.layout.page_blocks();
+        let is_near = |a: &(u32, PageId), b: &(u32, PageId)| b.0 <= a.0 + page_blocks + GAP_BLOCKS;
+        for run in live.chunk_by(is_near) {
+            let (first, last) = (run[0].0, run[run.len() - 1].0);
+            let mut buffer = AlignedBuffer::zeroed((last + page_blocks - first) as usize * BLOCK_BYTES);
+            if let Err(error) = self.device.read(self.layout.place(segment, first).offset(), &mut buffer) {
+                self.note_stuck(segment, &error);
+                continue;
+            }
+            Counters::add(&self.counters.bytes_read_to_clean, buffer.len() as u64);
+            for &(block, id) in run {
+                let at = (block - first) as usize * BLOCK_BYTES;
+                let bytes = AlignedBuffer::copy_from(&buffer[at..at + self.layout.page_bytes()]);
+                match header::verify(&bytes, id) {
+                    Ok(()) => {
+                        let from = self.layout.place(segment, block);
+                        survivors.push(Survivor { id, from, stamp, bytes });
+                    }
+                    Err(what) => self.note_stuck(segment, &format!("page {id}: {what}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note_stuck(&self, segment: u32, what: &dyn std::fmt::Display) {
+        tracing::warn!(segment, device = self.device.name(), %what, "a segment has a page that cannot be read, and is not cleaned any more");
+        self.table.write().segments.get_mut(segment).is_stuck = true;
     }
 }

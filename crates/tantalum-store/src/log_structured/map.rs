@@ -4,8 +4,8 @@
 //! chunks; the root those of the directories. A checkpoint writes the blocks that changed since the last one.
 
 use super::{
-    block::{BODY, Kind, TAG, u64_at},
     layout::{BLOCK_BYTES, Place},
+    layout::{BODY, Kind, TAG, u64_at},
     root::DIRECTORIES_MAX,
 };
 use crate::PageId;

@@ -15,25 +15,17 @@
 //! cleans, or begins the streams; the table, never held while a device works.
 
 mod append;
-mod block;
-mod check;
-mod checkpoint;
 mod cleaner;
-mod cleaning;
-mod counters;
-mod inspect;
+mod free_space;
 mod layout;
-mod load;
 pub mod map;
+mod map_checkpoint;
 mod nilfs2;
-mod page_store;
-mod queue;
 mod recovery;
-mod roll_forward;
-mod room;
 pub mod root;
+mod segment_counters;
+mod segment_inspection;
 mod segments;
-mod streams;
 pub mod summary;
 mod table;
 #[cfg(test)]
@@ -47,16 +39,20 @@ use std::sync::{
 use tantalum_device::{AlignedBuffer, Device, Durability};
 use tantalum_rt::{Condvar, Mutex, RwLock, Unparker};
 
+use append::Queue;
 use cleaner::CleanerTask;
-use counters::Counters;
-pub use counters::LogStructuredStats;
-use layout::Layout;
+use layout::{BLOCK_BYTES, Layout, Place};
 pub use nilfs2::MetadataWrites;
-use queue::Queue;
 use root::Root;
+use segment_counters::Counters;
+pub use segment_counters::LogStructuredStats;
+use segments::State;
 use table::Table;
 
-use crate::{Error, Result, SegmentSizes, StoreOptions, Superblock};
+use crate::{
+    Error, Load, PageBatch, PageId, PageStore, Result, SegmentInspection, SegmentSizes, StoreOptions, StoreStats,
+    Superblock, page::header,
+};
 
 /// Pages in segments.
 #[derive(Debug)]
@@ -170,5 +166,220 @@ impl Shared {
         let (device, offset) = (self.device.name().into(), self.device.capacity_bytes());
         let source = tantalum_device::Error::NoSpace { device, offset, len: self.layout.segment_bytes() };
         Error::DiskFull { file: self.device.name().into(), source }
+    }
+}
+
+/// Segments by which a file grows at least, and at most.
+const GROWTH_SEGMENTS: (u32, u32) = (16, 512);
+
+impl PageStore for LogStructuredStore {
+    fn name(&self) -> &str {
+        self.shared.device.name()
+    }
+
+    fn page_size(&self) -> usize {
+        self.shared.layout.page_bytes()
+    }
+
+    fn capacity_pages(&self) -> u64 {
+        self.shared.capacity_pages()
+    }
+
+    fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
+        self.shared.load_page(id, page)
+    }
+
+    fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
+        self.shared.load_pages(first, pages)
+    }
+
+    fn store(&self, batch: &PageBatch) -> Result<()> {
+        if batch.ids().is_empty() {
+            return Ok(());
+        }
+        {
+            let mut cleaning = self.cleaning.lock();
+            match *cleaning {
+                Cleaning::NotYet => *cleaning = Cleaning::By(CleanerTask::start(&self.shared)),
+                Cleaning::By(_) => {}
+                Cleaning::Ended => return Err(Error::Closed),
+            }
+        }
+        self.shared.store_batch(batch)
+    }
+
+    fn grow(&self) -> Result<()> {
+        let (device, layout) = (&self.shared.device, self.shared.layout);
+        let before = layout.segments(device.capacity_bytes());
+        let file = device.name().to_owned();
+        // Until there is room for another page: what the map and cleaning need grows too.
+        let mut segments = before + (before / 8).clamp(GROWTH_SEGMENTS.0, GROWTH_SEGMENTS.1);
+        while layout.capacity_pages(segments) <= layout.capacity_pages(before) && segments < 2 * before {
+            segments += GROWTH_SEGMENTS.0;
+        }
+        if layout.capacity_pages(segments) <= layout.capacity_pages(before) {
+            return Err(self.shared.full());
+        }
+        let grown = device.grow(layout.device_bytes(segments));
+        grown.map_err(|source| Error::DiskFull { file: file.clone(), source })?;
+        let after = layout.segments(device.capacity_bytes());
+        if after == before {
+            let source = tantalum_device::Error::Unsupported { device: file.as_str().into(), operation: "grow" };
+            return Err(Error::DiskFull { file, source });
+        }
+        let mut table = self.shared.table.write();
+        table.segments.grow(after);
+        table.forget_exhausted();
+        drop(table);
+        self.shared.announce_room();
+        Ok(())
+    }
+
+    fn recover(&self) -> Result<u64> {
+        self.shared.recover()?;
+        Ok(0)
+    }
+
+    fn close(&self) {
+        let cleaning = std::mem::replace(&mut *self.cleaning.lock(), Cleaning::Ended);
+        drop(cleaning);
+        let shared = &self.shared;
+        let _maintenance = shared.maintenance.lock();
+        // What was never begun has nothing to save; what failed has to be found by its appends.
+        if !shared.must_begin()
+            && let Err(error) = shared.checkpoint()
+        {
+            tracing::warn!(%error, "the page map could not be written at the end; opening will follow the appends instead");
+        }
+    }
+
+    fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
+        self.shared.check_table(found);
+        Ok(())
+    }
+
+    fn inspect_segment(&self, segment: u32) -> Result<Option<SegmentInspection>> {
+        self.shared.inspect(segment).map(Some)
+    }
+
+    fn stats(&self) -> StoreStats {
+        let counts = self.counts();
+        StoreStats {
+            pages_loaded: counts.pages_loaded,
+            pages_stored: counts.pages_stored,
+            batches: counts.appends,
+            capacity_bytes: self.shared.device.capacity_bytes(),
+            log_structured: Some(counts),
+            ..StoreStats::default()
+        }
+    }
+}
+
+impl LogStructuredStore {
+    fn counts(&self) -> LogStructuredStats {
+        let mut counts = self.shared.counters.read();
+        let table = self.shared.table.read();
+        let block = BLOCK_BYTES as u64;
+        counts.segments = table.segments.count().into();
+        counts.free_segments = table.segments.free().into();
+        counts.empty_segments = table.segments.empty().into();
+        for (_, segment) in table.segments.iter() {
+            counts.live_bytes += u64::from(segment.live_blocks()) * block;
+            match segment.state() {
+                State::Open => counts.open_segments += 1,
+                State::Closed => {
+                    counts.dead_bytes += u64::from(self.shared.layout.segment_blocks() - segment.live_blocks()) * block;
+                }
+                State::Free | State::Discarding => {}
+            }
+            counts.stuck_segments += u64::from(segment.is_stuck);
+        }
+        counts
+    }
+}
+
+/// Pages one behind the other.
+struct Run {
+    start: Place,
+    generation: u64,
+    pages: usize,
+}
+
+impl Shared {
+    /// The pages that there is room for.
+    fn capacity_pages(&self) -> u64 {
+        self.layout.capacity_pages(self.layout.segments(self.device.capacity_bytes()))
+    }
+
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// When the device cannot read.
+    fn load_page(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
+        if id.0 >= self.capacity_pages() {
+            return Ok(Load::Damaged(format!(
+                "it lies beyond the end of the store, which has room for {} pages; perhaps the file was truncated",
+                self.capacity_pages()
+            )));
+        }
+        loop {
+            let found = self.table.read().find(id, &self.layout);
+            let Some((place, generation)) = found else {
+                page.fill(0);
+                return Ok(Load::NeverWritten);
+            };
+            let read = self.device.read(place.offset(), page);
+            // Else the page has moved, and something else may have been written there.
+            if self.table.read().generation(place, &self.layout) == generation {
+                read?;
+                Counters::add(&self.counters.pages_loaded, 1);
+                return Ok(header::verify(page, id).map_or_else(Load::Damaged, |()| Load::Page));
+            }
+        }
+    }
+
+    /// Reads pages that follow each other; those that lie so, too, at once.
+    ///
+    /// # Errors
+    /// When the device cannot read one of them.
+    fn load_pages(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
+        let page_bytes = self.layout.page_bytes();
+        let count = pages.len() / page_bytes;
+        let mut loads = Vec::with_capacity(count);
+        while loads.len() < count {
+            let id = PageId(first.0 + loads.len() as u64);
+            let rest = &mut pages[loads.len() * page_bytes..];
+            let run = self.run_at(id, count - loads.len());
+            let read = run.and_then(|run| self.read_run(run, id, rest).transpose()).transpose();
+            match read {
+                Ok(Some(run)) => loads.extend(run),
+                // It moved meanwhile, or one of them cannot be read, or there is nothing.
+                Ok(None) | Err(_) => loads.push(self.load_page(id, &mut rest[..page_bytes])?),
+            }
+        }
+        Ok(loads)
+    }
+
+    /// Where pages, `count` at most, lie one behind the other.
+    fn run_at(&self, id: PageId, count: usize) -> Option<Run> {
+        let table = self.table.read();
+        let (start, generation) = table.find(id, &self.layout)?;
+        let place = |page: u64| Place(start.0 + page * u64::from(self.layout.page_blocks()));
+        let is_next = |page: &u64| table.map.get(PageId(id.0 + page)) == Some(place(*page));
+        // Never beyond a segment's end: each begins with a summary.
+        Some(Run { start, generation, pages: (0..count as u64).take_while(is_next).count() })
+    }
+
+    /// `None` if something else may have been written there meanwhile.
+    fn read_run(&self, run: Run, first: PageId, pages: &mut [u8]) -> Result<Option<Vec<Load>>> {
+        let pages = &mut pages[..run.pages * self.layout.page_bytes()];
+        self.device.read(run.start.offset(), pages)?;
+        if self.table.read().generation(run.start, &self.layout) != run.generation {
+            return Ok(None);
+        }
+        Counters::add(&self.counters.pages_loaded, run.pages as u64);
+        let pages = (first.0..).zip(pages.chunks_exact(self.layout.page_bytes()));
+        let found = |(id, page)| header::verify(page, PageId(id)).map_or_else(Load::Damaged, |()| Load::Page);
+        Ok(Some(pages.map(found).collect()))
     }
 }

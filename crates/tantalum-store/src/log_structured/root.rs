@@ -7,8 +7,8 @@
 use tantalum_device::{AlignedBuffer, Device, Durability};
 
 use super::{
-    block::{Kind, TAG, u32_at, u64_at},
     layout::{BLOCK_BYTES, Layout, Place, SLOTS},
+    layout::{Kind, TAG, u32_at, u64_at},
 };
 use crate::{Error, Result};
 

@@ -7,8 +7,8 @@
 use tantalum_log::Lsn;
 
 use super::{
-    block::{Kind, TAG, u32_at, u64_at},
     layout::{BLOCK_BYTES, Place},
+    layout::{Kind, TAG, u32_at, u64_at},
 };
 use crate::PageId;
 

@@ -13,8 +13,8 @@
 //!
 //! One write holds a header block and the pages. A torn slot is harmless: nothing of its group was written in place yet.
 
+mod area_header;
 mod gathering;
-mod header;
 #[cfg(test)]
 mod tests;
 
@@ -29,8 +29,8 @@ use std::{
 use tantalum_device::{AlignedBuffer, Device, Durability, SharedFlushes};
 use tantalum_rt::{Condvar, Mutex};
 
-pub use self::header::{AmongOthers, Header};
-use self::{gathering::Gathering, header::HEADER_BYTES};
+pub use self::area_header::{AmongOthers, Header};
+use self::{area_header::HEADER_BYTES, gathering::Gathering};
 use crate::{Error, PageBatch, PageId, Result, page::header as page_header};
 
 /// The double-write area of a database.

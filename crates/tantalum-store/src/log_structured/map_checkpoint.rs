@@ -10,10 +10,10 @@ use tantalum_device::{AlignedBuffer, Durability};
 
 use super::{
     Shared,
-    counters::Counters,
     layout::{BLOCK_BYTES, Place, SLOTS},
     map::{LEVELS, MapBlock},
     root::Root,
+    segment_counters::Counters,
     summary::{ENTRIES_MAX, Entry, Stream, Summary},
 };
 use crate::Result;
