@@ -13,7 +13,7 @@ use crate::{PageId, page::header};
 pub struct PageBatch {
     page_size: usize,
     room: usize,
-    is_needed: bool,
+    may_tear: bool,
     ids: Vec<PageId>,
     buffer: Arc<AlignedBuffer>,
 }
@@ -36,21 +36,21 @@ impl PageBatch {
         Self {
             page_size,
             room,
-            is_needed: true,
+            may_tear: false,
             ids: Vec::with_capacity(room),
             buffer: Arc::new(AlignedBuffer::zeroed(page_size * room)),
         }
     }
 
-    /// Whether these pages are needed whole after a power cut; they are unless it was said that they are not. Of others the log
-    /// has everything, and the store has never got them as needed.
-    pub fn is_needed(&self) -> bool {
-        self.is_needed
+    /// Whether a power cut may tear these pages, since redo makes them anew from the log alone. The store has never got them in a
+    /// batch that may not tear. False unless set.
+    pub fn may_tear(&self) -> bool {
+        self.may_tear
     }
 
-    /// See [`is_needed`](Self::is_needed).
-    pub fn set_needed(&mut self, is_needed: bool) {
-        self.is_needed = is_needed;
+    /// See [`may_tear`](Self::may_tear).
+    pub fn set_may_tear(&mut self, may_tear: bool) {
+        self.may_tear = may_tear;
     }
 
     /// How many pages there is room for.
@@ -66,7 +66,7 @@ impl PageBatch {
     /// Makes the batch empty again. Memory that a device may still read from is left to that device.
     pub fn clear(&mut self) {
         self.ids.clear();
-        self.is_needed = true;
+        self.may_tear = false;
         if Arc::get_mut(&mut self.buffer).is_none() {
             self.buffer = Arc::new(AlignedBuffer::zeroed(self.page_size * self.room));
         }

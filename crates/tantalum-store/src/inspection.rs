@@ -1,4 +1,4 @@
-//! What stands in an erase unit or a segment, for whoever wants to look.
+//! What stands in an erase unit or a segment, to be shown.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Who is told what happens to pages, for traces. Nobody by default, which costs nothing.
+//! The observer of changed and written pages, for traces. None by default, which costs nothing.
 
 use std::{
     any::Any,

@@ -38,9 +38,9 @@ pub trait PageStore: Send + Sync + Debug {
     }
 
     /// Writes pages. When it returns, all are durable; when it fails, or the power does, each page is as before or as
-    /// in the batch, or damaged if the batch is not [needed](PageBatch::is_needed).
+    /// in the batch, or damaged if the batch [may tear](PageBatch::may_tear).
     ///
-    /// Where the store [keeps the changes](Logging::Statuses), these are scratch pages only, for which it has room since
+    /// Where the store [keeps the changes](Logging::CommitStatus), these are scratch pages only, for which it has room since
     /// [`take_scratch`](Self::take_scratch); after a crash they were never stored.
     ///
     /// # Errors
@@ -69,9 +69,9 @@ pub trait PageStore: Send + Sync + Debug {
         usize::MAX
     }
 
-    /// Who keeps the changes of pages: what the log and the store get of them. It does not change.
+    /// Whether the log keeps the changes of pages or the store. It does not change.
     fn logging(&self) -> Logging {
-        Logging::Changes
+        Logging::Redo
     }
 
     /// Writes changes of pages, in ascending order of the pages, where [`logging`](Self::logging) asks for them. When it
@@ -163,14 +163,14 @@ pub trait PageStore: Send + Sync + Debug {
     fn stats(&self) -> StoreStats;
 }
 
-/// Who keeps the changes of pages until they are in the stored pages.
+/// Where the changes of pages are kept until they are in the stored pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logging {
     /// The log. Pages are stored whole, each after its changes are durable in the log; a crash is followed by redo.
-    Changes,
+    Redo,
     /// The store. The log holds only which change groups are committed, each after its changes are durable in the
     /// store; nothing follows a crash.
-    Statuses,
+    CommitStatus,
 }
 
 /// What [`PageStore::load`] found.

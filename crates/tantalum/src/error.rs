@@ -576,7 +576,7 @@ impl Error {
         )
     }
 
-    /// What a commit returns when it was published and could not be made durable.
+    /// What a commit returns when it was appended to the log and could not be made durable.
     pub(crate) fn outcome_unknown(error: Self) -> Self {
         match error {
             Self::Log(cause) => Self::OutcomeUnknown { cause },
@@ -606,6 +606,29 @@ impl From<tantalum_store::Error> for Error {
             Store::Option { what } => Self::Option { what },
             Store::Closed => Self::Closed,
             other => Self::Store(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_store_keeps_its_text() {
+        use tantalum_store::Error as Store;
+        let (file, what) = (|| "data".to_owned(), || "what is wrong".to_owned());
+        let source = tantalum_device::Error::Unsupported { device: "data".into(), operation: "grow" };
+        for error in [
+            Store::Device(source.clone()),
+            Store::Corrupt { file: file(), page: PageId(3), offset: 12288, what: what() },
+            Store::Superblock { file: file(), what: what() },
+            Store::Protection { file: file(), what: what() },
+            Store::DiskFull { file: file(), source },
+            Store::Option { what: what() },
+            Store::Closed,
+        ] {
+            assert_eq!(Error::from(error.clone()).to_string(), error.to_string());
         }
     }
 }

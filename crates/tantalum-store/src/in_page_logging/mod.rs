@@ -12,7 +12,7 @@
 //!   the unit's lock
 //! - of a page, active changes follow all committed ones
 //!
-//! Locks: the one of those who place units; units, in ascending order while changes are stored; then the overflow area; then the
+//! Locks: `placing`; units, in ascending order while changes are stored; then the overflow area; then the
 //! free units.
 
 mod geometry;
@@ -323,7 +323,7 @@ impl PageStore for InPageStore {
     }
 
     fn logging(&self) -> Logging {
-        Logging::Statuses
+        Logging::CommitStatus
     }
 
     fn store_changes(&self, changes: &[(PageId, PageChanges)]) -> Result<()> {

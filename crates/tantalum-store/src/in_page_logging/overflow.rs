@@ -73,7 +73,7 @@ impl Overflow {
         self.take_dead()
     }
 
-    /// The units that nobody needs, which are the caller's.
+    /// The units that are not needed, which are the caller's.
     pub fn take_dead(&mut self) -> Vec<Taken> {
         let current = self.current.map(|(physical, _)| physical);
         let is_dead = |physical: &u32, unit: &mut OverflowUnit| unit.live.is_empty() && Some(*physical) != current;

@@ -1,6 +1,6 @@
 //! Which physical units are free, and how worn each is.
 //!
-//! Invariant: a unit is free, taken, or bad; it is freed by whoever has taken it, when nothing on it is needed any more.
+//! Invariant: a unit is free, taken, or bad; it is freed by the task that has taken it, when nothing on it is needed any more.
 
 use std::collections::BTreeSet;
 
@@ -188,7 +188,7 @@ impl Physical {
         (self.state.lock().units.len() as u32).saturating_sub(RESERVED_UNITS)
     }
 
-    /// What does not suit the units that are in use, of whom everybody is kept from taking or freeing one.
+    /// What does not suit the units that are in use. The caller keeps others from taking or freeing units.
     pub fn check(&self, used: &BTreeSet<u32>, found: &mut dyn FnMut(String)) {
         let state = self.state.lock();
         for (physical, unit) in state.units.iter().enumerate().skip(RESERVED_UNITS as usize) {

@@ -208,7 +208,7 @@ pub fn read_many<T: Send + 'static>(
     Ok(all.into_iter().map(|(_, read)| read).collect())
 }
 
-/// Reads one unit after the other that nobody else has taken.
+/// Reads one unit after the other that no other reader has taken.
 fn read_next<T>(
     medium: &Medium,
     units: &[u32],

@@ -117,7 +117,7 @@ impl Home {
             }
         }
         let checked = index.check(self.tallied);
-        // Whoever comes next must be told too.
+        // The next reader must be told too.
         if checked.is_ok() {
             self.overflow.clear();
             self.index = Some(index);

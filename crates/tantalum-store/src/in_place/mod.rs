@@ -200,7 +200,7 @@ impl PageStore for InPlaceStore {
 
     fn store(&self, batch: &PageBatch) -> Result<()> {
         match &self.double_write {
-            Some(area) if batch.is_needed() => self.store_guarded(area, batch)?,
+            Some(area) if !batch.may_tear() => self.store_guarded(area, batch)?,
             // No copy of theirs is in the area, so none can be put in the place of what is stored now.
             Some(_) => self.write_in_place(batch)?,
             None => self.write_in_place(batch)?,

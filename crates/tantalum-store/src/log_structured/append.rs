@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{MetadataWrites, PageBatch, PageId, Result, page::header};
 
-/// How long somebody waits for room before looking for themselves.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a task waits for free space before it looks again.
+const SPACE_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The batches.
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ impl Shared {
             waited_since.get_or_insert_with(now);
             let mut waiting = self.waiting.lock();
             // A signal that came before this is not missed for long.
-            self.room.wait_for(&mut waiting, PATIENCE);
+            self.room.wait_for(&mut waiting, SPACE_WAIT_TIMEOUT);
         }
     }
 

@@ -66,7 +66,7 @@ impl CleanerTask {
                         Ok(Some(pause)) => _ = parker.park_timeout(pause),
                         Err(error) => {
                             tracing::error!(%error, "cleaning failed; it will be tried again");
-                            // Whoever waits for room has to see what is the matter.
+                            // Tasks that wait for free space have to see the error.
                             shared.announce_room();
                             parker.park_timeout(PAUSE);
                         }
@@ -93,7 +93,7 @@ impl Shared {
     fn work(&self, is_cleaning: &mut bool) -> Result<Option<Duration>> {
         let maintenance = self.maintenance.lock();
         if self.must_begin() {
-            // Whoever stores next begins the streams; nothing can be moved before.
+            // The next batch begins the streams; nothing can be moved before.
             return Ok(Some(PAUSE));
         }
         let started = now();

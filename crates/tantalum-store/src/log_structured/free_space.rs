@@ -1,8 +1,8 @@
-//! How much room there is, and how it is divided between new pages and cleaning.
+//! The free space of the store, and how it is divided between new pages and cleaning.
 //!
-//! Room is counted in blocks, so that whoever stores pages waits for as much as these take, a little each time: not nobody while a
-//! segment lasts, and then one for all of the next. Some segments yield less than others, and drives have their pauses too: so there
-//! is a segment of room beyond what has to be, for those who have waited longer than is usual.
+//! Free space is counted in blocks, so that each batch waits for as much as its pages take, a little each time: else none would wait
+//! while a segment lasts, and then one for all of the next. Some segments yield less than others, and drives have their pauses too: so
+//! a spare segment is kept for batches that have waited longer than is usual.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::{Shared, table::Table};
 const MARGIN_SEGMENTS_MIN: u32 = 3;
 /// The same of a large store, as a share of its segments.
 const MARGIN_SHARE: u32 = 64;
-/// Segments of room for those who have waited longer than `LONG_WAIT`.
+/// Free segments for batches that have waited longer than `LONG_WAIT`.
 const SPARE_SEGMENTS: u32 = 1;
-/// Half of what nobody should wait.
+/// Half of the longest wait that is acceptable.
 const LONG_WAIT: Duration = Duration::from_millis(50);
 
 impl Shared {

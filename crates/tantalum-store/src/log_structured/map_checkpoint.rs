@@ -120,7 +120,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Frees the segments that are not needed any more: tells the device, and then those who wait. `maintenance` is held.
+    /// Frees the segments that are not needed any more: tells the device, and then the waiting tasks. `maintenance` is held.
     pub(super) fn free_segments(&self) {
         let freed = {
             let mut table = self.table.write();

@@ -11,7 +11,7 @@
 //! - a page that cleaning moved replaces only the very copy that was read, now and when recovery repeats it
 //! - of a stream, one append is under way at a time
 //!
-//! Locks, in this order: the queue of batches (not held while one writes them); `maintenance`, held by whoever checkpoints,
+//! Locks, in this order: the queue of batches (not held while one writes them); `maintenance`, held by the task that checkpoints,
 //! cleans, or begins the streams; the table, never held while a device works.
 
 mod append;
@@ -61,13 +61,13 @@ pub struct LogStructuredStore {
     cleaning: Mutex<Cleaning>,
 }
 
-/// Who cleans in the background.
+/// The cleaner in the background.
 #[derive(Debug)]
 enum Cleaning {
-    /// Nobody, until something is stored.
+    /// None, until something is stored.
     NotYet,
     By(#[expect(dead_code, reason = "the task ends when this is dropped")] CleanerTask),
-    /// Nobody any more: the store is closed and takes no pages.
+    /// None any more: the store is closed and takes no pages.
     Ended,
 }
 
@@ -81,7 +81,7 @@ struct Shared {
     discards: AtomicBool,
     table: RwLock<Table>,
     queue: Queue,
-    /// Held by whoever appends to the streams of moved pages or of the map.
+    /// Held while a task appends to the streams of moved pages or of the map.
     maintenance: Mutex<()>,
     /// The streams must begin anew before anything is appended: at first, and after an append that failed.
     must_begin: AtomicBool,
@@ -152,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// Wakes those who wait for a free segment.
+    /// Wakes the tasks that wait for a free segment.
     fn announce_room(&self) {
         let _waiting = self.waiting.lock();
         self.room.notify_all();

@@ -22,7 +22,7 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
         pub struct LogStructuredStats {
             $($(#[$doc])* pub $name: u64,)*
-            /// The longest that somebody waited for a free segment, in microseconds.
+            /// The longest wait for a free segment, in microseconds.
             pub longest_wait_us: u64,
             /// Segments.
             pub segments: u64,
@@ -86,7 +86,7 @@ counters! {
     live_bytes_cleaned,
     /// Bytes that cleaning read.
     bytes_read_to_clean,
-    /// Times that somebody had to wait for a free segment.
+    /// Waits for a free segment.
     waits,
     /// How long all those waits took, in microseconds.
     waited_us,

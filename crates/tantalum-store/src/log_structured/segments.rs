@@ -178,7 +178,7 @@ impl Segments {
         found.state == State::Closed && found.closed_after < self.durable
     }
 
-    /// Segments that nobody needs any more.
+    /// Segments that are not needed any more.
     pub fn to_free(&self) -> Vec<u32> {
         let is_one = |(number, segment): &(u32, &Segment)| segment.live_blocks() == 0 && self.is_settled(*number);
         self.iter().filter(is_one).map(|(number, _)| number).collect()
@@ -190,7 +190,7 @@ impl Segments {
         self.all.iter().filter(is_one).count() as u32
     }
 
-    /// A closed segment that is not needed any more will be free. Whoever has read from it must look again.
+    /// A closed segment that is not needed any more will be free. A task that has read from it must look again.
     ///
     /// # Panics
     /// If something in it is live.

@@ -1,6 +1,6 @@
 //! A page: a header, slots with cells, and the changes that turn one state of it into the next.
 //!
-//! Nothing here knows what a cell means, where a page is stored, or who may look at it. A page is a `[u8]` of the
+//! Nothing here knows what a cell means, where a page is stored, or which task may look at it. A page is a `[u8]` of the
 //! database's page size; every function that takes one relies on that size being one of [`PAGE_SIZES`], and on nothing
 //! else: the bytes may be hostile.
 

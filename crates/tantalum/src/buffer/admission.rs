@@ -1,7 +1,7 @@
 //! How much may be changed that no status record covers yet.
 //!
 //! All of it is active, and the store must have room for it beside what is committed. So a group is admitted only while there
-//! is room; else whoever publishes it waits for a round. Small groups have a share of their own: a large one would else find
+//! is room; else the committing thread waits for a round. Small groups have a share of their own: a large one would else find
 //! no room for as long as small ones come and go.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub const fn largest_group(limit: usize) -> usize {
 /// Counts what is changed and not covered.
 #[derive(Debug, Default)]
 pub struct Admission {
-    published: [AtomicU64; 2],
+    admitted: [AtomicU64; 2],
     covered: [AtomicU64; 2],
 }
 
@@ -39,22 +39,22 @@ impl Admission {
             false => (1, limit - small_room),
         };
         let covered = self.covered[class].load(Ordering::SeqCst);
-        let add = |published: u64| {
-            let after = published + bytes as u64;
+        let add = |admitted: u64| {
+            let after = admitted + bytes as u64;
             (after - covered <= room as u64).then_some(after)
         };
-        self.published[class].fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
+        self.admitted[class].fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_ok()
     }
 
     /// What was admitted so far.
-    pub fn published(&self) -> Sums {
-        self.published.each_ref().map(|sum| sum.load(Ordering::SeqCst))
+    pub fn admitted(&self) -> Sums {
+        self.admitted.each_ref().map(|sum| sum.load(Ordering::SeqCst))
     }
 
     /// What had been admitted then is covered.
-    pub fn cover(&self, published: Sums) {
-        for (covered, published) in self.covered.iter().zip(published) {
-            covered.fetch_max(published, Ordering::SeqCst);
+    pub fn cover(&self, admitted: Sums) {
+        for (covered, admitted) in self.covered.iter().zip(admitted) {
+            covered.fetch_max(admitted, Ordering::SeqCst);
         }
     }
 }
@@ -70,11 +70,11 @@ mod tests {
         assert!(admitted(1200), "the largest");
         assert!(!admitted(101), "it is large, and their room is taken");
         assert!((0..4).all(|_| admitted(100)) && !admitted(1), "small ones have theirs");
-        let published = admission.published();
-        admission.cover(published);
+        let before = admission.admitted();
+        admission.cover(before);
         assert!(admitted(700) && admitted(100));
-        admission.cover(published);
-        assert!(!admitted(501) && admitted(500), "only what had been published is covered");
+        admission.cover(before);
+        assert!(!admitted(501) && admitted(500), "only what had been admitted is covered");
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! Changes of several pages that happen together or not at all.
 //!
-//! Plan, append, publish. Every change is applied to a private copy of its page at once, or found to suit the page, so
-//! whatever can go wrong goes wrong before the log has heard of it. The append makes the group one log record; the copies
-//! then become the pages.
+//! Plan, append, apply. Every change is applied to a private copy of its page at once, or found to suit the page, so
+//! whatever can go wrong goes wrong before the log has heard of it. The append hands the group to the pool's
+//! [change sink](super::change_sink), usually as one log record; the copies then become the pages.
 //! A group that is dropped before, or whose append fails, leaves no trace.
 
 use std::{cell::OnceCell, sync::Arc};
 
 use tantalum_log::Lsn;
 use tantalum_store::{
-    Change, PageChanges, PageId, Protection,
+    Change, PageId,
     page::{change, header, record},
 };
 
-use super::{BufferPool, PageWriteGuard, Reservation, planned::Planned, poison::PoisonGuard};
+use super::{BufferPool, PageWriteGuard, Reservation, change_sink::Group, planned::Planned, poison::PoisonGuard};
 use crate::error::{Error, Lack, Result};
 
 /// Collects the changes of latched pages and makes them one record of the log.
@@ -28,16 +28,17 @@ pub struct ChangeGroup {
 }
 
 #[derive(Debug)]
-struct GroupPage {
-    guard: PageWriteGuard,
+pub(super) struct GroupPage {
+    pub guard: PageWriteGuard,
     /// The page after the changes. Not there while there is one at most, which is known to suit the page: most pages of a
     /// commit get one, and copying a page back and forth costs more than to change it.
     planned: OnceCell<Planned>,
     /// The changes, encoded.
-    changes: Vec<u8>,
-    count: usize,
+    pub changes: Vec<u8>,
+    /// How many they are.
+    pub count: usize,
     /// The changes give the same page whatever it was before.
-    rebuilt: bool,
+    pub rebuilt: bool,
 }
 
 impl GroupPage {
@@ -58,7 +59,7 @@ fn apply_checked(page: &mut [u8], changes: &[u8]) {
     }
 }
 
-/// What is logged, or published, up to `end` happens in memory.
+/// What the sink has taken, up to `end`, happens in memory.
 fn apply(pool: &BufferPool, pages: &mut [GroupPage], end: Lsn, guard: PoisonGuard<'_>) -> Result<Lsn> {
     // While the pages are latched, so that it is told in its order.
     let observer = pool.shared.observer.get();
@@ -103,7 +104,7 @@ impl ChangeGroup {
     /// [`Error::Lacking`], if there is no frame; [`Error::Busy`].
     pub fn add_new(&mut self, id: PageId) -> Result<usize> {
         let page = self.pool.pin_new(id, self.reservation.as_deref()).map_err(|error| match error {
-            // As many again: whoever starts over finds those that it had, or frees them for others.
+            // As many again: the next attempt finds those that this one had, or frees them for others.
             Error::Lacking { lack: Lack::Frames(_) } => Error::Lacking { lack: Lack::Frames(self.fresh + 1) },
             error => error,
         })?;
@@ -180,96 +181,10 @@ impl ChangeGroup {
     /// observer panicked: the record is in the log, and memory, which is as before, is poisoned.
     pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
         self.pages.retain(|page| page.count > 0);
-        if self.pool.shared.statuses().is_some() {
-            return self.publish(flags, sequence, after_append);
-        }
-        let log = self.pool.log();
-        let guard = self.pool.poison_unless_ended("a change group was between the log and its pages");
-        // Marked before the append: a checkpoint that begins after the record finds the pages dirty, and one that
-        // begins before it starts redo before the record.
-        let rec_lsn = log.end_lsn();
-        let were_clean: Vec<bool> = self.pages.iter().map(|page| page.guard.state().mark_dirty(rec_lsn)).collect();
-        tantalum_rt::interleave();
-        let end = match self.log_record(flags, sequence) {
-            Ok(end) => end,
-            Err(error) => {
-                for (page, was_clean) in self.pages.iter().zip(were_clean) {
-                    if was_clean {
-                        page.guard.state().unmark_dirty();
-                    }
-                }
-                guard.end();
-                return Err(error);
-            }
-        };
-        after_append(end);
-        apply(&self.pool, &mut self.pages, end, guard)
-    }
-
-    /// As [`append_with`](Self::append_with), where the store keeps the changes.
-    fn publish(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
-        let bytes = self.pages.iter().map(|page| page.changes.len() + PageChanges::OVERHEAD_BYTES).sum();
-        let limit = self.pool.group_limit();
-        if bytes > limit.bytes {
-            return Err(limit.refuse(bytes));
-        }
-        let pool = &self.pool;
-        let statuses = pool.shared.statuses().expect("whoever calls this has seen it");
-        let mut guard = None;
-        let commit = if flags & record::COMMIT != 0 { sequence } else { 0 };
-        let room = (bytes, self.pool.store().max_active_bytes());
-        let position = statuses.publish(commit, room, |position| {
-            // Here, and not before: a round may begin as soon as this returns, or panics.
-            let here = pool.poison_unless_ended("a change group was between the log sectors and its pages");
-            let add = |page: &GroupPage| {
-                let state = page.guard.shared_state();
-                state
-                    .add_changes(position, &page.changes, statuses.memory())
-                    .then(|| (page.guard.id(), Arc::clone(state)))
-            };
-            let dirty = self.pages.iter().filter_map(add).collect();
-            guard = Some(here);
-            dirty
-        })?;
-        let guard = guard.expect("what was published was added to its pages");
+        let (shared, reservation) = (&*self.pool.shared, self.reservation.as_deref());
+        let group = Group { pages: &self.pages, reservation, flags, sequence };
+        let (position, guard) = shared.sink.append(shared, group)?;
         after_append(position);
-        apply(pool, &mut self.pages, position, guard)
-    }
-
-    /// Appends the group's record, and before it the page images that are needed.
-    fn log_record(&self, flags: u8, sequence: u64) -> Result<Lsn> {
-        let mut heads = Vec::with_capacity(16 * (self.pages.len() + 1));
-        let mut ends = Vec::with_capacity(self.pages.len() + 1);
-        record::encode_start(&mut heads, flags, sequence);
-        for page in &self.pages {
-            ends.push(heads.len());
-            record::encode_page(&mut heads, page.guard.id(), page.count);
-        }
-        ends.push(heads.len());
-        let mut parts = Vec::with_capacity(2 * self.pages.len() + 1);
-        parts.push(&heads[..ends[0]]);
-        for (index, page) in self.pages.iter().enumerate() {
-            parts.push(&heads[ends[index]..ends[index + 1]]);
-            parts.push(&page.changes);
-        }
-        // Until the record is in the log, no checkpoint may begin that would make another page need an image.
-        let images = self.pages.iter().filter(|page| !page.rebuilt).map(|page| &page.guard);
-        let mut space = self.reservation.as_ref().and_then(|reservation| reservation.take_log_space());
-        let _gate = self.pool.append_page_images(images, space.as_mut()).map_err(|error| self.all_of(error, &parts))?;
-        tantalum_rt::interleave();
-        self.pool.append_record(&parts, space.as_mut()).map_err(|error| self.all_of(error, &parts))
-    }
-
-    /// What the images and the record need together, where one of them found no space: after the wait all are appended.
-    fn all_of(&self, error: Error, parts: &[&[u8]]) -> Error {
-        let Error::LogFull { needed } = error else { return error };
-        let log = self.pool.log();
-        let of = |bytes: usize| log.space_needed(bytes).map_or(0, |needed| needed as usize);
-        let images = match self.pool.shared.protection {
-            Protection::FullPageImages => self.pages.len() * of(self.pool.page_size() + record::IMAGE_HEADS_BYTES),
-            _ => 0,
-        };
-        let record = parts.iter().map(|part| part.len()).sum();
-        Error::LogFull { needed: needed.max(images + of(record)) }
+        apply(&self.pool, &mut self.pages, position, guard)
     }
 }

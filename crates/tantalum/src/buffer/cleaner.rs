@@ -25,7 +25,7 @@ pub struct Cleaner {
 impl Cleaner {
     /// Starts the cleaner of a pool that has none.
     pub fn start(pool: &BufferPool) -> Self {
-        pool.shared.room.expect_cleaners();
+        pool.shared.free_list.expect_cleaners();
         let stop = Arc::new(AtomicBool::new(false));
         let task = |number| {
             let (parker, pool, stop) = (Parker::new(), pool.clone(), Arc::clone(&stop));
@@ -33,16 +33,16 @@ impl Cleaner {
             let task = move || clean(&pool, number, &parker, &stop);
             (unparker, tantalum_rt::spawn(format!("tantalum-cleaner-{number}"), task))
         };
-        let tasks = (0..pool.shared.room.most_batches()).map(task).collect();
+        let tasks = (0..pool.shared.free_list.most_batches()).map(task).collect();
         Self { stop, tasks }
     }
 }
 
 fn clean(pool: &BufferPool, number: usize, parker: &Parker, stop: &AtomicBool) {
-    let (room, unparker) = (&pool.shared.room, parker.unparker());
+    let (free_list, unparker) = (&pool.shared.free_list, parker.unparker());
     while !stop.load(Ordering::Acquire) {
         match pool.shared.refill_reserve() {
-            Ok(is_done) if room.rest(number, is_done, &unparker) => parker.park(),
+            Ok(is_done) if free_list.rest(number, is_done, &unparker) => parker.park(),
             Ok(_) => {}
             // It was traced and counted where it happened.
             Err(_) => drop(parker.park_timeout(PAUSE_AFTER_FAILURE)),

@@ -1,7 +1,7 @@
 //! Which page leaves when another needs room: the clock, an approximation of least recently used.
 //!
-//! Only clean pages that nobody has pinned leave. A task that misses takes a free frame, else evicts, else writes dirty
-//! pages back itself or waits for others who do ([`room`](super::room)); the cleaner works ahead so that it rarely comes to that.
+//! Only clean pages that are not pinned leave. A task that misses takes a free frame, else evicts, else writes dirty
+//! pages back itself or waits for others that do ([`free_list`](super::free_list)); the cleaner works ahead so that it rarely comes to that.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -10,14 +10,14 @@ use tantalum_store::PageId;
 
 use super::{
     frame::Stage,
-    latches::TURN,
+    free_list::{FrameOrPermit, WritePermit},
+    latches::WRITE_PERMIT,
     pool::Shared,
-    room::{FrameOrTurn, Turn},
 };
 use crate::error::{Error, Result};
 
-/// How long a task waits for others to unpin something.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a task waits until other tasks unpin a page.
+const PIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A frame without a page, which the taker owns.
 pub(super) struct Taken {
@@ -29,19 +29,19 @@ pub(super) struct Taken {
 impl Shared {
     /// Finds room for a page, if nothing must be waited for.
     pub(super) fn take_frame_at_hand(&self) -> Option<usize> {
-        self.room.reserve.count_demand();
-        self.room.take().or_else(|| self.walk(1).clean.pop())
+        self.free_list.reserve.count_demand();
+        self.free_list.take().or_else(|| self.walk(1).clean.pop())
     }
 
     /// Finds room for a page. No latch may be held.
     pub(super) fn take_frame(&self) -> Result<Taken> {
-        holds_none(&[TURN], "a frame");
+        holds_none(&[WRITE_PERMIT], "a frame");
         may_wait("a frame");
-        self.room.reserve.count_demand();
+        self.free_list.reserve.count_demand();
         let mut deadline = None;
         let mut has_waited = false;
         loop {
-            if let Some(frame) = self.room.take() {
+            if let Some(frame) = self.free_list.take() {
                 return Ok(Taken { frame, has_waited });
             }
             let mut found = self.walk(1);
@@ -49,7 +49,7 @@ impl Shared {
                 return Ok(Taken { frame, has_waited });
             }
             if found.dirty.is_empty() && !found.others_store {
-                if tantalum_rt::now() > *deadline.get_or_insert_with(|| tantalum_rt::now() + PATIENCE) {
+                if tantalum_rt::now() > *deadline.get_or_insert_with(|| tantalum_rt::now() + PIN_TIMEOUT) {
                     return Err(Error::PoolExhausted { frames: self.frames.len() });
                 }
                 has_waited = true;
@@ -57,19 +57,19 @@ impl Shared {
                 continue;
             }
             has_waited = true;
-            match self.room.frame_or_turn(!found.dirty.is_empty()) {
-                FrameOrTurn::Frame(frame) => return Ok(Taken { frame, has_waited }),
-                FrameOrTurn::Turn(mut turn) => {
-                    let mut cleaned = self.clean(&mut turn, &mut found.dirty)?;
+            match self.free_list.frame_or_permit(!found.dirty.is_empty()) {
+                FrameOrPermit::Frame(frame) => return Ok(Taken { frame, has_waited }),
+                FrameOrPermit::Permit(mut permit) => {
+                    let mut cleaned = self.clean(&mut permit, &mut found.dirty)?;
                     let own = cleaned.pop();
-                    self.room.give(cleaned);
-                    drop(turn);
+                    self.free_list.give(cleaned);
+                    drop(permit);
                     if let Some(frame) = own {
                         return Ok(Taken { frame, has_waited });
                     }
                     tantalum_rt::yield_now();
                 }
-                FrameOrTurn::Nothing => tantalum_rt::yield_now(),
+                FrameOrPermit::Nothing => tantalum_rt::yield_now(),
             }
         }
     }
@@ -77,18 +77,18 @@ impl Shared {
     /// Evicts and cleans until the reserve is there or on its way; false if there is nothing more that can be done.
     pub(super) fn refill_reserve(&self) -> Result<bool> {
         loop {
-            let missing = self.room.missing();
+            let missing = self.free_list.missing();
             if missing == 0 {
                 return Ok(true);
             }
             let mut found = self.walk(missing);
             let mut evicted = found.clean.len();
-            self.room.give(found.clean);
+            self.free_list.give(found.clean);
             if evicted < missing && !found.dirty.is_empty() {
-                let Some(mut turn) = self.room.try_turn() else { return Ok(false) };
-                let cleaned = self.room.reserve.learn(|| self.clean(&mut turn, &mut found.dirty))?;
+                let Some(mut permit) = self.free_list.try_write_permit() else { return Ok(false) };
+                let cleaned = self.free_list.reserve.learn(|| self.clean(&mut permit, &mut found.dirty))?;
                 evicted += cleaned.len();
-                self.room.give(cleaned);
+                self.free_list.give(cleaned);
             }
             if evicted == 0 {
                 return Ok(false);
@@ -123,17 +123,17 @@ impl Shared {
         found
     }
 
-    /// Stores dirty pages and evicts those that nobody uses meanwhile. Returns their frames, which are the caller's: to be
-    /// given to those who wait before the turn is.
-    fn clean(&self, turn: &mut Turn<'_>, dirty: &mut [(PageId, usize)]) -> Result<Vec<usize>> {
-        self.write_pages_back(turn, dirty)?;
+    /// Stores dirty pages and evicts those that are not in use meanwhile. Returns their frames, which are the caller's: to be
+    /// given to waiting tasks before the permit is.
+    fn clean(&self, permit: &mut WritePermit<'_>, dirty: &mut [(PageId, usize)]) -> Result<Vec<usize>> {
+        self.sink.write_back(self, permit, dirty)?;
         let evicted = dirty.iter().filter(|(id, index)| self.evict(*id, *index));
         Ok(evicted.map(|(_, index)| *index).collect())
     }
 
-    /// Evicts a page, unless somebody uses it or it is dirty. Then the frame is the caller's.
+    /// Evicts a page, unless it is in use or dirty. Then the frame is the caller's.
     fn evict(&self, id: PageId, index: usize) -> bool {
-        // Asked under the lock of the shard, where nobody can pin it; what nobody has pinned stays clean.
+        // Asked under the lock of the shard, where it cannot be pinned; a page that is not pinned stays clean.
         let evicted = self.table.remove_if(id, index, || self.frames[index].vacate());
         if evicted {
             self.counters.evictions.fetch_add(1, Ordering::Relaxed);
@@ -149,6 +149,6 @@ struct Found {
     clean: Vec<usize>,
     /// Pages that could be evicted if they were clean.
     dirty: Vec<(PageId, usize)>,
-    /// There are such pages that somebody is storing.
+    /// There are such pages that other tasks are storing.
     others_store: bool,
 }

@@ -2,7 +2,7 @@
 //!
 //! A frame's latch is shared by reference count: the pool holds one reference, and every pin and every guard another.
 //! The count is thus the pin count, and a page is evicted only when the pool's reference is the last one. It is evicted under
-//! its exclusive latch, so who holds the latch ([`PageView`]) needs no pin.
+//! its exclusive latch, so a task that holds the latch ([`PageView`]) needs no pin.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use tantalum_log::Lsn;
 use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Held, Mutex, RwLock, RwLockReadGuard, write_arc_within};
 use tantalum_store::{PageChanges, PageId, page::header};
 
-use super::{latches, statuses::ChangeMemory};
+use super::{commit_status_log::ChangeMemory, latches};
 use crate::error::{Error, Result};
 
 /// How long a task that holds leaves waits for a further one. Far longer than anything keeps a latch.
@@ -42,7 +42,7 @@ pub(super) struct Content {
     /// The page that `bytes` belong to, also when they could not be loaded.
     pub id: PageId,
     /// `bytes` are the page as it is now: it was loaded, and not evicted since. The state says the same to those without the latch;
-    /// those who have it are spared the state's cache line.
+    /// those that have it are spared the state's cache line.
     is_present: bool,
     /// Empty until the frame is first used.
     pub bytes: AlignedBuffer,
@@ -117,15 +117,15 @@ impl Frame {
         Self { latch: Arc::new(RwLock::new(content)), state, referenced: AtomicBool::new(false) }
     }
 
-    /// Whether anyone but the pool holds on to the page. Certain only under the lock of the page's table shard, where
+    /// Whether a task besides the pool holds on to the page. Certain only under the lock of the page's table shard, where
     /// new pins are made.
     pub fn is_pinned(&self) -> bool {
         Arc::strong_count(&self.latch) > 1
     }
 
-    /// Takes the page out of the frame if nobody uses it and it is clean. Called under the lock of the page's table shard.
+    /// Takes the page out of the frame if it is neither in use nor dirty. Called under the lock of the page's table shard.
     pub fn vacate(&self) -> bool {
-        // Who uses the page has pinned or latched it, and who has latched it may pin it: so the latch comes first.
+        // A task that uses the page has pinned or latched it, and one that has latched it may pin it: so the latch comes first.
         let Some(mut content) = self.latch.try_write() else { return false };
         let is_free = !self.is_pinned() && self.state.rec_lsn().is_none();
         if is_free {
@@ -180,7 +180,7 @@ impl FrameState {
         if dirt.rec_lsn.is_none() || dirt.is_being_stored {
             return false;
         }
-        // Who changes a page latches it exclusively first, so this cannot hide a change that is under way.
+        // A task that changes a page latches it exclusively first, so this cannot hide a change that is under way.
         dirt.changed_since_copy = false;
         dirt.is_being_stored = true;
         true
@@ -288,7 +288,7 @@ impl PinnedPage {
         Ok(PageWriteGuard { _held: latches::latched_further_leaf(&content.bytes), content })
     }
 
-    /// As [`write`](Self::write), for a page that was allocated just now: whatever it was before, nobody waits for it for long.
+    /// As [`write`](Self::write), for a page that was allocated just now: whatever it was before, no task waits for it for long.
     pub(super) fn write_new(&self) -> PageWriteGuard {
         PageWriteGuard { content: self.latch.write_arc(), _held: latches::latched_new() }
     }

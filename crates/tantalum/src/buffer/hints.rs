@@ -1,8 +1,8 @@
 //! Where pages were found before, so that they are found again without coming down a tree.
 //!
 //! A hint says that the answer to a question (such as: which leaf has this key?) was in a frame. It is never more than that:
-//! the frame may hold another page by now, and the page may answer other questions. Whoever follows a hint latches the frame
-//! and looks whether the page answers the question. So hints need no lock, and nobody has to take them back.
+//! the frame may hold another page by now, and the page may answer other questions. A task that follows a hint latches the frame
+//! and looks whether the page answers the question. So hints need no lock, and are never taken back.
 
 use std::{
     hash::{BuildHasher, Hash},
@@ -53,7 +53,7 @@ impl BufferPool {
         let frame = self.shared.frames.get(index as usize)?;
         let content = match frame.latch.try_read() {
             Some(content) => content,
-            // Whoever reads another page into the frame holds the latch for as long as the device takes.
+            // A task that reads another page into the frame holds the latch for as long as the device takes.
             None if !frame.state.is_loaded() => return None,
             None => frame.latch.read(),
         };

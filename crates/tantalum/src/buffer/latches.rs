@@ -9,7 +9,7 @@ const OVERFLOW: HeldClass = HeldClass::briefly(2, "the latch of an overflow page
 const SPACE_MAP: HeldClass = HeldClass::briefly(3, "the latch of a space map");
 const FRESH: HeldClass = HeldClass::briefly(4, "the latch of a page that stands for nothing yet");
 /// The right to store a batch of pages.
-pub(super) const TURN: HeldClass = HeldClass::new(5, "a turn to store pages");
+pub(super) const WRITE_PERMIT: HeldClass = HeldClass::new(5, "a permit to write pages");
 /// What keeps snapshots from beginning.
 pub const SNAPSHOT_GATE: HeldClass = HeldClass::briefly(6, "the gate of snapshots");
 
@@ -34,7 +34,7 @@ pub(super) fn latched_at_once(page: &[u8]) -> Held {
 #[inline]
 #[track_caller]
 pub(super) fn latched_further_leaf(page: &[u8]) -> Held {
-    holds_none(&[OVERFLOW, SPACE_MAP, TURN], "the latch of a leaf");
+    holds_none(&[OVERFLOW, SPACE_MAP, WRITE_PERMIT], "the latch of a leaf");
     latched_at_once(page)
 }
 
@@ -44,16 +44,16 @@ pub(super) fn latched_new() -> Held {
     hold(FRESH)
 }
 
-/// The task has latched a page that it was ready to wait for: in the order of latches, and without a turn.
+/// The task has latched a page that it was ready to wait for: in the order of latches, and without a write permit.
 #[inline]
 #[track_caller]
 pub(super) fn latched(page: &[u8]) -> Held {
     if cfg!(debug_assertions) {
         let later: &[HeldClass] = match class_of(page) {
-            INNER => &[LEAF, OVERFLOW, SPACE_MAP, TURN],
-            LEAF => &[OVERFLOW, SPACE_MAP, TURN],
-            OVERFLOW => &[SPACE_MAP, TURN],
-            _ => &[TURN],
+            INNER => &[LEAF, OVERFLOW, SPACE_MAP, WRITE_PERMIT],
+            LEAF => &[OVERFLOW, SPACE_MAP, WRITE_PERMIT],
+            OVERFLOW => &[SPACE_MAP, WRITE_PERMIT],
+            _ => &[WRITE_PERMIT],
         };
         holds_none(later, "a latch");
     }

@@ -1,11 +1,11 @@
-//! Who makes room in the pool, as settings name it.
+//! Whether frames are freed ahead of need or on demand, as settings name it.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use tantalum_store::PageBatch;
 
-/// Who writes dirty pages to make room in the buffer pool.
+/// Whether dirty pages are written ahead of need or on demand, to free frames of the buffer pool.
 ///
 /// ```
 /// use tantalum::PageCleaning;
@@ -18,7 +18,7 @@ pub enum PageCleaning {
     /// A task that keeps so many frames free that a page that is read rarely waits for one that is written.
     #[default]
     Ahead,
-    /// Whoever reads a page writes the one that makes room for it, as the server of "Durable Write Cache in Flash Memory SSD"
+    /// A task that reads a page writes the one that makes room for it, as the server of "Durable Write Cache in Flash Memory SSD"
     /// did (section 2, Figure 1). For comparisons.
     OnDemand,
 }

@@ -1,6 +1,6 @@
 //! Which frame holds which page.
 //!
-//! Sharded, so that two lookups rarely meet; and who pins a page only reads its shard, since everybody who comes down a tree
+//! Sharded, so that two lookups rarely meet; and a pin only reads its shard, since every descent of a tree
 //! pins its root. Pages are evicted with the lock of their shard held for writing, so that neither can overlook the other.
 
 use std::sync::{
@@ -69,7 +69,7 @@ impl PageTable {
         true
     }
 
-    /// Forgets that a page is in `frame`, if it is and `condition` holds. Nobody can pin the page meanwhile.
+    /// Forgets that a page is in `frame`, if it is and `condition` holds. The page cannot be pinned meanwhile.
     pub fn remove_if(&self, id: PageId, frame: usize, condition: impl FnOnce() -> bool) -> bool {
         let mut known = self.shard(id).frames.write();
         known.get(&id) == Some(&frame) && condition() && known.remove(&id).is_some()

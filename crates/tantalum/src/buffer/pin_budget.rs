@@ -1,11 +1,11 @@
-//! How many frames transactions may hold that are about to be published.
+//! How many frames commits may hold together.
 //!
 //! A commit pins all of its leaves before it is logged, and reading one may need a frame. If every frame were pinned by commits
 //! that wait for one more, none would ever come; so together they hold a part of the pool at most. A commit that gets no
 //! more lets go of everything, waits in line until it can have all that it may need, and starts over. One that takes a single
 //! page never waits for a second, and is not counted. Dropping a table takes what it can get, and does as much with it.
 //!
-//! One that needs more than all of them together may have gets it while nobody else has any, up to what is always left for
+//! One that needs more than all of them together may have gets it while no other commit has any, up to what is always left for
 //! others. Beyond that it is refused at once, before it holds up everybody.
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ pub struct PinBudget {
 #[derive(Debug, Default)]
 struct State {
     held: usize,
-    /// What those who wait want, in their order; whoever is given it is told so.
+    /// What waiting commits want, in their order; each is woken when it is given that.
     waiting: VecDeque<(usize, Unparker)>,
     /// How many ever waited.
     waits: u64,
@@ -80,7 +80,7 @@ impl PinBudget {
         Pins { budget: self, granted, used: 0 }
     }
 
-    /// How often somebody had to wait.
+    /// How often a commit had to wait.
     pub(super) fn waits(&self) -> u64 {
         self.state.lock().waits
     }
@@ -107,7 +107,7 @@ impl Pins<'_> {
             1 => 0,
             used => used.saturating_sub(self.granted),
         };
-        // Who has everything waits for nobody.
+        // A commit that has everything waits for no other.
         if missing == 0 || self.granted == self.budget.limit {
             return Ok(true);
         }

@@ -7,8 +7,8 @@
 //!
 //! | what | with what | where |
 //! |---|---|---|
-//! | a group's record in the log, or its changes in the in-memory log sectors | the old versions that snapshots need, the pages | `change_group.rs`, from before the append until the last page is stamped |
-//! | changes taken from their pages to be stored | their status in the log | `statuses.rs`, a round; `write_back.rs`, `write_changes_back` |
+//! | a group's record in the log, or its changes in the in-memory log sectors | the old versions that snapshots need, the pages | `ChangeSink::append`, from before the append until the last page is stamped (`change_group.rs`) |
+//! | changes taken from their pages to be stored | their status in the log | `commit_status_log.rs`, a round and `store_changes_of` |
 //! | a batch in the store, with what the store knows of it | the frames' dirt | `write_back.rs`, `store_copies` |
 //! | a page's entry in the page table | its bytes in the frame | `pool.rs`, `load` |
 //! | the catalog's record of a table | the table in memory | `db/catalog.rs` |
@@ -75,14 +75,12 @@ impl Shared {
         }
         drop(self.store_ended.0.lock());
         self.store_ended.1.notify_all();
-        if let Some(statuses) = self.statuses() {
-            statuses.wake_for_poison();
-        }
+        self.sink.wake_for_poison();
         cause.clone()
     }
 
     /// # Errors
-    /// The first cause, when memory cannot be trusted. One who has latched what was half changed learns it.
+    /// The first cause, when memory cannot be trusted. A task that has latched what was half changed learns it.
     pub fn check_poison(&self) -> Result<()> {
         if self.poison.is_set.load(Ordering::Acquire) { Err(self.poisoned()) } else { Ok(()) }
     }

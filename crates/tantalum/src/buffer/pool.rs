@@ -1,9 +1,9 @@
 //! The buffer pool: pages by number, at the cost of a look-up when they are in memory.
 //!
 //! A hit takes the lock of one shard of the page table and counts one reference, or latches the page; nothing else is shared.
-//! Where somebody has noted in which frame a question was answered ([`hints`](super::hints)), it takes the latch only. A miss
+//! Where a hint says in which frame a question was answered ([`hints`](super::hints)), it takes the latch only. A miss
 //! takes a clean frame, which the [`Cleaner`](super::Cleaner) keeps ready, and reads the page under the frame's exclusive latch,
-//! so that others who want the same page wait for it there.
+//! so that other tasks that want the same page wait for it there.
 
 use std::sync::{
     Arc, OnceLock,
@@ -12,25 +12,23 @@ use std::sync::{
 
 use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
 use tantalum_log::{Log, Lsn, SpaceRequest};
-use tantalum_rt::{Condvar, Mutex, RwLock, RwLockReadGuard, SharedRun, may_wait};
-use tantalum_store::{
-    Load, Observer, PageBatch, PageId, PageObserver, PageStore, Protection,
-    page::{change, header, record},
-};
+use tantalum_rt::{Condvar, Mutex, RwLock, SharedRun, may_wait};
+use tantalum_store::{Load, Observer, PageBatch, PageId, PageObserver, PageStore, Protection, page::header};
 
 use super::{
-    admission,
+    CommitStatusLog,
+    change_sink::ChangeSink,
     eviction::Taken,
-    frame::{Content, Frame, FrameState, PageView, PageWriteGuard, PinnedPage},
+    frame::{Content, Frame, FrameState, PageView, PinnedPage},
+    free_list::FreeList,
     hints::Hints,
     page_cleaning::PageCleaning,
     page_table::PageTable,
     pin_budget::PinBudget,
     poison::Poison,
+    redo_log::RedoLog,
     redo_point::RedoPoint,
     reservation::Reservation,
-    room::Room,
-    statuses::Statuses,
 };
 use crate::{
     error::{Error, Lack, Result},
@@ -49,7 +47,7 @@ pub struct PoolOptions {
     pub frames: usize,
     /// How torn pages are prevented; decides whether the log gets page images.
     pub protection: Protection,
-    /// Who writes dirty pages to make room.
+    /// Whether dirty pages are written ahead of need or on demand.
     pub cleaning: PageCleaning,
     /// How many batches of pages are under way at a time, at most; the store may allow fewer.
     pub batches: usize,
@@ -66,8 +64,8 @@ pub(super) struct Shared {
     pub store: Arc<dyn PageStore>,
     /// Absent during redo, when everything that is applied is durable already.
     pub log: OnceLock<Log>,
-    /// Present where the store keeps the changes.
-    statuses: OnceLock<Arc<Statuses>>,
+    /// Where the changes of groups go.
+    pub sink: Arc<dyn ChangeSink>,
     pub protection: Protection,
     pub page_size: usize,
     pub table: PageTable,
@@ -75,8 +73,8 @@ pub(super) struct Shared {
     pub frames: Box<[Frame]>,
     /// Memory that was taken for frames and has none yet.
     memory: Mutex<Vec<AlignedBuffer>>,
-    /// Frames without a page, and the batches whose storing frees some.
-    pub room: Room,
+    /// Frames without a page, and the permits to write batches, which frees some.
+    pub free_list: FreeList,
     /// The frames that commits may hold.
     pub pins: PinBudget,
     /// The most pages of a batch that makes room.
@@ -87,8 +85,6 @@ pub(super) struct Shared {
     pub spare_batches: Mutex<Vec<PageBatch>>,
     /// Tells that pages are no longer being stored.
     pub store_ended: (Mutex<()>, Condvar),
-    /// Held by whoever has taken changes that the store keeps, so that a page's are stored in their order.
-    pub storing_changes: Mutex<()>,
     /// Nothing is stored any more.
     pub stores_ended: AtomicBool,
     /// Asked by all readers, and written once at most: far from what often changes.
@@ -136,7 +132,7 @@ pub struct PoolStats {
     pub blocked_reads: u64,
     /// How often commits, and drops of tables, had to wait because others held too many frames: if often, the pool is too small.
     pub pin_waits: u64,
-    /// Free frames that the cleaner aims at, as the device and the load need them; 0 where nobody cleans ahead.
+    /// Free frames that the cleaner aims at, as the device and the load need them; 0 without a cleaner.
     pub reserve_frames: u64,
     /// Pages dropped from memory to make room.
     pub evictions: u64,
@@ -166,25 +162,38 @@ enum Source {
 impl BufferPool {
     /// A pool without pages, for redo. Before anything is changed, [`attach_log`](Self::attach_log) must be called.
     pub fn new(store: Arc<dyn PageStore>, options: &PoolOptions) -> Self {
+        Self::with_sink(store, options, Arc::new(RedoLog))
+    }
+
+    /// A pool without pages on a store that keeps changes, before [`attach_log`](Self::attach_log) is called with the log of
+    /// `statuses`.
+    pub fn with_commit_status_log(
+        store: Arc<dyn PageStore>,
+        options: &PoolOptions,
+        statuses: Arc<CommitStatusLog>,
+    ) -> Self {
+        Self::with_sink(store, options, statuses)
+    }
+
+    fn with_sink(store: Arc<dyn PageStore>, options: &PoolOptions, sink: Arc<dyn ChangeSink>) -> Self {
         let frames = options.frames.max(16);
         let page_size = store.page_size();
         let batches = options.batches.clamp(1, store.max_batches().max(1));
         let shared = Shared {
             log: OnceLock::new(),
-            statuses: OnceLock::new(),
+            sink,
             protection: options.protection,
             page_size,
             table: PageTable::new(),
             hints: Hints::new(frames),
             frames: (0..frames).map(|_| Frame::vacant()).collect(),
             memory: Mutex::new(Vec::new()),
-            room: Room::new(frames, batches),
+            free_list: FreeList::new(frames, batches),
             pins: PinBudget::new(frames, page_size),
             batch_pages: options.cleaning.batch_pages(frames, batches),
             hand: AtomicUsize::new(0),
             spare_batches: Mutex::default(),
             store_ended: Default::default(),
-            storing_changes: Mutex::default(),
             stores_ended: AtomicBool::new(false),
             poison: Poison::default(),
             redo_point: RwLock::default(),
@@ -208,22 +217,17 @@ impl BufferPool {
     /// Tells `observer` of pages that are changed and written from now on.
     ///
     /// # Panics
-    /// When somebody else is told already.
+    /// When the pool has an observer already.
     pub fn observe(&self, observer: Arc<dyn PageObserver>) {
         assert!(self.shared.observer.set(Observer::new(observer)).is_ok(), "a pool has one observer");
     }
 
-    /// Begins a session on a store that keeps changes, before [`attach_log`](Self::attach_log) is called with its log.
+    /// The position of the last group, or as near to it as other tasks let it be known.
     ///
     /// # Panics
-    /// When one has begun.
-    pub fn begin_session(&self, statuses: Arc<Statuses>) {
-        assert!(self.shared.statuses.set(statuses).is_ok(), "a pool has one session");
-    }
-
-    /// The position of the last group, or as near to it as other tasks let it be known.
+    /// During redo.
     pub fn end(&self) -> Lsn {
-        self.shared.statuses().map_or_else(|| self.log().end_lsn(), |statuses| statuses.end())
+        self.shared.sink.end(&self.shared).expect("redo is done before positions are asked for")
     }
 
     /// Waits until all groups up to this position survive a power cut. No latch may be held.
@@ -233,10 +237,7 @@ impl BufferPool {
     /// log apart, also if they survive: what was read of them may be wrong.
     pub fn flush(&self, position: Lsn) -> Result<()> {
         self.check_poison()?;
-        let Some(statuses) = self.shared.statuses() else { return Ok(self.log().flush(position)?) };
-        let end = self.shared.force(statuses, position)?;
-        self.log().flush(end)?;
-        self.shared.trim_log_if_long(statuses)
+        self.shared.sink.flush(&self.shared, position)
     }
 
     /// As [`flush`](Self::flush), but the log is not waited for: the ticket tells when it has got so far.
@@ -245,29 +246,49 @@ impl BufferPool {
     /// As [`flush`](Self::flush).
     pub fn ticket(&self, position: Lsn) -> Result<tantalum_log::Ticket> {
         self.check_poison()?;
-        let end = match self.shared.statuses() {
-            Some(statuses) => self.shared.force(statuses, position)?,
-            None => position,
-        };
-        Ok(self.log().ticket(end)?)
+        Ok(self.log().ticket(self.shared.sink.force(&self.shared, position)?)?)
     }
 
     /// How much the changes of one group can be.
     pub fn group_limit(&self) -> GroupLimit {
-        match self.shared.statuses() {
-            Some(_) => GroupLimit {
-                bytes: admission::largest_group(self.shared.store.max_active_bytes()),
-                remedy: Some("use a larger data device"),
-            },
-            None => {
-                let remedy = "create the database with larger log_bytes";
-                let is_of_devices = self.log().devices_bound_records();
-                GroupLimit { bytes: self.log().max_record_bytes(), remedy: is_of_devices.then_some(remedy) }
-            }
-        }
+        self.shared.sink.group_limit(&self.shared)
     }
 
-    /// The frames that commits may hold together: who pins many pages one after the other asks for them.
+    /// Stores everything that was logged before the call and frees the log up to there. Returns the LSN from which redo
+    /// would start. Callers at the same time share a checkpoint. No latch may be held.
+    ///
+    /// # Errors
+    /// When a page or the log's checkpoint cannot be written. Nothing is lost; the log stays longer.
+    pub fn checkpoint(&self) -> Result<Lsn> {
+        may_wait("a checkpoint");
+        self.shared.checkpoints.run(|| self.run_checkpoint())
+    }
+
+    pub(super) fn run_checkpoint(&self) -> Result<Lsn> {
+        self.check_poison()?;
+        self.shared.sink.checkpoint(self)
+    }
+
+    /// Frees as much of the log as can be freed: a [`checkpoint`](Self::checkpoint), but it never waits for log space itself. No
+    /// latch may be held.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn relieve_log(&self) -> Result<Lsn> {
+        self.shared.sink.relieve_log(self)
+    }
+
+    /// Waits until the log has `needed` bytes, which were refused with [`Error::LogFull`], after all tasks that asked before; then
+    /// try again with them. No latch may be held.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint): then there is no hope that the log gets room.
+    pub fn wait_for_log_space(&self, needed: usize) -> Result<Option<SpaceRequest>> {
+        may_wait("space in the log");
+        self.shared.sink.wait_for_space(self, needed)
+    }
+
+    /// The frames that commits may hold together: a task that pins many pages one after the other asks for them.
     pub fn pins(&self) -> &PinBudget {
         &self.shared.pins
     }
@@ -277,7 +298,7 @@ impl BufferPool {
     /// # Panics
     /// During redo.
     pub fn log(&self) -> &Log {
-        self.shared.log.get().expect("redo is done and attached the log before anything else runs")
+        self.shared.log()
     }
 
     /// The store below.
@@ -313,7 +334,7 @@ impl BufferPool {
         self.shared.read(id)
     }
 
-    /// As [`read`](Self::read), but `None` instead of waiting for the store: for whoever has latched other pages.
+    /// As [`read`](Self::read), but `None` instead of waiting for the store: for a task that has latched other pages.
     pub fn read_in_memory(&self, id: PageId) -> Option<PageView<'_>> {
         self.shared.read_in_memory(id)
     }
@@ -329,7 +350,7 @@ impl BufferPool {
         PageView::new(frame, page.frame, frame.latch.read())
     }
 
-    /// Waits until nobody has the page latched, or is reading it. No latch may be held.
+    /// Waits until no task has the page latched, or is reading it. No latch may be held.
     pub(super) fn wait_for_latch(&self, id: PageId) {
         may_wait("a latch out of order");
         if let Some((_, page)) = self.shared.table.pin(id, &self.shared.frames) {
@@ -385,7 +406,7 @@ impl BufferPool {
         let Some(index) = shared.table.find(id) else { return true };
         let is_gone = shared.table.remove_if(id, index, || shared.frames[index].vacate());
         if is_gone {
-            shared.room.give([index]);
+            shared.free_list.give([index]);
         }
         is_gone
     }
@@ -394,69 +415,39 @@ impl BufferPool {
     pub fn stats(&self) -> PoolStats {
         let shared = &*self.shared;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (change_bytes, change_bytes_peak) = shared.sink.memory_bytes();
         PoolStats {
             frames: shared.frames.len() as u64,
-            free_frames: shared.room.free() as u64,
-            batches: shared.room.most_batches() as u64,
-            batches_peak: shared.room.batches_peak() as u64,
+            free_frames: shared.free_list.free() as u64,
+            batches: shared.free_list.most_batches() as u64,
+            batches_peak: shared.free_list.batches_peak() as u64,
             dirty_pages: shared.frames.iter().filter(|frame| frame.state.rec_lsn().is_some()).count() as u64,
             hits: shared.table.hits() + shared.hints.followed(),
             misses: count(&shared.counters.misses),
             fault_reads: count(&shared.counters.fault_reads),
             blocked_reads: count(&shared.counters.blocked_reads),
             pin_waits: shared.pins.waits(),
-            reserve_frames: match shared.room.has_cleaners() {
-                true => shared.room.reserve.frames() as u64,
+            reserve_frames: match shared.free_list.has_cleaners() {
+                true => shared.free_list.reserve.frames() as u64,
                 false => 0,
             },
             evictions: count(&shared.counters.evictions),
             failed_write_backs: count(&shared.counters.failed_write_backs),
             page_images: count(&shared.counters.page_images),
-            change_bytes: shared.statuses().map_or(0, |statuses| statuses.memory().bytes()),
-            change_bytes_peak: shared.statuses().map_or(0, |statuses| statuses.memory().peak()),
+            change_bytes,
+            change_bytes_peak,
             memory_bytes: (shared.frames.len() * shared.page_size) as u64,
         }
-    }
-
-    /// Appends a record to the log, with space that was waited for if there is some.
-    pub(super) fn append_record(&self, parts: &[&[u8]], space: Option<&mut SpaceRequest>) -> Result<Lsn> {
-        let appended = match space {
-            Some(space) => self.log().append_requested(parts, space),
-            None => self.log().append(parts),
-        };
-        match appended {
-            Ok(range) => Ok(range.end),
-            Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Logs the images that `pages` need before their next change. No checkpoint begins while the returned gate is held.
-    pub(super) fn append_page_images<'p>(
-        &self,
-        pages: impl Iterator<Item = &'p PageWriteGuard>,
-        mut space: Option<&mut SpaceRequest>,
-    ) -> Result<Option<RwLockReadGuard<'_, RedoPoint>>> {
-        if self.shared.protection != Protection::FullPageImages {
-            return Ok(None);
-        }
-        let redo_point = self.shared.redo_point.read();
-        for page in pages.filter(|page| page.lsn() <= redo_point.lsn) {
-            let mut head = Vec::with_capacity(record::IMAGE_HEADS_BYTES);
-            record::encode_start(&mut head, 0, 0);
-            record::encode_page(&mut head, page.id(), 1);
-            change::encode_image_head(&mut head, page.len());
-            self.append_record(&[&head, page], space.as_deref_mut())?;
-            self.shared.counters.page_images.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(Some(redo_point))
     }
 }
 
 impl Shared {
-    /// The session's groups, where the store keeps their changes.
-    pub fn statuses(&self) -> Option<&Arc<Statuses>> {
-        self.statuses.get()
+    /// The log that pages are changed through.
+    ///
+    /// # Panics
+    /// During redo.
+    pub fn log(&self) -> &Log {
+        self.log.get().expect("redo is done and attached the log before anything else runs")
     }
 
     fn pin(&self, id: PageId, source: Source) -> Result<PinnedPage> {
@@ -486,7 +477,7 @@ impl Shared {
         let mut index = self.table.find(id)?;
         let content = match self.frames[index].latch.try_read() {
             Some(content) => content,
-            // Whoever changes the page has the latch, or whoever reads it from the store. While it is pinned, only the first.
+            // A task that changes the page has the latch, or one that reads it from the store. While it is pinned, only the first.
             None => {
                 let (pinned, _pin) = self.pin_in_memory(id)?;
                 index = pinned;
@@ -522,7 +513,7 @@ impl Shared {
             };
             let frame = &self.frames[index];
             let content = frame.latch.read();
-            // Meanwhile it may have been evicted, or whoever was reading it may have failed.
+            // Meanwhile it may have been evicted, or the task that was reading it may have failed.
             if content.is_present() && content.id == id {
                 frame.touch();
                 return Ok(PageView::new(frame, index as u32, content));
@@ -556,7 +547,7 @@ impl Shared {
             guard.end();
             frame.state.set_page(None);
             drop(content);
-            self.room.give([index]);
+            self.free_list.give([index]);
             return Ok(None);
         }
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
@@ -576,7 +567,7 @@ impl Shared {
                 self.table.remove_if(id, index, || true);
                 frame.state.set_page(None);
                 drop(content);
-                self.room.give([index]);
+                self.free_list.give([index]);
                 Err(error)
             }
         }
@@ -614,11 +605,7 @@ impl Shared {
             }
             (Load::Damaged(what), _) => return Err(corrupt(what)),
         }
-        let end = match self.statuses() {
-            Some(statuses) => Some(statuses.end()),
-            None => self.log.get().map(Log::end_lsn),
-        };
-        match end {
+        match self.sink.end(self) {
             Some(end) if header::lsn(&content.bytes) > end => Err(corrupt(format!(
                 "it was changed at LSN {}, beyond the end of the log, so the log is not the one that belongs to it",
                 header::lsn(&content.bytes)

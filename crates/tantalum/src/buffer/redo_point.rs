@@ -8,7 +8,7 @@ use tantalum_store::{PageId, PageStore, Protection};
 pub(super) struct RedoPoint {
     /// Where it would start.
     pub lsn: Lsn,
-    /// The first page that nobody had used by then.
+    /// The first page that was not used by then.
     unused_from: PageId,
     /// The same at the beginning of the checkpoint before.
     unused_before_from: PageId,

@@ -1,6 +1,6 @@
 //! What a change group needs beside the pages that it changes: other pages in memory, free frames, space in the log.
 //!
-//! Under its latches a group waits for no device and for nobody else's work. Where it lacks something it fails with an error that
+//! Under its latches a group waits for no device and for no other task's work. Where it lacks something it fails with an error that
 //! says what ([`Error::Lacking`], [`Error::LogFull`], [`Error::Busy`]); its owner lets go of everything, has the
 //! [`Space`](crate::space::Space) supply it, and starts over with it.
 
@@ -51,7 +51,7 @@ impl Reservation {
     }
 
     /// Waits for space in the log, for so many bytes that were refused. No latch may be held. Gives back everything else, which
-    /// whoever makes space may need.
+    /// the task that makes space may need.
     ///
     /// # Errors
     /// As [`BufferPool::wait_for_log_space`].
@@ -62,7 +62,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Waits until nobody has a page latched. No latch may be held.
+    /// Waits until no task has a page latched. No latch may be held.
     pub fn wait_for_latch(&self, page: PageId) {
         self.pool.wait_for_latch(page);
     }
@@ -71,7 +71,7 @@ impl Reservation {
     pub fn clear(&self) {
         let Got { pages, frames, log } = std::mem::take(&mut *self.got.lock());
         drop((pages, log));
-        self.pool.shared.room.give(frames);
+        self.pool.shared.free_list.give(frames);
     }
 
     pub(super) fn take_frame(&self) -> Option<usize> {

@@ -631,7 +631,7 @@ fn no_page_is_in_two_batches_at_a_time() {
     assert!(failed > 10, "{failed} batches failed");
 }
 
-/// Those who find no room at the same time share batches instead of each storing one of its own.
+/// Tasks that find no free frame at the same time share batches instead of each storing one of its own.
 #[test]
 fn those_who_wait_share_what_is_under_way() {
     Simulation::new(1)
@@ -665,13 +665,13 @@ fn a_page_that_waits_for_a_turn_to_be_stored_is_not_latched() {
         .run(|| {
             let db = Watched::new(1, 256, 1000..1001, 0).open(64, 1);
             let id = db.leaf(b"dirty");
-            // By another task: who has a turn waits for no latch.
+            // By another task: one that has a permit waits for no latch.
             let others = spawn("stores others", {
                 let db = Arc::clone(&db);
                 move || {
-                    let turn = db.pool.shared.room.turn();
+                    let permit = db.pool.shared.free_list.write_permit();
                     tantalum_rt::sleep(Duration::from_millis(5));
-                    drop(turn);
+                    drop(permit);
                 }
             });
             tantalum_rt::yield_now();

@@ -1,9 +1,9 @@
 //! Dirty pages on their way back to the store. The write-ahead rule lives here.
 //!
-//! A page is copied under its read latch and stored without it. It is clean afterwards only if nobody has begun to
+//! A page is copied under its read latch and stored without it. It is clean afterwards only if no task has begun to
 //! change it since it was copied. A page that could not be stored stays dirty.
 //!
-//! Several batches are under way at a time, each by whoever holds a [`Turn`]. A page is in one of them at most: its next version
+//! Several batches are under way at a time, each by a task with a [`WritePermit`]. A page is in one of them at most: its next version
 //! is copied only when the store has returned from the last one.
 
 use std::{
@@ -13,15 +13,9 @@ use std::{
 
 use tantalum_log::Lsn;
 use tantalum_rt::{Mutex, spawn};
-use tantalum_store::{PageBatch, PageChanges, PageId, page::header};
+use tantalum_store::{PageBatch, PageId, page::header};
 
-use super::{
-    BufferPool,
-    frame::Content,
-    pool::Shared,
-    room::Turn,
-    statuses::{DirtyPage, Statuses},
-};
+use super::{BufferPool, frame::Content, free_list::WritePermit, pool::Shared};
 use crate::error::{Error, Result};
 
 /// So many tasks at most store pages for a checkpoint.
@@ -41,22 +35,22 @@ impl BufferPool {
     pub fn end_stores(&self) {
         let shared = &self.shared;
         shared.stores_ended.store(true, Ordering::SeqCst);
-        // All turns at once: nobody else has one, and whoever gets one later is refused.
-        let turns: Vec<_> = (0..shared.room.most_batches()).map(|_| shared.room.turn()).collect();
-        drop(turns);
-        drop(shared.storing_changes.lock());
+        // All permits at once: no other task has one, and one that gets it later is refused.
+        let permits: Vec<_> = (0..shared.free_list.most_batches()).map(|_| shared.free_list.write_permit()).collect();
+        drop(permits);
+        shared.sink.end_stores();
     }
 }
 
 impl Shared {
-    /// Stores those of the pages (at most a batch) that are still dirty and that nobody is changing or storing right now. Never
+    /// Stores those of the pages (at most a batch) that are still dirty and that no task is changing or storing right now. Never
     /// waits for a latch, so callers may hold some. Returns how many were stored.
-    pub(super) fn write_pages_back(&self, turn: &mut Turn<'_>, pages: &mut [(PageId, usize)]) -> Result<usize> {
+    pub(super) fn write_pages_back(
+        &self,
+        permit: &mut WritePermit<'_>,
+        pages: &mut [(PageId, usize)],
+    ) -> Result<usize> {
         pages.sort_unstable();
-        if let Some(statuses) = self.statuses() {
-            let dirty = pages.iter().map(|&(id, frame)| (id, Arc::clone(&self.frames[frame].state))).collect();
-            return self.write_changes_back(statuses, dirty);
-        }
         let mut copies = self.copies(pages.len());
         let mut fresh = None;
         let redo_point = self.redo_point.read();
@@ -71,31 +65,31 @@ impl Shared {
             }
         }
         drop(redo_point);
-        turn.expect(copies.of.len() + fresh.as_ref().map_or(0, |fresh| fresh.of.len()));
+        permit.expect(copies.of.len() + fresh.as_ref().map_or(0, |fresh| fresh.of.len()));
         let stored = self.store_copies(copies);
         let Some(mut fresh) = fresh else { return stored };
-        fresh.batch.set_needed(false);
+        fresh.batch.set_may_tear(true);
         // Also when the others could not be stored: they no longer are being stored then, and these must not seem to be.
         let stored_fresh = self.store_copies(fresh);
         Ok(stored? + stored_fresh?)
     }
 
-    /// As [`write_pages_back`](Self::write_pages_back) for one page, but waits for its latch, then for a turn, and for whoever is
-    /// storing it, and may return early if somebody was; callers hold no latch.
+    /// As [`write_pages_back`](Self::write_pages_back) for one page, but waits for its latch, then for a permit, and for the task that is
+    /// storing it, and may return early if one was; callers hold no latch.
     pub(super) fn write_page_back(&self, id: PageId, frame: usize) -> Result<()> {
         let content = self.frames[frame].latch.read();
         let mut copies = self.copies(1);
         if content.id == id {
             copies.add(frame, &content);
-            copies.batch.set_needed(!self.redo_point.read().is_fresh(id, header::lsn(&content.bytes)));
+            copies.batch.set_may_tear(self.redo_point.read().is_fresh(id, header::lsn(&content.bytes)));
         }
-        // Copied, but not stored before there is a turn: whoever wants the page must not wait for the batches of others, and who has
-        // a turn waits for no latch.
+        // Copied, but not stored before there is a permit: a task that wants the page must not wait for the batches of others, and
+        // one that has a permit waits for no latch.
         drop(content);
-        let turn = self.room.turn();
+        let permit = self.free_list.write_permit();
         let was_added = !copies.of.is_empty();
         self.store_copies(copies)?;
-        drop(turn);
+        drop(permit);
         if !was_added {
             let mut ended = self.store_ended.0.lock();
             while self.frames[frame].state.dirt.lock().is_being_stored {
@@ -119,7 +113,7 @@ impl Shared {
         };
         let pieces = (self.frames.len() / 4 / CHECKPOINT_WRITERS).clamp(1, PageBatch::MAX_PAGES);
         let pieces: VecDeque<Pages> = old_pages().chunks(pieces).map(Pages::from).collect();
-        let writers = self.room.most_batches().min(CHECKPOINT_WRITERS).min(pieces.len());
+        let writers = self.free_list.most_batches().min(CHECKPOINT_WRITERS).min(pieces.len());
         let pieces = Arc::new(Mutex::new(pieces));
         let others: Vec<_> = (1..writers)
             .map(|number| {
@@ -144,63 +138,15 @@ impl Shared {
         }
     }
 
-    /// Stores pieces until there are no more. After an error nobody goes on.
+    /// Stores pieces until there are no more. After an error no task goes on.
     fn write_pieces_back(&self, pieces: &Mutex<VecDeque<Pages>>) -> Result<()> {
         loop {
             let Some(mut pages) = pieces.lock().pop_front() else { return Ok(()) };
-            let mut turn = self.room.turn();
-            if let Err(error) = self.write_pages_back(&mut turn, &mut pages) {
+            let mut permit = self.free_list.write_permit();
+            if let Err(error) = self.write_pages_back(&mut permit, &mut pages) {
                 pieces.lock().clear();
                 return Err(error);
             }
-        }
-    }
-
-    /// Stores the changes of pages, in ascending order of the pages, to a store that keeps changes. Needs no latches: a page's
-    /// changes stand beside it. Returns how many pages had some.
-    pub(super) fn write_changes_back(&self, statuses: &Statuses, pages: Vec<DirtyPage>) -> Result<usize> {
-        let mut stored = 0;
-        let mut pages = pages.into_iter().peekable();
-        while pages.peek().is_some() {
-            // Held by whoever has taken changes, so that a page's are stored in their order.
-            let _writing = self.storing_changes.lock();
-            self.check_poison()?;
-            let guard = self.poison_unless_ended("changes were being stored");
-            let (mut states, mut changes): (Vec<DirtyPage>, Vec<(PageId, PageChanges)>) = Default::default();
-            for (id, state) in pages.by_ref().take(PageBatch::MAX_PAGES) {
-                // A page that is there twice may have been changed since its first time: whoever did that has listed it again.
-                if states.last().is_none_or(|(last, _)| *last != id)
-                    && let Some(taken) = state.take_changes(id)
-                {
-                    changes.push((id, taken));
-                    states.push((id, state));
-                }
-            }
-            let result = if changes.is_empty() { Ok(()) } else { self.store_changes(statuses, &changes) };
-            let is_stored = result.is_ok();
-            for ((_, state), (_, changes)) in states.iter().zip(changes) {
-                state.end_store_of_changes(changes, is_stored, statuses.memory());
-            }
-            guard.end();
-            if let Err(error) = result {
-                self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(pages = states.len(), %error, "changes could not be stored; they stay in memory");
-                statuses.put_back(states.into_iter().chain(pages));
-                return Err(error);
-            }
-            stored += states.len();
-        }
-        Ok(stored)
-    }
-
-    fn store_changes(&self, statuses: &Statuses, changes: &[(PageId, PageChanges)]) -> Result<()> {
-        self.check_stores()?;
-        match self.store.store_changes(changes) {
-            // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
-            Err(tantalum_store::Error::DiskFull { .. }) if statuses.settle()? => {
-                Ok(self.store.store_changes(changes)?)
-            }
-            result => Ok(result?),
         }
     }
 
@@ -246,7 +192,7 @@ impl Shared {
     }
 
     /// Refuses to store once that has ended: the devices may be in use by another then.
-    fn check_stores(&self) -> Result<()> {
+    pub(super) fn check_stores(&self) -> Result<()> {
         if self.stores_ended.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 

@@ -234,7 +234,7 @@ impl Opening<'_> {
         let opened = self.open_pool(Arc::clone(&store), log, &superblock, &mut |_| Ok(()))?;
         // A split logs nearly two pages at once.
         let (record, needed) = (opened.pool.log().max_record_bytes(), 3 * superblock.page_size as usize);
-        if record < needed && opened.pool.store().logging() == Logging::Changes {
+        if record < needed && opened.pool.store().logging() == Logging::Redo {
             return Err(Error::Option {
                 what: format!(
                     "log_bytes: the log takes records of at most {record} bytes, but pages of {} bytes need {needed}; \

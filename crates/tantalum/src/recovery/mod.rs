@@ -3,10 +3,10 @@
 //! [`open`] mends torn pages and applies the log from the last checkpoint on. [`Checkpointer`] runs a checkpoint after that, so
 //! the next crash starts from there, while the database is in use already; and further ones when the log asks for them.
 
-mod checkpoint;
+mod checkpointer;
+mod commit_status;
 mod lost_log;
 mod redo;
-mod statuses;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tantalum_store::{Logging, PageStore};
 
-pub use checkpoint::Checkpointer;
+pub use checkpointer::Checkpointer;
 pub use lost_log::check_pages;
 pub use redo::{Redo, RedoProgress, Replay};
 pub(crate) use watch::remedy;
@@ -49,8 +49,8 @@ pub fn open(
     stamp: &mut dyn FnMut(u64) -> Result<()>,
     progress: &mut dyn FnMut(RedoProgress),
 ) -> Result<Opened> {
-    if store.logging() == Logging::Statuses {
-        return statuses::open(store, log, options, stamp, progress);
+    if store.logging() == Logging::CommitStatus {
+        return commit_status::open(store, log, options, stamp, progress);
     }
     let torn_pages = store.recover()?;
     // The archive must have what redo reads before redo stores a page, and pages that are stored belong to a session that is noted.

@@ -83,7 +83,7 @@ pub fn run(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Resul
 
 fn copy(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
     let (pool, superblock) = (db.pool(), db.superblock());
-    if pool.store().logging() == Logging::Statuses {
+    if pool.store().logging() == Logging::CommitStatus {
         let what = "a base backup is brought up to date by changes from the log, and this page store leaves none there; \
                     make a backup of rows instead";
         return Err(Error::Restore { what: what.into() });
@@ -153,7 +153,7 @@ fn copy_pages(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Re
     };
     sweep(store, report, |id, found, page| {
         db.operations().check_open()?;
-        if !is_needed(store, db.space(), id, found?, page)? {
+        if !belongs_in_backup(store, db.space(), id, found?, page)? {
             return Ok(());
         }
         if id.0 != written {
@@ -169,7 +169,13 @@ fn copy_pages(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Re
 
 /// Whether a page belongs into the backup, which then is as it was stored: one that is being stored is read again. One that was
 /// never stored does not, nor a scratch page, whole or torn: before it is used, the log formats it.
-fn is_needed(store: &dyn PageStore, space: &Space, id: PageId, mut found: Load, page: &mut [u8]) -> Result<bool> {
+fn belongs_in_backup(
+    store: &dyn PageStore,
+    space: &Space,
+    id: PageId,
+    mut found: Load,
+    page: &mut [u8],
+) -> Result<bool> {
     let is_scratch =
         |page: &[u8]| header::kind(page).is_ok_and(|kind| kind == PageKind::Free) && header::lsn(page) == Lsn::ZERO;
     for _ in 1..TORN_READS_MAX {

@@ -1,6 +1,6 @@
 //! Room in the store ahead of need: growing it writes and syncs many megabytes, which no change group waits for under its latches.
 //!
-//! Whoever takes one of the last free pages wakes the [`Grower`]. Where there is none, or it is too slow, a change group that finds
+//! A task that takes one of the last free pages wakes the [`Grower`]. Where there is none, or it is too slow, a change group that finds
 //! no free page fails, and its owner grows the store while nothing is latched.
 
 use std::sync::{
@@ -20,7 +20,7 @@ const LOW_PART: u64 = 64;
 /// costs the double write, so it is not many.
 const LOW_PAGES: (u64, u64) = (32, 2048);
 
-/// How far a store has grown, and who lets it grow.
+/// How far a store has grown, and the task that lets it grow.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     /// Held by the task that grows the store.
@@ -58,7 +58,7 @@ impl Growth {
         }
         let capacity = store.capacity_pages();
         if let Err(error) = self.grow_beyond(store, capacity) {
-            // Whoever finds no free page tries again, and reports it.
+            // The next task without a free page tries again, and reports it.
             tracing::debug!(%error, "the store did not grow ahead of need");
             self.ends_at.store(capacity, Ordering::Relaxed);
         }

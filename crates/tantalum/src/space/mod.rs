@@ -173,7 +173,7 @@ impl Space {
             }
             Error::Lacking { lack: Lack::Map(map) } => self.find_free_page(map.0 / self.extent_pages(), reservation),
             Error::Lacking { lack: Lack::Frames(frames) } => reservation.get_frames(frames),
-            // Whoever starts over finds it before it latches anything.
+            // The next attempt finds it before it latches anything.
             Error::Lacking { lack: Lack::Chain { .. } } => Ok(()),
             Error::Lacking { lack: Lack::FreePage { capacity } } => {
                 self.growth.grow_beyond(&**self.pool.store(), capacity)
@@ -202,7 +202,7 @@ impl Space {
                 reservation.keep(page);
                 return Ok(());
             }
-            // Under the latch, which whoever frees a page needs.
+            // Under the latch, which a task that frees a page needs.
             self.set_first_free(extent, limit, None);
         }
         Ok(())
@@ -255,7 +255,7 @@ impl Space {
         Ok(bit_is_set(&map, id.0 % self.extent_pages()))
     }
 
-    /// Begins to watch which pages are allocated and freed. One watch at a time; it costs those who allocate and free next to
+    /// Begins to watch which pages are allocated and freed. One watch at a time; it costs allocating and freeing next to
     /// nothing.
     ///
     /// # Errors
@@ -264,8 +264,8 @@ impl Space {
         let before = self.beside.lock().changed.replace(PageSet::default());
         assert!(before.is_none(), "one task at a time watches");
         let mut watch = SpaceWatch { space: self, allocated: PageSet::default() };
-        // Each map is latched once from here on: who planned a change of it before, which was not noted, has then made it, so that it
-        // is seen here, or has given it up.
+        // Each map is latched once from here on: a task that planned a change of it before, which was not noted, has then made it, so that
+        // it is seen here, or has given it up.
         let mut allocated = PageSet::default();
         self.for_each_allocated(&mut |page| _ = allocated.insert(page))?;
         watch.allocated = allocated;

@@ -121,7 +121,7 @@ impl Space {
     /// # Errors
     /// When the device cannot write; the pages then hold anything.
     pub fn write_scratch(&self, batch: &mut PageBatch) -> Result<()> {
-        batch.set_needed(false);
+        batch.set_may_tear(true);
         batch.seal();
         self.pool.store().store(batch)?;
         // A read by an old page number may have brought in what was stored before.
@@ -246,8 +246,8 @@ impl Space {
     fn make_durable(&self, map_lsn: Lsn) -> Result<()> {
         self.pool.flush(map_lsn)?;
         match self.pool.store().logging() {
-            Logging::Changes => Ok(self.pool.log().flush_archived(map_lsn)?),
-            Logging::Statuses => Ok(()),
+            Logging::Redo => Ok(self.pool.log().flush_archived(map_lsn)?),
+            Logging::CommitStatus => Ok(()),
         }
     }
 
@@ -255,7 +255,7 @@ impl Space {
     fn suitable(&self, pages: &[PageId]) -> Result<Vec<bool>> {
         let store = self.pool.store();
         let group = store.scratch_group_pages() as usize;
-        if store.logging() == Logging::Statuses {
+        if store.logging() == Logging::CommitStatus {
             let mut suitable = Vec::with_capacity(pages.len());
             for group in pages.chunks(group) {
                 let takes = group.iter().all(|page| self.pool.discard_clean(*page)) && store.take_scratch(group[0]);

@@ -57,7 +57,7 @@ impl Manager {
     ///
     /// # Errors
     /// The database is then as before.
-    pub(super) fn publish(&self, writes: &WriteSet, table_of: impl Fn(TableId) -> Table) -> Result<Lsn> {
+    pub(super) fn append_commit(&self, writes: &WriteSet, table_of: impl Fn(TableId) -> Table) -> Result<Lsn> {
         let tables: Vec<(Table, Vec<LeafWrite<'_>>)> = writes
             .tables()
             .map(|(id, rows)| {
@@ -78,7 +78,7 @@ impl Manager {
                 tries.wait();
                 pins = pool.pins().begin();
             }
-            match self.try_publish(&tables, &mut pins, &reservation, &tries) {
+            match self.try_append(&tables, &mut pins, &reservation, &tries) {
                 Ok(Try::Done { end, sparse }) => {
                     drop((pins, tries));
                     self.spill_versions();
@@ -136,7 +136,7 @@ impl Manager {
         }
     }
 
-    fn try_publish<'a>(
+    fn try_append<'a>(
         &self,
         tables: &'a [(Table, Vec<LeafWrite<'a>>)],
         pins: &mut Pins<'_>,

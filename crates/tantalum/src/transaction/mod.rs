@@ -150,7 +150,7 @@ impl Manager {
 }
 
 /// A commit that is in the log's order, and perhaps not durable.
-struct Published {
+struct Appended {
     position: Option<u64>,
     /// Where the log must be durable before anyone is told.
     lsn: Lsn,
@@ -422,7 +422,7 @@ impl Transaction {
     /// that it writes, or the log takes no such record.
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.core().settings.early_lock_release();
-        let Published { position, lsn } = self.publish()?;
+        let Appended { position, lsn } = self.append_writes()?;
         if early {
             self.release_locks();
         }
@@ -437,7 +437,7 @@ impl Transaction {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn commit_async(mut self) -> Result<Ticket> {
-        let Published { position, lsn } = self.publish()?;
+        let Appended { position, lsn } = self.append_writes()?;
         if !self.core().settings.early_lock_release() {
             self.manager().make_durable(lsn)?;
         }
@@ -450,21 +450,21 @@ impl Transaction {
     pub fn rollback(self) {}
 
     /// Logs and applies the writes. From here until the transaction is dropped, closing waits for it.
-    fn publish(&mut self) -> Result<Published> {
+    fn append_writes(&mut self) -> Result<Appended> {
         self.check_running()?;
         self.core().operations.enter()?;
         self.is_committing = true;
-        let published = if self.writes.is_empty() {
-            Published { position: None, lsn: self.read_lsn }
+        let appended = if self.writes.is_empty() {
+            Appended { position: None, lsn: self.read_lsn }
         } else {
             let touched = &self.touched;
             let table_of = |id| touched.get(&id).expect("a written table was touched").table.table().clone();
-            let end = self.manager().publish(&self.writes, table_of)?;
-            Published { position: Some(end.get()), lsn: end.max(self.read_lsn) }
+            let end = self.manager().append_commit(&self.writes, table_of)?;
+            Appended { position: Some(end.get()), lsn: end.max(self.read_lsn) }
         };
         self.is_over = true;
         self.manager().commits.fetch_add(1, Ordering::Relaxed);
-        Ok(published)
+        Ok(appended)
     }
 
     fn check_running(&self) -> Result<()> {

@@ -14,7 +14,6 @@
 //! - latches are taken downwards; whoever holds a leaf's latch waits for no inner page (the whole order stands in
 //!   [`crate::buffer`])
 
-mod check;
 mod cursor;
 mod descent;
 mod draft;
@@ -29,13 +28,14 @@ mod overflow;
 mod split;
 #[cfg(test)]
 mod tests;
+mod tree_check;
 
-pub use check::TreeReport;
 pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
 pub(crate) use leaf_writes::{LeafWrite, Place, Staged};
 pub(crate) use overflow::Chains;
+pub use tree_check::TreeReport;
 
 use crate::buffer::{BufferPool, ChangeGroup};
 use crate::error::{Error, Result};

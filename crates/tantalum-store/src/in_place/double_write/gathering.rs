@@ -1,6 +1,6 @@
 //! Batches that come to the double-write area at the same time, gathered to be written there together.
 //!
-//! While one group is being written, who comes gathers in the next: so each write to the area, and the flush behind it, is for as
+//! While one group is being written, further batches gather in the next: so each write to the area, and the flush behind it, is for as
 //! many as wait. A group that can take no more is written beside others.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::PageBatch;
 #[derive(Debug)]
 pub(super) struct Gathering<O> {
     state: Mutex<State<O>>,
-    /// For those who will write a group: one was written, or can take no more.
+    /// For the tasks that will write a group: one was written, or can take no more.
     turn: Condvar,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Gathering<O> {
 struct State<O> {
     being_written: usize,
     open: Option<Group<O>>,
-    /// Groups that nobody can join any more, and that are not being written yet.
+    /// Groups that are full, and that are not being written yet.
     closed: Vec<Group<O>>,
 }
 
@@ -106,7 +106,7 @@ impl<O: Clone> Gathering<O> {
         outcome
     }
 
-    /// Nobody joins the open group any more.
+    /// The open group takes no more batches.
     fn close(&self, state: &mut State<O>) {
         if let Some(open) = state.open.take() {
             state.closed.push(open);

@@ -3,7 +3,7 @@
 //! The area has slots, each for a group of batches that came at the same time ([`gathering`]). Invariants:
 //!
 //! - From the first write of a batch in place until all of it is durable there, a slot holds the batch, durably. So at every
-//!   instant each page is whole in its place or in the area. Batches that are not [needed](PageBatch::is_needed) stay out of it,
+//!   instant each page is whole in its place or in the area. Batches that [may tear](PageBatch::may_tear) stay out of it,
 //!   and none of their pages was ever in it.
 //! - No page is in two batches at a time that are not in place.
 //! - Slots are used again in the order of their groups, each once its group and all before it are in place. So of all the copies
@@ -60,7 +60,7 @@ struct Slots {
     /// Batches that failed to be put in place. Their pages may be torn, and the area is the only way to mend them, so it keeps
     /// them until they are in place.
     unfinished: Vec<(Guard, PageBatch)>,
-    /// Somebody tries one of those again.
+    /// A task tries one of those again.
     is_finishing: bool,
 }
 

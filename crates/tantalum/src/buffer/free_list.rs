@@ -1,11 +1,12 @@
-//! Room in the pool: free frames, those who wait for one, and the batches of dirty pages whose storing frees some.
+//! The free list of the pool: frames without a page, the tasks that wait for one, and permits to write batches of dirty pages, which
+//! frees some.
 //!
-//! So many batches are under way at most; whoever stores one holds a [`Turn`]. Who finds no free frame takes a turn, and if there
-//! is none, waits in a line: for a frame of a batch that ends, or for the turn of one that ended and left too few. So those
-//! who wait share what is under way instead of storing a batch each, and are served in the order in which they came.
+//! The number of [`WritePermit`]s bounds the batches under way. A task that finds no free frame takes a permit. If there is none, the
+//! task waits in a line: for a frame of a batch that ends, or for the permit of one that ended and left too few. So the waiting
+//! tasks share the batches under way instead of writing one each, and are served in the order in which they came.
 //!
-//! A lock order that keeps turns coming back: who holds a turn waits for no latch and for no frame. And who waits for a frame or a
-//! turn holds no latch, or all who want that page would wait for a device.
+//! A lock order that keeps permits coming back: a task with a permit waits for no latch and for no frame. And a task that waits for a
+//! frame or a permit holds no latch, or all tasks that want that page would wait for a device.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,11 +15,11 @@ use std::{
 
 use tantalum_rt::{Held, Mutex, Parker, Unparker, hold, may_wait};
 
-use super::{latches::TURN, reserve::Reserve};
+use super::{latches::WRITE_PERMIT, reserve::Reserve};
 
 /// The free frames of a pool and the batches under way.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct FreeList {
     /// How many free frames the cleaner keeps.
     pub reserve: Reserve,
     most_batches: usize,
@@ -27,7 +28,7 @@ pub(super) struct Room {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Frames without a page. None are there while anybody waits for one.
+    /// Frames without a page. None are there while a task waits for one.
     free: Vec<usize>,
     waiting: VecDeque<Arc<Waiting>>,
     batches: usize,
@@ -49,24 +50,24 @@ struct Waiting {
 #[derive(Debug)]
 enum Got {
     Frame(usize),
-    Turn,
+    Permit,
 }
 
-/// What somebody got who needs a frame.
+/// What a task gets that needs a frame.
 #[derive(Debug)]
-pub(super) enum FrameOrTurn<'a> {
+pub(super) enum FrameOrPermit<'a> {
     /// The frame.
     Frame(usize),
     /// The right to store pages, to make room.
-    Turn(Turn<'a>),
-    /// Neither: no batch is under way, and nobody else can make room.
+    Permit(WritePermit<'a>),
+    /// Neither: no batch is under way, and no other task can free one.
     Nothing,
 }
 
-/// The right to store a batch. Dropping it gives it to the next who waits.
+/// The right to store a batch. Dropping it gives it to the next waiting task.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
-    room: &'a Room,
+pub(super) struct WritePermit<'a> {
+    list: &'a FreeList,
     expected: usize,
     _held: Held,
 }
@@ -105,7 +106,7 @@ impl Waiting {
     }
 }
 
-impl Room {
+impl FreeList {
     /// Of a pool of so many frames, all free, with at most so many batches under way.
     pub fn new(frames: usize, most_batches: usize) -> Self {
         let state = State { free: (0..frames).rev().collect(), ..State::default() };
@@ -135,7 +136,7 @@ impl Room {
         frame
     }
 
-    /// Frames that hold no page any more: for those who wait, in their order, and for whoever comes.
+    /// Frames that hold no page any more: for waiting tasks, in their order, and for later ones.
     pub fn give(&self, frames: impl IntoIterator<Item = usize>) {
         let mut frames = frames.into_iter().peekable();
         if frames.peek().is_some() {
@@ -144,31 +145,32 @@ impl Room {
         }
     }
 
-    /// A frame, or the right to make room, which who cannot use it does not want. Waits while others may make room.
-    pub fn frame_or_turn(&self, wants_turn: bool) -> FrameOrTurn<'_> {
+    /// A frame, or a permit to write pages so that one becomes free, unless the task has none to write. Waits while other tasks may
+    /// free one.
+    pub fn frame_or_permit(&self, wants_permit: bool) -> FrameOrPermit<'_> {
         let mut state = self.state.lock();
         if let Some(frame) = state.free.pop() {
-            return FrameOrTurn::Frame(frame);
+            return FrameOrPermit::Frame(frame);
         }
-        if wants_turn && state.batches < self.most_batches {
-            return FrameOrTurn::Turn(self.begin(&mut state));
+        if wants_permit && state.batches < self.most_batches {
+            return FrameOrPermit::Permit(self.begin(&mut state));
         }
         if state.batches == 0 {
-            return FrameOrTurn::Nothing;
+            return FrameOrPermit::Nothing;
         }
         let (parker, waiting) = Waiting::new(true);
         state.waiting.push_back(Arc::clone(&waiting));
         state.wake(&self.reserve);
         drop(state);
         match self.wait(&parker, &waiting) {
-            Got::Frame(frame) => FrameOrTurn::Frame(frame),
-            Got::Turn => FrameOrTurn::Turn(Turn::of(self)),
+            Got::Frame(frame) => FrameOrPermit::Frame(frame),
+            Got::Permit => FrameOrPermit::Permit(WritePermit::of(self)),
         }
     }
 
-    /// The right to store a batch, in turn with those who need frames.
-    pub fn turn(&self) -> Turn<'_> {
-        may_wait("a turn to store pages");
+    /// The right to store a batch; waits in the line of the tasks that need frames.
+    pub fn write_permit(&self) -> WritePermit<'_> {
+        may_wait("a permit to write pages");
         let mut state = self.state.lock();
         if state.batches < self.most_batches {
             return self.begin(&mut state);
@@ -177,13 +179,13 @@ impl Room {
         state.waiting.push_back(Arc::clone(&waiting));
         drop(state);
         match self.wait(&parker, &waiting) {
-            Got::Turn => Turn::of(self),
+            Got::Permit => WritePermit::of(self),
             Got::Frame(_) => unreachable!("frames go to those who want one"),
         }
     }
 
     /// The right to store a batch, if there is one at once.
-    pub fn try_turn(&self) -> Option<Turn<'_>> {
+    pub fn try_write_permit(&self) -> Option<WritePermit<'_>> {
         let mut state = self.state.lock();
         (state.batches < self.most_batches).then(|| self.begin(&mut state))
     }
@@ -218,10 +220,10 @@ impl Room {
         rests
     }
 
-    fn begin(&self, state: &mut State) -> Turn<'_> {
+    fn begin(&self, state: &mut State) -> WritePermit<'_> {
         state.batches += 1;
         state.batches_peak = state.batches_peak.max(state.batches);
-        Turn::of(self)
+        WritePermit::of(self)
     }
 
     fn wait(&self, parker: &Parker, waiting: &Waiting) -> Got {
@@ -242,28 +244,28 @@ impl Waiting {
     }
 }
 
-impl<'a> Turn<'a> {
-    fn of(room: &'a Room) -> Self {
-        Turn { room, expected: 0, _held: hold(TURN) }
+impl<'a> WritePermit<'a> {
+    fn of(list: &'a FreeList) -> Self {
+        WritePermit { list, expected: 0, _held: hold(WRITE_PERMIT) }
     }
 
     /// So many pages are being stored to free their frames.
     pub fn expect(&mut self, pages: usize) {
-        let mut state = self.room.state.lock();
+        let mut state = self.list.state.lock();
         state.expected = state.expected + pages - self.expected;
         self.expected = pages;
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WritePermit<'_> {
     fn drop(&mut self) {
-        let mut state = self.room.state.lock();
+        let mut state = self.list.state.lock();
         state.expected -= self.expected;
         match state.waiting.pop_front() {
-            Some(waiting) => waiting.take(Got::Turn),
+            Some(waiting) => waiting.take(Got::Permit),
             None => {
                 state.batches -= 1;
-                state.wake(&self.room.reserve);
+                state.wake(&self.list.reserve);
             }
         }
     }
@@ -277,88 +279,88 @@ mod tests {
 
     use super::*;
 
-    fn full(frames: usize, most_batches: usize) -> Arc<Room> {
-        let room = Room::new(frames, most_batches);
-        while room.take().is_some() {}
-        Arc::new(room)
+    fn full(frames: usize, most_batches: usize) -> Arc<FreeList> {
+        let list = FreeList::new(frames, most_batches);
+        while list.take().is_some() {}
+        Arc::new(list)
     }
 
-    fn needs_frame(room: &Arc<Room>) -> JoinHandle<Option<usize>> {
-        let room = Arc::clone(room);
-        let task = spawn("needs a frame", move || match room.frame_or_turn(true) {
-            FrameOrTurn::Frame(frame) => Some(frame),
-            FrameOrTurn::Turn(_) => None,
-            FrameOrTurn::Nothing => panic!("a batch is under way"),
+    fn needs_frame(list: &Arc<FreeList>) -> JoinHandle<Option<usize>> {
+        let list = Arc::clone(list);
+        let task = spawn("needs a frame", move || match list.frame_or_permit(true) {
+            FrameOrPermit::Frame(frame) => Some(frame),
+            FrameOrPermit::Permit(_) => None,
+            FrameOrPermit::Nothing => panic!("a batch is under way"),
         });
         sleep(Duration::from_millis(1));
         task
     }
 
     #[test]
-    fn those_who_wait_get_frames_in_their_order_and_the_turn_of_a_batch_that_ended() {
+    fn waiting_tasks_get_frames_in_their_order_and_the_permit_of_a_batch_that_ended() {
         Simulation::new(1)
             .run(|| {
-                let room = full(16, 2);
-                let (first, second) = (room.turn(), room.turn());
-                assert!(room.try_turn().is_none());
-                let [a, b, c, d] = [(); 4].map(|()| needs_frame(&room));
-                room.give([7, 8]);
+                let list = full(16, 2);
+                let (first, second) = (list.write_permit(), list.write_permit());
+                assert!(list.try_write_permit().is_none());
+                let [a, b, c, d] = [(); 4].map(|()| needs_frame(&list));
+                list.give([7, 8]);
                 assert_eq!((a.join().unwrap(), b.join().unwrap()), (Some(7), Some(8)));
                 drop(first);
-                assert_eq!(c.join().unwrap(), None, "it has the turn, and gives it to the next");
+                assert_eq!(c.join().unwrap(), None, "it has the permit, and gives it to the next");
                 assert_eq!(d.join().unwrap(), None);
-                assert!(room.try_turn().is_some());
+                assert!(list.try_write_permit().is_some());
                 drop(second);
-                room.give([9]);
-                assert_eq!((room.free(), room.take(), room.batches_peak()), (1, Some(9), 2));
+                list.give([9]);
+                assert_eq!((list.free(), list.take(), list.batches_peak()), (1, Some(9), 2));
             })
             .expect_finished();
     }
 
     #[test]
-    fn who_wants_only_a_turn_gets_no_frame() {
+    fn a_task_that_wants_only_a_permit_gets_no_frame() {
         Simulation::new(1)
             .run(|| {
-                let room = full(16, 1);
-                let turn = room.turn();
+                let list = full(16, 1);
+                let permit = list.write_permit();
                 let checkpoint = spawn("checkpoint", {
-                    let room = Arc::clone(&room);
-                    move || drop(room.turn())
+                    let list = Arc::clone(&list);
+                    move || drop(list.write_permit())
                 });
                 sleep(Duration::from_millis(1));
-                let client = needs_frame(&room);
-                room.give([3]);
+                let client = needs_frame(&list);
+                list.give([3]);
                 assert_eq!(client.join().unwrap(), Some(3));
                 assert!(!checkpoint.is_finished());
-                drop(turn);
+                drop(permit);
                 checkpoint.join().unwrap();
             })
             .expect_finished();
     }
 
     #[test]
-    fn who_cannot_use_a_turn_waits_only_while_others_make_room() {
-        let room = full(16, 1);
-        assert!(matches!(room.frame_or_turn(false), FrameOrTurn::Nothing));
-        assert!(matches!(room.frame_or_turn(true), FrameOrTurn::Turn(_)));
+    fn a_task_without_use_for_a_permit_waits_only_while_others_write() {
+        let list = full(16, 1);
+        assert!(matches!(list.frame_or_permit(false), FrameOrPermit::Nothing));
+        assert!(matches!(list.frame_or_permit(true), FrameOrPermit::Permit(_)));
     }
 
     #[test]
     fn what_is_under_way_counts_for_the_reserve() {
-        let room = full(1600, 4);
-        assert_eq!(room.missing(), 100);
-        let mut turn = room.turn();
-        turn.expect(64);
-        assert_eq!(room.missing(), 36);
-        room.give(0..10);
-        turn.expect(54);
-        assert_eq!(room.missing(), 36);
-        drop(turn);
-        assert_eq!(room.missing(), 90);
+        let list = full(1600, 4);
+        assert_eq!(list.missing(), 100);
+        let mut permit = list.write_permit();
+        permit.expect(64);
+        assert_eq!(list.missing(), 36);
+        list.give(0..10);
+        permit.expect(54);
+        assert_eq!(list.missing(), 36);
+        drop(permit);
+        assert_eq!(list.missing(), 90);
         let parker = Parker::new();
-        assert!(!room.rest(0, true, &parker.unparker()), "there is something to do");
-        assert!(room.rest(0, false, &parker.unparker()));
-        room.take();
+        assert!(!list.rest(0, true, &parker.unparker()), "there is something to do");
+        assert!(list.rest(0, false, &parker.unparker()));
+        list.take();
         parker.park();
     }
 }

@@ -8,7 +8,7 @@ use tantalum_store::{PageStore, Session, Watermarks, page::status_record::Status
 
 use super::{Opened, Redo, RedoProgress};
 use crate::{
-    buffer::{BufferPool, PoolOptions, Statuses},
+    buffer::{BufferPool, CommitStatusLog, PoolOptions},
     error::{Error, Result},
     space::Space,
 };
@@ -27,18 +27,17 @@ pub(super) fn open(
     let mut redo = Redo::default();
     let (past, newest) = read(&mut log, &mut redo, progress)?;
     let log = log.finish()?;
-    let statuses = Arc::new(Statuses::new(log.clone(), past.clone(), redo.last_commit, newest));
-    redo.end = statuses.end();
+    let statuses = Arc::new(CommitStatusLog::new(log.clone(), past.clone(), redo.last_commit, newest));
+    redo.end = statuses.last_position();
     let epoch = position::epoch_of(redo.end);
     let horizon: Arc<dyn tantalum_store::Horizon> = statuses.clone();
     let oldest = store.begin_session(Session { epoch, past, horizon })?;
     statuses.forget_before(oldest);
-    let pool = BufferPool::new(store, options);
+    let pool = BufferPool::with_commit_status_log(store, options, Arc::clone(&statuses));
     // What the newest record says twice must not fill the log: this session may begin with little room in it.
     if redo.records > 1 {
         statuses.trim_log()?;
     }
-    pool.begin_session(statuses);
     pool.attach_log(log);
     tracing::info!(records = redo.records, epoch, "the database is recovered");
     let space = Space::new(&pool);
