@@ -157,7 +157,7 @@ fn a_database_that_is_open_is_asked_through_its_socket() {
 fn a_database_that_is_open_without_a_socket_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     let path = text(dir.path());
-    let db = small().control_socket(false).open(dir.path()).unwrap();
+    let db = small().expert(|expert| expert.control_socket(false)).open(dir.path()).unwrap();
     let pid = std::process::id().to_string();
     let error = tantalum(&["log", "add-device", &path, "log-1"]).fails(&[&pid, "control.sock", "nobody answers"]);
     assert!(error.contains("control_socket = true"), "{error}");

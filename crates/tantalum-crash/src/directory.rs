@@ -103,13 +103,17 @@ impl Setup {
     }
 
     fn builder(&self, machine: &Machine) -> Builder {
-        let mut builder = machine.builder().page_store(self.store).log_bytes(LOG_BYTES).log_layout(self.log_layout);
+        let mut builder = machine
+            .builder()
+            .page_store(self.store)
+            .log_bytes(LOG_BYTES)
+            .expert(|expert| expert.log_layout(self.log_layout));
         builder = builder.log_partitions(self.log_partitions).log_copies(self.log_copies);
         if self.store == StoreKind::LogStructured {
-            builder = builder.segment_bytes(64 << 10);
+            builder = builder.expert(|expert| expert.segment_bytes(64 << 10));
         }
         if let Some(protection) = self.protection {
-            builder = builder.torn_page_protection(protection);
+            builder = builder.expert(|expert| expert.torn_page_protection(protection));
         }
         if let Some(name) = &self.data_device {
             builder = builder.data_device(name);
@@ -173,9 +177,11 @@ impl Machine {
 
     fn builder(&self) -> Builder {
         let devices = Arc::clone(&self.devices);
-        Db::builder().buffer_pool_bytes(64 * u64::from(PAGE_BYTES)).device_opener(move |request: DeviceRequest<'_>| {
-            let device = devices.iter().find(|device| device.name() == request.name)?;
-            Some(Ok(Arc::clone(device) as Arc<dyn Device>))
+        Db::builder().buffer_pool_bytes(64 * u64::from(PAGE_BYTES)).expert(|expert| {
+            expert.device_opener(move |request: DeviceRequest<'_>| {
+                let device = devices.iter().find(|device| device.name() == request.name)?;
+                Some(Ok(Arc::clone(device) as Arc<dyn Device>))
+            })
         })
     }
 

@@ -403,7 +403,7 @@ fn check_archive(db: &Db, config: &Config) -> Result<(), Stop> {
 /// Opens the database on new log devices. An archive whose device is sound leads there, whatever faults the other devices have.
 fn rebuild(config: &Config, devices: Devices, archive: Option<Arc<dyn Device>>) -> Result<Db, Stop> {
     use tantalum_log::Error::{ArchiveTooShort, MissingArchive, NotAnArchive, NotArchived};
-    builder(config, archive).rebuild_log().open_on(devices).map_err(|error| match error {
+    builder(config, archive).expert(|expert| expert.rebuild_log()).open_on(devices).map_err(|error| match error {
         Error::BeyondArchive { .. }
         | Error::Log(ArchiveTooShort { .. } | MissingArchive { .. } | NotAnArchive { .. } | NotArchived { .. })
             if config.archive_is_sound() =>
@@ -444,24 +444,27 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
     let builder = match config.units {
         None => config.segments.map_or_else(Db::builder, |segments| segments.tell(Db::builder())),
-        Some(Units { unit, region, carry_over_percent }) => Db::builder()
-            .page_store(StoreKind::InPageLogging)
-            .erase_unit_bytes(unit)
-            .log_region_bytes(region)
-            .carry_over_percent(carry_over_percent),
+        Some(Units { unit, region, carry_over_percent }) => {
+            Db::builder().page_store(StoreKind::InPageLogging).expert(|expert| {
+                expert.erase_unit_bytes(unit).log_region_bytes(region).carry_over_percent(carry_over_percent)
+            })
+        }
     };
     let builder = builder
         .page_size(config.page_size as u32)
         .buffer_pool_bytes((config.pool_pages * config.page_size) as u64)
         .isolation(isolation)
-        .early_lock_release(config.early_lock_release)
-        .log_hiding(config.log_hiding)
+        .expert(|expert| expert.early_lock_release(config.early_lock_release).log_hiding(config.log_hiding))
         .log_copies(config.log_copies)
-        .log_layout(config.log.of_engine());
+        .expert(|expert| expert.log_layout(config.log.of_engine()));
     let builder = config.writing.tell(builder);
-    let builder = if config.load.holds_snapshots { builder.version_bytes(LEAST_VERSION_BYTES) } else { builder };
+    let builder = if config.load.holds_snapshots {
+        builder.expert(|expert| expert.version_bytes(LEAST_VERSION_BYTES))
+    } else {
+        builder
+    };
     match archive {
-        Some(device) => builder.log_archive_on(device),
+        Some(device) => builder.expert(|expert| expert.log_archive_on(device)),
         None => builder,
     }
 }

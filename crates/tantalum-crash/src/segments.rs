@@ -55,12 +55,13 @@ impl Segments {
 
     /// Tells the engine.
     pub fn tell(self, builder: Builder) -> Builder {
-        builder
-            .page_store(StoreKind::LogStructured)
-            .segment_bytes(self.bytes)
-            .segment_fill_percent(self.fill_percent)
-            .discard_segments(self.discards)
-            .metadata_writes(self.metadata_writes)
+        builder.page_store(StoreKind::LogStructured).expert(|expert| {
+            expert
+                .segment_bytes(self.bytes)
+                .segment_fill_percent(self.fill_percent)
+                .discard_segments(self.discards)
+                .metadata_writes(self.metadata_writes)
+        })
     }
 }
 

@@ -47,12 +47,14 @@ impl Writing {
 
     /// Tells the engine.
     pub fn tell(self, builder: Builder) -> Builder {
-        builder
-            .barriers(self.barriers)
-            .torn_page_protection(self.torn_pages)
-            .durable_page_writes(self.durable_page_writes)
-            .page_cleaning(self.page_cleaning)
-            .write_back_batches(self.batches)
+        builder.expert(|expert| {
+            expert
+                .barriers(self.barriers)
+                .torn_page_protection(self.torn_pages)
+                .durable_page_writes(self.durable_page_writes)
+                .page_cleaning(self.page_cleaning)
+                .write_back_batches(self.batches)
+        })
     }
 }
 

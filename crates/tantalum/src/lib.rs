@@ -62,7 +62,10 @@ pub use db::{
     NewLogDevice, recorded_log_devices,
 };
 pub use error::{Error, Lack, Result};
-pub use options::{Barriers, Builder, Isolation, LogHiding, OpenPhase, OpenProgress, TornPageProtection};
+pub use options::{
+    Barriers, Builder, Expert, Isolation, LogHiding, OpenPhase, OpenProgress, SETTINGS, Setting, SettingKind,
+    TornPageProtection,
+};
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
 pub use table::Table;

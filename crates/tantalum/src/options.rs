@@ -2,29 +2,28 @@
 //! builder wins. What fixes the format (page size, log layout, devices and their partitions) must not differ from what the
 //! database was created with.
 
-mod segments;
 mod settings;
-mod writing;
+mod table;
 
 use std::{
     fmt::{self, Debug},
-    path::{Path, PathBuf},
+    path::Path,
+    str::FromStr,
     sync::Arc,
-    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use tantalum_device::Device;
-use tantalum_log::LogLayout;
-use tantalum_store::{PageObserver, StoreKind};
+use tantalum_store::PageObserver;
 
 use crate::{
     control,
     db::{Db, DeviceOpener, DeviceUse, Devices, Wrap},
     error::Result,
 };
-pub(crate) use settings::{Settings, wrong_number_of_files};
-pub use writing::Barriers;
+pub(crate) use settings::wrong_number_of_files;
+pub(crate) use table::Settings;
+pub use table::{SETTINGS, Setting, SettingKind};
 
 /// How concurrent transactions may see each other's work.
 ///
@@ -62,6 +61,60 @@ pub enum TornPageProtection {
     Device,
     /// As `Device`, on the user's word, whatever the device says.
     TrustDevice,
+}
+
+/// Whether devices are told to flush their caches, which makes a write durable where a completed one is not
+/// ("Durable Write Cache in Flash Memory SSD for Relational and NoSQL Databases", section 2.2).
+///
+/// ```
+/// use tantalum::Barriers;
+/// assert_eq!(Barriers::default(), Barriers::Auto);
+/// assert_eq!("trust-device".parse(), Ok(Barriers::TrustDevice));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Barriers {
+    /// `Off` for each device that says that its cache survives a power cut or that it has none, `On` for all others. Asked
+    /// again at each open.
+    #[default]
+    Auto,
+    /// Every device is flushed, whether it needs that or not.
+    On,
+    /// No device is ever flushed; refused where one does not say that it needs none.
+    Off,
+    /// As `Off`, on the user's word, whatever the devices say. On a device that loses what it has completed, a power cut
+    /// costs acknowledged commits and damages the database.
+    TrustDevice,
+}
+
+impl Barriers {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::On, Self::Off, Self::TrustDevice];
+
+    /// Its name in settings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+            Self::TrustDevice => "trust-device",
+        }
+    }
+}
+
+impl fmt::Display for Barriers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Barriers {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|barriers| barriers.name() == name);
+        found.ok_or_else(|| format!("barriers cannot be {name:?}; they are auto, on, off or trust-device"))
+    }
 }
 
 /// What happens to log writes that take more than twice as long as usual, where the log stands on several devices
@@ -123,7 +176,7 @@ pub(crate) type Progress = Box<dyn FnMut(OpenProgress) + Send>;
 
 /// Opens a database with settings other than the defaults.
 ///
-/// Each setting can also stand in the file `tantalum.toml` in the database's directory, under the method's name
+/// Each setting ([`SETTINGS`]) can also stand in the file `tantalum.toml` in the database's directory, under the method's name
 /// (`lock_timeout` as `lock_timeout_ms`); what is set here wins. Creating a database writes the file.
 ///
 /// ```
@@ -156,217 +209,88 @@ impl Builder {
         Self::default()
     }
 
-    /// Bytes of a page: 4096 (the default), 8192 or 16384. Fixed when the database is created.
-    pub fn page_size(mut self, bytes: u32) -> Self {
-        self.settings.page_size = Some(bytes);
-        self
-    }
-
-    /// Bytes of memory for pages; default 64 MiB, at least 64 pages. A transaction's commit needs all the pages that it
-    /// writes in the pool at the same time, those of large values too: three quarters of the pool at most, or all but 16 pages if that
-    /// is more. Where keys were found is remembered in 1.6 % as much memory beside it, 3.1 % if the
-    /// number of pages is no power of two (of pages of 4096 bytes).
-    pub fn buffer_pool_bytes(mut self, bytes: u64) -> Self {
-        self.settings.buffer_pool_bytes = Some(bytes);
-        self
-    }
-
-    /// Bytes of memory for old versions of rows that snapshots see; default a quarter of the
-    /// [buffer pool](Self::buffer_pool_bytes), at least 16 KiB. What exceeds it goes to free pages of the data device while the snapshots
-    /// live. Beyond it may be what one transaction overwrites.
-    pub fn version_bytes(mut self, bytes: u64) -> Self {
-        self.settings.version_bytes = Some(bytes);
-        self
-    }
-
-    /// The raw block device that holds the pages, instead of a file in the directory; a file that exists does too. Its
-    /// end is the double-write area, its size the database's largest. A relative path starts at the directory.
-    pub fn data_device(mut self, path: impl Into<PathBuf>) -> Self {
-        self.settings.data_device = Some(path.into());
-        self
-    }
-
-    /// Files or raw block devices that hold the log, in any order; missing files are created together with the
-    /// database. Default: one file `log-0` in the directory. Relative paths start at the directory.
+    /// Sets what few databases need.
     ///
-    /// The database remembers where they are, and which came and went later ([`Db::add_log_device`]). Naming them again
-    /// is needed only for those that were moved.
-    pub fn log_devices(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
-        self.settings.log_devices = Some(paths.into_iter().map(Into::into).collect());
-        self
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let builder = tantalum::Db::builder().log_bytes(8 << 20).expert(|expert| expert.version_bytes(1 << 20).log_gather(false));
+    /// # builder.open(dir.path().join("db"))?.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn expert(self, set: impl FnOnce(Expert) -> Expert) -> Self {
+        set(Expert { builder: self }).builder
     }
 
-    /// Into how many partitions each log device is cut; the log writes to all at the same time (FlashLogging, section
-    /// 3 and Figure 17). Default 1: more pay on a device that serves several durable writes at once in hardly more time
-    /// than one, and make commits slower on others; `tantalum bench kv` tells. Fixed when the database is created.
-    pub fn log_partitions(mut self, partitions: u32) -> Self {
-        self.settings.log_partitions = Some(partitions);
-        self
-    }
-
-    /// Bytes of each log file that is created, and used of each device of a [`DeviceOpener`]; default 256 MiB. It bounds
-    /// recovery time, and the largest transaction: about an eighth of an eighth of a partition.
-    pub fn log_bytes(mut self, bytes: u64) -> Self {
-        self.settings.log_bytes = Some(bytes);
-        self
-    }
-
-    /// What happens to log writes that take much longer than usual; default [`LogHiding::On`]. It makes a difference only
-    /// where the log stands on several devices. A database that was created with `On` has areas set aside for it on its
-    /// log devices.
-    pub fn log_hiding(mut self, hiding: LogHiding) -> Self {
-        self.settings.log_hiding = Some(hiding);
-        self
-    }
-
-    /// Whether each commit that finds its records in no log request yet makes one of its own at once, as FlashLogging does
-    /// (section 3.5), instead of sharing one with all commits that come while no log device is free. For comparisons;
-    /// default false.
-    pub fn log_request_per_flush(mut self, per_flush: bool) -> Self {
-        self.settings.log_request_per_flush = Some(per_flush);
-        self
-    }
-
-    /// Whether a commit that could be written at once waits a moment for those that follow what the last write completed: for less
-    /// than half of what a write takes, and only where others do come. Without it, a few clients that commit one transaction after
-    /// the other often wait for two writes each. Default true.
-    pub fn log_gather(mut self, gather: bool) -> Self {
-        self.settings.log_gather = Some(gather);
-        self
-    }
-
-    /// On how many log devices, on different hardware, a commit must be before it is acknowledged: 1, the default, or 2. With 2,
-    /// losing any one log device loses nothing, and the database opens without it. While only one is left it goes on with
-    /// one copy and says so ([`LogSummary::keeps_copies`](crate::LogSummary::keeps_copies)). Can be changed from one open to
-    /// the next.
-    pub fn log_copies(mut self, copies: u8) -> Self {
-        self.settings.log_copies = Some(copies);
-        self
-    }
-
-    /// What was measured of the log devices: a file for each (`docs/use/devices.md#characteristics-files`), in the order of
-    /// [`log_devices`](Self::log_devices). Relative paths start at the directory. Default: how long writes usually take is
-    /// learnt from the writes.
-    pub fn log_characteristics(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
-        self.settings.log_characteristics = Some(paths.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// How the log lies on its devices: as FlashLogging does (the default), or in a layout to compare it with. In the
-    /// file `"flash-logging"`, `"single"`, `"striped:64KiB"` or `{ striped = "64KiB" }`. Fixed when the database is
-    /// created.
-    pub fn log_layout(mut self, layout: LogLayout) -> Self {
-        self.settings.log_layout = Some(layout);
-        self
-    }
-
-    /// Bytes of which each write to the log is a multiple: a power of two from 512, or the log devices' logical block,
-    /// to 4096. Default 4096, in the comparison layouts the logical block. Fixed when the database is created.
+    /// Sets one of [`SETTINGS`] by its name: for programs that take settings on their command line. A path is added to those that were
+    /// given before, where a setting has several.
     ///
-    /// Small blocks waste less on small commits; but where a device's physical block is larger, it rewrites earlier
-    /// commits beside a write, and a power cut may then take those along.
-    pub fn log_block_bytes(mut self, bytes: u32) -> Self {
-        self.settings.log_block_bytes = Some(bytes);
-        self
-    }
-
-    /// Where the whole log is kept once more, a little behind its end (FlashLogging, section 3.7): a directory, a raw block
-    /// device, or a device of the [`DeviceOpener`]. It completes commits when it is faster than the log's devices, and keeps
-    /// what checkpoints release. A relative path starts at the directory. Default: nowhere. A new archive begins when the database is opened with it.
-    pub fn log_archive(mut self, path: impl Into<PathBuf>) -> Self {
-        self.settings.log_archive = Some(path.into());
-        self
-    }
-
-    /// The oldest files of an archive in a directory are removed while all take more than this, except for what opening
-    /// the database needs. Default: never.
-    pub fn log_archive_keep_bytes(mut self, bytes: u64) -> Self {
-        self.settings.log_archive_keep_bytes = Some(bytes);
-        self
-    }
-
-    /// Files of an archive in a directory are removed when all that they hold is older than so many hours, except for what
-    /// opening the database needs. Default: never.
-    pub fn log_archive_keep_hours(mut self, hours: u64) -> Self {
-        self.settings.log_archive_keep_hours = Some(hours);
-        self
-    }
-
-    /// The device on which the log is archived, for [`open_on`](Self::open_on).
-    pub fn log_archive_on(mut self, device: Arc<dyn Device>) -> Self {
-        self.archive_device = Some(device);
-        self
-    }
-
-    /// How pages survive a power cut in the middle of their write. Except for full page images, which stay what they are, it can
-    /// be changed from one open to the next.
-    pub fn torn_page_protection(mut self, protection: TornPageProtection) -> Self {
-        self.settings.torn_page_protection = Some(protection);
-        self
-    }
-
-    /// How pages are stored; default [`StoreKind::InPlace`]. Fixed when the database is created.
+    /// ```
+    /// let builder = tantalum::Db::builder().set("buffer_pool_bytes", "16777216")?;
+    /// assert!(builder.set("isolation", "none").unwrap_err().to_string().contains("snapshot-isolation"));
+    /// # Ok::<(), tantalum::Error>(())
+    /// ```
     ///
-    /// [`StoreKind::InPageLogging`] writes changes beside their page ("In-Page Logging", SIGMOD 2007): for flash without a
-    /// translation layer, and devices on which small writes are dear. It keeps no redo in the log, so it cannot be archived.
-    /// [`StoreKind::LogStructured`] appends pages in large writes and cleans up behind itself: for devices on which writes
-    /// anywhere cost much more than writes one behind the other.
-    pub fn page_store(mut self, store: StoreKind) -> Self {
-        self.settings.page_store = Some(store);
-        self
+    /// # Errors
+    /// [`Error::Option`](crate::Error::Option) for a name that is none, or a value that it cannot have.
+    pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
+        self.settings.set(name, value)?;
+        Ok(self)
     }
 
-    /// Bytes of an erase unit of in-page logging: a power of two, and on raw flash a multiple of its erase block; default
-    /// 128 KiB. Fixed when the database is created.
-    pub fn erase_unit_bytes(mut self, bytes: u32) -> Self {
-        self.settings.erase_unit_bytes = Some(bytes);
-        self
-    }
-
-    /// Bytes of each erase unit that are for log sectors; default 16 of the device's logical blocks, but at most half of the
-    /// unit, and whole pages. A larger region means fewer merges and room for fewer pages. Fixed when the database is created.
-    pub fn log_region_bytes(mut self, bytes: u32) -> Self {
-        self.settings.log_region_bytes = Some(bytes);
-        self
-    }
-
-    /// How many of a unit's log sectors, in percent, a merge may carry over because their change groups are not committed
-    /// yet; with more, sectors go to an overflow unit ("In-Page Logging", section 5.3). Default 50.
-    pub fn carry_over_percent(mut self, percent: u32) -> Self {
-        self.settings.carry_over_percent = Some(percent);
-        self
-    }
-
-    /// How long a transaction waits for a lock before it fails with [`Error::LockTimeout`](crate::Error::LockTimeout); default 10 s. Deadlocks are
-    /// found at once, whatever the value.
-    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.lock_timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
-        self
-    }
-
-    /// Whether a committing transaction releases its locks before its log record is durable; default true. Nobody is
-    /// ever told of a commit that is not durable: whoever reads its writes waits for it at the end.
-    pub fn early_lock_release(mut self, early: bool) -> Self {
-        self.settings.early_lock_release = Some(early);
-        self
-    }
-
-    /// The isolation of [`Db::begin`]; default [`Isolation::Serializable`].
-    pub fn isolation(mut self, isolation: Isolation) -> Self {
-        self.settings.isolation = Some(isolation);
-        self
-    }
-
-    /// Whether the database takes orders at the socket `control.sock` in its directory, from processes of the same user
-    /// ([`control`](crate::control)); default true. The program `tantalum` changes the log's devices that way.
-    pub fn control_socket(mut self, control: bool) -> Self {
-        self.settings.control_socket = Some(control);
-        self
+    fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
     }
 
     /// Whether a database that does not exist is created; default true.
     pub fn create_if_missing(mut self, create: bool) -> Self {
         self.refuses_to_create = !create;
+        self
+    }
+
+    /// Called again and again while the database is created or recovered.
+    pub fn progress(mut self, callback: impl FnMut(OpenProgress) + Send + 'static) -> Self {
+        self.progress = Some(Box::new(callback));
+        self
+    }
+
+    /// Opens the database in the directory `path`, or creates it.
+    ///
+    /// # Errors
+    /// [`Error::InUse`](crate::Error::InUse) when another process has it open; [`Error::Config`](crate::Error::Config) for a bad `tantalum.toml`;
+    /// [`Error::Missing`](crate::Error::Missing) when one of its files is gone; whatever recovery finds damaged.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
+        let db = crate::db::open_directory(self, path.as_ref())?;
+        control::serve(&db, path.as_ref());
+        Ok(db)
+    }
+
+    /// Opens the database on these devices, or creates it where the data device holds nothing but zeros.
+    ///
+    /// For devices that are not files, such as emulated ones. Nothing keeps two processes from opening the same devices,
+    /// and no `tantalum.toml` is read.
+    ///
+    /// # Errors
+    /// Whatever recovery finds missing or damaged.
+    pub fn open_on(self, devices: Devices) -> Result<Db> {
+        crate::db::open_devices(self, devices)
+    }
+}
+
+/// What few databases need: settings beyond those of [`Builder`], and hooks. From [`Builder::expert`].
+#[must_use]
+#[derive(Debug)]
+pub struct Expert {
+    builder: Builder,
+}
+
+impl Expert {
+    fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.builder.settings
+    }
+
+    /// The device on which the log is archived, for [`open_on`](Self::open_on).
+    pub fn log_archive_on(mut self, device: Arc<dyn Device>) -> Self {
+        self.builder.archive_device = Some(device);
         self
     }
 
@@ -377,7 +301,7 @@ impl Builder {
     /// Refused while any of the log's devices is still there: then [`Db::replace_log_device`] is the way. Refused, after reading
     /// all pages, if the archive had been set aside and pages hold changes that it lacks.
     pub fn rebuild_log(mut self) -> Self {
-        self.rebuilds_log = true;
+        self.builder.rebuilds_log = true;
         self
     }
 
@@ -385,14 +309,14 @@ impl Builder {
     /// if nothing on it is needed; then take it out of the log ([`Db::remove_log_device`]). Otherwise opening names the records
     /// that are missing, and changes nothing.
     pub fn give_up_log_device(mut self, device: impl Into<String>) -> Self {
-        self.lost_log_device = Some(device.into());
+        self.builder.lost_log_device = Some(device.into());
         self
     }
 
     /// Who opens the devices of [`data_device`](Self::data_device) and [`log_devices`](Self::log_devices) that are not
     /// files: emulated ones, for example. Default: all are paths.
     pub fn device_opener(mut self, opener: impl DeviceOpener + 'static) -> Self {
-        self.opener = Some(Box::new(opener));
+        self.builder.opener = Some(Box::new(opener));
         self
     }
 
@@ -422,7 +346,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn observe_pages(mut self, observer: Arc<dyn PageObserver>) -> Self {
-        self.page_observer = Some(observer);
+        self.builder.page_observer = Some(observer);
         self
     }
 
@@ -466,36 +390,8 @@ impl Builder {
         mut self,
         wrap: impl Fn(DeviceUse, Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync + 'static,
     ) -> Self {
-        self.wrap_devices = Some(Arc::new(wrap));
+        self.builder.wrap_devices = Some(Arc::new(wrap));
         self
-    }
-
-    /// Called again and again while the database is created or recovered.
-    pub fn progress(mut self, callback: impl FnMut(OpenProgress) + Send + 'static) -> Self {
-        self.progress = Some(Box::new(callback));
-        self
-    }
-
-    /// Opens the database in the directory `path`, or creates it.
-    ///
-    /// # Errors
-    /// [`Error::InUse`](crate::Error::InUse) when another process has it open; [`Error::Config`](crate::Error::Config) for a bad `tantalum.toml`;
-    /// [`Error::Missing`](crate::Error::Missing) when one of its files is gone; whatever recovery finds damaged.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        let db = crate::db::open_directory(self, path.as_ref())?;
-        control::serve(&db, path.as_ref());
-        Ok(db)
-    }
-
-    /// Opens the database on these devices, or creates it where the data device holds nothing but zeros.
-    ///
-    /// For devices that are not files, such as emulated ones. Nothing keeps two processes from opening the same devices,
-    /// and no `tantalum.toml` is read.
-    ///
-    /// # Errors
-    /// Whatever recovery finds missing or damaged.
-    pub fn open_on(self, devices: Devices) -> Result<Db> {
-        crate::db::open_devices(self, devices)
     }
 }
 

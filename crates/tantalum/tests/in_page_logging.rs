@@ -135,7 +135,7 @@ fn a_page_is_stored_once_in_a_round() {
 fn in_a_directory_it_is_found_again_with_its_settings() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = builder().log_bytes(8 << 20).log_region_bytes(64 << 10).open(&path).unwrap();
+    let db = builder().log_bytes(8 << 20).expert(|expert| expert.log_region_bytes(64 << 10)).open(&path).unwrap();
     let table = db.table("rows").unwrap();
     for n in 0..2000u32 {
         let mut tx = db.begin().unwrap();
@@ -170,7 +170,7 @@ fn what_needs_changes_in_the_log_is_refused() {
     let error = refused(Db::builder().log_archive(&archive).open(&path));
     assert!(error.contains("log_archive: the page store in-page-logging"), "{error}");
     std::fs::rename(path.join("log-0"), path.join("lost")).unwrap();
-    let error = refused(Db::builder().rebuild_log().open(&path));
+    let error = refused(Db::builder().expert(|expert| expert.rebuild_log()).open(&path));
     assert!(error.contains("rebuild_log: the page store in-page-logging"), "{error}");
     assert!(!path.join("log-0").exists() && !archive.exists(), "nothing was made");
     std::fs::rename(path.join("lost"), path.join("log-0")).unwrap();
@@ -180,7 +180,10 @@ fn what_needs_changes_in_the_log_is_refused() {
 #[test]
 fn a_backup_of_rows_has_the_same_store() {
     let dir = tempfile::tempdir().unwrap();
-    let db = builder().erase_unit_bytes(64 << 10).carry_over_percent(20).open(dir.path().join("db")).unwrap();
+    let db = builder()
+        .expert(|expert| expert.erase_unit_bytes(64 << 10).carry_over_percent(20))
+        .open(dir.path().join("db"))
+        .unwrap();
     let table = db.table("rows").unwrap();
     let mut tx = db.begin().unwrap();
     tx.put(&table, b"key", b"value").unwrap();
@@ -233,7 +236,7 @@ fn opening_reads_no_more_when_more_is_unmerged() {
         let root = move || {
             let (data, log) = (device("nand-k9wag08u1a", 24 << 20), device("ssd-2008", 8 << 20));
             let devices = || Devices { data: data.clone(), double_write: None, log: vec![log.clone()] };
-            let open = || builder().log_region_bytes(32 << 10).open_on(devices()).unwrap();
+            let open = || builder().expert(|expert| expert.log_region_bytes(32 << 10)).open_on(devices()).unwrap();
             let db = open();
             let per_page = fill(&db, 20_000);
             let table = db.table("rows").unwrap();

@@ -9,7 +9,7 @@ use tantalum::{Builder, Db, Error, Restore, RestoreTarget, StoreKind};
 fn builder() -> Builder {
     Db::builder()
         .page_store(StoreKind::LogStructured)
-        .segment_bytes(64 << 10)
+        .expert(|expert| expert.segment_bytes(64 << 10))
         .buffer_pool_bytes(64 * 4096)
         .log_bytes(8 << 20)
 }
@@ -65,8 +65,12 @@ fn a_database_in_a_directory_grows_is_cleaned_and_opened_again() {
     assert_eq!(copy.stats().unwrap().page_store, StoreKind::LogStructured);
     copy.close().unwrap();
     let refused = |builder: Builder| builder.open(&path).unwrap_err();
-    assert!(matches!(refused(Db::builder().segment_bytes(1 << 20)), Error::Option { what } if what.contains("65536")));
-    assert!(matches!(refused(Db::builder().segment_fill_percent(50)), Error::Option { what } if what.contains("80")));
+    assert!(
+        matches!(refused(Db::builder().expert(|expert| expert.segment_bytes(1 << 20))), Error::Option { what } if what.contains("65536"))
+    );
+    assert!(
+        matches!(refused(Db::builder().expert(|expert| expert.segment_fill_percent(50))), Error::Option { what } if what.contains("80"))
+    );
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn a_session_that_ends_before_it_is_noted_everywhere_does_no_harm() {
         let log = logs.iter().map(|log| Arc::clone(log) as Arc<dyn Device>).collect();
         Db::builder()
             .buffer_pool_bytes(64 * 4096)
-            .torn_page_protection(TornPageProtection::DoubleWrite)
+            .expert(|expert| expert.torn_page_protection(TornPageProtection::DoubleWrite))
             .open_on(Devices { data: data.clone(), double_write: Some(area.clone()), log })
     };
     let db = open().unwrap();
@@ -186,7 +186,7 @@ fn what_is_restored_and_what_is_made_anew_has_sessions_of_its_own() {
     }
     copy(&at("db"), &at("with-old-data"));
     replace(&at("old").join("data"), &at("with-old-data").join("data"));
-    let rebuild = |name: &str| builder().rebuild_log().open(at(name));
+    let rebuild = |name: &str| builder().expert(|expert| expert.rebuild_log()).open(at(name));
     let archive = at("archive");
     copy(&archive, &at("kept"));
     let (file, session, expected) = stale(rebuild("with-old-data"));

@@ -201,7 +201,7 @@ fn execute(arguments: &Arguments, watch: &Watch) -> Result<Outcome> {
 /// What the engine is measured against.
 fn raw(arguments: &Arguments, database: &database::Database, log_devices: usize) -> Result<Raw> {
     if arguments.raw_dir.is_none()
-        && let Some(twins) = Raw::twins(arguments.database.log(), arguments.database.log_partitions())?
+        && let Some(twins) = Raw::twins(&arguments.database.log(), arguments.database.log_partitions())?
     {
         return Ok(twins);
     }

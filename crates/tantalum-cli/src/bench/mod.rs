@@ -10,6 +10,7 @@ mod linkbench;
 mod log_structured;
 mod operations;
 mod raw;
+mod settings;
 mod simulate;
 mod storage;
 mod tpcc;

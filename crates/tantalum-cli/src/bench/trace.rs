@@ -97,7 +97,7 @@ impl IoTrace {
     /// A database whose devices are traced.
     pub fn wrap(&self, builder: Builder) -> Builder {
         let recorder = Arc::clone(&self.recorder);
-        builder.wrap_devices(move |used_for, device| recorder.trace(used_for, device))
+        builder.expert(|expert| expert.wrap_devices(move |used_for, device| recorder.trace(used_for, device)))
     }
 
     /// A device that is traced.

@@ -137,12 +137,16 @@ pub fn open(dir: &Path, create: bool) -> Result<Db> {
 }
 
 fn builder(create: bool) -> Builder {
-    Db::builder().create_if_missing(create).device_opener(Emulator::for_keeps()).progress(opening::show())
+    Db::builder()
+        .create_if_missing(create)
+        .expert(|expert| expert.device_opener(Emulator::for_keeps()))
+        .progress(opening::show())
 }
 
 /// As [`open`], without a device of the log that is `lost`; `unreachable` is why no process that has it open could be asked.
 pub fn open_here(dir: &Path, lost: Option<String>, unreachable: &tantalum::Error) -> Result<Db> {
-    let builder = lost.into_iter().fold(builder(false), Builder::give_up_log_device);
+    let builder =
+        lost.into_iter().fold(builder(false), |builder, lost| builder.expert(|expert| expert.give_up_log_device(lost)));
     match builder.open(dir) {
         Err(tantalum::Error::InUse { path, pid }) => Err(Error::Other(format!(
             "{path}: process {pid} has the database open, and cannot be asked ({unreachable}); close it there, or let it run \

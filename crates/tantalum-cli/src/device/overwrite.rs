@@ -116,7 +116,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (database, archive) = (directory.path().join("db"), directory.path().join("archive"));
         let device = Arc::new(FileDevice::create(&archive, 16 << 20, None).unwrap());
-        let db = tantalum::Db::builder().log_bytes(8 << 20).log_archive_on(device).open(&database).unwrap();
+        let db = tantalum::Db::builder()
+            .log_bytes(8 << 20)
+            .expert(|expert| expert.log_archive_on(device))
+            .open(&database)
+            .unwrap();
         db.close().unwrap();
         let files = ["data", "doublewrite", "log-0"].map(|name| database.join(name));
         for (path, part) in files.into_iter().chain([archive]).zip(["pages", "pages", "log", "archive"]) {

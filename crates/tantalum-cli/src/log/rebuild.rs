@@ -34,7 +34,9 @@ pub struct Arguments {
 /// Makes the log anew, opens the database with it, and checks every page.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { dir, log, archive, json } = arguments;
-    let mut builder = Db::builder().rebuild_log().device_opener(Emulator::for_keeps()).progress(opening::show());
+    let mut builder = Db::builder()
+        .expert(|expert| expert.rebuild_log().device_opener(Emulator::for_keeps()))
+        .progress(opening::show());
     if !log.is_empty() {
         builder = builder.log_devices(log);
     }

@@ -124,7 +124,8 @@ impl Cell {
         let log: Vec<Arc<dyn Device>> = taps.iter().map(|tap| Arc::clone(tap) as Arc<dyn Device>).collect();
         image.format_log(log.clone(), self.log.options(None))?;
         let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, PAGE_BYTES, log)?;
-        let server = image::server(PAGE_BYTES, buffer_pool_bytes).early_lock_release(self.early_lock_release);
+        let server = image::server(PAGE_BYTES, buffer_pool_bytes)
+            .expert(|expert| expert.early_lock_release(self.early_lock_release));
         let db = self.log.on_server(server, archive.as_ref()).open_on(devices)?;
         let tpcc = Tpcc::open(&db)?.expect("the image holds a whole load");
         let calls = Arc::new(AtomicU64::new(0));

@@ -41,7 +41,7 @@ pub(super) struct Image {
 /// nobody before they do.
 pub(super) fn server(page_bytes: u32, buffer_pool_bytes: u64) -> Builder {
     let server = Db::builder().page_size(page_bytes).buffer_pool_bytes(buffer_pool_bytes);
-    server.barriers(Barriers::On).log_gather(false)
+    server.expert(|expert| expert.barriers(Barriers::On).log_gather(false))
 }
 
 impl Image {
@@ -139,12 +139,12 @@ impl Plan {
         let db = match self.segments {
             None => {
                 let devices = Devices::on_data_device(pages, self.page_bytes, logs)?;
-                server.torn_page_protection(self.protection).open_on(devices)?
+                server.expert(|expert| expert.torn_page_protection(self.protection)).open_on(devices)?
             }
             Some((bytes, fill_percent)) => {
-                let server = server.page_store(StoreKind::LogStructured).segment_bytes(bytes);
+                let server = server.page_store(StoreKind::LogStructured).expert(|expert| expert.segment_bytes(bytes));
                 let devices = Devices { data: pages, double_write: None, log: logs };
-                server.segment_fill_percent(fill_percent).open_on(devices)?
+                server.expert(|expert| expert.segment_fill_percent(fill_percent)).open_on(devices)?
             }
         };
         match self.contents {

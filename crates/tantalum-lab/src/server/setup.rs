@@ -173,10 +173,11 @@ impl LogSetup {
 
     /// The same, for a server that opens a log which was created before.
     pub(super) fn on_server(&self, server: Builder, archive: Option<&Arc<dyn Device>>) -> Builder {
-        let server = server.log_hiding(self.hiding).log_request_per_flush(self.writer == Writer::Paper);
+        let server =
+            server.expert(|expert| expert.log_hiding(self.hiding).log_request_per_flush(self.writer == Writer::Paper));
         let server = server.log_copies(self.copies);
         match archive {
-            Some(disk) => server.log_archive_on(Arc::clone(disk)),
+            Some(disk) => server.expert(|expert| expert.log_archive_on(Arc::clone(disk))),
             None => server,
         }
     }

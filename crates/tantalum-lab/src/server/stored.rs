@@ -141,7 +141,7 @@ impl Stored {
                 (server.page_store(self.store), Devices { data, double_write: None, log: vec![log] })
             }
             _ => {
-                let server = server.torn_page_protection(self.protection);
+                let server = server.expert(|expert| expert.torn_page_protection(self.protection));
                 (server, Devices::on_data_device(data, PAGE_BYTES, vec![log])?)
             }
         };

@@ -223,8 +223,10 @@ impl Run {
         };
         let used_bytes = if self.image.is_some() { USED_BYTES } else { WITH_LOG_SECTORS_BYTES };
         let part: Arc<dyn Device> = Arc::new(Partition::new(used_drive(drive, "data")?, 0..used_bytes)?);
-        let server = image::server(page_bytes, BUFFER_BYTES).barriers(Barriers::Auto).log_partitions(partitions);
-        let server = server.log_layout(layout);
+        let server = image::server(page_bytes, BUFFER_BYTES)
+            .expert(|expert| expert.barriers(Barriers::Auto))
+            .log_partitions(partitions);
+        let server = server.expert(|expert| expert.log_layout(layout));
         let Some(image) = &self.image else {
             let devices = Devices { data: part, double_write: None, log };
             return Ok(server.page_store(store).open_on(devices)?);
@@ -234,7 +236,10 @@ impl Run {
         Ok(match store {
             StoreKind::LogStructured => {
                 let devices = Devices { data: pages, double_write: None, log };
-                server.page_store(store).metadata_writes(MetadataWrites::Own).open_on(devices)?
+                server
+                    .page_store(store)
+                    .expert(|expert| expert.metadata_writes(MetadataWrites::Own))
+                    .open_on(devices)?
             }
             StoreKind::InPlace | StoreKind::InPageLogging => {
                 server.open_on(Devices::on_data_device(pages, page_bytes, log)?)?

@@ -93,7 +93,9 @@ impl Traced {
         let devices = Devices::on_data_device(Plain::new("data", image.data()), PAGE_BYTES, vec![log])?;
         let recorder = Arc::new(Recorder::new());
         let observer: Arc<Recorder<Vec<u8>>> = Arc::clone(&recorder);
-        let db = image::server(PAGE_BYTES, self.buffer_pool_bytes).observe_pages(observer).open_on(devices)?;
+        let db = image::server(PAGE_BYTES, self.buffer_pool_bytes)
+            .expert(|expert| expert.observe_pages(observer))
+            .open_on(devices)?;
         let tpcc = Arc::new(Tpcc::open(&db)?.expect("the image holds a whole load").with_reads(Reads::Transaction));
         let run = |steps, seed| {
             let options = Options::transactions(self.users, steps).with_seed(seed);

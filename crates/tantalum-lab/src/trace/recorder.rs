@@ -21,7 +21,7 @@ use super::{Record, Writer};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// let recorder = Arc::new(Recorder::new());
-/// let db = tantalum::Db::builder().log_bytes(8 << 20).observe_pages(recorder.clone()).open(dir.path().join("db"))?;
+/// let db = tantalum::Db::builder().log_bytes(8 << 20).expert(|expert| expert.observe_pages(recorder.clone())).open(dir.path().join("db"))?;
 /// let header = Header { page_bytes: 4096, buffer_pool_bytes: 64 << 20, label: "a new table".into() };
 /// recorder.begin(Writer::new(Vec::new(), &header)?, u64::MAX);
 /// db.table("t")?;

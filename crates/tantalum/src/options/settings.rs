@@ -1,94 +1,16 @@
-//! The settings as `tantalum.toml` has them: reading and writing the file, what is wrong with them, and the defaults.
+//! [`Settings`] as `tantalum.toml` has them: reading and writing the file, what is wrong with them, and the defaults.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
-use serde::{Deserialize, Serialize};
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
-use tantalum_store::{MetadataWrites, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
+use tantalum_store::{SegmentSizes, StoreKind, StoreOptions, UnitSizes};
 
-use super::{Barriers, Isolation, LogHiding, TornPageProtection};
+use super::{Barriers, Isolation, LogHiding, Settings, TornPageProtection};
 use crate::{
     buffer::PageCleaning,
     error::{Error, Result},
-    limits, log_layout,
+    limits,
 };
-
-/// The keys of `tantalum.toml`; absent ones have their defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Settings {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub buffer_pool_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data_device: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_devices: Option<Vec<PathBuf>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_partitions: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_bytes: Option<u64>,
-    #[serde(default, with = "log_layout", skip_serializing_if = "Option::is_none")]
-    pub log_layout: Option<LogLayout>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_block_bytes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_hiding: Option<LogHiding>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_request_per_flush: Option<bool>,
-    /// See [`Builder::log_gather`](crate::Builder::log_gather).
-    pub log_gather: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_copies: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_characteristics: Option<Vec<PathBuf>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_archive: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_archive_keep_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_archive_keep_hours: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub torn_page_protection: Option<TornPageProtection>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub barriers: Option<Barriers>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub durable_page_writes: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_cleaning: Option<PageCleaning>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub write_back_batches: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_store: Option<StoreKind>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub erase_unit_bytes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_region_bytes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub carry_over_percent: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub segment_bytes: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub segment_fill_percent: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub discard_segments: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata_writes: Option<MetadataWrites>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lock_timeout_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub early_lock_release: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<Isolation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub control_socket: Option<bool>,
-}
 
 const DEFAULT_POOL_BYTES: u64 = 64 << 20;
 /// Old versions of rows have the memory of this part of the pool.
@@ -160,46 +82,6 @@ impl Settings {
             early_lock_release,
             isolation,
             ..Self::default()
-        }
-    }
-
-    /// These settings, with those of `file` where they say nothing.
-    pub fn over(self, file: Self) -> Self {
-        Self {
-            page_size: self.page_size.or(file.page_size),
-            buffer_pool_bytes: self.buffer_pool_bytes.or(file.buffer_pool_bytes),
-            version_bytes: self.version_bytes.or(file.version_bytes),
-            data_device: self.data_device.or(file.data_device),
-            log_devices: self.log_devices.or(file.log_devices),
-            log_partitions: self.log_partitions.or(file.log_partitions),
-            log_bytes: self.log_bytes.or(file.log_bytes),
-            log_hiding: self.log_hiding.or(file.log_hiding),
-            log_request_per_flush: self.log_request_per_flush.or(file.log_request_per_flush),
-            log_gather: self.log_gather.or(file.log_gather),
-            log_copies: self.log_copies.or(file.log_copies),
-            log_characteristics: self.log_characteristics.or(file.log_characteristics),
-            log_layout: self.log_layout.or(file.log_layout),
-            log_block_bytes: self.log_block_bytes.or(file.log_block_bytes),
-            log_archive: self.log_archive.or(file.log_archive),
-            log_archive_keep_bytes: self.log_archive_keep_bytes.or(file.log_archive_keep_bytes),
-            log_archive_keep_hours: self.log_archive_keep_hours.or(file.log_archive_keep_hours),
-            torn_page_protection: self.torn_page_protection.or(file.torn_page_protection),
-            barriers: self.barriers.or(file.barriers),
-            durable_page_writes: self.durable_page_writes.or(file.durable_page_writes),
-            page_cleaning: self.page_cleaning.or(file.page_cleaning),
-            write_back_batches: self.write_back_batches.or(file.write_back_batches),
-            page_store: self.page_store.or(file.page_store),
-            erase_unit_bytes: self.erase_unit_bytes.or(file.erase_unit_bytes),
-            log_region_bytes: self.log_region_bytes.or(file.log_region_bytes),
-            carry_over_percent: self.carry_over_percent.or(file.carry_over_percent),
-            segment_bytes: self.segment_bytes.or(file.segment_bytes),
-            segment_fill_percent: self.segment_fill_percent.or(file.segment_fill_percent),
-            discard_segments: self.discard_segments.or(file.discard_segments),
-            metadata_writes: self.metadata_writes.or(file.metadata_writes),
-            lock_timeout_ms: self.lock_timeout_ms.or(file.lock_timeout_ms),
-            early_lock_release: self.early_lock_release.or(file.early_lock_release),
-            isolation: self.isolation.or(file.isolation),
-            control_socket: self.control_socket.or(file.control_socket),
         }
     }
 
@@ -434,6 +316,8 @@ fn refuse(problem: Option<(&str, String)>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tantalum_store::MetadataWrites;
+
     use super::*;
 
     fn error_of(text: &str) -> (usize, String) {

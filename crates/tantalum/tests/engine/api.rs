@@ -241,7 +241,11 @@ fn page_sizes_and_protections_work_and_are_kept() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let builder = || small().buffer_pool_bytes(64 * 16384);
-        let db = builder().page_size(page_size).torn_page_protection(protection).open(dir.path()).unwrap();
+        let db = builder()
+            .page_size(page_size)
+            .expert(|expert| expert.torn_page_protection(protection))
+            .open(dir.path())
+            .unwrap();
         let table = db.table("t").unwrap();
         for n in 0..300u32 {
             let mut tx = db.begin().unwrap();

@@ -165,7 +165,10 @@ fn a_database_that_cannot_be_closed_cleanly_writes_nothing_afterwards() {
                 double_write: (store == StoreKind::InPlace).then_some(double_write as _),
                 log: vec![log.clone()],
             };
-            let db = on_store(store).page_cleaning(PageCleaning::OnDemand).open_on(devices.clone()).unwrap();
+            let db = on_store(store)
+                .expert(|expert| expert.page_cleaning(PageCleaning::OnDemand))
+                .open_on(devices.clone())
+                .unwrap();
             let table = db.table("t").unwrap();
             let write = |n: u32, bytes: usize| {
                 let mut tx = db.begin().unwrap();

@@ -44,7 +44,7 @@ fn total(rows: impl Iterator<Item = Result<(tantalum::Value, tantalum::Value)>>)
 
 /// Transfers, and readers who must always see the same total: by scans, by single reads, and in snapshots.
 fn bank(seed: u64, devices: Devices, isolation: Isolation, early_lock_release: bool) {
-    let db = builder().early_lock_release(early_lock_release).open_on(devices.clone()).unwrap();
+    let db = builder().expert(|expert| expert.early_lock_release(early_lock_release)).open_on(devices.clone()).unwrap();
     let table = db.table("accounts").unwrap();
     let mut tx = db.begin().unwrap();
     for account in 0..ACCOUNTS {

@@ -113,7 +113,7 @@ fn the_socket_is_there_while_the_database_is_open() {
     let db = builder().open(dir.path()).unwrap();
     drop((idle, db));
 
-    let db = builder().control_socket(false).open(dir.path()).unwrap();
+    let db = builder().expert(|expert| expert.control_socket(false)).open(dir.path()).unwrap();
     assert!(!socket.exists());
     drop(db);
 

@@ -22,12 +22,14 @@ impl Shelf {
 
     fn builder(&self) -> Builder {
         let shelf = self.clone();
-        small().device_opener(move |request: DeviceRequest<'_>| {
-            let name = request.name.strip_prefix("shelf:")?;
-            if !request.may_create && !shelf.0.lock().contains_key(name) {
-                return Some(Err(format!("{name} is not on the shelf").into()));
-            }
-            Some(Ok(shelf.device(name) as Arc<dyn Device>))
+        small().expert(|expert| {
+            expert.device_opener(move |request: DeviceRequest<'_>| {
+                let name = request.name.strip_prefix("shelf:")?;
+                if !request.may_create && !shelf.0.lock().contains_key(name) {
+                    return Some(Err(format!("{name} is not on the shelf").into()));
+                }
+                Some(Ok(shelf.device(name) as Arc<dyn Device>))
+            })
         })
     }
 }

@@ -184,7 +184,8 @@ fn all_other_devices_are_flushed() {
     assert_eq!(stats.barriers.spared, ["log"]);
     // Towards safety freely.
     let media = Media::durable();
-    let safe = builder().barriers(Barriers::On).torn_page_protection(TornPageProtection::DoubleWrite);
+    let safe =
+        builder().expert(|expert| expert.barriers(Barriers::On).torn_page_protection(TornPageProtection::DoubleWrite));
     let db = safe.open_on(media.devices(DURASSD)).unwrap();
     fill(&db, 0);
     db.checkpoint().unwrap();
@@ -195,7 +196,7 @@ fn all_other_devices_are_flushed() {
 #[test]
 fn barriers_off_needs_a_device_that_needs_none_or_the_users_word() {
     let media = Media::with(&MemoryProfile::default());
-    let off = |setting| builder().barriers(setting).open_on(media.devices(ORDINARY));
+    let off = |setting| builder().expert(|expert| expert.barriers(setting)).open_on(media.devices(ORDINARY));
     let error = off(Barriers::Off).unwrap_err();
     assert!(matches!(error, Error::Barriers { .. }), "{error}");
     for word in ["data", "volatile", "trust-device"] {
@@ -212,7 +213,7 @@ fn barriers_off_needs_a_device_that_needs_none_or_the_users_word() {
     assert!(stats.on_users_word.iter().all(|trusted| trusted.contains("barriers = trust-device")));
     db.close().unwrap();
 
-    let db = builder().barriers(Barriers::Off).open_on(media.devices(DURASSD)).unwrap();
+    let db = builder().expert(|expert| expert.barriers(Barriers::Off)).open_on(media.devices(DURASSD)).unwrap();
     let joining = MemoryDevice::new("joining", 4 << 20);
     let error = db.add_log_device(NewLogDevice::Device(joining)).unwrap_err();
     assert!(matches!(&error, Error::Barriers { device, .. } if device == "joining"), "{error}");
@@ -221,7 +222,7 @@ fn barriers_off_needs_a_device_that_needs_none_or_the_users_word() {
 #[test]
 fn a_trusted_data_device_stays_known() {
     let media = Media::durable();
-    let trusting = builder().torn_page_protection(TornPageProtection::TrustDevice);
+    let trusting = builder().expert(|expert| expert.torn_page_protection(TornPageProtection::TrustDevice));
     let db = trusting.open_on(media.devices(Says(WriteCache::None, 512))).unwrap();
     let [trusted] = &db.stats().unwrap().on_users_word[..] else { panic!("one setting is unsafe") };
     for word in ["torn_page_protection = trust-device", "data", "512", "4096"] {
@@ -294,7 +295,8 @@ fn old_copies_in_the_double_write_area_are_forgotten_when_it_is_used_again() {
 fn full_page_images_stay_and_other_protections_may_be_asked_for() {
     let media = Media::durable();
     media.open(DURASSD).close().unwrap();
-    let open = |protection| builder().torn_page_protection(protection).open_on(media.devices(DURASSD));
+    let open =
+        |protection| builder().expert(|expert| expert.torn_page_protection(protection)).open_on(media.devices(DURASSD));
     let error = open(TornPageProtection::FullPageImages).unwrap_err().to_string();
     assert!(error.contains("torn_page_protection") && error.contains("cannot be changed"), "{error}");
     open(TornPageProtection::DoubleWrite).unwrap().close().unwrap();
@@ -305,8 +307,10 @@ fn full_page_images_stay_and_other_protections_may_be_asked_for() {
     assert!(error.contains("data") && error.contains("double-write"), "{error}");
 
     let images = Media::durable();
-    let db =
-        builder().torn_page_protection(TornPageProtection::FullPageImages).open_on(images.devices(ORDINARY)).unwrap();
+    let db = builder()
+        .expert(|expert| expert.torn_page_protection(TornPageProtection::FullPageImages))
+        .open_on(images.devices(ORDINARY))
+        .unwrap();
     fill(&db, 0);
     db.close().unwrap();
     let stats = images.open(ORDINARY).stats().unwrap();
@@ -319,12 +323,13 @@ fn full_page_images_stay_and_other_protections_may_be_asked_for() {
 #[test]
 fn a_directory_keeps_its_area_for_the_day_it_is_needed() {
     let dir = tempfile::tempdir().unwrap();
-    let trusting = || small().torn_page_protection(TornPageProtection::TrustDevice);
+    let trusting = || small().expert(|expert| expert.torn_page_protection(TornPageProtection::TrustDevice));
     let db = trusting().open(dir.path()).unwrap();
     put(&db, &db.table("t").unwrap(), &[("k", "v")]);
     db.close().unwrap();
     std::fs::remove_file(dir.path().join("tantalum.toml")).unwrap();
-    let db = small().torn_page_protection(TornPageProtection::DoubleWrite).open(dir.path()).unwrap();
+    let db =
+        small().expert(|expert| expert.torn_page_protection(TornPageProtection::DoubleWrite)).open(dir.path()).unwrap();
     assert_eq!(db.stats().unwrap().torn_page_protection, Protection::DoubleWrite);
     assert_eq!(get(&db, &db.table("t").unwrap(), "k").unwrap(), b"v");
     check(&db);
@@ -335,9 +340,11 @@ fn each_page_can_be_made_durable_by_itself() {
     // With a clock of its own: a checkpoint that the database makes by itself would be counted as well.
     simulated(1, || {
         let media = Media::with(&MemoryProfile::default());
-        let durable = builder().durable_page_writes(true).page_cleaning(PageCleaning::OnDemand);
-        let db =
-            durable.torn_page_protection(TornPageProtection::TrustDevice).open_on(media.devices(ORDINARY)).unwrap();
+        let durable = builder().expert(|expert| expert.durable_page_writes(true).page_cleaning(PageCleaning::OnDemand));
+        let db = durable
+            .expert(|expert| expert.torn_page_protection(TornPageProtection::TrustDevice))
+            .open_on(media.devices(ORDINARY))
+            .unwrap();
         fill(&db, 0);
         let (before, logged) = (db.stats().unwrap().store.pages_stored, db.stats().unwrap().log.requests);
         media.asked();

@@ -74,13 +74,17 @@ fn what_cannot_be_opened_says_why() {
     let refuse = |request: DeviceRequest<'_>| -> Option<Result<Arc<dyn Device>, Box<dyn StdError + Send + Sync>>> {
         request.name.starts_with("shelf:").then(|| Err(NotToday.into()))
     };
-    let error = Db::builder().device_opener(refuse).data_device("shelf:data").open(dir.path()).unwrap_err();
+    let error = Db::builder()
+        .expert(|expert| expert.device_opener(refuse))
+        .data_device("shelf:data")
+        .open(dir.path())
+        .unwrap_err();
     // The opener's own error, whose type is hidden.
     let cause = error.source().map(ToString::to_string);
     assert!(matches!(error, Error::Opener { .. }) && cause.as_deref() == Some("not today"), "{error:?}");
 
     let dir = tempfile::tempdir().unwrap();
-    let builder = || Db::builder().log_bytes(4 << 20).log_characteristics(["measured.toml"]);
+    let builder = || Db::builder().log_bytes(4 << 20).expert(|expert| expert.log_characteristics(["measured.toml"]));
     let error = builder().open(dir.path()).unwrap_err();
     assert!(is_caused_by::<CharacteristicsError>(&error) && is_caused_by::<io::Error>(&error), "{error:?}");
     fs::write(dir.path().join("measured.toml"), "format = 9").unwrap();

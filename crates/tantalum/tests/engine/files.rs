@@ -196,7 +196,7 @@ fn the_log_can_lie_as_conventional_logs_do() {
         let dir = tempfile::tempdir().unwrap();
         let names: Vec<_> = (0..count).map(|n| format!("part-{n}")).collect();
         let builder = || Db::builder().log_bytes(2 << 20).buffer_pool_bytes(64 * 4096).log_devices(&names);
-        let db = builder().log_layout(layout).open(dir.path()).unwrap();
+        let db = builder().expert(|expert| expert.log_layout(layout)).open(dir.path()).unwrap();
         let table = db.table("t").unwrap();
         for n in 0..200 {
             put(&db, &table, &[("k", &format!("{n}")), (&format!("{n}"), "v")]);
@@ -214,7 +214,7 @@ fn the_log_can_lie_as_conventional_logs_do() {
             text.lines().filter(|line| !line.starts_with("log_layout")).map(|l| l.to_owned() + "\n").collect();
         fs::write(&toml, without).unwrap();
         drop(Db::open(dir.path()).unwrap());
-        let other = message(builder().log_layout(LogLayout::FlashLogging).open(dir.path()));
+        let other = message(builder().expert(|expert| expert.log_layout(LogLayout::FlashLogging)).open(dir.path()));
         assert!(other.contains("log_layout") && other.contains(&layout.to_string()), "{other}");
     }
 }

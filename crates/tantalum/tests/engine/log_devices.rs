@@ -160,7 +160,11 @@ fn what_was_measured_of_the_devices_in_the_settings_does_not_hinder_others() {
     let dir = tempfile::tempdir().unwrap();
     let measured = "format = 1\ndevice = \"a disk\"\n\n[[write_latency]]\nbytes = 4096\nmean_us = 100.0\n";
     ["a.toml", "b.toml"].iter().for_each(|name| fs::write(dir.path().join(name), measured).unwrap());
-    let builder = || one_partition().log_devices(["log-a", "log-b"]).log_characteristics(["a.toml", "b.toml"]);
+    let builder = || {
+        one_partition()
+            .log_devices(["log-a", "log-b"])
+            .expert(|expert| expert.log_characteristics(["a.toml", "b.toml"]))
+    };
     let db = builder().open(dir.path()).unwrap();
     db.add_log_device("log-c").unwrap();
     drop(db);
@@ -171,7 +175,8 @@ fn what_was_measured_of_the_devices_in_the_settings_does_not_hinder_others() {
     let db = builder().open(dir.path()).unwrap();
     assert_eq!(names(&db), ["log-b", "log-c"]);
     drop(db);
-    let error = builder().log_characteristics(["a.toml"]).open(dir.path()).unwrap_err().to_string();
+    let error =
+        builder().expert(|expert| expert.log_characteristics(["a.toml"])).open(dir.path()).unwrap_err().to_string();
     assert!(error.contains("log_characteristics"), "{error}");
 }
 
@@ -208,7 +213,7 @@ fn a_device_is_removed_by_each_name_that_the_statistics_tell() {
 fn a_log_in_another_layout_keeps_its_devices() {
     let dir = tempfile::tempdir().unwrap();
     let layout = LogLayout::Striped { unit_bytes: 4096 };
-    let builder = || one_partition().log_layout(layout).log_devices(["log-a", "log-b"]);
+    let builder = || one_partition().expert(|expert| expert.log_layout(layout)).log_devices(["log-a", "log-b"]);
     let db = builder().open(dir.path()).unwrap();
     for refused in [db.add_log_device("log-c"), db.remove_log_device("log-a"), db.replace_log_device("0", "log-c")] {
         let error = refused.unwrap_err();
@@ -275,7 +280,8 @@ fn a_device_that_fails_is_told_of_left_out_and_replaced() {
             let (_, device) = shelf.iter().find(|(name, _)| *name == request.name)?;
             Some(Ok(Arc::clone(device) as Arc<dyn Device>))
         };
-        let builder = Db::builder().log_bytes(4 << 20).buffer_pool_bytes(64 * 4096).device_opener(opener);
+        let builder =
+            Db::builder().log_bytes(4 << 20).buffer_pool_bytes(64 * 4096).expert(|expert| expert.device_opener(opener));
         builder.data_device("mem:data").log_devices(["mem:a", "mem:b"]).open(dir.path())
     };
     let db = open("").unwrap();
@@ -324,7 +330,8 @@ fn a_device_stays_while_no_checkpoint_can_be_made() {
         let log = [&a, &b].map(|device| Arc::clone(device) as Arc<dyn Device>).to_vec();
         let devices = Devices { data: data.clone(), double_write: None, log };
         let protection = TornPageProtection::FullPageImages;
-        let builder = Db::builder().buffer_pool_bytes(64 * 4096).torn_page_protection(protection);
+        let builder =
+            Db::builder().buffer_pool_bytes(64 * 4096).expert(|expert| expert.torn_page_protection(protection));
         let db = builder.open_on(devices).unwrap();
         let table = db.table("t").unwrap();
         put(&db, &table, &[("k", "v")]);
@@ -351,7 +358,8 @@ fn open_mirrored(dir: &Path, shelf: &[Arc<MemoryDevice>], lost: &[&str]) -> tant
         let (_, device) = shelf.iter().find(|(name, _)| *name == request.name)?;
         Some(Ok(Arc::clone(device) as Arc<dyn Device>))
     };
-    let builder = Db::builder().log_bytes(4 << 20).buffer_pool_bytes(64 * 4096).device_opener(opener);
+    let builder =
+        Db::builder().log_bytes(4 << 20).buffer_pool_bytes(64 * 4096).expert(|expert| expert.device_opener(opener));
     builder.data_device("mem:data").log_devices(["mem:a", "mem:b"]).log_copies(2).open(dir)
 }
 

@@ -41,7 +41,7 @@ fn builder() -> Builder {
 fn each_change_and_each_written_page_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let seen = Arc::new(Seen::default());
-    let db = builder().observe_pages(seen.clone()).open(directory.path()).unwrap();
+    let db = builder().expert(|expert| expert.observe_pages(seen.clone())).open(directory.path()).unwrap();
     let table = db.table("t").unwrap();
     db.checkpoint().unwrap();
     seen.changes.lock().unwrap().clear();

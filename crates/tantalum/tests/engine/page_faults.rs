@@ -30,7 +30,8 @@ fn run(load: Load) -> PoolStats {
     let Load { profile, cleaning, keys, pool_frames, clients, operations } = load;
     let simulated = move || {
         let data = Devices::on_data_device(drive(profile, 64 << 20), 4096, vec![drive("durassd", 32 << 20)]).unwrap();
-        let builder = Db::builder().buffer_pool_bytes(pool_frames * 4096).page_cleaning(cleaning);
+        let builder =
+            Db::builder().buffer_pool_bytes(pool_frames * 4096).expert(|expert| expert.page_cleaning(cleaning));
         let db = builder.open_on(data).unwrap();
         let table = db.table("t").unwrap();
         for chunk in (0..keys).collect::<Vec<_>>().chunks(100) {

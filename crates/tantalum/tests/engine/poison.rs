@@ -67,7 +67,7 @@ fn expect_stopped(db: &Db, table: &Table) {
 /// A database on `devices`, and the observer of its pages.
 fn open(builder: Builder, devices: &Devices) -> (Db, Arc<Fragile>) {
     let observer = Arc::new(Fragile::default());
-    let db = builder.observe_pages(observer.clone()).open_on(devices.clone()).unwrap();
+    let db = builder.expert(|expert| expert.observe_pages(observer.clone())).open_on(devices.clone()).unwrap();
     (db, observer)
 }
 

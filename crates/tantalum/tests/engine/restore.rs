@@ -301,14 +301,14 @@ fn a_log_whose_devices_are_lost_is_made_anew_from_its_archive() {
     for entry in fs::read_dir(bed.at("db")).unwrap().flatten().filter(|entry| entry.metadata().unwrap().is_file()) {
         fs::copy(entry.path(), dir.join(entry.file_name())).unwrap();
     }
-    let rebuild = || bed.builder().rebuild_log().open(&dir);
+    let rebuild = || bed.builder().expert(|expert| expert.rebuild_log()).open(&dir);
     let error = rebuild().unwrap_err();
     assert!(matches!(&error, Error::LogDevice { what } if what.contains("the log is not lost")), "{error}");
     fs::remove_file(dir.join("log-0")).unwrap();
     assert!(rebuild().is_err(), "one is still there");
     fs::rename(dir.join("log-1"), bed.at("log-1")).unwrap();
     assert!(bed.builder().open(&dir).is_err());
-    let error = small().rebuild_log().log_archive(bed.at("nowhere")).open(&dir).unwrap_err();
+    let error = small().expert(|expert| expert.rebuild_log()).log_archive(bed.at("nowhere")).open(&dir).unwrap_err();
     assert!(error.to_string().contains("nowhere"), "{error}");
     let db = rebuild().unwrap();
     check(&db);
@@ -324,7 +324,7 @@ fn a_log_whose_devices_are_lost_is_made_anew_from_its_archive() {
     let error =
         bed.builder().log_devices(["log-0", "log-1"]).open(&dir).map(|db| db.stats().unwrap().log.devices.len());
     assert!(!matches!(error, Ok(4)), "the old device is no part of the log");
-    assert!(bed.builder().rebuild_log().open(bed.at("never")).is_err(), "nothing is created");
+    assert!(bed.builder().expert(|expert| expert.rebuild_log()).open(bed.at("never")).is_err(), "nothing is created");
 }
 
 /// An archive that was set aside holds up no page. Pages that are further than it would be taken for good once the new log
@@ -333,7 +333,7 @@ fn a_log_whose_devices_are_lost_is_made_anew_from_its_archive() {
 fn a_log_is_not_made_anew_from_an_archive_that_pages_are_ahead_of() {
     let device = |name: &str| MemoryDevice::new(name, 4 << 20);
     let [data, double_write, log, archive] = ["data", "double-write", "log", "archive"].map(device);
-    let builder = || Db::builder().buffer_pool_bytes(64 * 4096).log_archive_on(archive.clone());
+    let builder = || Db::builder().buffer_pool_bytes(64 * 4096).expert(|expert| expert.log_archive_on(archive.clone()));
     let on = |log: &Arc<MemoryDevice>| {
         let (data, double_write, log) = (data.clone(), Some(double_write.clone() as _), vec![log.clone() as _]);
         Devices { data, double_write, log }
@@ -353,7 +353,7 @@ fn a_log_is_not_made_anew_from_an_archive_that_pages_are_ahead_of() {
 
     let fresh = device("fresh");
     for _ in 0..2 {
-        let error = builder().rebuild_log().open_on(on(&fresh)).map(drop).unwrap_err();
+        let error = builder().expert(|expert| expert.rebuild_log()).open_on(on(&fresh)).map(drop).unwrap_err();
         let Error::BeyondArchive { file, archive, lsn, end, .. } = &error else { panic!("{error}") };
         assert_eq!((&**file, &**archive), ("data", "archive"));
         assert!(lsn > end);

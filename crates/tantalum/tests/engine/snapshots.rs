@@ -16,9 +16,12 @@ const VERSION_BYTES: u64 = 16 << 10;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn builder(store: StoreKind) -> Builder {
-    let builder = Db::builder().page_store(store).buffer_pool_bytes(64 * 4096).version_bytes(VERSION_BYTES);
+    let builder = Db::builder()
+        .page_store(store)
+        .buffer_pool_bytes(64 * 4096)
+        .expert(|expert| expert.version_bytes(VERSION_BYTES));
     match store {
-        StoreKind::LogStructured => builder.segment_bytes(64 << 10),
+        StoreKind::LogStructured => builder.expert(|expert| expert.segment_bytes(64 << 10)),
         _ => builder,
     }
 }
@@ -325,7 +328,7 @@ fn a_base_backup_beside_spilled_versions_restores() {
     let at = |name: &str| dir.path().join(name);
     let db = Db::builder()
         .buffer_pool_bytes(64 * 4096)
-        .version_bytes(VERSION_BYTES)
+        .expert(|expert| expert.version_bytes(VERSION_BYTES))
         .log_bytes(4 << 20)
         .log_archive(at("archive"))
         .open(at("db"))

@@ -117,7 +117,11 @@ fn a_check_that_cannot_look_at_everything_fails_and_finds_no_problem() {
         double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
         log: vec![MemoryDevice::new("log", 4 << 20)],
     };
-    let db = Db::builder().buffer_pool_bytes(64 * 4096).page_cleaning(PageCleaning::OnDemand).open_on(devices).unwrap();
+    let db = Db::builder()
+        .buffer_pool_bytes(64 * 4096)
+        .expert(|expert| expert.page_cleaning(PageCleaning::OnDemand))
+        .open_on(devices)
+        .unwrap();
     let table = db.table("t").unwrap();
     let update = |n: u32, byte| {
         let mut tx = db.begin()?;

@@ -55,7 +55,7 @@ pub fn simulate(seeds: std::ops::Range<u64>, f: impl Fn(u64, Devices) + Clone + 
 pub fn on_store(store: StoreKind) -> Builder {
     let page_bytes = if store == StoreKind::InPageLogging { 8192 } else { 4096 };
     let builder = Db::builder().page_store(store).page_size(page_bytes).buffer_pool_bytes(64 * u64::from(page_bytes));
-    if store == StoreKind::LogStructured { builder.segment_bytes(64 << 10) } else { builder }
+    if store == StoreKind::LogStructured { builder.expert(|expert| expert.segment_bytes(64 << 10)) } else { builder }
 }
 
 /// As [`simulate`], on each of the page stores in turn, with room for some megabytes.

@@ -33,7 +33,7 @@ fn counted(counts: &Counts) -> tantalum::Builder {
     let wrap = move |used_for, device| {
         Arc::new(ObservedDevice::new(device, Arc::new(Counter(Arc::clone(&counts), used_for)))) as Arc<dyn Device>
     };
-    Db::builder().log_bytes(2 << 20).buffer_pool_bytes(1 << 20).wrap_devices(wrap)
+    Db::builder().log_bytes(2 << 20).buffer_pool_bytes(1 << 20).expert(|expert| expert.wrap_devices(wrap))
 }
 
 fn devices(is_volatile: bool) -> Devices {
@@ -52,7 +52,7 @@ fn devices(is_volatile: bool) -> Devices {
 fn all_devices_of_a_database_are_wrapped() {
     let counts = Counts::default();
     let archive = MemoryDevice::new("archive", 8 << 20);
-    let db = counted(&counts).log_archive_on(archive).open_on(devices(true)).unwrap();
+    let db = counted(&counts).expert(|expert| expert.log_archive_on(archive)).open_on(devices(true)).unwrap();
     let table = db.table("t").unwrap();
     let mut transaction = db.begin().unwrap();
     transaction.put(&table, b"key", b"value").unwrap();
@@ -90,7 +90,7 @@ fn a_device_that_joins_the_log_is_wrapped_too() {
         told.lock().push((used_for, device.name().rsplit('/').next().unwrap_or_default().to_owned()));
         device
     };
-    let db = counted(&counts).wrap_devices(wrap).open(dir.path().join("db")).unwrap();
+    let db = counted(&counts).expert(|expert| expert.wrap_devices(wrap)).open(dir.path().join("db")).unwrap();
     db.add_log_device("log-1").unwrap();
     db.close().unwrap();
     let wrapped = wraps.lock().clone();

@@ -206,9 +206,10 @@ impl Setup {
         let (pages, log_file) = (Timed::new(image.data(), file(&data)), file(&log));
         image.format_log(vec![Arc::clone(&log_file)], tantalum_log::LogOptions::default())?;
         let devices = Devices::on_data_device(pages, self.page_bytes, vec![log_file])?;
-        let server = image::server(self.page_bytes, self.buffer_pool_bytes).torn_page_protection(self.protection);
-        let server = server.barriers(self.barriers).page_cleaning(self.cleaning);
-        let db = server.durable_page_writes(self.durable_page_writes).open_on(devices)?;
+        let server = image::server(self.page_bytes, self.buffer_pool_bytes)
+            .expert(|expert| expert.torn_page_protection(self.protection));
+        let server = server.expert(|expert| expert.barriers(self.barriers).page_cleaning(self.cleaning));
+        let db = server.expert(|expert| expert.durable_page_writes(self.durable_page_writes)).open_on(devices)?;
         let drives = [data, log];
         match scaled.contents {
             Loaded::LinkBench(_) => {

@@ -242,16 +242,22 @@ impl Written {
         let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOG_BYTES));
         image.format_log(vec![Arc::clone(&log)], tantalum_log::LogOptions::default())?;
         // The paper's file systems sent no barriers, and its drives cached writes.
-        let server = image::server(self.page_bytes, self.buffer_pool_bytes).barriers(Barriers::TrustDevice);
+        let server = image::server(self.page_bytes, self.buffer_pool_bytes)
+            .expert(|expert| expert.barriers(Barriers::TrustDevice));
         let recorder = Arc::clone(recorder);
-        let server = server.wrap_devices(move |used_for, device| match used_for {
-            DeviceUse::Log => device,
-            _ => recorder.trace(used_for, device),
+        let server = server.expert(|expert| {
+            expert.wrap_devices(move |used_for, device| match used_for {
+                DeviceUse::Log => device,
+                _ => recorder.trace(used_for, device),
+            })
         });
         Ok(match self.way {
             Way::LogStructured(metadata) => {
                 let devices = Devices { data: pages, double_write: None, log: vec![log] };
-                server.page_store(StoreKind::LogStructured).metadata_writes(metadata).open_on(devices)?
+                server
+                    .page_store(StoreKind::LogStructured)
+                    .expert(|expert| expert.metadata_writes(metadata))
+                    .open_on(devices)?
             }
             Way::InPlace | Way::InPlaceTwice => {
                 let protection = match self.way {
@@ -259,7 +265,9 @@ impl Written {
                     _ => TornPageProtection::TrustDevice,
                 };
                 let devices = Devices::on_data_device(pages, self.page_bytes, vec![log])?;
-                server.torn_page_protection(protection).durable_page_writes(true).open_on(devices)?
+                server
+                    .expert(|expert| expert.torn_page_protection(protection).durable_page_writes(true))
+                    .open_on(devices)?
             }
         })
     }

@@ -140,7 +140,8 @@ impl Rows {
     fn measure(self) -> Result<RowsRun> {
         let data: Arc<dyn Device> = Plain::new("data", Contents::in_memory(DATA_BYTES));
         let devices = Devices::on_data_device(data, PAGE_BYTES, vec![log_device(self.log_answers_after)?])?;
-        let server = image::server(PAGE_BYTES, POOL_BYTES).early_lock_release(self.early_lock_release);
+        let server =
+            image::server(PAGE_BYTES, POOL_BYTES).expert(|expert| expert.early_lock_release(self.early_lock_release));
         let db = server.open_on(devices)?;
         let clients = Arc::new(Clients::load(&db, self)?);
         let mut options = Options::timed(self.clients, self.warm_up, self.measured).with_seed(self.seed);

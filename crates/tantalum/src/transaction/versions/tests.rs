@@ -14,7 +14,11 @@ pub(in crate::transaction) fn database(store: StoreKind) -> Db {
         log: vec![MemoryDevice::new("log", 4 << 20)],
     };
     let builder = Db::builder().page_store(store).buffer_pool_bytes(64 * 4096);
-    let builder = if store == StoreKind::LogStructured { builder.segment_bytes(64 << 10) } else { builder };
+    let builder = if store == StoreKind::LogStructured {
+        builder.expert(|expert| expert.segment_bytes(64 << 10))
+    } else {
+        builder
+    };
     builder.open_on(devices).expect("the database opens")
 }
 
