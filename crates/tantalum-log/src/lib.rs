@@ -30,6 +30,7 @@
 //! ```
 
 mod archive;
+mod area;
 mod create;
 mod error;
 #[doc(hidden)]
@@ -39,6 +40,7 @@ mod inspect;
 mod latency;
 mod layout;
 mod log;
+mod log_device;
 mod log_layout;
 mod lsn;
 mod options;
@@ -46,7 +48,6 @@ mod recovery;
 mod scheduler;
 mod space;
 mod stats;
-mod stream;
 mod striped;
 mod tail;
 mod ticket;

@@ -4,7 +4,7 @@
 //! devices. Each device keeps its own superblock; the array writes slots to all of them.
 //!
 //! A power cut may leave any of the requests under way torn and others, placed later, whole. So that recovery can tell
-//! that from damage, the request that opens a section is under way by itself ([`crate::stream`]): when a section
+//! that from damage, the request that opens a section is under way by itself ([`crate::log_device`]): when a section
 //! opens, all before it is durable, and what is torn can only lie in the last section. There the log ends before the
 //! first request that is not intact. That it was never acknowledged is witnessed by the headers of those behind it,
 //! which say what was durable when they were composed.

@@ -39,8 +39,9 @@ use scan::{Scan, Scope, scan};
 pub use standing::{Standing, standings};
 
 use crate::archive::{Archive, Scanned};
+use crate::area::{Resume, UsedSection};
+use crate::log_device::LogDevice;
 use crate::scheduler::{SlotWriter, Start, StartArchive, write_slots};
-use crate::stream::{Resume, Stream, UsedSection};
 use crate::{Damage, DeviceState, Error, Log, LogLayout, LogOptions, Lsn, Result};
 
 /// One record as it was appended.
@@ -314,50 +315,50 @@ impl Recovery {
         let epoch = slots.begin_epoch(self.end, missing | lagging);
         let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
         let control = archive.as_ref().map(|archive| archive.control());
-        let mut streams = self.streams();
-        let mirrored_from = if self.options.copies > 1 { mirror::restore(self, &mut streams) } else { None };
+        let mut devices = self.log_devices();
+        let mirrored_from = if self.options.copies > 1 { mirror::restore(self, &mut devices) } else { None };
         slots.set_mirrored(mirrored_from, |member| {
-            let stream = streams.iter().find(|stream| stream.device_id == member.device_id);
-            stream.map(|stream| stream.hardware)
+            let device = devices.iter().find(|device| device.device_id == member.device_id);
+            device.map(|device| device.hardware)
         });
-        self.write_slots(&mut streams, control, slots.advance())?;
+        self.write_slots(&mut devices, control, slots.advance())?;
         stamp(epoch)?;
         // One that follows two copies is needed only for what no device has.
         let is_needed = |archive: &OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
         let is_needed = archive.as_ref().is_some_and(is_needed);
         slots.set_archive(archive.as_ref().map(OpenArchive::run_start), is_needed);
-        let failed = streams.iter().filter(|stream| !stream.state.is_healthy());
-        let failed = failed.fold(0, |bits, stream| bits | 1 << stream.ordinal);
+        let failed = devices.iter().filter(|device| !device.state.is_healthy());
+        let failed = failed.fold(0, |bits, device| bits | 1 << device.ordinal);
         slots.set_not_needed(missing | lagging & failed);
         if failed == 0 {
             slots.set_stamped();
         }
         // Both slots know the epoch now: one that is damaged later cannot hide it.
-        self.write_slots(&mut streams, control, slots.advance())?;
+        self.write_slots(&mut devices, control, slots.advance())?;
         let archive = archive
             .map(|archive| archive.catch_up(&self.scans, self.members.slot.checkpoint, self.options.hang_timeout))
             .transpose()?;
-        self.begun = Some(Begun { slots, epoch, archive, streams });
+        self.begun = Some(Begun { slots, epoch, archive, devices });
         Ok(())
     }
 
     /// Writes a slot to all devices. One that fails is set aside if the log tolerates it.
     fn write_slots(
         &self,
-        streams: &mut [Stream],
+        devices: &mut [LogDevice],
         archive: Option<&Arc<dyn Device>>,
         slot: (u64, Arc<AlignedBuffer>),
     ) -> Result<()> {
-        let healthy: Vec<usize> = (0..streams.len()).filter(|&at| streams[at].state.is_healthy()).collect();
-        let devices = healthy.iter().map(|&at| streams[at].device()).chain(archive).cloned().collect::<Vec<_>>();
-        for (at, outcome) in write_slots(&devices, slot, self.options.hang_timeout).into_iter().enumerate() {
+        let healthy: Vec<usize> = (0..devices.len()).filter(|&at| devices[at].state.is_healthy()).collect();
+        let targets = healthy.iter().map(|&at| devices[at].device()).chain(archive).cloned().collect::<Vec<_>>();
+        for (at, outcome) in write_slots(&targets, slot, self.options.hang_timeout).into_iter().enumerate() {
             let Err(error) = outcome.result else { continue };
-            let Some(stream) = healthy.get(at).map(|&at| &mut streams[at]) else { return Err(error) };
-            stream.state = DeviceState::SetAside { cause: error.clone() };
-            outcome.given_up.into_iter().for_each(|write| stream.give_up(write));
-            let lost = streams.iter().filter(|stream| !stream.state.is_healthy());
-            let lost = lost.fold(self.members.missing_bits(), |bits, stream| bits | 1 << stream.ordinal);
-            if !self.members.tolerates(lost) || streams.iter().all(|stream| !stream.state.is_healthy()) {
+            let Some(device) = healthy.get(at).map(|&at| &mut devices[at]) else { return Err(error) };
+            device.state = DeviceState::SetAside { cause: error.clone() };
+            outcome.given_up.into_iter().for_each(|write| device.give_up(write));
+            let lost = devices.iter().filter(|device| !device.state.is_healthy());
+            let lost = lost.fold(self.members.missing_bits(), |bits, device| bits | 1 << device.ordinal);
+            if !self.members.tolerates(lost) || devices.iter().all(|device| !device.state.is_healthy()) {
                 return Err(error);
             }
         }
@@ -365,20 +366,20 @@ impl Recovery {
     }
 
     /// Where each device goes on.
-    fn streams(&self) -> Vec<Stream> {
+    fn log_devices(&self) -> Vec<LogDevice> {
         let (from, end) = (self.from, self.end);
         let scanned = || self.areas.iter().zip(&self.scans);
         let hiding_of = |ordinal| scanned().find(|(area, _)| area.is_hiding && area.superblock.ordinal == ordinal);
-        let stream = |(area, scan): (&Member, &Scan)| {
+        let device = |(area, scan): (&Member, &Scan)| {
             let (member, resumed) = (area.listed(), resume(scan, from, end));
-            let mut stream = Stream::new(Arc::clone(&area.device), member, area.layout, resumed);
-            stream.expect_latencies(&self.options);
+            let mut device = LogDevice::new(Arc::clone(&area.device), member, area.layout, resumed);
+            device.expect_latencies(&self.options);
             match hiding_of(member.ordinal) {
-                Some((area, scan)) => stream.with_hiding(area.layout, resume(scan, from, end)),
-                None => stream,
+                Some((area, scan)) => device.with_hiding(area.layout, resume(scan, from, end)),
+                None => device,
             }
         };
-        scanned().filter(|(area, _)| !area.is_hiding).map(stream).collect()
+        scanned().filter(|(area, _)| !area.is_hiding).map(device).collect()
     }
 
     /// Starts the log, after [`begin_epoch`](Self::begin_epoch): only now may anyone append.
@@ -387,10 +388,10 @@ impl Recovery {
     /// As [`begin_epoch`](Self::begin_epoch).
     pub fn finish(mut self) -> Result<Log> {
         self.begin_epoch(|_| Ok::<(), Error>(()))?;
-        let Begun { slots, epoch, archive, streams } = self.begun.take().expect("the epoch has begun");
+        let Begun { slots, epoch, archive, devices } = self.begun.take().expect("the epoch has begun");
         let layout = self.members.layout();
         let start =
-            Start { log_id: self.members.log_id, layout, epoch, end: self.end, streams, slots, options: self.options };
+            Start { log_id: self.members.log_id, layout, epoch, end: self.end, devices, slots, options: self.options };
         Ok(Log::start(start, archive))
     }
 }
@@ -400,7 +401,7 @@ struct Begun {
     slots: SlotWriter,
     epoch: u64,
     archive: Option<StartArchive>,
-    streams: Vec<Stream>,
+    devices: Vec<LogDevice>,
 }
 
 impl fmt::Debug for Begun {

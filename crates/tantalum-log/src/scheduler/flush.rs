@@ -1,20 +1,24 @@
-//! Group commit: the caller writes everything that gathered, or waits while others do.
+//! Writing what a task wants durable: the committing thread writes the group itself, or waits while other tasks do.
+//!
+//! There is no timer and no dedicated writer. A task that needs its records durable takes an idle device, makes one request
+//! of all that was appended since the last, and writes it. If no device is idle it sleeps until its records are durable or it
+//! is woken to write. Workers write what no task waits for, and see late writes through ([`hiding`](super::hiding)).
+//!
+//! Invariant: the task that releases the state's lock leaves no device idle that has work, unless a task is on its way to do
+//! it. Therefore it calls [`Scheduler::wake_writers`] first.
 
 use std::sync::atomic::Ordering;
 
 use tantalum_rt::{MutexGuard, Parker};
 
-use super::job::{Job, Outcome, UnderWay, Written};
-use super::turn::{Call, Waiter};
+use super::group_commit::{Waiter, Wake};
+use super::write::{Job, Outcome, UnderWay, Written};
 use super::{Scheduler, State};
-use crate::stream::Stream;
+use crate::log_device::LogDevice;
 use crate::{Error, Lsn, Result};
 
 impl Scheduler {
     /// Blocks until everything before `lsn` is durable; see [`Log::flush`](crate::Log::flush).
-    ///
-    /// Writes while a device is free and there is work, sleeps otherwise. Who is woken because its records are durable
-    /// returns without the lock: many are woken at once.
     pub(crate) fn flush(&self, lsn: Lsn) -> Result<()> {
         tantalum_rt::may_wait("the log to be durable");
         if self.durable() >= lsn {
@@ -27,38 +31,42 @@ impl Scheduler {
         flushed
     }
 
+    /// Writes while a device is idle and there is work, and sleeps otherwise. A task whose records became durable while it slept
+    /// returns without the lock: many are woken at once.
     fn flush_appended(&self, lsn: Lsn) -> Result<()> {
-        let gathers = self.gathers();
-        if gathers {
-            self.gather.returned();
+        let delays = self.delays();
+        if delays {
+            self.delay.came_back();
         }
         let mut sleeper = None;
-        let mut is_summoned = false;
+        let mut is_woken_to_write = false;
         loop {
-            if !is_summoned && self.durable() >= lsn {
+            if !is_woken_to_write && self.durable() >= lsn {
                 return Ok(());
             }
             let mut state = self.lock();
-            if std::mem::take(&mut is_summoned) {
-                state.summoned -= 1;
+            if std::mem::take(&mut is_woken_to_write) {
+                state.commits.writer_came();
             }
-            if gathers && self.is_time_to_gather(&state, lsn) && self.gather.begin() {
-                let came = MutexGuard::unlocked(&mut state, || self.gather.wait());
-                self.gather.end(came);
+            if delays && self.delay.is_any_expected() && self.may_delay(&state, lsn) && self.delay.begin() {
+                let came = MutexGuard::unlocked(&mut state, || self.delay.wait());
+                self.delay.end(came);
             }
             if self.durable() >= lsn {
-                self.summon(&mut state);
+                self.wake_writers(&mut state);
                 return Ok(());
             }
             state.check_failure()?;
-            self.seal_for(&mut state, lsn);
+            if self.options.request_per_flush {
+                self.seal_up_to(&mut state, lsn);
+            }
             if let Some(job) = self.next_job(&mut state, lsn) {
                 if let Some(late) = self.carry_out(state, job) {
                     self.leave_behind(late);
                 }
-                if gathers {
-                    // It may be back soon itself.
-                    self.gather.woke(1);
+                if delays {
+                    // This task may commit again soon.
+                    self.delay.woke(1);
                 }
                 continue;
             }
@@ -67,40 +75,40 @@ impl Scheduler {
                 let waiter = Waiter::new(&parker);
                 (parker, waiter)
             });
-            self.register(&mut state, lsn, waiter);
-            state.flush_waits += 1;
+            assert!(lsn > self.durable(), "no task waits for what is durable");
+            state.commits.register(lsn, waiter);
+            self.wake_writers(&mut state);
             drop(state);
-            is_summoned = waiter.sleep(parker) == Call::Summoned;
+            is_woken_to_write = waiter.sleep(parker) == Wake::ToWrite;
         }
     }
 
-    /// Whether those who could write wait for others at all.
-    fn gathers(&self) -> bool {
+    /// Whether the log leader waits for the tasks that the last write woke.
+    fn delays(&self) -> bool {
         self.options.gather && !self.options.request_per_flush
     }
 
-    /// Whether somebody else may come, and records that are in no request yet could be written now.
-    fn is_time_to_gather(&self, state: &State, lsn: Lsn) -> bool {
-        self.gather.is_anybody_expected()
-            && state.failure.is_none()
-            && state.may_begin()
-            && state.queue.is_empty()
-            && lsn > state.sealed_end
-            && state.streams.iter().any(Stream::is_idle)
+    /// Whether records up to `lsn` that are in no request yet could be written now.
+    fn may_delay(&self, state: &State, lsn: Lsn) -> bool {
+        state.failure.is_none()
+            && state.placement.may_begin()
+            && state.commits.queue.is_empty()
+            && lsn > state.commits.sealed_end
+            && state.placement.devices.iter().any(LogDevice::is_idle)
             && self.is_worth_a_request(state)
     }
 
-    /// Makes a request of what a flush asks for, where each flush has one of its own.
-    pub(super) fn seal_for(&self, state: &mut State, lsn: Lsn) {
-        if self.options.request_per_flush && lsn > state.sealed_end {
+    /// Makes a request of everything appended, unless `lsn` is in one: where each flush has a request of its own.
+    fn seal_up_to(&self, state: &mut State, lsn: Lsn) {
+        if lsn > state.commits.sealed_end {
             self.seal(state);
         }
     }
 
-    /// Writes a request, with the lock released, and tells those who wait for it. Returns a write that is late; the
-    /// caller sees to it that somebody goes on waiting for it.
-    pub(super) fn carry_out(&self, mut state: MutexGuard<'_, State>, job: Job) -> Option<UnderWay> {
-        self.summon(&mut state);
+    /// Writes a request, with the lock released, and wakes the tasks that wait for it. Returns a write that is late, which the
+    /// caller has to leave to a worker or see through.
+    fn carry_out(&self, mut state: MutexGuard<'_, State>, job: Job) -> Option<UnderWay> {
+        self.wake_writers(&mut state);
         drop(state);
         match self.write(job) {
             Written::Ended(outcome) => {
@@ -111,43 +119,117 @@ impl Scheduler {
         }
     }
 
-    /// Takes note of a write's end, and tells those who wait for it.
+    /// Takes note of a write's end, and wakes the tasks that wait for it.
     pub(super) fn finish(&self, outcome: Outcome) {
         let mut state = self.lock();
         let woken = self.complete(&mut state, outcome);
         // First the device gets its next writer, then the others are woken, without the lock that they may ask for.
-        if self.gathers() {
-            self.gather.woke(woken.len());
+        if self.delays() {
+            self.delay.woke(woken.len());
         }
-        self.summon(&mut state);
+        self.wake_writers(&mut state);
         drop(state);
         woken.iter().for_each(|waiter| waiter.wake_done());
     }
 
-    /// Refuses an LSN that no append returned: nobody would ever write it. Asked without the state's lock, which everybody
-    /// wants.
-    pub(super) fn check_appended(&self, lsn: Lsn) -> Result<()> {
+    /// Refuses an LSN that no append returned: no task would ever write it. Asked without the state's lock, which every
+    /// committing thread wants.
+    fn check_appended(&self, lsn: Lsn) -> Result<()> {
         let end = self.end();
         if lsn <= end { Ok(()) } else { Err(Error::BeyondEnd { lsn, end }) }
     }
 
-    /// Refuses appends from now on and makes durable what was appended. False if the log was closed before.
-    pub(crate) fn close(&self) -> Result<bool> {
+    /// Wakes a task for each idle device that has work.
+    pub(super) fn wake_writers(&self, state: &mut State) {
+        if !state.outliers.overdue.is_empty() {
+            self.wake_for_overdue(state);
+        }
+        while state.failure.is_none() && state.commits.writers_woken() < self.ready(state) {
+            let start = state.placement.next_copy_start().unwrap_or_else(|| state.commits.unplaced_start());
+            if !state.commits.wake_writer(start) {
+                return;
+            }
+        }
+    }
+
+    /// How many tasks would find something to write, as far as is known before the first of them has chosen.
+    fn ready(&self, state: &State) -> usize {
+        let is_mirrored = state.placement.mirror.is_some();
+        let copies = usize::from(is_mirrored && state.placement.next_copy_start().is_some());
+        // The work is counted only if a device is idle: most commits come while all devices write.
+        let may_begin = !self.delay.has_leader() && (!is_mirrored || state.placement.may_begin());
+        let idle = if may_begin { state.placement.idle_with_room(state.commits.queue.front()) } else { 0 };
+        if idle == 0 {
+            return copies;
+        }
+        // Requests that could be written now, one of them not sealed yet.
+        let queued = state.commits.queue.len();
+        let unsealed = state.commits.wants_unsealed() && (queued > 0 || self.is_worth_a_request(state));
+        let begun = idle.min(queued + usize::from(unsealed));
+        // The task that begins a mirrored request wakes the one that writes its copy.
+        if is_mirrored { copies.max(begun.min(1)) } else { begun }
+    }
+
+    /// A background worker: sees late writes through, re-issues overdue requests, and writes whenever there is work and no
+    /// other task to do it. It ends only when no late write is left.
+    pub(crate) fn run_worker(&self) {
+        let parker = Parker::new();
+        let waiter = Waiter::new(&parker);
+        let mut state = self.lock();
+        while !state.stopping || !state.outliers.left_behind.is_empty() {
+            if let Some(late) = state.outliers.left_behind.pop() {
+                self.wake_writers(&mut state);
+                MutexGuard::unlocked(&mut state, || self.see_through(late));
+                continue;
+            }
+            let wanted = state.commits.wanted();
+            let job = self.next_hidden(&mut state).or_else(|| self.next_job(&mut state, wanted));
+            if let Some(job) = job {
+                if let Some(late) = self.carry_out(state, job) {
+                    let mut state = self.lock();
+                    self.note_late(&mut state, &late);
+                    self.wake_writers(&mut state);
+                    drop(state);
+                    self.see_through(late);
+                }
+                state = self.lock();
+                continue;
+            }
+            state.commits.register_worker(&waiter);
+            self.wake_writers(&mut state);
+            if MutexGuard::unlocked(&mut state, || waiter.sleep(&parker)) == Wake::ToWrite {
+                state.commits.writer_came();
+            }
+        }
+        self.wake_writers(&mut state);
+    }
+
+    /// Wants everything up to `lsn` durable, without waiting for it.
+    pub(crate) fn want(&self, lsn: Lsn) -> Result<()> {
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        self.check_appended(lsn)?;
         let mut state = self.lock();
         state.check_failure()?;
-        if state.closed {
-            return Ok(false);
+        if self.options.request_per_flush {
+            self.seal_up_to(&mut state, lsn);
         }
-        state.closed = true;
-        self.stopped.store(true, Ordering::Release);
-        // With `closed` set no new group follows: an append finds the old one sealed, and the log closed.
-        self.seal(&mut state);
-        let end = state.sealed_end;
-        assert_eq!(end, self.active.read().end(), "a closed log has one end");
-        self.summon(&mut state);
-        self.leaving.notify_all();
-        drop(state);
-        self.flush(end)?;
-        Ok(true)
+        state.commits.want(lsn);
+        self.wake_writers(&mut state);
+        Ok(())
+    }
+
+    /// The outcome for `lsn`, if it is known.
+    pub(crate) fn outcome(&self, lsn: Lsn) -> Option<Result<()>> {
+        if self.durable() >= lsn {
+            return Some(Ok(()));
+        }
+        if !self.stopped.load(Ordering::Acquire) {
+            return None;
+        }
+        let failure = self.lock().failure.clone();
+        // What became durable before the failure counts.
+        if self.durable() >= lsn { Some(Ok(())) } else { failure.map(Err) }
     }
 }

@@ -1,8 +1,8 @@
 //! Outlier hiding: what a device is late with is given to another as well ("FlashLogging", sections 3.4 and 3.5).
 //!
-//! Whoever writes a request waits for it until it is an outlier. A task that waits for its own records then leaves the
-//! write behind to a worker, and is woken by whichever device has them first; the workers re-issue what is overdue into
-//! the hiding area of a device that is free. A re-issued write can be an outlier again, and goes to a third device.
+//! The task that writes a request waits for it until it is an outlier. A committing thread then leaves the write to a
+//! worker, and is woken by the first device that has its records; the workers re-issue overdue requests into the hiding
+//! area of an idle device. A re-issued write can be an outlier again, and goes to a third device.
 //!
 //! A task leaves a late write behind for the archive's sake as well, which may complete the request before its device
 //! does ("FlashLogging", section 3.7): also where there is no other device to give the write to.
@@ -10,8 +10,8 @@
 //! Invariants:
 //! - every write has one task that sees it through: its writer, or the worker that it was left to. There are as many
 //!   workers as devices, so one is free whenever a device is;
-//! - the first write of a request that ends well completes it, of a mirrored one the second ([`mirror`](super::mirror)); what
-//!   ends later only frees its device;
+//! - the first write of a request that ends well completes it, of a mirrored one the second ([`mirror`](super::mirror)); a
+//!   write that ends later only frees its device;
 //! - a request is given to no two devices on the same hardware at a time;
 //! - memory goes back to the pool only when no write holds it ([`Pool::give_back`](crate::group::Pool::give_back)).
 
@@ -21,17 +21,18 @@ use std::time::Duration;
 use tantalum_device::AlignedBuffer;
 use tantalum_rt::Instant;
 
-use super::job::{Area, Job, Outcome, UnderWay};
+use super::adaptive::Adaptive;
+use super::write::{Job, Outcome, UnderWay};
 use super::{Scheduler, State};
 use crate::format::request::HEADER_BYTES;
 use crate::group::Source;
 use crate::latency::{OUTLIER_FACTOR, outlier_after_unknown};
-use crate::stream::{InFlight, Stream};
+use crate::log_device::{InFlight, LogDevice, Target};
 use crate::{Hiding, Lsn};
 
 /// A request that is under way on a device that is late with it, and not complete.
 pub(super) struct Overdue {
-    pub(super) start: Lsn,
+    start: Lsn,
     end: Lsn,
     /// The records, which the late write may still read.
     buffer: Arc<AlignedBuffer>,
@@ -46,10 +47,50 @@ impl Overdue {
     }
 }
 
+/// The late writes. Guarded by the state's lock.
+pub(super) struct Outliers {
+    /// Requests that devices are late with and that are not complete, by LSN.
+    pub(super) overdue: Vec<Overdue>,
+    /// Late writes that no worker has taken yet.
+    pub(super) left_behind: Vec<UnderWay>,
+    pub(super) adaptive: Adaptive,
+    /// A hiding area had no room for an overdue request since the last checkpoint.
+    pub(super) areas_are_full: bool,
+}
+
+impl Outliers {
+    pub(super) fn new() -> Outliers {
+        let (overdue, left_behind) = (Vec::new(), Vec::new());
+        Outliers { overdue, left_behind, adaptive: Adaptive::new(), areas_are_full: false }
+    }
+
+    /// Removes the request that starts at `start`.
+    pub(super) fn remove(&mut self, start: Lsn) {
+        self.overdue.retain(|overdue| overdue.start != start);
+    }
+
+    /// Removes the requests that start before `durable`.
+    pub(super) fn remove_before(&mut self, durable: Lsn) {
+        self.overdue.retain(|overdue| overdue.start >= durable);
+    }
+
+    /// Adds a late write, whose request is not complete.
+    fn add(&mut self, late: &UnderWay) {
+        let at = self.overdue.partition_point(|overdue| overdue.start < late.start);
+        match self.overdue.get_mut(at).filter(|overdue| overdue.start == late.start) {
+            Some(again) => again.is_waiting = true,
+            None => {
+                let buffer = Arc::clone(&late.buffer);
+                self.overdue.insert(at, Overdue { start: late.start, end: late.end, buffer, is_waiting: true });
+            }
+        }
+    }
+}
+
 /// What can be done about overdue requests now.
 enum Rescue {
-    /// Give this one to that device's area: indices of both.
-    Give(usize, usize, Area),
+    /// Give this request to that device, indexes of both, and area.
+    Give(usize, usize, Target),
     /// A device would take one if its hiding area had room.
     Full,
     None,
@@ -58,16 +99,16 @@ enum Rescue {
 impl Scheduler {
     /// After how long a write of `bytes` bytes on this device is an outlier; `None` if that is of no interest: neither
     /// another device nor the archive could have the request first.
-    pub(super) fn patience(&self, state: &mut State, stream: usize, bytes: u64, now: Instant) -> Option<Duration> {
+    pub(super) fn outlier_after(&self, state: &mut State, device: usize, bytes: u64, now: Instant) -> Option<Duration> {
         let hides = self.hides();
         if !hides && !state.has_archive() {
             return None;
         }
-        let factor = if hides { state.adaptive.factor(now) } else { OUTLIER_FACTOR };
-        let outlier_after = |stream: &Stream| stream.latencies.outlier_after(bytes, factor);
+        let factor = if hides { state.outliers.adaptive.factor(now) } else { OUTLIER_FACTOR };
+        let threshold = |device: &LogDevice| device.latencies.outlier_after(bytes, factor);
         // A device of which nothing is known yet may be as slow as the slowest other.
-        let of_others = || state.streams.iter().filter_map(outlier_after).max();
-        let known = outlier_after(&state.streams[stream]).or_else(of_others);
+        let of_others = || state.placement.devices.iter().filter_map(threshold).max();
+        let known = threshold(&state.placement.devices[device]).or_else(of_others);
         Some(known.unwrap_or_else(|| outlier_after_unknown(bytes, factor)))
     }
 
@@ -82,15 +123,13 @@ impl Scheduler {
         self.note_late(&mut state, &late);
         // Without workers nobody else would see it through.
         if state.stopping {
-            self.summon(&mut state);
+            self.wake_writers(&mut state);
             drop(state);
             return self.see_through(late);
         }
-        state.left_behind.push(late);
-        if let Some(worker) = state.idle_workers.pop() {
-            worker.wake_done();
-        }
-        self.summon(&mut state);
+        state.outliers.left_behind.push(late);
+        state.commits.wake_worker();
+        self.wake_writers(&mut state);
     }
 
     /// Waits for a late write as long as its device may take at most.
@@ -100,35 +139,22 @@ impl Scheduler {
 
     /// Takes note that a write is an outlier.
     pub(super) fn note_late(&self, state: &mut State, late: &UnderWay) {
-        state.streams[late.stream].hidden.outliers += 1;
-        if !self.hides() || self.is_complete(state, late.start) {
-            return;
-        }
-        let at = state.overdue.partition_point(|overdue| overdue.start < late.start);
-        match state.overdue.get_mut(at).filter(|overdue| overdue.start == late.start) {
-            Some(again) => again.is_waiting = true,
-            None => {
-                let buffer = Arc::clone(&late.buffer);
-                state.overdue.insert(at, Overdue { start: late.start, end: late.end, buffer, is_waiting: true });
-            }
+        state.placement.devices[late.device_index].hidden.outliers += 1;
+        if self.hides() && !state.commits.is_complete(late.start, self.durable()) {
+            state.outliers.add(late);
         }
     }
 
     /// Wakes a worker if an overdue request can be re-issued, and asks for a checkpoint if that is what is missing.
-    pub(super) fn summon_for_overdue(&self, state: &mut State) {
+    pub(super) fn wake_for_overdue(&self, state: &mut State) {
         // After a failure nothing is re-issued, and a worker that is woken for it would wake the next one.
-        if state.overdue.is_empty() || state.failure.is_some() {
+        if state.failure.is_some() {
             return;
         }
         match self.rescue(state) {
-            // If none is idle, one that is up looks here before it sleeps.
-            Rescue::Give(..) => {
-                if let Some(worker) = state.idle_workers.pop() {
-                    worker.wake_done();
-                }
-            }
-            Rescue::Full if !state.hiding_is_full => {
-                state.hiding_is_full = true;
+            Rescue::Give(..) => state.commits.wake_worker(),
+            Rescue::Full if !state.outliers.areas_are_full => {
+                state.outliers.areas_are_full = true;
                 self.pressure.notify_all();
             }
             _ => {}
@@ -137,22 +163,22 @@ impl Scheduler {
 
     /// The oldest overdue request that an idle device on other hardware can take, and a place for it.
     pub(super) fn next_hidden(&self, state: &mut State) -> Option<Job> {
-        if state.overdue.is_empty() || state.failure.is_some() {
+        if state.outliers.overdue.is_empty() || state.failure.is_some() {
             return None;
         }
-        let Rescue::Give(at, stream, area) = self.rescue(state) else { return None };
-        let overdue = &mut state.overdue[at];
+        let Rescue::Give(at, device, target) = self.rescue(state) else { return None };
+        let overdue = &mut state.outliers.overdue[at];
         let (start, end) = (overdue.start, overdue.end);
-        let room = state.streams[stream].layout.request_bytes(overdue.bytes());
+        let room = state.placement.devices[device].main.layout.request_bytes(overdue.bytes());
         // The main area's room is promised to what was appended; a copy pays for what it takes.
-        if area == Area::Main && !self.space.take(room) {
+        if target == Target::Main && !self.space.take(room) {
             return None;
         }
         overdue.is_waiting = false;
         let source = Source::Borrowed(Arc::clone(&overdue.buffer));
-        state.streams[stream].hidden.reissued += 1;
-        let job = self.start_job(state, stream, area, (start, end, source), true);
-        if area == Area::Main {
+        state.placement.devices[device].hidden.reissued += 1;
+        let job = self.start_job(state, device, target, (start, end, source), true);
+        if target == Target::Main {
             self.rebalance(state, room);
         }
         Some(job)
@@ -160,34 +186,36 @@ impl Scheduler {
 
     fn rescue(&self, state: &State) -> Rescue {
         let mut is_full = false;
-        for (at, overdue) in state.overdue.iter().enumerate().filter(|(_, overdue)| overdue.is_waiting) {
+        for (at, overdue) in state.outliers.overdue.iter().enumerate().filter(|(_, overdue)| overdue.is_waiting) {
             let bytes = overdue.bytes();
-            let has_it = |stream: &Stream| {
-                let mut writing = state.streams.iter().filter(|other| other.is_writing(overdue.start));
-                let is_written = writing.any(|other| other.hardware == stream.hardware);
-                is_written || state.has_copy(overdue.start, stream.hardware)
+            let has_it = |device: &LogDevice| {
+                let mut writing = state.placement.devices.iter().filter(|other| other.is_writing(overdue.start));
+                writing.any(|other| other.hardware == device.hardware)
+                    || state.placement.has_copy(overdue.start, device.hardware)
             };
-            let mut best: Option<(Duration, usize, Area)> = None;
-            for (index, stream) in state.streams.iter().enumerate() {
-                if !stream.is_idle() || has_it(stream) {
+            let mut best: Option<(Duration, usize, Target)> = None;
+            for (index, device) in state.placement.devices.iter().enumerate() {
+                if !device.is_idle() || has_it(device) {
                     continue;
                 }
-                let (area, positions) = match &stream.hiding {
-                    Some(hiding) if self.options.hiding == Hiding::On => (Area::Hiding, &**hiding),
-                    _ => (Area::Main, stream),
+                let (target, area, has_room) = match &device.hiding {
+                    Some(hiding) if self.options.hiding == Hiding::On => {
+                        (Target::Hiding, hiding, hiding.has_room(bytes))
+                    }
+                    _ => (Target::Main, &device.main, device.has_room(bytes)),
                 };
-                let is_free = area == Area::Hiding || self.space.has(stream.layout.request_bytes(bytes));
-                if !positions.keeps_order(overdue.start) || !is_free {
+                let is_free = target == Target::Hiding || self.space.has(area.layout.request_bytes(bytes));
+                if !area.keeps_order(overdue.start) || !is_free {
                     continue;
                 }
-                if !positions.has_room(bytes) {
+                if !has_room {
                     is_full = true;
-                } else if best.is_none_or(|(fastest, ..)| stream.latency < fastest) {
-                    best = Some((stream.latency, index, area));
+                } else if best.is_none_or(|(fastest, ..)| device.latency < fastest) {
+                    best = Some((device.latency, index, target));
                 }
             }
-            if let Some((_, index, area)) = best {
-                return Rescue::Give(at, index, area);
+            if let Some((_, index, target)) = best {
+                return Rescue::Give(at, index, target);
             }
         }
         if is_full { Rescue::Full } else { Rescue::None }
@@ -202,19 +230,19 @@ impl Scheduler {
         was_complete: bool,
         now: Instant,
     ) {
-        let counts = &mut state.streams[outcome.stream].hidden;
+        let counts = &mut state.placement.devices[outcome.device_index].hidden;
         if in_flight.is_reissued {
             let is_first = !was_complete && outcome.result.is_ok();
             counts.won += u64::from(is_first);
             counts.lost += u64::from(!is_first);
-            state.adaptive.spend(now - in_flight.since);
+            state.outliers.adaptive.spend(now - in_flight.since);
             if was_complete {
-                state.adaptive.settle(Duration::ZERO, now);
+                state.outliers.adaptive.settle(Duration::ZERO, now);
             }
         } else if let Some(overtaken) = in_flight.overtaken {
             let saved = now - overtaken;
             counts.saved += saved;
-            state.adaptive.settle(saved, now);
+            state.outliers.adaptive.settle(saved, now);
         }
     }
 }

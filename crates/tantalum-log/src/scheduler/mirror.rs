@@ -1,7 +1,7 @@
 //! Mirrored logging: a request is done when devices on two pieces of hardware have it.
 //!
 //! A request's records stay here as they were appended until it is done. Each device that is given it writes a copy with
-//! headers of its own into its main area. Whoever is free takes the oldest request that lacks a copy; a new request is begun
+//! headers of its own into its main area. An idle device takes the oldest request that lacks a copy; a new request is begun
 //! only when none lacks one, so that a slow device makes requests larger and not more. A copy that is late is hidden like
 //! any late write ([`hiding`](super::hiding)); what a third device has then counts, as it is on other hardware.
 //!
@@ -19,12 +19,13 @@ use std::sync::Arc;
 
 use tantalum_device::{AlignedBuffer, Hardware};
 
-use super::job::{Area, Job, Outcome, choose};
+use super::placement::{Placement, distinct};
+use super::write::{Job, Outcome};
 use super::{Scheduler, State};
 use crate::format::request::HEADER_BYTES;
 use crate::group::Source;
-use crate::space::{self, GROUP_CHARGE, Share};
-use crate::stream::Stream;
+use crate::log_device::{LogDevice, Target};
+use crate::space::GROUP_CHARGE;
 use crate::{LogOptions, Lsn};
 
 /// Sections of each device that are kept for the copies that recovery makes. What a crash leaves without a second copy fits
@@ -55,7 +56,7 @@ struct Pair {
     end: Lsn,
     /// The records, behind room for headers. Writes copy it.
     records: Arc<AlignedBuffer>,
-    /// Places of the streams that have it.
+    /// Places of the devices that have it.
     done: Vec<usize>,
     /// How many pieces of hardware could have it when it was begun. One that comes later need not.
     copies: usize,
@@ -110,16 +111,16 @@ impl Scheduler {
 
     /// The oldest request that lacks a copy and has a device for it, or else a new one, to be written to that device.
     pub(super) fn next_copy(&self, state: &mut State, wanted: Lsn) -> Option<Job> {
-        if let Some((start, index)) = state.lacking_with_device() {
+        if let Some((start, index)) = state.placement.lacking_with_device() {
             return Some(self.give_copy(state, start, index));
         }
-        if state.lacks_copies() {
+        if state.placement.lacks_copies() {
             return None;
         }
         let index = self.device_for_next(state, wanted)?;
-        let request = state.queue.pop_front()?;
+        let request = state.commits.queue.pop_front()?;
         let (start, records_bytes) = (request.start, request.payload_bytes());
-        let copies = state.copies_needed();
+        let copies = state.placement.copies_needed();
         let pair = Pair {
             end: request.end,
             records: Arc::new(request.source.take(records_bytes, &self.pool)),
@@ -127,21 +128,21 @@ impl Scheduler {
             copies,
             is_charged: true,
         };
-        let mirror = state.mirror.as_mut().expect("only a log that keeps two copies asks for them");
+        let mirror = state.placement.mirror.as_mut().expect("only a log that keeps two copies asks for them");
         let before = mirror.pairs.insert(start, pair);
         assert!(before.is_none(), "a request is begun once");
         Some(self.give_copy(state, start, index))
     }
 
     fn give_copy(&self, state: &mut State, start: Lsn, index: usize) -> Job {
-        let pair = state.pair(start).expect("what lacks a copy is not complete");
+        let pair = state.placement.pair(start).expect("what lacks a copy is not complete");
         let source = Source::Borrowed(Arc::clone(&pair.records));
         let request = (start, pair.end, source);
         assert!(
-            !state.placed(start, pair).contains(&state.streams[index].hardware),
+            !state.placement.placed(start, pair).contains(&state.placement.devices[index].hardware),
             "copies are on different hardware"
         );
-        let job = self.start_job(state, index, Area::Main, request, false);
+        let job = self.start_job(state, index, Target::Main, request, false);
         let released = self.settle_charge(state, start);
         self.rebalance(state, released);
         job
@@ -149,9 +150,9 @@ impl Scheduler {
 
     /// Holds what appends paid for a request as long as it lacks a copy. Returns what was given up.
     fn settle_charge(&self, state: &mut State, start: Lsn) -> u64 {
-        let Some(pair) = state.pair(start) else { return 0 };
-        let (lacks, was_charged, charge) = (state.lacks(start, pair), pair.is_charged, pair.charge(start));
-        if let Some(pair) = state.mirror.as_mut().and_then(|mirror| mirror.pairs.get_mut(&start)) {
+        let Some(pair) = state.placement.pair(start) else { return 0 };
+        let (lacks, was_charged, charge) = (state.placement.lacks(start, pair), pair.is_charged, pair.charge(start));
+        if let Some(pair) = state.placement.mirror.as_mut().and_then(|mirror| mirror.pairs.get_mut(&start)) {
             pair.is_charged = lacks;
         }
         match (was_charged, lacks) {
@@ -166,19 +167,19 @@ impl Scheduler {
 
     /// Takes note of a write that ended well. True if its request is complete now, which it was not before.
     pub(super) fn note_copy(&self, state: &mut State, outcome: &Outcome) -> bool {
-        let is_healthy = state.streams[outcome.stream].state.is_healthy();
-        let Some(mirror) = &mut state.mirror else { return true };
+        let is_healthy = state.placement.devices[outcome.device_index].state.is_healthy();
+        let Some(mirror) = &mut state.placement.mirror else { return true };
         let pair = mirror.pairs.get_mut(&outcome.start).expect("a request that is not complete lacks a copy");
         if is_healthy {
-            pair.done.push(outcome.stream);
+            pair.done.push(outcome.device_index);
         }
-        state.has_enough(outcome.start) && self.end_pair(state, outcome.start)
+        state.placement.has_enough(outcome.start) && self.end_pair(state, outcome.start)
     }
 
     /// Forgets a request that is complete.
     fn end_pair(&self, state: &mut State, start: Lsn) -> bool {
-        let is_single = state.pair(start).is_some_and(|pair| state.done_on(pair).len() < COPIES);
-        let Some(mirror) = &mut state.mirror else { return false };
+        let is_single = state.placement.pair(start).is_some_and(|pair| state.placement.done_on(pair).len() < COPIES);
+        let Some(mirror) = &mut state.placement.mirror else { return false };
         let Some(pair) = mirror.pairs.remove(&start) else { return false };
         mirror.single += u64::from(is_single);
         if pair.is_charged {
@@ -192,10 +193,10 @@ impl Scheduler {
     /// Takes note of devices that came, left or failed: what they had counts no more, and two copies may be too many to ask
     /// for.
     pub(super) fn settle_pairs(&self, state: &mut State) {
-        let hardware = state.hardware_in_use().len();
-        let lost = state.only_lost(state.checkpoint);
-        let (streams, sealed_end) = (&state.streams, state.sealed_end);
-        let Some(mirror) = &mut state.mirror else { return };
+        let hardware = state.placement.hardware_in_use().len();
+        let lost = state.placement.only_lost(state.checkpoint);
+        let (devices, sealed_end) = (&state.placement.devices, state.commits.sealed_end);
+        let Some(mirror) = &mut state.placement.mirror else { return };
         match (hardware >= COPIES, mirror.from) {
             (false, Some(from)) => (mirror.from, mirror.broken) = (None, lost.map(|lost| (from, lost))),
             // What is sealed later is given to two.
@@ -203,13 +204,13 @@ impl Scheduler {
             _ => {}
         }
         for pair in mirror.pairs.values_mut() {
-            pair.done.retain(|&at| streams[at].state.is_healthy());
+            pair.done.retain(|&at| devices[at].state.is_healthy());
         }
         let starts: Vec<Lsn> = mirror.pairs.keys().copied().collect();
         let mut released = 0;
         for start in starts {
-            let end = state.pair(start).map(|pair| pair.end);
-            if let Some(end) = end.filter(|_| state.has_enough(start)) {
+            let end = state.placement.pair(start).map(|pair| pair.end);
+            if let Some(end) = end.filter(|_| state.placement.has_enough(start)) {
                 self.end_pair(state, start);
                 self.note_complete(state, start, end);
             } else {
@@ -223,11 +224,11 @@ impl Scheduler {
     }
 }
 
-impl State {
+impl Placement {
     /// The hardware of the devices that were set aside and hold what is behind `checkpoint`, if that is one piece.
     fn only_lost(&self, checkpoint: Lsn) -> Option<Hardware> {
-        let present = self.streams.iter().filter(|stream| stream.is_present());
-        let lost = present.filter(|stream| !stream.state.is_healthy() && stream.max_end() > checkpoint);
+        let present = self.devices.iter().filter(|device| device.is_present());
+        let lost = present.filter(|device| !device.state.is_healthy() && device.max_end() > checkpoint);
         if let [lost] = distinct(lost)[..] { Some(lost) } else { None }
     }
 
@@ -243,7 +244,7 @@ impl State {
 
     /// The hardware of the devices that take requests.
     fn hardware_in_use(&self) -> Vec<Hardware> {
-        distinct(self.streams.iter().filter(|stream| stream.takes_requests()))
+        distinct(self.devices.iter().filter(|device| device.takes_requests()))
     }
 
     /// How many pieces of hardware must have a request.
@@ -252,14 +253,14 @@ impl State {
     }
 
     fn done_on(&self, pair: &Pair) -> Vec<Hardware> {
-        distinct(pair.done.iter().map(|&at| &self.streams[at]).filter(|stream| stream.state.is_healthy()))
+        distinct(pair.done.iter().map(|&at| &self.devices[at]).filter(|device| device.state.is_healthy()))
     }
 
     /// Hardware that has the request, or is writing it.
     fn placed(&self, start: Lsn, pair: &Pair) -> Vec<Hardware> {
-        let healthy = self.streams.iter().enumerate().filter(|(_, stream)| stream.state.is_healthy());
-        let with_it = healthy.filter(|(at, stream)| pair.done.contains(at) || stream.is_writing(start));
-        distinct(with_it.map(|(_, stream)| stream))
+        let healthy = self.devices.iter().enumerate().filter(|(_, device)| device.state.is_healthy());
+        let with_it = healthy.filter(|(at, device)| pair.done.contains(at) || device.is_writing(start));
+        distinct(with_it.map(|(_, device)| device))
     }
 
     /// Hardware that has a request which is not complete: it need not write it again.
@@ -289,8 +290,8 @@ impl State {
     fn lacking_with_device(&self) -> Option<(Lsn, usize)> {
         self.lacking().find_map(|(start, pair)| {
             let placed = self.placed(start, pair);
-            let takes_it = |stream: &Stream| !placed.contains(&stream.hardware);
-            Some((start, choose(&self.streams, pair.bytes(start), takes_it)?))
+            let takes_it = |device: &LogDevice| !placed.contains(&device.hardware);
+            Some((start, self.choose(pair.bytes(start), takes_it)?))
         })
     }
 
@@ -303,49 +304,14 @@ impl State {
     pub(super) fn may_begin(&self) -> bool {
         !self.lacks_copies()
     }
-}
-
-impl State {
-    /// What the devices can certainly take of what is not placed, by the rule for one copy or for two.
-    pub(super) fn spare(&self) -> i64 {
-        self.spare_of(self.serving().map(|stream| (stream.hardware, stream.share())))
-    }
-
-    /// As [`spare`](Self::spare), of devices with these shares.
-    pub(super) fn spare_of(&self, shares: impl Iterator<Item = (Hardware, Share)> + Clone) -> i64 {
-        let mut pieces: Vec<(Hardware, Share)> = Vec::new();
-        for (hardware, share) in shares.clone() {
-            match pieces.iter_mut().find(|(other, _)| *other == hardware) {
-                Some((_, sum)) => sum.assured += share.assured,
-                None => pieces.push((hardware, Share { in_flight: self.given(hardware), ..share })),
-            }
-        }
-        match self.mirror {
-            Some(_) if pieces.len() >= COPIES => {
-                space::spare_for_copies(&pieces.into_iter().map(|(_, share)| share).collect::<Vec<_>>())
-            }
-            _ => space::spare(shares.map(|(_, share)| share)),
-        }
-    }
 
     /// Bytes of requests that are not complete and that this hardware has or is writing, if they lack no copy: if it is
     /// lost, other hardware must take them.
-    fn given(&self, hardware: Hardware) -> u64 {
+    pub(super) fn given(&self, hardware: Hardware) -> u64 {
         let pairs = self.mirror.iter().flat_map(|mirror| &mirror.pairs).filter(|(_, pair)| !pair.is_charged);
         pairs
             .filter(|&(&start, pair)| self.placed(start, pair).contains(&hardware))
             .map(|(&start, pair)| pair.charge(start))
             .sum()
     }
-}
-
-/// The hardware that these stand on.
-pub(super) fn distinct<'a>(streams: impl Iterator<Item = &'a Stream>) -> Vec<Hardware> {
-    let mut found = Vec::new();
-    for stream in streams {
-        if !found.contains(&stream.hardware) {
-            found.push(stream.hardware);
-        }
-    }
-    found
 }

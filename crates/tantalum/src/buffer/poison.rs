@@ -12,7 +12,7 @@
 //! | a batch in the store, with what the store knows of it | the frames' dirt | `write_back.rs`, `store_copies` |
 //! | a page's entry in the page table | its bytes in the frame | `pool.rs`, `load` |
 //! | the catalog's record of a table | the table in memory | `db/catalog.rs` |
-//! | what the log has reserved, sealed or given to a device | what came of it | `tantalum-log`, `scheduler/poison.rs` |
+//! | what the log has reserved, sealed or given to a device | what came of it | `tantalum-log`, `scheduler/mod.rs` |
 //!
 //! What waits for others to finish such work looks here before it waits again.
 //!

@@ -1,4 +1,4 @@
-//! Devices that join and leave a running log.
+//! Membership: the devices that belong to the log, and how they join and leave it while it runs.
 //!
 //! The slots list the log's devices; the newest slot decides. Whatever the moment of a crash, the log can be opened with
 //! the devices that it had before the change or with those after it:
@@ -18,17 +18,78 @@ use std::sync::atomic::Ordering;
 use tantalum_device::Device;
 use tantalum_rt::MutexGuard;
 
-use super::mirror::{COPIES, distinct, reserve};
+use super::mirror::reserve;
+use super::placement::Placement;
 use super::{Scheduler, SlotWriter, State};
-use crate::create::{Division, check_devices, format, hides, new_ids, stand_on_several};
+use crate::area::Resume;
+use crate::create::{Division, check_devices, format, hides, new_ids};
 use crate::format::MAX_DEVICES;
 use crate::format::slot::SlotMember;
 use crate::format::superblock::Superblock;
 use crate::layout::Layout;
+use crate::log_device::{Duty, LogDevice};
 use crate::recovery::members::read_superblock;
-use crate::space::Share;
-use crate::stream::{Duty, Resume, Stream};
-use crate::{DeviceState, Error, LogLayout, Lsn, Result};
+use crate::stats::{DeviceState, DeviceStats, HidingStats};
+use crate::{Error, LogLayout, Lsn, Result};
+
+/// Which devices belong to the log, those that are not here included. Guarded by the state's lock.
+pub(super) struct Membership {
+    /// As the slots list them, by ordinal; of an array, itself.
+    pub(super) listed: Vec<SlotMember>,
+    /// A device was set aside and no checkpoint has made it superfluous yet.
+    pub(super) aside_is_needed: bool,
+    /// Why the owner's last checkpoint failed, if a removal waits for one and has not been told yet.
+    failed_checkpoint: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// The hiding counters of the devices that have left.
+    pub(super) hidden_by_departed: HidingStats,
+}
+
+impl Membership {
+    pub(super) fn new(listed: Vec<SlotMember>, aside_is_needed: bool) -> Membership {
+        let hidden_by_departed = HidingStats::default();
+        Membership { listed, aside_is_needed, failed_checkpoint: None, hidden_by_departed }
+    }
+
+    fn member(&self, ordinal: u32) -> Result<SlotMember> {
+        let found = self.listed.iter().find(|member| member.ordinal == ordinal);
+        found.copied().ok_or(Error::NoSuchDevice { ordinal })
+    }
+
+    /// Bits of the devices that hold nothing needed once `checkpoint` is durable: set aside, and wholly below it or held by
+    /// others.
+    pub(super) fn not_needed(&self, placement: &Placement, checkpoint: Lsn) -> u64 {
+        let others_have_all = placement.others_have_all(checkpoint);
+        let is_not_needed = |member: &&SlotMember| match placement.device(member.device_id) {
+            None => true,
+            Some(device) => !device.state.is_healthy() && (device.max_end() <= checkpoint || others_have_all),
+        };
+        self.listed.iter().filter(is_not_needed).fold(0, |bits, member| bits | 1 << member.ordinal)
+    }
+
+    /// The counters of each device, by ordinal.
+    pub(super) fn stats(&self, placement: &mut Placement) -> Vec<DeviceStats> {
+        let describe = |&SlotMember { ordinal, device_id, .. }: &SlotMember| match placement.device_mut(device_id) {
+            None => DeviceStats {
+                ordinal,
+                device_id,
+                state: DeviceState::SetAside { cause: Error::Absent { ordinal } },
+                ..DeviceStats::default()
+            },
+            Some(device) => DeviceStats {
+                name: device.device().name().into(),
+                ordinal,
+                device_id,
+                state: device.reported_state(),
+                writes: device.writes,
+                bytes: device.bytes,
+                busy: device.busy,
+                still_writing: device.still_writing(),
+                hiding: device.hidden,
+            },
+        };
+        self.listed.iter().map(describe).collect()
+    }
+}
 
 /// A device that is to join.
 struct Newcomer {
@@ -60,7 +121,7 @@ impl Scheduler {
     pub(crate) fn replace_devices(&self, old: &[u32], new: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
         let _change = self.begin_change()?;
         for &ordinal in old {
-            self.lock().member(ordinal)?;
+            self.lock().membership.member(ordinal)?;
         }
         if self.check_newcomers(new, old)? {
             // The same devices, formatted anew: they must have left before.
@@ -75,7 +136,13 @@ impl Scheduler {
 
     /// As many requests as the devices that are here may have under way.
     pub(crate) fn worker_count(&self) -> usize {
-        self.lock().streams.iter().filter(|stream| stream.is_present()).map(|stream| stream.layout.depth).sum()
+        self.lock()
+            .placement
+            .devices
+            .iter()
+            .filter(|device| device.is_present())
+            .map(|device| device.main.layout.depth)
+            .sum()
     }
 
     pub(super) fn can_give_up(&self) -> bool {
@@ -113,12 +180,12 @@ impl Scheduler {
             };
             let name = || device.name().to_string();
             let mut state = self.lock();
-            let former = state.streams.iter_mut().find(|stream| stream.device_id == superblock.device_id);
-            if former.is_some_and(|stream| stream.still_writing() > 0) {
+            let former = state.placement.devices.iter_mut().find(|device| device.device_id == superblock.device_id);
+            if former.is_some_and(|device| device.still_writing() > 0) {
                 return Err(Error::StillWriting { device: name() });
             }
             let is_listed = |member: &&SlotMember| member.device_id == superblock.device_id;
-            match state.members.iter().find(is_listed).map(|member| member.ordinal) {
+            match state.membership.listed.iter().find(is_listed).map(|member| member.ordinal) {
                 Some(ordinal) if replaced.contains(&ordinal) => is_in_place = true,
                 Some(ordinal) => return Err(Error::AlreadyMember { device: name(), ordinal }),
                 None => {}
@@ -130,10 +197,10 @@ impl Scheduler {
     /// Sections and blocks as on the log's other devices: the largest record must fit everywhere.
     fn division(&self, newcomers: &[Arc<dyn Device>]) -> Division {
         let state = self.lock();
-        let layouts = || state.streams.iter().map(|stream| stream.layout);
+        let layouts = || state.placement.devices.iter().map(|device| device.main.layout);
         let smallest = layouts().map(|layout| (layout.section_bytes, layout.block_bytes)).min();
         let (section_bytes, block_bytes) = smallest.expect("a running log has a device");
-        let present = state.streams.iter().filter(|stream| stream.is_present()).map(|stream| stream.hardware);
+        let present = state.placement.devices.iter().filter(|device| device.is_present()).map(|device| device.hardware);
         let hardware = present.chain(newcomers.iter().map(|device| device.hardware()));
         Division {
             layout: self.layout,
@@ -164,7 +231,7 @@ impl Scheduler {
         self.announce(&mut slots)?;
         let mut state = self.lock();
         for at in places {
-            state.streams[at].duty = Duty::Serving;
+            state.placement.devices[at].duty = Duty::Serving;
         }
         self.rebalance_devices(&mut state);
         Ok(ordinals)
@@ -173,11 +240,11 @@ impl Scheduler {
     /// Finds the newcomers' places in the log.
     fn enlist(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<Newcomer>> {
         let state = self.lock();
-        let count = state.members.len() + devices.len();
+        let count = state.membership.listed.len() + devices.len();
         if count > MAX_DEVICES {
             return Err(Error::TooManyDevices { count, limit: MAX_DEVICES });
         }
-        let is_free = |ordinal: &u32| state.members.iter().all(|member| member.ordinal != *ordinal);
+        let is_free = |ordinal: &u32| state.membership.listed.iter().all(|member| member.ordinal != *ordinal);
         let ordinals: Vec<u32> = (0..MAX_DEVICES as u32).filter(is_free).take(devices.len()).collect();
         drop(state);
         let division = self.division(devices);
@@ -205,35 +272,35 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives the newcomers their streams, which take no requests yet. Returns the streams' places.
+    /// Gives the newcomers their devices, which take no requests yet. Returns the devices' places.
     fn begin_joining(&self, newcomers: Vec<Newcomer>) -> Result<Vec<usize>> {
         let mut state = self.lock();
         state.check_running()?;
         let mut places = Vec::new();
         for newcomer in newcomers {
             let (member, superblock) = (newcomer.member(), newcomer.superblock);
-            let mut stream = Stream::new(newcomer.device, member, Layout::of(&superblock), Resume::default());
+            let mut device = LogDevice::new(newcomer.device, member, Layout::of(&superblock), Resume::default());
             if let Some(hiding) = Layout::of_hiding(&superblock) {
-                stream = stream.with_hiding(hiding, Resume::default());
+                device = device.with_hiding(hiding, Resume::default());
             }
-            stream.expect_latencies(&self.options);
-            stream.duty = Duty::Joining;
-            stream.reserve = reserve(&self.options);
+            device.expect_latencies(&self.options);
+            device.duty = Duty::Joining;
+            device.main.reserve = reserve(&self.options);
             // A write that was given up must still be known by the device that it may land on.
-            let is_vacant = |old: &mut Stream| !old.is_present() && !old.is_still_writing();
-            match state.streams.iter_mut().position(is_vacant) {
+            let is_vacant = |old: &mut LogDevice| !old.is_present() && !old.is_still_writing();
+            match state.placement.devices.iter_mut().position(is_vacant) {
                 Some(at) => {
-                    state.streams[at] = stream;
+                    state.placement.devices[at] = device;
                     places.push(at);
                 }
                 None => {
-                    state.streams.push(stream);
-                    places.push(state.streams.len() - 1);
+                    state.placement.devices.push(device);
+                    places.push(state.placement.devices.len() - 1);
                 }
             }
-            state.members.push(member);
+            state.membership.listed.push(member);
         }
-        state.members.sort_by_key(|member| member.ordinal);
+        state.membership.listed.sort_by_key(|member| member.ordinal);
         Ok(places)
     }
 
@@ -245,10 +312,10 @@ impl Scheduler {
 
     fn leave(&self, ordinals: &[u32]) -> Result<()> {
         self.begin_leaving(ordinals)?;
-        let left = self.wait_until_superfluous(ordinals).and_then(|()| self.release(ordinals));
+        let left = self.wait_until_superfluous(ordinals).and_then(|()| self.delist(ordinals));
         if left.is_err() {
             let mut state = self.lock();
-            state.leaving(ordinals).for_each(|stream| stream.duty = Duty::Serving);
+            state.placement.leaving(ordinals).for_each(|device| device.duty = Duty::Serving);
             self.rebalance_devices(&mut state);
         }
         left
@@ -259,15 +326,15 @@ impl Scheduler {
         let mut state = self.lock();
         state.check_running()?;
         for &ordinal in ordinals {
-            state.member(ordinal)?;
+            state.membership.member(ordinal)?;
         }
-        state.check_others_serve(ordinals)?;
-        for stream in &mut state.streams {
-            if stream.is_present() && ordinals.contains(&stream.ordinal) {
-                stream.duty = Duty::Draining;
+        state.placement.check_others_serve(ordinals)?;
+        for device in &mut state.placement.devices {
+            if device.is_present() && ordinals.contains(&device.ordinal) {
+                device.duty = Duty::Draining;
             }
         }
-        state.failed_checkpoint = None;
+        state.membership.failed_checkpoint = None;
         self.rebalance_devices(&mut state);
         Ok(())
     }
@@ -277,20 +344,20 @@ impl Scheduler {
         let mut state = self.lock();
         loop {
             state.check_running()?;
-            state.check_others_serve(ordinals)?;
+            state.placement.check_others_serve(ordinals)?;
             // What was appended fits on the others now.
             if self.space.has(0) {
-                state.leaving(ordinals).for_each(|stream| stream.duty = Duty::Leaving);
+                state.placement.leaving(ordinals).for_each(|device| device.duty = Duty::Leaving);
             }
             let checkpoint = state.checkpoint;
-            if state.leaving(ordinals).all(|stream| stream.is_superfluous(checkpoint)) {
+            if state.placement.leaving(ordinals).all(|device| device.is_superfluous(checkpoint)) {
                 return Ok(());
             }
-            if let Some(cause) = state.failed_checkpoint.take() {
+            if let Some(cause) = state.membership.failed_checkpoint.take() {
                 return Err(Error::CheckpointFailed { cause });
             }
             self.pressure.notify_all();
-            self.summon(&mut state);
+            self.wake_writers(&mut state);
             self.leaving.wait(&mut state);
         }
     }
@@ -299,35 +366,39 @@ impl Scheduler {
     /// [`Log::report_failed_checkpoint`](crate::Log::report_failed_checkpoint).
     pub(crate) fn report_failed_checkpoint(&self, cause: Arc<dyn std::error::Error + Send + Sync>) {
         let mut state = self.lock();
-        if state.leaving_is_needed() {
-            state.failed_checkpoint = Some(cause);
+        if state.placement.leaving_awaits_checkpoint(state.checkpoint) {
+            state.membership.failed_checkpoint = Some(cause);
             self.leaving.notify_all();
         }
     }
 
     /// Takes devices that are superfluous from the list, and lets them go.
-    fn release(&self, ordinals: &[u32]) -> Result<()> {
+    fn delist(&self, ordinals: &[u32]) -> Result<()> {
         let mut slots = self.slots.lock();
         if slots.is_closed() {
             return Err(Error::Closed);
         }
         let mut state = self.lock();
         state.check_running()?;
-        state.check_others_serve(ordinals)?;
-        let is_here = |stream: &Stream| stream.is_present() && ordinals.contains(&stream.ordinal);
-        let places: Vec<usize> = (0..state.streams.len()).filter(|&at| is_here(&state.streams[at])).collect();
+        state.placement.check_others_serve(ordinals)?;
+        let is_here = |device: &LogDevice| device.is_present() && ordinals.contains(&device.ordinal);
+        let places: Vec<usize> =
+            (0..state.placement.devices.len()).filter(|&at| is_here(&state.placement.devices[at])).collect();
         for &at in &places {
-            assert!(state.streams[at].is_superfluous(slots.checkpoint()), "nothing on a device that leaves is needed");
-            state.streams[at].duty = Duty::Left;
+            assert!(
+                state.placement.devices[at].is_superfluous(slots.checkpoint()),
+                "nothing on a device that leaves is needed"
+            );
+            state.placement.devices[at].duty = Duty::Left;
         }
-        state.members.retain(|member| !ordinals.contains(&member.ordinal));
-        assert!(!state.members.is_empty(), "a log has devices");
+        state.membership.listed.retain(|member| !ordinals.contains(&member.ordinal));
+        assert!(!state.membership.listed.is_empty(), "a log has devices");
         drop(state);
         let announced = self.announce(&mut slots);
         if announced.is_ok() {
             // The devices themselves should say so, too. Those that cannot are refused all the same.
             let healthy: Vec<usize> =
-                places.iter().copied().filter(|&at| self.lock().streams[at].state.is_healthy()).collect();
+                places.iter().copied().filter(|&at| self.lock().placement.devices[at].state.is_healthy()).collect();
             self.write_slot_on(slots.current(), &healthy, None);
         }
         let mut state = self.lock();
@@ -338,126 +409,40 @@ impl Scheduler {
     /// Lets go of devices that the log does not list.
     fn retire(&self, state: &mut State, places: &[usize]) {
         for &at in places {
-            let id = state.streams[at].device_id;
-            state.members.retain(|member| member.device_id != id);
-            state.streams[at].retire();
-            let hidden = std::mem::take(&mut state.streams[at].hidden);
-            state.hidden_by_departed.add(&hidden);
+            let id = state.placement.devices[at].device_id;
+            state.membership.listed.retain(|member| member.device_id != id);
+            state.placement.devices[at].retire();
+            let hidden = std::mem::take(&mut state.placement.devices[at].hidden);
+            state.membership.hidden_by_departed.add(&hidden);
         }
-        let mut present = state.streams.iter().filter(|stream| stream.is_present());
-        let is_aside = present.any(|stream| !stream.state.is_healthy());
-        state.aside_is_needed &= is_aside || state.archive.as_ref().is_some_and(|archive| !archive.is_healthy());
+        let mut present = state.placement.devices.iter().filter(|device| device.is_present());
+        let is_aside = present.any(|device| !device.state.is_healthy());
+        state.membership.aside_is_needed &=
+            is_aside || state.archive.as_ref().is_some_and(|archive| !archive.is_healthy());
         self.rebalance_devices(state);
     }
 
     /// Takes note of everything that depends on which devices serve.
     fn rebalance_devices(&self, state: &mut State) {
-        self.can_give_up.store(state.has_other_hardware(), Ordering::Relaxed);
+        self.can_give_up.store(state.placement.has_other_hardware(), Ordering::Relaxed);
         self.settle_pairs(state);
         self.rebalance(state, 0);
-        self.summon(state);
+        self.wake_writers(state);
     }
 }
 
-impl Stream {
+impl LogDevice {
     /// Whether the device gets no more requests and a checkpoint covers those that it got.
     fn is_superfluous(&self, checkpoint: Lsn) -> bool {
         !self.takes_requests() && !self.is_busy() && self.max_end() <= checkpoint
     }
 
-    /// The state for those who ask from outside.
+    /// The state in statistics.
     pub(super) fn reported_state(&self) -> DeviceState {
         match (&self.state, self.duty) {
             (DeviceState::Healthy, Duty::Serving) => DeviceState::Healthy,
             (DeviceState::Healthy, _) => DeviceState::Changing,
             (state, _) => state.clone(),
         }
-    }
-}
-
-impl State {
-    /// Whether the one device stands for several.
-    pub(super) fn is_array(&self) -> bool {
-        self.streams.iter().any(|stream| stream.layout.depth > 1)
-    }
-
-    /// The stream of a device that is here.
-    pub(super) fn stream(&self, device_id: u64) -> Option<&Stream> {
-        self.streams.iter().find(|stream| stream.is_present() && stream.device_id == device_id)
-    }
-
-    fn member(&self, ordinal: u32) -> Result<SlotMember> {
-        let found = self.members.iter().find(|member| member.ordinal == ordinal);
-        found.copied().ok_or(Error::NoSuchDevice { ordinal })
-    }
-
-    /// Those of the devices that are here and still on their way out.
-    fn leaving(&mut self, ordinals: &[u32]) -> impl Iterator<Item = &mut Stream> {
-        let is_leaving = |stream: &&mut Stream| matches!(stream.duty, Duty::Draining | Duty::Leaving);
-        self.streams.iter_mut().filter(is_leaving).filter(|stream| ordinals.contains(&stream.ordinal))
-    }
-
-    /// Healthy devices whose space is counted on.
-    pub(super) fn serving(&self) -> impl Iterator<Item = &Stream> + Clone {
-        self.streams.iter().filter(|stream| stream.state.is_healthy() && stream.duty == Duty::Serving)
-    }
-
-    /// What they contribute to the bound on appends.
-    pub(super) fn shares(&self) -> impl Iterator<Item = Share> + Clone {
-        self.serving().map(Stream::share)
-    }
-
-    /// What the serving devices can take beside the largest request under way on one that leaves: it may fail.
-    pub(super) fn room_for_leaving(&self) -> i64 {
-        let leaving = self.streams.iter().filter(|stream| stream.duty != Duty::Serving);
-        let in_flight = leaving.map(|stream| stream.share().in_flight).filter(|&bytes| bytes > 0).max();
-        let assured: u64 = self.shares().map(|share| share.assured).sum();
-        in_flight.map_or(i64::MAX, |bytes| assured as i64 - bytes as i64)
-    }
-
-    /// Whether a device that is to leave waits for a checkpoint.
-    pub(super) fn leaving_is_needed(&self) -> bool {
-        self.streams.iter().any(|stream| match stream.duty {
-            Duty::Draining => true,
-            Duty::Leaving => stream.max_end() > self.checkpoint,
-            Duty::Serving | Duty::Joining | Duty::Left => false,
-        })
-    }
-
-    /// Refuses to let devices go that are needed to take requests, or the second copies of them.
-    fn check_others_serve(&self, ordinals: &[u32]) -> Result<()> {
-        let goes = |stream: &&Stream| ordinals.contains(&stream.ordinal);
-        let others = distinct(self.serving().filter(|stream| !goes(stream))).len();
-        let copies = if self.mirror.is_some() { COPIES } else { 1 };
-        let with_them = self.streams.iter().filter(|stream| stream.state.is_healthy() && stream.duty != Duty::Left);
-        if others >= copies.min(distinct(with_them).len()).max(1) {
-            return Ok(());
-        }
-        if others > 0 {
-            let leaving = self.streams.iter().find(|stream| stream.is_present() && goes(stream));
-            let device = leaving.map_or_else(String::new, |stream| stream.device().name().into());
-            return Err(Error::LastCopy { device });
-        }
-        let here = self.streams.iter().find(|stream| stream.is_present() && ordinals.contains(&stream.ordinal));
-        let device = here.map_or_else(|| "an absent device".into(), |stream| stream.device().name().into());
-        Err(Error::LastDevice { device })
-    }
-
-    /// If the others are too few to take requests, those that were to leave go on: whoever removes them finds out.
-    pub(super) fn keep_enough_serving(&mut self, copies: usize) {
-        if distinct(self.serving()).len() >= copies {
-            return;
-        }
-        for stream in &mut self.streams {
-            if stream.state.is_healthy() && matches!(stream.duty, Duty::Draining | Duty::Leaving) {
-                stream.duty = Duty::Serving;
-            }
-        }
-    }
-
-    /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
-    pub(super) fn has_other_hardware(&self) -> bool {
-        let here = self.streams.iter().filter(|stream| stream.is_present());
-        stand_on_several(here.map(|stream| stream.hardware))
     }
 }

@@ -1,8 +1,12 @@
-//! Waiting for space, and telling the owner that a checkpoint is due.
+//! Admission: how much appends may take, which tasks wait for space, and when the owner should checkpoint.
 //!
-//! Those who wait are served in the order in which they came, each with all that it asked for at once; meanwhile appends that ask
-//! for nothing in advance are refused. So an append that needs much is not overtaken for ever by appends that need little.
+//! Invariants:
+//! - the bytes that appends may still take are the bound, [`Admission::bound`], less the charges of everything that was
+//!   appended and not placed ([`space`](crate::space));
+//! - space requests are granted in their order, each all at once, and while one waits, appends without a request are refused:
+//!   an append that needs much is not overtaken for ever by appends that need little.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +14,9 @@ use std::time::Duration;
 
 use tantalum_rt::{Parker, Unparker, now};
 
-use super::{Archiving, Scheduler, State};
+use super::archiver::ArchiveProgress;
+use super::{Scheduler, State};
+use crate::space::MAX_BUFFERED_BYTES;
 use crate::{LsnRange, Result};
 
 /// The part of an empty log's space that one request is granted at most, unless one record needs more.
@@ -26,17 +32,33 @@ pub struct SpaceRequest {
     left: u64,
 }
 
-/// Somebody's place in the line.
-pub(super) struct Waiting {
+/// What appends may take, and the tasks that wait for it. Guarded by the state's lock.
+#[derive(Default)]
+pub(super) struct Admission {
+    /// What the devices can take of what is not placed.
+    bound: i64,
+    waiting: VecDeque<Arc<Waiting>>,
+    /// The owner no longer checkpoints when it is due.
+    owner_has_stopped: bool,
+}
+
+impl Admission {
+    /// Moves the bound. Returns by how much.
+    fn move_bound(&mut self, bound: i64) -> i64 {
+        bound - std::mem::replace(&mut self.bound, bound)
+    }
+
+    /// Wakes the tasks that wait for space, to look again.
+    pub(super) fn wake_all(&self) {
+        self.waiting.iter().for_each(|waiting| waiting.unparker.unpark());
+    }
+}
+
+/// A space request that waits.
+struct Waiting {
     charge: u64,
     is_granted: AtomicBool,
     unparker: Unparker,
-}
-
-impl Waiting {
-    pub(super) fn unpark(&self) {
-        self.unparker.unpark();
-    }
 }
 
 impl Scheduler {
@@ -45,25 +67,25 @@ impl Scheduler {
         let parker = Parker::new();
         let mut state = self.lock();
         state.check_running()?;
-        let all = state.spare_of(state.serving().map(|stream| (stream.hardware, stream.share_when_empty())));
+        let all = state.placement.spare_when_empty();
         let most = u64::try_from(all / LARGEST_PART).unwrap_or(0).max(self.charge(self.max_record_bytes())?);
         let charge = needed.min(most);
         let waiting = Arc::new(Waiting { charge, is_granted: AtomicBool::new(false), unparker: parker.unparker() });
         self.space.begin_wait();
-        state.space_waiters.push_back(Arc::clone(&waiting));
+        state.admission.waiting.push_back(Arc::clone(&waiting));
         self.serve_space(&mut state);
         Ok(SpaceRequest { scheduler: Arc::clone(self), waiting, parker, left: charge })
     }
 
-    /// Grants what there is to those who wait, in their order.
+    /// Grants what there is to the space requests, in their order.
     pub(super) fn serve_space(&self, state: &mut State) {
-        while let Some(first) = state.space_waiters.front()
-            && !self.feed.is_behind(|| self.end())
+        while let Some(first) = state.admission.waiting.front()
+            && !(self.feed.is_attached() && self.feed.is_behind(self.end()))
             && self.space.take(first.charge)
         {
             first.is_granted.store(true, Ordering::Release);
-            first.unpark();
-            state.space_waiters.pop_front();
+            first.unparker.unpark();
+            state.admission.waiting.pop_front();
             self.space.end_wait();
         }
     }
@@ -86,37 +108,65 @@ impl Scheduler {
         let deadline = now() + timeout;
         let mut state = self.lock();
         loop {
-            if self.is_pressed(&state) {
+            if self.checkpoint_is_due(&state, state.placement.spare()) {
                 return true;
             }
             let rest = deadline - now();
-            if rest.is_zero() || state.pressure_waits_ended {
+            if rest.is_zero() || state.admission.owner_has_stopped {
                 return false;
             }
             self.pressure.wait_for(&mut state, rest);
         }
     }
 
-    /// Lets whoever waits for pressure return, now and from now on.
+    /// Ends every [`wait_for_pressure`](Self::wait_for_pressure), now and from now on.
     pub(crate) fn end_pressure_waits(&self) {
-        self.lock().pressure_waits_ended = true;
+        self.lock().admission.owner_has_stopped = true;
         self.pressure.notify_all();
     }
 
-    /// Whether the owner should checkpoint: somebody waits for space, a device was set aside or is to leave that still
-    /// holds needed records, two copies are kept only of what is newer, a hiding area is full, or less than half of the space
-    /// is left.
-    pub(super) fn is_pressed(&self, state: &State) -> bool {
+    /// Recomputes the bound on appends after anything in it changed; `released` charges were given up as well.
+    pub(super) fn rebalance(&self, state: &mut State, released: u64) {
+        let spare = state.placement.spare();
+        let bound = spare.min(MAX_BUFFERED_BYTES as i64).min(state.placement.room_for_leaving());
+        let delta = state.admission.move_bound(bound) + released as i64;
+        self.space.shift(delta);
+        if delta > 0 {
+            self.serve_space(state);
+        }
+        if self.checkpoint_is_due(state, spare) {
+            self.pressure.notify_all();
+        }
+        self.leaving.notify_all();
+    }
+
+    /// Takes space that is kept for the loss of a device, if all devices together have it.
+    pub(super) fn take_reserved_for_loss(&self, charge: u64) -> bool {
+        let state = self.lock();
+        let together = state.placement.assured_bytes();
+        let not_placed = state.admission.bound - self.space.available();
+        let fits = state.placement.mirror.is_none() && not_placed + charge as i64 <= together as i64;
+        if fits {
+            self.space.shift(-(charge as i64));
+        }
+        fits
+    }
+
+    /// Whether the owner should checkpoint, with `spare` bytes that the devices can still take: a space request waits, a device
+    /// was set aside or is to leave that still holds needed records, two copies are kept only of newer records, a hiding area or
+    /// the archive is full, or less than half of the space is left.
+    fn checkpoint_is_due(&self, state: &State, spare: i64) -> bool {
         if state.failure.is_some() || state.closed {
             return false;
         }
-        let left = state.spare();
-        let all = state.spare_of(state.serving().map(|stream| (stream.hardware, stream.share_when_empty())));
-        let archive_is_pressed = state.archive.as_ref().is_some_and(Archiving::is_pressed);
-        let is_full = archive_is_pressed || state.hiding_is_full || left < all / 2;
         let checkpoint = state.checkpoint;
-        let is_half = state.mirror.as_ref().is_some_and(|mirror| mirror.awaits_checkpoint(checkpoint));
-        self.space.has_waiters() || state.aside_is_needed || state.leaving_is_needed() || is_half || is_full
+        self.space.has_waiters()
+            || state.membership.aside_is_needed
+            || state.outliers.areas_are_full
+            || spare < state.placement.spare_when_empty() / 2
+            || state.placement.leaving_awaits_checkpoint(checkpoint)
+            || state.archive.as_ref().is_some_and(ArchiveProgress::is_pressed)
+            || state.placement.mirror.as_ref().is_some_and(|mirror| mirror.awaits_checkpoint(checkpoint))
     }
 }
 
@@ -146,10 +196,10 @@ impl SpaceRequest {
                 return Ok(true);
             }
             // Buffered data is charged for the worst packing: written data is not, so writing it may be all it takes.
-            state.wanted = state.wanted.max(scheduler.end());
-            scheduler.summon(&mut state);
+            state.commits.want(scheduler.end());
+            scheduler.wake_writers(&mut state);
             scheduler.pressure.notify_all();
-            let waits_for_archive = scheduler.feed.is_behind(|| scheduler.end());
+            let waits_for_archive = scheduler.feed.is_attached() && scheduler.feed.is_behind(scheduler.end());
             drop(state);
             let left = deadline - now();
             if left.is_zero() {
@@ -167,7 +217,7 @@ impl Drop for SpaceRequest {
         if self.is_granted() {
             self.scheduler.space.shift(self.left as i64);
         } else {
-            state.space_waiters.retain(|waiting| !Arc::ptr_eq(waiting, &self.waiting));
+            state.admission.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &self.waiting));
             self.scheduler.space.end_wait();
         }
         self.scheduler.serve_space(&mut state);

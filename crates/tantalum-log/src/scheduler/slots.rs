@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tantalum_device::{AlignedBuffer, Device, Durability, Hardware, PendingWrite};
 
-use super::archive::Archiving;
+use super::archiver::ArchiveProgress;
 use super::mirror::Mirror;
 use super::{Scheduler, State};
 use crate::create::group_by_hardware;
 use crate::format::BLOCK;
 use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot, SlotMember};
 use crate::layout::slot_offset;
-use crate::stream::{Duty, Stream};
+use crate::log_device::{Duty, LogDevice};
 use crate::{Error, Lsn, Result};
 
 /// The newest slot, and whether there may be another.
@@ -94,17 +94,17 @@ impl SlotWriter {
     /// Takes over which devices the log has, which of them are not needed, and whether the archive is.
     pub(super) fn describe(&mut self, state: &State) {
         let (checkpoint, is_closed) = (self.slot.checkpoint, self.closed);
-        self.slot.not_needed = state.not_needed(checkpoint);
+        self.slot.not_needed = state.membership.not_needed(&state.placement, checkpoint);
         // An archive that follows two copies never has what they have not.
-        let completes = !is_closed && state.mirror.is_none();
+        let completes = !is_closed && state.placement.mirror.is_none();
         let archive = state.archive.as_ref();
         let is_needed = archive.is_some_and(|archive| archive.is_needed(checkpoint, completes));
         let goes_on = archive.filter(|archive| is_needed || archive.is_healthy());
-        self.set_archive(goes_on.map(Archiving::run_start), is_needed);
-        self.slot.mirrored_from = state.mirror.as_ref().and_then(Mirror::from);
-        if !state.is_array() {
-            self.slot.members.clone_from(&state.members);
-            let hardware = |member: &SlotMember| state.stream(member.device_id).map(|stream| stream.hardware);
+        self.set_archive(goes_on.map(ArchiveProgress::run_start), is_needed);
+        self.slot.mirrored_from = state.placement.mirror.as_ref().and_then(Mirror::from);
+        if !state.placement.is_array() {
+            self.slot.members.clone_from(&state.membership.listed);
+            let hardware = |member: &SlotMember| state.placement.device(member.device_id).map(|device| device.hardware);
             group_by_hardware(&mut self.slot.members, hardware);
         }
     }
@@ -169,16 +169,17 @@ impl Scheduler {
         let checkpoint = slots.slot.checkpoint;
         let mut state = self.lock();
         state.checkpoint = checkpoint;
-        state.hiding_is_full = false;
+        state.outliers.areas_are_full = false;
         let recorded = slots.slot.not_needed;
         let archive_is_needed = slots.slot.needs_archive && state.archive_control().is_none();
-        let mut aside = state.streams.iter().filter(|stream| stream.is_present() && !stream.state.is_healthy());
-        state.aside_is_needed = archive_is_needed || aside.any(|stream| recorded & 1 << stream.ordinal == 0);
-        for stream in &mut state.streams {
-            stream.release(checkpoint);
+        let mut aside =
+            state.placement.devices.iter().filter(|device| device.is_present() && !device.state.is_healthy());
+        state.membership.aside_is_needed = archive_is_needed || aside.any(|device| recorded & 1 << device.ordinal == 0);
+        for device in &mut state.placement.devices {
+            device.release(checkpoint);
         }
         self.rebalance(&mut state, 0);
-        self.summon(&mut state);
+        self.wake_writers(&mut state);
         self.wake_archive();
         Ok(())
     }
@@ -187,8 +188,9 @@ impl Scheduler {
     pub(super) fn write_slot(&self, slots: &mut SlotWriter) -> Result<()> {
         let state = self.lock();
         state.check_failure()?;
-        let gets_it = |stream: &Stream| stream.state.is_healthy() && stream.duty != Duty::Left;
-        let healthy: Vec<usize> = (0..state.streams.len()).filter(|&at| gets_it(&state.streams[at])).collect();
+        let gets_it = |device: &LogDevice| device.state.is_healthy() && device.duty != Duty::Left;
+        let healthy: Vec<usize> =
+            (0..state.placement.devices.len()).filter(|&at| gets_it(&state.placement.devices[at])).collect();
         slots.describe(&state);
         let archive = state.archive_control();
         drop(state);
@@ -202,7 +204,7 @@ impl Scheduler {
                 self.set_aside(&mut state, index, error);
             }
         }
-        self.summon(&mut state);
+        self.wake_writers(&mut state);
         // Every failure set its device aside; if no device was left, the log is poisoned now.
         state.check_failure()
     }
@@ -213,22 +215,23 @@ impl Scheduler {
         if slots.closed { Err(Error::Closed) } else { self.write_slot(&mut slots) }
     }
 
-    /// Writes a slot to the devices at these places of the streams, and to the device `beside` them. Returns each one's
+    /// Writes a slot to the log devices at these indexes, and to the device `beside` them. Returns each one's
     /// outcome.
     pub(super) fn write_slot_on(
         &self,
         slot: (u64, Arc<AlignedBuffer>),
-        streams: &[usize],
+        indexes: &[usize],
         beside: Option<&Arc<dyn Device>>,
     ) -> Vec<Result<()>> {
         let state = self.lock();
-        let devices = streams.iter().map(|&at| state.streams[at].device()).chain(beside).cloned().collect::<Vec<_>>();
+        let targets =
+            indexes.iter().map(|&at| state.placement.devices[at].device()).chain(beside).cloned().collect::<Vec<_>>();
         drop(state);
-        let outcomes = write_slots(&devices, slot, self.options.hang_timeout);
+        let outcomes = write_slots(&targets, slot, self.options.hang_timeout);
         let mut state = self.lock();
         let note = |(at, outcome): (usize, SlotOutcome)| {
-            if let (Some(&at), Some(write)) = (streams.get(at), outcome.given_up) {
-                state.streams[at].give_up(write);
+            if let (Some(&at), Some(write)) = (indexes.get(at), outcome.given_up) {
+                state.placement.devices[at].give_up(write);
             }
             outcome.result
         };

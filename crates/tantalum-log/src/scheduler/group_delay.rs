@@ -1,9 +1,9 @@
-//! A moment's wait before a write, for those whom the last one woke.
+//! Adaptive group-commit delay: before a write, the log leader waits briefly for the tasks that the last write woke.
 //!
-//! Who is told that its commit is durable often commits again at once. The first of them that comes back finds the device idle; if it
-//! wrote its record alone, the others would wait for that write and then for their own, and everybody would always wait for two
-//! writes. So it waits for the others: as long as they keep coming, until all have come, and never for much of the time that a
-//! write takes. Where they do not come back, it is tried ever more rarely.
+//! A task whose commit is durable often commits again at once. The first of them that comes back finds the device idle; if it
+//! wrote its record alone, the others would wait for that write and then for their own: every commit would take two writes.
+//! So the leader waits for the others: as long as they keep coming, until all have come, and never for much of the time that
+//! a write takes. Where they do not come back, the leader tries it ever more rarely.
 //!
 //! Of several devices one then takes the write of all: the others are free to hide it if it is late.
 
@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use tantalum_rt::{Mutex, Parker, Unparker, now, yield_now};
 
-/// Nobody waits longer for the next one than this part of a write, ...
+/// The longest wait for the next task is this part of a write, ...
 const GAP_PART: u32 = 8;
 const LONGEST_GAP: Duration = Duration::from_micros(50);
-/// ... and for all of them than this part.
+/// ... and for all of them this part.
 const WAIT_PART: u32 = 2;
 const LONGEST_WAIT: Duration = Duration::from_micros(500);
-/// So long who waits keeps its core, and then sleeps: to be woken takes about as long.
+/// The leader keeps its core for so long, and then sleeps: waking it takes about as long.
 const SPIN: Duration = Duration::from_micros(50);
 /// Writes without a wait after one that was in vain; twice as many after each further one, up to 2 to this power.
 const MOST_DOUBLINGS: u64 = 7;
 /// A write's time counts for one in so many.
 const WEIGHT: u64 = 8;
 
-/// Who was woken and has not come back, and what waiting for them was worth.
+/// How many tasks were woken and have not come back, and whether waiting for them was worth it.
 #[derive(Debug, Default)]
-pub(super) struct Gather {
+pub(super) struct GroupDelay {
     expected: AtomicI64,
-    /// Somebody waits, and will write: nobody else begins a write meanwhile.
-    is_led: AtomicBool,
-    /// Who waits, if it sleeps. Announced by the flag, so that those who come rarely need the lock.
+    /// A leader waits and is going to write: no other task begins a write meanwhile.
+    has_leader: AtomicBool,
+    /// The leader, if it sleeps. Announced by the flag, so that a task that comes back rarely needs the lock.
     sleeper: Mutex<Option<Unparker>>,
     has_sleeper: AtomicBool,
     /// What a write takes on average. Like what follows, written only under the state's lock.
@@ -40,7 +40,7 @@ pub(super) struct Gather {
     skips: AtomicU64,
 }
 
-impl Gather {
+impl GroupDelay {
     /// Takes note of a write's time.
     pub(super) fn learn(&self, took: Duration) {
         let (took, before) = (took.as_nanos() as u64, self.write_nanos.load(Ordering::Relaxed));
@@ -48,14 +48,14 @@ impl Gather {
         self.write_nanos.store(average, Ordering::Relaxed);
     }
 
-    /// So many were told that their records are durable.
+    /// `count` tasks were woken, as their records are durable.
     pub(super) fn woke(&self, count: usize) {
         self.expected.fetch_add(count as i64, Ordering::Relaxed);
     }
 
-    /// Somebody has appended and wants it durable.
-    pub(super) fn returned(&self) {
-        if self.is_anybody_expected() {
+    /// A task has appended and wants it durable.
+    pub(super) fn came_back(&self) {
+        if self.is_any_expected() {
             let before = self.expected.fetch_sub(1, Ordering::SeqCst);
             if before <= 1 && self.has_sleeper.load(Ordering::SeqCst) {
                 self.sleeper.lock().iter().for_each(Unparker::unpark);
@@ -63,19 +63,19 @@ impl Gather {
         }
     }
 
-    /// Whether somebody was woken who has not come back.
-    pub(super) fn is_anybody_expected(&self) -> bool {
+    /// Whether a woken task has not come back.
+    pub(super) fn is_any_expected(&self) -> bool {
         self.expected.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether somebody waits for others, and is going to write.
-    pub(super) fn is_led(&self) -> bool {
-        self.is_led.load(Ordering::Relaxed)
+    /// Whether a leader waits for others and is going to write.
+    pub(super) fn has_leader(&self) -> bool {
+        self.has_leader.load(Ordering::Relaxed)
     }
 
     /// Whether to wait now. If so, the caller releases the state's lock, which it holds, and then calls [`wait`](Self::wait).
     pub(super) fn begin(&self) -> bool {
-        if self.is_led() || !self.is_anybody_expected() {
+        if self.has_leader() || !self.is_any_expected() {
             return false;
         }
         let skips = self.skips.load(Ordering::Relaxed);
@@ -84,11 +84,11 @@ impl Gather {
             self.expected.store(0, Ordering::Relaxed);
             return false;
         }
-        self.is_led.store(true, Ordering::Relaxed);
+        self.has_leader.store(true, Ordering::Relaxed);
         true
     }
 
-    /// Waits for those who are expected. Returns how many came, and how many did not.
+    /// Waits for the expected tasks. Returns how many came, and how many did not.
     pub(super) fn wait(&self) -> (i64, i64) {
         let write = Duration::from_nanos(self.write_nanos.load(Ordering::Relaxed));
         let gap = (write / GAP_PART).min(LONGEST_GAP);
@@ -120,7 +120,7 @@ impl Gather {
         let parker = Parker::new();
         *self.sleeper.lock() = Some(parker.unparker());
         self.has_sleeper.store(true, Ordering::SeqCst);
-        // Asked after the announcement: whoever comes last from now on sees it.
+        // Asked after the announcement, which the last task that comes from now on sees.
         if self.expected.load(Ordering::SeqCst) > 0 {
             parker.park_timeout(longest);
         }
@@ -130,7 +130,7 @@ impl Gather {
 
     /// Ends a wait, under the state's lock: the caller goes on to write.
     pub(super) fn end(&self, (came, missing): (i64, i64)) {
-        self.is_led.store(false, Ordering::Relaxed);
+        self.has_leader.store(false, Ordering::Relaxed);
         self.expected.store(0, Ordering::Relaxed);
         let vain = if came >= missing { 0 } else { (self.vain.load(Ordering::Relaxed) + 1).min(MOST_DOUBLINGS) };
         self.vain.store(vain, Ordering::Relaxed);
@@ -147,16 +147,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_long_sleeps_and_is_woken_by_the_last_who_comes() {
+    fn a_leader_that_waits_for_long_sleeps_until_the_last_task_comes() {
         Simulation::new(1)
             .run(|| {
-                let gather = Arc::new(Gather::default());
-                gather.learn(Duration::from_millis(10));
-                gather.woke(4);
-                assert!(gather.begin());
+                let delay = Arc::new(GroupDelay::default());
+                delay.learn(Duration::from_millis(10));
+                delay.woke(4);
+                assert!(delay.begin());
                 let leader = spawn("leader", {
-                    let gather = Arc::clone(&gather);
-                    move || (gather.wait(), now().as_nanos() / 1000)
+                    let delay = Arc::clone(&delay);
+                    move || (delay.wait(), now().as_nanos() / 1000)
                 });
                 for at_us in [30, 60, 90, 120] {
                     let left = Duration::from_micros(at_us) - Duration::from_nanos(now().as_nanos());
@@ -164,7 +164,7 @@ mod tests {
                     // It spins at first.
                     let leader = list_tasks().lines().find(|task| task.contains("leader")).unwrap().to_owned();
                     assert_eq!(leader.contains("parked"), at_us > 50, "{leader}");
-                    gather.returned();
+                    delay.came_back();
                 }
                 assert_eq!(leader.join().unwrap(), ((4, 0), 120));
             })

@@ -1,25 +1,20 @@
-//! The archival worker ("FlashLogging", section 3.7, Figure 10): the whole log once more, a little behind its end, and
-//! what its writes complete.
+//! The archival worker ("FlashLogging", section 3.7, Figure 10): it writes the whole log once more, a little behind its end,
+//! and its writes complete requests.
 //!
-//! Whoever takes a sealed group's bytes first, a device's writer or the worker, leaves a copy here; the worker joins what
-//! follows its last write into the next. A group's own buffer is sized for the largest group, so small ones are copied
-//! rather than held.
-//!
-//! An archive that is slow holds up checkpoints, and appends once so much is not archived that memory is at stake, or that
-//! the archive might find no room for it before the next checkpoint. One that fails or hangs is set aside: then it holds up
-//! nobody.
+//! A slow archive holds up checkpoints, and appends once so much is not archived that memory is at stake, or that the archive
+//! might find no room for it before the next checkpoint. An archive that fails or hangs is set aside and holds up nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use tantalum_device::{Access, Device};
-use tantalum_rt::{Condvar, Instant, Mutex, Parker, Unparker, now};
+use tantalum_rt::{Instant, Parker, now};
 
-use super::turn::Waiter;
+use super::archive_feed::ArchiveFeed;
+use super::group_commit::Waiter;
 use super::{Scheduler, State, write_slots};
-use crate::archive::{Archive, Archived, Batch, JOINED_US, Resume, Writer, device_bytes, prune};
+use crate::archive::{Archive, Archived, Batch, Resume, Writer, device_bytes, prune};
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::ArchiveStats;
 use crate::time::wall_clock_us;
@@ -39,40 +34,12 @@ pub(crate) struct StartArchive {
     pub(crate) failure: Option<Error>,
 }
 
-/// What appends and writers share with the worker without the state's lock.
+/// How far the log is archived, and what the archive can take. Guarded by the state's lock.
+///
+/// Invariants: the archive has a run of the log without a gap, from `run_start` to `archived`; it is never ahead of what was
+/// sealed; and what is not archived finds room in it without a checkpoint, which itself waits for the archive.
 #[derive(Debug)]
-pub(super) struct Feed {
-    /// An append that reaches this LSN wakes the worker.
-    trigger: AtomicU64,
-    /// An append at or past this LSN finds the log full.
-    limit: AtomicU64,
-    pieces: Mutex<Pieces>,
-    worker: Mutex<Option<Unparker>>,
-    /// Notified when the archive got further, or was set aside.
-    progress: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Pieces {
-    /// Copied record bytes that are not archived, by start.
-    by_start: BTreeMap<Lsn, Piece>,
-    /// Bytes from here on are wanted; `None` if there is no archive, or it was set aside.
-    from: Option<Lsn>,
-    /// The worker waits for a piece that a writer is about to leave.
-    is_awaited: bool,
-}
-
-/// Copied record bytes.
-#[derive(Debug)]
-struct Piece {
-    records: Box<[u8]>,
-    /// When they were taken for a write: none of them was durable before.
-    time_us: u64,
-}
-
-/// The archive's part of the state.
-#[derive(Debug)]
-pub(super) struct Archiving {
+pub(super) struct ArchiveProgress {
     name: String,
     control: Arc<dyn Device>,
     state: DeviceState,
@@ -80,7 +47,7 @@ pub(super) struct Archiving {
     run_start: Lsn,
     /// The run is durable in the archive up to here.
     archived: Lsn,
-    /// Somebody waits until it is.
+    /// A task waits until the archive has the log up to here.
     wanted: Lsn,
     /// No record at or past it is in the archive only.
     only_here: Lsn,
@@ -103,112 +70,21 @@ pub(super) struct Archiving {
     completed: u64,
 }
 
-impl Default for Feed {
-    fn default() -> Self {
-        Feed {
-            trigger: AtomicU64::new(u64::MAX),
-            limit: AtomicU64::new(u64::MAX),
-            pieces: Mutex::default(),
-            worker: Mutex::default(),
-            progress: Condvar::new(),
-        }
-    }
-}
-
-impl Feed {
-    /// Wakes the worker if a record that ends at `end` makes a write due.
-    pub(super) fn appended(&self, end: Lsn) {
-        if self.limit.load(Ordering::Relaxed) == u64::MAX {
-            return; // no archive; one that is attached right now looks for itself
-        }
-        // The append's bytes must be seen by a worker whose trigger is not seen here.
-        fence(Ordering::SeqCst);
-        if end.get() >= self.trigger.load(Ordering::Relaxed)
-            && self.trigger.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
-        {
-            self.wake();
-        }
-    }
-
-    /// Whether too much is not archived to append more at the log's end, which is asked for only if there is an archive.
-    pub(super) fn is_behind(&self, end: impl FnOnce() -> Lsn) -> bool {
-        let limit = self.limit.load(Ordering::Relaxed);
-        limit != u64::MAX && end().get() >= limit
-    }
-
-    /// Leaves a copy of the records that start at `start` and are taken now, unless they are archived or there already.
-    pub(super) fn give(&self, start: Lsn, records: &[u8], time_us: u64) {
-        let mut pieces = self.pieces.lock();
-        if pieces.from.is_some_and(|from| start >= from) {
-            pieces.by_start.entry(start).or_insert_with(|| Piece { records: records.into(), time_us });
-            if std::mem::take(&mut pieces.is_awaited) {
-                self.wake();
-            }
-        }
-    }
-
-    fn wake(&self) {
-        if let Some(worker) = &*self.worker.lock() {
-            worker.unpark();
-        }
-    }
-
-    /// Takes what follows what was taken before, of about the same time, up to where `until` says and so many bytes as `limit`
-    /// says of those of the first piece, and returns the time of the last with it. Empty if a writer is about to leave the next
-    /// piece, or the end moves; whoever does it wakes the worker then.
-    fn take(&self, limit: impl Fn(usize) -> usize, until: impl Fn() -> Lsn) -> (Vec<Box<[u8]>>, u64) {
-        let mut pieces = self.pieces.lock();
-        // Read with the lock held: whoever moves it looks for the worker afterwards.
-        let until = until().get();
-        let (mut taken, mut bytes): (Vec<Box<[u8]>>, usize) = (Vec::new(), 0);
-        let (mut first_us, mut last_us, mut bytes_max) = (0, 0, 0);
-        while let Some(from) = pieces.from
-            && let Some(next) = pieces.by_start.get(&from)
-            && from.get() + next.records.len() as u64 <= until
-            && (taken.is_empty()
-                || bytes + next.records.len() <= bytes_max && next.time_us.abs_diff(first_us) <= JOINED_US)
-        {
-            let Some(Piece { records, time_us }) = pieces.by_start.remove(&from) else { break };
-            if taken.is_empty() {
-                (first_us, bytes_max) = (time_us, limit(records.len()));
-            }
-            last_us = time_us;
-            bytes += records.len();
-            pieces.from = Some(Lsn::new(from.get() + records.len() as u64));
-            taken.push(records);
-        }
-        pieces.is_awaited = taken.is_empty();
-        (taken, last_us)
-    }
-
-    /// What the worker may take has grown.
-    pub(super) fn durable_moved(&self) {
-        let is_awaited = std::mem::take(&mut self.pieces.lock().is_awaited);
-        if is_awaited {
-            self.wake();
-        }
-    }
-
-    /// Wants nothing any more, and holds up nobody.
-    fn end(&self) {
-        *self.pieces.lock() = Pieces::default();
-        self.trigger.store(u64::MAX, Ordering::SeqCst);
-        self.limit.store(u64::MAX, Ordering::SeqCst);
-        self.wake();
-        self.progress.notify_all();
-    }
-}
-
-impl Archiving {
+impl ArchiveProgress {
     /// Of a log whose requests have `max_payload_bytes` of records at most.
-    pub(super) fn new(start: &StartArchive, feed: &Feed, max_payload_bytes: usize, checkpoint: Lsn) -> Archiving {
+    pub(super) fn new(
+        start: &StartArchive,
+        feed: &ArchiveFeed,
+        max_payload_bytes: usize,
+        checkpoint: Lsn,
+    ) -> ArchiveProgress {
         let archived = start.writer.end();
         let state = match &start.failure {
             None => DeviceState::Healthy,
             Some(error) => DeviceState::SetAside { cause: error.clone() },
         };
         let largest_bytes = device_bytes(max_payload_bytes);
-        let archiving = Archiving {
+        let archiving = ArchiveProgress {
             name: start.writer.store().name().into(),
             control: Arc::clone(start.writer.store().control()),
             state,
@@ -229,8 +105,7 @@ impl Archiving {
             completed: 0,
         };
         if archiving.is_healthy() {
-            feed.pieces.lock().from = Some(archived);
-            feed.limit.store(archiving.limit(), Ordering::SeqCst);
+            feed.attach(archived, archiving.limit());
         }
         archiving
     }
@@ -310,7 +185,7 @@ impl Scheduler {
     /// The archival worker. Ends with the log, or when the archive is set aside.
     pub(crate) fn run_archive(&self, mut writer: Writer) {
         let parker = Parker::new();
-        *self.feed.worker.lock() = Some(parker.unparker());
+        self.feed.set_worker(parker.unparker());
         // A run begins where the log is durable: so its writes make durable what follows, without a gap.
         if self.flush(writer.end()).is_err() {
             return;
@@ -363,7 +238,7 @@ impl Scheduler {
             _ => {}
         }
         self.seal(&mut state);
-        let end = state.sealed_end;
+        let end = state.commits.sealed_end;
         let used = Default::default();
         let resume = Resume { epoch: self.epoch, next_number, next_sequence: 0, end, run_start: end, used };
         let start = StartArchive {
@@ -373,13 +248,13 @@ impl Scheduler {
             failure: None,
         };
         start.writer.check_takes(self.max_payload_bytes)?;
-        state.archive = Some(Archiving::new(&start, &self.feed, self.max_payload_bytes, checkpoint));
-        self.summon(&mut state);
+        state.archive = Some(ArchiveProgress::new(&start, &self.feed, self.max_payload_bytes, checkpoint));
+        self.wake_writers(&mut state);
         drop(state);
         // Before it completes anything: a log that is opened must know that it needs the archive.
         self.refresh_slot()?;
         match &self.lock().archive {
-            Some(Archiving { state: DeviceState::SetAside { cause }, .. }) => Err(cause.clone()),
+            Some(ArchiveProgress { state: DeviceState::SetAside { cause }, .. }) => Err(cause.clone()),
             _ => Ok(start.writer),
         }
     }
@@ -396,13 +271,12 @@ impl Scheduler {
         if behind >= EAGER_BYTES || wanted > archived || is_late {
             self.seal(&mut state);
             self.feed_queue(&mut state);
-            self.summon(&mut state);
+            self.wake_writers(&mut state);
             return Step::Write;
         }
         drop(state);
         let wake_at = archived.get() + if behind == 0 { 1 } else { EAGER_BYTES };
-        self.feed.trigger.store(wake_at, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        self.feed.set_trigger(wake_at);
         if self.end().get() >= wake_at {
             return Step::Sleep(Some(Duration::ZERO));
         }
@@ -415,7 +289,7 @@ impl Scheduler {
 
     /// Copies what no device's writer has taken. Waits for appends that are copying their bytes, microseconds at most.
     fn feed_queue(&self, state: &mut State) {
-        for request in &mut state.queue {
+        for request in &mut state.commits.queue {
             if let Source::Sealed(group) = &request.source {
                 let bytes = request.end.bytes_since(request.start) as usize;
                 let buffer = group.records.take();
@@ -452,26 +326,26 @@ impl Scheduler {
                 archive.bytes += payload_bytes as u64;
                 let woken = self.complete_range(&mut state, &archived);
                 self.update_archive(&mut state, writer);
-                self.summon(&mut state);
+                self.wake_writers(&mut state);
                 drop(state);
                 woken.iter().for_each(|waiter| waiter.wake_done());
                 true
             }
             Err(error) => {
                 self.set_archive_aside(&mut state, error);
-                self.summon(&mut state);
+                self.wake_writers(&mut state);
                 false
             }
         }
     }
 
     /// Takes note that the archive has the log up to `archived`: unless two devices are to have them, the requests before need
-    /// no device any more. Returns those who waited for what this made durable.
+    /// no device any more. Returns the tasks that waited for what this made durable.
     fn complete_range(&self, state: &mut State, archived: &Archived) -> Vec<Arc<Waiter>> {
         let end = archived.end();
         let durable = self.durable();
         let archive = state.archive.as_mut().expect("only an archive archives");
-        assert!(archive.archived < end && end <= state.sealed_end, "the archive follows what was sealed");
+        assert!(archive.archived < end && end <= state.commits.sealed_end, "the archive follows what was sealed");
         assert!(archive.archived <= durable, "a run starts where the log is durable, and its writes make it so");
         archive.advance(end);
         if self.archive_follows() {
@@ -480,8 +354,8 @@ impl Scheduler {
             return Vec::new();
         }
         let mut released = 0;
-        while state.queue.front().is_some_and(|request| request.end <= end) {
-            let request = state.queue.pop_front().expect("the queue has a front");
+        while state.commits.queue.front().is_some_and(|request| request.end <= end) {
+            let request = state.commits.queue.pop_front().expect("the queue has a front");
             assert!(request.start >= archive.run_start, "what is older is durable on the devices");
             released += request.charge();
             archive.completed += 1;
@@ -490,7 +364,10 @@ impl Scheduler {
             // What devices are still writing counts too: a power cut may take it.
             archive.only_here = end;
         }
-        assert!(state.queue.front().is_none_or(|request| request.start >= end), "a request is archived as a whole");
+        assert!(
+            state.commits.queue.front().is_none_or(|request| request.start >= end),
+            "a request is archived as a whole"
+        );
         self.rebalance(state, released);
         self.feed.progress.notify_all();
         self.advance_durable(state, end)
@@ -503,7 +380,7 @@ impl Scheduler {
         archive.fill_percent = writer.fill_percent(checkpoint);
         archive.room_bytes = writer.room_bytes(checkpoint, archive.largest_bytes);
         let (is_pressed, limit) = (archive.is_pressed(), archive.limit());
-        if self.feed.limit.swap(limit, Ordering::SeqCst) < limit {
+        if self.feed.set_limit(limit) {
             self.serve_space(state);
         }
         if is_pressed {
@@ -519,14 +396,14 @@ impl Scheduler {
         archive.behind.push_back((end, bytes));
         archive.behind_bytes += bytes;
         let is_pressed = archive.is_pressed();
-        self.feed.limit.store(archive.limit(), Ordering::SeqCst);
+        self.feed.set_limit(archive.limit());
         if is_pressed {
             self.pressure.notify_all();
         }
     }
 
     /// The archive, while it and the log go on.
-    fn running_archive<'a>(&self, state: &'a mut State) -> Option<&'a mut Archiving> {
+    fn running_archive<'a>(&self, state: &'a mut State) -> Option<&'a mut ArchiveProgress> {
         let ends = state.stopping || state.failure.is_some();
         state.archive.as_mut().filter(|archive| archive.is_healthy() && !ends)
     }
@@ -540,9 +417,9 @@ impl Scheduler {
         }
         archive.state = DeviceState::SetAside { cause: error };
         if archive.only_here > checkpoint {
-            state.aside_is_needed = true;
+            state.membership.aside_is_needed = true;
         }
-        self.feed.end();
+        self.feed.detach();
         self.serve_space(state);
         self.pressure.notify_all();
     }
@@ -555,7 +432,7 @@ impl Scheduler {
     pub(crate) fn wait_archived(&self, lsn: Lsn) -> Result<()> {
         let mut state = self.lock();
         loop {
-            let lacks_it = |archive: &Archiving| archive.is_healthy() && archive.archived < lsn;
+            let lacks_it = |archive: &ArchiveProgress| archive.is_healthy() && archive.archived < lsn;
             if !state.archive.as_ref().is_some_and(lacks_it) {
                 return Ok(());
             }
@@ -598,7 +475,7 @@ impl Scheduler {
 impl State {
     /// Whether there is an archive that works.
     pub(super) fn has_archive(&self) -> bool {
-        self.archive.as_ref().is_some_and(Archiving::is_healthy)
+        self.archive.as_ref().is_some_and(ArchiveProgress::is_healthy)
     }
 
     /// Where a slot is to be written beside the log's devices.

@@ -1,0 +1,124 @@
+//! Appends: a record's space, its place in the active group, and the group's end when it is sealed.
+//!
+//! Invariants:
+//! - a record is copied into the active group outside any lock, after its space was taken;
+//! - the active group starts where the newest request ends, and is replaced only under the state's lock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tantalum_device::AppendRefused;
+
+use super::{Scheduler, State};
+use crate::format::record;
+use crate::group::{Group, Request, Source};
+use crate::space::GROUP_CHARGE;
+use crate::{Error, Lsn, LsnRange, Result};
+
+impl Scheduler {
+    /// Adds one record; see [`Log::append`](crate::Log::append).
+    pub(crate) fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
+        self.append_if(parts, |charge| self.space.take_in_turn(charge))
+    }
+
+    /// Adds one record that lets a checkpoint go on; see [`Log::append_to_relieve`](crate::Log::append_to_relieve).
+    pub(crate) fn append_to_relieve(&self, parts: &[&[u8]]) -> Result<LsnRange> {
+        self.append_if(parts, |charge| self.space.take(charge) || self.take_reserved_for_loss(charge))
+    }
+
+    pub(super) fn append_if(&self, parts: &[&[u8]], takes: impl FnOnce(u64) -> bool) -> Result<LsnRange> {
+        let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
+        let charge = self.charge(bytes)?;
+        if !takes(charge) {
+            self.check_running()?;
+            return Err(Error::Full { needed: charge });
+        }
+        let frame = record::encode(bytes as u32);
+        let guard = self.poison_unless_ended("a record was being appended");
+        loop {
+            // Looked up again each time: the group is replaced under the state's lock, which `replace_group` waits for.
+            let group = Arc::clone(&self.active.read());
+            if let Err(stopped) = self.check_running() {
+                self.give_back(charge);
+                guard.end();
+                return Err(stopped);
+            }
+            // The archive's bound is as it was when this group became the active one, or newer.
+            if self.feed.is_attached() && self.feed.is_behind(group.end()) {
+                self.give_back(charge);
+                guard.end();
+                return Err(Error::Full { needed: charge });
+            }
+            match group.records.append(&frame, parts) {
+                Ok(offset) => {
+                    // The first record pays for the group, the others only for themselves.
+                    if offset != 0 {
+                        self.give_back(GROUP_CHARGE);
+                    }
+                    self.records.fetch_add(1, Ordering::Relaxed);
+                    let start = Lsn::new(group.base.get() + offset as u64);
+                    let end = Lsn::new(start.get() + (frame.len() + bytes) as u64);
+                    if self.feed.is_attached() {
+                        self.feed.appended(end);
+                    }
+                    guard.end();
+                    return Ok(LsnRange { start, end });
+                }
+                Err(refused) => self.replace_group(&group, refused),
+            }
+        }
+    }
+
+    /// The space that a record of `bytes` bytes takes at most.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<u64> {
+        let limit = self.max_record_bytes();
+        if bytes > limit {
+            return Err(Error::RecordTooLarge { bytes: bytes as u64, limit: limit as u64 });
+        }
+        Ok((bytes + record::FRAME_BYTES) as u64 + GROUP_CHARGE)
+    }
+
+    fn give_back(&self, charge: u64) {
+        if self.space.give_back(charge) {
+            self.serve_space(&mut self.state.lock());
+        }
+    }
+
+    /// The error that stops appends, if there is one.
+    fn check_running(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Acquire) { self.state.lock().check_running() } else { Ok(()) }
+    }
+
+    /// After `group` refused an append: makes sure that it is no longer the active one, unless the log stopped.
+    fn replace_group(&self, group: &Arc<Group>, refused: AppendRefused) {
+        let mut state = self.state.lock();
+        let is_active = Arc::ptr_eq(group, &self.active.read());
+        if refused == AppendRefused::Full && is_active && !self.stopped.load(Ordering::Acquire) {
+            self.seal(&mut state);
+            self.wake_writers(&mut state);
+        }
+    }
+
+    /// Makes the active group, unless it is empty, a request, and gives appends a new group.
+    pub(super) fn seal(&self, state: &mut State) {
+        let mut active = self.active.write();
+        if active.records.is_empty() && !state.closed {
+            return;
+        }
+        let Some(bytes) = active.records.seal() else {
+            assert!(state.closed, "only a closed log keeps a sealed group active");
+            return;
+        };
+        if bytes == 0 {
+            return;
+        }
+        let end = Lsn::new(active.base.get() + bytes as u64);
+        state.commits.push(Request { start: active.base, end, source: Source::Sealed(Arc::clone(&active)) });
+        if state.archive.is_some() {
+            self.request_sealed(state, end, bytes);
+        }
+        if !state.closed {
+            *active = self.pool.group(end);
+        }
+    }
+}
