@@ -4,14 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use tantalum_fuzz::{decode_repaired, stamp};
-use tantalum_log::format::{
-    record,
-    request::{HEADER_BYTES, RequestHeader},
-};
+use tantalum_log::format::request::{self, HEADER_BYTES, RequestHeader};
 
 fuzz_target!(|input: Vec<u8>| {
     let _ = RequestHeader::decode(&input);
-    let _ = record::decode(&input);
+    let _ = request::decode_record(&input);
     let mut bytes = input;
     stamp(&mut bytes, b"TNTLREQS");
     // A payload as long as the input lets a fuzzer reach what lies behind the header.
@@ -29,8 +26,8 @@ fuzz_target!(|input: Vec<u8>| {
     assert_eq!(decoded.header, request.header);
     // Every record takes some of what is left, so this ends.
     let mut rest = &bytes[HEADER_BYTES..][..request.header.payload_bytes as usize];
-    while let Ok(record) = record::decode(rest) {
-        let taken = record.len() + record::FRAME_BYTES;
+    while let Ok(record) = request::decode_record(rest) {
+        let taken = record.len() + request::FRAME_BYTES;
         assert!(taken <= rest.len());
         rest = &rest[taken..];
     }

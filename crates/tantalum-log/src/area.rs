@@ -14,8 +14,8 @@ use std::sync::Arc;
 use crate::Lsn;
 use crate::format::BLOCK;
 use crate::format::section::{MAX_ENTRIES, StrideEntry};
+use crate::group::Tail;
 use crate::layout::Layout;
-use crate::tail::Tail;
 
 /// A section that holds something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

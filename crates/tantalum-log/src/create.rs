@@ -10,7 +10,7 @@ use crate::format::slot::{EpochStart, Slot, SlotMember};
 use crate::format::superblock::{FIXED_BLOCKS, Superblock, area_bytes_of};
 use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
-use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result, striped};
+use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result};
 
 /// Formats `devices` as a new, empty log that begins at `start`, and makes its archive. Its first epoch follows `epoch`.
 pub(crate) fn create(
@@ -45,7 +45,7 @@ pub(crate) fn create(
     format_devices(devices, options, &slot, beside.as_slice(), Last::Superblocks)
 }
 
-/// What is written last of what makes a device one of a log.
+/// Which structures are written last when devices are formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
     /// Devices formatted in part are no log.
@@ -68,7 +68,7 @@ pub(crate) fn format_devices(
     let logical = devices.iter().map(|device| device.capabilities().logical_block).max().unwrap_or(0);
     let block_bytes = Layout::block_bytes(options.block_bytes, options.layout, logical)?;
     options.layout.check(devices.len(), block_bytes)?;
-    let written = striped::array(options.layout, devices)?;
+    let written = options.layout.array(devices)?;
     let smallest = written.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
     let division = Division {
         layout: options.layout,

@@ -1,4 +1,4 @@
-//! What can go wrong, where, and what to do about it.
+//! Errors of the log: what failed, where, and the remedy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub enum Error {
         #[source]
         cause: Arc<Error>,
     },
-    /// A panic, or the log's owner, has left it open what is in memory.
-    #[error("{what}; what is in memory cannot be trusted any more")]
+    /// A panic, or the log's owner, interrupted a change of the state in memory.
+    #[error("{what}; the state in memory cannot be trusted any more")]
     Interrupted {
         /// What was interrupted, by what.
         what: String,

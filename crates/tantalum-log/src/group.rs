@@ -1,4 +1,4 @@
-//! Records that gather in memory until a flush makes them one request.
+//! Groups: records buffered in memory until a flush makes them one request, and the bytes of that request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::section::SectionHeader;
 use crate::format::{BLOCK, round_up};
 use crate::layout::Layout;
-use crate::tail::Tail;
 
 /// Space before the records: a section header, which goes out only if the request opens a section, and the request's.
 pub(crate) const PREFIX_BYTES: usize = BLOCK + HEADER_BYTES;
@@ -32,9 +31,9 @@ impl Group {
 
 /// Where a request's bytes are.
 pub(crate) enum Source {
-    /// In a sealed group that nobody has taken yet.
+    /// In a sealed group that no write has taken yet.
     Sealed(Arc<Group>),
-    /// In a buffer with the same prefix that nobody reads.
+    /// In a buffer with the same prefix that no write reads.
     Taken(AlignedBuffer),
     /// In a buffer with the same prefix, which a write may still read, so that its headers must stay as they are.
     Borrowed(Arc<AlignedBuffer>),
@@ -68,7 +67,7 @@ impl Request {
         (HEADER_BYTES + self.payload_bytes()) as u64
     }
 
-    /// What its appends paid for it.
+    /// The space that its appends took.
     pub(crate) fn charge(&self) -> u64 {
         self.payload_bytes() as u64 + crate::space::GROUP_CHARGE
     }
@@ -105,6 +104,36 @@ pub(crate) fn compose(
     start..end
 }
 
+/// The last, partly filled block of a device whose requests are packed byte after byte, up to the end of the last request.
+///
+/// The next request begins in that block, so its write carries the same bytes once more: the overlapping writes of a
+/// conventional log ("FlashLogging", section 4). They come from memory, and are what the device already holds. The lock is
+/// free: a device with such a tail has one request under way at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Tail(Mutex<Vec<u8>>);
+
+impl Tail {
+    /// Puts the tail right before `at` of the buffer, where a request starts that continues it. Returns where the
+    /// block begins in the buffer.
+    ///
+    /// # Panics
+    /// If the tail does not have `expected` bytes, those of the block before the request.
+    pub(crate) fn put_before(&self, buffer: &mut [u8], at: usize, expected: usize) -> usize {
+        let tail = self.0.lock();
+        assert_eq!(tail.len(), expected, "a packed request starts where the one before it ended");
+        let start = at - tail.len();
+        buffer[start..at].copy_from_slice(&tail);
+        start
+    }
+
+    /// Keeps the bytes of the block in which a request ended.
+    pub(crate) fn keep(&self, bytes: &[u8]) {
+        let mut tail = self.0.lock();
+        tail.clear();
+        tail.extend_from_slice(bytes);
+    }
+}
+
 /// Buffers for groups, reused once no device reads them any more.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -137,7 +166,7 @@ impl Pool {
         copy
     }
 
-    /// Takes a buffer back if nobody else holds it: a write that was given up may still read from it.
+    /// Takes a buffer back if no write holds it: one that was given up may still read from it.
     pub(crate) fn give_back(&self, buffer: Arc<AlignedBuffer>) {
         if let Ok(buffer) = Arc::try_unwrap(buffer) {
             let mut buffers = self.buffers.lock();

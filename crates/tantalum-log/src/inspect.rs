@@ -1,4 +1,4 @@
-//! Looking at log devices without changing them.
+//! Inspecting and verifying log devices without changing them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::recovery::merge::is_void;
 use crate::recovery::{Reader, survey};
 use crate::{Error, LogLayout, Lsn, Result};
 
-/// Everything that can be read from the devices of a log, from [`inspect`].
+/// The structures on the devices of a log, from [`inspect`].
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// The identity that the devices share.
@@ -111,11 +111,11 @@ pub struct RequestInspection {
     pub start: Lsn,
     /// Its last record's end.
     pub end: Lsn,
-    /// What recovery would make of it.
+    /// How recovery would classify it.
     pub state: RequestState,
 }
 
-/// What recovery makes of a request.
+/// How recovery classifies a request.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestState {

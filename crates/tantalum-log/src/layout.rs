@@ -1,4 +1,4 @@
-//! Where things lie on a log device: superblocks in blocks 0 and 1, slots in blocks 2 and 3, then equal sections: first
+//! The layout of a log device: superblocks in blocks 0 and 1, slots in blocks 2 and 3, then equal sections: first
 //! those of the main area, then those of the hiding area. Blocks are of 4096 bytes here; requests are written in blocks
 //! that may be smaller.
 
@@ -43,7 +43,7 @@ pub(crate) struct Layout {
     /// Device writes start and end at multiples of this.
     pub(crate) block_bytes: u64,
     /// Requests that may be under way at the same time. If more than one, a power cut may leave a request torn and
-    /// later ones whole; but only in the last section, see [`crate::striped`].
+    /// later ones whole; but only in the last section, see [`crate::log_layout`].
     pub(crate) depth: usize,
 }
 

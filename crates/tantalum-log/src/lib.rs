@@ -1,13 +1,13 @@
 //! FlashLogging: a write-ahead log over several devices at once.
 //!
-//! Records are appended to memory and become durable when someone flushes. Everything that gathered since the last
-//! flush goes out as one request, one durable write to whichever device is free ("FlashLogging", SIGMOD 2009, sections
-//! 3.3 and 3.5). A record is acknowledged only when it and every record before it are durable.
+//! Records are appended to memory and become durable when a caller flushes. Everything that was appended since the last
+//! flush goes out as one request, one durable write to an idle device ("FlashLogging", SIGMOD 2009, sections 3.3 and 3.5). A record is acknowledged only when it and every record before it are durable.
 //!
 //! - [`Log::create`] formats devices, [`Log::open`] reads what is on them and returns a [`Recovery`]: read its records,
 //!   then [`Recovery::finish`] gives the [`Log`].
 //! - [`Log::append`] and [`Log::flush`] write; [`Log::ticket`] waits later.
-//! - [`Log::set_checkpoint`] releases what is no longer needed; [`Log::wait_for_pressure`] tells when it is time.
+//! - [`Log::set_checkpoint`] frees the space of records that are no longer needed; [`Log::wait_for_pressure`] tells when a
+//!   checkpoint is due.
 //! - [`Log::add_devices`], [`Log::remove_devices`] and [`Log::replace_devices`] change the devices while the log runs.
 //! - [`inspect`], [`verify`] and [`standings`] look at devices without changing them.
 //!
@@ -48,10 +48,7 @@ mod recovery;
 mod scheduler;
 mod space;
 mod stats;
-mod striped;
-mod tail;
 mod ticket;
-mod time;
 
 pub use archive::{
     ArchiveInspection, ArchiveOptions, ArchiveReader, ArchiveRetention, ArchiveRun, ArchiveSegment, ArchiveTarget,

@@ -1,4 +1,4 @@
-//! The log's handle: the door to everything that a running log does.
+//! The log's handle: creating and opening a log, and everything that a running log does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,9 +67,9 @@ impl Log {
         create::create(log_id, Lsn::ZERO, 1, &devices, &options)
     }
 
-    /// As [`create`](Self::create), for a log whose records start at `start`: its owner has a state that the records of another
-    /// log led to, up to there, and goes on by itself. `session` is the newest session that anything bears which belongs to it, 1 if there
-    /// is nothing.
+    /// As [`create`](Self::create), for a log whose records start at `start`: its owner has the state that the records of another
+    /// log led to, up to there, and continues on its own. `session` is the newest session number in the files that belong to it,
+    /// 1 if there are none.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -143,11 +143,10 @@ impl Log {
         recovery::rebuild(options, progress)
     }
 
-    /// Lets a log that was closed be opened without a device that is lost for good: from now on nothing on it counts. Take it
-    /// out of the log then ([`remove_devices`](Self::remove_devices)). Nothing is changed if the log opens without it as it is.
+    /// Lets a closed log be opened without a device that is lost for good: from now on nothing on that device counts. Then take it
+    /// out of the log ([`remove_devices`](Self::remove_devices)). Nothing is changed if the log opens without it as it is.
     ///
-    /// The caller makes sure that those that are there were not left behind: that the log did not go on with the lost one
-    /// alone.
+    /// The caller makes sure that the remaining devices are current: that the log did not go on with the lost device alone.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -259,8 +258,8 @@ impl Log {
     }
 
     /// Asks for space that [`Error::Full`] said is needed; the same for the sum of several. Requests are granted in their order, and
-    /// while one is not, [`append`](Self::append) finds no space: so what needs much is not overtaken for ever. A sum that the
-    /// log cannot have at once is granted in part.
+    /// while one is not, [`append`](Self::append) finds no space: so a large request is not overtaken for ever. A sum that the log
+    /// cannot have at once is granted in part.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
@@ -337,13 +336,13 @@ impl Log {
     /// closed.
     ///
     /// One is due when more than half of the log is used, when a device was set aside whose records are still needed,
-    /// when a hiding area is full, and when somebody waits for space.
+    /// when a hiding area is full, and when a caller waits for space.
     pub fn wait_for_pressure(&self, timeout: Duration) -> bool {
         self.scheduler().wait_for_pressure(timeout)
     }
 
     /// Tells the log that its owner tried to checkpoint and could not, for this cause. Devices that wait for a checkpoint
-    /// to leave stay then, and whoever removes them gets [`Error::CheckpointFailed`], instead of waiting for something
+    /// to leave stay then, and the call that removes them gets [`Error::CheckpointFailed`] instead of waiting for a checkpoint
     /// that may never come. The pressure stays: the owner may try again.
     pub fn report_failed_checkpoint(&self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
         self.scheduler().report_failed_checkpoint(cause.into().into());

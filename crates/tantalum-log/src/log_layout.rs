@@ -1,9 +1,23 @@
 //! The ways in which a log can lie on its devices: FlashLogging's, and those that its paper compares it with.
+//!
+//! Above this file a striped log is a log of one device, an array, on which as many requests are under way at a time as it
+//! has devices. Each device keeps its own superblock; the array writes slots to all of them.
+//!
+//! A power cut may leave any of the array's requests under way torn and others, placed later, whole. So that recovery can
+//! tell that from damage, the request that opens a section is under way by itself ([`crate::log_device`]): when a section
+//! opens, all before it is durable, and torn requests can only lie in the last section. There the log ends before the first
+//! request that is not intact. That it was never acknowledged is witnessed by the headers of those behind it, which say what
+//! was durable when they were composed.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use tantalum_device::{Device, Striped};
+
+use crate::format::BLOCK;
+use crate::format::superblock::FIXED_BLOCKS;
 use crate::{Error, Result};
 
 /// How requests are laid out on a log's devices; fixed when the log is created. All layouts recover alike.
@@ -54,6 +68,14 @@ impl LogLayout {
             }
             LogLayout::FlashLogging | LogLayout::Single | LogLayout::Striped { .. } => Ok(()),
         }
+    }
+}
+
+impl LogLayout {
+    /// What a log of this layout on these devices, in the order of their ordinals, is written to.
+    pub(crate) fn array(self, devices: &[Arc<dyn Device>]) -> Result<Vec<Arc<dyn Device>>> {
+        let LogLayout::Striped { unit_bytes } = self else { return Ok(devices.to_vec()) };
+        Ok(vec![Arc::new(Striped::new(devices.to_vec(), unit_bytes, FIXED_BLOCKS * BLOCK as u64)?)])
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a log is laid out and how patient it is.
+//! The options of a log: its layout, its buffers, its time limits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,8 +30,7 @@ pub struct LogOptions {
     /// Small blocks waste less space on small commits. Where the device's physical block is larger, it reads and
     /// rewrites the requests beside a write, and a power cut may then take those along.
     pub block_bytes: Option<u32>,
-    /// Record bytes that may gather in memory before they become a request without a flush. Also bounds the largest
-    /// record. At least 4096; default 1 MiB.
+    /// Record bytes that are buffered before they become a request without a flush. Also bounds the largest record. At least 4096; default 1 MiB.
     pub buffer_bytes: usize,
     /// A device whose write takes longer, not zero, is set aside and the write goes to another device. Default 10 s.
     /// Without other hardware to go to (one device, or partitions of one) it is waited for as long as it takes.
@@ -46,13 +45,13 @@ pub struct LogOptions {
     /// pieces of hardware reserves hiding areas, a quarter of a small device and a sixteenth of a large one.
     pub hiding: Hiding,
     /// Each flush of records that are in no request yet makes a request of its own at once, although no device is free, as
-    /// in the paper's algorithm (section 3.5, Figure 8, lines 6 to 10). By default records go on gathering until a device
-    /// is free, and share its next request: group commit. For comparisons.
+    /// in the paper's algorithm (section 3.5, Figure 8, lines 6 to 10). By default records are buffered until a device is
+    /// free, and share its next request: group commit. For comparisons.
     pub request_per_flush: bool,
-    /// Whether a flush that could write at once waits a moment for those whom the last write woke, who often want to write
-    /// again: for less than half of what a write takes, and not if they do not come. Without it, commits of a few clients often
-    /// wait for two writes. Default: yes.
-    pub gather: bool,
+    /// Adaptive group-commit delay: whether a flush that could write at once waits briefly for the tasks that the last write woke,
+    /// which often commit again: for less than half the time of a write, and not if they do not come. Without it, commits of a
+    /// few clients often wait for two writes. Default: yes.
+    pub group_commit_delay: bool,
     /// On how many devices, on different hardware, a request must be durable before it counts: 1, or 2 to keep the log on two
     /// pieces of hardware, so that the loss of either loses nothing. May differ from one open to the next; with 2, a log is
     /// created only on several pieces of hardware, but goes on with one copy when all others failed
@@ -92,7 +91,7 @@ impl Default for LogOptions {
             recovery_memory_bytes: 32 << 20,
             hiding: Hiding::On,
             request_per_flush: false,
-            gather: true,
+            group_commit_delay: true,
             copies: 1,
             characteristics: BTreeMap::new(),
             archive: None,
@@ -108,7 +107,7 @@ impl LogOptions {
             return Err(Error::InvalidOption { option: "buffer_bytes", value, expected });
         }
         if self.hang_timeout.is_zero() {
-            let expected = "no write completes in no time";
+            let expected = "it must be longer than zero";
             return Err(Error::InvalidOption { option: "hang_timeout", value: 0, expected });
         }
         if !(1..=COPIES as u8).contains(&self.copies) {

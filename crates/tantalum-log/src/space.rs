@@ -1,4 +1,4 @@
-//! Space accounting: what was appended can always be written, without the owner's help.
+//! Space accounting: the devices can always take every appended record, without the owner's help.
 //!
 //! An append is admitted only if the log, as it is, can take everything that is buffered and not yet placed on a
 //! device, in the worst packing, even if one device is lost. Otherwise the owner's checkpoint, which needs the log
@@ -15,7 +15,7 @@
 //! With two copies kept the rule is another: [`spare_for_copies`].
 //!
 //! A record that lets the owner's checkpoint go on keeps the first rule only
-//! ([`Scheduler::append_to_relieve`](crate::scheduler::Scheduler::append_to_relieve)): what the second one keeps free is
+//! ([`Scheduler::append_to_relieve`](crate::scheduler::Scheduler::append_to_relieve)): the reserve of the second rule is
 //! better used up than kept for ever. If a device is lost just then, the record waits until there is room.
 //!
 //! Placing a request of charge `c` in `b <= c` bytes on `d` lowers `O` by `c` and `g(d)` by at most `b`, so it keeps
@@ -52,7 +52,7 @@ impl Space {
         self.available.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lower).is_ok()
     }
 
-    /// Gives back `charge` bytes. True if somebody waits for them.
+    /// Gives back `charge` bytes. True if a task waits for them.
     #[must_use]
     pub(crate) fn give_back(&self, charge: u64) -> bool {
         self.available.fetch_add(charge as i64, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What a running log tells about itself.
+//! Statistics of a running log.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct LogStats {
     /// With two copies, everything durable from here on is on two pieces of hardware. The loss of any one loses nothing
     /// once the checkpoint has reached it, for which the owner is under pressure.
     pub mirrored_from_lsn: Option<Lsn>,
-    /// What hiding outliers did, all devices together.
+    /// Counters of outlier hiding, all devices together.
     pub hiding: HidingStats,
     /// Whether outliers are re-issued as soon as they are seen. False without several pieces of hardware, with
     /// [`Hiding::Off`](crate::Hiding::Off), and while hiding takes a break because it did not pay.
@@ -89,7 +89,7 @@ pub struct DeviceStats {
     pub busy: Duration,
     /// Writes that hung and were given up, and are still under way: they may land at any time.
     pub still_writing: u64,
-    /// What hiding outliers did.
+    /// Counters of outlier hiding.
     pub hiding: HidingStats,
 }
 

@@ -156,7 +156,7 @@ impl LogSetup {
             block_bytes: Some(self.block_bytes()),
             hiding: self.hiding.into(),
             request_per_flush: self.writer == Writer::Paper,
-            gather: false,
+            group_commit_delay: false,
             archive: archive.map(|disk| ArchiveOptions::on_device(Arc::clone(disk))),
             copies: self.copies,
             ..LogOptions::default()

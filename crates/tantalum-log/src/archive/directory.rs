@@ -134,7 +134,7 @@ impl Store for Directory {
             let path = self.file(start);
             let device = match files::open(&path, access) {
                 Ok(device) => device,
-                // Retention, or whoever prunes the archive, has removed it since the directory was listed.
+                // Retention or another process that prunes the archive has removed it since the directory was listed.
                 Err(_) if !files::exists(&path) => continue,
                 Err(error) => return Err(error.into()),
             };

@@ -1,4 +1,4 @@
-//! Looking at an archive, and reading it record by record, without changing it; the log may be open meanwhile.
+//! Inspecting, verifying and reading an archive without changing it; the log may be open meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::ArchiveTarget;
 use super::reader::{Archive, Scanned, without_void};
 use super::store::Segment;
 use super::walk::Walk;
+use crate::format::from_us;
 use crate::recovery::merge::is_void;
 use crate::recovery::scan::{Scan, Scope};
 use crate::recovery::{Progress, Reader};
-use crate::time::from_us;
 use crate::{Damage, Error, Lsn, Record, RecoveryPhase, RecoveryProgress, Result};
 
 /// Payload bytes of a segment that are kept between checking it and delivering its records; the rest is read twice.
 const MEMORY_BYTES: i64 = 32 << 20;
 
-/// What is in an archive, from [`inspect_archive`].
+/// The contents of an archive, from [`inspect_archive`].
 #[derive(Clone, Debug)]
 pub struct ArchiveInspection {
     /// The directory's path or the device's name.
@@ -35,7 +35,7 @@ pub struct ArchiveInspection {
     pub is_needed: bool,
     /// The segments, oldest first. Those whose records were cut off, and archived anew, are not among them.
     pub segments: Vec<ArchiveSegment>,
-    /// What has no gap, oldest first.
+    /// The runs without a gap, oldest first.
     pub runs: Vec<ArchiveRun>,
 }
 
@@ -56,7 +56,7 @@ pub struct ArchiveSegment {
     pub end: Lsn,
     /// When it was begun, if its header is intact.
     pub begun: Option<SystemTime>,
-    /// What is wrong with its header.
+    /// The damage of its header.
     pub damage: Option<String>,
 }
 
@@ -166,7 +166,7 @@ pub struct ArchiveVerification {
     pub records: u64,
     /// Their bytes, framing not included.
     pub record_bytes: u64,
-    /// What has no gap, oldest first. Between two runs lies what was not archived.
+    /// The runs without a gap, oldest first. Between two runs lie records that were not archived.
     pub runs: Vec<ArchiveRun>,
 }
 

@@ -1,8 +1,8 @@
 //! The near-zero-delay archive ("FlashLogging", section 3.7): the whole log once more, in order, on one device or in a
-//! directory, as soon as a little of it has gathered.
+//! directory, as soon as a few records are there.
 //!
-//! What the archive has is durable, so it completes the log's requests like a log device, and recovery reads it first.
-//! It keeps what checkpoints release, so a backup and the archive give every later state of the log's owner.
+//! Archived records are durable, so the archive completes the log's requests like a log device, and recovery reads it first.
+//! It keeps the records that checkpoints release, so a backup and the archive give every later state of the log's owner.
 //!
 //! An archive is a control area, laid out as a log device's first blocks (superblock and copy, two checkpoint slots),
 //! and *segments*: a header, then requests that follow each other without gaps. One write is under way at a time.
@@ -10,9 +10,9 @@
 //! Invariants:
 //! - A *run* of segments has no gap: each starts where the one before ended, or earlier, which voids what that one holds
 //!   from there on. A gap starts a new run, and the first segment of a run says so.
-//! - While the archive works, no checkpoint passes what it has.
-//! - While the archive works, what it has not yet finds room in free segments without a checkpoint ([`Writer::room_bytes`]):
-//!   appends stop before. The next session, which begins a segment of its own, finds that room too.
+//! - While the archive works, no checkpoint passes its end.
+//! - While the archive works, records not archived yet find room in free segments without a checkpoint
+//!   ([`Writer::room_bytes`]): appends stop before. The next session, which begins a segment of its own, finds that room too.
 
 mod circle;
 mod directory;

@@ -45,7 +45,7 @@ pub struct ArchiveOptions {
     /// Bytes of a segment, fixed when the archive is created: a multiple of 4096 between 64 KiB and 1 GiB. By default 16
     /// MiB in a directory, and a sixteenth of a device, between 64 KiB and 64 MiB.
     pub segment_bytes: Option<u32>,
-    /// What is not archived after this time is archived, however little it is. Also the granularity of times.
+    /// Records are archived after this time at the latest, however few they are. Also the granularity of times.
     /// Default 200 ms.
     pub delay: Duration,
     /// Record bytes that may wait in memory to be archived; with more, appends find the log full until the archive
@@ -90,7 +90,7 @@ impl ArchiveOptions {
             return refuse("archive.segment_bytes", bytes.into(), expected);
         }
         if self.delay.is_zero() {
-            return refuse("archive.delay", 0, "something must gather before it is archived");
+            return refuse("archive.delay", 0, "it must be longer than zero");
         }
         if self.lag_bytes < 1 << 20 {
             return refuse("archive.lag_bytes", self.lag_bytes, "it must be at least 1 MiB");

@@ -180,8 +180,8 @@ impl Archive {
     }
 }
 
-/// Removes the archive at `target` if it is that of one of the logs `of`: of a log that nobody has. Interrupted, it can be done
-/// again.
+/// Removes the archive at `target` if it belongs to one of the logs `of`, which no longer exist. It can be repeated if it is
+/// interrupted.
 ///
 /// # Errors
 /// When the target cannot be read or written, or holds something that is no archive.
@@ -197,7 +197,7 @@ pub fn remove_archive(target: &ArchiveTarget, of: &[u128]) -> Result<()> {
         ArchiveTarget::Device(_) => {
             Circle::new(Arc::clone(&control), superblock)?.blank()?;
             let slots = [0, 1].map(slot_offset);
-            // The copy last: until it is gone, it says whose archive this was.
+            // The copy last: until it is gone, it names the log of the archive.
             slots.into_iter().chain(SUPERBLOCKS).try_for_each(|offset| blank(&*control, offset, Durability::Durable))
         }
     }

@@ -1,6 +1,6 @@
-//! What is removed from an archive in a directory: its oldest segments, once they are too many or too old.
+//! Retention: removing the oldest segments of an archive in a directory, once they are too many or too old.
 //!
-//! Invariant: what a checkpoint still needs is never removed, whatever is asked for.
+//! Invariant: a segment that a checkpoint still needs is never removed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::inspect::ArchiveSegment;
 use super::reader::Archive;
 use super::store::{Segment, Store};
 use super::{ArchiveOptions, ArchiveTarget};
-use crate::time::wall_clock_us;
+use crate::format::wall_clock_us;
 use crate::{Error, Lsn, Result};
 
 /// What of an archive is to be kept, for [`prune_archive`]. A segment goes if any of these lets it go.

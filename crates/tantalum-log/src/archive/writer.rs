@@ -12,9 +12,9 @@ use super::archive_tag;
 use super::store::{Place, Store};
 use crate::format::archive::{ArchiveSuperblock, SegmentHeader};
 use crate::format::request::{HEADER_BYTES, RequestHeader};
+use crate::format::wall_clock_us;
 use crate::format::{BLOCK, round_up};
 use crate::group::PREFIX_BYTES;
-use crate::time::wall_clock_us;
 use crate::{Error, Lsn, Result};
 
 /// Record bytes of one write at most.

@@ -4,11 +4,12 @@
 //! identity, and is guarded by a CRC-32C. Decoding never panics and never allocates what a length field asks for.
 
 pub mod archive;
-pub mod record;
 pub mod request;
 pub mod section;
 pub mod slot;
 pub mod superblock;
+
+use std::time::{Duration, SystemTime};
 
 /// The unit of all structures and offsets on a log device, in bytes.
 pub const BLOCK: usize = 4096;
@@ -174,6 +175,17 @@ pub(crate) fn check_numbers(numbers: impl IntoIterator<Item = u64>) -> Result<()
 /// Ok if `valid`, otherwise an error naming the field.
 pub(crate) fn check(valid: bool, field: &'static str, value: u64) -> Result<(), DecodeError> {
     if valid { Ok(()) } else { Err(DecodeError::Field { field, value }) }
+}
+
+/// Microseconds since the Unix epoch; 0 if the clock stands before it.
+pub(crate) fn wall_clock_us() -> u64 {
+    let since = tantalum_rt::wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX).min(NUMBER_LIMIT - 1)
+}
+
+/// The time that so many microseconds since the Unix epoch are.
+pub(crate) fn from_us(us: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(us)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The request header: one group of records, as one device write.
+//! A request: one group of records, as one device write. A header, then the records, each behind its length.
 //!
 //! Two checksums guard a request. The header's own lets a torn request still testify to what was durable when it was
 //! composed; the whole's covers header and payload, and decides whether the request counts. The request's own device
@@ -128,4 +128,21 @@ impl DecodedRequest {
         let stored = self.whole_checksum;
         if computed == stored { Ok(()) } else { Err(DecodeError::Checksum { stored, computed }) }
     }
+}
+
+/// Bytes of framing before each record in a request's payload: its length.
+pub const FRAME_BYTES: usize = 4;
+
+/// The framing of a record of `bytes` bytes.
+pub fn encode_frame(bytes: u32) -> [u8; FRAME_BYTES] {
+    bytes.to_le_bytes()
+}
+
+/// The record at the front of `payload`, without its framing.
+pub fn decode_record(payload: &[u8]) -> Result<&[u8], DecodeError> {
+    let (frame, rest) =
+        payload.split_first_chunk().ok_or(DecodeError::Short { found: payload.len(), needed: FRAME_BYTES })?;
+    let bytes = u32::from_le_bytes(*frame) as usize;
+    check(bytes <= rest.len(), "record bytes", bytes as u64)?;
+    Ok(&rest[..bytes])
 }

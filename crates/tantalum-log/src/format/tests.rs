@@ -47,8 +47,8 @@ fn decode_all(bytes: &[u8]) {
         let _ = request.check_payload(bytes);
     }
     let mut rest = bytes;
-    while let Ok(record) = record::decode(rest) {
-        rest = &rest[record::FRAME_BYTES + record.len()..];
+    while let Ok(record) = request::decode_record(rest) {
+        rest = &rest[request::FRAME_BYTES + record.len()..];
     }
 }
 
@@ -231,7 +231,7 @@ fn a_slot_with_impossible_members_is_refused() {
     assert_eq!(field(decode(vec![member(0, 7), member(1, 7)], 0)), "member identity");
     assert_eq!(field(decode(vec![member(0, 0)], 0)), "member identity");
     assert_eq!(field(decode(vec![member(0, 7)], 2)), "devices not needed");
-    let mut nobody = Slot {
+    let mut no_members = Slot {
         log_id: 1,
         sequence: 1,
         checkpoint: Lsn::ZERO,
@@ -245,6 +245,6 @@ fn a_slot_with_impossible_members_is_refused() {
         members: vec![member(0, 7)],
     }
     .encode();
-    nobody[80..84].fill(0);
-    assert_eq!(field(Slot::decode(&nobody)), "member count");
+    no_members[80..84].fill(0);
+    assert_eq!(field(Slot::decode(&no_members)), "member count");
 }

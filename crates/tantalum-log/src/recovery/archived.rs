@@ -13,8 +13,8 @@ use super::read::payload;
 use super::scan::{Scan, Scope};
 use crate::archive::{Archive, Batch, JOINED_US, Resume, Scanned, Writer};
 use crate::format::slot::Slot;
+use crate::format::wall_clock_us;
 use crate::scheduler::StartArchive;
-use crate::time::wall_clock_us;
 use crate::{ArchiveOptions, Error, Lsn, Result};
 
 /// Reads the archive from the checkpoint on, or from where its newest run starts: that run was begun because nothing before it

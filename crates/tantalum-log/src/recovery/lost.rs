@@ -1,8 +1,8 @@
-//! Devices that are lost, of a log that was closed: it goes on without them if nothing on them is needed.
+//! Declaring a device of a closed log lost: the log goes on without it if nothing on it is needed.
 //!
-//! A log refuses to open without any device that may hold something needed, because it cannot know whether that one will
-//! be there again tomorrow, with newer records than all others. Whoever says that it will not takes that doubt away. What is
-//! left to find out is whether the others have everything; after an orderly end they tell.
+//! A log refuses to open without any device that may hold something needed, because that device may come back with newer
+//! records than all others. The operator who declares it lost rules that out. It remains to find out whether the others have
+//! everything, which they tell after an orderly end.
 
 use std::sync::Arc;
 

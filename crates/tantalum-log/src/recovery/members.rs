@@ -1,4 +1,4 @@
-//! Which devices were given, and what the newest slot says.
+//! Identifying the given devices by their superblocks and the newest slot.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::format::slot::{Slot, SlotMember};
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, DecodeError};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
-use crate::{Error, LogLayout, Lsn, Result, striped};
+use crate::{Error, LogLayout, Lsn, Result};
 
 /// A device of the log; or its hiding area, which recovery treats as a device ("FlashLogging", section 3.4).
 #[derive(Clone, Debug)]
@@ -113,12 +113,12 @@ impl Members {
     }
 }
 
-/// Reads who the devices are, in whatever order they come, and finds the newest slot. Every device that may hold
+/// Reads the identities of the devices, given in any order, and finds the newest slot. Every device that may hold
 /// something needed must be there, but for one piece of hardware of a mirrored log; and none that the log does not have.
 pub(crate) fn identify(devices: &[Arc<dyn Device>], archive: Option<&Archive>) -> Result<Members> {
     let members = identify_present(devices, archive)?;
     let missing = members.missing_bits() & !members.slot.not_needed;
-    if members.tolerates(missing) { striped::assemble(members) } else { Err(refuse(members, missing, archive)) }
+    if members.tolerates(missing) { assemble(members) } else { Err(refuse(members, missing, archive)) }
 }
 
 /// As [`identify`], whatever is missing.
@@ -266,4 +266,86 @@ fn check_belongs(member: &Member, others: &[Member]) -> Result<()> {
             Err(Error::DuplicateDevice { ordinal: own.ordinal, first: other.device.name().into(), second: device() })
         }
     }
+}
+
+/// Replaces the devices of a striped log, all of which are there, by their array.
+fn assemble(mut members: Members) -> Result<Members> {
+    let Some(first) = members.members.first() else { return Ok(members) };
+    if first.layout.depth == 1 {
+        return Ok(members);
+    }
+    if let Some(other) = members.members.iter().find(|other| other.layout.depth != members.members.len()) {
+        let (found, expected) = (members.members.len(), other.layout.depth);
+        let what = format!("it is one of {expected} devices of an array, but the log has {found}");
+        return Err(Error::DamagedSuperblock { device: other.device.name().into(), offset: SUPERBLOCKS[1], what });
+    }
+    let devices: Vec<_> = members.members.iter().map(|member| Arc::clone(&member.device)).collect();
+    let device = first.superblock.layout.array(&devices)?.remove(0);
+    let newest = |parity: usize| {
+        let slots = members.members.iter().filter_map(|member| member.slots[parity].clone());
+        slots.max_by_key(|slot| (slot.newest().epoch, slot.sequence))
+    };
+    let covers = members.members.iter().fold(0, |bits, member| bits | member.covers);
+    let slots = [newest(0), newest(1)];
+    members.members = vec![Member { device, slots, covers, ..first.clone() }];
+    Ok(members)
+}
+
+/// What a device is to a log, from [`standings`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{Log, LogOptions, Standing, standings};
+/// let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("log", 1 << 20), MemoryDevice::new("new", 1 << 20)];
+/// Log::create(7, devices[..1].to_vec(), LogOptions::default())?;
+/// let standings = standings(7, &devices);
+/// assert!(matches!(standings[0], Standing::Member { ordinal: 0, .. }));
+/// assert!(matches!(standings[1], Standing::NoLog));
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// The log has it.
+    Member {
+        /// Its place in the log.
+        ordinal: u32,
+        /// Its identity.
+        device_id: u64,
+    },
+    /// It was formatted for the log, which does not list it: it was removed, or never joined.
+    NotListed,
+    /// It belongs to another log.
+    Foreign {
+        /// That log.
+        log_id: u128,
+    },
+    /// No log was ever on it.
+    NoLog,
+    /// It cannot be read, or not understood.
+    Unknown {
+        /// Why.
+        error: Error,
+    },
+}
+
+/// What each of `devices` is to the log `log_id`, by the newest slot that is on any of them. Reads only.
+///
+/// With too few of the log's devices this may be an old state of affairs; [`Log::open`](crate::Log::open) tells.
+pub fn standings(log_id: u128, devices: &[Arc<dyn Device>]) -> Vec<Standing> {
+    let found: Vec<_> = devices.iter().map(read_member).collect();
+    let own = |member: &&Member| member.superblock.log_id == log_id;
+    let members: Vec<Member> = found.iter().flatten().filter(own).cloned().collect();
+    let listed = Slot::newest_of(slots(&members)).map_or(&[][..], |slot| &slot.members);
+    let standing = |found| match found {
+        Ok(Member { superblock, .. }) if superblock.log_id != log_id => Standing::Foreign { log_id: superblock.log_id },
+        Ok(Member { superblock, .. }) => match listed.iter().find(|listed| listed.device_id == superblock.device_id) {
+            Some(listed) => Standing::Member { ordinal: listed.ordinal, device_id: listed.device_id },
+            None => Standing::NotListed,
+        },
+        Err(Error::NotALog { .. }) => Standing::NoLog,
+        Err(error) => Standing::Unknown { error },
+    };
+    found.into_iter().map(standing).collect()
 }

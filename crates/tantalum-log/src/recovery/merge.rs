@@ -1,4 +1,4 @@
-//! From what the devices hold to one log: which requests count, in which order, and where the log ends.
+//! Merging the scans of all devices to one log: which requests count, in which order, and where the log ends.
 
 use std::cmp::Reverse;
 
@@ -19,7 +19,7 @@ pub(crate) struct Merged {
 
 /// Whether a request was left behind by a crash: a later epoch started before its end, which recovery had not reached.
 ///
-/// Such a request may be intact; replaying it would mix records that nobody was promised into a log that went on
+/// Such a request may be intact; replaying it would mix records that were never acknowledged into a log that went on
 /// without them.
 pub(crate) fn is_void(request: &RequestHeader, epochs: &[EpochStart]) -> bool {
     epochs.iter().any(|later| later.epoch > request.epoch && later.start < request.end())

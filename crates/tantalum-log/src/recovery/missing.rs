@@ -1,4 +1,4 @@
-//! What goes with the devices that are missing: which records nothing that is there holds.
+//! The records that are missing with missing devices, for the error that names them.
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,17 +3,16 @@
 
 mod archived;
 pub(crate) mod chunks;
+mod copies;
 pub(crate) mod locate;
 mod lost;
 pub(crate) mod members;
 pub(crate) mod merge;
-mod mirror;
 mod missing;
 mod progress;
 mod read;
 mod rebuild;
 pub(crate) mod scan;
-mod standing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -27,6 +26,7 @@ use locate::Sections;
 pub use lost::LostDevice;
 pub(crate) use lost::give_up;
 use members::{Member, Members, identify};
+pub use members::{Standing, standings};
 use merge::{Merged, merge};
 pub use missing::MissingRecords;
 pub(crate) use progress::Progress;
@@ -36,7 +36,6 @@ pub(crate) use read::Reader;
 pub use rebuild::Rebuild;
 pub(crate) use rebuild::rebuild;
 use scan::{Scan, Scope, scan};
-pub use standing::{Standing, standings};
 
 use crate::archive::{Archive, Scanned};
 use crate::area::{Resume, UsedSection};
@@ -276,13 +275,13 @@ impl Recovery {
         self.members.slot.stamped
     }
 
-    /// Writes the new epoch to every device and the archive, and archives what the archive lacks; of a mirrored log, before
-    /// that, the copies that are missing. What is recovered stays then, whatever happens: an owner that stores what it reads,
-    /// before it calls [`finish`](Self::finish), begins so.
+    /// Makes the missing copies of a mirrored log, writes the new epoch to every device and the archive, and archives the records
+    /// that the archive lacks. From then on nothing that was recovered can be lost: an owner that stores the records it reads
+    /// before it calls [`finish`](Self::finish) calls this first.
     ///
-    /// `stamp` is given the epoch when all devices bear it, and notes it, durably, in what the owner keeps beside the log. When it
-    /// has, the log takes note: what bears an older epoch than [`stamped_epoch`](Self::stamped_epoch) at a later open, or a newer one
-    /// than [`epoch`](Self::epoch), does not belong to the present log. Of the log's devices and its archive, the log sees to that.
+    /// `stamp` is given the epoch when all devices bear it, and writes it, durably, to the owner's files beside the log. Then the
+    /// log records that it did: at a later open, a file with an older epoch than [`stamped_epoch`](Self::stamped_epoch) or a newer
+    /// one than [`epoch`](Self::epoch) does not belong to the present log. The log checks its own devices and archive itself.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -316,7 +315,7 @@ impl Recovery {
         let archive = self.archive.take().map(|archive| archive.open(self, epoch)).transpose()?;
         let control = archive.as_ref().map(|archive| archive.control());
         let mut devices = self.log_devices();
-        let mirrored_from = if self.options.copies > 1 { mirror::restore(self, &mut devices) } else { None };
+        let mirrored_from = if self.options.copies > 1 { copies::restore(self, &mut devices) } else { None };
         slots.set_mirrored(mirrored_from, |member| {
             let device = devices.iter().find(|device| device.device_id == member.device_id);
             device.map(|device| device.hardware)
@@ -382,7 +381,7 @@ impl Recovery {
         scanned().filter(|(area, _)| !area.is_hiding).map(device).collect()
     }
 
-    /// Starts the log, after [`begin_epoch`](Self::begin_epoch): only now may anyone append.
+    /// Starts the log, after [`begin_epoch`](Self::begin_epoch): appends are allowed from now on.
     ///
     /// # Errors
     /// As [`begin_epoch`](Self::begin_epoch).

@@ -55,7 +55,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// What nobody watches.
+    /// Progress that is not reported.
     pub(crate) fn unwatched() -> Arc<Progress> {
         let watcher = Parker::new().unparker();
         Arc::new(Progress { done_bytes: AtomicU64::new(0), running: AtomicUsize::new(0), watcher })

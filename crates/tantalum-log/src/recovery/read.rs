@@ -8,8 +8,7 @@ use super::chunks::read_unaligned;
 use super::progress::in_parallel;
 use super::scan::{Found, Scan};
 use super::{Record, RecoveryPhase};
-use crate::format::record::{self, FRAME_BYTES};
-use crate::format::request::{DecodedRequest, HEADER_BYTES, RequestHeader};
+use crate::format::request::{DecodedRequest, FRAME_BYTES, HEADER_BYTES, RequestHeader, decode_record};
 use crate::{Error, Lsn, Result};
 
 /// Tasks that read what was not kept.
@@ -73,7 +72,7 @@ impl Reader {
                 continue;
             }
             let start = Lsn::new(current.start.get() + current.at as u64);
-            let bytes = record::decode(&current.payload[current.at..]).map_err(|error| Error::Corrupt {
+            let bytes = decode_record(&current.payload[current.at..]).map_err(|error| Error::Corrupt {
                 device: current.device.name().into(),
                 offset: current.offset,
                 lsn: start,
@@ -87,7 +86,7 @@ impl Reader {
         }
     }
 
-    /// Reads the next requests that were not kept, several at a time. What cannot be read is left out: the one who needs it
+    /// Reads the next requests that were not kept, several at a time. Unreadable requests are left out: the caller that needs one
     /// tries again, also elsewhere, and says what is wrong.
     fn read_ahead(&self, scans: &mut [Scan]) {
         let mut bytes = 0;

@@ -3,7 +3,7 @@
 //! A device has one write under way at a time, so only its last request can be torn. What is not intact is taken for
 //! the end only if nothing proves that the device went on: requests carry consecutive sequence numbers, each section's
 //! header tells the first of its section, and the rest of the last section is searched for later requests. On an array
-//! ([`crate::striped`]) several of the last section's requests can be torn, and later ones only bear witness.
+//! ([`crate::log_layout`]) several of the last section's requests can be torn, and later ones only bear witness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tantalum_device::AppendRefused;
 
 use super::{Scheduler, State};
-use crate::format::record;
+use crate::format::request::{FRAME_BYTES, encode_frame};
 use crate::group::{Group, Request, Source};
 use crate::space::GROUP_CHARGE;
 use crate::{Error, Lsn, LsnRange, Result};
@@ -33,7 +33,7 @@ impl Scheduler {
             self.check_running()?;
             return Err(Error::Full { needed: charge });
         }
-        let frame = record::encode(bytes as u32);
+        let frame = encode_frame(bytes as u32);
         let guard = self.poison_unless_ended("a record was being appended");
         loop {
             // Looked up again each time: the group is replaced under the state's lock, which `replace_group` waits for.
@@ -75,7 +75,7 @@ impl Scheduler {
         if bytes > limit {
             return Err(Error::RecordTooLarge { bytes: bytes as u64, limit: limit as u64 });
         }
-        Ok((bytes + record::FRAME_BYTES) as u64 + GROUP_CHARGE)
+        Ok((bytes + FRAME_BYTES) as u64 + GROUP_CHARGE)
     }
 
     fn give_back(&self, charge: u64) {

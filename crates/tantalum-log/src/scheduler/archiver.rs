@@ -15,9 +15,9 @@ use super::archive_feed::ArchiveFeed;
 use super::group_commit::Waiter;
 use super::{Scheduler, State, write_slots};
 use crate::archive::{Archive, Archived, Batch, Resume, Writer, device_bytes, prune};
+use crate::format::wall_clock_us;
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::ArchiveStats;
-use crate::time::wall_clock_us;
 use crate::{ArchiveOptions, DeviceState, Error, Lsn, Result};
 
 /// So much that is not archived makes a write worth its while, on a disk as well ("FlashLogging", section 3.7).

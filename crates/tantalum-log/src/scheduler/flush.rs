@@ -85,7 +85,7 @@ impl Scheduler {
 
     /// Whether the log leader waits for the tasks that the last write woke.
     fn delays(&self) -> bool {
-        self.options.gather && !self.options.request_per_flush
+        self.options.group_commit_delay && !self.options.request_per_flush
     }
 
     /// Whether records up to `lsn` that are in no request yet could be written now.

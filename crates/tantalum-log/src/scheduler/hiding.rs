@@ -121,7 +121,7 @@ impl Scheduler {
     pub(super) fn leave_behind(&self, late: UnderWay) {
         let mut state = self.lock();
         self.note_late(&mut state, &late);
-        // Without workers nobody else would see it through.
+        // Without workers this task sees it through.
         if state.stopping {
             self.wake_writers(&mut state);
             drop(state);

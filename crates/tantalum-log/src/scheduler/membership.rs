@@ -272,7 +272,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives the newcomers their devices, which take no requests yet. Returns the devices' places.
+    /// Adds the newcomers to the devices; they take no requests yet. Returns their indexes.
     fn begin_joining(&self, newcomers: Vec<Newcomer>) -> Result<Vec<usize>> {
         let mut state = self.lock();
         state.check_running()?;
@@ -321,7 +321,7 @@ impl Scheduler {
         left
     }
 
-    /// From now on no space on the leaving devices is counted on, so that what is appended fits on the others.
+    /// From now on the space on the leaving devices is not counted on, so that appended records fit on the others.
     fn begin_leaving(&self, ordinals: &[u32]) -> Result<()> {
         let mut state = self.lock();
         state.check_running()?;
@@ -422,7 +422,7 @@ impl Scheduler {
         self.rebalance_devices(state);
     }
 
-    /// Takes note of everything that depends on which devices serve.
+    /// Recomputes everything that depends on which devices serve.
     fn rebalance_devices(&self, state: &mut State) {
         self.can_give_up.store(state.placement.has_other_hardware(), Ordering::Relaxed);
         self.settle_pairs(state);

@@ -3,16 +3,16 @@
 //! A request's records stay here as they were appended until it is done. Each device that is given it writes a copy with
 //! headers of its own into its main area. An idle device takes the oldest request that lacks a copy; a new request is begun
 //! only when none lacks one, so that a slow device makes requests larger and not more. A copy that is late is hidden like
-//! any late write ([`hiding`](super::hiding)); what a third device has then counts, as it is on other hardware.
+//! any late write ([`hiding`](super::hiding)); the copy of a third device counts, as it is on other hardware.
 //!
-//! Only what is on healthy devices counts. If fewer than two pieces of hardware are left, the log goes on with one copy, and
-//! tells so: to stop would make a mirror of two less available than one device.
+//! Only copies on healthy devices count. If fewer than two pieces of hardware are left, the log goes on with one copy, and
+//! reports it: to stop would make a mirror of two less available than one device.
 //!
 //! Invariants:
 //! - a request is given to no device on hardware that has it or is writing it;
 //! - it is complete when as many pieces of hardware have it as the log has, up to two;
-//! - what its appends paid is held until that many were given it;
-//! - what is durable from [`Mirror::from`] on is on two pieces of hardware.
+//! - the space that its appends took is held until that many were given it;
+//! - everything durable from [`Mirror::from`] on is on two pieces of hardware.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ pub(super) fn reserve(options: &LogOptions) -> u64 {
     u64::from(usize::from(options.copies) >= COPIES)
 }
 
-/// As many pieces of hardware have a request.
+/// Pieces of hardware that have each request.
 pub(crate) const COPIES: usize = 2;
 
-/// What a log that keeps two copies knows of them.
+/// The state of a log that keeps two copies.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     /// Requests that a device was given and that are not complete, by LSN.
@@ -56,11 +56,11 @@ struct Pair {
     end: Lsn,
     /// The records, behind room for headers. Writes copy it.
     records: Arc<AlignedBuffer>,
-    /// Places of the devices that have it.
+    /// Indexes of the devices that have it.
     done: Vec<usize>,
     /// How many pieces of hardware could have it when it was begun. One that comes later need not.
     copies: usize,
-    /// Whether what appends paid for it is held.
+    /// Whether the space that its appends took is held.
     is_charged: bool,
 }
 
@@ -148,7 +148,7 @@ impl Scheduler {
         job
     }
 
-    /// Holds what appends paid for a request as long as it lacks a copy. Returns what was given up.
+    /// Holds the space that the appends of a request took as long as it lacks a copy. Returns the bytes that were given up.
     fn settle_charge(&self, state: &mut State, start: Lsn) -> u64 {
         let Some(pair) = state.placement.pair(start) else { return 0 };
         let (lacks, was_charged, charge) = (state.placement.lacks(start, pair), pair.is_charged, pair.charge(start));
@@ -190,8 +190,7 @@ impl Scheduler {
         true
     }
 
-    /// Takes note of devices that came, left or failed: what they had counts no more, and two copies may be too many to ask
-    /// for.
+    /// Takes note of devices that came, left or failed: their copies no longer count, and fewer than two may be possible.
     pub(super) fn settle_pairs(&self, state: &mut State) {
         let hardware = state.placement.hardware_in_use().len();
         let lost = state.placement.only_lost(state.checkpoint);

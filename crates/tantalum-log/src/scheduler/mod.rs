@@ -49,7 +49,7 @@ use mirror::Mirror;
 use placement::Placement;
 pub(crate) use slots::{SlotWriter, write_slots};
 
-use crate::format::record;
+use crate::format::request::FRAME_BYTES;
 use crate::group::{Group, Pool};
 use crate::log_device::LogDevice;
 use crate::space::{self, Space};
@@ -184,7 +184,7 @@ impl Scheduler {
     }
 
     pub(crate) fn max_record_bytes(&self) -> usize {
-        self.max_payload_bytes - record::FRAME_BYTES
+        self.max_payload_bytes - FRAME_BYTES
     }
 
     pub(crate) fn devices_bound_records(&self) -> bool {

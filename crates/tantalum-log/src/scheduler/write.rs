@@ -184,7 +184,7 @@ impl Scheduler {
             stream_lsn: place.stream_lsn,
             durable_lsn: durable,
             payload_bytes: end.bytes_since(start) as u32,
-            time_us: crate::time::wall_clock_us(),
+            time_us: crate::format::wall_clock_us(),
         };
         let section = place.opens.map(|previous| SectionHeader {
             log_id: self.log_id,

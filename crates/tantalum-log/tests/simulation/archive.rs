@@ -124,7 +124,7 @@ fn the_archive_completes_what_the_devices_are_too_slow_for() {
         }
         let took = flushed_in(&bed, &log, known);
         let patience = Duration::from_millis(if known > 0 { 2 } else { 50 });
-        assert!(took < patience, "nobody waits in the write of the only device: {took:?}");
+        assert!(took < patience, "no task waits in the write of the only device: {took:?}");
         assert!(log.stats().archive.expect("an archive").completed > 0);
         let after = bed.cut(seed);
         after.log[0].clear_faults();
@@ -275,7 +275,7 @@ fn an_archive_that_fails_is_set_aside_and_the_next_session_goes_on_with_it() {
         for n in 1..40 {
             let start = now();
             log.flush(append(&log, n, 3000)).expect("commits go on");
-            assert!(start.elapsed() < HANG, "nobody waits for the archive");
+            assert!(start.elapsed() < HANG, "no task waits for the archive");
         }
         log.flush_archived(log.end_lsn()).expect("does not wait for what was set aside");
         assert!(is_set_aside(&log));

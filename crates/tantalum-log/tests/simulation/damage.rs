@@ -188,7 +188,7 @@ fn a_damaged_superblock_is_read_from_its_copy() {
     assert!(!check(&devices, &records, "both copies", both));
 }
 
-/// A log that nobody closed: every request but the last is proven by what came later, on its device or on another.
+/// A log that was not closed: every request but the last is proven by what came later, on its device or on another.
 #[test]
 fn a_damaged_request_is_taken_for_a_torn_one_only_at_the_very_end() {
     let flash_logging = [1, 2, 3].map(|count| (LogLayout::FlashLogging, count));

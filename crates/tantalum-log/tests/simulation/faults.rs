@@ -294,8 +294,8 @@ fn a_lost_device_is_given_up_if_and_only_if_nothing_on_it_is_needed() {
             assert!(
                 matches!(give_up(&devices, device.clone()), Err(Error::NotLost { device, .. }) if device == its.name)
             );
-            let nobody = give_up(&rest, LostDevice::Ordinal(9));
-            assert!(matches!(nobody, Err(Error::NoSuchDevice { ordinal: 9 })));
+            let unknown = give_up(&rest, LostDevice::Ordinal(9));
+            assert!(matches!(unknown, Err(Error::NoSuchDevice { ordinal: 9 })));
             let before: Vec<_> = rest.iter().map(|device| device.image()).collect();
             let is_needed = !is_closed || its.requests.iter().any(|request| request.end > checkpoint);
             match give_up(&rest, device.clone()) {
@@ -354,7 +354,7 @@ fn a_read_error_is_never_the_end_of_the_log() {
 
 #[test]
 fn waiting_returns_when_another_device_has_the_record() {
-    // A slow device delays nobody but those whose records it holds.
+    // A slow device delays unknown but those whose records it holds.
     Simulation::new(3)
         .run(|| {
             let devices = devices(2);

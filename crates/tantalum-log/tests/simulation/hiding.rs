@@ -186,7 +186,8 @@ fn memory_is_not_reused_while_a_late_write_reads_it() {
         let devices = devices(2 + seed as usize % 2);
         create(&devices);
         // So that all of them write at the same time.
-        let (log, _) = open_as(&devices, LogOptions { gather: false, ..options(Hiding::On) }).expect("open");
+        let (log, _) =
+            open_as(&devices, LogOptions { group_commit_delay: false, ..options(Hiding::On) }).expect("open");
         let stalls = {
             let (devices, mut random) = (devices.clone(), random(seed));
             spawn("stalls", move || {
@@ -264,7 +265,7 @@ fn outliers_under_load(hiding: Hiding, seed: u64) -> HidingStats {
                     }
                 })
             };
-            // Nobody waits, so every device that is free has gone on to newer requests.
+            // No task waits, so every idle device has gone on to newer requests.
             for n in 0..6000u32 {
                 let record = log.append(&[&n.to_le_bytes()]).expect("append");
                 log.ticket(record.end).expect("wanted");
@@ -285,7 +286,7 @@ fn without_hiding_areas_few_outliers_can_be_re_issued() {
     for seed in 0..10 {
         let [on, off, naive] = [Hiding::On, Hiding::Off, Hiding::Naive].map(|hiding| outliers_under_load(hiding, seed));
         assert!(on.outliers > 10 && on.won * 2 > on.outliers, "{on:?}");
-        assert_eq!(off, HidingStats::default(), "nobody looks");
+        assert_eq!(off, HidingStats::default(), "outliers are not looked for");
         assert!(naive.outliers > 10 && naive.reissued * 3 < on.reissued, "{naive:?}, with hiding areas {on:?}");
     }
 }

@@ -4,7 +4,7 @@
 mod archive;
 mod damage;
 mod faults;
-mod gather;
+mod group_commit;
 mod hiding;
 mod members;
 mod mirror;
@@ -12,7 +12,6 @@ mod newcomers;
 mod plan;
 mod power_cuts;
 mod recorder;
-mod requests;
 mod single;
 mod space;
 mod steps;

@@ -209,7 +209,7 @@ fn a_device_stays_when_its_owner_cannot_checkpoint() {
     simulate(20, |_| {
         let log = create(&devices(["a", "b"]));
         append_all(&log, 0..20);
-        log.report_failed_checkpoint("before anybody waited");
+        log.report_failed_checkpoint("before a removal waited");
         let remover = {
             let log = log.clone();
             spawn("remover", move || log.remove_devices(&[0]))
@@ -451,7 +451,7 @@ fn a_device_leaves_a_log_that_is_full() {
         let all: Vec<_> = (0..count).map(|n| device(&format!("log-{n}"), 4 + 5 * 16)).collect();
         let log = create(&all);
         let clients: Vec<_> = (0..4).map(|_| client(&log)).collect();
-        // Nobody checkpoints: the log fills up.
+        // Without checkpoints the log fills up.
         sleep(Duration::from_millis(20));
         let remover = {
             let log = log.clone();

@@ -138,7 +138,7 @@ impl Plan {
             recovery_memory_bytes: if self.seed.is_multiple_of(3) { 10_000 } else { 1 << 20 },
             hiding: self.hiding,
             request_per_flush: self.seed.is_multiple_of(7),
-            gather: !self.seed.is_multiple_of(5),
+            group_commit_delay: !self.seed.is_multiple_of(5),
             copies: self.copies,
             ..LogOptions::default()
         }

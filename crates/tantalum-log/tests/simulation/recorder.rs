@@ -15,7 +15,7 @@ pub struct Write {
     pub offset: u64,
     pub bytes: Vec<u8>,
     pub submitted: Instant,
-    /// `None` while somebody still waits for it.
+    /// `None` while a task still waits for it.
     pub done: Option<Instant>,
 }
 

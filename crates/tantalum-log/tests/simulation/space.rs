@@ -153,7 +153,7 @@ fn tickets_are_served_in_the_background() {
                 assert!(tickets[19].is_done().is_none());
                 sleep(Duration::from_millis(1));
                 for ticket in tickets {
-                    assert!(matches!(ticket.is_done(), Some(Ok(()))), "nobody waited, and still it is durable");
+                    assert!(matches!(ticket.is_done(), Some(Ok(()))), "no task waited, and still it is durable");
                     ticket.wait().expect("done");
                 }
             })

@@ -1,4 +1,4 @@
-//! What tests that tell one story each have in common: a simulation for each seed, and numbered records.
+//! Helpers for tests of one scenario each: a simulation for each seed, and numbered records.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -291,7 +291,7 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
                 None => {
                     assert!(*start >= model.fixed_end, "a record at {start} that was not there before");
                     let begun = model.under_way.values().any(|begun| begun == bytes);
-                    assert!(begun, "a record at {start} that nobody appended");
+                    assert!(begun, "a record at {start} that was never appended");
                 }
             }
         }

@@ -300,7 +300,7 @@ impl Opening<'_> {
             buffer_bytes: LOG_BUFFER_BYTES,
             hiding,
             request_per_flush: self.settings.log_request_per_flush.unwrap_or_default(),
-            gather: self.settings.log_gather.unwrap_or(default.gather),
+            group_commit_delay: self.settings.log_gather.unwrap_or(default.group_commit_delay),
             copies: self.settings.log_copies(),
             characteristics,
             // The pool is empty meanwhile, and fills as this is used up.

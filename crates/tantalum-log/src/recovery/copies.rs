@@ -1,4 +1,4 @@
-//! The second copies that a log keeps: which of them are there, and making those that are not.
+//! Restoring second copies: which requests of a mirrored log lack one, and making it.
 //!
 //! A crash leaves requests of which one device has a copy: the other's was under way. What recovery delivers must survive
 //! the loss of any device from then on, so the missing copies are made before anything is delivered for good. They bear
@@ -22,7 +22,7 @@ use crate::log_device::{LogDevice, Target};
 use crate::scheduler::COPIES;
 use crate::{DeviceState, Error, Lsn, Result};
 
-/// So many bytes of requests are copied at most: where a device is gone there may be much to copy, and a checkpoint is
+/// Bytes of requests that are copied at most: where a device is gone there may be much to copy, and a checkpoint is
 /// quicker.
 const COPIED_BYTES_MAX: u64 = 16 << 20;
 
