@@ -32,12 +32,12 @@ pub fn stamp(bytes: &mut [u8], magic: &[u8; 8]) {
     }
 }
 
-/// Reads a trace that begins with this magic number, after its checksums were put right: those of the header, of some chunks and of
-/// what follows them. The bytes are tried as they are, too.
-pub fn read_repaired<T>(bytes: &mut [u8], magic: &[u8; 8], read: impl Fn(&[u8]) -> Result<T, Error>) -> Option<T> {
+/// Reads a trace, after its start was put right, and its checksums: those of the start, of the header and of some blocks. The bytes
+/// are tried as they are, too.
+pub fn read_repaired<T>(bytes: &mut [u8], read: impl Fn(&[u8]) -> Result<T, Error>) -> Option<T> {
     let _ = read(bytes);
-    if let Some(start) = bytes.get_mut(4..) {
-        stamp(start, magic);
+    if let Some(start) = bytes.get_mut(4..16) {
+        start.copy_from_slice(b"TNTLTRCE\x02\0\0\0");
     }
     for _ in 0..8 {
         match read(bytes) {

@@ -1,4 +1,4 @@
-//! A device whose requests somebody is told of, for traces and meters.
+//! A device whose requests an observer counts, traces, holds up or refuses.
 
 use std::{fmt::Debug, ops::Range, sync::Arc, time::Duration};
 
@@ -50,21 +50,34 @@ pub enum Ending {
     Done,
     /// With an error.
     Failed,
-    /// Nobody knows: a submitted write goes on, and nobody waits for it any more.
+    /// Not known: a submitted write goes on, and no task waits for it any more.
     Unknown,
 }
 
-/// Is told of the requests to a device. Calls come from many tasks at once and take part in each request's time, so they
+/// Observes the requests to a device. Calls come from many tasks at once and take part in each request's time, so they
 /// must be quick; they must not use the device.
 pub trait RequestObserver: Send + Sync + Debug {
+    /// Whether a request may go to the device. Where it may not, the device's user gets the error, and no other method is called.
+    ///
+    /// # Errors
+    /// What the observer refuses it for.
+    fn admit(&self, _request: Request) -> Result<()> {
+        Ok(())
+    }
+
     /// A request is about to go to the device. The answer is the number by which [`ended`](Self::ended) names it.
     fn began(&self, request: Request) -> u64;
 
-    /// The request with this number has ended: told once for each. Of a submitted write, when that is waited for.
+    /// The same for a write that [`Device::submit`] begins, during which the calling task goes on.
+    fn submitted(&self, request: Request) -> u64 {
+        self.began(request)
+    }
+
+    /// The request with this number has ended: called once for each. Of a submitted write, when that is waited for.
     fn ended(&self, number: u64, ending: Ending);
 }
 
-/// A device that passes everything on, and tells an observer of it. What the device can do, and what it stands on, stays
+/// A device that passes every request on and calls an observer for it. What the device can do, and what it stands on, stays
 /// as it is. [`Device::grow`] is no request.
 ///
 /// ```
@@ -94,13 +107,15 @@ pub struct ObservedDevice {
 }
 
 impl ObservedDevice {
-    /// `device`, of whose requests `observer` is told.
+    /// `device`, whose requests `observer` observes.
     pub fn new(device: Arc<dyn Device>, observer: Arc<dyn RequestObserver>) -> Self {
         Self { device, observer }
     }
 
     fn observe(&self, kind: RequestKind, offset: u64, len: u64, request: impl FnOnce() -> Result<()>) -> Result<()> {
-        let under_way = UnderWay::begin(&self.observer, Request { kind, offset, len });
+        let observed = Request { kind, offset, len };
+        self.observer.admit(observed)?;
+        let under_way = UnderWay::new(&self.observer, self.observer.began(observed));
         let outcome = request();
         under_way.end(&outcome);
         outcome
@@ -127,7 +142,8 @@ impl Device for ObservedDevice {
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
         let request = Request { kind: RequestKind::Write(durability), offset, len: range.len() as u64 };
-        let under_way = UnderWay::begin(&self.observer, request);
+        self.observer.admit(request)?;
+        let under_way = UnderWay::new(&self.observer, self.observer.submitted(request));
         let submitted = self.device.submit(offset, buffer, range, durability);
         if submitted.is_err() {
             under_way.end(&submitted);
@@ -138,7 +154,7 @@ impl Device for ObservedDevice {
 
     fn flush(&self) -> Result<()> {
         match self.device.shared_flushes() {
-            // Whoever flushes for others observes it, and those others do not.
+            // One flush for several callers is observed once.
             Some(shared) => shared.flush_by(|| self.flush_unshared()),
             None => self.flush_unshared(),
         }
@@ -157,7 +173,8 @@ impl Device for ObservedDevice {
     }
 }
 
-/// A request whose end is not told yet; if it goes away before, because somebody gave up waiting or panicked, nobody knows it.
+/// A request that has not ended. Dropped before its end, by a task that gave up waiting or panicked, it ends as
+/// [`Ending::Unknown`].
 struct UnderWay {
     observer: Arc<dyn RequestObserver>,
     number: u64,
@@ -165,8 +182,8 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn begin(observer: &Arc<dyn RequestObserver>, request: Request) -> Self {
-        Self { observer: Arc::clone(observer), number: observer.began(request), ending: Ending::Unknown }
+    fn new(observer: &Arc<dyn RequestObserver>, number: u64) -> Self {
+        Self { observer: Arc::clone(observer), number, ending: Ending::Unknown }
     }
 
     fn end<T>(mut self, outcome: &Result<T>) {
@@ -183,7 +200,7 @@ impl Drop for UnderWay {
 /// A submitted write.
 struct ObservedWrite {
     write: Box<dyn PendingWrite>,
-    /// `None` once its outcome was told.
+    /// `None` after its end.
     under_way: Option<UnderWay>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::trace::{Damage, TraceKind};
+use crate::trace::Damage;
 
 /// A result of the lab.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,12 +37,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A trace is damaged, or is none.
-    #[error("{name} is no whole trace: at byte {at} {damage}; write it again with {}", kind.written_by())]
+    #[error(
+        "{name} cannot be analysed: at byte {at} {damage}; write it again with tantalum bench tpcc --trace FILE, or tantalum bench tpcc --io-trace FILE"
+    )]
     Trace {
         /// The file.
         name: String,
-        /// What it should be.
-        kind: TraceKind,
         /// Where the damaged part begins.
         at: u64,
         /// What is wrong.

@@ -6,16 +6,13 @@
 //! - [`published`]: every number that the papers publish; [`question`]: what it answers.
 //! - [`experiments`]: those of them that run here, on emulated devices; [`finding`]: what they found, and how far it is
 //!   from what was published; [`agreement`]: what that amounts to.
-//! - [`trace`]: what happens to a database's pages, in files, and what in-page logging makes of it.
-//! - [`io_trace`]: the requests to a database's devices, in files, and what they say.
+//! - [`trace`]: what happens to a database's pages and devices, in files, and what it says.
 //! - [`runs`]: experiments that have run, in files; [`report`]: as a page.
 
 pub mod agreement;
 mod error;
 pub mod experiments;
 pub mod finding;
-mod framing;
-pub mod io_trace;
 pub mod micro;
 pub mod probe;
 pub mod published;

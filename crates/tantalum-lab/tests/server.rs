@@ -8,7 +8,7 @@ use tantalum::{LogHiding, StoreKind, TornPageProtection};
 use tantalum_flash::Profile;
 use tantalum_lab::{
     server::{Cell, Killed, LogSetup, Requesters, Run, Server, Size, Sizes, Stored, Traced, TracedServer},
-    trace::{Analysis, Reader},
+    trace::{Reader, pages::Analysis},
 };
 use tantalum_workloads::tpcc::Scale;
 

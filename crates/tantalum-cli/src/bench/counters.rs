@@ -4,7 +4,7 @@ use serde::Serialize;
 use tantalum::{LogArchive, LogHidingSummary, LogSummary};
 use tantalum_device::Device;
 use tantalum_flash::{Counters, EmulatedDevice};
-use tantalum_lab::io_trace::Medium;
+use tantalum_lab::trace::Medium;
 use tantalum_report::{Table, units};
 
 use crate::error::{Out, Result};

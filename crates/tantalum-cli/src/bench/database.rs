@@ -10,8 +10,9 @@ use serde::Serialize;
 use tantalum::{Builder, Db, LogSummary, PageObserver, limits};
 use tantalum_device::{Access, Device, FileDevice};
 use tantalum_flash::Counters;
+use tantalum_lab::trace::Header;
 
-use super::{counters::DeviceReport, documents, settings::Settings, simulate, storage::StorageReport, trace::IoTrace};
+use super::{counters::DeviceReport, documents, settings::Settings, simulate, storage::StorageReport, trace::Trace};
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::opening;
@@ -49,7 +50,7 @@ pub struct Database {
     /// None in a simulation.
     directory: Option<Directory>,
     emulator: Emulator,
-    io_trace: Option<IoTrace>,
+    io_trace: Option<Trace>,
 }
 
 /// What emulated devices had done at some time.
@@ -113,7 +114,7 @@ impl Options {
     }
 
     /// What holds for a database in a directory and for one in a simulation.
-    fn builder(&self, observer: Option<Arc<dyn PageObserver>>, io_trace: Option<&IoTrace>) -> Result<Builder> {
+    fn builder(&self, observer: Option<Arc<dyn PageObserver>>, io_trace: Option<&Trace>) -> Result<Builder> {
         let mut builder = Db::builder();
         if let Some(io_trace) = io_trace {
             builder = io_trace.wrap(builder);
@@ -125,8 +126,8 @@ impl Options {
     }
 
     /// The trace of requests that is asked for.
-    pub fn io_trace(&self) -> Result<Option<IoTrace>> {
-        self.io_trace.as_deref().map(IoTrace::create).transpose()
+    pub fn io_trace(&self) -> Result<Option<Trace>> {
+        self.io_trace.as_deref().map(Trace::create).transpose()
     }
 
     /// Memory for pages, if it was given.
@@ -240,12 +241,12 @@ impl Database {
 
     /// From now on requests to the devices are traced, if that is asked for.
     pub fn begin_io_trace(&self, label: &str) -> Result<()> {
-        self.io_trace.as_ref().map_or(Ok(()), |io_trace| io_trace.begin(label))
+        self.io_trace.as_ref().map_or(Ok(()), |io_trace| io_trace.begin(&Header::new(label)))
     }
 
     /// Ends that; the database did so much meanwhile.
     pub fn end_io_trace(&self, transactions: u64, storage: &StorageReport, emulated: &[DeviceReport]) -> Result<()> {
-        let end = |io_trace: &IoTrace| io_trace.end_with(transactions, storage, emulated);
+        let end = |trace: &Trace| trace.end_with(transactions, storage, emulated);
         self.io_trace.as_ref().map_or(Ok(()), end)
     }
 

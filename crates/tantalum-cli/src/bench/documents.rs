@@ -10,7 +10,7 @@ use std::{
 use serde::Serialize;
 use tantalum::DeviceUse;
 use tantalum_device::{Access, AlignedBuffer, Device, FileDevice};
-use tantalum_lab::io_trace::Totals;
+use tantalum_lab::trace::{Header, Totals};
 use tantalum_report::units;
 use tantalum_workloads::{
     append_only::{AppendOnlyTree, BLOCK_BYTES, Options as TreeOptions, Stats},
@@ -186,7 +186,8 @@ fn execute(
     let before = tree.stats();
     if let Some(io_trace) = &io_trace {
         let name = format!("YCSB workload {:?} on an append-only tree", wanted.mix);
-        io_trace.begin(&format!("{name}, {}, {}", wanted.load, counted(options.clients, "client")))?;
+        let label = format!("{name}, {}, {}", wanted.load, counted(options.clients, "client"));
+        io_trace.begin(&Header::new(label))?;
     }
     let run = operations::drive(Documents::new(Arc::clone(&tree), wanted.load, percent), options, watch)?;
     tree.flush()?;

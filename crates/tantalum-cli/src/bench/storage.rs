@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tantalum::{BarrierSummary, Db, PageCleaning, PoolStats, Protection, Stats, StoreKind, StoreStats};
-use tantalum_lab::io_trace::Totals;
+use tantalum_lab::trace::Totals;
 use tantalum_report::units;
 
 use crate::error::{Out, Result};

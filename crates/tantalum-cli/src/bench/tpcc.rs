@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tantalum::LogSummary;
+use tantalum_lab::trace::Totals;
 use tantalum_report::{Table, units};
 use tantalum_workloads::{
     LoadProgress,
@@ -192,10 +193,10 @@ fn execute(arguments: &Arguments, options: driver::Options, watch: &Watch) -> Re
     let label = format!("{parameters}, {}", counted(arguments.clients, "client"));
     database.begin_io_trace(&format!("TPC-C, {label}"))?;
     if let Some(trace) = &trace {
-        trace.begin(&database.db, label)?;
+        trace.begin_pages(&database.db, label)?;
     }
     let report = drive(tpcc, options, watch)?;
-    trace.map_or(Ok(()), Trace::end)?;
+    trace.map_or(Ok(()), |trace| trace.end(Totals::default()))?;
     let emulated_devices = database.since(&before);
     let storage = StorageReport::since(&stored_before, &database.db)?;
     database.end_io_trace(report.ended, &storage, &emulated_devices)?;

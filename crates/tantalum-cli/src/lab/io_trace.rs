@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use tantalum_lab::io_trace::{self, Analysis, DeviceAnalysis, Operation, OperationAnalysis, Order, Reader};
+use tantalum_lab::trace::{
+    Reader,
+    requests::{self, Analysis, DeviceAnalysis, Latencies, Operation, OperationAnalysis, Order},
+};
 use tantalum_report::{Table, units};
 
 use super::traces::{Output, analyse};
@@ -23,7 +26,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     traces.iter().try_for_each(|trace| show(&mut out, trace))?;
     for (number, trace) in traces.iter().enumerate() {
         let prefix = if traces.len() > 1 { format!("{}-", number + 1) } else { String::new() };
-        arguments.output.draw(&prefix, || io_trace::plots(trace))?;
+        arguments.output.draw(&prefix, || requests::plots(trace))?;
     }
     arguments.output.write(&traces)
 }
@@ -40,13 +43,13 @@ fn show(out: &mut Out, trace: &Analysis) -> Result<()> {
         let capacity = units::bytes(device.device.capacity_bytes);
         out.line(format_args!("{}: {}, {capacity}", device.label, device.device.name))?;
     }
-    out.line(requests(&devices))?;
+    out.line(operations(&devices))?;
     out.line(sizes(&devices))?;
     out.line(orders(&devices))?;
     relations(out, trace)
 }
 
-fn requests(devices: &[&DeviceAnalysis]) -> Table {
+fn operations(devices: &[&DeviceAnalysis]) -> Table {
     let mut table = Table::new([
         "device",
         "operation",
@@ -60,7 +63,7 @@ fn requests(devices: &[&DeviceAnalysis]) -> Table {
         "end unknown",
     ]);
     each_operation(devices, |device, operation| {
-        let latency = |value: fn(&io_trace::Latencies) -> f64| match &operation.latency {
+        let latency = |value: fn(&Latencies) -> f64| match &operation.latency {
             Some(latencies) => units::duration_ns((value(latencies) * 1e3) as u64),
             None => "-".to_owned(),
         };

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use tantalum_lab::trace::{self, Analysis, Operations, Reader, WINDOW};
+use tantalum_lab::trace::{
+    Reader,
+    pages::{self, Analysis, Operations, WINDOW},
+};
 use tantalum_report::{Table, units};
 
 use super::traces::{Output, analyse};
@@ -25,7 +28,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let traces = analyse("lab trace", &arguments.files, analysis)?;
     let mut out = Out::new();
     traces.iter().try_for_each(|trace| show(&mut out, trace))?;
-    arguments.output.draw("", || trace::plots(&traces))?;
+    arguments.output.draw("", || pages::plots(&traces))?;
     arguments.output.write(&traces)
 }
 

@@ -11,8 +11,8 @@ use super::{Expected, Experiment, Settings};
 use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings, Statement},
-    io_trace::{DeviceAnalysis, plots},
     server::{Way, Written, WrittenRun, WrittenServer},
+    trace::requests::{DeviceAnalysis, plots},
 };
 
 /// What runs of section IV.

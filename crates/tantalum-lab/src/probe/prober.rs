@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tantalum_device::Device;
+use tantalum_device::{Device, ObservedDevice};
 use tantalum_rt::{Instant, now};
 
 use super::{
@@ -66,9 +66,9 @@ pub fn probe(device: &Arc<dyn Device>, plan: &Plan, progress: &dyn Fn(Stage)) ->
     let claims = Claims::of(&**device);
     let is_raw_flash = claims.erase_block_bytes > 0;
     let plan = &if is_raw_flash { plan.clone().read_only() } else { plan.clone() };
-    let meter = Meter::new(Arc::clone(device), plan.write_bytes);
+    let meter = Arc::new(Meter::new(device.name(), plan.write_bytes));
     let mut prober = Prober {
-        device: Arc::clone(&meter) as _,
+        device: Arc::new(ObservedDevice::new(Arc::clone(device), meter.clone())),
         meter,
         plan,
         budget: Budget::new(plan.time),

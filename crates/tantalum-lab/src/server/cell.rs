@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 use tantalum::{Devices, LogSummary};
-use tantalum_device::Device;
+use tantalum_device::{Device, ObservedDevice};
 use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_rt::{Scheduling, Simulation};
 use tantalum_workloads::{
@@ -120,8 +120,9 @@ impl Cell {
         let data = Resident::new(image.data(), EmulatedDevice::new(DATA_DISK, disk));
         let mutex = (self.log.writer == Writer::Original).then(Arc::<LogMutex>::default);
         let Built { devices, archive } = self.log.build()?;
-        let taps: Vec<Arc<Tap>> = devices.into_iter().map(|device| Tap::new(device, mutex.clone())).collect();
-        let log: Vec<Arc<dyn Device>> = taps.iter().map(|tap| Arc::clone(tap) as Arc<dyn Device>).collect();
+        let taps: Vec<Arc<Tap>> = devices.iter().map(|_| Arc::new(Tap::new(mutex.clone()))).collect();
+        let tapped = |(device, tap): (_, &Arc<Tap>)| Arc::new(ObservedDevice::new(device, tap.clone())) as _;
+        let log: Vec<Arc<dyn Device>> = devices.into_iter().zip(&taps).map(tapped).collect();
         image.format_log(log.clone(), self.log.options(None))?;
         let devices = Devices::on_data_device(Arc::clone(&data) as Arc<dyn Device>, PAGE_BYTES, log)?;
         let server = image::server(PAGE_BYTES, buffer_pool_bytes)

@@ -2,7 +2,7 @@
 //!
 //! InnoDB 5.0 writes its log with the log's mutex held (`log_write_up_to`), for as long as the device takes where the log
 //! is opened for synchronous writes, as in the paper (sections 2.1 and 5.1). Every change of a page needs the same mutex to
-//! append its record: while the log is written, whoever would change something waits. That is why so few transactions
+//! append its record: while the log is written, threads that change pages wait. That is why so few transactions
 //! share a write there (Figure 2). A thread gets the mutex in the order in which it asked.
 
 use tantalum_rt::{Condvar, Mutex};
@@ -15,16 +15,18 @@ pub(super) struct LogMutex {
 }
 
 impl LogMutex {
-    /// Runs `write` with the mutex held.
-    pub(super) fn hold<T>(&self, write: impl FnOnce() -> T) -> T {
+    /// Takes the mutex for a write.
+    pub(super) fn acquire(&self) {
         self.pass_and(|is_held| *is_held = true);
-        let written = write();
-        *self.is_held.lock() = false;
-        self.released.notify_all();
-        written
     }
 
-    /// Waits until nobody holds the mutex: takes it for an instant.
+    /// Gives it back.
+    pub(super) fn release(&self) {
+        *self.is_held.lock() = false;
+        self.released.notify_all();
+    }
+
+    /// Waits until the mutex is free: takes it for an instant.
     pub(super) fn pass(&self) {
         self.pass_and(|_| ());
     }

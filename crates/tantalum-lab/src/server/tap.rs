@@ -1,8 +1,8 @@
-//! A log device that counts the sizes of the durable writes that it gets: the log's flushes.
+//! The sizes of the durable writes that a log device gets: the log's flushes.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite, Result};
+use tantalum_device::{Durability, Ending, Request, RequestKind, RequestObserver};
 use tantalum_rt::Mutex;
 
 use super::log_mutex::LogMutex;
@@ -10,55 +10,52 @@ use super::log_mutex::LogMutex;
 /// How many writes there were of each size in bytes.
 pub type Sizes = BTreeMap<u64, u64>;
 
-/// A device and what was written to it.
+/// Counts durable writes, and has them hold the original server's log mutex.
 #[derive(Debug)]
 pub(super) struct Tap {
-    device: Arc<dyn Device>,
-    /// What durable writes hold, on the original server.
     mutex: Option<Arc<LogMutex>>,
     sizes: Mutex<Sizes>,
 }
 
+/// Of requests during which the mutex is held, and of others.
+const HOLDING: u64 = 1;
+const FREE: u64 = 0;
+
 impl Tap {
-    pub(super) fn new(device: Arc<dyn Device>, mutex: Option<Arc<LogMutex>>) -> Arc<Self> {
-        Arc::new(Self { device, mutex, sizes: Mutex::default() })
+    pub(super) fn new(mutex: Option<Arc<LogMutex>>) -> Self {
+        Self { mutex, sizes: Mutex::default() }
     }
 
     /// The writes since the last call.
     pub(super) fn take(&self) -> Sizes {
         std::mem::take(&mut *self.sizes.lock())
     }
-
-    fn count(&self, bytes: usize, durability: Durability) {
-        if durability == Durability::Durable {
-            *self.sizes.lock().entry(bytes as u64).or_default() += 1;
-        }
-    }
 }
 
-impl Device for Tap {
-    tantalum_device::forward!(device: name, capacity_bytes, capabilities, hardware, read, flush, discard, grow);
-
-    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
-        self.count(buffers.iter().map(|buffer| buffer.len()).sum(), durability);
+impl RequestObserver for Tap {
+    fn began(&self, request: Request) -> u64 {
+        self.submitted(request);
         match &self.mutex {
-            Some(mutex) if durability == Durability::Durable => {
-                mutex.hold(|| self.device.write(offset, buffers, durability))
+            Some(mutex) if request.kind == RequestKind::Write(Durability::Durable) => {
+                mutex.acquire();
+                HOLDING
             }
-            _ => self.device.write(offset, buffers, durability),
+            _ => FREE,
         }
     }
 
-    fn submit(
-        &self,
-        offset: u64,
-        buffer: Arc<AlignedBuffer>,
-        range: Range<usize>,
-        durability: Durability,
-    ) -> Result<Box<dyn PendingWrite>> {
-        // A log on one piece of hardware, as the original server's, writes requests in the blocking call and submits its
-        // checkpoints, for which the original server does not hold the mutex either.
-        self.count(range.len(), durability);
-        self.device.submit(offset, buffer, range, durability)
+    /// The original server submits its checkpoints only, for which it does not hold the mutex: a log on one piece of hardware
+    /// writes requests in the blocking call.
+    fn submitted(&self, request: Request) -> u64 {
+        if request.kind == RequestKind::Write(Durability::Durable) {
+            *self.sizes.lock().entry(request.len).or_default() += 1;
+        }
+        FREE
+    }
+
+    fn ended(&self, number: u64, _ending: Ending) {
+        if let (HOLDING, Some(mutex)) = (number, &self.mutex) {
+            mutex.release();
+        }
     }
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    trace::{Header, Recorder, Writer},
+    trace::{Database, Header, Recorder, Totals, Writer},
 };
 
 /// The paper's page (section 3.2).
@@ -91,8 +91,8 @@ impl Traced {
         let log: Arc<dyn Device> = Plain::new("log", Contents::in_memory(LOG_BYTES));
         image.format_log(vec![Arc::clone(&log)], LogOptions::default())?;
         let devices = Devices::on_data_device(Plain::new("data", image.data()), PAGE_BYTES, vec![log])?;
-        let recorder = Arc::new(Recorder::new());
-        let observer: Arc<Recorder<Vec<u8>>> = Arc::clone(&recorder);
+        let recorder: Arc<Recorder<Vec<u8>>> = Recorder::new();
+        let observer = recorder.clone();
         let db = image::server(PAGE_BYTES, self.buffer_pool_bytes)
             .expert(|expert| expert.observe_pages(observer))
             .open_on(devices)?;
@@ -102,8 +102,8 @@ impl Traced {
             driver::run(&tpcc, options.with_cpu_per_attempt(CPU_PER_ATTEMPT), &mut |_| ())
         };
         run(WARM_UP.div_ceil(self.users as u64), self.seed)?;
-        let header =
-            Header { page_bytes: PAGE_BYTES, buffer_pool_bytes: self.buffer_pool_bytes, label: self.label.to_owned() };
+        let database = Some(Database { page_bytes: PAGE_BYTES, buffer_pool_bytes: self.buffer_pool_bytes });
+        let header = Header { label: self.label.to_owned(), database };
         recorder.begin(Writer::new(Vec::new(), &header).expect("memory takes it"), self.changes);
         for seed in self.seed + 1.. {
             run(STEPS, seed)?;
@@ -111,7 +111,7 @@ impl Traced {
                 break;
             }
         }
-        let trace = recorder.finish().expect("memory takes it");
+        let trace = recorder.finish(Totals::default()).expect("memory takes it");
         drop(tpcc);
         db.close()?;
         Ok(trace)

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde::Serialize;
 
-use super::{ERASE_UNIT_BYTES, Record};
+use super::pages::ERASE_UNIT_BYTES;
 
 /// Consecutive page writes that are looked at together, as in the paper.
 pub const WINDOW: usize = 16;
@@ -77,17 +77,16 @@ impl Counting {
         }
     }
 
-    pub fn add(&mut self, record: &Record) {
-        match *record {
-            Record::Change { page, .. } => *self.changes.entry(page).or_default() += 1,
-            Record::Write { page } => {
-                let unit = page / self.pages_per_unit;
-                *self.writes.entry(page).or_default() += 1;
-                *self.units.entry(unit).or_default() += 1;
-                self.pages.push(page);
-                self.last_units.push(unit);
-            }
-        }
+    pub fn change(&mut self, page: u64) {
+        *self.changes.entry(page).or_default() += 1;
+    }
+
+    pub fn write(&mut self, page: u64) {
+        let unit = page / self.pages_per_unit;
+        *self.writes.entry(page).or_default() += 1;
+        *self.units.entry(unit).or_default() += 1;
+        self.pages.push(page);
+        self.last_units.push(unit);
     }
 
     pub fn end(self) -> Locality {

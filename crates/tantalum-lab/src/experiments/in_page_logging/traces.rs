@@ -13,7 +13,10 @@ use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings, Statement},
     server::{Size, Traced, TracedServer},
-    trace::{Analysis, Operations, REGION_BYTES, Reader, WINDOW, plots},
+    trace::{
+        Reader,
+        pages::{Analysis, Operations, REGION_BYTES, WINDOW, plots},
+    },
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{
     error::Result,
-    io_trace::{Analysis, Reader, Recorder, Totals, Writer},
     micro::{self, Data},
+    trace::{Header, Reader, Recorder, Totals, Writer, requests::Analysis},
 };
 
 /// How pages are written.
@@ -213,7 +213,7 @@ impl Written {
         };
         run(self.warm_up, self.contents.seed)?;
         let (before, drive_before) = (db.stats()?.store, drive.counters());
-        recorder.begin(Writer::new(Vec::new(), &self.describe())?);
+        recorder.begin(Writer::new(Vec::new(), &Header::new(self.describe()))?, 0);
         let report = run(self.counted, self.contents.seed + 1)?;
         let (after, drive_after) = (db.stats()?.store, drive.counters());
         let pages_stored = after.pages_stored - before.pages_stored;
@@ -248,7 +248,7 @@ impl Written {
         let server = server.expert(|expert| {
             expert.wrap_devices(move |used_for, device| match used_for {
                 DeviceUse::Log => device,
-                _ => recorder.trace(used_for, device),
+                _ => recorder.observe(used_for, device),
             })
         });
         Ok(match self.way {

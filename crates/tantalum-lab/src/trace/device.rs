@@ -6,12 +6,12 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use tantalum_device::{Durability, Ending, RequestKind};
 
-use super::{Record, TracedDevice};
+use super::{TracedDevice, TracedRequest};
 
 /// What happened at one device.
 ///
 /// ```
-/// use tantalum_lab::io_trace::{Analysis, DeviceAnalysis};
+/// use tantalum_lab::trace::requests::{Analysis, DeviceAnalysis};
 ///
 /// /// Bytes of a write, on average.
 /// fn average_write(device: &DeviceAnalysis) -> Option<u64> {
@@ -59,7 +59,7 @@ impl DeviceAnalysis {
 /// What is asked of devices.
 ///
 /// ```
-/// assert_eq!(tantalum_lab::io_trace::Operation::DurableWrite.to_string(), "durable write");
+/// assert_eq!(tantalum_lab::trace::requests::Operation::DurableWrite.to_string(), "durable write");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -114,7 +114,7 @@ impl fmt::Display for Operation {
 /// Requests of one kind to one device.
 ///
 /// ```
-/// use tantalum_lab::io_trace::{Operation, OperationAnalysis};
+/// use tantalum_lab::trace::requests::{Operation, OperationAnalysis};
 ///
 /// let (requests, bytes) = (4, 40_960);
 /// let reads = OperationAnalysis { operation: Operation::Read, requests, bytes, failed: 0, unknown: 0, latency: None, sizes: vec![] };
@@ -148,7 +148,7 @@ impl OperationAnalysis {
 /// How long requests took, in microseconds, to 1 %.
 ///
 /// ```
-/// let latencies = tantalum_lab::io_trace::Latencies { mean_us: 90.0, p50_us: 70.0, p99_us: 300.0, max_us: 900.0 };
+/// let latencies = tantalum_lab::trace::requests::Latencies { mean_us: 90.0, p50_us: 70.0, p99_us: 300.0, max_us: 900.0 };
 /// assert!(latencies.p99_us < latencies.max_us);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -166,7 +166,7 @@ pub struct Latencies {
 /// Requests of more than half a size and at most that.
 ///
 /// ```
-/// let class = tantalum_lab::io_trace::SizeClass { up_to_bytes: 4096, requests: 9 };
+/// let class = tantalum_lab::trace::requests::SizeClass { up_to_bytes: 4096, requests: 9 };
 /// assert!(class.up_to_bytes.is_power_of_two());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -180,7 +180,7 @@ pub struct SizeClass {
 /// In which order requests go through the addresses, in the order in which they began.
 ///
 /// ```
-/// let appends = tantalum_lab::io_trace::Order { requests: 10, sequential: 9, ascending: 9 };
+/// let appends = tantalum_lab::trace::requests::Order { requests: 10, sequential: 9, ascending: 9 };
 /// assert_eq!(appends.sequential_share(), Some(0.9));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -233,10 +233,10 @@ struct Passing {
 }
 
 impl Counting {
-    /// Counts a record, the next in the order of their begins.
-    pub fn add(&mut self, record: &Record) {
-        let (operation, request) = (Operation::from(record.request.kind), record.request);
-        self.operations.entry(operation).or_default().add(record);
+    /// Counts a request, the next in the order of their begins.
+    pub fn add(&mut self, traced: &TracedRequest) {
+        let (operation, request) = (Operation::from(traced.request.kind), traced.request);
+        self.operations.entry(operation).or_default().add(traced);
         let direction = match operation {
             Operation::Read => Direction::Reads,
             Operation::Discard => Direction::Discards,
@@ -248,7 +248,7 @@ impl Counting {
             Direction::Writes => self.writes.add(request.offset, request.len),
             Direction::Discards => {}
         }
-        self.places.entry(direction).or_default().add(record.began_ns, request.offset);
+        self.places.entry(direction).or_default().add(traced.began_ns, request.offset);
     }
 
     pub fn end(self, label: String, device: TracedDevice) -> DeviceAnalysis {
@@ -259,8 +259,8 @@ impl Counting {
 }
 
 impl OperationCounts {
-    fn add(&mut self, record: &Record) {
-        let Record { request, took_ns, ending, .. } = *record;
+    fn add(&mut self, traced: &TracedRequest) {
+        let TracedRequest { request, took_ns, ending, .. } = *traced;
         self.requests += 1;
         self.bytes += request.len;
         match ending {

@@ -1,13 +1,17 @@
-//! The simulator of "In-Page Logging" (section 4.2.3, Algorithm 2): what a trace costs with log sectors in erase units, and what
-//! without.
+//! What in-page logging would have made of a trace's pages: the simulator of "In-Page Logging" (section 4.2.3, Algorithm 2).
 
 use std::{collections::HashMap, io::Read, time::Duration};
 
 use serde::Serialize;
 use tantalum::PageOperation;
 
-use super::{Header, Locality, Reader, Record, locality::Counting};
+use super::{Damage, Database, Event, Reader, locality::Counting};
 use crate::error::Result;
+
+pub use super::{
+    locality::{Locality, Shares, WINDOW},
+    plots::of_pages as plots,
+};
 
 /// Bytes of an erase unit, as in the paper.
 pub const ERASE_UNIT_BYTES: u32 = 128 << 10;
@@ -23,7 +27,7 @@ pub const REGION_BYTES: [u32; 8] = [8 << 10, 16 << 10, 24 << 10, 32 << 10, 40 <<
 /// Changes of one kind.
 ///
 /// ```
-/// let updates = tantalum_lab::trace::Operations { count: 2, bytes: 99 };
+/// let updates = tantalum_lab::trace::pages::Operations { count: 2, bytes: 99 };
 /// assert_eq!(updates.average_bytes(), 49.5);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -45,15 +49,15 @@ impl Operations {
 ///
 /// ```
 /// use tantalum::PageOperation;
-/// use tantalum_lab::trace::{Analysis, Header, Reader, Record, Writer};
+/// use tantalum_lab::trace::{Database, Event, Header, Reader, Summary, Writer, pages::Analysis};
 ///
-/// let header = Header { page_bytes: 8192, buffer_pool_bytes: 20 << 20, label: String::new() };
-/// let mut writer = Writer::new(Vec::new(), &header)?;
+/// let database = Some(Database { page_bytes: 8192, buffer_pool_bytes: 20 << 20 });
+/// let mut writer = Writer::new(Vec::new(), &Header { label: String::new(), database })?;
 /// for _ in 0..25 {
-///     writer.push(Record::Change { page: 5, operation: PageOperation::Update, bytes: 50 })?;
+///     writer.push(Event::Change { page: 5, operation: PageOperation::Update, bytes: 50 })?;
 /// }
-/// writer.push(Record::Write { page: 5 })?;
-/// let bytes = writer.finish()?;
+/// writer.push(Event::Write { page: 5 })?;
+/// let bytes = writer.finish(&Summary::default())?;
 ///
 /// let analysis = Analysis::of(|| Reader::new("example", &bytes[..]), None)?;
 /// assert_eq!(analysis.records_per_sector, 10);
@@ -115,23 +119,30 @@ impl Analysis {
     /// paper.
     ///
     /// # Errors
-    /// As the trace's reader.
+    /// As the trace's reader, and if the trace has no page changes.
     pub fn of<R: Read>(open: impl Fn() -> Result<Reader<R>>, records_per_sector: Option<u32>) -> Result<Self> {
         let reader = open()?;
-        let Header { page_bytes, buffer_pool_bytes, label } = reader.header().clone();
+        let Some(Database { page_bytes, buffer_pool_bytes }) = reader.header().database else {
+            return Err(reader.damaged(Damage::NoPages));
+        };
+        let label = reader.header().label.clone();
         let mut kinds = [Operations::default(); 4];
         let (mut page_writes, mut pages) = (0, 0);
-        for record in reader {
-            let record = record?;
-            pages = pages.max(record.page() + 1);
-            match record {
-                Record::Write { .. } => page_writes += 1,
-                Record::Change { operation, bytes, .. } => {
+        for event in reader {
+            let page = match event? {
+                Event::Write { page } => {
+                    page_writes += 1;
+                    page
+                }
+                Event::Change { page, operation, bytes } => {
                     let kind = &mut kinds[operation as usize];
                     kind.count += 1;
                     kind.bytes += u64::from(bytes);
+                    page
                 }
-            }
+                Event::Request(_) => continue,
+            };
+            pages = pages.max(page + 1);
         }
         let all = kinds.iter().fold(Operations::default(), |all, kind| all.and(*kind));
         let fit = f64::from(SECTOR_BYTES) / all.average_bytes().max(1.0);
@@ -140,18 +151,19 @@ impl Analysis {
         let mut by_count = Simulator::new(records_per_sector, page_bytes);
         let mut by_bytes = Simulator::new(SECTOR_BYTES, page_bytes);
         let mut counting = Counting::new(page_bytes);
-        for record in open()? {
-            let record = record?;
-            counting.add(&record);
-            match record {
-                Record::Change { page, bytes, .. } => {
+        for event in open()? {
+            match event? {
+                Event::Change { page, bytes, .. } => {
+                    counting.change(page);
                     by_count.change(page, 1);
                     by_bytes.change(page, bytes);
                 }
-                Record::Write { page } => {
+                Event::Write { page } => {
+                    counting.write(page);
                     by_count.write(page, true);
                     by_bytes.write(page, false);
                 }
+                Event::Request(_) => {}
             }
         }
         let of = |operation: PageOperation| kinds[operation as usize];

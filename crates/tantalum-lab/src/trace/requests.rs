@@ -1,26 +1,35 @@
-//! What a trace of requests says.
+//! What a trace's devices were asked for: how much, how large, where, and how long it took ("Early Experience and Evaluation of
+//! File Systems on SSD", sections IV-D and IV-G). In memory that does not grow with the trace.
 
-use std::{collections::BTreeMap, io::Read};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    io::Read,
+};
 
 use serde::Serialize;
 
-use super::{
-    DeviceAnalysis, Operation, Reader, Record, Summary, Totals, TracedDevice, device::Counting, in_order::InOrder,
-};
+use super::{Damage, Event, Reader, Summary, Totals, TracedDevice, TracedRequest, device::Counting};
 use crate::error::Result;
+
+pub use super::{
+    device::{DeviceAnalysis, Latencies, Operation, OperationAnalysis, Order, SizeClass},
+    plots::of_requests as plots,
+};
 
 /// What a trace of requests says. All of a device's counts are of requests that were made, whether they ended or not; latencies are
 /// of those that were done.
 ///
 /// ```
 /// use tantalum_device::{Durability, Ending, Request, RequestKind};
-/// use tantalum_lab::io_trace::{Analysis, Reader, Record, Summary, TracedDevice, Writer};
+/// use tantalum_lab::trace::{Event, Header, Reader, Summary, TracedDevice, TracedRequest, Writer, requests::Analysis};
 ///
-/// let mut writer = Writer::new(Vec::new(), "an append after the other")?;
+/// let mut writer = Writer::new(Vec::new(), &Header::new("an append after the other"))?;
 /// for number in 0..4 {
 ///     let kind = RequestKind::Write(Durability::Durable);
 ///     let request = Request { kind, offset: number * 4096, len: 4096 };
-///     writer.push(Record { device: 0, began_ns: number * 10, took_ns: 9, request, ending: Ending::Done })?;
+///     let (began_ns, ending) = (number * 10, Ending::Done);
+///     writer.push(Event::Request(TracedRequest { device: 0, began_ns, took_ns: 9, request, ending }))?;
 /// }
 /// let device = TracedDevice { used_for: "log".into(), name: "disk".into(), capacity_bytes: 1 << 20 };
 /// let bytes = writer.finish(&Summary { devices: vec![device], ..Default::default() })?;
@@ -52,7 +61,7 @@ pub struct Analysis {
 /// What a transaction takes, on average.
 ///
 /// ```
-/// let costs = tantalum_lab::io_trace::PerTransaction { pages_read: None, pages_stored: Some(2.0), reads: 1.0, writes: 2.5, written_bytes: 9000.0, flushes: 0.5 };
+/// let costs = tantalum_lab::trace::requests::PerTransaction { pages_read: None, pages_stored: Some(2.0), reads: 1.0, writes: 2.5, written_bytes: 9000.0, flushes: 0.5 };
 /// assert!(costs.writes > costs.pages_stored.unwrap());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -75,18 +84,23 @@ impl Analysis {
     /// Reads a trace to its end.
     ///
     /// # Errors
-    /// As the trace's reader.
+    /// As the trace's reader, and if the trace has no devices.
     pub fn of<R: Read>(mut reader: Reader<R>) -> Result<Self> {
         let (mut counting, mut in_order) = (Vec::new(), InOrder::default());
-        for record in reader.by_ref() {
-            if let Some(first) = in_order.push(record?) {
+        for event in reader.by_ref() {
+            if let Event::Request(request) = event?
+                && let Some(first) = in_order.push(request)
+            {
                 count(&mut counting, &first);
             }
         }
-        while let Some(record) = in_order.pop() {
-            count(&mut counting, &record);
+        while let Some(request) = in_order.pop() {
+            count(&mut counting, &request);
         }
         let Summary { duration_ns, devices, totals } = reader.summary().cloned().unwrap_or_default();
+        if devices.is_empty() && reader.header().database.is_some() {
+            return Err(reader.damaged(Damage::NoRequests));
+        }
         counting.resize_with(devices.len(), Counting::default);
         let ends = counting.into_iter().zip(labels(&devices)).zip(devices);
         let devices: Vec<_> = ends.map(|((counts, label), device)| counts.end(label, device)).collect();
@@ -97,7 +111,7 @@ impl Analysis {
         let media: f64 = totals.media.iter().map(|medium| medium.medium_bytes as f64).sum();
         let paged = devices.iter().filter(|device| device.holds_pages());
         Ok(Self {
-            label: reader.label().to_owned(),
+            label: reader.header().label.clone(),
             seconds: duration_ns as f64 / 1e9,
             per_transaction: PerTransaction::of(&totals, &devices),
             written_over_changed: over(written_bytes(&devices) as f64, changed),
@@ -143,11 +157,62 @@ fn labels(devices: &[TracedDevice]) -> Vec<String> {
     labels
 }
 
-/// Counts a record with its device.
-fn count(counting: &mut Vec<Counting>, record: &Record) {
-    let device = usize::from(record.device);
+/// Counts a request with its device.
+fn count(counting: &mut Vec<Counting>, request: &TracedRequest) {
+    let device = usize::from(request.device);
     if counting.len() <= device {
         counting.resize_with(device + 1, Counting::default);
     }
-    counting[device].add(record);
+    counting[device].add(request);
+}
+
+/// So many requests are held back. One that ends after more than so many others, which began later, comes out of its turn.
+const WINDOW: usize = 1 << 16;
+
+/// A trace has requests as they end; out of this they come as they began, and of one moment by device and address, since those that
+/// wait together are free to be served in any order.
+#[derive(Default)]
+struct InOrder {
+    held: BinaryHeap<Reverse<ByBegin>>,
+}
+
+impl InOrder {
+    /// Takes a request, and gives one when there are too many.
+    fn push(&mut self, request: TracedRequest) -> Option<TracedRequest> {
+        self.held.push(Reverse(ByBegin(request)));
+        if self.held.len() > WINDOW { self.pop() } else { None }
+    }
+
+    /// The one that began first.
+    fn pop(&mut self) -> Option<TracedRequest> {
+        self.held.pop().map(|Reverse(ByBegin(request))| request)
+    }
+}
+
+struct ByBegin(TracedRequest);
+
+impl ByBegin {
+    fn key(&self) -> (u64, u16, u64, u64) {
+        (self.0.began_ns, self.0.device, self.0.request.offset, self.0.request.len)
+    }
+}
+
+impl PartialEq for ByBegin {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for ByBegin {}
+
+impl PartialOrd for ByBegin {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByBegin {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
 }
