@@ -80,6 +80,28 @@ pub struct Findings {
     pub plots: Vec<Plot>,
 }
 
+impl Findings {
+    /// Nothing found yet, set up so.
+    pub fn new(configuration: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { configuration: configuration.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Adds a number that no parameter was chosen by, beside its published one.
+    pub fn compared(&mut self, what: impl Into<String>, published: Bound, measured: f64, unit: &str) {
+        self.comparisons.push(Comparison::new(what, published, measured, unit, Basis::Predicted));
+    }
+
+    /// Adds a number of which none is published.
+    pub fn measured(&mut self, what: impl Into<String>, measured: f64, unit: &str) {
+        self.compared(what, Bound::Unpublished, measured, unit);
+    }
+
+    /// Adds a published statement beside what was found.
+    pub fn states(&mut self, says: impl Into<String>, holds: bool, found: impl Into<String>) {
+        self.statements.push(Statement::new(says, holds, found));
+    }
+}
+
 impl Comparison {
     /// A number beside its published one.
     pub fn new(what: impl Into<String>, published: Bound, measured: f64, unit: &str, basis: Basis) -> Self {

@@ -2,7 +2,15 @@
 
 use std::sync::OnceLock;
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{
+        DeserializeOwned, IntoDeserializer,
+        value::{Error, StrDeserializer},
+    },
+};
+
+use crate::finding::Bound;
 
 /// One published result.
 ///
@@ -86,6 +94,23 @@ fn read(text: &str) -> Vec<Published> {
     toml::from_str::<File>(text).expect("a test reads the crate's own data files").published
 }
 
+/// The one with this name, which an experiment knows.
+///
+/// # Panics
+/// If there is none: a test runs through all experiments.
+pub(crate) fn of(id: &str) -> &'static Published {
+    find(id).unwrap_or_else(|| panic!("{id} is not published"))
+}
+
+/// A text of a table as what an experiment takes it for.
+///
+/// # Panics
+/// If it is nothing of this type: it would be measured as something else.
+pub(crate) fn typed<T: DeserializeOwned>(text: &str) -> T {
+    let deserializer: StrDeserializer<'_, Error> = text.into_deserializer();
+    T::deserialize(deserializer).unwrap_or_else(|error| panic!("published.toml: {error}"))
+}
+
 /// The one with this name, published or a goal.
 pub fn find(id: &str) -> Option<&'static Published> {
     all().iter().chain(goals()).find(|published| published.id == id)
@@ -102,6 +127,61 @@ impl Published {
             Some("now") => "Today's hardware",
             _ => "unknown",
         }
+    }
+
+    /// The published number, range or bound.
+    ///
+    /// # Panics
+    /// If it is a table or a statement: an experiment knows what is published of it.
+    pub fn bound(&self) -> Bound {
+        match (self.kind, self.value, self.from, self.to) {
+            (Kind::Value, Some(value), ..) => Bound::Value(value),
+            (Kind::Max, Some(value), ..) => Bound::Max(value),
+            (Kind::Min, Some(value), ..) => Bound::Min(value),
+            (Kind::Range, _, Some(from), Some(to)) => Bound::Range(from, to),
+            _ => panic!("{} has no single number", self.id),
+        }
+    }
+
+    /// The same, but the number alone.
+    ///
+    /// # Panics
+    /// As [`Published::bound`], and if it is a range.
+    pub fn number(&self) -> f64 {
+        self.value.unwrap_or_else(|| panic!("{} has no single number", self.id))
+    }
+
+    /// The rows of a table: what each is about, and its numbers.
+    pub fn table(&'static self) -> Vec<(Vec<&'static str>, Vec<f64>)> {
+        let text = |cell: &'static Cell| if let Cell::Text(text) = cell { Some(text.as_str()) } else { None };
+        let number = |cell: &'static Cell| if let Cell::Number(number) = cell { Some(*number) } else { None };
+        let row = |cells: &'static Vec<Cell>| {
+            (cells.iter().filter_map(text).collect(), cells.iter().filter_map(number).collect())
+        };
+        self.rows.iter().map(row).collect()
+    }
+
+    /// The numbers of one column of a table, from the top.
+    ///
+    /// # Panics
+    /// If there is no such column.
+    pub fn column(&self, name: &str) -> Vec<f64> {
+        let at = self.columns.iter().position(|column| column == name);
+        let at = at.unwrap_or_else(|| panic!("{} has no column {name}", self.id));
+        let number = |row: &Vec<Cell>| match row.get(at) {
+            Some(Cell::Number(number)) => *number,
+            _ => panic!("{}: the column {name} is not of numbers", self.id),
+        };
+        self.rows.iter().map(number).collect()
+    }
+
+    /// A number of a table: in the row of this text, or texts, and this column.
+    ///
+    /// # Panics
+    /// If there is no such row or column.
+    pub fn cell(&'static self, row: &[&str], column: &str) -> f64 {
+        let at = self.table().iter().position(|(texts, _)| texts == row);
+        self.column(column)[at.unwrap_or_else(|| panic!("{} has no row {row:?}", self.id))]
     }
 
     /// The place in the paper.

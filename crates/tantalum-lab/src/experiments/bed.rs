@@ -2,6 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use serde::Deserialize;
 use tantalum_device::Device;
 use tantalum_flash::{EmulatedDevice, Kind, Profile, disk, ssd};
 use tantalum_rt::Simulation;
@@ -35,15 +36,19 @@ pub(super) struct Bed {
 }
 
 /// What the paper's host did with the write cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) enum Cache {
     /// As the profile has it.
+    #[serde(skip)]
     AsProfile,
     /// Off: writes end on the medium.
+    #[serde(rename = "off")]
     Off,
     /// On.
+    #[serde(rename = "on")]
     On,
     /// On, and the host sends no flushes.
+    #[serde(rename = "on, no barrier")]
     NoBarrier,
 }
 

@@ -5,20 +5,18 @@ use tantalum::{LogLayout, StoreKind};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Parameters, Scale};
 
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Basis, Bound, Comparison, Findings},
     probe::Advice,
+    published,
     server::{Suited, SuitedServer},
 };
 
-pub(super) const EXPERIMENTS: &[Experiment] =
-    &[Experiment { id: CHOICE, profiles: DRIVES, expected: Expected::Min(GOAL, "ratio"), run: choice }];
+pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: CHOICE, profiles: DRIVES, run: choice }];
 
 const CHOICE: &str = "now.probe_choice";
-/// Of the best.
-const GOAL: f64 = 0.95;
 
 /// All but raw flash, which leaves no choice.
 const DRIVES: &[&str] = &[
@@ -85,20 +83,17 @@ fn candidates(recommended: Suited) -> Vec<Suited> {
 fn choice(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let contents = Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed };
     let server = SuitedServer::new(contents, USERS, WARM_UP, COUNTED);
-    let advice = server.advice(DRIVES, progress)?;
+    let (published, advice) = (published::of(CHOICE), server.advice(DRIVES, progress)?);
     let rows: Vec<Vec<Suited>> =
         DRIVES.iter().zip(&advice).map(|(&drive, advice)| candidates(recommended(drive, advice))).collect();
     let rates = server.run(&rows.concat(), progress)?;
     let loaded = server.database_bytes(StoreKind::LogStructured, 4096, progress)?;
-    let mut findings = Findings {
-        configuration: vec![
+    let mut findings = Findings::new(vec![
             format!("TPC-C, {WAREHOUSES} warehouses of a tenth of the rows, {} MiB; {}", loaded >> 20, server.describe()),
             "barriers where the drive needs them, torn pages prevented by the drive where it says that it can, else by double writes; pages \
              of the size that is recommended"
                 .into(),
-        ],
-        ..Findings::default()
-    };
+        ]);
     let (mut left, mut reached, mut worst) = (&rates[..], 0, (f64::INFINITY, ""));
     let (mut recommended_rates, mut best_of) = (Vec::new(), STORES.map(|_| Vec::new()));
     for ((row, &drive), advice) in rows.iter().zip(DRIVES).zip(&advice) {
@@ -106,7 +101,7 @@ fn choice(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         left = rest;
         let best = of_row.iter().copied().fold(0.0, f64::max);
         let share = of_row[0] / best;
-        reached += usize::from(share >= GOAL);
+        reached += usize::from(share >= published.number());
         if share < worst.0 {
             worst = (share, drive);
         }
@@ -118,7 +113,7 @@ fn choice(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         );
         let compared =
             |what, bound, measured, unit: &str| Comparison::new(what, bound, measured, unit, Basis::Predicted);
-        findings.comparisons.push(compared(format!("{chosen} over the best"), Bound::Min(GOAL), share, "ratio"));
+        findings.comparisons.push(compared(format!("{chosen} over the best"), published.bound(), share, "ratio"));
         if let Some(costs) = &advice.costs {
             let of_stores = [costs.in_place_ns, costs.log_structured_ns, costs.in_page_logging_ns];
             for (store, nanoseconds) in STORES.iter().zip(of_stores) {
@@ -136,11 +131,11 @@ fn choice(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
             bars.push(of_store.map(|(_, rate)| rate / best).fold(0.0, f64::max));
         }
     }
-    findings.statements.push(Statement::new(
-        format!("what is recommended reaches {:.0} % of the best on every drive", 100.0 * GOAL),
+    findings.states(
+        format!("what is recommended reaches {:.0} % of the best on every drive", 100.0 * published.number()),
         reached == DRIVES.len(),
         format!("on {reached} of {}; worst on {}, {:.0} %", DRIVES.len(), worst.1, 100.0 * worst.0),
-    ));
+    );
     let mut series: Vec<Series> =
         STORES.iter().zip(best_of).map(|(store, bars)| Series::bars(format!("{store}, best log"), bars)).collect();
     series.push(Series::bars("recommended", recommended_rates));

@@ -5,15 +5,14 @@ use std::time::Duration;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_rt::simulation::{LockCharges, LockUse};
 
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Findings, Statement},
     server::{LOG_DEVICE, Operation, Rows, RowsRun, Through},
 };
 
-pub(super) const EXPERIMENTS: &[Experiment] =
-    &[Experiment { id: CORES, profiles: &[LOG_DEVICE], expected: Expected::Shape, run: cores }];
+pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: CORES, profiles: &[LOG_DEVICE], run: cores }];
 
 const CORES: &str = "now.cores";
 
@@ -68,13 +67,13 @@ fn cores(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let of_load = |(_, operation, cpu)| COUNTS.map(|count| rows(operation, cpu, count, settings.seed));
     let all: Vec<Rows> = LOADS.into_iter().flat_map(of_load).collect();
     let runs = Rows::run_all(&all, progress)?;
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     let (mut curves, mut shares) = (Vec::new(), Vec::new());
     for ((load, ..), runs) in LOADS.iter().zip(runs.chunks_exact(COUNTS.len())) {
         let rates: Vec<f64> = runs.iter().map(|run| run.report.total.per_second).collect();
         let share = |at: usize| rates[at] / (rates[0] * COUNTS[at] as f64);
         let mut row = |what: String, value: f64, unit: &str| {
-            findings.comparisons.push(Comparison::new(what, Bound::Unpublished, value, unit, Basis::Predicted));
+            findings.measured(what, value, unit);
         };
         let taken: u64 = runs[0].locks.iter().map(|used| used.acquisitions).sum();
         row(format!("{load}: locks taken for each"), taken as f64 / runs[0].report.ended as f64, "locks");

@@ -5,22 +5,18 @@ use std::time::Duration;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_rt::simulation::LockCharges;
 
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{LOG_DEVICE, Operation, Rows, RowsRun},
 };
 
-pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
-    id: EARLY_LOCK_RELEASE,
-    profiles: &[LOG_DEVICE],
-    expected: Expected::Min(GOAL, "ratio"),
-    run: early_lock_release,
-}];
+pub(super) const EXPERIMENTS: &[Experiment] =
+    &[Experiment { id: EARLY_LOCK_RELEASE, profiles: &[LOG_DEVICE], run: early_lock_release }];
 
 const EARLY_LOCK_RELEASE: &str = "now.early_lock_release";
-const GOAL: f64 = 5.0;
 
 const LOG_ANSWERS_AFTER: Duration = Duration::from_millis(1);
 /// Transfers among so many accounts, locked in their order or in that in which they were chosen.
@@ -54,24 +50,21 @@ fn rows((_, count, in_order): (&str, u64, bool), clients: usize, early_lock_rele
 }
 
 fn early_lock_release(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: vec![
-            format!(
-                "serializable transfers between two random accounts, each of which is locked for writing as it is read: in the order \
+    let mut findings = Findings::new(vec![
+        format!(
+            "serializable transfers between two random accounts, each of which is locked for writing as it is read: in the order \
                  chosen, so that two transfers can deadlock, or in their order; {} us of one of {CORES} cores for each attempt, half \
                  after each lock; pages in memory; {} virtual seconds after {} of warm-up",
-                CPU_PER_ATTEMPT.as_micros(),
-                MEASURED.as_secs(),
-                WARM_UP.as_secs()
-            ),
-            format!(
-                "the log on one volume that answers each request after {} ms, and any number at once ({LOG_DEVICE} without \
+            CPU_PER_ATTEMPT.as_micros(),
+            MEASURED.as_secs(),
+            WARM_UP.as_secs()
+        ),
+        format!(
+            "the log on one volume that answers each request after {} ms, and any number at once ({LOG_DEVICE} without \
                  randomness or caps)",
-                LOG_ANSWERS_AFTER.as_millis()
-            ),
-        ],
-        ..Findings::default()
-    };
+            LOG_ANSWERS_AFTER.as_millis()
+        ),
+    ]);
     let of_load = |load| CLIENTS.map(|clients| WAYS.map(|(_, early)| rows(load, clients, early, settings.seed)));
     let all: Vec<Rows> = LOADS.into_iter().flat_map(of_load).flatten().collect();
     let mut runs = Rows::run_all(&all, progress)?.into_iter();
@@ -89,25 +82,21 @@ fn early_lock_release(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
             let [early, late] = of_ways;
             ratios.push(early / late);
             let has_goal = count == CONTENDED && clients >= MANY;
-            let bound = if has_goal { Bound::Min(GOAL) } else { Bound::Unpublished };
+            let bound = if has_goal { published::of(EARLY_LOCK_RELEASE).bound() } else { Bound::Unpublished };
             let what = format!("{load}, clients: {clients}, early over late");
-            findings.comparisons.push(Comparison::new(what, bound, early / late, "ratio", Basis::Predicted));
+            findings.compared(what, bound, early / late, "ratio");
         }
         speedups.push(ratios);
         for ((name, _), rates) in WAYS.into_iter().zip(rates) {
             curves.push(Series::line(format!("{load}, {name}"), rates));
         }
     }
-    findings.statements.push(Statement::new(
-        "no transfer is lost or half done",
-        is_whole,
-        "by the sum of all accounts",
-    ));
-    findings.statements.push(Statement::new(
+    findings.states("no transfer is lost or half done", is_whole, "by the sum of all accounts");
+    findings.states(
         "where hardly anybody waits for locks, it does not matter when they are released",
         speedups[2].iter().all(|ratio| (0.98..=1.02).contains(ratio)),
         format!("{:.3} times as many at most", speedups[2].iter().copied().fold(0.0, f64::max)),
-    ));
+    );
     findings.plots.push(Plot::new(
         "Transfers a second, log writes of 1 ms",
         Axis::log("clients", Unit::Number),
@@ -121,7 +110,7 @@ fn tell(findings: &mut Findings, what: &str, run: &RowsRun) {
     let total = &run.report.total;
     let mut row = |of: &str, value: f64, unit: &str| {
         let of = format!("{what}, {of}");
-        findings.comparisons.push(Comparison::new(of, Bound::Unpublished, value, unit, Basis::Predicted));
+        findings.measured(of, value, unit);
     };
     row("committed", total.per_second, "transactions/s");
     row("p50", total.latency.p50_us / 1e3, "ms");

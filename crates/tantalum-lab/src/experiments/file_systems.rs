@@ -1,29 +1,20 @@
 //! File systems on SSD (NAS 2010), section III: the plain speed of three SSDs, write-back caching on.
 
 use super::bed::Bed;
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings, Statement},
     micro::{Job, Measured, Pattern},
+    published,
 };
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 /// What runs of this paper.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        id: SEQUENTIAL,
-        profiles: &["mtron"],
-        expected: Expected::Value(120.0, "MB/s"),
-        run: mtron_sequential,
-    },
-    Experiment { id: GAP, profiles: &["intel-x25e"], expected: Expected::Value(4.79, "ratio"), run: intel_gap },
-    Experiment {
-        id: RESPONSE,
-        profiles: &["mtron", "intel-x25e", "ocz-vertex-ex"],
-        expected: Expected::Shape,
-        run: response_times,
-    },
+    Experiment { id: SEQUENTIAL, profiles: &["mtron"], run: mtron_sequential },
+    Experiment { id: GAP, profiles: &["intel-x25e"], run: intel_gap },
+    Experiment { id: RESPONSE, profiles: &["mtron", "intel-x25e", "ocz-vertex-ex"], run: response_times },
 ];
 
 const SEQUENTIAL: &str = "fs.mtron.sequential";
@@ -42,26 +33,26 @@ fn configuration(what: &str) -> Vec<String> {
 }
 
 fn mtron_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: vec!["sequential requests of 1 MiB, one at a time, in 2 GiB that were written before".into()],
-        ..Findings::default()
-    };
+    let mut findings =
+        Findings::new(vec!["sequential requests of 1 MiB, one at a time, in 2 GiB that were written before"]);
     let bed = Bed { used_bytes: 2 << 30, ..bed("mtron", settings, 0) };
     let mut rate = |what: &str, reads_percent| -> Result<f64> {
         progress(what);
         let job = Job { reads_percent, ..Job::writes(1 << 20, 2000, 0..0) };
         let rate = bed.measure(job)?.summary().bytes_per_second / 1e6;
         let basis = bed.basis(SEQUENTIAL)?;
-        findings.comparisons.push(Comparison::new(format!("mtron, {what}"), Bound::Value(120.0), rate, "MB/s", basis));
+        findings.comparisons.push(Comparison::new(
+            format!("mtron, {what}"),
+            published::of(SEQUENTIAL).bound(),
+            rate,
+            "MB/s",
+            basis,
+        ));
         Ok(rate)
     };
     let ratio = rate("read", 100)? / rate("write", 0)?;
     let says = "sequential reads and writes are close to each other";
-    findings.statements.push(Statement::new(
-        says,
-        (0.8..1.25).contains(&ratio),
-        format!("reads {ratio:.2} times writes"),
-    ));
+    findings.states(says, (0.8..1.25).contains(&ratio), format!("reads {ratio:.2} times writes"));
     Ok(findings)
 }
 
@@ -76,7 +67,8 @@ fn intel_gap(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     };
     progress("32 KiB");
     let basis = bed.basis(GAP)?;
-    let published = Comparison::new("intel-x25e, 32 KiB", Bound::Value(4.79), gap(32 << 10, 40_000)?, "ratio", basis);
+    let published =
+        Comparison::new("intel-x25e, 32 KiB", published::of(GAP).bound(), gap(32 << 10, 40_000)?, "ratio", basis);
     progress("256 KiB");
     let wide = gap(256 << 10, 8000)?;
     let statement = Statement::new(
@@ -91,8 +83,7 @@ fn intel_gap(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
 }
 
 fn response_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings =
-        Findings { configuration: configuration("random requests of 4 KiB, one at a time"), ..Findings::default() };
+    let mut findings = Findings::new(configuration("random requests of 4 KiB, one at a time"));
     let mut curves = Vec::new();
     let mut measure = |profile: &'static str, reads_percent| -> Result<Measured> {
         let what = format!("{profile}, {}", if reads_percent > 0 { "reads" } else { "writes" });
@@ -126,7 +117,7 @@ fn response_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
     let fast = share(&mtron_writes, 0, 100);
     let under = |measured| share(measured, 0, 100);
     let median_us = ocz_reads.summary().latency.p50_ns as f64 / 1e3;
-    let mut says = |says: &str, holds, found: String| findings.statements.push(Statement::new(says, holds, found));
+    let mut says = |says: &str, holds, found: String| findings.states(says, holds, found);
     says("mtron: reads mostly under 100 us", under(&mtron_reads) > 0.5, percent(under(&mtron_reads)));
     says("mtron: a third of writes between 10 and 30 ms", (0.25..0.42).contains(&slow), percent(slow));
     says("mtron: the rest of writes under 100 us", slow + fast > 0.95, percent(fast));

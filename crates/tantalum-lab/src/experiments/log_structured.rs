@@ -7,76 +7,31 @@ use tantalum::MetadataWrites;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Kind, Mix, Parameters, Scale};
 
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{Way, Written, WrittenRun, WrittenServer},
     trace::requests::{DeviceAnalysis, plots},
 };
 
 /// What runs of section IV.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        id: "fs.table1.mix",
-        profiles: &[MTRON],
-        expected: Expected::Table(
-            &["transaction", "normal", "read_intensive", "write_intensive"],
-            &[
-                (&["new-order"], &[43.48, 4.35, 96.0]),
-                (&["payment"], &[43.48, 4.35, 1.0]),
-                (&["delivery"], &[4.35, 4.35, 1.0]),
-                (&["stock-level"], &[4.35, 43.48, 1.0]),
-                (&["order-status"], &[4.35, 43.48, 1.0]),
-            ],
-        ),
-        run: mixes,
-    },
-    Experiment {
-        id: "fs.fig9.log_structured_over_in_place",
-        profiles: &[MTRON, OCZ],
-        expected: Expected::Table(
-            &["device", "dbms", "ratio"],
-            &[
-                (&["mtron", "commercial (4 KB blocks)"], &[5.63]),
-                (&["mtron", "mysql (16 KB blocks)"], &[1.63]),
-                (&["ocz", "commercial (4 KB blocks)"], &[1.12]),
-                (&["ocz", "mysql (16 KB blocks)"], &[0.55]),
-            ],
-        ),
-        run: gains,
-    },
-    Experiment { id: "fs.fig9.intel", profiles: &[INTEL], expected: Expected::Shape, run: on_intel },
-    Experiment {
-        id: "fs.sec4b.write_sizes",
-        profiles: &[MTRON, INTEL, OCZ],
-        expected: Expected::Table(
-            &["device", "dbms", "bytes"],
-            &[
-                (&["mtron", "commercial"], &[14347.0]),
-                (&["mtron", "mysql"], &[104563.0]),
-                (&["intel", "commercial"], &[21142.0]),
-                (&["intel", "mysql"], &[180304.0]),
-                (&["ocz", "commercial"], &[13190.0]),
-                (&["ocz", "mysql"], &[177404.0]),
-            ],
-        ),
-        run: write_sizes,
-    },
-    Experiment { id: "fs.fig11.workloads", profiles: &[MTRON], expected: Expected::Shape, run: workloads },
-    Experiment {
-        id: "fs.fig13.buffer",
-        profiles: &[MTRON],
-        expected: Expected::Value(0.1, "share of the data file"),
-        run: buffers,
-    },
-    Experiment {
-        id: "fs.fig15.write_amplification",
-        profiles: &[MTRON, INTEL, OCZ],
-        expected: Expected::Min(2.0, "ratio"),
-        run: amplification,
-    },
+    Experiment { id: MIX, profiles: &[MTRON], run: mixes },
+    Experiment { id: GAINS, profiles: &[MTRON, OCZ], run: gains },
+    Experiment { id: "fs.fig9.intel", profiles: &[INTEL], run: on_intel },
+    Experiment { id: SIZES, profiles: &[MTRON, INTEL, OCZ], run: write_sizes },
+    Experiment { id: "fs.fig11.workloads", profiles: &[MTRON], run: workloads },
+    Experiment { id: BUFFER, profiles: &[MTRON], run: buffers },
+    Experiment { id: AMPLIFICATION, profiles: &[MTRON, INTEL, OCZ], run: amplification },
 ];
+
+const MIX: &str = "fs.table1.mix";
+const GAINS: &str = "fs.fig9.log_structured_over_in_place";
+const SIZES: &str = "fs.sec4b.write_sizes";
+const BUFFER: &str = "fs.fig13.buffer";
+const AMPLIFICATION: &str = "fs.fig15.write_amplification";
 
 const MTRON: &str = "mtron";
 const INTEL: &str = "intel-x25e";
@@ -180,10 +135,6 @@ fn tpm_c(run: &WrittenRun) -> f64 {
     run.report.kinds[Kind::NewOrder as usize].per_second * 60.0
 }
 
-fn row(findings: &mut Findings, what: String, published: Bound, measured: f64, unit: &str) {
-    findings.comparisons.push(Comparison::new(what, published, measured, unit, Basis::Predicted));
-}
-
 /// The runs of one drive: for each server in place, as NILFS2, and without its metadata.
 fn runs_on(drive: &'static str, settings: Settings, progress: &dyn Fn(&str)) -> Result<Vec<[Arc<WrittenRun>; 3]>> {
     let ways = |dbms: Dbms| [dbms.in_place(), NILFS2, OWN].map(|way| written(drive, dbms, way, settings));
@@ -205,33 +156,38 @@ fn compare_on(
         let dbms = SERVERS[at].name();
         rates[at] = [0, 1, 2].map(|way| tpm_c(&runs[way]));
         let [in_place, nilfs2, own] = rates[at];
-        row(findings, format!("{name}, {dbms}: as NILFS2 over in place"), published[at], nilfs2 / in_place, "ratio");
+        findings.compared(
+            format!("{name}, {dbms}: as NILFS2 over in place"),
+            published[at],
+            nilfs2 / in_place,
+            "ratio",
+        );
         let what = format!("{name}, {dbms}: log-structured without that metadata over in place");
-        row(findings, what, Bound::Unpublished, own / in_place, "ratio");
+        findings.measured(what, own / in_place, "ratio");
         for (way, rate) in ["in place", "as NILFS2", "log-structured"].into_iter().zip(rates[at]) {
-            row(findings, format!("{name}, {dbms}, {way}"), Bound::Unpublished, rate, "tpmC");
+            findings.measured(format!("{name}, {dbms}, {way}"), rate, "tpmC");
         }
     }
     Ok(rates)
 }
 
 fn gains(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
-    let mtron = [5.63, 1.63].map(Bound::Value);
+    let mut findings = Findings::new(configuration());
+    let [mtron, ocz] =
+        [0, 2].map(|at| [0, 1].map(|dbms| Bound::Value(published::of(GAINS).column("ratio")[at + dbms])));
     let [mtron_commercial, mtron_mysql] = compare_on(&mut findings, ("mtron", MTRON), mtron, settings, progress)?;
-    let ocz = [1.12, 0.55].map(Bound::Value);
     let [ocz_commercial, ocz_mysql] = compare_on(&mut findings, ("ocz", OCZ), ocz, settings, progress)?;
     let ratio = |rates: [f64; 3]| rates[1] / rates[0];
     let gains = [mtron_commercial, mtron_mysql, ocz_commercial, ocz_mysql].map(ratio);
     let most = gains.iter().skip(1).all(|gain| gains[0] > *gain);
     let found = gains.map(|gain| format!("{gain:.2}")).join(", ");
-    findings.statements.push(Statement::new("the Mtron with small pages gains most", most, found));
+    findings.states("the Mtron with small pages gains most", most, found);
     let says = "larger pages gain less on both";
-    findings.statements.push(Statement::new(
+    findings.states(
         says,
         gains[0] > gains[1] && gains[2] > gains[3],
         format!("{:.2} and {:.2} times as much", gains[0] / gains[1], gains[2] / gains[3]),
-    ));
+    );
     let bars = |at: usize| [mtron_commercial, mtron_mysql, ocz_commercial, ocz_mysql].map(|rates| rates[at]).to_vec();
     findings.plots.push(Plot::new(
         "New orders a minute",
@@ -247,28 +203,28 @@ fn gains(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
 }
 
 fn on_intel(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     let rates = compare_on(&mut findings, ("intel", INTEL), [Bound::Unpublished; 2], settings, progress)?;
     for (dbms, [in_place, nilfs2, _]) in SERVERS.into_iter().zip(rates) {
         let says = format!("{}: NILFS2 is slower than in place", dbms.name());
-        findings.statements.push(Statement::new(says, nilfs2 < in_place, format!("{:.2} times", nilfs2 / in_place)));
+        findings.states(says, nilfs2 < in_place, format!("{:.2} times", nilfs2 / in_place));
     }
     Ok(findings)
 }
 
 fn write_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    const PUBLISHED: [[f64; 2]; 3] = [[14347.0, 104563.0], [21142.0, 180304.0], [13190.0, 177404.0]];
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let published = published::of(SIZES).column("bytes");
+    let mut findings = Findings::new(configuration());
     let (mut grows, mut orders) = (true, Orders::default());
-    for ((name, drive), published) in DRIVES.into_iter().zip(PUBLISHED) {
+    for ((name, drive), published) in DRIVES.into_iter().zip(published.chunks_exact(2)) {
         let runs = runs_on(drive, settings, progress)?;
         let mut sizes = [0.0; 2];
         for (at, ([in_place, nilfs2, _], dbms)) in runs.iter().zip(SERVERS).enumerate() {
             let size = |run: &WrittenRun| run.drive.written_bytes as f64 / run.drive.writes.max(1) as f64;
             sizes[at] = size(nilfs2);
             let what = format!("{name}, {}", dbms.name());
-            row(&mut findings, what.clone(), Bound::Value(published[at]), sizes[at], "bytes");
-            row(&mut findings, format!("{what}: in place"), Bound::Unpublished, size(in_place), "bytes");
+            findings.compared(what.clone(), Bound::Value(published[at]), sizes[at], "bytes");
+            findings.measured(format!("{what}: in place"), size(in_place), "bytes");
             orders.add(&mut findings, &what, in_place, nilfs2);
             if (drive, dbms) == (INTEL, Dbms::Commercial) {
                 findings.plots.extend(figure_12("in place", in_place));
@@ -278,7 +234,7 @@ fn write_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         grows &= sizes[1] > sizes[0];
     }
     let says = "the server with larger pages makes larger requests on every drive";
-    findings.statements.push(Statement::new(says, grows, if grows { "it does" } else { "not on all" }));
+    findings.states(says, grows, if grows { "it does" } else { "not on all" });
     orders.conclude(&mut findings);
     Ok(findings)
 }
@@ -298,8 +254,8 @@ impl Orders {
             let [sequential, ascending] =
                 [order.sequential_share(), order.ascending_share()].map(Option::unwrap_or_default);
             let what = format!("{what}, {way}: writes that begin where the one before ended");
-            row(findings, what.clone(), Bound::Unpublished, 100.0 * sequential, "%");
-            row(findings, format!("{what}, or higher"), Bound::Unpublished, 100.0 * ascending, "%");
+            findings.measured(what.clone(), 100.0 * sequential, "%");
+            findings.measured(format!("{what}, or higher"), 100.0 * ascending, "%");
             shares.push(sequential);
         }
     }
@@ -308,11 +264,7 @@ impl Orders {
         let (in_place, nilfs2) = (self.in_place.iter(), self.nilfs2.iter());
         let most = in_place.fold(0.0f64, |most, share| most.max(*share));
         let least = nilfs2.fold(1.0f64, |least, share| least.min(*share));
-        findings.statements.push(Statement::new(
-            "log-structured, the addresses of writes are in sequence (most begin where the one before ended), and in place they are not",
-            least > 0.5 && most < 0.5,
-            format!("at least {:.1} % log-structured, at most {:.1} % in place", 100.0 * least, 100.0 * most),
-        ));
+        findings.states("log-structured, the addresses of writes are in sequence (most begin where the one before ended), and in place they are not", least > 0.5 && most < 0.5, format!("at least {:.1} % log-structured, at most {:.1} % in place", 100.0 * least, 100.0 * most));
     }
 }
 
@@ -337,22 +289,16 @@ fn figure_12(way: &str, run: &WrittenRun) -> Option<Plot> {
 }
 
 fn mixes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    const PUBLISHED: [(&str, Kind, [f64; 3]); 5] = [
-        ("new-order", Kind::NewOrder, [43.48, 4.35, 96.0]),
-        ("payment", Kind::Payment, [43.48, 4.35, 1.0]),
-        ("delivery", Kind::Delivery, [4.35, 4.35, 1.0]),
-        ("stock-level", Kind::StockLevel, [4.35, 43.48, 1.0]),
-        ("order-status", Kind::OrderStatus, [4.35, 43.48, 1.0]),
-    ];
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     for (at, (name, mix)) in MIXES.into_iter().enumerate() {
         let run = written(MTRON, Dbms::Commercial, NILFS2, settings);
         let runs = SERVER.run(&[Written { mix, ..run }], progress)?;
         let done = |kind: usize| runs[0].report.kinds[kind].committed + runs[0].report.kinds[kind].rolled_back;
         let all: u64 = (0..runs[0].report.kinds.len()).map(done).sum();
-        for (kind_name, kind, published) in PUBLISHED {
-            let share = 100.0 * done(kind as usize) as f64 / all.max(1) as f64;
-            row(&mut findings, format!("{name}: {kind_name}"), Bound::Value(published[at]), share, "%");
+        for (texts, published) in published::of(MIX).table() {
+            let kind = Kind::NAMES.iter().position(|name| *name == texts[0]).expect("a type of transaction");
+            let share = 100.0 * done(kind) as f64 / all.max(1) as f64;
+            findings.compared(format!("{name}: {}", texts[0]), Bound::Value(published[at]), share, "%");
         }
     }
     Ok(findings)
@@ -362,7 +308,7 @@ const MIXES: [(&str, Mix); 3] =
     [("normal", Mix::Normal), ("read intensive", Mix::ReadIntensive), ("write intensive", Mix::WriteIntensive)];
 
 fn workloads(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     let mut curves = Vec::new();
     for dbms in SERVERS {
         let all = MIXES.map(|(_, mix)| {
@@ -371,17 +317,17 @@ fn workloads(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         let runs = SERVER.run(&all.concat(), progress)?;
         let gains: Vec<f64> = runs.chunks_exact(2).map(|pair| tpm_c(&pair[1]) / tpm_c(&pair[0])).collect();
         for ((name, _), gain) in MIXES.into_iter().zip(&gains) {
-            row(&mut findings, format!("mtron, {}, {name}", dbms.name()), Bound::Unpublished, *gain, "ratio");
+            findings.measured(format!("mtron, {}, {name}", dbms.name()), *gain, "ratio");
         }
         let [normal, reads, writes] = gains[..] else { unreachable!("a gain for each mix") };
-        findings.statements.push(Statement::new(
+        findings.states(
             format!(
                 "{}: the gain rises with the write-intensive mix and falls with the read-intensive one",
                 dbms.name()
             ),
             writes > normal && reads < normal,
             format!("{reads:.2}, {normal:.2}, {writes:.2} times"),
-        ));
+        );
         curves.push(Series::bars(dbms.name(), vec![reads, normal, writes]));
     }
     findings.plots.push(Plot::new(
@@ -397,7 +343,7 @@ fn workloads(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
 const BUFFERS: [f64; 6] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2];
 
 fn buffers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     let dbms = Dbms::Commercial;
     let sized = |share: f64, way| {
         let run = written(MTRON, dbms, way, settings);
@@ -413,31 +359,30 @@ fn buffers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let most = rates.iter().map(|rate| rate[1]).fold(0.0, f64::max);
     let saturates =
         shares.into_iter().zip(&rates).find(|(_, rate)| rate[1] >= 0.9 * most).map_or(1.0, |(share, _)| share);
-    row(
-        &mut findings,
-        "smallest buffer with nine tenths of the most throughput, as NILFS2".into(),
-        Bound::Value(0.1),
+    findings.compared(
+        "smallest buffer with nine tenths of the most throughput, as NILFS2",
+        published::of(BUFFER).bound(),
         saturates,
         "share of the data file",
     );
     for (share, [in_place, nilfs2]) in shares.into_iter().zip(&rates) {
         let buffer = format!("buffer of {:.2} % of the file", 100.0 * share);
-        row(&mut findings, format!("{buffer}, in place"), Bound::Unpublished, *in_place, "tpmC");
-        row(&mut findings, format!("{buffer}, as NILFS2"), Bound::Unpublished, *nilfs2, "tpmC");
-        row(&mut findings, format!("{buffer}, gain"), Bound::Unpublished, nilfs2 / in_place, "ratio");
+        findings.measured(format!("{buffer}, in place"), *in_place, "tpmC");
+        findings.measured(format!("{buffer}, as NILFS2"), *nilfs2, "tpmC");
+        findings.measured(format!("{buffer}, gain"), nilfs2 / in_place, "ratio");
     }
     let gain = |at: usize| rates[at][1] / rates[at][0];
     let last = rates.len() - 1;
-    findings.statements.push(Statement::new(
+    findings.states(
         "throughput rises with the buffer, in place and log-structured",
         (0..2).all(|way| rates[last][way] > rates[0][way]),
         format!("{:.1} and {:.1} times", rates[last][0] / rates[0][0], rates[last][1] / rates[0][1]),
-    ));
-    findings.statements.push(Statement::new(
+    );
+    findings.states(
         "the gain shrinks as the buffer grows",
         gain(last) < gain(0),
         format!("from {:.2} to {:.2} times", gain(0), gain(last)),
-    ));
+    );
     let curve = |way: usize| shares.into_iter().zip(&rates).map(|(share, rate)| (100.0 * share, rate[way])).collect();
     findings.plots.push(Plot::new(
         "New orders a minute by buffer, Mtron, commercial",
@@ -449,36 +394,29 @@ fn buffers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
 }
 
 fn amplification(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     for (name, drive) in DRIVES {
         for ([in_place, nilfs2, own], dbms) in runs_on(drive, settings, progress)?.iter().zip(SERVERS) {
             let written = |run: &WrittenRun| run.drive.written_bytes as f64 / run.issued_bytes.max(1) as f64;
             let what = format!("{name}, {}", dbms.name());
             // The paper counts double writes as issued.
             let twice = if dbms == Dbms::Mysql { 2.0 } else { 1.0 };
-            row(&mut findings, format!("{what}: as NILFS2"), Bound::Min(2.0), written(nilfs2), "ratio");
-            row(&mut findings, format!("{what}: in place"), Bound::Unpublished, written(in_place) / twice, "ratio");
-            row(&mut findings, format!("{what}: log-structured"), Bound::Unpublished, written(own), "ratio");
+            findings.compared(
+                format!("{what}: as NILFS2"),
+                published::of(AMPLIFICATION).bound(),
+                written(nilfs2),
+                "ratio",
+            );
+            findings.measured(format!("{what}: in place"), written(in_place) / twice, "ratio");
+            findings.measured(format!("{what}: log-structured"), written(own), "ratio");
             for (way, run) in [("in place", in_place), ("as NILFS2", nilfs2)] {
                 let done = run.report.total.committed.max(1) as f64;
                 for (io, issued, at_drive) in
                     [("reads", run.pages_loaded, run.drive.reads), ("writes", run.pages_stored, run.drive.writes)]
                 {
                     let what = format!("{what}, {way}: {io} a transaction");
-                    row(
-                        &mut findings,
-                        format!("{what}, by the engine"),
-                        Bound::Unpublished,
-                        issued as f64 / done,
-                        "IOs",
-                    );
-                    row(
-                        &mut findings,
-                        format!("{what}, at the drive"),
-                        Bound::Unpublished,
-                        at_drive as f64 / done,
-                        "IOs",
-                    );
+                    findings.measured(format!("{what}, by the engine"), issued as f64 / done, "IOs");
+                    findings.measured(format!("{what}, at the drive"), at_drive as f64 / done, "IOs");
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The papers' experiments that run here, each by the id of what was published.
 //!
-//! An experiment says what it expects in its own words, beside the data file: a test compares the two. It runs on
-//! emulated devices in virtual time, so that the same seed finds the same on every machine.
+//! An experiment takes the numbers that it compares with from [`published`](crate::published). It runs on emulated devices in
+//! virtual time, so that the same seed finds the same on every machine.
 
 mod bed;
 mod choice;
@@ -18,7 +18,7 @@ mod space_use;
 mod today;
 mod transactions;
 
-pub use registry::{Expected, Experiment, Text, all, find};
+pub use registry::{Experiment, all, find};
 
 use crate::finding::Findings;
 

@@ -6,15 +6,14 @@ use tantalum::{Barriers, PageCleaning, TornPageProtection};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::linkbench::Parameters;
 
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::Findings,
     server::{Databases, DriveRun, Loaded, Scaled, Setup},
 };
 
-pub(super) const EXPERIMENTS: &[Experiment] =
-    &[Experiment { id: PROTECTIONS, profiles: DRIVES, expected: Expected::Shape, run: protections }];
+pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: PROTECTIONS, profiles: DRIVES, run: protections }];
 
 const PROTECTIONS: &str = "now.protections";
 
@@ -77,23 +76,21 @@ fn protections(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
     let runs = databases.run(&setups, progress)?;
     let scaled = databases.scaled();
     let mib = |bytes: u64| tantalum_report::units::bytes(bytes.next_multiple_of(1 << 20));
-    let mut findings = Findings {
-        configuration: vec![
-            format!(
-                "LinkBench, a graph of {NODES} nodes ({}), a buffer pool of {}, {} clients; two drives of the kind, one of them \
+    let mut findings = Findings::new(vec![
+        format!(
+            "LinkBench, a graph of {NODES} nodes ({}), a buffer pool of {}, {} clients; two drives of the kind, one of them \
                  for a log of {}, so that there are checkpoints",
-                mib(databases.bytes(PAGES[0], progress)?),
-                mib(BUFFER_BYTES),
-                scaled.clients,
-                mib(scaled.log_bytes)
-            ),
-            "barriers where the drive needs them; pages cleaned ahead".into(),
-            "device: pages are written once, on the user's word; only durassd and nvme-plp say that they write them whole".into(),
-        ],
-        ..Findings::default()
-    };
+            mib(databases.bytes(PAGES[0], progress)?),
+            mib(BUFFER_BYTES),
+            scaled.clients,
+            mib(scaled.log_bytes)
+        ),
+        "barriers where the drive needs them; pages cleaned ahead".into(),
+        "device: pages are written once, on the user's word; only durassd and nvme-plp say that they write them whole"
+            .into(),
+    ]);
     let mut row = |what: String, measured, unit: &str| {
-        findings.comparisons.push(Comparison::new(what, Bound::Unpublished, measured, unit, Basis::Predicted));
+        findings.measured(what, measured, unit);
     };
     let of_page = runs.chunks(DRIVES.len() * WAYS.len());
     for (page, runs) in PAGES.iter().zip(of_page.clone()) {
@@ -109,13 +106,13 @@ fn protections(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         runs.chunks(WAYS.len()).all(|ways| written(&ways[2]) < written(&ways[0]).min(written(&ways[1])));
     let found = if least_by_device { "on all drives, with all pages" } else { "not everywhere" };
     let says = "who leaves it to the device writes least";
-    findings.statements.push(Statement::new(says, least_by_device, found));
+    findings.states(says, least_by_device, found);
     // Two runs of one configuration differ by less than this.
     let fastest = |ways: &&[std::sync::Arc<DriveRun>]| rate(&ways[2]) >= 0.98 * rate(&ways[0]).max(rate(&ways[1]));
     let count = runs.chunks(WAYS.len()).filter(fastest).count();
     let all = DRIVES.len() * PAGES.len();
     let says = "and is never slower";
-    findings.statements.push(Statement::new(says, count == all, format!("{count} of {all} times")));
+    findings.states(says, count == all, format!("{count} of {all} times"));
     let bars = |of: &dyn Fn(&DriveRun) -> f64, runs: &[std::sync::Arc<DriveRun>]| -> Vec<Series> {
         let way = |at: usize| Series::bars(WAYS[at].0, runs.chunks(WAYS.len()).map(|ways| of(&ways[at])));
         (0..WAYS.len()).map(way).collect()

@@ -4,15 +4,15 @@ use tantalum::MetadataWrites;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Mix, Parameters, Scale};
 
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{Way, Written, WrittenServer},
 };
 
-pub(super) const EXPERIMENTS: &[Experiment] =
-    &[Experiment { id: SPACE, profiles: DRIVES, expected: Expected::Max(100.0, "ms"), run: space_use }];
+pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: SPACE, profiles: DRIVES, run: space_use }];
 
 const SPACE: &str = "now.log_structured_space";
 
@@ -67,21 +67,18 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let loaded = SERVER.database_bytes(&written(DRIVES[0], 1 << 30, settings), progress)?;
     let live = loaded + (WARM_UP + COUNTED / 2) * GROWTH_BYTES;
     let bytes = |used: u32| (live * 100 / u64::from(used)).next_multiple_of(1 << 20);
-    let mut findings = Findings {
-        configuration: vec![format!(
-            "TPC-C, {WAREHOUSES} warehouses of a tenth of the rows, {USERS} users, pages of 4 KiB in a pool of {} MiB, {COUNTED} \
+    let mut findings = Findings::new(vec![format!(
+        "TPC-C, {WAREHOUSES} warehouses of a tenth of the rows, {USERS} users, pages of 4 KiB in a pool of {} MiB, {COUNTED} \
              transactions after {WARM_UP} of warm-up; segments of {} KiB; drives written once before; the log on a device that takes \
              no time",
-            BUFFER_BYTES >> 20,
-            SEGMENT_BYTES >> 10
-        )],
-        ..Findings::default()
-    };
+        BUFFER_BYTES >> 20,
+        SEGMENT_BYTES >> 10
+    )]);
     let all: Vec<Written> =
         DRIVES.iter().flat_map(|&drive| USES.map(|used| written(drive, bytes(used), settings))).collect();
     let runs = SERVER.run(&all, progress)?;
     let mut row = |what: String, published, value, unit: &str| {
-        findings.comparisons.push(Comparison::new(what, published, value, unit, Basis::Predicted));
+        findings.compared(what, published, value, unit);
     };
     let (mut curves, mut is_no_worse) = (Vec::new(), true);
     for (&drive, runs) in DRIVES.iter().zip(runs.chunks_exact(USES.len())) {
@@ -103,18 +100,18 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
             row(format!("{what}: live in cleaned segments"), Bound::Unpublished, fill, "%");
             row(format!("{what}: waits for a free segment"), Bound::Unpublished, store.waits as f64, "waits");
             let longest = store.longest_wait_us as f64 / 1e3;
-            row(format!("{what}: longest wait for a free segment"), Bound::Max(100.0), longest, "ms");
+            row(format!("{what}: longest wait for a free segment"), published::of(SPACE).bound(), longest, "ms");
             row(format!("{what}: new orders a minute"), Bound::Unpublished, new_orders(run), "NOTPM");
         }
         curves.push(Series::line(drive, curve));
     }
     let bound = (60..=95).map(|used| (f64::from(used), at_random(f64::from(used) / 100.0))).collect();
     curves.push(Series::line("stores at random", bound));
-    findings.statements.push(Statement::new(
+    findings.states(
         "what changes often is kept apart: fewer pages are written than with stores at random",
         is_no_worse,
         if is_no_worse { "on all drives, however full" } else { "not everywhere" },
-    ));
+    );
     findings.plots.push(Plot::new(
         "Pages written for each that is stored",
         Axis::linear("live, % of the device", Unit::Number),

@@ -7,19 +7,20 @@ use tantalum_log::LogOptions;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
-    Expected, Experiment, Settings,
+    Experiment, Settings,
     transactions::{Bed, MANY},
 };
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{Cell, LogSetup, Paced, PacedRun, Stuck},
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
-    Experiment { id: HEDGED, profiles: &[CLOUD, DRIVE], expected: Expected::Max(0.2, "ratio"), run: hedged_volumes },
-    Experiment { id: STUCK, profiles: &[CLOUD], expected: Expected::Max(50.0, "ms"), run: stuck_volume },
-    Experiment { id: TPCC, profiles: &[CLOUD, DRIVE], expected: Expected::Shape, run: tpcc },
+    Experiment { id: HEDGED, profiles: &[CLOUD, DRIVE], run: hedged_volumes },
+    Experiment { id: STUCK, profiles: &[CLOUD], run: stuck_volume },
+    Experiment { id: TPCC, profiles: &[CLOUD, DRIVE], run: tpcc },
 ];
 
 const HEDGED: &str = "now.hedged_volumes";
@@ -66,24 +67,16 @@ fn paced(log: LogSetup, per_second: f64, seconds: u64, seed: u64) -> Paced {
     Paced { log, clients: CLIENTS, per_second, record_bytes, time, stuck: None, replaced: None, hang_timeout, seed }
 }
 
-fn row(findings: &mut Findings, what: &str, value: f64, unit: &str) {
-    findings.comparisons.push(Comparison::new(what, Bound::Unpublished, value, unit, Basis::Predicted));
-}
-
 fn hedged_volumes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let loads = [(CLOUD, 1000.0, 200), (DRIVE, 10_000.0, 5)];
-    let mut findings = Findings {
-        configuration: loads
+    let mut findings = Findings::new(loads
             .iter()
             .map(|(profile, per_second, seconds)| {
                 format!(
                     "{profile}: {per_second} commits of {RECORD_BYTES} bytes a second by {CLIENTS} clients, at random times, for \
                      {seconds} virtual seconds; latency from when a commit is due"
                 )
-            })
-            .collect(),
-        ..Findings::default()
-    };
+            }));
     for (profile, per_second, seconds) in loads {
         let mut runs: Vec<(String, PacedRun)> = Vec::new();
         for (name, log) in logs(profile).into_iter().chain(mirrored(profile)) {
@@ -93,19 +86,19 @@ fn hedged_volumes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
         for (name, run) in &runs {
             for (what, ns) in [("p50", run.latency.p50_ns), ("p99", run.latency.p99_ns), ("p99.9", run.latency.p999_ns)]
             {
-                row(&mut findings, &format!("{name}: {what}"), ns as f64 / 1e6, "ms");
+                findings.measured(format!("{name}: {what}"), ns as f64 / 1e6, "ms");
             }
-            row(&mut findings, &format!("{name}: slowest"), run.latency.max_ns as f64 / 1e6, "ms");
-            row(&mut findings, &format!("{name}: acknowledged and lost"), run.lost as f64, "commits");
+            findings.measured(format!("{name}: slowest"), run.latency.max_ns as f64 / 1e6, "ms");
+            findings.measured(format!("{name}: acknowledged and lost"), run.lost as f64, "commits");
         }
         let p999 = |at: usize| runs[at].1.latency.p999_ns as f64;
         let ratio = p999(2) / p999(0);
-        let bound = if profile == CLOUD { Bound::Max(0.2) } else { Bound::Unpublished };
+        let bound = if profile == CLOUD { published::of(HEDGED).bound() } else { Bound::Unpublished };
         let what = format!("{profile}: p99.9 with two, hedged, over one");
-        findings.comparisons.push(Comparison::new(what, bound, ratio, "ratio", Basis::Predicted));
+        findings.compared(what, bound, ratio, "ratio");
         for (mirrored, count, alike) in [(5, "two", 2), (6, "four", 4)] {
             let what = format!("{profile}: p99.9 with {count}, hedged, mirrored over not");
-            row(&mut findings, &what, p999(mirrored) / p999(alike), "ratio");
+            findings.measured(&what, p999(mirrored) / p999(alike), "ratio");
         }
         let bars = |of: fn(&PacedRun) -> u64| runs.iter().map(move |(_, run)| of(run) as f64);
         findings.plots.push(Plot::new(
@@ -130,27 +123,24 @@ const REPLACED: (Duration, Duration) = (Duration::from_secs(23), Duration::from_
 fn stuck_volume(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let Stuck { from, lasts } = STANDS_STILL;
     let (replaced, hang_timeout) = REPLACED;
-    let mut findings = Findings {
-        configuration: vec![
-            format!(
-                "1000 commits of {RECORD_BYTES} bytes a second by {CLIENTS} clients, at random times; after {} s the first volume \
+    let mut findings = Findings::new(vec![
+        format!(
+            "1000 commits of {RECORD_BYTES} bytes a second by {CLIENTS} clients, at random times; after {} s the first volume \
                  answers nothing for {} s; what is due in the first 50 ms of that is counted apart",
-                from.as_secs(),
-                lasts.as_secs()
-            ),
-            format!(
-                "another replaced: the volume that stands still is set aside after {} s, and at {} s the last of the others is \
+            from.as_secs(),
+            lasts.as_secs()
+        ),
+        format!(
+            "another replaced: the volume that stands still is set aside after {} s, and at {} s the last of the others is \
                  taken out of the log and a new one put in its place",
-                hang_timeout.as_secs(),
-                replaced.as_secs()
-            ),
-        ],
-        ..Findings::default()
-    };
+            hang_timeout.as_secs(),
+            replaced.as_secs()
+        ),
+    ]);
     let (mut lost, mut replacements) = (0, Vec::new());
     for (name, log) in logs(CLOUD) {
         let is_hedged = log.hiding == LogHiding::On && log.drives > 1;
-        let bound = if is_hedged { Bound::Max(50.0) } else { Bound::Unpublished };
+        let bound = if is_hedged { published::of(STUCK).bound() } else { Bound::Unpublished };
         progress(&name);
         let healthy = paced(log, 1000.0, 40, settings.seed);
         let stuck = Paced { stuck: Some(STANDS_STILL), ..healthy };
@@ -159,42 +149,39 @@ fn stuck_volume(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
             let Some(run) = run.map(Paced::run).transpose()? else { continue };
             lost += run.lost;
             let [before, after] = run.slowest_while_stuck_ms;
-            row(&mut findings, &format!("{name}{what}: slowest of the first 50 ms"), before, "ms");
+            findings.measured(format!("{name}{what}: slowest of the first 50 ms"), before, "ms");
             let slowest = format!("{name}{what}: slowest after that");
-            findings.comparisons.push(Comparison::new(slowest, bound, after, "ms", Basis::Predicted));
+            findings.compared(slowest, bound, after, "ms");
             if let Some([begin, end]) = run.replaced_ms {
-                row(&mut findings, &format!("{name}{what}: replacing took"), end - begin, "ms");
+                findings.measured(format!("{name}{what}: replacing took"), end - begin, "ms");
                 replacements.push(end);
             }
         }
         // The other volumes have stalls of their own.
         let run = Paced { stuck: Some(Stuck { from: Duration::MAX / 4, lasts }), ..healthy }.run()?;
         let what = format!("{name}: slowest of a run in which none stands still");
-        row(&mut findings, &what, run.latency.max_ns as f64 / 1e6, "ms");
+        findings.measured(&what, run.latency.max_ns as f64 / 1e6, "ms");
         lost += run.lost;
     }
-    findings.statements.push(Statement::new("no acknowledged commit is lost", lost == 0, format!("{lost} lost")));
+    findings.states("no acknowledged commit is lost", lost == 0, format!("{lost} lost"));
     let over = (from + lasts).as_secs_f64() * 1e3;
-    findings.statements.push(Statement::new(
+    findings.states(
         "a volume can be replaced while another stands still",
         replacements.iter().all(|&end| end < over),
         format!("done at {:.1} s at the latest", replacements.iter().copied().fold(0.0, f64::max) / 1e3),
-    ));
+    );
     Ok(findings)
 }
 
 fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(settings, progress)?;
-    let mut findings = Findings {
-        configuration: vec![format!(
-            "TPC-C as in FlashLogging's experiments, {MANY} clients, but {} us of one of four hardware threads for each call, a \
+    let mut findings = Findings::new(vec![format!(
+        "TPC-C as in FlashLogging's experiments, {MANY} clients, but {} us of one of four hardware threads for each call, a \
              tenth (assumed: a processor of today); {} virtual seconds after {} of warm-up",
-            CPU_PER_CALL.as_micros(),
-            MEASURED.as_secs(),
-            WARM_UP.as_secs()
-        )],
-        ..Findings::default()
-    };
+        CPU_PER_CALL.as_micros(),
+        MEASURED.as_secs(),
+        WARM_UP.as_secs()
+    )]);
     for profile in [CLOUD, DRIVE] {
         let logs = logs(profile);
         let cell = |&(_, log): &(String, LogSetup)| Cell {
@@ -206,23 +193,23 @@ fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         let runs = bed.run(&logs.iter().map(cell).collect::<Vec<_>>())?;
         let mut rates = Vec::new();
         for ((name, _), run) in logs.iter().zip(&runs) {
-            row(&mut findings, &format!("{name}: new orders a minute"), run.new_orders_per_minute, "NOTPM");
-            row(&mut findings, &format!("{name}: transactions, p99.9"), run.latency.p999_us / 1e3, "ms");
+            findings.measured(format!("{name}: new orders a minute"), run.new_orders_per_minute, "NOTPM");
+            findings.measured(format!("{name}: transactions, p99.9"), run.latency.p999_us / 1e3, "ms");
             rates.push(run.new_orders_per_minute);
         }
         let [one, two_waiting, two, four_waiting, four] = rates[..] else { unreachable!("a rate for each log") };
         // Two runs of one configuration differ by less than this.
         let rises = |rates: &[f64]| rates.windows(2).all(|pair| pair[1] >= 0.98 * pair[0]);
-        findings.statements.push(Statement::new(
+        findings.states(
             format!("{profile}: more of them are never slower"),
             rises(&[one, two, four]),
             format!("{one:.0}, {two:.0}, {four:.0} new orders a minute"),
-        ));
-        findings.statements.push(Statement::new(
+        );
+        findings.states(
             format!("{profile}: hedging never costs"),
             rises(&[two_waiting, two]) && rises(&[four_waiting, four]),
             format!("{:.3} and {:.3} times as many", two / two_waiting, four / four_waiting),
-        ));
+        );
         findings.plots.push(Plot::new(
             format!("New orders a minute with 32 clients, log on {profile}"),
             Axis::names("", logs.iter().map(|(name, _)| name.replace(&format!(" {profile}"), ""))),

@@ -5,15 +5,16 @@ use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use super::{FILE_BYTES, OPERATIONS, bed};
 use crate::{
     error::Result,
-    experiments::{Settings, bed::Bed},
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    experiments::{
+        Settings,
+        bed::{Bed, Cache},
+    },
+    finding::{Basis, Bound, Comparison, Findings},
     micro::{Job, Kind, Measured, Pattern},
+    published,
 };
 
 pub(super) const SIZES: &str = "ds.table1.cache_sizes";
-pub(super) const COLUMNS: &[&str] = &["device", "MB"];
-pub(super) const ROWS: &[(&[&str], &[f64])] =
-    &[(&["hdd-15k"], &[16.0]), (&["ssd-a"], &[512.0]), (&["ssd-b"], &[128.0]), (&["durassd"], &[512.0])];
 
 const MIB: f64 = (1 << 20) as f64;
 const PAGE_BYTES: u32 = 4096;
@@ -49,26 +50,24 @@ fn ahead_of_medium(measured: &Measured) -> f64 {
 }
 
 pub(super) fn sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: vec![
-            format!(
-                "a burst of {OPERATIONS} random writes of 4 KiB by one thread in {} (the disk: {STREAM_WRITES} of 256 KiB in sequence, \
+    let mut findings = Findings::new(vec![
+        format!(
+            "a burst of {OPERATIONS} random writes of 4 KiB by one thread in {} (the disk: {STREAM_WRITES} of 256 KiB in sequence, \
                  as its memory is in segments), write cache on: how far it is ahead of the medium when the cache is full",
-                tantalum_report::units::bytes(FILE_BYTES)
-            ),
-            "a solid-state drive's memory holds its map, too: 4 bytes for each 4 KiB (assumed)".into(),
-        ],
-        ..Findings::default()
-    };
+            tantalum_report::units::bytes(FILE_BYTES)
+        ),
+        "a solid-state drive's memory holds its map, too: 4 bytes for each 4 KiB (assumed)".into(),
+    ]);
     let mut row = |what: String, published, measured, unit: &str, basis| {
         findings.comparisons.push(Comparison::new(what, published, measured, unit, basis));
     };
     let mut disk_mib = 0.0;
-    for &(texts, published) in ROWS {
-        let (device, memory) = (texts[0], published[0]);
+    let published = published::of(SIZES).table();
+    for (texts, memory) in &published {
+        let (device, memory) = (texts[0], memory[0]);
         progress(device);
         // What warms up would leave the cache full.
-        let bed = Bed { warm_up: 0, ..bed(device, "on", settings.seed) };
+        let bed = Bed { warm_up: 0, ..bed(device, Cache::On, settings.seed) };
         let is_disk = device == "hdd-15k";
         let burst = if is_disk { Job::writes(STREAM_BYTES, STREAM_WRITES, 0..0) } else { writes(OPERATIONS) };
         let ahead = ahead_of_medium(&bed.measure(burst)?) / MIB;
@@ -94,23 +93,23 @@ pub(super) fn sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
     for pool_bytes in POOLS {
         let size = tantalum_report::units::bytes(pool_bytes);
         progress(&format!("durassd with a buffer of {size}"));
-        let bed = Bed { pool_bytes: Some(pool_bytes), ..bed("durassd", "on, no barrier", settings.seed) };
+        let bed = Bed { pool_bytes: Some(pool_bytes), ..bed("durassd", Cache::NoBarrier, settings.seed) };
         let rate = bed.measure(many())?.summary().per_second;
         row(format!("durassd, buffer of {size}, 128 threads"), Bound::Unpublished, rate, "IOPS", Basis::Predicted);
         rates.push((pool_bytes as f64, rate));
     }
     let at = |bytes: u64| rates.iter().find(|(pool, _)| *pool == bytes as f64).map_or(0.0, |(_, rate)| *rate);
     let most = rates.iter().fold(0.0_f64, |most, (_, rate)| most.max(*rate));
-    findings.statements.push(Statement::new(
+    findings.states(
         "the disk takes as much at once as it has memory (here: within a tenth)",
-        (disk_mib / ROWS[0].1[0] - 1.0).abs() < 0.1,
+        (disk_mib / published[0].1[0] - 1.0).abs() < 0.1,
         format!("{disk_mib:.1} MiB"),
-    ));
-    findings.statements.push(Statement::new(
+    );
+    findings.states(
         "a buffer of several megabytes is enough for the most writes (here: 8 MiB for 98 % of what any size reaches)",
         at(ENOUGH) > 0.98 * most,
         format!("{:.0} of {most:.0} writes a second", at(ENOUGH)),
-    ));
+    );
     findings.plots.push(Plot::new(
         "Random writes of 4 KiB by 128 threads without barriers, by DuraSSD's buffer",
         Axis::log("buffer for writes", Unit::Bytes),

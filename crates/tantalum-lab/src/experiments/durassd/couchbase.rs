@@ -2,24 +2,19 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{bed::DRIVE, order};
 use crate::{
     error::Result,
     experiments::Settings,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{Store, Updates},
 };
 
 pub(super) const COUCHBASE: &str = "ds.table5.couchbase";
-pub(super) const COLUMNS: &[&str] = &["barrier", "updates", "1", "2", "5", "10", "100"];
-pub(super) const ROWS: &[(&[&str], &[f64])] = &[
-    (&["on", "100%"], &[206.0, 398.0, 988.0, 1954.0, 4692.0]),
-    (&["on", "50%"], &[195.0, 390.0, 1400.0, 2041.0, 4921.0]),
-    (&["off", "100%"], &[2404.0, 3464.0, 3826.0, 4959.0, 5101.0]),
-    (&["off", "50%"], &[2406.0, 3464.0, 4209.0, 5461.0, 6208.0]),
-];
 
 /// By what sizes are divided: so little that the tree has the paper's four levels.
 const SCALE: u64 = 150;
@@ -42,23 +37,32 @@ fn store(settings: Settings) -> Store {
     }
 }
 
+/// Whether the file system flushes the drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Barriers {
+    On,
+    Off,
+}
+
 /// What a row of the table is run with; the columns give the updates for each flush.
-fn row(texts: &[&str]) -> Vec<Updates> {
+fn cells(texts: &[&str], columns: &[String]) -> Vec<Updates> {
     let &[barrier, updates] = texts else { unreachable!("a row has two texts") };
+    let has_barriers = published::typed::<Barriers>(barrier) == Barriers::On;
     let percent = updates.trim_end_matches('%').parse().expect("a percentage");
-    let per_flush = COLUMNS[texts.len()..].iter().map(|column| column.parse().expect("a number of updates"));
-    per_flush.map(|per_flush| Updates { has_barriers: barrier == "on", percent, per_flush }).collect()
+    let per_flush = columns.iter().map(|column| column.parse().expect("a number of updates"));
+    per_flush.map(|per_flush| Updates { has_barriers, percent, per_flush }).collect()
 }
 
 pub(super) fn couchbase(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let store = store(settings);
     progress("loading documents");
     let loaded = store.load()?;
-    let cells: Vec<Updates> = ROWS.iter().flat_map(|(texts, _)| row(texts)).collect();
+    let (table, columns) = (published::of(COUCHBASE).table(), &published::of(COUCHBASE).columns[2..]);
+    let cells: Vec<Updates> = table.iter().flat_map(|(texts, _)| cells(texts, columns)).collect();
     let runs = loaded.run(&cells, progress)?;
     let bytes = tantalum_report::units::bytes;
-    let mut findings = Findings {
-        configuration: vec![
+    let mut findings = Findings::new(vec![
             format!(
                 "all sizes of the paper divided by {SCALE}: {} documents of 1000 bytes, {} with the nodes of {} levels; {:.1} KiB \
                  appended for an update; all nodes in memory",
@@ -75,17 +79,14 @@ pub(super) fn couchbase(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
             ),
             "a file of a file system whose fsync is that of Table 1, but that each one has a new size of the file to commit"
                 .into(),
-        ],
-        ..Findings::default()
-    };
-    let columns = &COLUMNS[2..];
+        ]);
     let mut series = Vec::new();
-    for ((texts, published), runs) in ROWS.iter().zip(runs.chunks(columns.len())) {
+    for ((texts, published), runs) in table.iter().zip(runs.chunks(columns.len())) {
         let name = format!("barrier {}, {} updates", texts[0], texts[1]);
-        for ((column, &published), run) in columns.iter().zip(*published).zip(runs) {
+        for ((column, &published), run) in columns.iter().zip(published).zip(runs) {
             let what = format!("{name}, fsync after {column}");
             let value = Bound::Value(published);
-            findings.comparisons.push(Comparison::new(what, value, run.per_second, "operations/s", Basis::Predicted));
+            findings.compared(what, value, run.per_second, "operations/s");
         }
         let rates: Vec<f64> = runs.iter().map(|run| run.per_second).collect();
         findings.statements.push(order(&name, published, &rates));
@@ -96,31 +97,31 @@ pub(super) fn couchbase(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
         series.extend([line(&rates), line(published).published()]);
     }
     for runs in
-        runs.chunks(columns.len()).zip(ROWS).filter(|(_, row)| row.0[1] == "50%").map(|(runs, row)| (row.0[0], runs))
+        runs.chunks(columns.len()).zip(&table).filter(|(_, row)| row.0[1] == "50%").map(|(runs, row)| (row.0[0], runs))
     {
         let (barrier, runs) = runs;
         for (column, run) in columns.iter().zip(runs) {
             let what = format!("barrier {barrier}, 50% updates, fsync after {column}: updates alone");
             let rate = run.updates_per_second;
-            findings.comparisons.push(Comparison::new(what, Bound::Unpublished, rate, "updates/s", Basis::Predicted));
+            findings.measured(what, rate, "updates/s");
         }
     }
     let gain =
         |at: usize| runs[at * columns.len() + columns.len() - 1].per_second / runs[at * columns.len()].per_second;
     let [on, half_on, off, half_off] = [0, 1, 2, 3].map(gain);
-    findings.statements.push(Statement::new(
+    findings.states(
         "with barriers, a fsync after 100 updates is more than 20 times as fast as after each",
         on > 20.0 && half_on > 20.0,
         format!("{on:.1} times with 100 % updates, {half_on:.1} times with 50 %"),
-    ));
-    findings.statements.push(Statement::new(
+    );
+    findings.states(
         "without barriers the gap is much narrower",
         off < on / 5.0 && half_off < half_on / 5.0,
         format!("a factor of {off:.2} and {half_off:.2}; published are 2.12 and 2.58"),
-    ));
+    );
     findings.plots.push(Plot::new(
         "YCSB on an append-only tree",
-        Axis::names("updates per fsync", columns.iter().copied()),
+        Axis::names("updates per fsync", columns.iter().map(String::as_str)),
         Axis::log("operations per second", Unit::Number),
         series,
     ));

@@ -6,19 +6,12 @@ use super::bed::{Bed, PAGES, Sizes, cleaned_ahead, kilobytes, notation};
 use crate::{
     error::Result,
     experiments::Settings,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{DriveRun, Setup},
 };
 
 pub(super) const THROUGHPUT: &str = "ds.fig5.linkbench";
-pub(super) const THROUGHPUT_COLUMNS: &[&str] = &["comparison", "ratio"];
-pub(super) const THROUGHPUT_ROWS: &[(&[&str], &[f64])] = &[
-    (&["4KB: barrier off over on, any double write"], &[6.0]),
-    (&["4KB, barrier on: double write off over on"], &[2.0]),
-    (&["4KB, barrier off: double write off over on"], &[1.25]),
-    (&["OFF/OFF: 4KB over 16KB (more than)"], &[2.0]),
-    (&["4KB OFF/OFF over 16KB ON/ON (more than)"], &[20.0]),
-];
 pub(super) const ANOMALY: &str = "ds.fig5.anomaly";
 pub(super) const MISSES: &str = "ds.fig6.miss_ratio";
 pub(super) const WRITTEN: &str = "ds.abstract.written_data";
@@ -51,33 +44,30 @@ impl Grid {
     }
 }
 
-fn row(findings: &mut Findings, what: String, published: Bound, measured: f64, unit: &str) {
-    findings.comparisons.push(Comparison::new(what, published, measured, unit, Basis::Predicted));
-}
-
 pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
     let grid = Grid::run(&bed)?;
-    let mut findings = Findings { configuration: bed.configuration()?, ..Findings::default() };
-    let published = |row: usize| THROUGHPUT_ROWS[row].1[0];
+    let mut findings = Findings::new(bed.configuration()?);
+    let published = published::of(THROUGHPUT).column("ratio");
+    let published = |row: usize| published[row];
     let value = |row: usize| Bound::Value(published(row));
     let rate = |barriers, double_writes, page| grid.rate(barriers, double_writes, page);
     for (double_writes, what) in [(true, "on"), (false, "off")] {
         let ratio = rate(false, double_writes, SMALL) / rate(true, double_writes, SMALL);
-        row(&mut findings, format!("4KB, double write {what}: barrier off over on"), value(0), ratio, "ratio");
+        findings.compared(format!("4KB, double write {what}: barrier off over on"), value(0), ratio, "ratio");
     }
     for (at, barriers, what) in [(1, true, "on"), (2, false, "off")] {
         let ratio = rate(barriers, false, SMALL) / rate(barriers, true, SMALL);
-        row(&mut findings, format!("4KB, barrier {what}: double write off over on"), value(at), ratio, "ratio");
+        findings.compared(format!("4KB, barrier {what}: double write off over on"), value(at), ratio, "ratio");
     }
     let best = rate(false, false, SMALL);
     let pages = best / rate(false, false, LARGE);
-    row(&mut findings, "OFF/OFF: 4KB over 16KB".into(), Bound::Min(published(3)), pages, "ratio");
+    findings.compared("OFF/OFF: 4KB over 16KB", Bound::Min(published(3)), pages, "ratio");
     let all = best / rate(true, true, LARGE);
-    row(&mut findings, "4KB OFF/OFF over 16KB ON/ON".into(), Bound::Min(published(4)), all, "ratio");
+    findings.compared("4KB OFF/OFF over 16KB ON/ON", Bound::Min(published(4)), all, "ratio");
     for (_, setup, rate) in &grid.0 {
         let what = format!("{}, {}", notation(setup), kilobytes(setup.page_bytes));
-        row(&mut findings, what, Bound::Unpublished, *rate, "operations/s");
+        findings.measured(what, *rate, "operations/s");
     }
     let own = PAGES.into_iter().flat_map(|page| {
         SETTINGS.map(|(barriers, double_writes)| cleaned_ahead(bed.paper(barriers, double_writes, page)))
@@ -85,18 +75,18 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
     let own: Vec<Setup> = own.collect();
     for (setup, run) in own.iter().zip(bed.run(&own)?) {
         let what = format!("cleaned ahead: {}, {}", notation(setup), kilobytes(setup.page_bytes));
-        row(&mut findings, what, Bound::Unpublished, run.report.total.per_second, "operations/s");
+        findings.measured(what, run.report.total.per_second, "operations/s");
     }
     let lowest = grid.0.iter().map(|(_, _, rate)| *rate).fold(f64::INFINITY, f64::min);
     let highest = grid.0.iter().map(|(_, _, rate)| *rate).fold(0.0, f64::max);
-    findings.statements.push(Statement::new(
+    findings.states(
         "the best is OFF/OFF with the smallest page, the worst ON/ON with the largest",
         best == highest && rate(true, true, LARGE) == lowest,
         format!(
             "{best:.0} and {:.0} operations a second; of all, {highest:.0} and {lowest:.0}",
             rate(true, true, LARGE)
         ),
-    ));
+    );
     let settings = SETTINGS.map(|(barriers, double_writes)| notation(&bed.paper(barriers, double_writes, SMALL)));
     let bars = |page| {
         let rates = SETTINGS.map(|(barriers, double_writes)| rate(barriers, double_writes, page));
@@ -114,15 +104,15 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
 pub(super) fn anomaly(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
     let grid = Grid::run(&bed)?;
-    let mut findings = Findings { configuration: bed.configuration()?, ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration()?);
     for (double_writes, what) in [(true, "ON/ON"), (false, "ON/OFF")] {
         let [eight, four] = [8 << 10, SMALL].map(|page| grid.rate(true, double_writes, page));
-        row(&mut findings, format!("{what}: 4KB over 8KB"), Bound::Unpublished, four / eight, "ratio");
-        findings.statements.push(Statement::new(
+        findings.measured(format!("{what}: 4KB over 8KB"), four / eight, "ratio");
+        findings.states(
             format!("{what}: 4 KB pages are a little slower than 8 KB ones"),
             four < eight,
             format!("{four:.0} and {eight:.0} operations a second"),
-        ));
+        );
     }
     Ok(findings)
 }
@@ -132,7 +122,7 @@ const BUFFERS_GB: [u64; 5] = [2, 4, 6, 8, 10];
 
 pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings { configuration: bed.configuration()?, ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration()?);
     let setup = |page, gb| Setup { buffer_pool_bytes: bed.buffer(gb), ..bed.paper(false, false, page) };
     let setups: Vec<Setup> = PAGES.iter().flat_map(|&page| BUFFERS_GB.map(|gb| setup(page, gb))).collect();
     let runs = bed.run(&setups)?;
@@ -144,22 +134,22 @@ pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Find
     for (&page, (ratios, rates)) in PAGES.iter().zip(ratios.iter().zip(&rates)) {
         for (gb, (ratio, rate)) in BUFFERS_GB.iter().zip(ratios.iter().zip(rates)) {
             let what = format!("{}, buffer of {gb} GB", kilobytes(page));
-            row(&mut findings, format!("{what}: misses"), Bound::Unpublished, *ratio, "share");
-            row(&mut findings, what, Bound::Unpublished, *rate, "operations/s");
+            findings.measured(format!("{what}: misses"), *ratio, "share");
+            findings.measured(what, *rate, "operations/s");
         }
     }
     let fall = |line: &Vec<f64>| line[line.len() - 1] / line[0];
     let falls: Vec<f64> = ratios.iter().map(fall).collect();
     let found: Vec<String> =
         PAGES.iter().zip(&falls).map(|(&page, fall)| format!("{} to {:.0} %", kilobytes(page), fall * 100.0)).collect();
-    findings.statements.push(Statement::new(
+    findings.states(
         "the miss ratio decreases more quickly with 4 KB pages as the buffer grows",
         falls[2] < falls[1] && falls[2] < falls[0],
         format!("from the smallest buffer to the largest it falls to: {}", found.join(", ")),
-    ));
+    );
     let gap = |at: usize| rates[2][at] - rates[0][at];
     let last = BUFFERS_GB.len() - 1;
-    findings.statements.push(Statement::new(
+    findings.states(
         "the throughput gap among page sizes widens as the buffer grows",
         gap(last) > gap(0),
         format!(
@@ -167,7 +157,7 @@ pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Find
             gap(0),
             gap(last)
         ),
-    ));
+    );
     let plot = |title, y, lines: &[Vec<f64>]| {
         let line = |(&page, line): (&u32, &Vec<f64>)| {
             let points = BUFFERS_GB.iter().zip(line).map(|(&gb, &value)| (gb as f64, value)).collect();
@@ -185,21 +175,21 @@ pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Find
 
 pub(super) fn written(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings { configuration: bed.configuration()?, ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration()?);
     let settings = [(true, true, LARGE), (true, false, LARGE), (false, false, LARGE), (false, false, SMALL)];
     let setups = settings.map(|(barriers, double_writes, page)| bed.paper(barriers, double_writes, page));
     let runs = bed.run(&setups)?;
     let per_operation = |run: &DriveRun, bytes: u64| bytes as f64 / run.report.total.committed as f64 / 1024.0;
     let media = |run: &DriveRun| per_operation(run, run.data.media_written_bytes + run.log.media_written_bytes);
     let reduction = 1.0 - media(&runs[3]) / media(&runs[0]);
-    row(&mut findings, "ON/ON, 16KB to OFF/OFF, 4KB: reduction".into(), Bound::Min(0.5), reduction, "share");
+    findings.compared("ON/ON, 16KB to OFF/OFF, 4KB: reduction", published::of(WRITTEN).bound(), reduction, "share");
     for (setup, run) in setups.iter().zip(&runs) {
         let what = format!("{}, {}", notation(setup), kilobytes(setup.page_bytes));
-        row(&mut findings, format!("{what}: to flash"), Bound::Unpublished, media(run), "KiB/operation");
+        findings.measured(format!("{what}: to flash"), media(run), "KiB/operation");
         let host = per_operation(run, run.data.written_bytes);
-        row(&mut findings, format!("{what}: pages, by the engine"), Bound::Unpublished, host, "KiB/operation");
+        findings.measured(format!("{what}: pages, by the engine"), host, "KiB/operation");
         let log = per_operation(run, run.log.written_bytes);
-        row(&mut findings, format!("{what}: log, by the engine"), Bound::Unpublished, log, "KiB/operation");
+        findings.measured(format!("{what}: log, by the engine"), log, "KiB/operation");
     }
     Ok(findings)
 }

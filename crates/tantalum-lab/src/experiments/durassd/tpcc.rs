@@ -7,14 +7,12 @@ use super::bed::{Bed, PAGES, Sizes, kilobytes};
 use crate::{
     error::Result,
     experiments::Settings,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{DriveRun, Loaded, Setup},
 };
 
 pub(super) const TPCC: &str = "ds.table4.tpcc";
-pub(super) const COLUMNS: &[&str] = &["barrier", "16KB", "8KB", "4KB"];
-pub(super) const ROWS: &[(&[&str], &[f64])] =
-    &[(&["on"], &[4291.0, 4845.0, 7729.0]), (&["off"], &[65809.0, 110400.0, 150815.0])];
 
 /// By what sizes are divided.
 const SCALE: u64 = 100;
@@ -48,14 +46,15 @@ pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
     let setups: Vec<Setup> =
         [true, false].iter().flat_map(|&barriers| PAGES.map(|page| setup(barriers, page))).collect();
     let runs = bed.run(&setups)?;
-    let mut findings = Findings { configuration: bed.configuration()?, ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration()?);
     findings.configuration.push("each page is written durably by itself (O_DSYNC); no double writes".into());
     let rates: Vec<f64> = runs.iter().map(|run| tpm_c(run)).collect();
-    let published: Vec<f64> = ROWS.iter().flat_map(|row| row.1.iter().copied()).collect();
+    let table = published::of(TPCC).table();
+    let published: Vec<f64> = table.iter().flat_map(|row| row.1.iter().copied()).collect();
     let mut row = |what: String, published, measured, unit: &str| {
-        findings.comparisons.push(Comparison::new(what, Bound::Value(published), measured, unit, Basis::Predicted));
+        findings.compared(what, Bound::Value(published), measured, unit);
     };
-    let [on, off] = [0, 1].map(|at| (&rates[at * PAGES.len()..][..PAGES.len()], ROWS[at].1));
+    let [on, off] = [0, 1].map(|at| (&rates[at * PAGES.len()..][..PAGES.len()], &table[at].1[..]));
     for (name, (measured, published)) in [("on", on), ("off", off)] {
         for ((&page, measured), published) in PAGES.iter().zip(measured).zip(published) {
             row(format!("barrier {name}, {}", kilobytes(page)), *published, *measured, "tpmC");
@@ -80,11 +79,11 @@ pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
         };
         places.iter().map(name).collect::<Vec<_>>().join(" < ")
     };
-    findings.statements.push(Statement::new(
+    findings.states(
         format!("the order of all six cells: {}", names(&order(&published))),
         order(&rates) == order(&published),
         names(&order(&rates)),
-    ));
+    );
     let bars = |name: &str, (measured, published): (&[f64], &[f64])| {
         let name = format!("barrier {name}");
         [Series::bars(&*name, measured.to_vec()), Series::bars(&*name, published.to_vec()).published()]

@@ -11,50 +11,26 @@ use tantalum_report::{
     units,
 };
 
-use super::{Expected, Experiment, Settings, bed::Bed};
+use super::{Experiment, Settings, bed::Bed};
 use crate::{
     error::Result,
-    finding::{Bound, Comparison, Findings, Statement},
+    finding::{Bound, Comparison, Findings},
     micro::{Flushing, Job, Pattern, Summary, Together},
+    published,
 };
 
 /// What runs of this paper.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
-    Experiment { id: DISK_WRITE, profiles: &[DISK], expected: Expected::Value(6.0, "ms"), run: disk_small_write },
-    Experiment {
-        id: FLASH_OVER_DISK,
-        profiles: &["usb-a", "usb-b", "usb-c", "ssd-2008", DISK],
-        expected: Expected::Range(1.2, 9.4, "ratio"),
-        run: flash_over_disk,
-    },
-    Experiment {
-        id: DISK_OVER_FLASH,
-        profiles: &["usb-a", "usb-b", "usb-c", DISK],
-        expected: Expected::Range(2.6, 11.4, "ratio"),
-        run: disk_over_flash,
-    },
-    Experiment {
-        id: COMPETITIVE,
-        profiles: &["usb-a", "usb-b", "usb-c", DISK],
-        expected: Expected::Value(32.0, "KiB"),
-        run: disk_competitive_from,
-    },
-    Experiment {
-        id: SSD_PEAK,
-        profiles: &["ssd-2008"],
-        expected: Expected::Table(SSD_COLUMNS, SSD_ROWS),
-        run: ssd_peak,
-    },
-    Experiment { id: USB_PEAK, profiles: &USB, expected: Expected::Range(10.0, 20.0, "MB/s"), run: usb_peak },
-    Experiment {
-        id: SPLITTING,
-        profiles: &USB,
-        expected: Expected::Table(SPLITTING_COLUMNS, SPLITTING_ROWS),
-        run: no_splitting,
-    },
-    Experiment { id: outliers::ID, profiles: &USB, expected: Expected::Shape, run: outliers::outliers },
-    Experiment { id: TWO_STREAMS, profiles: &USB, expected: Expected::Shape, run: two_streams },
-    Experiment { id: OVERLAPPING, profiles: &USB, expected: Expected::Max(60.8, "ratio"), run: overlapping_writes },
+    Experiment { id: DISK_WRITE, profiles: &[DISK], run: disk_small_write },
+    Experiment { id: FLASH_OVER_DISK, profiles: &["usb-a", "usb-b", "usb-c", "ssd-2008", DISK], run: flash_over_disk },
+    Experiment { id: DISK_OVER_FLASH, profiles: &["usb-a", "usb-b", "usb-c", DISK], run: disk_over_flash },
+    Experiment { id: COMPETITIVE, profiles: &["usb-a", "usb-b", "usb-c", DISK], run: disk_competitive_from },
+    Experiment { id: SSD_PEAK, profiles: &["ssd-2008"], run: ssd_peak },
+    Experiment { id: USB_PEAK, profiles: &USB, run: usb_peak },
+    Experiment { id: SPLITTING, profiles: &USB, run: no_splitting },
+    Experiment { id: outliers::ID, profiles: &USB, run: outliers::outliers },
+    Experiment { id: TWO_STREAMS, profiles: &USB, run: two_streams },
+    Experiment { id: OVERLAPPING, profiles: &USB, run: overlapping_writes },
 ];
 
 const DISK_WRITE: &str = "fl.fig3.disk_small_write";
@@ -62,13 +38,8 @@ const FLASH_OVER_DISK: &str = "fl.fig3.flash_over_disk_small_writes";
 const DISK_OVER_FLASH: &str = "fl.fig3.disk_over_flash_sequential_read";
 const COMPETITIVE: &str = "fl.fig3.disk_competitive_from";
 const SSD_PEAK: &str = "fl.ssd.peak_bandwidth";
-const SSD_COLUMNS: &[&str] = &["read_MB_per_s", "write_MB_per_s", "parallel_channels"];
-const SSD_ROWS: &[(&[&str], &[f64])] = &[(&[], &[250.0, 70.0, 10.0])];
 const USB_PEAK: &str = "fl.usb.write_bandwidth";
 const SPLITTING: &str = "fl.fig5.no_splitting";
-const SPLITTING_COLUMNS: &[&str] = &["device", "from", "to"];
-const SPLITTING_ROWS: &[(&[&str], &[f64])] =
-    &[(&["flash-a"], &[1.41, 1.51]), (&["flash-b"], &[1.79, 1.83]), (&["flash-c"], &[1.13, 1.85])];
 const TWO_STREAMS: &str = "fl.fig7.two_streams";
 const OVERLAPPING: &str = "fl.sec4.overlapping_writes";
 
@@ -100,23 +71,21 @@ fn size(bytes: u32) -> String {
 }
 
 fn disk_small_write(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: configuration("sequential synchronous writes, write cache off"),
-        ..Findings::default()
-    };
+    let mut findings = Findings::new(configuration("sequential synchronous writes, write cache off"));
     for request_bytes in [512, 4096, 16384] {
         progress(&size(request_bytes));
         let mean_ms = sequential(DISK, settings, request_bytes, false)?.latency.mean_ns / 1e6;
         let basis = bed(DISK, settings).basis(DISK_WRITE)?;
         let what = format!("{DISK}, {}", size(request_bytes));
-        findings.comparisons.push(Comparison::new(what, Bound::Value(6.0), mean_ms, "ms", basis));
+        findings.comparisons.push(Comparison::new(what, published::of(DISK_WRITE).bound(), mean_ms, "ms", basis));
     }
     Ok(findings)
 }
 
 fn flash_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings =
-        Findings { configuration: configuration("sequential synchronous writes"), ..Findings::default() };
+    let mut findings = Findings::new(configuration("sequential synchronous writes"));
+    let published = published::of(FLASH_OVER_DISK).bound();
+    let Bound::Range(least, most) = published else { unreachable!("a range is published") };
     const SIZES: [u32; 6] = [512, 1024, 2048, 4096, 8192, 16384];
     let mut lines = [USB[0], USB[1], USB[2], "ssd-2008"].map(|profile| Series::line(profile, Vec::new()));
     for request_bytes in SIZES {
@@ -126,7 +95,7 @@ fn flash_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
             let ratio = sequential(profile, settings, request_bytes, false)?.per_second / disk;
             let basis = bed(profile, settings).basis(FLASH_OVER_DISK)?;
             let what = format!("{profile} over {DISK}, {}", size(request_bytes));
-            findings.comparisons.push(Comparison::new(what, Bound::Range(1.2, 9.4), ratio, "ratio", basis));
+            findings.comparisons.push(Comparison::new(what, published, ratio, "ratio", basis));
             line.points.push((request_bytes.into(), ratio));
         }
     }
@@ -135,13 +104,13 @@ fn flash_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
         "Speed of sequential writes over that of the disk",
         Axis::log("request", Unit::Bytes),
         Axis::linear("times the disk's", Unit::Number),
-        lines.into_iter().chain([range(1.2), range(9.4)]).collect(),
+        lines.into_iter().chain([range(least), range(most)]).collect(),
     ));
     Ok(findings)
 }
 
 fn disk_over_flash(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration("sequential reads"), ..Findings::default() };
+    let mut findings = Findings::new(configuration("sequential reads"));
     for request_bytes in [4096, 64 << 10, 1 << 20] {
         progress(&size(request_bytes));
         let disk = sequential(DISK, settings, request_bytes, true)?.per_second;
@@ -149,7 +118,13 @@ fn disk_over_flash(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
             let ratio = disk / sequential(profile, settings, request_bytes, true)?.per_second;
             let basis = bed(profile, settings).basis(DISK_OVER_FLASH)?;
             let what = format!("{DISK} over {profile}, {}", size(request_bytes));
-            findings.comparisons.push(Comparison::new(what, Bound::Range(2.6, 11.4), ratio, "ratio", basis));
+            findings.comparisons.push(Comparison::new(
+                what,
+                published::of(DISK_OVER_FLASH).bound(),
+                ratio,
+                "ratio",
+                basis,
+            ));
         }
     }
     Ok(findings)
@@ -162,8 +137,7 @@ fn disk_competitive_from(settings: Settings, progress: &dyn Fn(&str)) -> Result<
         progress(profile);
         sizes.iter().map(|&size| Ok(sequential(profile, settings, size, false)?.per_second)).collect()
     };
-    let mut findings =
-        Findings { configuration: configuration("sequential synchronous writes"), ..Findings::default() };
+    let mut findings = Findings::new(configuration("sequential synchronous writes"));
     let line = |profile: &str, rates: &[f64]| {
         let megabytes = |(&size, &rate): (&u32, &f64)| (size.into(), rate * f64::from(size) / 1e6);
         Series::line(profile, sizes.iter().zip(rates).map(megabytes).collect())
@@ -179,7 +153,7 @@ fn disk_competitive_from(settings: Settings, progress: &dyn Fn(&str)) -> Result<
         let basis = bed(profile, settings).basis(COMPETITIVE)?;
         findings.comparisons.push(Comparison::new(
             format!("{DISK} as fast as {profile}"),
-            Bound::Value(32.0),
+            published::of(COMPETITIVE).bound(),
             kib,
             "KiB",
             basis,
@@ -195,37 +169,26 @@ fn disk_competitive_from(settings: Settings, progress: &dyn Fn(&str)) -> Result<
 }
 
 fn ssd_peak(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: configuration("sequential requests of 1 MiB, four at a time, writes cached"),
-        ..Findings::default()
-    };
-    for (what, published, reads_percent) in [("read", 250.0, 100), ("write", 70.0, 0)] {
+    let mut findings = Findings::new(configuration("sequential requests of 1 MiB, four at a time, writes cached"));
+    let peak = |column| Bound::Value(published::of(SSD_PEAK).column(column)[0]);
+    for (what, column, reads_percent) in [("read", "read_MB_per_s", 100), ("write", "write_MB_per_s", 0)] {
         progress(what);
         let bed = bed("ssd-2008", settings);
         let job = Job { reads_percent, threads: 4, ..Job::writes(1 << 20, 1000, 0..0) };
         let rate = bed.measure(job)?.summary().bytes_per_second / 1e6;
         let basis = bed.basis(SSD_PEAK)?;
-        findings.comparisons.push(Comparison::new(
-            format!("ssd-2008, {what}"),
-            Bound::Value(published),
-            rate,
-            "MB/s",
-            basis,
-        ));
+        findings.comparisons.push(Comparison::new(format!("ssd-2008, {what}"), peak(column), rate, "MB/s", basis));
     }
     if let Kind::SolidState(drive) = Profile::named("ssd-2008")?.device {
         let basis = bed("ssd-2008", settings).basis(SSD_PEAK)?;
         let (what, channels) = ("ssd-2008, parallel channels", f64::from(drive.geometry.channels));
-        findings.comparisons.push(Comparison::new(what, Bound::Value(10.0), channels, "channels", basis));
+        findings.comparisons.push(Comparison::new(what, peak("parallel_channels"), channels, "channels", basis));
     }
     Ok(findings)
 }
 
 fn usb_peak(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: configuration("the fastest sequential synchronous writes of 256 KiB to 2 MiB"),
-        ..Findings::default()
-    };
+    let mut findings = Findings::new(configuration("the fastest sequential synchronous writes of 256 KiB to 2 MiB"));
     for profile in USB {
         progress(profile);
         let mut rate: f64 = 0.0;
@@ -233,16 +196,17 @@ fn usb_peak(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
             rate = rate.max(sequential(profile, settings, request_bytes, false)?.bytes_per_second / 1e6);
         }
         let basis = bed(profile, settings).basis(USB_PEAK)?;
-        findings.comparisons.push(Comparison::new(profile, Bound::Range(10.0, 20.0), rate, "MB/s", basis));
+        findings.comparisons.push(Comparison::new(profile, published::of(USB_PEAK).bound(), rate, "MB/s", basis));
     }
     Ok(findings)
 }
 
 fn no_splitting(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let what = "two drives, synchronous requests of 4 KiB whole over the same as two of 2 KiB";
-    let mut findings = Findings { configuration: configuration(what), ..Findings::default() };
+    let mut findings = Findings::new(configuration(what));
     let mut bars = [2, 8, 32].map(|requesters| (requesters, Series::bars(format!("{requesters} requesters"), [])));
-    for ((profile, &(_, published)), device) in USB.into_iter().zip(SPLITTING_ROWS).zip([0.0, 1.0, 2.0]) {
+    let table = published::of(SPLITTING).table();
+    for ((profile, (_, published)), device) in USB.into_iter().zip(&table).zip([0.0, 1.0, 2.0]) {
         for (requesters, bars) in &mut bars {
             let requesters = *requesters;
             let what = format!("two {profile}, {requesters} requesters");
@@ -258,8 +222,7 @@ fn no_splitting(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
         }
     }
     let published = ["least", "most"].into_iter().enumerate();
-    let published =
-        published.map(|(n, name)| Series::bars(name, SPLITTING_ROWS.iter().map(|row| row.1[n])).published());
+    let published = published.map(|(n, name)| Series::bars(name, table.iter().map(|row| row.1[n])).published());
     findings.plots.push(Plot::new(
         "Bandwidth with whole requests of 4 KiB over split ones, two drives",
         Axis::names("", USB),
@@ -270,10 +233,8 @@ fn no_splitting(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
 }
 
 fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: configuration("synchronous writes of 4 KiB, 99 % in one stream and 1 % in another"),
-        ..Findings::default()
-    };
+    let mut findings =
+        Findings::new(configuration("synchronous writes of 4 KiB, 99 % in one stream and 1 % in another"));
     let mut bars = ["one stream alone", "first of two", "second of two"].map(|stream| Series::bars(stream, []));
     for (profile, device) in USB.into_iter().zip([0.0, 1.0, 2.0]) {
         progress(profile);
@@ -295,7 +256,7 @@ fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         }
         let ratio = second / first;
         let says = format!("{profile}: the second stream is as fast as the first, or moderately slower");
-        findings.statements.push(Statement::new(says, ratio < 3.0, format!("{ratio:.2} times")));
+        findings.states(says, ratio < 3.0, format!("{ratio:.2} times"));
     }
     findings.plots.push(Plot::new(
         "Mean time of a write of 4 KiB",
@@ -307,10 +268,8 @@ fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
 }
 
 fn overlapping_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings {
-        configuration: configuration("sequential synchronous writes, each 512 B before the last one's end"),
-        ..Findings::default()
-    };
+    let mut findings =
+        Findings::new(configuration("sequential synchronous writes, each 512 B before the last one's end"));
     let mut worst: f64 = 0.0;
     let mut bars = [1024, 4096, 16384].map(|bytes| (bytes, Series::bars(format!("writes of {}", size(bytes)), [])));
     for (profile, device) in USB.into_iter().zip([0.0, 1.0, 2.0]) {
@@ -325,7 +284,13 @@ fn overlapping_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
             let basis = bed.basis(OVERLAPPING)?;
             worst = worst.max(overlapping / apart);
             bars.points.push((device, overlapping / apart));
-            findings.comparisons.push(Comparison::new(what, Bound::Max(60.8), overlapping / apart, "ratio", basis));
+            findings.comparisons.push(Comparison::new(
+                what,
+                published::of(OVERLAPPING).bound(),
+                overlapping / apart,
+                "ratio",
+                basis,
+            ));
         }
     }
     findings.plots.push(Plot::new(
@@ -335,6 +300,10 @@ fn overlapping_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
         bars.into_iter().map(|(_, bars)| bars).collect(),
     ));
     let says = "up to 60.8 times slower on the worst drive (within a quarter)";
-    findings.statements.push(Statement::new(says, (worst / 60.8 - 1.0).abs() <= 0.25, format!("{worst:.1} times")));
+    findings.states(
+        says,
+        (worst / published::of(OVERLAPPING).number() - 1.0).abs() <= 0.25,
+        format!("{worst:.1} times"),
+    );
     Ok(findings)
 }

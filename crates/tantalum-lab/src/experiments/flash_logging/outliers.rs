@@ -35,7 +35,7 @@ const SIZES: [u32; 2] = [512, 4096];
 pub(super) fn outliers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let what = "back-to-back sequential synchronous writes, of 300,000 the first 5000; the distance of outliers and their prediction \
                 from all";
-    let mut findings = Findings { configuration: configuration(what), ..Findings::default() };
+    let mut findings = Findings::new(configuration(what));
     let mut found = Vec::new();
     // The paper gives each drive a scale of its own; on one logarithmic scale all can be compared.
     let mut plots = SIZES.map(|size_bytes| {

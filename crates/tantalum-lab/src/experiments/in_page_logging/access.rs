@@ -14,15 +14,11 @@ use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings, Statement},
     micro::{FlashJob, FlashLayout, FlashOperation, Job, Pattern, run_flash},
+    published,
 };
 
 pub(super) const ID: &str = "ipl.table1.access_times";
 pub(super) const PROFILES: &[&str] = &["hdd-7200", "nand-k9wag08u1a"];
-pub(super) const COLUMNS: &[&str] = &["medium", "read_ms", "write_ms", "erase_ms"];
-/// A disk erases nothing: -1.
-pub(super) const ROWS: &[(&[&str], &[f64])] = &[(&["disk"], DISK), (&["nand"], CHIP)];
-const DISK: &[f64] = &[12.7, 13.7, -1.0];
-const CHIP: &[f64] = &[0.080, 0.200, 1.5];
 
 const BLOCK_BYTES: u32 = 128 << 10;
 const PAGE_BYTES: u32 = 2048;
@@ -39,21 +35,21 @@ pub(super) fn access_times(settings: Settings, progress: &dyn Fn(&str)) -> Resul
     // Of a page's four sectors, three more have crossed the bus.
     let transfer = (page - sector) * 4.0 / 3.0;
     let mut comparisons = Vec::new();
-    let mut compare = |what: &str, published, measured, profile| -> Result<()> {
-        let (row, column) = what.split_once(", ").unwrap_or((what, ""));
-        let basis = match published {
-            Bound::Unpublished => Basis::Predicted,
-            _ => Bed::new(profile, settings.seed).basis_of_cell(ID, row, column)?,
-        };
-        comparisons.push(Comparison::new(what, published, measured, "ms", basis));
+    let mut compare = |row: &str, column: &str, measured, profile| -> Result<()> {
+        let basis = Bed::new(profile, settings.seed).basis_of_cell(ID, row, column)?;
+        let published = Bound::Value(published::of(ID).cell(&[row], &format!("{column}_ms")));
+        comparisons.push(Comparison::new(format!("{row}, {column}"), published, measured, "ms", basis));
         Ok(())
     };
-    compare("disk, read", Bound::Value(DISK[0]), disk_read, PROFILES[0])?;
-    compare("disk, write", Bound::Value(DISK[1]), disk_write, PROFILES[0])?;
-    compare("nand, read", Bound::Value(CHIP[0]), read, PROFILES[1])?;
-    compare("nand, write", Bound::Value(CHIP[1]), page - transfer, PROFILES[1])?;
-    compare("nand, write with its transfer", Bound::Unpublished, page, PROFILES[1])?;
-    compare("nand, erase", Bound::Value(CHIP[2]), erase, PROFILES[1])?;
+    compare("disk", "read", disk_read, PROFILES[0])?;
+    compare("disk", "write", disk_write, PROFILES[0])?;
+    compare("nand", "read", read, PROFILES[1])?;
+    compare("nand", "write", page - transfer, PROFILES[1])?;
+    compare("nand", "erase", erase, PROFILES[1])?;
+    // Beside the write.
+    let with_transfer =
+        Comparison::new("nand, write with its transfer", Bound::Unpublished, page, "ms", Basis::Predicted);
+    comparisons.insert(4, with_transfer);
     let says = "a sector of 512 B takes as long to write as 2 KiB, but for its transfer";
     let found = format!("{:.0} us against {:.0} us", sector * 1e3, page * 1e3);
     let statement = Statement::new(says, sector > 0.8 * page, found);

@@ -8,19 +8,17 @@ use tantalum_flash::{Kind, Profile};
 use tantalum_rt::Mutex;
 use tantalum_workloads::tpcc::Scale;
 
-use super::super::{Expected, Experiment, Settings};
+use super::super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Basis, Bound, Comparison, Findings},
+    published,
     server::{Size, StoreCost, Stored},
 };
 
-pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment {
-    id: "ipl.sec32.memory",
-    profiles: &[CHIP, DISK],
-    expected: Expected::Max(0.013, "share"),
-    run: memory,
-}];
+pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: MEMORY, profiles: &[CHIP, DISK], run: memory }];
+
+const MEMORY: &str = "ipl.sec32.memory";
 
 pub(super) const CHIP: &str = "nand-k9wag08u1a";
 pub(super) const MAPPED: &str = "ssd-2008";
@@ -168,20 +166,16 @@ pub(super) fn compare(findings: &mut Findings, settings: Settings, progress: &dy
     };
     let written = over(|cost| cost.device.media_written_bytes as f64);
     let erases = over(|cost| cost.device.erases as f64);
-    findings.statements.push(Statement::new(
-        "through the engine: an order of magnitude fewer bytes written to flash, and erases, than where erase units are rewritten",
-        written >= 10.0 && erases >= 10.0,
-        format!("1/{written:.1} of the bytes, 1/{erases:.1} of the erases, 1/{:.1} of the time", over(|cost| cost.seconds)),
-    ));
+    findings.states("through the engine: an order of magnitude fewer bytes written to flash, and erases, than where erase units are rewritten", written >= 10.0 && erases >= 10.0, format!("1/{written:.1} of the bytes, 1/{erases:.1} of the erases, 1/{:.1} of the time", over(|cost| cost.seconds)));
     Ok(())
 }
 
 fn memory(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     /// The shares of dirty pages that the paper speaks of.
     const DIRTY: std::ops::RangeInclusive<f64> = 0.05..=0.2;
-    let mut findings = Findings { configuration: vec![configuration()], ..Findings::default() };
+    let mut findings = Findings::new(vec![configuration()]);
     let mut row = |what: String, published, value, unit: &str| {
-        findings.comparisons.push(Comparison::new(what, published, value, unit, Basis::Predicted));
+        findings.compared(what, published, value, unit);
     };
     let mut seen = 0;
     for place in [Place::SectorsOnChip, Place::SectorsOnDisk] {
@@ -200,7 +194,7 @@ fn memory(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         let name = place.name();
         row(
             format!("{name}: at 5 to 20 % dirty pages, at most"),
-            Bound::Max(0.013),
+            published::of(MEMORY).bound(),
             most(&mut within.iter().copied()),
             "share",
         );
@@ -213,6 +207,6 @@ fn memory(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         );
     }
     let says = "the pool has between 5 and 20 % dirty pages at times";
-    findings.statements.push(Statement::new(says, seen > 0, format!("{seen} of the times that it was looked at")));
+    findings.states(says, seen > 0, format!("{seen} of the times that it was looked at"));
     Ok(findings)
 }

@@ -12,10 +12,11 @@ use tantalum_rt::Simulation;
 
 use self::server::{CHANGE_A_PAGE, Query, READ_A_PAGE, Server, TABLE_PAGES, TOGETHER};
 use super::bed::Bed;
-use super::{Expected, Experiment, Settings};
+use super::{Experiment, Settings};
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Basis, Bound, Comparison, Findings},
+    published,
 };
 
 /// What runs of section 3.2.
@@ -26,48 +27,20 @@ pub(super) const TRACES: &[Experiment] = traces::EXPERIMENTS;
 
 /// What runs of the sections before it.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        id: access::ID,
-        profiles: access::PROFILES,
-        expected: Expected::Table(access::COLUMNS, access::ROWS),
-        run: access::access_times,
-    },
-    Experiment {
-        id: RATIOS,
-        profiles: &[DISK, FLASH],
-        expected: Expected::Table(RATIO_COLUMNS, RATIO_ROWS),
-        run: random_over_sequential,
-    },
-    Experiment {
-        id: QUERIES,
-        profiles: &[DISK, FLASH],
-        expected: Expected::Table(QUERY_COLUMNS, QUERY_ROWS),
-        run: queries,
-    },
-    Experiment { id: ERASES, profiles: &[FLASH], expected: Expected::Table(ERASE_COLUMNS, ERASE_ROWS), run: erases },
+    Experiment { id: access::ID, profiles: access::PROFILES, run: access::access_times },
+    Experiment { id: RATIOS, profiles: &[DISK, FLASH], run: random_over_sequential },
+    Experiment { id: QUERIES, profiles: &[DISK, FLASH], run: queries },
+    Experiment { id: ERASES, profiles: &[FLASH], run: erases },
 ];
 
 const DISK: &str = "hdd-7200";
 const FLASH: &str = "mtron-p35";
 
 const RATIOS: &str = "ipl.table2.random_over_sequential";
-const RATIO_COLUMNS: &[&str] = &["medium", "read_from", "read_to", "write_from", "write_to"];
-const RATIO_ROWS: &[(&[&str], &[f64])] = &[(&["disk"], &[4.3, 12.3, 4.5, 10.0]), (&["flash"], &[1.1, 1.2, 2.4, 14.2])];
 
 const QUERIES: &str = "ipl.table3.queries";
-const QUERY_COLUMNS: &[&str] = &["query", "disk", "flash"];
-const QUERY_ROWS: &[(&[&str], &[f64])] = &[
-    (&["Q1"], &[14.04, 11.02]),
-    (&["Q2"], &[61.07, 12.05]),
-    (&["Q3"], &[172.01, 13.05]),
-    (&["Q4"], &[34.03, 26.01]),
-    (&["Q5"], &[151.92, 61.76]),
-    (&["Q6"], &[340.72, 369.88]),
-];
 
 const ERASES: &str = "ipl.table3.erases";
-const ERASE_COLUMNS: &[&str] = &["query", "erases"];
-const ERASE_ROWS: &[(&[&str], &[f64])] = &[(&["Q4"], &[4000.0]), (&["Q5"], &[8000.0]), (&["Q6"], &[64_000.0])];
 
 /// The queries, by the row of Table 3.
 const ALL: [Query; 6] =
@@ -120,12 +93,13 @@ fn configuration() -> Vec<String> {
 }
 
 fn queries(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     progress(DISK);
     let disk = run(DISK, &ALL, settings)?;
     progress(FLASH);
     let flash = run(FLASH, &ALL, settings)?;
-    for (&(row, published), (on_disk, on_flash)) in QUERY_ROWS.iter().zip(disk.iter().zip(&flash)) {
+    let table = published::of(QUERIES).table();
+    for ((row, published), (on_disk, on_flash)) in table.iter().zip(disk.iter().zip(&flash)) {
         for (column, profile, &published, ran) in
             [("disk", DISK, &published[0], on_disk), ("flash", FLASH, &published[1], on_flash)]
         {
@@ -138,14 +112,14 @@ fn queries(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         }
     }
     let seconds = |ran: &[Ran]| ran.iter().map(|ran| ran.seconds).collect();
-    let published = [0, 1].map(|column| QUERY_ROWS.iter().map(|row| row.1[column]).collect());
-    let names = QUERY_ROWS.iter().map(|row| row.0[0]);
+    let published = [0, 1].map(|column| table.iter().map(|row| row.1[column]).collect());
+    let names = table.iter().map(|row| row.0[0]);
     findings.plots.push(bars("Time of the queries", names, "seconds", [seconds(&disk), seconds(&flash)], published));
     let [on_disk, on_flash] = [&disk, &flash].map(|ran| ran[5].seconds);
     let says = "Q6 takes longer on flash than on disk, all others less";
     let others = disk.iter().zip(&flash).take(5).all(|(disk, flash)| flash.seconds < disk.seconds);
     let found = format!("Q6: {on_flash:.0} s on flash, {on_disk:.0} s on disk");
-    findings.statements.push(Statement::new(says, others && on_flash > on_disk, found));
+    findings.states(says, others && on_flash > on_disk, found);
     Ok(findings)
 }
 
@@ -166,8 +140,9 @@ fn bars<'a>(
 
 fn random_over_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     const WHAT: [&str; 4] = ["Q2 over Q1", "Q3 over Q1", "Q5 over Q4", "Q6 over Q4"];
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
-    for (&(row, published), profile) in RATIO_ROWS.iter().zip([DISK, FLASH]) {
+    let mut findings = Findings::new(configuration());
+    let table = published::of(RATIOS).table();
+    for ((row, published), profile) in table.iter().zip([DISK, FLASH]) {
         progress(profile);
         let ran = run(profile, &ALL, settings)?;
         let over = |random: usize, sequential: usize| ran[random].seconds / ran[sequential].seconds;
@@ -180,42 +155,39 @@ fn random_over_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result
     }
     let measured: Vec<f64> = findings.comparisons.iter().map(|comparison| comparison.measured).collect();
     let (on_disk, on_flash) = measured.split_at(WHAT.len());
-    let published = [0, 1].map(|row| RATIO_ROWS[row].1.to_vec());
+    let published = [0, 1].map(|row| table[row].1.clone());
     let measured_bars = [on_disk.to_vec(), on_flash.to_vec()];
     findings.plots.push(bars("Random over sequential queries", WHAT, "ratio of times", measured_bars, published));
     let [disk_reads, flash_reads] = [measured[1], measured[5]];
-    findings.statements.push(Statement::new(
+    findings.states(
         "queries that read do not care on flash where pages are",
         flash_reads < 1.5 && disk_reads > 4.0,
         format!("{flash_reads:.2} on flash, {disk_reads:.1} on disk"),
-    ));
+    );
     let [disk_writes, flash_writes] = [measured[3], measured[7]];
-    findings.statements.push(Statement::new(
+    findings.states(
         "queries that write care even more on flash than on disk",
         flash_writes > disk_writes,
         format!("{flash_writes:.1} on flash, {disk_writes:.1} on disk"),
-    ));
+    );
     Ok(findings)
 }
 
 fn erases(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     const UPDATES: &[Query] = ALL.split_at(3).1;
     progress(FLASH);
-    let mut findings = Findings {
-        configuration: vec![
-            "a table of 64,000 pages of 8 KiB, every page changed once; erases as the drive counts them".into(),
-            "at a query's end what is in the drive's memory is flushed".into(),
-        ],
-        ..Findings::default()
-    };
+    let mut findings = Findings::new(vec![
+        "a table of 64,000 pages of 8 KiB, every page changed once; erases as the drive counts them",
+        "at a query's end what is in the drive's memory is flushed",
+    ]);
     let bed = Bed::new(FLASH, settings.seed);
-    for (&(row, published), ran) in ERASE_ROWS.iter().zip(run(FLASH, UPDATES, settings)?) {
+    for ((row, published), ran) in published::of(ERASES).table().into_iter().zip(run(FLASH, UPDATES, settings)?) {
         let (published, basis) = (Bound::Value(published[0]), bed.basis_of_cell(ERASES, row[0], "erases")?);
         findings.comparisons.push(Comparison::new(row[0], published, ran.erases as f64, "erases", basis));
     }
     let exact = findings.comparisons.iter().all(|erases| erases.deviation() == Some(0.0));
     let found = if exact { "all of them" } else { "not all of them" };
-    findings.statements.push(Statement::new("the counts are exact", exact, found));
+    findings.states("the counts are exact", exact, found);
     Ok(findings)
 }
 

@@ -6,12 +6,13 @@ use tantalum_rt::Mutex;
 use tantalum_workloads::tpcc::Scale;
 
 use super::{
-    super::{Expected, Experiment, Settings},
+    super::{Experiment, Settings},
     engine,
 };
 use crate::{
     error::Result,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{Size, Traced, TracedServer},
     trace::{
         Reader,
@@ -20,50 +21,21 @@ use crate::{
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment { id: RECORDS, profiles: &[], run: log_records },
+    Experiment { id: LOCALITY, profiles: &[], run: locality },
+    Experiment { id: SECTORS, profiles: &[], run: sector_writes },
+    Experiment { id: "ipl.fig5.merges", profiles: &[], run: merges },
     Experiment {
-        id: "ipl.table4.log_records",
-        profiles: &[],
-        expected: Expected::Table(RECORD_COLUMNS, RECORD_ROWS),
-        run: log_records,
-    },
-    Experiment {
-        id: "ipl.fig4.locality",
-        profiles: &[],
-        expected: Expected::Table(LOCALITY_COLUMNS, LOCALITY_ROWS),
-        run: locality,
-    },
-    Experiment {
-        id: "ipl.table5.sector_writes",
-        profiles: &[],
-        expected: Expected::Table(SECTOR_COLUMNS, SECTOR_ROWS),
-        run: sector_writes,
-    },
-    Experiment { id: "ipl.fig5.merges", profiles: &[], expected: Expected::Shape, run: merges },
-    Experiment {
-        id: "ipl.fig7.against_conventional",
+        id: CONVENTIONAL,
         profiles: &[engine::CHIP, engine::UNITS, engine::MAPPED, engine::DISK],
-        expected: Expected::Min(10.0, "ratio"),
         run: against_conventional,
     },
 ];
 
-const RECORD_COLUMNS: &[&str] = &["operation", "count", "average_bytes"];
-const RECORD_ROWS: &[(&[&str], &[f64])] = &[
-    (&["insert"], &[86_902.0, 43.5]),
-    (&["delete"], &[284.0, 20.0]),
-    (&["update"], &[697_092.0, 49.4]),
-    (&["total"], &[784_278.0, 48.7]),
-];
-
-const LOCALITY_COLUMNS: &[&str] = &["share_of_top_2000", "distinct_pages_probability", "distinct_units_of_16"];
-const LOCALITY_ROWS: &[(&[&str], &[f64])] = &[(&[], &[0.29, 0.999, 14.89])];
-
-const SECTOR_COLUMNS: &[&str] = &["trace", "update_logs", "sector_writes"];
-const SECTOR_ROWS: &[(&[&str], &[f64])] = &[
-    (&["100M.20M.10u"], &[79_136.0, 46_893.0]),
-    (&["1G.40M.100u"], &[784_278.0, 594_694.0]),
-    (&["1G.20M.100u"], &[785_535.0, 559_391.0]),
-];
+const RECORDS: &str = "ipl.table4.log_records";
+const LOCALITY: &str = "ipl.fig4.locality";
+const SECTORS: &str = "ipl.table5.sector_writes";
+const CONVENTIONAL: &str = "ipl.fig7.against_conventional";
 
 /// A trace of the paper: its name says the database, the buffer pool and the users.
 #[derive(Clone, Copy)]
@@ -156,33 +128,30 @@ fn configuration(traces: &[&Traces]) -> Vec<String> {
     std::iter::once(how.to_owned()).chain(traces.iter().map(line)).collect()
 }
 
-fn row(findings: &mut Findings, what: impl Into<String>, published: Bound, measured: f64, unit: &str) {
-    findings.comparisons.push(Comparison::new(what, published, measured, unit, Basis::Predicted));
-}
-
 fn log_records(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let traces = analysed(LARGE[0], settings, progress)?;
     let trace = &traces.own;
-    let mut findings = Findings { configuration: configuration(&[&traces]), ..Findings::default() };
-    let total: f64 = RECORD_ROWS.iter().filter(|row| row.0 != ["total"]).map(|row| row.1[0]).sum();
+    let mut findings = Findings::new(configuration(&[&traces]));
+    let table = published::of(RECORDS).table();
+    let total: f64 = table.iter().filter(|row| row.0 != ["total"]).map(|row| row.1[0]).sum();
     let all = trace.changes();
     let measured = [trace.inserts, trace.deletes, trace.updates, all];
-    for (&(name, published), measured) in RECORD_ROWS.iter().zip(measured) {
-        if name != ["total"] {
+    for ((name, published), measured) in table.iter().zip(measured) {
+        if *name != ["total"] {
             // To a hundredth of a percent.
             let share = Bound::Value((published[0] / total * 1e4).round() / 1e4);
-            row(&mut findings, format!("{}, share", name[0]), share, share_of(measured, all), "share");
+            findings.compared(format!("{}, share", name[0]), share, share_of(measured, all), "share");
         }
         let bytes = Bound::Value(published[1]);
-        row(&mut findings, format!("{}, average length", name[0]), bytes, measured.average_bytes(), "bytes");
+        findings.compared(format!("{}, average length", name[0]), bytes, measured.average_bytes(), "bytes");
     }
-    row(&mut findings, "whole page, share", Bound::Unpublished, share_of(trace.wholes, all), "share");
-    row(&mut findings, "page writes", Bound::Value(625_527.0), trace.page_writes as f64, "writes");
-    findings.statements.push(Statement::new(
+    findings.measured("whole page, share", share_of(trace.wholes, all), "share");
+    findings.compared("page writes", Bound::Value(625_527.0), trace.page_writes as f64, "writes");
+    findings.states(
         "a change is far smaller than its page",
         all.average_bytes() < f64::from(trace.page_bytes) / 20.0,
         format!("{:.1} of {} bytes", all.average_bytes(), trace.page_bytes),
-    ));
+    );
     Ok(findings)
 }
 
@@ -193,27 +162,29 @@ fn share_of(operations: Operations, all: Operations) -> f64 {
 fn locality(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let traces = analysed(LARGE[0], settings, progress)?;
     let locality = &traces.own.locality;
-    let mut findings = Findings { configuration: configuration(&[&traces]), ..Findings::default() };
-    let [share, pages, units] = LOCALITY_ROWS[0].1 else { unreachable!("three numbers are published") };
+    let mut findings = Findings::new(configuration(&[&traces]));
+    let [share, pages, units] = published::of(LOCALITY).table()[0].1[..] else {
+        unreachable!("three numbers are published")
+    };
     let window = WINDOW as f64;
     let top = locality.writes.share_of_top;
-    row(&mut findings, "writes to the 2000 most written pages", Bound::Value(*share), top, "share");
+    findings.compared("writes to the 2000 most written pages", Bound::Value(share), top, "share");
     let distinct = locality.distinct_pages / window;
-    row(&mut findings, "of 16 writes in a row, to different pages", Bound::Value(*pages), distinct, "share");
+    findings.compared("of 16 writes in a row, to different pages", Bound::Value(pages), distinct, "share");
     let what = "of 16 writes in a row, to different erase units";
-    row(&mut findings, what, Bound::Value(*units), locality.distinct_units, "units");
+    findings.compared(what, Bound::Value(units), locality.distinct_units, "units");
     for (what, share) in [
         ("all of 16 writes to different pages", locality.all_pages_distinct),
         ("all of 16 writes to different erase units", locality.all_units_distinct),
         ("changes of the 2000 most changed pages", locality.changes.share_of_top),
     ] {
-        row(&mut findings, what, Bound::Unpublished, share, "share");
+        findings.measured(what, share, "share");
     }
-    findings.statements.push(Statement::new(
+    findings.states(
         "writes have no temporal locality: those in a row go to different erase units",
         locality.distinct_units > 0.9 * window,
         format!("{:.2} of 16", locality.distinct_units),
-    ));
+    );
     findings.plots = plots(std::slice::from_ref(&traces.own)).into_iter().take(3).collect();
     Ok(findings)
 }
@@ -226,9 +197,8 @@ fn three(settings: Settings, progress: &dyn Fn(&str)) -> Result<[Arc<Traces>; 3]
 
 fn sector_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let traces = three(settings, progress)?;
-    let mut findings =
-        Findings { configuration: configuration(&traces.each_ref().map(|trace| &**trace)), ..Findings::default() };
-    for (&(name, published), trace) in SECTOR_ROWS.iter().zip(&traces) {
+    let mut findings = Findings::new(configuration(&traces.each_ref().map(|trace| &**trace)));
+    for ((name, published), trace) in published::of(SECTORS).table().into_iter().zip(&traces) {
         let (own, papers) = (&trace.own, &trace.papers);
         assert_eq!(
             (own.label.as_str(), own.changes().count as f64),
@@ -236,33 +206,32 @@ fn sector_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings
             "traces end as the paper's"
         );
         let sectors = own.by_count.sector_writes as f64;
-        row(&mut findings, format!("{}, sector writes", own.label), Bound::Value(published[1]), sectors, "sectors");
+        findings.compared(format!("{}, sector writes", own.label), Bound::Value(published[1]), sectors, "sectors");
         let what = format!("{}, the same with 10 records a sector", own.label);
-        row(&mut findings, what, Bound::Unpublished, papers.by_count.sector_writes as f64, "sectors");
+        findings.measured(what, papers.by_count.sector_writes as f64, "sectors");
         let what = format!("{}, the same with the bytes that a sector has", own.label);
-        row(&mut findings, what, Bound::Unpublished, own.by_bytes.sector_writes as f64, "sectors");
-        findings.statements.push(Statement::new(
+        findings.measured(what, own.by_bytes.sector_writes as f64, "sectors");
+        findings.states(
             format!("{}: fewer sector writes than changes", own.label),
             sectors < own.changes().count as f64,
             format!("{:.2} for a change", sectors / own.changes().count as f64),
-        ));
+        );
     }
     Ok(findings)
 }
 
 fn merges(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let traces = three(settings, progress)?;
-    let mut findings =
-        Findings { configuration: configuration(&traces.each_ref().map(|trace| &**trace)), ..Findings::default() };
+    let mut findings = Findings::new(configuration(&traces.each_ref().map(|trace| &**trace)));
     for trace in &traces {
         let own = &trace.own;
         let regions = &own.by_count.regions;
         for region in regions {
             let what = format!("{}, {} KiB", own.label, region.region_bytes >> 10);
-            row(&mut findings, what, Bound::Unpublished, region.merges as f64, "merges");
+            findings.measured(what, region.merges as f64, "merges");
         }
         let (first, last) = (&regions[0], &regions[REGION_BYTES.len() - 1]);
-        findings.statements.push(Statement::new(
+        findings.states(
             format!("{}: merges fall with each step of the log region, at the cost of space", own.label),
             regions.windows(2).all(|pair| pair[1].merges < pair[0].merges),
             format!(
@@ -270,7 +239,7 @@ fn merges(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
                 first.merges as f64 / last.merges.max(1) as f64,
                 own.database_bytes(last) as f64 / own.database_bytes(first) as f64
             ),
-        ));
+        );
     }
     let own: Vec<Analysis> = traces.iter().map(|trace| trace.own.clone()).collect();
     // Figure 5, and Figure 6 beside it; the last three are by the buffer pool.
@@ -282,7 +251,7 @@ fn against_conventional(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
     let traces: Vec<Arc<Traces>> =
         LARGE.iter().map(|&trace| analysed(trace, settings, progress)).collect::<Result<_>>()?;
     let all: Vec<&Traces> = traces.iter().map(|trace| &**trace).collect();
-    let mut findings = Findings { configuration: configuration(&all), ..Findings::default() };
+    let mut findings = Findings::new(configuration(&all));
     findings.configuration.push(
         "t_Conv over t_IPL by the paper's formulas, with a log region of 8 KiB; the paper's Figure 7(c) says at least 10 where \
          9 of 10 page writes, or half of them, have an erase unit copied and erased"
@@ -296,17 +265,17 @@ fn against_conventional(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
                 trace.conventional_seconds(alpha) / trace.by_count.seconds(region)
             };
             let what = format!("{}, alpha {alpha}", own.label);
-            row(&mut findings, what.clone(), Bound::Min(10.0), ratio(own), "ratio");
-            row(&mut findings, format!("{what}, 10 records a sector"), Bound::Unpublished, ratio(papers), "ratio");
+            findings.compared(what.clone(), published::of(CONVENTIONAL).bound(), ratio(own), "ratio");
+            findings.measured(format!("{what}, 10 records a sector"), ratio(papers), "ratio");
             ratios.push(ratio(own));
         }
     }
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    findings.statements.push(Statement::new(
+    findings.states(
         "in-page logging takes less time for its writes, whatever the buffer pool",
         least > 1.0,
         format!("1/{least:.1} of the conventional time at most"),
-    ));
+    );
     let own: Vec<Analysis> = traces.iter().map(|trace| trace.own.clone()).collect();
     findings.plots = plots(&own).into_iter().skip(6).collect();
     engine::compare(&mut findings, settings, progress)?;

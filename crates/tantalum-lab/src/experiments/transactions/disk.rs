@@ -9,14 +9,12 @@ use crate::{
     error::Result,
     experiments::Settings,
     finding::{Basis, Bound, Comparison, Findings, Statement},
+    published,
     server::{CLIENTS, LogSetup, Run, Sizes},
 };
 
 pub(super) const IDEAL_OVER_DISK: &str = "fl.fig1.ideal_over_disk";
 pub(super) const FLUSH_SIZES: &str = "fl.fig2.flush_sizes";
-pub(super) const FLUSH_COLUMNS: &[&str] = &["smaller_than_KB", "share"];
-pub(super) const FLUSH_ROWS: &[(&[&str], &[f64])] =
-    &[(&[], &[10.0, 0.829]), (&[], &[15.0, 0.905]), (&[], &[36.0, 0.990])];
 pub(super) const DISK_OVER_IDEAL: &str = "fl.fig11.disk_over_ideal";
 
 pub(super) const DISK: &str = "hdd-10k";
@@ -31,7 +29,13 @@ pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Re
     Ok(Findings {
         configuration: bed.configuration(),
         comparisons: vec![
-            Comparison::new("ideal over disk", Bound::Value(5.8), ratio, "ratio", Basis::Predicted),
+            Comparison::new(
+                "ideal over disk",
+                published::of(IDEAL_OVER_DISK).bound(),
+                ratio,
+                "ratio",
+                Basis::Predicted,
+            ),
             Comparison::new("disk", Bound::Unpublished, rates[0], "NOTPM", Basis::Predicted),
             Comparison::new("ideal", Bound::Unpublished, rates[1], "NOTPM", Basis::Predicted),
             Comparison::new("disk, Tantalum's log", Bound::Unpublished, ours, "NOTPM", Basis::Predicted),
@@ -71,7 +75,8 @@ pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result
     let bed = Bed::new(settings, progress)?;
     let runs = bed.grid(&[LogSetup::original(DISK)], &[MANY])?;
     let sizes = &runs[0][0].flushes;
-    let mut comparisons: Vec<Comparison> = FLUSH_ROWS
+    let table = published::of(FLUSH_SIZES).table();
+    let mut comparisons: Vec<Comparison> = table
         .iter()
         .map(|(_, row)| {
             let what = format!("share of flushes below {} KB", row[0]);
@@ -92,7 +97,7 @@ pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result
         Axis::linear("share of all log writes", Unit::Number),
         vec![
             Series::line("log writes", measured.collect()),
-            Series::dots("log writes", FLUSH_ROWS.iter().map(|(_, row)| (row[0] * 1e3, row[1])).collect()).published(),
+            Series::dots("log writes", table.iter().map(|(_, row)| (row[0] * 1e3, row[1])).collect()).published(),
         ],
     );
     Ok(Findings { configuration: bed.configuration(), comparisons, plots: vec![plot], ..Findings::default() })
@@ -111,7 +116,7 @@ pub(super) fn disk_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Re
     let ours = rates(&bed.grid(&[LogSetup::ours(DISK, 1)], &CLIENTS)?[0]);
     let comparisons = CLIENTS.iter().zip(disk.iter().zip(&ideal)).map(|(clients, (disk, ideal))| {
         let what = format!("disk over ideal, {clients} clients");
-        Comparison::new(what, Bound::Range(0.112, 0.299), disk / ideal, "share", Basis::Fitted)
+        Comparison::new(what, published::of(DISK_OVER_IDEAL).bound(), disk / ideal, "share", Basis::Fitted)
     });
     let peak =
         |rates: &[f64]| CLIENTS.iter().zip(rates).max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(&clients, _)| clients);

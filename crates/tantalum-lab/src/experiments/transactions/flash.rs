@@ -11,15 +11,13 @@ use super::{
 use crate::{
     error::Result,
     experiments::Settings,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{CLIENTS, LogSetup, Run},
 };
 
 pub(super) const NAIVE: &str = "fl.fig11.naive_flash";
 pub(super) const BEST_OVER_DISK: &str = "fl.fig12.best_over_disk";
-pub(super) const BEST_COLUMNS: &[&str] = &["device", "ratio"];
-pub(super) const BEST_ROWS: &[(&[&str], &[f64])] =
-    &[(&["flash-a"], &[5.7]), (&["flash-b"], &[5.7]), (&["flash-c"], &[4.7])];
 pub(super) const BEST_OVER_IDEAL: &str = "fl.fig12.best_over_ideal";
 
 /// More than this over the disk is no longer a marginal gain.
@@ -43,21 +41,21 @@ pub(super) fn naive(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
     let bed = Bed::new(settings, progress)?;
     let disk = rates(&bed.on_disk(DISK, &CLIENTS)?);
     let runs = bed.grid(&DRIVES.map(|(_, profile)| LogSetup::original(profile)), &CLIENTS)?;
-    let mut findings = Findings { configuration: bed.configuration(), ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration());
     let mut lines = vec![line("disk", &disk)];
     for ((device, profile), runs) in DRIVES.iter().zip(&runs) {
         let flash = rates(runs);
         let ratios: Vec<f64> = flash.iter().zip(&disk).map(|(flash, disk)| flash / disk).collect();
         for (clients, ratio) in CLIENTS.iter().zip(&ratios) {
             let what = format!("{profile} over the disk, original server, {clients} clients");
-            findings.comparisons.push(Comparison::new(what, Bound::Unpublished, *ratio, "ratio", Basis::Predicted));
+            findings.measured(what, *ratio, "ratio");
         }
         let best = ratios.iter().copied().fold(0.0, f64::max);
-        findings.statements.push(Statement::new(
+        findings.states(
             format!("{device}: the unchanged server gains marginally over the disk at best"),
             best < MARGINAL,
             format!("{best:.2} times at best"),
-        ));
+        );
         lines.push(line(*profile, &flash));
     }
     findings.plots.push(plot("The unchanged server with its log on one USB drive", lines));
@@ -85,9 +83,10 @@ pub(super) fn best_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Res
     let bed = Bed::new(settings, progress)?;
     let (disk, ideal) = (rates(&bed.on_disk(DISK, &CLIENTS)?), rates(&bed.on_disk(IDEAL, &CLIENTS)?));
     let many = CLIENTS.iter().position(|&clients| clients == MANY).expect("one of the numbers of clients");
-    let mut findings = Findings { configuration: bed.configuration(), ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration());
     let mut bars: Vec<Vec<f64>> = vec![Vec::new(); 4];
-    for (drive, (_, published)) in DRIVES.into_iter().zip(BEST_ROWS) {
+    let published = published::of(BEST_OVER_DISK).column("ratio");
+    for (drive, &published) in DRIVES.into_iter().zip(&published) {
         let (device, profile) = drive;
         let configurations = configurations(drive);
         let runs = bed.grid(&configurations.map(|(_, log)| log), &CLIENTS)?;
@@ -97,25 +96,24 @@ pub(super) fn best_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Res
             lines.push(line(*name, &rates));
             let ratio = rates[many] / disk[many];
             bars[at].push(ratio);
-            let bound = if *log == best(device, profile) { Bound::Value(published[0]) } else { Bound::Unpublished };
+            let bound = if *log == best(device, profile) { Bound::Value(published) } else { Bound::Unpublished };
             let what = format!("{profile}, {name}, over the disk");
-            findings.comparisons.push(Comparison::new(what, bound, ratio, "ratio", Basis::Predicted));
+            findings.compared(what, bound, ratio, "ratio");
             let share = rates[many] / ideal[many];
             let what = format!("{profile}, {name}, over the ideal");
-            findings.comparisons.push(Comparison::new(what, Bound::Unpublished, share, "share", Basis::Predicted));
+            findings.measured(what, share, "share");
         }
         findings.plots.push(plot(format!("FlashLogging on {profile}"), lines));
         let [one, two, archived] = [0, 1, 2].map(|at: usize| bars[at][bars[at].len() - 1]);
-        findings.statements.push(Statement::new(
-            format!("{device}: two drives are better than one, and best with an archival disk"),
-            // Two runs of one configuration differ by less than this.
+        findings.states(
+            format!("{device}: two drives are better than one, and best with an archival disk"), // Two runs of one configuration differ by less than this.
             one <= 1.01 * two && two <= 1.01 * archived,
             format!("{one:.2}, {two:.2} and {archived:.2} times the disk"),
-        ));
+        );
     }
     let mut series: Vec<Series> =
         configurations(DRIVES[0]).iter().zip(bars).map(|((name, _), bars)| Series::bars(*name, bars)).collect();
-    series.push(Series::bars(configurations(DRIVES[0])[2].0, BEST_ROWS.iter().map(|(_, row)| row[0])).published());
+    series.push(Series::bars(configurations(DRIVES[0])[2].0, published).published());
     findings.plots.push(Plot::new(
         "Transactions over those with the log on a disk, 32 clients",
         Axis::names("", DRIVES.map(|(_, profile)| profile)),
@@ -128,7 +126,7 @@ pub(super) fn best_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Res
 pub(super) fn best_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(settings, progress)?;
     let ideal = bed.on_disk(IDEAL, &[MANY])?[0].new_orders_per_minute;
-    let mut findings = Findings { configuration: bed.configuration(), ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration());
     let mut reached: f64 = 0.0;
     for (device, profile) in DRIVES {
         let logs = [best(device, profile), LogSetup::ours(profile, 2).with_archive()];
@@ -136,14 +134,14 @@ pub(super) fn best_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Re
         let [paper, ours] = [0, 1].map(|log: usize| runs[log][0].new_orders_per_minute / ideal);
         reached = reached.max(paper);
         let what = format!("{profile}, two and an archival disk, over the ideal");
-        findings.comparisons.push(Comparison::new(what, Bound::Max(0.986), paper, "share", Basis::Predicted));
+        findings.compared(what, published::of(BEST_OVER_IDEAL).bound(), paper, "share");
         let what = format!("{profile}, the same, Tantalum's log");
-        findings.comparisons.push(Comparison::new(what, Bound::Unpublished, ours, "share", Basis::Predicted));
+        findings.measured(what, ours, "share");
     }
-    findings.statements.push(Statement::new(
+    findings.states(
         "the best configuration reaches 95 % of the ideal",
         reached >= 0.95,
         format!("{:.1}%", reached * 100.0),
-    ));
+    );
     Ok(findings)
 }

@@ -10,14 +10,12 @@ use super::bed::{Bed, DRIVES};
 use crate::{
     error::Result,
     experiments::Settings,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Bound, Findings},
+    published,
     server::{CLIENTS, LogSetup, Reached, Requesters},
 };
 
 pub(super) const BANDWIDTH: &str = "fl.fig14.hiding_bandwidth";
-pub(super) const BANDWIDTH_COLUMNS: &[&str] = &["device", "up_to"];
-pub(super) const BANDWIDTH_ROWS: &[(&[&str], &[f64])] =
-    &[(&["flash-a"], &[1.0]), (&["flash-b"], &[1.0]), (&["flash-c"], &[1.37])];
 pub(super) const REISSUES: &str = "fl.fig14.two_streams_over_naive_reissues";
 pub(super) const TPCC: &str = "fl.fig15.hiding_tpcc";
 
@@ -43,9 +41,9 @@ fn size(bytes: usize) -> String {
 }
 
 pub(super) fn bandwidth(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     let (mut lines, mut gains) = (Vec::new(), Vec::new());
-    for ((_, profile), (_, published)) in DRIVES.into_iter().zip(BANDWIDTH_ROWS) {
+    for ((_, profile), published) in DRIVES.into_iter().zip(published::of(BANDWIDTH).column("up_to")) {
         let mut points = Vec::new();
         for bytes in SIZES {
             progress(&format!("{profile}, {}", size(bytes)));
@@ -55,26 +53,20 @@ pub(super) fn bandwidth(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
             points.push((bytes as f64, with / without));
             for (name, rate) in [("no hiding", without), ("naive hiding", naive), ("hiding", with)] {
                 let what = format!("{profile}, {}, {name}", size(bytes));
-                findings.comparisons.push(Comparison::new(
-                    what,
-                    Bound::Unpublished,
-                    rate / 1e6,
-                    "MB/s",
-                    Basis::Predicted,
-                ));
+                findings.measured(what, rate / 1e6, "MB/s");
             }
         }
         let most = points.iter().map(|&(_, gain)| gain).fold(0.0, f64::max);
         let what = format!("{profile}, hiding over none at best");
-        findings.comparisons.push(Comparison::new(what, Bound::Value(published[0]), most, "ratio", Basis::Predicted));
+        findings.compared(what, Bound::Value(published), most, "ratio");
         gains.push(most);
         lines.push(Series::line(profile, points));
     }
-    findings.statements.push(Statement::new(
+    findings.states(
         "hiding gains most on flash-c",
         gains[2] > gains[0].max(gains[1]),
         format!("flash-a {:.2}, flash-b {:.2}, flash-c {:.2}", gains[0], gains[1], gains[2]),
-    ));
+    );
     findings.plots.push(Plot::new(
         "Bandwidth with hiding over that without, two drives, four requesters",
         Axis::log("request", Unit::Bytes),
@@ -86,7 +78,7 @@ pub(super) fn bandwidth(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
 
 pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let profile = DRIVES[2].1;
-    let mut findings = Findings { configuration: configuration(), ..Findings::default() };
+    let mut findings = Findings::new(configuration());
     let (mut most, mut bars) = (0.0_f64, [Vec::new(), Vec::new()]);
     for bytes in SIZES {
         progress(&size(bytes));
@@ -97,20 +89,20 @@ pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fi
         let shares = [share(two_streams.reissued, two_streams.outliers), share(naive.reissued, naive.outliers)];
         for ((name, bars), share) in ["hiding area", "naive"].into_iter().zip(&mut bars).zip(shares) {
             let what = format!("{profile}, {}, {name}: re-issued of all outliers", size(bytes));
-            findings.comparisons.push(Comparison::new(what, Bound::Unpublished, share, "share", Basis::Predicted));
+            findings.measured(what, share, "share");
             bars.push(share);
         }
         let ratio = two_streams.reissued as f64 / naive.reissued as f64;
         most = most.max(ratio);
         let what = format!("{profile}, {}, re-issued with a hiding area over naive", size(bytes));
-        findings.comparisons.push(Comparison::new(what, Bound::Max(18.6), ratio, "ratio", Basis::Predicted));
+        findings.compared(what, published::of(REISSUES).bound(), ratio, "ratio");
     }
     let (two_streams, naive) = (bars[0].iter().sum::<f64>(), bars[1].iter().sum::<f64>());
-    findings.statements.push(Statement::new(
+    findings.states(
         "naive hiding is hardly able to re-issue outliers",
         naive < 0.2 * two_streams,
         format!("up to {most:.1} times as many with a hiding area"),
-    ));
+    );
     let [two_streams, naive] = bars;
     findings.plots.push(Plot::new(
         "Outliers that another drive was given",
@@ -128,24 +120,24 @@ pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
     let ours = LogSetup::ours(profile, 2);
     let logs = [without, without.with_hiding(LogHiding::On), ours.with_hiding(LogHiding::Off), ours];
     let runs = bed.grid(&logs, &CLIENTS)?;
-    let mut findings = Findings { configuration: bed.configuration(), ..Findings::default() };
+    let mut findings = Findings::new(bed.configuration());
     let mut lines = Vec::new();
-    for (name, bound, pair) in [("", Bound::Max(1.66), 0), (", Tantalum's log", Bound::Unpublished, 2)] {
+    for (name, bound, pair) in [("", published::of(TPCC).bound(), 0), (", Tantalum's log", Bound::Unpublished, 2)] {
         let mut points = Vec::new();
         for (at, &clients) in CLIENTS.iter().enumerate() {
             let gain = runs[pair + 1][at].new_orders_per_minute / runs[pair][at].new_orders_per_minute;
             points.push((clients as f64, gain));
             let what = format!("{profile}, two drives, {clients} clients{name}");
-            findings.comparisons.push(Comparison::new(&what, bound, gain, "ratio", Basis::Predicted));
+            findings.compared(&what, bound, gain, "ratio");
             let hiding = &runs[pair + 1][at].log.hiding;
             let share = hiding.reissued as f64 / hiding.outliers.max(1) as f64;
             let what = format!("{what}: re-issued of all outliers");
-            findings.comparisons.push(Comparison::new(what, Bound::Unpublished, share, "share", Basis::Predicted));
+            findings.measured(what, share, "share");
         }
         let most = points.iter().map(|&(_, gain)| gain).fold(0.0, f64::max);
         if pair == 0 {
             let says = "hiding gains up to about two thirds";
-            findings.statements.push(Statement::new(says, most >= 0.8 * 1.66, format!("{most:.2} times at best")));
+            findings.states(says, most >= 0.8 * published::of(TPCC).number(), format!("{most:.2} times at best"));
         }
         lines.push(Series::line(format!("hiding over none{name}"), points));
     }

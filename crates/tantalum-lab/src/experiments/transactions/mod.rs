@@ -13,81 +13,33 @@ mod striping;
 
 pub(super) use bed::{Bed, MANY};
 
-use super::{Expected, Experiment};
+use super::Experiment;
 
 /// What runs of these sections.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        id: disk::IDEAL_OVER_DISK,
-        profiles: &[disk::DISK, disk::IDEAL],
-        expected: Expected::Value(5.8, "ratio"),
-        run: disk::ideal_over_disk,
-    },
-    Experiment {
-        id: disk::FLUSH_SIZES,
-        profiles: &[disk::DISK],
-        expected: Expected::Table(disk::FLUSH_COLUMNS, disk::FLUSH_ROWS),
-        run: disk::flush_sizes,
-    },
-    Experiment {
-        id: disk::DISK_OVER_IDEAL,
-        profiles: &[disk::DISK, disk::IDEAL],
-        expected: Expected::Range(0.112, 0.299, "share"),
-        run: disk::disk_over_ideal,
-    },
-    Experiment {
-        id: flash::NAIVE,
-        profiles: &["usb-a", "usb-b", "usb-c", disk::DISK],
-        expected: Expected::Shape,
-        run: flash::naive,
-    },
+    Experiment { id: disk::IDEAL_OVER_DISK, profiles: &[disk::DISK, disk::IDEAL], run: disk::ideal_over_disk },
+    Experiment { id: disk::FLUSH_SIZES, profiles: &[disk::DISK], run: disk::flush_sizes },
+    Experiment { id: disk::DISK_OVER_IDEAL, profiles: &[disk::DISK, disk::IDEAL], run: disk::disk_over_ideal },
+    Experiment { id: flash::NAIVE, profiles: &["usb-a", "usb-b", "usb-c", disk::DISK], run: flash::naive },
     Experiment {
         id: flash::BEST_OVER_DISK,
         profiles: &["usb-a", "usb-b", "usb-c", disk::DISK, disk::IDEAL],
-        expected: Expected::Table(flash::BEST_COLUMNS, flash::BEST_ROWS),
         run: flash::best_over_disk,
     },
     Experiment {
         id: flash::BEST_OVER_IDEAL,
         profiles: &["usb-a", "usb-b", "usb-c", disk::IDEAL],
-        expected: Expected::Max(0.986, "share"),
         run: flash::best_over_ideal,
     },
-    Experiment {
-        id: striping::LOSS,
-        profiles: &["usb-a", "usb-b", "usb-c"],
-        expected: Expected::Table(striping::COLUMNS, striping::ROWS),
-        run: striping::loss,
-    },
-    Experiment {
-        id: hiding::BANDWIDTH,
-        profiles: &["usb-a", "usb-b", "usb-c"],
-        expected: Expected::Table(hiding::BANDWIDTH_COLUMNS, hiding::BANDWIDTH_ROWS),
-        run: hiding::bandwidth,
-    },
-    Experiment {
-        id: hiding::REISSUES,
-        profiles: &["usb-c"],
-        expected: Expected::Max(18.6, "ratio"),
-        run: hiding::reissues,
-    },
-    Experiment { id: hiding::TPCC, profiles: &["usb-c"], expected: Expected::Max(1.66, "ratio"), run: hiding::tpcc },
-    Experiment {
-        id: recovery::PARALLEL,
-        profiles: &["usb-a", "usb-b", "usb-c"],
-        expected: Expected::Range(1.19, 1.81, "ratio"),
-        run: recovery::parallel_scan,
-    },
+    Experiment { id: striping::LOSS, profiles: &["usb-a", "usb-b", "usb-c"], run: striping::loss },
+    Experiment { id: hiding::BANDWIDTH, profiles: &["usb-a", "usb-b", "usb-c"], run: hiding::bandwidth },
+    Experiment { id: hiding::REISSUES, profiles: &["usb-c"], run: hiding::reissues },
+    Experiment { id: hiding::TPCC, profiles: &["usb-c"], run: hiding::tpcc },
+    Experiment { id: recovery::PARALLEL, profiles: &["usb-a", "usb-b", "usb-c"], run: recovery::parallel_scan },
     Experiment {
         id: recovery::AGAINST_DISK,
         profiles: &["usb-a", "usb-b", "usb-c", disk::DISK],
-        expected: Expected::Shape,
         run: recovery::against_disk,
     },
-    Experiment {
-        id: ssd::SSD,
-        profiles: &[ssd::PROFILE, disk::DISK, disk::IDEAL],
-        expected: Expected::Table(ssd::COLUMNS, ssd::ROWS),
-        run: ssd::partitions,
-    },
+    Experiment { id: ssd::SSD, profiles: &[ssd::PROFILE, disk::DISK, disk::IDEAL], run: ssd::partitions },
 ];

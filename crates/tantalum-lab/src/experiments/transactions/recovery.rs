@@ -9,7 +9,8 @@ use super::{
 use crate::{
     error::Result,
     experiments::Settings,
-    finding::{Basis, Bound, Comparison, Findings, Statement},
+    finding::{Findings, Statement},
+    published,
     server::{Killed, LogSetup, Scanned},
 };
 
@@ -51,18 +52,12 @@ fn megabytes_per_second(scanned: &Scanned) -> f64 {
 
 pub(super) fn parallel_scan(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(settings, progress)?;
-    let mut findings = Findings { configuration: configuration(&bed), ..Findings::default() };
+    let mut findings = Findings::new(configuration(&bed));
     for (_, profile) in DRIVES {
         let scanned = scan(&bed, settings, &drives(profile)[..2])?;
         let [one, two] = [0, 1].map(|at: usize| megabytes_per_second(&scanned[at]));
         let what = format!("{profile}, two drives over one");
-        findings.comparisons.push(Comparison::new(
-            what,
-            Bound::Range(1.19, 1.81),
-            two / one,
-            "ratio",
-            Basis::Predicted,
-        ));
+        findings.compared(what, published::of(PARALLEL).bound(), two / one, "ratio");
     }
     Ok(findings)
 }
@@ -70,11 +65,11 @@ pub(super) fn parallel_scan(settings: Settings, progress: &dyn Fn(&str)) -> Resu
 pub(super) fn against_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(settings, progress)?;
     let disk = scan(&bed, settings, &[LogSetup::original(DISK)])?[0];
-    let mut findings = Findings { configuration: configuration(&bed), ..Findings::default() };
+    let mut findings = Findings::new(configuration(&bed));
     let mut add = |what: String, scanned: &Scanned| {
         let rate = megabytes_per_second(scanned);
-        findings.comparisons.push(Comparison::new(what.clone(), Bound::Unpublished, rate, "MB/s", Basis::Predicted));
-        findings.comparisons.push(Comparison::new(what, Bound::Unpublished, scanned.seconds, "s", Basis::Predicted));
+        findings.measured(what.clone(), rate, "MB/s");
+        findings.measured(what, scanned.seconds, "s");
     };
     add("disk".into(), &disk);
     let (mut bars, mut slowest, mut gains) = ([const { Vec::new() }; 3], 0.0_f64, Vec::new());

@@ -10,17 +10,11 @@ use crate::{
     error::Result,
     experiments::Settings,
     finding::{Basis, Bound, Comparison, Findings, Statement},
+    published,
     server::LogSetup,
 };
 
 pub(super) const SSD: &str = "fl.fig17.ssd";
-pub(super) const COLUMNS: &[&str] = &["step", "ratio"];
-pub(super) const ROWS: &[(&[&str], &[f64])] = &[
-    (&["ssd-naive over disk"], &[2.98]),
-    (&["2 partitions over 1"], &[1.33]),
-    (&["4 partitions over 2"], &[1.12]),
-    (&["best over disk"], &[4.12]),
-];
 
 pub(super) const PROFILE: &str = "ssd-2008";
 
@@ -39,7 +33,8 @@ pub(super) fn partitions(settings: Settings, progress: &dyn Fn(&str)) -> Result<
     };
     let best = [one, two, four, eight, ten].into_iter().fold(0.0, f64::max);
     let ratios = [naive / disk, two / one, four / two, best / disk];
-    let mut comparisons: Vec<Comparison> = ROWS
+    let table = published::of(SSD).table();
+    let mut comparisons: Vec<Comparison> = table
         .iter()
         .zip(ratios)
         .map(|((texts, published), ratio)| {

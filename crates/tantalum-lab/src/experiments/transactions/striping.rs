@@ -8,13 +8,11 @@ use crate::{
     error::Result,
     experiments::Settings,
     finding::{Basis, Bound, Comparison, Findings, Statement},
+    published,
     server::LogSetup,
 };
 
 pub(super) const LOSS: &str = "fl.fig13.striping_loss";
-pub(super) const COLUMNS: &[&str] = &["device", "stripe", "loss_up_to"];
-pub(super) const ROWS: &[(&[&str], &[f64])] =
-    &[(&["flash-a", "64-128 KiB"], &[0.098]), (&["flash-c", "64-128 KiB"], &[0.266]), (&["any", "any"], &[0.67])];
 
 /// The paper's stripe units.
 const UNITS: [u32; 10] = [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
@@ -35,24 +33,25 @@ pub(super) fn loss(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
     }
     let at = |unit_bytes: u32| UNITS.iter().position(|&unit| unit == unit_bytes).expect("one of the units");
     let worst_large = |loss: &[f64]| loss[at(64 << 10)].max(loss[at(128 << 10)]);
+    let up_to = published::of(LOSS).column("loss_up_to");
     let mut comparisons = vec![
         Comparison::new(
             "usb-a, units of 64 to 128 KiB",
-            Bound::Max(0.098),
+            Bound::Max(up_to[0]),
             worst_large(&losses[0]),
             "loss",
             Basis::Predicted,
         ),
         Comparison::new(
             "usb-c, units of 64 to 128 KiB",
-            Bound::Max(0.266),
+            Bound::Max(up_to[1]),
             worst_large(&losses[2]),
             "loss",
             Basis::Predicted,
         ),
     ];
     let worst = losses.iter().flatten().copied().fold(0.0, f64::max);
-    comparisons.push(Comparison::new("any drive, any unit", Bound::Max(0.67), worst, "loss", Basis::Predicted));
+    comparisons.push(Comparison::new("any drive, any unit", Bound::Max(up_to[2]), worst, "loss", Basis::Predicted));
     for ((_, profile), loss) in DRIVES.iter().zip(&losses) {
         for (unit, loss) in UNITS.iter().zip(loss) {
             let what = format!("{profile}, units of {}", tantalum_report::units::bytes((*unit).into()));
