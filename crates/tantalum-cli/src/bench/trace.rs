@@ -37,7 +37,7 @@ impl Trace {
     /// A database whose devices are observed.
     pub fn wrap(&self, builder: Builder) -> Builder {
         let recorder = Arc::clone(&self.recorder);
-        builder.wrap_devices(move |used_for, device| recorder.observe(used_for, device))
+        builder.expert(|expert| expert.wrap_devices(move |used_for, device| recorder.observe(used_for, device)))
     }
 
     /// A device that is observed.

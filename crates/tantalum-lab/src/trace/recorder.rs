@@ -14,7 +14,7 @@ use tantalum_rt::{Instant, Mutex, lock_unswitched, now};
 use super::{Event, Summary, Totals, TracedDevice, TracedRequest, Writer};
 
 /// Writes what happens between [`begin`](Recorder::begin) and [`finish`](Recorder::finish): to the pages of a database that it
-/// observes ([`Builder::observe_pages`](tantalum::Builder::observe_pages)), and at the devices before which it
+/// observes ([`Expert::observe_pages`](tantalum::Expert::observe_pages)), and at the devices before which it
 /// [stands](Recorder::observe). Requests that have not ended by then have the ending [`Ending::Unknown`].
 ///
 /// A failure to write does not disturb the database; [`finish`](Recorder::finish) reports it. Takes memory for the requests that are

@@ -30,7 +30,7 @@ impl<'a> DeviceRequest<'a> {
 pub type Opened = Option<Result<Arc<dyn Device>, Box<dyn StdError + Send + Sync>>>;
 
 /// Opens the devices that a database's settings name, where they are not paths. See
-/// [`Builder::device_opener`](crate::Builder::device_opener).
+/// [`Expert::device_opener`](crate::Expert::device_opener).
 ///
 /// Closures are openers:
 ///

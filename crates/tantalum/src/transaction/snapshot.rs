@@ -69,7 +69,7 @@ impl Drop for View {
 /// [`Error::Closed`](crate::Error::Closed).
 ///
 /// While it lives, the old versions of rows that it sees are kept: in memory, and beyond
-/// [`version_bytes`](crate::Builder::version_bytes) on free pages of the data device. Where these run out, the oldest snapshot is given
+/// [`version_bytes`](crate::Expert::version_bytes) on free pages of the data device. Where these run out, the oldest snapshot is given
 /// up, and its reads fail with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld); commits go on.
 ///
 /// What it shows is durable: a read of rows that are committed but not durable yet, or that share a page with such, waits
