@@ -295,7 +295,8 @@ pub enum Error {
     },
     /// The device is shorter than when it was formatted.
     #[error(
-        "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); the file was truncated, restore it"
+        "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); open the log with as \
+         many partitions as it was created with; if they are, the file was truncated: restore it"
     )]
     Truncated {
         /// The device's name.

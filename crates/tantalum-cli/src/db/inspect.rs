@@ -67,5 +67,5 @@ fn print(unit: &UnitInspection) -> Result<()> {
         let all = units::count(unit.sectors.len() as u64);
         out.line(format_args!("{all} places for log sectors, {} of them blank", units::count(blank as u64)))?;
     }
-    out.print(table)
+    out.line(table)
 }

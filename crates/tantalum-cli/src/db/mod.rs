@@ -161,7 +161,7 @@ fn print_flat(value: &impl Serialize) -> Result<()> {
     let value = serde_json::to_value(value).map_err(|error| Error::Other(error.to_string()))?;
     let mut table = Table::new(["name", "value"]);
     flatten(String::new(), &value, &mut table);
-    Out::new().print(table)
+    Out::new().line(table)
 }
 
 fn flatten(name: String, value: &serde_json::Value, table: &mut Table) {
@@ -235,7 +235,7 @@ fn tables(dir: &Path, json: bool) -> Result<ExitCode> {
         for row in &list {
             table.row([row.name.clone(), units::count(row.rows), units::bytes(row.bytes)]);
         }
-        Out::new().print(table)?;
+        Out::new().line(table)?;
     }
     db.close()?;
     Ok(ExitCode::SUCCESS)

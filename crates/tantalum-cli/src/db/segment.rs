@@ -43,5 +43,5 @@ fn print(segment: &SegmentInspection) -> Result<()> {
             ]);
         }
     }
-    out.print(table)
+    out.line(table)
 }

@@ -186,7 +186,7 @@ fn print_inspection(inspection: &ArchiveInspection) -> Result<()> {
         let (start, end, bytes) = (start.to_string(), end.to_string(), units::bytes(segment.bytes));
         table.row([number, start, end, begun, bytes, place.clone(), offset.to_string()]);
     }
-    out.print(table)
+    out.line(table)
 }
 
 /// Tells what there is without gaps, and the gaps.
@@ -226,7 +226,7 @@ fn print_pruned(pruned: &PrunedArchive, dry_run: bool) -> Result<()> {
             let (start, end) = (segment.start.to_string(), segment.end.to_string());
             table.row([segment.place.clone(), start, end, units::bytes(segment.bytes)]);
         }
-        out.print(table)?;
+        out.line(table)?;
     }
     let removed_bytes = pruned.removed.iter().map(|segment| segment.bytes).sum();
     out.line(format_args!(

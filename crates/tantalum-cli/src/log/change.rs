@@ -98,5 +98,5 @@ fn print_devices(devices: &Value) -> Result<()> {
         };
         table.row([device["number"].to_string(), text("name").unwrap_or_default(), state]);
     }
-    Out::new().print(table)
+    Out::new().line(table)
 }

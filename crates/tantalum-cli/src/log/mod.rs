@@ -179,7 +179,7 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
             let area = area_name(section.is_hiding).to_owned();
             table.row([area, number, section.offset.to_string(), header.to_owned(), section.stream_lsn.to_string()]);
         }
-        out.print(table)?;
+        out.line(table)?;
         let live = device.requests.iter().filter(|request| request.state == RequestState::Live).count();
         out.line(format_args!("  {} requests, {live} of them live", device.requests.len()))?;
         if with_requests {
@@ -196,7 +196,7 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
                     state_name(request.state).to_owned(),
                 ]);
             }
-            out.print(table)?;
+            out.line(table)?;
         }
     }
     Ok(())
