@@ -58,6 +58,29 @@ fn documents_that_sources_name_are_there() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Settings that only comparisons need are left out.
+#[test]
+fn the_page_on_tuning_has_every_setting_as_it_is() {
+    let text = fs::read_to_string(root().join("docs/use/tuning.md")).unwrap();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    for setting in tantalum::SETTINGS.iter().filter(|setting| !setting.help.contains("For comparisons")) {
+        let name = format!("`{}`", setting.name);
+        let row = rows.iter().find(|row| row[1].split(", ").any(|cell| cell == name));
+        let row = row.unwrap_or_else(|| panic!("docs/use/tuning.md lacks {name}"));
+        assert_eq!(row[2], setting.default, "the default of {name}");
+        assert_eq!(row[3].contains("**fixed**"), setting.is_fixed, "whether {name} is fixed");
+    }
+    for row in rows.iter().filter(|row| !row[1].ends_with("(builder only)")) {
+        for name in row[1].split(", ").map(|cell| cell.trim_matches('`')) {
+            assert!(tantalum::SETTINGS.iter().any(|setting| setting.name == name), "{name} is no setting");
+        }
+    }
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

@@ -153,14 +153,14 @@ settings! {
 
     /// The raw block device that holds the pages, instead of a file in the directory; a file that exists does too. Its end is the
     /// double-write area, its size the database's largest. A relative path starts at the directory.
-    user fixed Path data_device: PathBuf = "the file `data` in the directory";
+    user fixed Path data_device: PathBuf = "the file `data`";
 
     /// Files or raw block devices that hold the log, in any order; missing files are created together with the database. Relative
     /// paths start at the directory.
     ///
     /// The database remembers where they are, and which came and went later ([`Db::add_log_device`](crate::Db::add_log_device)).
     /// Naming them again is needed only for those that were moved.
-    user open Paths log_devices: Vec<PathBuf> = "the file `log-0` in the directory";
+    user open Paths log_devices: Vec<PathBuf> = "the file `log-0`";
 
     /// Bytes of each log file that is created, and used of each device of a [`DeviceOpener`](crate::DeviceOpener). It bounds recovery
     /// time, and the largest transaction: about a sixty-fourth of a partition, 2 MiB at most.
@@ -183,11 +183,11 @@ settings! {
 
     /// The oldest files of an archive in a directory are removed while all take more than this, except for what opening the database
     /// needs.
-    user open Bytes log_archive_keep_bytes: u64 = "no limit";
+    user open Bytes log_archive_keep_bytes: u64 = "keep all";
 
     /// Files of an archive in a directory are removed when all that they hold is older than so many hours, except for what opening the
     /// database needs.
-    user open Number log_archive_keep_hours: u64 = "no limit";
+    user open Number log_archive_keep_hours: u64 = "keep all";
 
     /// How pages are stored. Fixed when the database is created.
     ///
@@ -226,7 +226,7 @@ settings! {
     expert open Paths log_characteristics: Vec<PathBuf> = "learnt";
 
     /// How the log lies on its devices: as FlashLogging does, or in a layout to compare it with: `single` (one device, overlapping
-    /// writes), or `striped:64KiB` (round robin, units of 512 B to 256 KiB). Fixed when the database is created.
+    /// writes), or `striped:64KiB` (round robin, units of 512 B to 256 KiB). For comparisons. Fixed when the database is created.
     expert fixed Name log_layout: LogLayout = "`flash-logging`", as "log_layout";
 
     /// Bytes of which each write to the log is a multiple: a power of two from 512, or the log devices' logical block, to 4096. In the
@@ -247,7 +247,8 @@ settings! {
     /// pages by one flush. For comparisons; without barriers it makes no difference but that neighbours are not written together.
     expert open Flag durable_page_writes: bool = "`false`";
 
-    /// Which task writes dirty pages to make room. Can be changed from one open to the next.
+    /// Which task writes dirty pages to make room: the cleaner `ahead` of need, or `on-demand` the task that reads a page. For
+    /// comparisons. Can be changed from one open to the next.
     expert open Name page_cleaning: PageCleaning = "`ahead`";
 
     /// How many batches of dirty pages may be on their way to the page store at a time, 1 to 128; the batches of `on-demand` page
