@@ -8,7 +8,7 @@ use crate::{Lsn, Result};
 
 /// Tells when a position of the log is durable. From [`Log::ticket`](crate::Log::ticket).
 ///
-/// Workers write the records whether or not anybody waits for the ticket. A ticket of a log whose last handle is
+/// Workers write the records whether or not a task waits for the ticket. A ticket of a log whose last handle is
 /// dropped can still be waited for; the waiting task then does the writing.
 ///
 /// ```

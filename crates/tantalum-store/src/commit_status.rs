@@ -60,7 +60,7 @@ impl Watermarks {
     }
 
     /// How many sessions have one.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.by_epoch.len()
     }
 }
@@ -144,7 +144,7 @@ mod tests {
         past.forget_before(4);
         assert_eq!(past.is_committed(at(3, 1)), None);
         assert_eq!(past.is_committed(at(4, 1)), Some(false));
-        assert_eq!((past.len(), past.oldest(), past.iter().count()), (1, 4, 1));
+        assert_eq!((past.count(), past.oldest(), past.iter().count()), (1, 4, 1));
         let session = Session { epoch: 6, past, horizon: Arc::new(At(Lsn::ZERO)) };
         assert!(session.status(at(3, 1), Lsn::ZERO).unwrap_err().contains("session 3"));
     }

@@ -28,7 +28,7 @@ impl PageSet {
     }
 
     /// How many there are.
-    pub fn len(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.len
     }
 
@@ -54,7 +54,7 @@ mod tests {
             set
         };
         let (mut a, b) = (set(&[700, 3, 64, 63]), set(&[3, 5]));
-        assert!(!a.insert(PageId(64)) && a.len() == 4);
+        assert!(!a.insert(PageId(64)) && a.count() == 4);
         assert!(a.contains(PageId(700)) && !a.contains(PageId(701)) && !a.contains(PageId(1 << 40)));
         assert_eq!(a.missing_in(&b).map(|id| id.0).collect::<Vec<_>>(), [63, 64, 700]);
         assert_eq!(b.missing_in(&a).map(|id| id.0).collect::<Vec<_>>(), [5]);

@@ -75,7 +75,7 @@ pub(crate) fn run(core: &Core) -> Result<CheckReport> {
     let mut check =
         Check { core, watch: core.space.watch()?, used: PageSet::default(), misuses: Vec::new(), problems: Vec::new() };
     let tables = check.walk_all()?;
-    let pages_used = check.used.len();
+    let pages_used = check.used.count();
     check.compare()?;
     let Check { mut problems, misuses, .. } = check;
     core.pool.store().check(&mut |what| problems.push(what))?;

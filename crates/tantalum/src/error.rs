@@ -22,7 +22,7 @@ pub enum Error {
 
     /// The page store refused, for a reason that has no variant of its own here.
     #[error(transparent)]
-    Store(tantalum_store::Error),
+    Store(Box<tantalum_store::Error>),
 
     /// A page does not hold what it must.
     #[error("{file}: page {page} (at byte {offset}) is damaged: {what}; restore the database from a backup")]
@@ -605,7 +605,7 @@ impl From<tantalum_store::Error> for Error {
             Store::DiskFull { file, source } => Self::DiskFull { file, source },
             Store::Option { what } => Self::Option { what },
             Store::Closed => Self::Closed,
-            other => Self::Store(other),
+            other => Self::Store(Box::new(other)),
         }
     }
 }

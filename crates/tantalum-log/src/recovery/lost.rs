@@ -1,7 +1,7 @@
 //! Declaring a device of a closed log lost: the log goes on without it if nothing on it is needed.
 //!
 //! A log refuses to open without any device that may hold something needed, because that device may come back with newer
-//! records than all others. The operator who declares it lost rules that out. It remains to find out whether the others have
+//! records than all others. When the operator declares it lost, that is ruled out. It remains to find out whether the others have
 //! everything, which they tell after an orderly end.
 
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The scheduler: which records become a request, which device takes it, and which tasks wait for it ("FlashLogging",
 //! section 3.5).
 //!
-//! A commit appends ([`append`]), then flushes: its task writes a request itself if a device is idle, and otherwise sleeps
-//! until its records are durable or it is woken to write ([`flush`], [`write`]). One lock guards the state, whose parts keep
-//! their own invariants:
+//! A commit appends ([`mod@append`]), then flushes: its task writes a request itself if a device is idle, and otherwise
+//! sleeps until its records are durable or it is woken to write ([`mod@flush`], [`mod@write`]). One lock guards the state,
+//! whose parts keep their own invariants:
 //!
 //! - [`GroupCommit`]: the requests, how far they are complete, and the tasks that wait for them;
 //! - [`Placement`]: the devices and what is under way on them; [`Mirror`] where two copies are kept;

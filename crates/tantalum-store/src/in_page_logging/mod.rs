@@ -182,7 +182,7 @@ impl InPageStore {
             erases_min: physical.erases_min.into(),
             erases_max: physical.erases_max.into(),
             erases_sum: physical.erases_sum,
-            sessions_kept: self.session.get().map_or(0, |session| session.past.len() as u64),
+            sessions_kept: self.session.get().map_or(0, |session| session.past.count() as u64),
             ..self.counters.read()
         }
     }
