@@ -247,8 +247,8 @@ settings! {
     /// pages by one flush. For comparisons; without barriers it makes no difference but that neighbours are not written together.
     expert open Flag durable_page_writes: bool = "`false`";
 
-    /// Which task writes dirty pages to make room: the cleaner `ahead` of need, or `on-demand` the task that reads a page. For
-    /// comparisons. Can be changed from one open to the next.
+    /// Which task writes dirty pages to make room: the cleaner `ahead` of need, or `on-demand` the task that reads a page.
+    /// For comparisons. Can be changed from one open to the next.
     expert open Name page_cleaning: PageCleaning = "`ahead`";
 
     /// How many batches of dirty pages may be on their way to the page store at a time, 1 to 128; the batches of `on-demand` page
