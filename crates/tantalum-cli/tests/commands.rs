@@ -311,6 +311,25 @@ fn the_lab_lists_what_is_published_and_runs_it() {
 }
 
 #[test]
+fn the_tables_of_a_document_are_written_from_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let id = "fl.fig3.disk_small_write";
+    tantalum(&["lab", "run", id, "--json", &at("json")]).ok();
+    let document = "Before.\n<!-- results fl.fig3* -->\nold\n<!-- end -->\nAfter.\n";
+    fs::write(at("results.md"), document).unwrap();
+    let report = ["lab", "report", "--from", &at("json"), "--markdown", &at("results.md")];
+    tantalum(&report).ok();
+    let filled = fs::read_to_string(at("results.md")).unwrap();
+    assert!(filled.starts_with("Before.\n") && filled.ends_with("<!-- end -->\nAfter.\n"), "{filled}");
+    assert!(filled.contains("| `fl.fig3.disk_small_write` | hdd-10k, 512 B | 6.00 ms |") && !filled.contains("old"));
+    fs::write(at("results.md"), document.replace("fl.fig3*", "fl.fig3* ds.*")).unwrap();
+    tantalum(&report).fails(&["ds.*", "not among the results"]);
+    assert!(fs::read_to_string(at("results.md")).unwrap().contains("old"), "a document is not emptied");
+    tantalum(&["lab", "report", "--from", &at("json")]).fails(&["--out"]);
+}
+
+#[test]
 fn a_run_is_traced_and_the_trace_analysed() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| text(&dir.path().join(name));

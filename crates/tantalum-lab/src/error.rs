@@ -28,6 +28,9 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// The tables of a document cannot be written.
+    #[error("the document's tables cannot be written: {0}")]
+    Document(String),
     /// A trace cannot be read.
     #[error("cannot read {name}: {source}; check that the file exists and may be read")]
     TraceInput {

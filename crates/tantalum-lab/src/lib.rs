@@ -2,12 +2,11 @@
 //!
 //! - [`micro`]: micro benchmarks of one device, on the real clock or in a simulation's virtual time.
 //! - [`probe`]: measures a device and says how a database should be set up on it.
-//! - [`server`]: a database server whose log lies on emulated devices.
-//! - [`published`]: every number that the papers publish; [`question`]: what it answers.
+//! - [`published`]: every number that the papers publish, and what it answers.
 //! - [`experiments`]: those of them that run here, on emulated devices; [`finding`]: what they found, and how far it is
 //!   from what was published; [`agreement`]: what that amounts to.
 //! - [`trace`]: what happens to a database's pages and devices, in files, and what it says.
-//! - [`runs`]: experiments that have run, in files; [`report`]: as a page.
+//! - [`runs`]: experiments that have run, in files; [`report`]: as a page, and in the tables of documents.
 
 pub mod agreement;
 mod error;
@@ -16,11 +15,9 @@ pub mod finding;
 pub mod micro;
 pub mod probe;
 pub mod published;
-pub mod question;
 pub mod report;
 pub mod runs;
-pub mod server;
-mod steady;
+mod scenario;
 pub mod trace;
 
 pub use error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Every number that the papers publish: the crate's data file, read.
+//! Every number that the papers publish, and what it answers: the crate's data files, read.
 
 use std::sync::OnceLock;
 
@@ -188,6 +188,41 @@ impl Published {
     pub fn section(&self) -> &str {
         self.place.split_once(", ").map_or(self.place.as_str(), |(_, section)| section)
     }
+
+    /// What it answers.
+    pub fn question(&self) -> &'static Question {
+        let question = questions().iter().find(|question| question.id == self.id);
+        question.expect("a test finds the question of everything that is published")
+    }
+}
+
+/// What a published result answers.
+///
+/// ```
+/// let disk = tantalum_lab::published::find("fl.fig3.disk_small_write").expect("published in FlashLogging");
+/// assert_eq!(disk.question().title, "A small write to a disk");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// Of what was published.
+    pub id: String,
+    /// A headline.
+    pub title: String,
+    /// The question, in a sentence or two.
+    pub asks: String,
+}
+
+fn questions() -> &'static [Question] {
+    #[derive(Deserialize)]
+    struct File {
+        question: Vec<Question>,
+    }
+    static ALL: OnceLock<Vec<Question>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let text = include_str!("../data/questions.toml");
+        toml::from_str::<File>(text).expect("a test reads the crate's own data file").question
+    })
 }
 
 #[cfg(test)]
@@ -221,5 +256,17 @@ mod tests {
     fn nothing_published_was_altered() {
         let checksum = crc32c::crc32c(include_bytes!("../data/published.toml"));
         assert_eq!(checksum, 0xa01f_fbdc, "a number may change only because the paper says so, never to fit a result");
+    }
+
+    #[test]
+    fn everything_published_answers_a_question_of_its_own() {
+        let asked: Vec<&str> = questions().iter().map(|question| question.id.as_str()).collect();
+        let published = all().iter().chain(goals());
+        let published: Vec<&str> = published.map(|published| published.id.as_str()).collect();
+        assert_eq!(asked, published, "in the same order");
+        for question in questions() {
+            assert!(!question.title.is_empty() && question.asks.ends_with(['?', '.']), "{question:?}");
+            assert!(!question.title.contains(|digit: char| digit.is_ascii_digit()), "numbers are data: {question:?}");
+        }
     }
 }

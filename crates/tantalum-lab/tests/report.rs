@@ -24,7 +24,7 @@ const QUICK: [&str; 5] = [
     "fs.mtron.sequential",
 ];
 
-/// Texts that would be tags, attributes or links if nobody were careful.
+/// Texts that would be tags, attributes or links without escaping.
 const HOSTILE: &str = "\"><script src='http://example.org/x.js'></script>&amp;<b";
 
 /// What an experiment could say at worst: everything long, many, hostile or not finite.

@@ -1,4 +1,4 @@
-//! `tantalum lab report`: what the lab found, as a page.
+//! `tantalum lab report`: what the lab found, as a page, and in the tables of documents.
 
 use std::path::PathBuf;
 
@@ -17,8 +17,13 @@ pub struct Arguments {
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     /// The page.
+    #[arg(long, value_name = "FILE", required_unless_present = "markdown")]
+    out: Option<PathBuf>,
+    /// A document whose tables are written anew; may be given several times. A table stands between "<!-- results ID... -->" (numbers
+    /// beside published ones, and statements) or "<!-- matrix ID UNIT -->" (all numbers of one result in a unit) and "<!-- end -->";
+    /// the text around stays as it is.
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    markdown: Vec<PathBuf>,
     /// Results that `lab run --json` wrote; may be given several times. Of an experiment in several files the last counts.
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
@@ -31,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut known = Vec::new();
     for path in &arguments.from {
         // The page must not take the place of what it is made from.
-        if is_same_file(path, &arguments.out) {
+        if arguments.out.iter().any(|out| is_same_file(path, out)) {
             return Err(Error::Other(format!(
                 "{} is both read and written; name another file after --out",
                 path.display()
@@ -47,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ([], _) => Vec::new(),
         (ids, _) => choose(ids)?,
     };
-    let out = open_out(&arguments.out)?;
+    let out = arguments.out.as_deref().map(open_out).transpose()?;
     if !arguments.ids.is_empty() {
         known.retain(|known| chosen.iter().any(|chosen| chosen.id == known.published.id));
     }
@@ -56,6 +61,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             known.push(run_one(experiment, arguments.seed)?);
         }
     }
+    for path in &arguments.markdown {
+        let document = std::fs::read_to_string(path).map_err(|error| Error::file("read", path, error))?;
+        let filled = report::markdown::fill(&document, &known)?;
+        std::fs::write(path, filled).map_err(|error| Error::file("write", path, error))?;
+        Out::new().line(format_args!("tables in {}", path.display()))?;
+    }
+    let Some(out) = out else { return Ok(()) };
     let path = out.path().display().to_string();
     write_out(out, &report::page(&known).to_html())?;
     Out::new().line(format_args!("{} experiments in {path}", known.len()))

@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     finding::Basis,
     micro::{self, Data, Job, Measured, Together},
-    steady,
+    scenario::in_use,
 };
 
 /// How a device is built and made ready.
@@ -138,7 +138,7 @@ impl Bed {
             profile = profile.with_capacity(capacity_bytes);
         }
         if self.is_filled {
-            profile = steady::in_use(profile);
+            profile = in_use(profile);
         }
         let is_on = match self.cache {
             Cache::AsProfile => return Ok(profile),

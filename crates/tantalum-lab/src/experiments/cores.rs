@@ -1,6 +1,6 @@
 //! Whether a lock of the engine's keeps more cores from doing more: throughput against virtual cores, where locks take time.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_rt::simulation::{LockCharges, LockUse};
@@ -9,10 +9,10 @@ use super::{Experiment, Settings};
 use crate::{
     error::Result,
     finding::{Findings, Statement},
-    server::{LOG_DEVICE, Operation, Rows, RowsRun, Through},
+    scenario::{self, Cpu, Length, Log, Operation, Outcome, Scenario, Through, VOLUME},
 };
 
-pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: CORES, profiles: &[LOG_DEVICE], run: cores }];
+pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: CORES, profiles: &[VOLUME], run: cores }];
 
 const CORES: &str = "now.cores";
 
@@ -34,7 +34,7 @@ const LOG_ANSWERS_AFTER: Duration = Duration::from_micros(20);
 const WARM_UP: Duration = Duration::from_millis(2);
 const MEASURED: Duration = Duration::from_millis(10);
 
-/// Where fewer clients wait on average, nobody needs to know.
+/// Locks at which fewer clients wait on average are not listed.
 const TOLD: f64 = 0.01;
 
 /// Less than this share of what so many cores could do is a cap.
@@ -47,26 +47,22 @@ const LOADS: [(&str, Operation, Duration); 4] = [
     ("updates", Operation::Update { depth: COMMITS_UNDER_WAY }, CPU_PER_COMMIT),
 ];
 
-fn rows(operation: Operation, cpu_per_attempt: Duration, cores: usize, seed: u64) -> Rows {
-    Rows {
-        count: ROWS,
-        operation,
-        early_lock_release: true,
-        log_answers_after: LOG_ANSWERS_AFTER,
+fn rows(operation: Operation, cpu_per_attempt: Duration, cores: usize, seed: u64) -> Scenario {
+    Scenario {
+        log: Log::Volume(LOG_ANSWERS_AFTER),
         clients: cores,
         cores,
-        cpu_per_attempt,
-        locks: LOCKS,
-        warm_up: WARM_UP,
-        measured: MEASURED,
-        seed,
+        cpu: Cpu::PerAttempt(cpu_per_attempt),
+        locks: Some(LOCKS),
+        length: Length::Time { warm_up: WARM_UP, counted: MEASURED },
+        ..Scenario::of_rows(ROWS, operation, seed)
     }
 }
 
 fn cores(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let of_load = |(_, operation, cpu)| COUNTS.map(|count| rows(operation, cpu, count, settings.seed));
-    let all: Vec<Rows> = LOADS.into_iter().flat_map(of_load).collect();
-    let runs = Rows::run_all(&all, progress)?;
+    let all: Vec<Scenario> = LOADS.into_iter().flat_map(of_load).collect();
+    let runs = scenario::run(&all, progress)?;
     let mut findings = Findings::new(configuration());
     let (mut curves, mut shares) = (Vec::new(), Vec::new());
     for ((load, ..), runs) in LOADS.iter().zip(runs.chunks_exact(COUNTS.len())) {
@@ -123,7 +119,7 @@ fn configuration() -> Vec<String> {
         ),
         format!(
             "updates of one row, {COMMITS_UNDER_WAY} under way for each client, the log on one volume that answers each request after \
-             {} us ({LOG_DEVICE} without randomness or caps)",
+             {} us ({VOLUME} without randomness or caps)",
             LOG_ANSWERS_AFTER.as_micros()
         ),
         "not in the model: words of memory that are shared without a lock, sleeping and waking, memory bandwidth"
@@ -132,7 +128,7 @@ fn configuration() -> Vec<String> {
 }
 
 /// Whether locks cap a load, and which.
-fn verdict(load: &str, rates: &[f64], runs: &[RowsRun]) -> Statement {
+fn verdict(load: &str, rates: &[f64], runs: &[Arc<Outcome>]) -> Statement {
     let says = format!("{load}: no lock caps them, up to {} cores", COUNTS[COUNTS.len() - 1]);
     let capped = (0..COUNTS.len()).find(|&at| rates[at] < SCALES * rates[0] * COUNTS[at] as f64);
     let found = match capped {
@@ -147,8 +143,8 @@ fn verdict(load: &str, rates: &[f64], runs: &[RowsRun]) -> Statement {
 }
 
 /// How many clients waited there on average.
-fn waiting(used: &LockUse, run: &RowsRun) -> f64 {
-    used.waited.as_secs_f64() / run.elapsed.as_secs_f64()
+fn waiting(used: &LockUse, run: &Outcome) -> f64 {
+    used.waited.as_secs_f64() / run.seconds
 }
 
 /// The file, from its crate on, and the line.

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
-use tantalum_rt::simulation::LockCharges;
 
 use super::{Experiment, Settings};
 use crate::{
     error::Result,
     finding::{Bound, Findings},
     published,
-    server::{LOG_DEVICE, Operation, Rows, RowsRun},
+    scenario::{self, Cpu, Length, Log, Operation, Outcome, Scenario, VOLUME},
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] =
-    &[Experiment { id: EARLY_LOCK_RELEASE, profiles: &[LOG_DEVICE], run: early_lock_release }];
+    &[Experiment { id: EARLY_LOCK_RELEASE, profiles: &[VOLUME], run: early_lock_release }];
 
 const EARLY_LOCK_RELEASE: &str = "now.early_lock_release";
 
@@ -33,19 +32,15 @@ const CPU_PER_ATTEMPT: Duration = Duration::from_micros(20);
 const WARM_UP: Duration = Duration::from_secs(1);
 const MEASURED: Duration = Duration::from_secs(4);
 
-fn rows((_, count, in_order): (&str, u64, bool), clients: usize, early_lock_release: bool, seed: u64) -> Rows {
-    Rows {
-        count,
-        operation: Operation::Transfer { in_order },
+fn rows((_, count, in_order): (&str, u64, bool), clients: usize, early_lock_release: bool, seed: u64) -> Scenario {
+    Scenario {
         early_lock_release,
-        log_answers_after: LOG_ANSWERS_AFTER,
+        log: Log::Volume(LOG_ANSWERS_AFTER),
         clients,
         cores: CORES,
-        cpu_per_attempt: CPU_PER_ATTEMPT,
-        locks: LockCharges::default(),
-        warm_up: WARM_UP,
-        measured: MEASURED,
-        seed,
+        cpu: Cpu::PerAttempt(CPU_PER_ATTEMPT),
+        length: Length::Time { warm_up: WARM_UP, counted: MEASURED },
+        ..Scenario::of_rows(count, Operation::Transfer { in_order }, seed)
     }
 }
 
@@ -60,14 +55,14 @@ fn early_lock_release(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
             WARM_UP.as_secs()
         ),
         format!(
-            "the log on one volume that answers each request after {} ms, and any number at once ({LOG_DEVICE} without \
+            "the log on one volume that answers each request after {} ms, and any number at once ({VOLUME} without \
                  randomness or caps)",
             LOG_ANSWERS_AFTER.as_millis()
         ),
     ]);
     let of_load = |load| CLIENTS.map(|clients| WAYS.map(|(_, early)| rows(load, clients, early, settings.seed)));
-    let all: Vec<Rows> = LOADS.into_iter().flat_map(of_load).flatten().collect();
-    let mut runs = Rows::run_all(&all, progress)?.into_iter();
+    let all: Vec<Scenario> = LOADS.into_iter().flat_map(of_load).flatten().collect();
+    let mut runs = scenario::run(&all, progress)?.into_iter();
     let (mut curves, mut is_whole, mut speedups) = (Vec::new(), true, Vec::new());
     for (load, count, _) in LOADS {
         let (mut rates, mut ratios) = (WAYS.map(|_| Vec::new()), Vec::new());
@@ -106,7 +101,7 @@ fn early_lock_release(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
     Ok(findings)
 }
 
-fn tell(findings: &mut Findings, what: &str, run: &RowsRun) {
+fn tell(findings: &mut Findings, what: &str, run: &Outcome) {
     let total = &run.report.total;
     let mut row = |of: &str, value: f64, unit: &str| {
         let of = format!("{what}, {of}");

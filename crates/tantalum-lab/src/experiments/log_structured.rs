@@ -1,9 +1,10 @@
 //! File systems on SSD (NAS 2010), section IV: TPC-C with its pages in place and log-structured, on three SSDs, as two database
 //! servers wrote them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tantalum::MetadataWrites;
+use tantalum::{Barriers, MetadataWrites, TornPageProtection};
+use tantalum_flash::{Kind as Device, Profile};
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Kind, Mix, Parameters, Scale};
 
@@ -12,8 +13,8 @@ use crate::{
     error::Result,
     finding::{Bound, Findings},
     published,
-    server::{Way, Written, WrittenRun, WrittenServer},
-    trace::requests::{DeviceAnalysis, plots},
+    scenario::{self, Contents, Cpu, Data, Drive, Filled, Length, Log, Outcome, Pages, Scenario, Trace},
+    trace::requests::{Analysis, DeviceAnalysis, plots},
 };
 
 /// What runs of section IV.
@@ -81,37 +82,44 @@ impl Dbms {
     }
 
     /// InnoDB writes pages twice, whatever the file system.
-    fn in_place(self) -> Way {
-        match self {
-            Self::Commercial => Way::InPlace,
-            Self::Mysql => Way::InPlaceTwice,
-        }
+    fn in_place(self) -> Pages {
+        let protection = match self {
+            Self::Commercial => TornPageProtection::TrustDevice,
+            Self::Mysql => TornPageProtection::DoubleWrite,
+        };
+        Pages::InPlace { protection, durable_writes: true }
     }
 }
 
 /// With fewer, the commits of 30 users would wait for each other's frames most of the time.
 const POOL_PAGES: u64 = 256;
-const NILFS2: Way = Way::LogStructured(MetadataWrites::Nilfs2);
-const OWN: Way = Way::LogStructured(MetadataWrites::Own);
+const NILFS2: Pages = log_structured(MetadataWrites::Nilfs2);
+const OWN: Pages = log_structured(MetadataWrites::Own);
 
-static SERVER: WrittenServer = WrittenServer::new();
+const fn log_structured(metadata: MetadataWrites) -> Pages {
+    Pages::LogStructured { segment_bytes: SEGMENT_BYTES, fill_percent: 80, metadata }
+}
 
-fn written(drive: &'static str, dbms: Dbms, way: Way, settings: Settings) -> Written {
-    Written {
-        drive,
-        drive_bytes: DRIVE_BYTES,
-        drive_scale: SCALE,
-        way,
-        segment_bytes: SEGMENT_BYTES,
-        fill_percent: 80,
+/// The paper's file systems sent no barriers, and its drives cached writes.
+fn scenario(drive: &str, dbms: Dbms, pages: Pages, settings: Settings) -> Result<Scenario> {
+    let mut profile = Profile::named(drive)?.with_capacity(DRIVE_BYTES);
+    if let Device::BlockSsd(drive) = &mut profile.device {
+        drive.buffer_kib /= SCALE;
+    }
+    let contents = Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed };
+    Ok(Scenario {
         page_bytes: dbms.page_bytes(),
         buffer_pool_bytes: dbms.buffer_pool_bytes(),
-        mix: Mix::Normal,
-        contents: Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed },
-        users: USERS,
-        warm_up: TRANSACTIONS,
-        counted: TRANSACTIONS,
-    }
+        pages,
+        barriers: Barriers::TrustDevice,
+        data: Data::Drive(Drive { filled: Filled::All, ..Drive::new(profile) }),
+        log: Log::Instant(4 << 30),
+        clients: USERS,
+        cpu: Cpu::PerAttempt(Duration::from_micros(100)),
+        length: Length::Transactions { warm_up: TRANSACTIONS, counted: TRANSACTIONS, with_checkpoints: false },
+        trace: Trace::Requests,
+        ..Scenario::new(Contents::Tpcc(contents), settings.seed)
+    })
 }
 
 fn configuration() -> Vec<String> {
@@ -131,15 +139,11 @@ fn configuration() -> Vec<String> {
     ]
 }
 
-fn tpm_c(run: &WrittenRun) -> f64 {
-    run.report.kinds[Kind::NewOrder as usize].per_second * 60.0
-}
-
 /// The runs of one drive: for each server in place, as NILFS2, and without its metadata.
-fn runs_on(drive: &'static str, settings: Settings, progress: &dyn Fn(&str)) -> Result<Vec<[Arc<WrittenRun>; 3]>> {
-    let ways = |dbms: Dbms| [dbms.in_place(), NILFS2, OWN].map(|way| written(drive, dbms, way, settings));
-    let all: Vec<Written> = SERVERS.into_iter().flat_map(ways).collect();
-    let runs = SERVER.run(&all, progress)?;
+fn runs_on(drive: &'static str, settings: Settings, progress: &dyn Fn(&str)) -> Result<Vec<[Arc<Outcome>; 3]>> {
+    let ways = |dbms: Dbms| [dbms.in_place(), NILFS2, OWN].map(|way| scenario(drive, dbms, way, settings));
+    let all = SERVERS.into_iter().flat_map(ways).collect::<Result<Vec<Scenario>>>()?;
+    let runs = scenario::run(&all, progress)?;
     Ok(runs.chunks_exact(3).map(|runs| [0, 1, 2].map(|at| Arc::clone(&runs[at]))).collect())
 }
 
@@ -154,7 +158,7 @@ fn compare_on(
     let mut rates = [[0.0; 3]; 2];
     for (at, runs) in runs_on(drive, settings, progress)?.iter().enumerate() {
         let dbms = SERVERS[at].name();
-        rates[at] = [0, 1, 2].map(|way| tpm_c(&runs[way]));
+        rates[at] = [0, 1, 2].map(|way| Outcome::new_orders_per_minute(&runs[way]));
         let [in_place, nilfs2, own] = rates[at];
         findings.compared(
             format!("{name}, {dbms}: as NILFS2 over in place"),
@@ -220,7 +224,7 @@ fn write_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         let runs = runs_on(drive, settings, progress)?;
         let mut sizes = [0.0; 2];
         for (at, ([in_place, nilfs2, _], dbms)) in runs.iter().zip(SERVERS).enumerate() {
-            let size = |run: &WrittenRun| run.drive.written_bytes as f64 / run.drive.writes.max(1) as f64;
+            let size = |run: &Outcome| run.data.written_bytes as f64 / run.data.writes.max(1) as f64;
             sizes[at] = size(nilfs2);
             let what = format!("{name}, {}", dbms.name());
             findings.compared(what.clone(), Bound::Value(published[at]), sizes[at], "bytes");
@@ -247,7 +251,7 @@ struct Orders {
 }
 
 impl Orders {
-    fn add(&mut self, findings: &mut Findings, what: &str, in_place: &WrittenRun, nilfs2: &WrittenRun) {
+    fn add(&mut self, findings: &mut Findings, what: &str, in_place: &Outcome, nilfs2: &Outcome) {
         for (way, run, shares) in [("in place", in_place, &mut self.in_place), ("as NILFS2", nilfs2, &mut self.nilfs2)]
         {
             let order = pages(run).writes;
@@ -268,16 +272,20 @@ impl Orders {
     }
 }
 
+fn requests(run: &Outcome) -> &Analysis {
+    run.requests.as_ref().expect("the requests of these scenarios are traced")
+}
+
 /// What happened to the pages, but for double writes.
-fn pages(run: &WrittenRun) -> &DeviceAnalysis {
-    let mut devices = run.trace.devices.iter();
+fn pages(run: &Outcome) -> &DeviceAnalysis {
+    let mut devices = requests(run).devices.iter();
     devices.find(|device| device.device.used_for == "data").expect("every database has a data device")
 }
 
 /// The addresses of requests by time, thinned out so far that a page of results does not get too long.
-fn figure_12(way: &str, run: &WrittenRun) -> Option<Plot> {
+fn figure_12(way: &str, run: &Outcome) -> Option<Plot> {
     const MOST_DOTS: usize = 2000;
-    let mut plot = plots(&run.trace).into_iter().next()?;
+    let mut plot = plots(requests(run)).into_iter().next()?;
     plot.title = format!("Addresses on the Intel, commercial, {way}");
     for series in &mut plot.series {
         let step = series.points.len().div_ceil(MOST_DOTS).max(1);
@@ -291,8 +299,8 @@ fn figure_12(way: &str, run: &WrittenRun) -> Option<Plot> {
 fn mixes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings = Findings::new(configuration());
     for (at, (name, mix)) in MIXES.into_iter().enumerate() {
-        let run = written(MTRON, Dbms::Commercial, NILFS2, settings);
-        let runs = SERVER.run(&[Written { mix, ..run }], progress)?;
+        let run = scenario(MTRON, Dbms::Commercial, NILFS2, settings)?;
+        let runs = scenario::run(&[Scenario { mix, ..run }], progress)?;
         let done = |kind: usize| runs[0].report.kinds[kind].committed + runs[0].report.kinds[kind].rolled_back;
         let all: u64 = (0..runs[0].report.kinds.len()).map(done).sum();
         for (texts, published) in published::of(MIX).table() {
@@ -312,10 +320,14 @@ fn workloads(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut curves = Vec::new();
     for dbms in SERVERS {
         let all = MIXES.map(|(_, mix)| {
-            [dbms.in_place(), NILFS2].map(|way| Written { mix, ..written(MTRON, dbms, way, settings) })
+            [dbms.in_place(), NILFS2].map(|way| scenario(MTRON, dbms, way, settings).map(|run| Scenario { mix, ..run }))
         });
-        let runs = SERVER.run(&all.concat(), progress)?;
-        let gains: Vec<f64> = runs.chunks_exact(2).map(|pair| tpm_c(&pair[1]) / tpm_c(&pair[0])).collect();
+        let all = all.into_iter().flatten().collect::<Result<Vec<_>>>()?;
+        let runs = scenario::run(&all, progress)?;
+        let gains: Vec<f64> = runs
+            .chunks_exact(2)
+            .map(|pair| Outcome::new_orders_per_minute(&pair[1]) / Outcome::new_orders_per_minute(&pair[0]))
+            .collect();
         for ((name, _), gain) in MIXES.into_iter().zip(&gains) {
             findings.measured(format!("mtron, {}, {name}", dbms.name()), *gain, "ratio");
         }
@@ -345,16 +357,21 @@ const BUFFERS: [f64; 6] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2];
 fn buffers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings = Findings::new(configuration());
     let dbms = Dbms::Commercial;
-    let sized = |share: f64, way| {
-        let run = written(MTRON, dbms, way, settings);
+    let sized = |share: f64, way| -> Result<Scenario> {
+        let run = scenario(MTRON, dbms, way, settings)?;
         let bytes = (share * FILE_BYTES) as u64 / u64::from(run.page_bytes) * u64::from(run.page_bytes);
         // Large buffers take longer to fill.
         let warm_up = if share > 0.02 { 3 * TRANSACTIONS } else { TRANSACTIONS };
-        Written { buffer_pool_bytes: bytes.max(run.buffer_pool_bytes), warm_up, ..run }
+        let length = Length::Transactions { warm_up, counted: TRANSACTIONS, with_checkpoints: false };
+        Ok(Scenario { buffer_pool_bytes: bytes.max(run.buffer_pool_bytes), length, ..run })
     };
-    let all = BUFFERS.map(|share| [sized(share, dbms.in_place()), sized(share, NILFS2)]).concat();
-    let runs = SERVER.run(&all, progress)?;
-    let rates: Vec<[f64; 2]> = runs.chunks_exact(2).map(|pair| [tpm_c(&pair[0]), tpm_c(&pair[1])]).collect();
+    let all = BUFFERS.into_iter().flat_map(|share| [sized(share, dbms.in_place()), sized(share, NILFS2)]);
+    let all = all.collect::<Result<Vec<_>>>()?;
+    let runs = scenario::run(&all, progress)?;
+    let rates: Vec<[f64; 2]> = runs
+        .chunks_exact(2)
+        .map(|pair| [Outcome::new_orders_per_minute(&pair[0]), Outcome::new_orders_per_minute(&pair[1])])
+        .collect();
     let shares = BUFFERS.map(|share| share.max(all[0].buffer_pool_bytes as f64 / FILE_BYTES));
     let most = rates.iter().map(|rate| rate[1]).fold(0.0, f64::max);
     let saturates =
@@ -397,7 +414,11 @@ fn amplification(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings
     let mut findings = Findings::new(configuration());
     for (name, drive) in DRIVES {
         for ([in_place, nilfs2, own], dbms) in runs_on(drive, settings, progress)?.iter().zip(SERVERS) {
-            let written = |run: &WrittenRun| run.drive.written_bytes as f64 / run.issued_bytes.max(1) as f64;
+            let written = |run: &Outcome| {
+                let page_bytes = u64::from(dbms.page_bytes());
+                let issued = run.stored(|store| store.pages_stored) * page_bytes;
+                run.data.written_bytes as f64 / issued.max(1) as f64
+            };
             let what = format!("{name}, {}", dbms.name());
             // The paper counts double writes as issued.
             let twice = if dbms == Dbms::Mysql { 2.0 } else { 1.0 };
@@ -411,9 +432,10 @@ fn amplification(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings
             findings.measured(format!("{what}: log-structured"), written(own), "ratio");
             for (way, run) in [("in place", in_place), ("as NILFS2", nilfs2)] {
                 let done = run.report.total.committed.max(1) as f64;
-                for (io, issued, at_drive) in
-                    [("reads", run.pages_loaded, run.drive.reads), ("writes", run.pages_stored, run.drive.writes)]
-                {
+                for (io, issued, at_drive) in [
+                    ("reads", run.stored(|store| store.pages_loaded), run.data.reads),
+                    ("writes", run.stored(|store| store.pages_stored), run.data.writes),
+                ] {
                     let what = format!("{what}, {way}: {io} a transaction");
                     findings.measured(format!("{what}, by the engine"), issued as f64 / done, "IOs");
                     findings.measured(format!("{what}, at the drive"), at_drive as f64 / done, "IOs");

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use tantalum::{Barriers, PageCleaning, TornPageProtection};
+use tantalum_flash::Profile;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::linkbench::Parameters;
 
-use super::{Experiment, Settings};
+use super::{Experiment, Settings, durassd::on_two_drives};
 use crate::{
     error::Result,
     finding::Findings,
-    server::{Databases, DriveRun, Loaded, Scaled, Setup},
+    micro::Fsync,
+    scenario::{self, Contents, Cpu, Drive, FileUse, Length, Outcome, Pages, Scenario},
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: PROTECTIONS, profiles: DRIVES, run: protections }];
@@ -30,60 +32,55 @@ const WAYS: [(&str, TornPageProtection); 3] = [
 
 const NODES: u64 = 40_000;
 const BUFFER_BYTES: u64 = 4 << 20;
+const LOG_BYTES: u64 = 16 << 20;
+const CLIENTS: usize = 32;
 
-fn scaled(settings: Settings) -> Scaled {
-    Scaled {
-        contents: Loaded::LinkBench(Parameters { nodes: NODES, seed: settings.seed }),
-        drive_bytes: 256 << 20,
-        drive_cache_bytes: None,
-        log_bytes: 16 << 20,
-        clients: 32,
-        cores: 4,
-        cpu_per_attempt: Duration::from_micros(30),
-        warm_up: 6000,
-        counted: 6000,
-        seed: settings.seed,
-    }
-}
-
-fn setup(drive: &'static str, page_bytes: u32, protection: TornPageProtection) -> Setup {
-    Setup {
-        drive,
-        has_barriers: true,
-        barriers: Barriers::Auto,
-        protection,
-        cleaning: PageCleaning::Ahead,
-        durable_page_writes: false,
-        page_bytes,
-        buffer_pool_bytes: BUFFER_BYTES,
-    }
+fn scenario(drive: &str, page_bytes: u32, protection: TornPageProtection, settings: Settings) -> Result<Scenario> {
+    let contents = Contents::LinkBench(Parameters { nodes: NODES, seed: settings.seed });
+    let drive = |bytes| -> Result<Drive> {
+        let profile = Profile::named(drive)?.with_capacity(bytes);
+        Ok(Drive { file: FileUse::Overwritten, ..Drive::new(profile) })
+    };
+    Ok(on_two_drives(
+        Scenario {
+            page_bytes,
+            buffer_pool_bytes: BUFFER_BYTES,
+            pages: Pages::InPlace { protection, durable_writes: false },
+            barriers: Barriers::Auto,
+            cleaning: PageCleaning::Ahead,
+            clients: CLIENTS,
+            cpu: Cpu::PerAttempt(Duration::from_micros(30)),
+            length: Length::TimeOf { warm_up: 6000, counted: 6000 },
+            ..Scenario::new(contents, settings.seed)
+        },
+        drive(256 << 20)?,
+        drive(LOG_BYTES + Fsync::JOURNAL_BYTES)?,
+    ))
 }
 
 /// Bytes that the engine wrote to both drives for an operation.
-fn written(run: &DriveRun) -> f64 {
+fn written(run: &Outcome) -> f64 {
     (run.data.written_bytes + run.log.written_bytes) as f64 / run.report.total.committed as f64
 }
 
-fn rate(run: &DriveRun) -> f64 {
-    run.report.total.per_second
+fn rate(run: &Outcome) -> f64 {
+    run.per_second()
 }
 
 fn protections(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let databases = Databases::new(scaled(settings));
-    let cells = |page, drive| WAYS.map(|(_, protection)| setup(drive, page, protection));
-    let setups: Vec<Setup> =
-        PAGES.iter().flat_map(|&page| DRIVES.iter().flat_map(move |drive| cells(page, drive))).collect();
-    let runs = databases.run(&setups, progress)?;
-    let scaled = databases.scaled();
+    let cells = |page, drive| WAYS.map(|(_, protection)| scenario(drive, page, protection, settings));
+    let scenarios = PAGES.iter().flat_map(|&page| DRIVES.iter().flat_map(move |drive| cells(page, drive)));
+    let scenarios = scenarios.collect::<Result<Vec<_>>>()?;
+    let runs = scenario::run(&scenarios, progress)?;
     let mib = |bytes: u64| tantalum_report::units::bytes(bytes.next_multiple_of(1 << 20));
     let mut findings = Findings::new(vec![
         format!(
             "LinkBench, a graph of {NODES} nodes ({}), a buffer pool of {}, {} clients; two drives of the kind, one of them \
                  for a log of {}, so that there are checkpoints",
-            mib(databases.bytes(PAGES[0], progress)?),
+            mib(scenario::database_bytes(&scenarios[0], progress)?),
             mib(BUFFER_BYTES),
-            scaled.clients,
-            mib(scaled.log_bytes)
+            CLIENTS,
+            mib(LOG_BYTES)
         ),
         "barriers where the drive needs them; pages cleaned ahead".into(),
         "device: pages are written once, on the user's word; only durassd and nvme-plp say that they write them whole"
@@ -108,12 +105,12 @@ fn protections(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
     let says = "who leaves it to the device writes least";
     findings.states(says, least_by_device, found);
     // Two runs of one configuration differ by less than this.
-    let fastest = |ways: &&[std::sync::Arc<DriveRun>]| rate(&ways[2]) >= 0.98 * rate(&ways[0]).max(rate(&ways[1]));
+    let fastest = |ways: &&[std::sync::Arc<Outcome>]| rate(&ways[2]) >= 0.98 * rate(&ways[0]).max(rate(&ways[1]));
     let count = runs.chunks(WAYS.len()).filter(fastest).count();
     let all = DRIVES.len() * PAGES.len();
     let says = "and is never slower";
     findings.states(says, count == all, format!("{count} of {all} times"));
-    let bars = |of: &dyn Fn(&DriveRun) -> f64, runs: &[std::sync::Arc<DriveRun>]| -> Vec<Series> {
+    let bars = |of: &dyn Fn(&Outcome) -> f64, runs: &[std::sync::Arc<Outcome>]| -> Vec<Series> {
         let way = |at: usize| Series::bars(WAYS[at].0, runs.chunks(WAYS.len()).map(|ways| of(&ways[at])));
         (0..WAYS.len()).map(way).collect()
     };

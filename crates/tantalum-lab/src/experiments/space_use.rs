@@ -1,15 +1,16 @@
-//! How much a log-structured store writes, and how long it makes anybody wait, as the device gets fuller.
+//! How much a log-structured store writes, and how long a write waits for it, as the device gets fuller.
 
-use tantalum::MetadataWrites;
+use tantalum::{Barriers, MetadataWrites};
+use tantalum_flash::Profile;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
-use tantalum_workloads::tpcc::{Mix, Parameters, Scale};
+use tantalum_workloads::tpcc::{Parameters, Scale};
 
 use super::{Experiment, Settings};
 use crate::{
     error::Result,
     finding::{Bound, Findings},
     published,
-    server::{Way, Written, WrittenServer},
+    scenario::{self, Contents, Data, Drive, Filled, Length, Log, Pages, Scenario},
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: SPACE, profiles: DRIVES, run: space_use }];
@@ -31,24 +32,21 @@ const COUNTED: u64 = 8_000;
 /// What the transactions add to the database until the middle of what is counted, for each of them.
 const GROWTH_BYTES: u64 = 700;
 
-static SERVER: WrittenServer = WrittenServer::new();
-
-fn written(drive: &'static str, drive_bytes: u64, settings: Settings) -> Written {
-    Written {
-        drive,
-        drive_bytes,
-        drive_scale: 1,
-        way: Way::LogStructured(MetadataWrites::Own),
-        segment_bytes: SEGMENT_BYTES,
-        fill_percent: 95,
+fn scenario(drive: &str, drive_bytes: u64, settings: Settings) -> Result<Scenario> {
+    let contents = Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed };
+    let drive = Drive::new(Profile::named(drive)?.with_capacity(drive_bytes));
+    let metadata = MetadataWrites::Own;
+    Ok(Scenario {
         page_bytes: PAGE_BYTES,
         buffer_pool_bytes: BUFFER_BYTES,
-        mix: Mix::Normal,
-        contents: Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed },
-        users: USERS,
-        warm_up: WARM_UP,
-        counted: COUNTED,
-    }
+        pages: Pages::LogStructured { segment_bytes: SEGMENT_BYTES, fill_percent: 95, metadata },
+        barriers: Barriers::TrustDevice,
+        data: Data::Drive(Drive { filled: Filled::All, ..drive }),
+        log: Log::Instant(4 << 30),
+        clients: USERS,
+        length: Length::Transactions { warm_up: WARM_UP, counted: COUNTED, with_checkpoints: false },
+        ..Scenario::new(Contents::Tpcc(contents), settings.seed)
+    })
 }
 
 /// Pages written for each that is stored, if stores hit all pages alike and segments are cleaned in the order in which they
@@ -64,7 +62,7 @@ fn at_random(used: f64) -> f64 {
 }
 
 fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let loaded = SERVER.database_bytes(&written(DRIVES[0], 1 << 30, settings), progress)?;
+    let loaded = scenario::database_bytes(&scenario(DRIVES[0], 1 << 30, settings)?, progress)?;
     let live = loaded + (WARM_UP + COUNTED / 2) * GROWTH_BYTES;
     let bytes = |used: u32| (live * 100 / u64::from(used)).next_multiple_of(1 << 20);
     let mut findings = Findings::new(vec![format!(
@@ -74,9 +72,8 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         BUFFER_BYTES >> 20,
         SEGMENT_BYTES >> 10
     )]);
-    let all: Vec<Written> =
-        DRIVES.iter().flat_map(|&drive| USES.map(|used| written(drive, bytes(used), settings))).collect();
-    let runs = SERVER.run(&all, progress)?;
+    let all = DRIVES.iter().flat_map(|&drive| USES.map(|used| scenario(drive, bytes(used), settings)));
+    let runs = scenario::run(&all.collect::<Result<Vec<_>>>()?, progress)?;
     let mut row = |what: String, published, value, unit: &str| {
         findings.compared(what, published, value, unit);
     };
@@ -84,7 +81,9 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     for (&drive, runs) in DRIVES.iter().zip(runs.chunks_exact(USES.len())) {
         let mut curve = Vec::new();
         for (used, run) in USES.into_iter().zip(runs) {
-            let store = run.log_structured.expect("the store is log-structured");
+            let [before, after] = [&run.before, &run.after].map(|stats| stats.store.log_structured);
+            let (before, after) = before.zip(after).expect("the store is log-structured");
+            let store = after.since(&before);
             let what = format!("{drive}, {used} %");
             let share = store.live_bytes as f64 / (store.segments * u64::from(SEGMENT_BYTES)) as f64;
             let moved = 1.0 + store.pages_moved as f64 / store.pages_stored.max(1) as f64;
@@ -101,7 +100,7 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
             row(format!("{what}: waits for a free segment"), Bound::Unpublished, store.waits as f64, "waits");
             let longest = store.longest_wait_us as f64 / 1e3;
             row(format!("{what}: longest wait for a free segment"), published::of(SPACE).bound(), longest, "ms");
-            row(format!("{what}: new orders a minute"), Bound::Unpublished, new_orders(run), "NOTPM");
+            row(format!("{what}: new orders a minute"), Bound::Unpublished, run.new_orders_per_minute(), "NOTPM");
         }
         curves.push(Series::line(drive, curve));
     }
@@ -119,10 +118,6 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         curves,
     ));
     Ok(findings)
-}
-
-fn new_orders(run: &crate::server::WrittenRun) -> f64 {
-    run.report.kinds[tantalum_workloads::tpcc::Kind::NewOrder as usize].per_second * 60.0
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ use crate::{
     error::Result,
     finding::{Bound, Findings},
     published,
-    server::{Cell, LogSetup, Paced, PacedRun, Stuck},
+    scenario::{
+        Cpu, Length, LogSetup, Scenario,
+        paced::{Paced, PacedRun, Stuck},
+    },
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
@@ -174,7 +177,7 @@ fn stuck_volume(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
 }
 
 fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let mut findings = Findings::new(vec![format!(
         "TPC-C as in FlashLogging's experiments, {MANY} clients, but {} us of one of four hardware threads for each call, a \
              tenth (assumed: a processor of today); {} virtual seconds after {} of warm-up",
@@ -184,18 +187,16 @@ fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     )]);
     for profile in [CLOUD, DRIVE] {
         let logs = logs(profile);
-        let cell = |&(_, log): &(String, LogSetup)| Cell {
-            cpu_per_call: CPU_PER_CALL,
-            warm_up: WARM_UP,
-            measured: MEASURED,
-            ..bed.cell(log, MANY)
+        let cell = |(_, log): &(String, LogSetup)| -> Result<Scenario> {
+            let length = Length::Time { warm_up: WARM_UP, counted: MEASURED };
+            Ok(Scenario { cpu: Cpu::PerCall(CPU_PER_CALL), length, ..bed.cell(*log, MANY)? })
         };
-        let runs = bed.run(&logs.iter().map(cell).collect::<Vec<_>>())?;
+        let runs = bed.run(&logs.iter().map(cell).collect::<Result<Vec<_>>>()?)?;
         let mut rates = Vec::new();
         for ((name, _), run) in logs.iter().zip(&runs) {
-            findings.measured(format!("{name}: new orders a minute"), run.new_orders_per_minute, "NOTPM");
-            findings.measured(format!("{name}: transactions, p99.9"), run.latency.p999_us / 1e3, "ms");
-            rates.push(run.new_orders_per_minute);
+            findings.measured(format!("{name}: new orders a minute"), run.new_orders_per_minute(), "NOTPM");
+            findings.measured(format!("{name}: transactions, p99.9"), run.report.total.latency.p999_us / 1e3, "ms");
+            rates.push(run.new_orders_per_minute());
         }
         let [one, two_waiting, two, four_waiting, four] = rates[..] else { unreachable!("a rate for each log") };
         // Two runs of one configuration differ by less than this.

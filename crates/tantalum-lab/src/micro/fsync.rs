@@ -30,7 +30,7 @@ impl Journal {
         (bytes >= Fsync::BLOCK_BYTES).then(|| Self::at(begin, bytes, fsync.journal_writes))
     }
 
-    /// One of so many bytes, to which a commit makes so many writes. Those who share a device's journal share this.
+    /// One of so many bytes, to which a commit makes so many writes. All users of a device's journal share this.
     pub(crate) fn at(begin: u64, bytes: u64, writes: u32) -> Self {
         let blocks = bytes / Fsync::BLOCK_BYTES;
         assert!(blocks > 0, "a journal has a block");

@@ -86,7 +86,7 @@ fn gaps(is_outlier: &[bool]) -> Vec<u64> {
 fn predictable(is_outlier: &[bool]) -> f64 {
     let (learn, test) = is_outlier.split_at(is_outlier.len() / 2);
     let Some(usual) = most_common(gaps(learn)) else { return 0.0 };
-    // Before the second half's first outlier nobody knows the count.
+    // Before the second half's first outlier the count is not known.
     let mut since: Option<u64> = None;
     let (mut named, mut hit, mut outliers) = (0u32, 0u32, 0u32);
     for &is in test {

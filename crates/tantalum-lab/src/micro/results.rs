@@ -47,7 +47,7 @@ pub struct Row {
     pub each_ns: Option<Vec<u64>>,
 }
 
-/// Runs a benchmark's jobs, one after the other. `progress` is told the job, and how many of its requests have begun.
+/// Runs a benchmark's jobs, one after the other. `progress` is called with the job, and how many of its requests have begun.
 ///
 /// # Errors
 /// As [`run`].

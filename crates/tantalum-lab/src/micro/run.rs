@@ -30,7 +30,7 @@ struct Run {
     has_failed: AtomicBool,
 }
 
-/// Runs `job` on `device` and waits for its end. `progress` is told now and then how many requests have begun.
+/// Runs `job` on `device` and waits for its end. `progress` is called now and then with how many requests have begun.
 ///
 /// Inside a simulation the result depends on nothing but the device's state and the job.
 ///

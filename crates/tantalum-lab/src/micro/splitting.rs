@@ -14,7 +14,7 @@ pub struct Together {
     pub request_bytes: u32,
     /// Requests in all.
     pub operations: u64,
-    /// Who each have one request under way.
+    /// Tasks with one request under way each.
     pub requesters: u32,
     /// Whether every request is cut into equal parts, one for each device; else a free device takes all of it.
     pub is_split: bool,

@@ -30,7 +30,7 @@ impl Effort {
         }
     }
 
-    /// Bytes of a device that are used if nobody says how many.
+    /// Bytes of a device that are used unless a range is given.
     pub const fn range_bytes(self) -> u64 {
         match self {
             Self::Quick => 256 << 20,

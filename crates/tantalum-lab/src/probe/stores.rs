@@ -23,7 +23,7 @@ const SEGMENT: u64 = 1 << 20;
 /// Bytes of a log sector of in-page logging.
 const SECTOR: u32 = 512;
 
-/// All is measured so often, in turns, and the median counts: a stall of the device or its host is nobody's cost.
+/// All is measured so often, in turns, and the median counts: a stall of the device or its host is charged to no store.
 const ROUNDS: usize = 3;
 
 /// What was measured of something, a number for each round.

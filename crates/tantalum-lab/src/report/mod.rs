@@ -1,5 +1,6 @@
 //! What the lab found, as one page that needs nothing else: an honest summary, then every result beside the paper's.
 
+pub mod markdown;
 mod result;
 mod summary;
 

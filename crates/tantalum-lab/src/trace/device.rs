@@ -9,16 +9,6 @@ use tantalum_device::{Durability, Ending, RequestKind};
 use super::{TracedDevice, TracedRequest};
 
 /// What happened at one device.
-///
-/// ```
-/// use tantalum_lab::trace::requests::{Analysis, DeviceAnalysis};
-///
-/// /// Bytes of a write, on average.
-/// fn average_write(device: &DeviceAnalysis) -> Option<u64> {
-///     device.written_bytes().checked_div(device.writes.requests)
-/// }
-/// # let _: fn(&Analysis) -> Option<u64> = |trace| average_write(trace.devices.first()?);
-/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceAnalysis {
     /// What it is used for, and a number from 1 if several are: `data`, `log 2`.
@@ -146,11 +136,6 @@ impl OperationAnalysis {
 }
 
 /// How long requests took, in microseconds, to 1 %.
-///
-/// ```
-/// let latencies = tantalum_lab::trace::requests::Latencies { mean_us: 90.0, p50_us: 70.0, p99_us: 300.0, max_us: 900.0 };
-/// assert!(latencies.p99_us < latencies.max_us);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latencies {
     /// The mean.
@@ -164,11 +149,6 @@ pub struct Latencies {
 }
 
 /// Requests of more than half a size and at most that.
-///
-/// ```
-/// let class = tantalum_lab::trace::requests::SizeClass { up_to_bytes: 4096, requests: 9 };
-/// assert!(class.up_to_bytes.is_power_of_two());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeClass {
     /// The largest: a power of two.
@@ -299,7 +279,7 @@ impl Passing {
     }
 }
 
-/// What is told apart where addresses are drawn.
+/// What plots of addresses distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Direction {
     Reads,

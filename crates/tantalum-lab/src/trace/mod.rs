@@ -21,11 +21,6 @@ pub use codec::{Damage, Reader, Writer};
 pub use recorder::Recorder;
 
 /// Of which run a trace is.
-///
-/// ```
-/// let header = tantalum_lab::trace::Header::new("linkbench, 16 clients");
-/// assert!(header.database.is_none());
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// For people.
@@ -51,14 +46,6 @@ impl Header {
 }
 
 /// One thing that happened.
-///
-/// ```
-/// use tantalum::PageOperation;
-/// use tantalum_lab::trace::Event;
-///
-/// let change = Event::Change { page: 7, operation: PageOperation::Update, bytes: 49 };
-/// assert_ne!(change, Event::Write { page: 7 });
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A change of a page was logged: an update log record of "In-Page Logging".
@@ -95,11 +82,6 @@ pub struct TracedRequest {
 }
 
 /// What stands at the end of a trace.
-///
-/// ```
-/// let summary = tantalum_lab::trace::Summary::default();
-/// assert!(summary.devices.is_empty());
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// How long the trace is, in nanoseconds.
@@ -133,11 +115,6 @@ impl std::fmt::Display for TracedDevice {
 }
 
 /// What the run did meanwhile, as far as it tells: what requests are put into relation to.
-///
-/// ```
-/// let totals = tantalum_lab::trace::Totals { transactions: Some(100), ..Default::default() };
-/// assert_eq!(totals.page_bytes, None);
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Transactions that ended: committed, or rolled back on purpose.

@@ -59,11 +59,6 @@ pub struct Analysis {
 }
 
 /// What a transaction takes, on average.
-///
-/// ```
-/// let costs = tantalum_lab::trace::requests::PerTransaction { pages_read: None, pages_stored: Some(2.0), reads: 1.0, writes: 2.5, written_bytes: 9000.0, flushes: 0.5 };
-/// assert!(costs.writes > costs.pages_stored.unwrap());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PerTransaction {
     /// Pages that the engine asked its store for: reads as they are issued.

@@ -5,13 +5,16 @@ use std::time::Duration;
 use serde::Deserialize;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::{bed::DRIVE, order};
+use super::{bed::Sizes, order};
 use crate::{
     error::Result,
     experiments::Settings,
     finding::{Bound, Findings},
     published,
-    server::{Store, Updates},
+    scenario::{
+        Drive, FileUse, Filled,
+        documents::{Store, Updates},
+    },
 };
 
 pub(super) const COUCHBASE: &str = "ds.table5.couchbase";
@@ -24,17 +27,16 @@ const GB: u64 = 1_000_000_000;
 /// The workload's default in virtual time (`docs/measure/benchmarks.md`).
 const CPU_PER_OPERATION: Duration = Duration::from_micros(20);
 
-fn store(settings: Settings) -> Store {
-    Store {
+fn store(settings: Settings) -> Result<Store> {
+    let drive = Sizes::drive(480 * GB / SCALE, SCALE)?;
+    Ok(Store {
         records: 100 * GB / 1000 / SCALE,
-        drive: DRIVE,
-        drive_bytes: (480 * GB / SCALE).next_multiple_of(1 << 20),
-        drive_cache_bytes: Some((512 * GB / 1000 / SCALE).next_multiple_of(4096)),
+        drive: Drive { filled: Filled::Database, file: FileUse::Growing, ..drive },
         warm_up: 1000,
         counted: 10_000,
         cpu_per_operation: CPU_PER_OPERATION,
         seed: settings.seed,
-    }
+    })
 }
 
 /// Whether the file system flushes the drive.
@@ -55,9 +57,9 @@ fn cells(texts: &[&str], columns: &[String]) -> Vec<Updates> {
 }
 
 pub(super) fn couchbase(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let store = store(settings);
+    let store = store(settings)?;
     progress("loading documents");
-    let loaded = store.load()?;
+    let loaded = store.clone().load()?;
     let (table, columns) = (published::of(COUCHBASE).table(), &published::of(COUCHBASE).columns[2..]);
     let cells: Vec<Updates> = table.iter().flat_map(|(texts, _)| cells(texts, columns)).collect();
     let runs = loaded.run(&cells, progress)?;
@@ -67,7 +69,7 @@ pub(super) fn couchbase(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
                 "all sizes of the paper divided by {SCALE}: {} documents of 1000 bytes, {} with the nodes of {} levels; {:.1} KiB \
                  appended for an update; all nodes in memory",
                 store.records,
-                bytes(loaded.used_bytes().next_multiple_of(1 << 20)),
+                bytes(loaded.used_bytes.next_multiple_of(1 << 20)),
                 runs[0].levels,
                 runs[0].bytes_per_update / 1024.0
             ),

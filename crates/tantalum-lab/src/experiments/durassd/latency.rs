@@ -31,7 +31,7 @@ const TWO_ORDERS: f64 = 50.0;
 pub(super) fn latencies(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
     let mut findings = Findings::new(bed.configuration()?);
-    let setups = [bed.paper(true, true, 16 << 10), bed.paper(false, false, 4 << 10)];
+    let setups = [bed.paper(true, true, 16 << 10)?, bed.paper(false, false, 4 << 10)?];
     let names = ["ON/ON, 16KB", "OFF/OFF, 4KB"];
     let runs = bed.run(&setups)?;
     let table = published::of(LATENCIES).table();
@@ -84,14 +84,18 @@ pub(super) fn blocked_reads(settings: Settings, progress: &dyn Fn(&str)) -> Resu
     let mut findings = Findings::new(bed.configuration()?);
     let paper = [(true, true, 16 << 10), (true, false, 4 << 10), (false, false, 4 << 10)]
         .map(|(barriers, double_writes, page)| bed.paper(barriers, double_writes, page));
-    let setups = [paper, paper.map(cleaned_ahead)].concat();
+    let paper = paper.into_iter().collect::<Result<Vec<_>>>()?;
+    let ahead = paper.iter().cloned().map(cleaned_ahead).collect();
+    let setups: Vec<_> = [paper, ahead].concat();
     let runs = bed.run(&setups)?;
-    let shares: Vec<f64> =
-        runs.iter().map(|run| run.pool.blocked_reads as f64 / run.pool.fault_reads.max(1) as f64).collect();
+    let shares: Vec<f64> = runs
+        .iter()
+        .map(|run| run.pooled(|pool| pool.blocked_reads) as f64 / run.pooled(|pool| pool.fault_reads).max(1) as f64)
+        .collect();
     for (at, (setup, share)) in setups.iter().zip(&shares).enumerate() {
         // "Every other read request" is of the server as it is by default.
         let published = if at == 0 { published::of(BLOCKED).bound() } else { Bound::Unpublished };
-        let how = if at < paper.len() { "the server cleans on demand" } else { "cleaned ahead" };
+        let how = if at < setups.len() / 2 { "the server cleans on demand" } else { "cleaned ahead" };
         let what = format!("{}, {}, {how}", notation(setup), kilobytes(setup.page_bytes));
         findings.compared(what, published, *share, "share");
     }

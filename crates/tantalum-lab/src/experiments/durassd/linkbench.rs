@@ -8,7 +8,7 @@ use crate::{
     experiments::Settings,
     finding::{Bound, Findings},
     published,
-    server::{DriveRun, Setup},
+    scenario::{Outcome, Scenario},
 };
 
 pub(super) const THROUGHPUT: &str = "ds.fig5.linkbench";
@@ -23,21 +23,21 @@ const SMALL: u32 = 4 << 10;
 const LARGE: u32 = 16 << 10;
 
 /// All cells of Figure 5: for each page size the four settings.
-struct Grid(Vec<((bool, bool), Setup, f64)>);
+struct Grid(Vec<((bool, bool), Scenario, f64)>);
 
 impl Grid {
     fn run(bed: &Bed<'_>) -> Result<Self> {
         let cell = |page| SETTINGS.map(|(barriers, double_writes)| bed.paper(barriers, double_writes, page));
-        let setups: Vec<Setup> = PAGES.into_iter().flat_map(cell).collect();
+        let setups = PAGES.into_iter().flat_map(cell).collect::<Result<Vec<Scenario>>>()?;
         let runs = bed.run(&setups)?;
-        let rates = runs.iter().map(|run| run.report.total.per_second);
+        let rates = runs.iter().map(|run| run.per_second());
         let settings = SETTINGS.into_iter().cycle().zip(setups);
         Ok(Self(settings.zip(rates).map(|((setting, setup), rate)| (setting, setup, rate)).collect()))
     }
 
     /// Operations a second.
     fn rate(&self, has_barriers: bool, double_writes: bool, page: u32) -> f64 {
-        let is_it = |(setting, setup, _): &&((bool, bool), Setup, f64)| {
+        let is_it = |(setting, setup, _): &&((bool, bool), Scenario, f64)| {
             *setting == (has_barriers, double_writes) && setup.page_bytes == page
         };
         self.0.iter().find(is_it).expect("a cell of the grid").2
@@ -70,12 +70,12 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
         findings.measured(what, *rate, "operations/s");
     }
     let own = PAGES.into_iter().flat_map(|page| {
-        SETTINGS.map(|(barriers, double_writes)| cleaned_ahead(bed.paper(barriers, double_writes, page)))
+        SETTINGS.map(|(barriers, double_writes)| bed.paper(barriers, double_writes, page).map(cleaned_ahead))
     });
-    let own: Vec<Setup> = own.collect();
+    let own = own.collect::<Result<Vec<Scenario>>>()?;
     for (setup, run) in own.iter().zip(bed.run(&own)?) {
         let what = format!("cleaned ahead: {}, {}", notation(setup), kilobytes(setup.page_bytes));
-        findings.measured(what, run.report.total.per_second, "operations/s");
+        findings.measured(what, run.per_second(), "operations/s");
     }
     let lowest = grid.0.iter().map(|(_, _, rate)| *rate).fold(f64::INFINITY, f64::min);
     let highest = grid.0.iter().map(|(_, _, rate)| *rate).fold(0.0, f64::max);
@@ -87,7 +87,7 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
             rate(true, true, LARGE)
         ),
     );
-    let settings = SETTINGS.map(|(barriers, double_writes)| notation(&bed.paper(barriers, double_writes, SMALL)));
+    let settings = [0, 1, 2, 3].map(|at: usize| notation(&grid.0[at].1));
     let bars = |page| {
         let rates = SETTINGS.map(|(barriers, double_writes)| rate(barriers, double_writes, page));
         Series::bars(kilobytes(page), rates)
@@ -123,14 +123,19 @@ const BUFFERS_GB: [u64; 5] = [2, 4, 6, 8, 10];
 pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
     let mut findings = Findings::new(bed.configuration()?);
-    let setup = |page, gb| Setup { buffer_pool_bytes: bed.buffer(gb), ..bed.paper(false, false, page) };
-    let setups: Vec<Setup> = PAGES.iter().flat_map(|&page| BUFFERS_GB.map(|gb| setup(page, gb))).collect();
+    let setup = |page, gb| -> Result<Scenario> {
+        Ok(Scenario { buffer_pool_bytes: bed.buffer(gb), ..bed.paper(false, false, page)? })
+    };
+    let setups = PAGES.iter().flat_map(|&page| BUFFERS_GB.map(|gb| setup(page, gb))).collect::<Result<Vec<_>>>()?;
     let runs = bed.run(&setups)?;
-    let lines = |of: &dyn Fn(&DriveRun) -> f64| -> Vec<Vec<f64>> {
+    let lines = |of: &dyn Fn(&Outcome) -> f64| -> Vec<Vec<f64>> {
         runs.chunks(BUFFERS_GB.len()).map(|line| line.iter().map(|run| of(run)).collect()).collect()
     };
-    let ratios = lines(&|run| run.pool.misses as f64 / (run.pool.hits + run.pool.misses) as f64);
-    let rates = lines(&|run| run.report.total.per_second);
+    let ratios = lines(&|run| {
+        let [hits, misses] = [run.pooled(|pool| pool.hits), run.pooled(|pool| pool.misses)];
+        misses as f64 / (hits + misses) as f64
+    });
+    let rates = lines(&|run| run.per_second());
     for (&page, (ratios, rates)) in PAGES.iter().zip(ratios.iter().zip(&rates)) {
         for (gb, (ratio, rate)) in BUFFERS_GB.iter().zip(ratios.iter().zip(rates)) {
             let what = format!("{}, buffer of {gb} GB", kilobytes(page));
@@ -178,9 +183,10 @@ pub(super) fn written(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
     let mut findings = Findings::new(bed.configuration()?);
     let settings = [(true, true, LARGE), (true, false, LARGE), (false, false, LARGE), (false, false, SMALL)];
     let setups = settings.map(|(barriers, double_writes, page)| bed.paper(barriers, double_writes, page));
+    let setups = setups.into_iter().collect::<Result<Vec<_>>>()?;
     let runs = bed.run(&setups)?;
-    let per_operation = |run: &DriveRun, bytes: u64| bytes as f64 / run.report.total.committed as f64 / 1024.0;
-    let media = |run: &DriveRun| per_operation(run, run.data.media_written_bytes + run.log.media_written_bytes);
+    let per_operation = |run: &Outcome, bytes: u64| bytes as f64 / run.report.total.committed as f64 / 1024.0;
+    let media = |run: &Outcome| per_operation(run, run.data.media_written_bytes + run.log.media_written_bytes);
     let reduction = 1.0 - media(&runs[3]) / media(&runs[0]);
     findings.compared("ON/ON, 16KB to OFF/OFF, 4KB: reduction", published::of(WRITTEN).bound(), reduction, "share");
     for (setup, run) in setups.iter().zip(&runs) {

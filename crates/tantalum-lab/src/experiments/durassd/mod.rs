@@ -11,6 +11,8 @@ mod latency;
 mod linkbench;
 mod tpcc;
 
+pub(super) use bed::on_two_drives;
+
 use super::bed::{Bed, Cache};
 use super::{Experiment, Settings};
 use serde::Deserialize;

@@ -1,15 +1,16 @@
 //! Table 4: TPC-C on a commercial server, which writes each page durably.
 
+use tantalum::TornPageProtection;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
-use tantalum_workloads::tpcc::{Kind, Parameters, Scale};
+use tantalum_workloads::tpcc::{Parameters, Scale};
 
-use super::bed::{Bed, PAGES, Sizes, kilobytes};
+use super::bed::{Bed, PAGES, Sizes, has_barriers, kilobytes};
 use crate::{
     error::Result,
     experiments::Settings,
     finding::{Bound, Findings},
     published,
-    server::{DriveRun, Loaded, Setup},
+    scenario::{Contents, Pages, Scenario},
 };
 
 pub(super) const TPCC: &str = "ds.table4.tpcc";
@@ -27,7 +28,7 @@ const ROWS_OF_A_WAREHOUSE: Scale = Scale { items: 4000, districts: 10, customers
 fn sizes(settings: Settings) -> Sizes {
     let parameters = Parameters { warehouses: WAREHOUSES, scale: ROWS_OF_A_WAREHOUSE, seed: settings.seed };
     Sizes {
-        contents: Loaded::Tpcc(parameters),
+        contents: Contents::Tpcc(parameters),
         what: format!("TPC-C of {parameters}"),
         scale: SCALE,
         buffer_gb: BUFFER_GB,
@@ -36,19 +37,16 @@ fn sizes(settings: Settings) -> Sizes {
     }
 }
 
-fn tpm_c(run: &DriveRun) -> f64 {
-    run.report.kinds[Kind::NewOrder as usize].per_second * 60.0
-}
-
 pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let bed = Bed::new(sizes(settings), settings, progress);
-    let setup = |has_barriers, page| Setup { durable_page_writes: true, ..bed.paper(has_barriers, false, page) };
-    let setups: Vec<Setup> =
-        [true, false].iter().flat_map(|&barriers| PAGES.map(|page| setup(barriers, page))).collect();
+    let pages = Pages::InPlace { protection: TornPageProtection::TrustDevice, durable_writes: true };
+    let setup = |has_barriers, page| bed.paper(has_barriers, false, page).map(|paper| Scenario { pages, ..paper });
+    let setups = [true, false].iter().flat_map(|&barriers| PAGES.map(|page| setup(barriers, page)));
+    let setups = setups.collect::<Result<Vec<_>>>()?;
     let runs = bed.run(&setups)?;
     let mut findings = Findings::new(bed.configuration()?);
     findings.configuration.push("each page is written durably by itself (O_DSYNC); no double writes".into());
-    let rates: Vec<f64> = runs.iter().map(|run| tpm_c(run)).collect();
+    let rates: Vec<f64> = runs.iter().map(|run| run.new_orders_per_minute()).collect();
     let table = published::of(TPCC).table();
     let published: Vec<f64> = table.iter().flat_map(|row| row.1.iter().copied()).collect();
     let mut row = |what: String, published, measured, unit: &str| {
@@ -74,7 +72,7 @@ pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
     };
     let names = |places: &[usize]| {
         let name = |&at: &usize| {
-            let barrier = if setups[at].has_barriers { "on" } else { "off" };
+            let barrier = if has_barriers(&setups[at]) { "on" } else { "off" };
             format!("{barrier} {}", kilobytes(setups[at].page_bytes))
         };
         places.iter().map(name).collect::<Vec<_>>().join(" < ")

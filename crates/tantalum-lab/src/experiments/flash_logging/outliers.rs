@@ -1,4 +1,4 @@
-//! Figure 6: what stands out among identical writes, and whether anybody could have known.
+//! Figure 6: what stands out among identical writes, and whether it could have been predicted.
 
 use std::collections::BTreeSet;
 

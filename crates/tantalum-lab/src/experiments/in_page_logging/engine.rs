@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use tantalum::{StoreKind, TornPageProtection};
+use tantalum::TornPageProtection;
 use tantalum_flash::{Kind, Profile};
-use tantalum_rt::Mutex;
-use tantalum_workloads::tpcc::Scale;
+use tantalum_workloads::tpcc::{Parameters, Scale};
 
 use super::super::{Experiment, Settings};
 use crate::{
     error::Result,
     finding::{Basis, Bound, Comparison, Findings},
     published,
-    server::{Size, StoreCost, Stored},
+    scenario::{self, Contents, Data, Drive, Filled, Length, Outcome, Pages, Scenario},
 };
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[Experiment { id: MEMORY, profiles: &[CHIP, DISK], run: memory }];
@@ -26,7 +25,8 @@ pub(super) const UNITS: &str = "mtron-p35";
 pub(super) const DISK: &str = "hdd-7200";
 
 /// A tenth of 1G.20M.100u in everything: one warehouse, 2 MB, 10 users.
-const SIZE: Size = Size { warehouses: 1, scale: Scale::full(), buffer_pool_bytes: 2 << 20 };
+const WAREHOUSES: u32 = 1;
+const POOL_BYTES: u64 = 2 << 20;
 const USERS: usize = 10;
 const WARM_UP: u64 = 1000;
 const COUNTED: u64 = 2000;
@@ -82,18 +82,26 @@ impl Place {
         })
     }
 
-    fn run(self, seed: u64) -> Result<StoreCost> {
-        let (store, protection) = match self {
-            Self::SectorsOnChip | Self::SectorsOnDisk => (StoreKind::InPageLogging, TornPageProtection::Auto),
-            Self::PagesTwiceOnMapped => (StoreKind::InPlace, TornPageProtection::DoubleWrite),
-            Self::PagesOnMapped | Self::PagesOnUnits | Self::PagesOnDisk => {
-                (StoreKind::InPlace, TornPageProtection::TrustDevice)
-            }
+    fn scenario(self, settings: Settings) -> Result<Scenario> {
+        let in_place = |protection| Pages::InPlace { protection, durable_writes: false };
+        let pages = match self {
+            Self::SectorsOnChip | Self::SectorsOnDisk => Pages::InPageLogging,
+            Self::PagesTwiceOnMapped => in_place(TornPageProtection::DoubleWrite),
+            Self::PagesOnMapped | Self::PagesOnUnits | Self::PagesOnDisk => in_place(TornPageProtection::TrustDevice),
         };
-        let device = self.device()?;
         let is_filled = matches!(self, Self::PagesOnMapped | Self::PagesTwiceOnMapped);
-        let (size, users, warm_up, counted) = (SIZE, USERS, WARM_UP, COUNTED);
-        Stored { store, protection, device, is_filled, size, users, warm_up, counted, seed }.run()
+        let filled = if is_filled { Filled::All } else { Filled::Nothing };
+        let contents = Parameters { warehouses: WAREHOUSES, scale: Scale::full(), seed: settings.seed };
+        Ok(Scenario {
+            page_bytes: 8 << 10,
+            buffer_pool_bytes: POOL_BYTES,
+            loads_itself: true,
+            pages,
+            data: Data::Drive(Drive { filled, ..Drive::new(self.device()?) }),
+            clients: USERS,
+            length: Length::Transactions { warm_up: WARM_UP, counted: COUNTED, with_checkpoints: true },
+            ..Scenario::new(Contents::Tpcc(contents), settings.seed)
+        })
     }
 }
 
@@ -113,19 +121,9 @@ fn mapped() -> Result<Profile> {
     Ok(profile)
 }
 
-/// What was run, for the next experiment.
-static RUNS: Mutex<Vec<(Place, u64, Arc<StoreCost>)>> = Mutex::new(Vec::new());
-
-/// Runs the engine there, unless an experiment before has.
-fn cost(place: Place, settings: Settings, progress: &dyn Fn(&str)) -> Result<Arc<StoreCost>> {
-    let Settings { seed } = settings;
-    if let Some((.., cost)) = RUNS.lock().iter().find(|(of, with, _)| (*of, *with) == (place, seed)) {
-        return Ok(Arc::clone(cost));
-    }
-    progress(place.name());
-    let cost = Arc::new(place.run(seed)?);
-    RUNS.lock().push((place, seed, Arc::clone(&cost)));
-    Ok(cost)
+/// Runs the engine there.
+fn cost(place: Place, settings: Settings, progress: &dyn Fn(&str)) -> Result<Arc<Outcome>> {
+    Ok(scenario::run(&[place.scenario(settings)?], progress)?.remove(0))
 }
 
 /// How the engine's runs are set up.
@@ -142,13 +140,13 @@ fn configuration() -> String {
 pub(super) fn compare(findings: &mut Findings, settings: Settings, progress: &dyn Fn(&str)) -> Result<()> {
     findings.configuration.push(configuration());
     let costs = PLACES.map(|place| cost(place, settings, progress).map(|cost| (place, cost)));
-    let costs: Vec<(Place, Arc<StoreCost>)> = costs.into_iter().collect::<Result<_>>()?;
+    let costs: Vec<(Place, Arc<Outcome>)> = costs.into_iter().collect::<Result<_>>()?;
     for (place, cost) in &costs {
-        let per_transaction = |count: u64| count as f64 / cost.committed as f64;
+        let per_transaction = |count: u64| count as f64 / cost.report.total.committed as f64;
         let name = place.name();
-        let work = cost.device;
+        let work = cost.data;
         for (what, value, unit) in [
-            ("time of a transaction", cost.seconds * 1e3 / cost.committed as f64, "ms"),
+            ("time of a transaction", cost.seconds * 1e3 / cost.report.total.committed as f64, "ms"),
             ("read for a transaction", per_transaction(work.read_bytes) / 1024.0, "KiB"),
             ("written to the medium for a transaction", per_transaction(work.media_written_bytes) / 1024.0, "KiB"),
             ("erases for a transaction", per_transaction(work.erases), "erases"),
@@ -160,12 +158,12 @@ pub(super) fn compare(findings: &mut Findings, settings: Settings, progress: &dy
     }
     let of = |wanted: Place| costs.iter().find(|(place, _)| *place == wanted).map(|(_, cost)| cost);
     let (Some(chip), Some(units)) = (of(Place::SectorsOnChip), of(Place::PagesOnUnits)) else { return Ok(()) };
-    let over = |value: fn(&StoreCost) -> f64| {
-        let per_transaction = |cost: &StoreCost| value(cost) / cost.committed as f64;
+    let over = |value: fn(&Outcome) -> f64| {
+        let per_transaction = |cost: &Outcome| value(cost) / cost.report.total.committed as f64;
         per_transaction(units) / per_transaction(chip)
     };
-    let written = over(|cost| cost.device.media_written_bytes as f64);
-    let erases = over(|cost| cost.device.erases as f64);
+    let written = over(|cost| cost.data.media_written_bytes as f64);
+    let erases = over(|cost| cost.data.erases as f64);
     findings.states("through the engine: an order of magnitude fewer bytes written to flash, and erases, than where erase units are rewritten", written >= 10.0 && erases >= 10.0, format!("1/{written:.1} of the bytes, 1/{erases:.1} of the erases, 1/{:.1} of the time", over(|cost| cost.seconds)));
     Ok(())
 }
@@ -180,7 +178,7 @@ fn memory(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut seen = 0;
     for place in [Place::SectorsOnChip, Place::SectorsOnDisk] {
         let cost = cost(place, settings, progress)?;
-        let page_bytes = SIZE.buffer_pool_bytes as f64 / cost.pool.first().map_or(1.0, |pool| pool.frames as f64);
+        let page_bytes = POOL_BYTES as f64 / cost.pool.first().map_or(1.0, |pool| pool.frames as f64);
         // Dirty pages and memory for changes, as shares of the pool.
         let samples = cost.pool.iter().map(|pool| {
             let frames = pool.frames as f64;

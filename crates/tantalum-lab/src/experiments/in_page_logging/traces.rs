@@ -1,9 +1,6 @@
 //! Section 4.2: TPC-C as the paper's six traces, and what its simulator makes of them.
 
-use std::sync::Arc;
-
-use tantalum_rt::Mutex;
-use tantalum_workloads::tpcc::Scale;
+use tantalum_workloads::tpcc::{Parameters, Scale};
 
 use super::{
     super::{Experiment, Settings},
@@ -13,7 +10,7 @@ use crate::{
     error::Result,
     finding::{Bound, Findings},
     published,
-    server::{Size, Traced, TracedServer},
+    scenario::{self, Contents, Length, Scenario, Trace as Traced},
     trace::{
         Reader,
         pages::{Analysis, Operations, REGION_BYTES, WINDOW, plots},
@@ -62,6 +59,11 @@ const fn large(label: &'static str, pool_mb: u64, changes: u64) -> Trace {
     Trace { label, warehouses: 10, pool_mb, users: 100, changes }
 }
 
+/// The paper's page (section 3.2).
+const PAGE_BYTES: u32 = 8 << 10;
+/// Transactions of all users before the trace begins: what fills the pool.
+const WARM_UP: u64 = 2000;
+
 /// Records that a sector takes in the paper, whose records have 48.7 bytes on average.
 const PAPERS_RECORDS_PER_SECTOR: u32 = 10;
 
@@ -71,43 +73,22 @@ struct Traces {
     papers: Analysis,
 }
 
-/// What is kept for the next experiment.
-type Kept<K, T> = Mutex<Vec<(K, Arc<T>)>>;
-
-/// By warehouses and seed.
-static SERVERS: Kept<(u32, u64), TracedServer> = Mutex::new(Vec::new());
-/// By label and seed.
-static ANALYSED: Kept<(&str, u64), Traces> = Mutex::new(Vec::new());
-
-fn analysed(trace: Trace, settings: Settings, progress: &dyn Fn(&str)) -> Result<Arc<Traces>> {
-    let Settings { seed } = settings;
-    let key = (trace.label, seed);
-    let known = |key| ANALYSED.lock().iter().find(|(of, _)| *of == key).map(|(_, traces)| Arc::clone(traces));
-    if let Some(traces) = known(key) {
-        return Ok(traces);
-    }
-    let server = loaded(trace.warehouses, seed, progress)?;
-    progress(trace.label);
-    let Trace { label, users, changes, .. } = trace;
-    let bytes = server.trace(Traced { label, buffer_pool_bytes: trace.pool_mb << 20, users, changes, seed })?;
-    let open = || Reader::new(label, &bytes[..]);
-    let traces = Arc::new(Traces {
-        own: Analysis::of(open, None)?,
-        papers: Analysis::of(open, Some(PAPERS_RECORDS_PER_SECTOR))?,
-    });
-    ANALYSED.lock().push((key, Arc::clone(&traces)));
-    Ok(traces)
-}
-
-fn loaded(warehouses: u32, seed: u64, progress: &dyn Fn(&str)) -> Result<Arc<TracedServer>> {
-    let mut servers = SERVERS.lock();
-    if let Some((_, server)) = servers.iter().find(|(of, _)| *of == (warehouses, seed)) {
-        return Ok(Arc::clone(server));
-    }
-    let size = Size { warehouses, scale: Scale::full(), buffer_pool_bytes: 1 << 30 };
-    let server = Arc::new(TracedServer::load(size, seed, progress)?);
-    servers.push(((warehouses, seed), Arc::clone(&server)));
-    Ok(server)
+fn analysed(trace: Trace, settings: Settings, progress: &dyn Fn(&str)) -> Result<Traces> {
+    let Trace { label, warehouses, pool_mb, users, changes } = trace;
+    let contents = Parameters { warehouses, scale: Scale::full(), seed: settings.seed };
+    let scenario = Scenario {
+        page_bytes: PAGE_BYTES,
+        buffer_pool_bytes: pool_mb << 20,
+        load_pool_bytes: 1 << 30,
+        cores: 2,
+        clients: users,
+        length: Length::Changes { warm_up: WARM_UP, counted: changes },
+        trace: Traced::Pages(label),
+        ..Scenario::new(Contents::Tpcc(contents), settings.seed)
+    };
+    let outcome = scenario::run(&[scenario], progress)?.remove(0);
+    let open = || Reader::new(label, &outcome.page_trace[..]);
+    Ok(Traces { own: Analysis::of(open, None)?, papers: Analysis::of(open, Some(PAPERS_RECORDS_PER_SECTOR))? })
 }
 
 fn configuration(traces: &[&Traces]) -> Vec<String> {
@@ -189,7 +170,7 @@ fn locality(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     Ok(findings)
 }
 
-fn three(settings: Settings, progress: &dyn Fn(&str)) -> Result<[Arc<Traces>; 3]> {
+fn three(settings: Settings, progress: &dyn Fn(&str)) -> Result<[Traces; 3]> {
     let [twenty, forty, ..] = LARGE;
     let analysed = |trace| analysed(trace, settings, progress);
     Ok([analysed(SMALL)?, analysed(forty)?, analysed(twenty)?])
@@ -197,7 +178,7 @@ fn three(settings: Settings, progress: &dyn Fn(&str)) -> Result<[Arc<Traces>; 3]
 
 fn sector_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let traces = three(settings, progress)?;
-    let mut findings = Findings::new(configuration(&traces.each_ref().map(|trace| &**trace)));
+    let mut findings = Findings::new(configuration(&traces.each_ref()));
     for ((name, published), trace) in published::of(SECTORS).table().into_iter().zip(&traces) {
         let (own, papers) = (&trace.own, &trace.papers);
         assert_eq!(
@@ -222,7 +203,7 @@ fn sector_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings
 
 fn merges(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let traces = three(settings, progress)?;
-    let mut findings = Findings::new(configuration(&traces.each_ref().map(|trace| &**trace)));
+    let mut findings = Findings::new(configuration(&traces.each_ref()));
     for trace in &traces {
         let own = &trace.own;
         let regions = &own.by_count.regions;
@@ -248,9 +229,8 @@ fn merges(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
 }
 
 fn against_conventional(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let traces: Vec<Arc<Traces>> =
-        LARGE.iter().map(|&trace| analysed(trace, settings, progress)).collect::<Result<_>>()?;
-    let all: Vec<&Traces> = traces.iter().map(|trace| &**trace).collect();
+    let traces: Vec<Traces> = LARGE.iter().map(|&trace| analysed(trace, settings, progress)).collect::<Result<_>>()?;
+    let all: Vec<&Traces> = traces.iter().collect();
     let mut findings = Findings::new(configuration(&all));
     findings.configuration.push(
         "t_Conv over t_IPL by the paper's formulas, with a log region of 8 KiB; the paper's Figure 7(c) says at least 10 where \

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::bed::{Bed, MANY};
+use super::bed::{Bed, CLIENTS, MANY};
 use crate::{
     error::Result,
     experiments::Settings,
     finding::{Basis, Bound, Comparison, Findings, Statement},
     published,
-    server::{CLIENTS, LogSetup, Run, Sizes},
+    scenario::{FlushSizes, LogSetup, Outcome},
 };
 
 pub(super) const IDEAL_OVER_DISK: &str = "fl.fig1.ideal_over_disk";
@@ -21,13 +21,13 @@ pub(super) const DISK: &str = "hdd-10k";
 pub(super) const IDEAL: &str = "hdd-10k-cached";
 
 pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let (disk, ideal) = (bed.on_disk(DISK, &[MANY])?, bed.on_disk(IDEAL, &[MANY])?);
-    let rates = [&disk, &ideal].map(|runs| runs[0].new_orders_per_minute);
+    let rates = [&disk, &ideal].map(|runs| runs[0].new_orders_per_minute());
     let ratio = rates[1] / rates[0];
-    let ours = bed.grid(&[LogSetup::ours(DISK, 1)], &[MANY])?[0][0].new_orders_per_minute;
+    let ours = bed.grid(&[LogSetup::ours(DISK, 1)], &[MANY])?[0][0].new_orders_per_minute();
     Ok(Findings {
-        configuration: bed.configuration(),
+        configuration: bed.configuration()?,
         comparisons: vec![
             Comparison::new(
                 "ideal over disk",
@@ -49,14 +49,14 @@ pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Re
             Comparison::new(
                 "ideal, calls of a transaction",
                 Bound::Unpublished,
-                ideal[0].calls,
+                ideal[0].per_transaction(ideal[0].calls),
                 "calls",
                 Basis::Predicted,
             ),
             Comparison::new(
                 "ideal, aborts of a transaction",
                 Bound::Unpublished,
-                ideal[0].aborted,
+                ideal[0].per_transaction(ideal[0].report.total.aborted),
                 "aborts",
                 Basis::Predicted,
             ),
@@ -72,7 +72,7 @@ pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Re
 }
 
 pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let runs = bed.grid(&[LogSetup::original(DISK)], &[MANY])?;
     let sizes = &runs[0][0].flushes;
     let table = published::of(FLUSH_SIZES).table();
@@ -100,18 +100,18 @@ pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result
             Series::dots("log writes", table.iter().map(|(_, row)| (row[0] * 1e3, row[1])).collect()).published(),
         ],
     );
-    Ok(Findings { configuration: bed.configuration(), comparisons, plots: vec![plot], ..Findings::default() })
+    Ok(Findings { configuration: bed.configuration()?, comparisons, plots: vec![plot], ..Findings::default() })
 }
 
-fn share_below(sizes: &Sizes, bytes: f64) -> f64 {
+fn share_below(sizes: &FlushSizes, bytes: f64) -> f64 {
     let all: u64 = sizes.values().sum();
     let below: u64 = sizes.iter().filter(|(size, _)| (**size as f64) < bytes).map(|(_, n)| n).sum();
     below as f64 / all.max(1) as f64
 }
 
 pub(super) fn disk_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
-    let rates = |runs: &[Arc<Run>]| -> Vec<f64> { runs.iter().map(|run| run.new_orders_per_minute).collect() };
+    let bed = Bed::new(settings, progress);
+    let rates = |runs: &[Arc<Outcome>]| -> Vec<f64> { runs.iter().map(|run| run.new_orders_per_minute()).collect() };
     let (disk, ideal) = (rates(&bed.on_disk(DISK, &CLIENTS)?), rates(&bed.on_disk(IDEAL, &CLIENTS)?));
     let ours = rates(&bed.grid(&[LogSetup::ours(DISK, 1)], &CLIENTS)?[0]);
     let comparisons = CLIENTS.iter().zip(disk.iter().zip(&ideal)).map(|(clients, (disk, ideal))| {
@@ -123,7 +123,7 @@ pub(super) fn disk_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Re
     let (disk_peak, ideal_peak) = (peak(&disk), peak(&ideal));
     let points = |rates: &[f64]| CLIENTS.iter().map(|&clients| clients as f64).zip(rates.iter().copied()).collect();
     Ok(Findings {
-        configuration: bed.configuration(),
+        configuration: bed.configuration()?,
         comparisons: comparisons.collect(),
         statements: vec![Statement::new(
             "with more clients the rates first rise, then fall; most at about 32 clients",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
-    bed::{Bed, DRIVES, MANY},
+    bed::{Bed, CLIENTS, DRIVES, MANY},
     disk::{DISK, IDEAL},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     experiments::Settings,
     finding::{Bound, Findings},
     published,
-    server::{CLIENTS, LogSetup, Run},
+    scenario::{LogSetup, Outcome},
 };
 
 pub(super) const NAIVE: &str = "fl.fig11.naive_flash";
@@ -23,8 +23,8 @@ pub(super) const BEST_OVER_IDEAL: &str = "fl.fig12.best_over_ideal";
 /// More than this over the disk is no longer a marginal gain.
 const MARGINAL: f64 = 1.25;
 
-fn rates(runs: &[Arc<Run>]) -> Vec<f64> {
-    runs.iter().map(|run| run.new_orders_per_minute).collect()
+fn rates(runs: &[Arc<Outcome>]) -> Vec<f64> {
+    runs.iter().map(|run| run.new_orders_per_minute()).collect()
 }
 
 fn line(name: impl Into<String>, rates: &[f64]) -> Series {
@@ -38,10 +38,10 @@ fn plot(title: impl Into<String>, lines: Vec<Series>) -> Plot {
 
 /// The original server, its log on one drive.
 pub(super) fn naive(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let disk = rates(&bed.on_disk(DISK, &CLIENTS)?);
     let runs = bed.grid(&DRIVES.map(|(_, profile)| LogSetup::original(profile)), &CLIENTS)?;
-    let mut findings = Findings::new(bed.configuration());
+    let mut findings = Findings::new(bed.configuration()?);
     let mut lines = vec![line("disk", &disk)];
     for ((device, profile), runs) in DRIVES.iter().zip(&runs) {
         let flash = rates(runs);
@@ -80,10 +80,10 @@ fn configurations((device, profile): (&str, &'static str)) -> [(&'static str, Lo
 }
 
 pub(super) fn best_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let (disk, ideal) = (rates(&bed.on_disk(DISK, &CLIENTS)?), rates(&bed.on_disk(IDEAL, &CLIENTS)?));
     let many = CLIENTS.iter().position(|&clients| clients == MANY).expect("one of the numbers of clients");
-    let mut findings = Findings::new(bed.configuration());
+    let mut findings = Findings::new(bed.configuration()?);
     let mut bars: Vec<Vec<f64>> = vec![Vec::new(); 4];
     let published = published::of(BEST_OVER_DISK).column("ratio");
     for (drive, &published) in DRIVES.into_iter().zip(&published) {
@@ -124,14 +124,14 @@ pub(super) fn best_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Res
 }
 
 pub(super) fn best_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
-    let ideal = bed.on_disk(IDEAL, &[MANY])?[0].new_orders_per_minute;
-    let mut findings = Findings::new(bed.configuration());
+    let bed = Bed::new(settings, progress);
+    let ideal = bed.on_disk(IDEAL, &[MANY])?[0].new_orders_per_minute();
+    let mut findings = Findings::new(bed.configuration()?);
     let mut reached: f64 = 0.0;
     for (device, profile) in DRIVES {
         let logs = [best(device, profile), LogSetup::ours(profile, 2).with_archive()];
         let runs = bed.grid(&logs, &[MANY])?;
-        let [paper, ours] = [0, 1].map(|log: usize| runs[log][0].new_orders_per_minute / ideal);
+        let [paper, ours] = [0, 1].map(|log: usize| runs[log][0].new_orders_per_minute() / ideal);
         reached = reached.max(paper);
         let what = format!("{profile}, two and an archival disk, over the ideal");
         findings.compared(what, published::of(BEST_OVER_IDEAL).bound(), paper, "share");

@@ -6,13 +6,16 @@ use tantalum_report::{
     units,
 };
 
-use super::bed::{Bed, DRIVES};
+use super::bed::{Bed, CLIENTS, DRIVES};
 use crate::{
     error::Result,
     experiments::Settings,
     finding::{Bound, Findings},
     published,
-    server::{CLIENTS, LogSetup, Reached, Requesters},
+    scenario::{
+        LogSetup,
+        log_alone::{Reached, Requesters},
+    },
 };
 
 pub(super) const BANDWIDTH: &str = "fl.fig14.hiding_bandwidth";
@@ -114,22 +117,22 @@ pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fi
 }
 
 pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let profile = DRIVES[2].1;
     let without = LogSetup::paper(profile, 2);
     let ours = LogSetup::ours(profile, 2);
     let logs = [without, without.with_hiding(LogHiding::On), ours.with_hiding(LogHiding::Off), ours];
     let runs = bed.grid(&logs, &CLIENTS)?;
-    let mut findings = Findings::new(bed.configuration());
+    let mut findings = Findings::new(bed.configuration()?);
     let mut lines = Vec::new();
     for (name, bound, pair) in [("", published::of(TPCC).bound(), 0), (", Tantalum's log", Bound::Unpublished, 2)] {
         let mut points = Vec::new();
         for (at, &clients) in CLIENTS.iter().enumerate() {
-            let gain = runs[pair + 1][at].new_orders_per_minute / runs[pair][at].new_orders_per_minute;
+            let gain = runs[pair + 1][at].new_orders_per_minute() / runs[pair][at].new_orders_per_minute();
             points.push((clients as f64, gain));
             let what = format!("{profile}, two drives, {clients} clients{name}");
             findings.compared(&what, bound, gain, "ratio");
-            let hiding = &runs[pair + 1][at].log.hiding;
+            let hiding = &runs[pair + 1][at].after.log.hiding;
             let share = hiding.reissued as f64 / hiding.outliers.max(1) as f64;
             let what = format!("{what}: re-issued of all outliers");
             findings.measured(what, share, "share");

@@ -1,7 +1,6 @@
 //! FlashLogging (SIGMOD 2009), sections 1.1 and 5: TPC-C on a server whose log lies on a disk, USB drives or an SSD.
 //!
-//! The server is [`crate::server`]'s. Its one free parameter is what a call to the engine takes of a hardware thread
-//! ([`crate::server::CPU_PER_CALL`]).
+//! The server is that of [`bed`]. Its one free parameter is what a call to the engine takes of a hardware thread.
 
 mod bed;
 mod disk;

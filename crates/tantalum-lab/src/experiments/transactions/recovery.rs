@@ -11,7 +11,10 @@ use crate::{
     experiments::Settings,
     finding::{Findings, Statement},
     published,
-    server::{Killed, LogSetup, Scanned},
+    scenario::{
+        LogSetup, Outcome,
+        log_alone::{Killed, Scanned},
+    },
 };
 
 pub(super) const PARALLEL: &str = "fl.fig16.parallel_scan";
@@ -29,21 +32,21 @@ fn drives(profile: &'static str) -> [LogSetup; 3] {
 /// Scans of logs, each written in flushes as the server makes them on it.
 fn scan(bed: &Bed<'_>, settings: Settings, logs: &[LogSetup]) -> Result<Vec<Scanned>> {
     let runs = bed.grid(logs, &[MANY])?;
-    let scan = |(&log, runs): (&LogSetup, &Vec<std::sync::Arc<crate::server::Run>>)| {
-        bed.progress(&format!("scan of {}", log.describe()));
+    let scan = |(&log, runs): (&LogSetup, &Vec<std::sync::Arc<Outcome>>)| {
+        bed.progress(&format!("scan of {} {}", log.drives, log.profile));
         Killed { log, flushes: runs[0].flushes.clone(), log_bytes: LOG_BYTES, seed: settings.seed }.scan()
     };
     logs.iter().zip(&runs).map(scan).collect()
 }
 
-fn configuration(bed: &Bed<'_>) -> Vec<String> {
-    let mut lines = bed.configuration();
+fn configuration(bed: &Bed<'_>) -> Result<Vec<String>> {
+    let mut lines = bed.configuration()?;
     lines.push(format!(
         "the log is written in flushes of the sizes that this server makes with {MANY} clients, {} MB of records, and ends \
          without being closed; scanned is all of it, in virtual time",
         LOG_BYTES / 1_000_000
     ));
-    lines
+    Ok(lines)
 }
 
 fn megabytes_per_second(scanned: &Scanned) -> f64 {
@@ -51,8 +54,8 @@ fn megabytes_per_second(scanned: &Scanned) -> f64 {
 }
 
 pub(super) fn parallel_scan(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
-    let mut findings = Findings::new(configuration(&bed));
+    let bed = Bed::new(settings, progress);
+    let mut findings = Findings::new(configuration(&bed)?);
     for (_, profile) in DRIVES {
         let scanned = scan(&bed, settings, &drives(profile)[..2])?;
         let [one, two] = [0, 1].map(|at: usize| megabytes_per_second(&scanned[at]));
@@ -63,9 +66,9 @@ pub(super) fn parallel_scan(settings: Settings, progress: &dyn Fn(&str)) -> Resu
 }
 
 pub(super) fn against_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let disk = scan(&bed, settings, &[LogSetup::original(DISK)])?[0];
-    let mut findings = Findings::new(configuration(&bed));
+    let mut findings = Findings::new(configuration(&bed)?);
     let mut add = |what: String, scanned: &Scanned| {
         let rate = megabytes_per_second(scanned);
         findings.measured(what.clone(), rate, "MB/s");

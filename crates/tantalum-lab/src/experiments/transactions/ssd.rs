@@ -11,7 +11,7 @@ use crate::{
     experiments::Settings,
     finding::{Basis, Bound, Comparison, Findings, Statement},
     published,
-    server::LogSetup,
+    scenario::LogSetup,
 };
 
 pub(super) const SSD: &str = "fl.fig17.ssd";
@@ -21,13 +21,13 @@ pub(super) const PROFILE: &str = "ssd-2008";
 const PARTITIONS: [u32; 5] = [1, 2, 4, 8, 10];
 
 pub(super) fn partitions(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let mut logs = vec![LogSetup::original(PROFILE)];
     logs.extend(PARTITIONS.map(|count| LogSetup::paper(PROFILE, 1).in_partitions(count)));
     logs.push(LogSetup::ours(PROFILE, 1));
     let mut runs = vec![bed.on_disk(DISK, &[MANY])?, bed.on_disk(IDEAL, &[MANY])?];
     runs.extend(bed.grid(&logs, &[MANY])?);
-    let rates: Vec<f64> = runs.iter().map(|runs| runs[0].new_orders_per_minute).collect();
+    let rates: Vec<f64> = runs.iter().map(|runs| runs[0].new_orders_per_minute()).collect();
     let [disk, _ideal, naive, one, two, four, eight, ten, _ours] = rates[..] else {
         unreachable!("a rate for each log")
     };
@@ -46,7 +46,7 @@ pub(super) fn partitions(settings: Settings, progress: &dyn Fn(&str)) -> Result<
         comparisons.push(Comparison::new(*name, Bound::Unpublished, *rate, "NOTPM", Basis::Predicted));
     }
     Ok(Findings {
-        configuration: bed.configuration(),
+        configuration: bed.configuration()?,
         comparisons,
         statements: vec![Statement::new(
             "gains fade beyond 4 partitions",

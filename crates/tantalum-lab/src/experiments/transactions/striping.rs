@@ -9,7 +9,7 @@ use crate::{
     experiments::Settings,
     finding::{Basis, Bound, Comparison, Findings, Statement},
     published,
-    server::LogSetup,
+    scenario::LogSetup,
 };
 
 pub(super) const LOSS: &str = "fl.fig13.striping_loss";
@@ -18,7 +18,7 @@ pub(super) const LOSS: &str = "fl.fig13.striping_loss";
 const UNITS: [u32; 10] = [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
 
 pub(super) fn loss(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress)?;
+    let bed = Bed::new(settings, progress);
     let mut logs = Vec::new();
     for (_, profile) in DRIVES {
         let two = LogSetup::paper(profile, 2);
@@ -28,7 +28,7 @@ pub(super) fn loss(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
     let runs = bed.grid(&logs, &[MANY])?;
     let mut losses = Vec::new();
     for runs in runs.chunks(1 + UNITS.len()) {
-        let rate = |at: usize| runs[at][0].new_orders_per_minute;
+        let rate = |at: usize| runs[at][0].new_orders_per_minute();
         losses.push((1..=UNITS.len()).map(|at| 1.0 - rate(at) / rate(0)).collect::<Vec<f64>>());
     }
     let at = |unit_bytes: u32| UNITS.iter().position(|&unit| unit == unit_bytes).expect("one of the units");
@@ -81,7 +81,7 @@ pub(super) fn loss(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
             .collect(),
     );
     Ok(Findings {
-        configuration: bed.configuration(),
+        configuration: bed.configuration()?,
         comparisons,
         statements: vec![
             Statement::new("striping is never better", never_better, format!("least loss {:.1}%", least * 100.0)),

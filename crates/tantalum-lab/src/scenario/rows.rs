@@ -1,4 +1,7 @@
-//! The rows, and clients who read and write them.
+//! A table of small rows, all of it in memory, and clients that read and write them: what the engine itself makes of clients and
+//! cores.
+
+use std::time::Duration;
 
 use tantalum::{Db, Snapshot, Table};
 use tantalum_rt::Random;
@@ -7,7 +10,31 @@ use tantalum_workloads::{
     driver::{Completed, Pipeline, Recorder, Workload},
 };
 
-use super::{Operation, Rows, Through};
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Moves an amount from one row to another, both chosen at random, read and written in a serializable transaction. Each is
+    /// locked for writing when it is read; half of an attempt's time of a core passes after each lock.
+    Transfer {
+        /// Whether rows are locked in their order, so that no two transfers deadlock; else in the order chosen.
+        in_order: bool,
+    },
+    /// Puts a new value under a random row, blindly, with so many commits of each client under way; with 1 it waits for each.
+    Update { depth: usize },
+    /// Reads a random row.
+    Read(Through),
+}
+
+/// What a row is read through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// A snapshot that the client keeps.
+    KeptSnapshot,
+    /// A snapshot of its own for each read.
+    Snapshot,
+    /// A serializable transaction of its own for each read.
+    Transaction,
+}
 
 const TABLE: &str = "rows";
 /// Of a row: its balance, and what makes it as long as the rows of the key-value workload.
@@ -17,28 +44,30 @@ const KEY_BYTES: usize = 16;
 const ROWS_PER_TRANSACTION: u64 = 200;
 
 /// A workload on a loaded table.
-pub(super) struct Clients {
+pub(super) struct Rows {
     db: Db,
     table: Table,
-    rows: Rows,
+    count: u64,
+    operation: Operation,
+    cpu_per_attempt: Duration,
 }
 
-impl Clients {
+impl Rows {
     /// Puts all rows, each with a balance of 0.
-    pub(super) fn load(db: &Db, rows: Rows) -> Result<Self> {
+    pub fn load(db: &Db, count: u64, operation: Operation, cpu_per_attempt: Duration) -> Result<Self> {
         let table = db.table(TABLE)?;
-        for first in (0..rows.count).step_by(ROWS_PER_TRANSACTION as usize) {
+        for first in (0..count).step_by(ROWS_PER_TRANSACTION as usize) {
             let mut transaction = db.begin()?;
-            for number in first..rows.count.min(first + ROWS_PER_TRANSACTION) {
+            for number in first..count.min(first + ROWS_PER_TRANSACTION) {
                 transaction.put(&table, key(number), value(0))?;
             }
             transaction.commit()?;
         }
-        Ok(Self { db: db.clone(), table, rows })
+        Ok(Self { db: db.clone(), table, count, operation, cpu_per_attempt })
     }
 
     /// Of all balances, modulo 2^64.
-    pub(super) fn sum(&self) -> Result<u64> {
+    pub fn sum(&self) -> Result<u64> {
         let snapshot = self.db.snapshot()?;
         let mut rows = snapshot.range(&self.table, ..)?;
         rows.try_fold(0, |sum: u64, row| Ok(sum.wrapping_add(balance(&row?.1))))
@@ -50,7 +79,7 @@ impl Clients {
         for (number, change) in changes {
             let key = key(number);
             let old = transaction.get_for_update(&self.table, key)?;
-            tantalum_rt::work(self.rows.cpu_per_attempt / 2);
+            tantalum_rt::work(self.cpu_per_attempt / 2);
             let old = old.ok_or_else(|| Error::Missing { table: TABLE, key: key.to_vec() })?;
             transaction.put(&self.table, key, value(balance(&old).wrapping_add(change)))?;
         }
@@ -61,7 +90,7 @@ impl Clients {
     /// Reads a row, which is there.
     fn read(&self, client: &Client, number: u64) -> Result<Completed> {
         let key = key(number);
-        let value = match (&client.snapshot, self.rows.operation) {
+        let value = match (&client.snapshot, self.operation) {
             (Some(snapshot), _) => snapshot.get(&self.table, key)?,
             (None, Operation::Read(Through::Transaction)) => {
                 let mut transaction = self.db.begin()?;
@@ -86,7 +115,7 @@ pub(super) struct Client {
     snapshot: Option<Snapshot>,
 }
 
-impl Workload for Clients {
+impl Workload for Rows {
     type Client = Client;
 
     fn kinds(&self) -> &'static [&'static str] {
@@ -95,7 +124,7 @@ impl Workload for Clients {
 
     fn client(&self, number: usize, seed: u64) -> Result<Client> {
         let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
-        let (depth, keeps_snapshot) = match self.rows.operation {
+        let (depth, keeps_snapshot) = match self.operation {
             Operation::Update { depth } => (depth, false),
             operation => (1, operation == Operation::Read(Through::KeptSnapshot)),
         };
@@ -104,9 +133,9 @@ impl Workload for Clients {
     }
 
     fn step(&self, client: &mut Client, recorder: &mut Recorder) -> Result<()> {
-        let count = self.rows.count;
+        let count = self.count;
         let row = client.random.u64(0..count);
-        match self.rows.operation {
+        match self.operation {
             Operation::Transfer { in_order } => {
                 // Any other one.
                 let to = (row + client.random.u64(1..count)) % count;

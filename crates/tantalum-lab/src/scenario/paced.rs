@@ -3,19 +3,21 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tantalum_device::{Device, StallingDevice};
-use tantalum_log::{HidingStats, Log, LogOptions, Lsn};
+#[cfg(test)]
+use tantalum_log::HidingStats;
+use tantalum_log::{Log, LogOptions, Lsn};
 use tantalum_rt::{Random, Scheduling, Simulation, sleep, spawn};
 
 use super::{
     LogSetup,
+    log::Built,
     log_alone::{LOG_ID, end_tasks_of},
-    setup::Built,
 };
 use crate::{error::Result, micro::Latency};
 
-/// Clients who commit a small record at random times.
+/// Clients that commit a small record at random times.
 #[derive(Debug, Clone, Copy)]
-pub struct Paced {
+pub(crate) struct Paced {
     /// The log.
     pub log: LogSetup,
     /// Clients; each waits for its commit before it makes the next.
@@ -38,7 +40,7 @@ pub struct Paced {
 
 /// A time in which a device answers nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stuck {
+pub(crate) struct Stuck {
     /// Since the begin of the run.
     pub from: Duration,
     /// How long it lasts.
@@ -47,13 +49,14 @@ pub struct Stuck {
 
 /// What came of paced commits.
 #[derive(Debug, Clone)]
-pub struct PacedRun {
+pub(crate) struct PacedRun {
     /// From the time at which a commit was due to its acknowledgement, of all.
     pub latency: Latency,
     /// The slowest of the commits that were due while the device stood still, in milliseconds, by when they were due:
     /// within the first 50 ms of it, and later. Zero without such a device.
     pub slowest_while_stuck_ms: [f64; 2],
     /// What hiding did.
+    #[cfg(test)]
     pub hiding: HidingStats,
     /// From when on and until when a device was replaced, in milliseconds since the begin.
     pub replaced_ms: Option<[f64; 2]>,
@@ -75,9 +78,6 @@ const NOTICED: Duration = Duration::from_millis(50);
 
 impl Paced {
     /// Runs it in a simulation, on a new log.
-    ///
-    /// # Errors
-    /// As the log and its devices fail: a defect.
     pub fn run(self) -> Result<PacedRun> {
         Simulation::new(self.seed).scheduling(Scheduling::InOrder).run(move || self.measure()).expect_finished()
     }
@@ -120,7 +120,9 @@ impl Paced {
         }
         log.end_pressure_waits();
         owner.join().expect("a panic ends the simulation")?;
-        let (hiding, checkpoint) = (log.stats().hiding, log.checkpoint_lsn());
+        #[cfg(test)]
+        let hiding = log.stats().hiding;
+        let checkpoint = log.checkpoint_lsn();
         // Dropped without being closed, it stops as in a crash.
         drop(log);
         // What lies before the checkpoint its owner has stored.
@@ -135,6 +137,7 @@ impl Paced {
         Ok(PacedRun {
             latency: latency(commits.iter()),
             slowest_while_stuck_ms: self.slowest_while_stuck_ms(&commits),
+            #[cfg(test)]
             hiding,
             replaced_ms,
             lost: missing.len(),

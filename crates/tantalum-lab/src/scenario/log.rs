@@ -1,21 +1,22 @@
-//! A log's devices, and how it is written to them.
+//! The logs of FlashLogging's experiments: their devices, how they are written, and what the original server's mutex costs.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use tantalum::{Builder, LogHiding};
-use tantalum_device::{Device, Partition};
+use tantalum_device::{Device, Durability, Ending, Partition, Request, RequestKind, RequestObserver};
 use tantalum_flash::{EmulatedDevice, Kind, Profile, ssd::CacheMode};
 use tantalum_log::{ArchiveOptions, LogLayout, LogOptions};
+use tantalum_rt::{Condvar, Mutex};
 
+use super::in_use;
 use crate::{
     error::Result,
     micro::{self, Data},
-    steady,
 };
 
 /// A log: what it lies on, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LogSetup {
+pub(crate) struct LogSetup {
     /// The profile of each drive.
     pub profile: &'static str,
     /// Drives.
@@ -28,15 +29,15 @@ pub struct LogSetup {
     pub hiding: LogHiding,
     /// Whether it is archived on a disk.
     pub has_archive: bool,
-    /// Who writes it.
+    /// How it is written.
     pub writer: Writer,
     /// On how many devices a request must be durable before it counts.
     pub copies: u8,
 }
 
-/// Who writes a log.
+/// How a log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Writer {
+pub(crate) enum Writer {
     /// MySQL 5.0: with a mutex held that every change needs.
     Original,
     /// FlashLogging as in the paper: each commit that finds its records in no request yet makes one of its own, and
@@ -59,9 +60,9 @@ const USB_BYTES: u64 = 1 << 30;
 const ARCHIVE: (&str, u64) = ("hdd-10k", 4 << 30);
 
 /// What a log lies on.
-pub(super) struct Built {
-    pub(super) devices: Vec<Arc<dyn Device>>,
-    pub(super) archive: Option<Arc<dyn Device>>,
+pub(crate) struct Built {
+    pub devices: Vec<Arc<dyn Device>>,
+    pub archive: Option<Arc<dyn Device>>,
 }
 
 impl LogSetup {
@@ -116,41 +117,8 @@ impl LogSetup {
         Self { copies: 2, ..self }
     }
 
-    /// For people.
-    pub fn describe(&self) -> String {
-        let mut text = match self.drives {
-            1 => self.profile.to_owned(),
-            count => format!("{count} {}", self.profile),
-        };
-        if self.partitions > 1 {
-            text += &format!(" in {} partitions", self.partitions);
-        }
-        if self.has_archive {
-            text += " and an archival disk";
-        }
-        if self.copies > 1 {
-            text += ", mirrored";
-        }
-        match self.writer {
-            Writer::Original => text += ", original server",
-            Writer::Paper => text += ", a request for each flush",
-            Writer::Ours => {}
-        }
-        if self.writer != Writer::Original && self.layout != LogLayout::FlashLogging {
-            text += &format!(", {}", self.layout);
-        }
-        if self.drives > 1 && self.layout == LogLayout::FlashLogging {
-            text += match self.hiding {
-                LogHiding::On => ", hiding",
-                LogHiding::Off => "",
-                LogHiding::Naive => ", naive hiding",
-            };
-        }
-        text
-    }
-
     /// What the log is created and opened with.
-    pub(super) fn options(&self, archive: Option<&Arc<dyn Device>>) -> LogOptions {
+    pub fn options(&self, archive: Option<&Arc<dyn Device>>) -> LogOptions {
         LogOptions {
             layout: self.layout,
             block_bytes: Some(self.block_bytes()),
@@ -172,7 +140,7 @@ impl LogSetup {
     }
 
     /// The same, for a server that opens a log which was created before.
-    pub(super) fn on_server(&self, server: Builder, archive: Option<&Arc<dyn Device>>) -> Builder {
+    pub fn on_server(&self, server: Builder, archive: Option<&Arc<dyn Device>>) -> Builder {
         let server =
             server.expert(|expert| expert.log_hiding(self.hiding).log_request_per_flush(self.writer == Writer::Paper));
         let server = server.log_copies(self.copies);
@@ -183,7 +151,7 @@ impl LogSetup {
     }
 
     /// New devices, in use: written once before.
-    pub(super) fn build(&self) -> Result<Built> {
+    pub fn build(&self) -> Result<Built> {
         let mut devices = Vec::new();
         for number in 0..self.drives {
             devices.extend(self.drive(number)?);
@@ -197,8 +165,8 @@ impl LogSetup {
 
     /// The partitions of a new drive. No two drives are alike in what chance decides; one whose number is that of none of
     /// the log's is there to take the place of another.
-    pub(super) fn drive(&self, number: u32) -> Result<Vec<Arc<dyn Device>>> {
-        let mut profile = steady::in_use(Profile::named(self.profile)?);
+    pub fn drive(&self, number: u32) -> Result<Vec<Arc<dyn Device>>> {
+        let mut profile = in_use(Profile::named(self.profile)?);
         match &mut profile.device {
             Kind::UsbDrive(drive) => drive.ftl.seed = drive.ftl.seed.wrapping_add(number.into()),
             Kind::CloudVolume(volume) => volume.seed = volume.seed.wrapping_add(number.into()),
@@ -221,5 +189,96 @@ impl LogSetup {
         }
         let parts = Partition::split(area, self.partitions as usize)?;
         Ok(parts.into_iter().map(|part| Arc::new(part) as Arc<dyn Device>).collect())
+    }
+}
+
+/// The original server's log mutex, held while the log is written.
+///
+/// InnoDB 5.0 writes its log with the log's mutex held (`log_write_up_to`), for as long as the device takes where the log
+/// is opened for synchronous writes, as in the paper (sections 2.1 and 5.1). Every change of a page needs the same mutex to
+/// append its record: while the log is written, threads that change pages wait. That is why so few transactions
+/// share a write there (Figure 2). A thread gets the mutex in the order in which it asked.
+#[derive(Debug, Default)]
+pub(super) struct LogMutex {
+    is_held: Mutex<bool>,
+    released: Condvar,
+}
+
+impl LogMutex {
+    /// Takes the mutex for a write.
+    pub fn acquire(&self) {
+        self.pass_and(|is_held| *is_held = true);
+    }
+
+    /// Gives it back.
+    pub fn release(&self) {
+        *self.is_held.lock() = false;
+        self.released.notify_all();
+    }
+
+    /// Waits until the mutex is free: takes it for an instant.
+    pub fn pass(&self) {
+        self.pass_and(|_| ());
+    }
+
+    fn pass_and(&self, then: impl FnOnce(&mut bool)) {
+        let mut is_held = self.is_held.lock();
+        while *is_held {
+            self.released.wait(&mut is_held);
+        }
+        then(&mut is_held);
+    }
+}
+
+/// How many writes there were of each size in bytes.
+pub(crate) type FlushSizes = BTreeMap<u64, u64>;
+
+/// Counts durable writes, and has them hold the original server's log mutex.
+#[derive(Debug)]
+pub(super) struct FlushMeter {
+    mutex: Option<Arc<LogMutex>>,
+    sizes: Mutex<FlushSizes>,
+}
+
+/// Of requests during which the mutex is held, and of others.
+const HOLDING: u64 = 1;
+const FREE: u64 = 0;
+
+impl FlushMeter {
+    pub fn new(mutex: Option<Arc<LogMutex>>) -> Self {
+        Self { mutex, sizes: Mutex::default() }
+    }
+
+    /// The writes since the last call.
+    pub fn take(&self) -> FlushSizes {
+        std::mem::take(&mut *self.sizes.lock())
+    }
+}
+
+impl RequestObserver for FlushMeter {
+    fn began(&self, request: Request) -> u64 {
+        self.submitted(request);
+        match &self.mutex {
+            Some(mutex) if request.kind == RequestKind::Write(Durability::Durable) => {
+                mutex.acquire();
+                HOLDING
+            }
+            _ => FREE,
+        }
+    }
+
+    /// The original server submits its checkpoints only, for which it does not hold the mutex: a log on one piece of hardware
+    /// writes requests in the blocking call.
+    fn submitted(&self, request: Request) -> u64 {
+        if request.kind == RequestKind::Write(Durability::Durable) {
+            *self.sizes.lock().entry(request.len).or_default() += 1;
+        }
+        FREE
+    }
+
+    fn ended(&self, number: u64, _ending: Ending) {
+        if let (HOLDING, Some(mutex)) = (number, &self.mutex) {
+            mutex.release();
+        }
     }
 }

@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use tantalum_log::{HidingStats, Log};
 use tantalum_rt::{Random, Scheduling, Simulation, spawn};
 
-use super::{LogSetup, setup::Built, tap::Sizes};
+use super::{FlushSizes, LogSetup, log::Built};
 use crate::error::Result;
 
 /// What a request adds to a record: its header, and the record's frame.
 const AROUND_RECORD_BYTES: usize = 100;
 
-/// Requesters who each append one record and wait until it is durable, again and again.
+/// Requesters that each append one record and wait until it is durable, again and again.
 #[derive(Debug, Clone, Copy)]
-pub struct Requesters {
+pub(crate) struct Requesters {
     /// The log.
     pub log: LogSetup,
     /// How many there are.
@@ -28,7 +28,7 @@ pub struct Requesters {
 
 /// What requesters reached.
 #[derive(Debug, Clone, Copy)]
-pub struct Reached {
+pub(crate) struct Reached {
     /// Bytes a second: requests times their size, as if each had one record.
     pub bytes_per_second: f64,
     /// What hiding did.
@@ -37,9 +37,6 @@ pub struct Reached {
 
 impl Requesters {
     /// Runs them in a simulation, on a new log.
-    ///
-    /// # Errors
-    /// As the log and its devices fail: a defect.
     pub fn run(self) -> Result<Reached> {
         Simulation::new(self.seed).scheduling(Scheduling::InOrder).run(move || self.measure()).expect_finished()
     }
@@ -71,11 +68,11 @@ impl Requesters {
 
 /// A log that a server left behind when it was killed.
 #[derive(Debug, Clone)]
-pub struct Killed {
+pub(crate) struct Killed {
     /// The log.
     pub log: LogSetup,
     /// The server's flushes: how many of each size.
-    pub flushes: Sizes,
+    pub flushes: FlushSizes,
     /// Bytes of records in it.
     pub log_bytes: u64,
     /// For the order of the flushes.
@@ -84,7 +81,7 @@ pub struct Killed {
 
 /// A recovery's scan.
 #[derive(Debug, Clone, Copy)]
-pub struct Scanned {
+pub(crate) struct Scanned {
     /// Bytes of records.
     pub log_bytes: u64,
     /// Virtual seconds.
@@ -93,9 +90,6 @@ pub struct Scanned {
 
 impl Killed {
     /// Writes the log as the server would have, ends without a word, and opens it again.
-    ///
-    /// # Errors
-    /// As the log and its devices fail: a defect.
     pub fn scan(self) -> Result<Scanned> {
         let (setup, seed) = (self.log, self.seed);
         let (built, end) = self.written()?;
@@ -182,7 +176,7 @@ mod tests {
     #[test]
     fn a_scanned_log_leaves_nothing_in_memory() {
         let (log, seed) = (LogSetup::paper("usb-c", 2).with_hiding(tantalum::LogHiding::On).with_archive(), 1);
-        let killed = Killed { log, flushes: Sizes::from([(4096, 1)]), log_bytes: 4_000_000, seed };
+        let killed = Killed { log, flushes: FlushSizes::from([(4096, 1)]), log_bytes: 4_000_000, seed };
         let (built, end) = killed.written().unwrap();
         let devices: Vec<_> = built.devices.iter().chain(&built.archive).cloned().collect();
         let holders = |devices: &[Arc<dyn Device>]| devices.iter().map(Arc::strong_count).collect::<Vec<_>>();

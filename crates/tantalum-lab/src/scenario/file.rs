@@ -13,7 +13,10 @@ use crate::micro::{Fsync, Journal};
 
 /// A file that takes all of a drive but its end, where the journal lies.
 #[derive(Debug, Clone)]
-pub(super) struct Mounted(Arc<Inner>);
+pub(super) struct File(Arc<Inner>);
+
+/// What a commit of the file system's journal writes, as in Table 1 of DuraSSD.
+const JOURNAL_WRITES: u32 = 1;
 
 #[derive(Debug)]
 struct Inner {
@@ -24,25 +27,16 @@ struct Inner {
     grows: bool,
 }
 
-impl Mounted {
+impl File {
     /// What the file system takes of a drive.
-    pub(super) const OVERHEAD_BYTES: u64 = Fsync::JOURNAL_BYTES;
+    pub const OVERHEAD_BYTES: u64 = Fsync::JOURNAL_BYTES;
 
-    /// A file that is overwritten in place. `journal_writes` is what a commit of the journal writes.
-    pub(super) fn on(drive: Arc<dyn Device>, journal_writes: u32) -> Self {
-        Self::build(drive, journal_writes, false)
-    }
-
-    /// A file to which is appended, so that each flush has its new size to commit.
-    pub(super) fn growing_on(drive: Arc<dyn Device>, journal_writes: u32) -> Self {
-        Self::build(drive, journal_writes, true)
-    }
-
-    fn build(drive: Arc<dyn Device>, journal_writes: u32, grows: bool) -> Self {
+    /// A file that is overwritten in place; or one that `grows`, so that each flush has its new size to commit.
+    pub fn on(drive: Arc<dyn Device>, grows: bool) -> Self {
         let file_bytes = drive.capacity_bytes() - Self::OVERHEAD_BYTES;
-        // The kernel's block layer lets those who ask at the same time share a flush.
+        // The kernel's block layer lets callers that ask at the same time share a flush.
         let drive: Arc<dyn Device> = Arc::new(SharedFlushes::new(drive));
-        let journal = Journal::at(file_bytes, Self::OVERHEAD_BYTES, journal_writes);
+        let journal = Journal::at(file_bytes, Self::OVERHEAD_BYTES, JOURNAL_WRITES);
         Self(Arc::new(Inner { drive, file_bytes, journal, grows }))
     }
 
@@ -59,7 +53,7 @@ impl Mounted {
     }
 }
 
-impl Device for Mounted {
+impl Device for File {
     fn name(&self) -> &str {
         self.0.drive.name()
     }
@@ -171,8 +165,7 @@ mod tests {
             let model = Profile::named("durassd").unwrap().with_capacity(128 << 20).build().unwrap();
             let new = if has_barriers { EmulatedDevice::new } else { EmulatedDevice::without_barriers };
             let drive = new("drive".to_owned(), model);
-            let on = if grows { Mounted::growing_on } else { Mounted::on };
-            let file = on(Arc::clone(&drive) as Arc<dyn Device>, 1);
+            let file = File::on(Arc::clone(&drive) as Arc<dyn Device>, grows);
             let timed = |act: &dyn Fn() -> Result<()>| {
                 let started = tantalum_rt::now();
                 act().unwrap();

@@ -1,9 +1,9 @@
-//! A document store on one drive: YCSB on an append-only tree, as Couchbase ran in the paper (section 4.3.3).
+//! A document store on one drive: YCSB on an append-only tree, as Couchbase ran in DuraSSD's section 4.3.3.
 
 use std::{sync::Arc, time::Duration};
 
 use tantalum_device::Device;
-use tantalum_flash::{Contents, EmulatedDevice};
+use tantalum_flash::Contents;
 use tantalum_rt::{Scheduling, Simulation};
 use tantalum_workloads::{
     append_only::{AppendOnlyTree, Options, Stats},
@@ -12,28 +12,20 @@ use tantalum_workloads::{
 };
 
 use super::{
-    super::{image::STACK_BYTES, plain::Plain, sweep::side_by_side},
-    JOURNAL_WRITES, Mounted, Timed, new_drive,
+    Drive, STACK_BYTES,
+    devices::{Instant, Timed},
+    side_by_side,
 };
-use crate::{
-    error::Result,
-    micro::{self, Data},
-};
+use crate::error::Result;
 
 /// The store, scaled down.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Store {
-    /// Documents.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
     pub records: u64,
-    /// The profile of the drive.
-    pub drive: &'static str,
-    /// Its size.
-    pub drive_bytes: u64,
-    /// What writes wait in, within the drive; `None` as its profile has it.
-    pub drive_cache_bytes: Option<u64>,
+    /// With a growing file.
+    pub drive: Drive,
     /// Operations of the one client before anything is counted, and those that are.
     pub warm_up: u64,
-    /// See [`Store::warm_up`].
     pub counted: u64,
     /// What an operation takes of the processor.
     pub cpu_per_operation: Duration,
@@ -41,9 +33,9 @@ pub struct Store {
     pub seed: u64,
 }
 
-/// A run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Updates {
+/// What a run does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Updates {
     /// Whether the file system tells the drive to flush.
     pub has_barriers: bool,
     /// Of a hundred operations; the others are reads.
@@ -54,10 +46,9 @@ pub struct Updates {
 
 /// What a run measured.
 #[derive(Debug, Clone, Copy)]
-pub struct StoreRun {
-    /// Operations a second.
+pub(crate) struct StoreRun {
+    /// Operations a second, and the updates of them.
     pub per_second: f64,
-    /// Of these, updates.
     pub updates_per_second: f64,
     /// Levels of the tree.
     pub levels: u32,
@@ -66,10 +57,11 @@ pub struct StoreRun {
 }
 
 /// A store that was loaded.
-pub struct LoadedStore {
+pub(crate) struct LoadedStore {
     store: Store,
-    contents: Arc<Plain>,
-    used_bytes: u64,
+    contents: Arc<Instant>,
+    /// Of the documents and their nodes.
+    pub used_bytes: u64,
 }
 
 /// More than all nodes of the tree.
@@ -81,12 +73,10 @@ impl Store {
     }
 
     /// Loads the documents, on a device that takes no time.
-    ///
-    /// # Errors
-    /// As the tree fails: a defect.
     pub fn load(self) -> Result<LoadedStore> {
+        let seed = self.seed;
         let load = move || {
-            let contents = Plain::new("documents", Contents::in_memory(self.drive_bytes - Mounted::OVERHEAD_BYTES));
+            let contents = Instant::new("documents", Contents::in_memory(self.drive.bytes()));
             let device: Arc<dyn Device> = Arc::clone(&contents) as _;
             AppendOnlyTree::create(&device)?;
             let tree = AppendOnlyTree::open(device, Options { cached_nodes: CACHED_NODES, ..Options::default() })?;
@@ -94,47 +84,33 @@ impl Store {
             let used_bytes = tree.stats().used_bytes;
             Ok(LoadedStore { store: self, contents, used_bytes })
         };
-        Simulation::new(self.seed).scheduling(Scheduling::InOrder).run(load).expect_finished()
+        Simulation::new(seed).scheduling(Scheduling::InOrder).run(load).expect_finished()
     }
 }
 
 impl LoadedStore {
-    /// Bytes of the loaded documents and their nodes.
-    pub fn used_bytes(&self) -> u64 {
-        self.used_bytes
-    }
-
     /// Runs all, several at a time, and gives the results in their order.
-    ///
-    /// # Errors
-    /// The first of a run.
     pub fn run(&self, updates: &[Updates], progress: &dyn Fn(&str)) -> Result<Vec<StoreRun>> {
-        let (store, used_bytes, contents) = (self.store, self.used_bytes, Arc::clone(&self.contents));
-        let mut runs = vec![None; updates.len()];
+        let (store, used_bytes, contents) = (self.store.clone(), self.used_bytes, Arc::clone(&self.contents));
         side_by_side(
-            updates.iter().copied().enumerate().collect(),
-            |(_, updates)| format!("{}% updates, {} for a flush", updates.percent, updates.per_flush),
-            move |&(_, updates)| {
-                let contents = contents.contents();
+            updates.to_vec(),
+            |updates| format!("{}% updates, {} for a flush", updates.percent, updates.per_flush),
+            move |&updates| {
+                let (store, contents) = (store.clone(), contents.contents());
                 let simulation = Simulation::new(store.seed).scheduling(Scheduling::InOrder).stack_size(STACK_BYTES);
                 simulation.run(move || updates.measure(&store, contents, used_bytes)).expect_finished()
             },
-            |(at, _), run| runs[at] = Some(run),
             progress,
-        )?;
-        Ok(runs.into_iter().flatten().collect())
+        )
     }
 }
 
 impl Updates {
     fn measure(self, store: &Store, contents: Contents, used_bytes: u64) -> Result<StoreRun> {
-        let drive: Arc<EmulatedDevice> =
-            new_drive(store.drive, "documents", store.drive_bytes, store.drive_cache_bytes, self.has_barriers)?;
-        let drive: Arc<dyn Device> = drive;
-        micro::fill(&drive, 0..used_bytes.next_multiple_of(1 << 20), Data::Zeros, &|_| ())?;
-        let file = Arc::new(Mounted::growing_on(drive, JOURNAL_WRITES));
+        let drive = Drive { has_barriers: self.has_barriers, ..store.drive.clone() };
+        let (_, file) = drive.build("documents", used_bytes)?;
         let options = Options { updates_per_flush: self.per_flush, cached_nodes: CACHED_NODES };
-        let tree = Arc::new(AppendOnlyTree::open(Timed::new(contents, file), options)?);
+        let tree = Arc::new(AppendOnlyTree::open(Timed::new(contents, file, false), options)?);
         tree.warm_up()?;
         let workload = Arc::new(Documents::new(Arc::clone(&tree), store.parameters(), self.percent));
         let run = |operations, seed| {

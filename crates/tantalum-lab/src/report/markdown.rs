@@ -1,0 +1,256 @@
+//! Tables of results in a document: what stands between two marker comments is written from runs, and the prose around stays.
+//!
+//! - `<!-- results fl.* now.tpcc -->`: every number that has a published one beside it, and every statement, of these results.
+//! - `<!-- matrix ds.fig5.linkbench operations/s -->`: the numbers of one result in this unit (without one: in any), a row and a
+//!   column for each. The column is what stands behind the last `: ` or else the last `, ` of what was measured.
+//!
+//! Each ends with `<!-- end -->`.
+
+use std::fmt::Write as _;
+
+use tantalum_report::units::number;
+
+use crate::{
+    error::{Error, Result},
+    finding::{Basis, Bound, Comparison, Findings},
+    runs::Run,
+};
+
+const BEGIN: &str = "<!-- ";
+const END: &str = "<!-- end -->";
+
+/// Writes the tables of a document anew.
+///
+/// # Errors
+/// [`Error::Document`] if it has no markers, one without its end, or one for results that are not among `runs`: a table is not
+/// emptied because a run is missing.
+pub fn fill(document: &str, runs: &[Run]) -> Result<String> {
+    let (mut filled, mut rest, mut tables) = (String::new(), document, 0);
+    while let Some((before, table, after)) = next_marker(rest) {
+        let Some((_, behind)) = after.split_once(END) else {
+            return Err(Error::Document(format!("the marker {table:?} has no {END:?}")));
+        };
+        let _ = write!(filled, "{before}{BEGIN}{table} -->\n\n{}\n{END}", table_of(table, runs)?);
+        (rest, tables) = (behind, tables + 1);
+    }
+    match tables {
+        0 => Err(Error::Document("it has no marker such as \"<!-- results fl.* -->\"".into())),
+        _ => Ok(filled + rest),
+    }
+}
+
+/// What stands before a marker, the marker's text, and what follows it.
+fn next_marker(text: &str) -> Option<(&str, &str, &str)> {
+    let at = ["results ", "matrix "].iter().filter_map(|kind| text.find(&format!("{BEGIN}{kind}"))).min()?;
+    let (marker, after) = text[at + BEGIN.len()..].split_once(" -->")?;
+    Some((&text[..at], marker, after))
+}
+
+fn table_of(marker: &str, runs: &[Run]) -> Result<String> {
+    let mut words = marker.split_whitespace();
+    let is_matrix = words.next() == Some("matrix");
+    let ids: Vec<&str> = if is_matrix { words.by_ref().take(1).collect() } else { words.by_ref().collect() };
+    let mut found = Vec::new();
+    for id in ids {
+        let is_it = |run: &&Run| match id.strip_suffix('*') {
+            Some(prefix) => run.published.id.starts_with(prefix),
+            None => run.published.id == id,
+        };
+        let before = found.len();
+        found.extend(runs.iter().filter(is_it));
+        if found.len() == before {
+            return Err(Error::Document(format!("{id} is not among the results; run it, too")));
+        }
+    }
+    Ok(match found[..] {
+        [run] if is_matrix => matrix(&run.findings, words.next()),
+        _ => numbers(&found) + &statements(&found),
+    })
+}
+
+/// Numbers of one result that have the same published range or bound stand in one line.
+fn numbers(runs: &[&Run]) -> String {
+    let mut lines = String::new();
+    for run in runs {
+        let mut groups: Vec<Vec<&Comparison>> = Vec::new();
+        for comparison in &run.findings.comparisons {
+            let is_like = |group: &&mut Vec<&Comparison>| {
+                let first = group[0];
+                let is_bound = !matches!(first.published, Bound::Value(_));
+                let key = |of: &Comparison| (of.published, of.basis, of.unit.clone());
+                is_bound && key(first) == key(comparison)
+            };
+            match (comparison.published, groups.iter_mut().find(is_like)) {
+                (Bound::Unpublished, _) => {}
+                (_, Some(group)) => group.push(comparison),
+                (_, None) => groups.push(vec![comparison]),
+            }
+        }
+        groups.iter().for_each(|group| lines.push_str(&line(&run.published.id, group)));
+    }
+    match lines.is_empty() {
+        true => lines,
+        false => format!("| result | what | published | measured | deviation | |\n|---|---|---|---|---|---|\n{lines}"),
+    }
+}
+
+fn line(id: &str, group: &[&Comparison]) -> String {
+    let first = group[0];
+    let what = if group.len() == 1 { first.what.clone() } else { format!("{} numbers", group.len()) };
+    let unit = match &*first.unit {
+        "ratio" | "share" => String::new(),
+        unit => format!(" {unit}"),
+    };
+    let published = match first.published {
+        Bound::Value(value) => number(value),
+        Bound::Range(low, high) => format!("{} to {}", number(low), number(high)),
+        Bound::Max(high) => format!("up to {}", number(high)),
+        Bound::Min(low) => format!("at least {}", number(low)),
+        Bound::Unpublished => unreachable!("numbers without a published one are left out"),
+    };
+    let measured = span(group.iter().map(|comparison| comparison.measured), number);
+    let deviations = group.iter().filter_map(|comparison| comparison.deviation());
+    let deviation = span(deviations, |share| match (share * 100.0).round() {
+        0.0 => "0".to_owned(),
+        percent => format!("{percent:+} %"),
+    });
+    let basis = if first.basis == Basis::Fitted { "fitted" } else { "predicted" };
+    let measured_unit = if measured.ends_with("never") { "" } else { &unit };
+    format!("| `{id}` | {} | {published}{unit} | {measured}{measured_unit} | {deviation} | {basis} |\n", cell(&what))
+}
+
+/// The least and the greatest, or one of them if they read the same.
+fn span(values: impl Iterator<Item = f64>, show: impl Fn(f64) -> String) -> String {
+    let (least, most) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)));
+    match [least, most].map(|value| if value.is_finite() { show(value) } else { "never".to_owned() }) {
+        [least, most] if least == most => least,
+        [least, most] => format!("{least} to {most}"),
+    }
+}
+
+fn statements(runs: &[&Run]) -> String {
+    let mut lines = String::new();
+    for run in runs {
+        for statement in &run.findings.statements {
+            let holds = if statement.holds { "holds" } else { "**does not hold**" };
+            let (says, found) = (cell(&statement.says), cell(&statement.found));
+            let _ = writeln!(lines, "| `{}` | {says} | {holds}: {found} |", run.published.id);
+        }
+    }
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\n| result | what the paper says | |\n|---|---|---|\n{lines}"),
+    }
+}
+
+fn matrix(findings: &Findings, unit: Option<&str>) -> String {
+    let (mut rows, mut columns, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    for comparison in findings.comparisons.iter().filter(|comparison| unit.is_none_or(|unit| unit == comparison.unit)) {
+        let what = &comparison.what;
+        let Some((row, column)) = what.rsplit_once(": ").or_else(|| what.rsplit_once(", ")) else { continue };
+        let place = |names: &mut Vec<String>, name: &str| {
+            names.iter().position(|known| known == name).unwrap_or_else(|| {
+                names.push(name.to_owned());
+                names.len() - 1
+            })
+        };
+        let published = match comparison.published {
+            Bound::Unpublished => String::new(),
+            bound => format!(" ({bound})"),
+        };
+        let unit = if unit.is_some() { String::new() } else { format!(" {}", comparison.unit) };
+        let value = format!("{}{unit}{published}", number(comparison.measured));
+        cells.push((place(&mut rows, row), place(&mut columns, column), value));
+    }
+    let mut text = format!("| {} |", unit.unwrap_or_default());
+    columns.iter().for_each(|column| text += &format!(" {} |", cell(column)));
+    text += &format!("\n|---|{}\n", "---|".repeat(columns.len()));
+    for (at, row) in rows.iter().enumerate() {
+        text += &format!("| {} |", cell(row));
+        for column in 0..columns.len() {
+            let value = cells.iter().find(|(row, of, _)| (*row, *of) == (at, column));
+            text += &format!(" {} |", value.map_or("", |(.., value)| value));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Text in a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{finding::Statement, published};
+
+    fn run(id: &str) -> Run {
+        let mut findings = Findings::default();
+        findings.compared("ideal over disk", Bound::Value(5.8), 10.72, "ratio");
+        for (clients, share) in [(1, 0.0912), (2, 0.2), (4, 0.368)] {
+            let what = format!("disk, {clients} clients");
+            findings.comparisons.push(Comparison::new(what, Bound::Range(0.112, 0.299), share, "share", Basis::Fitted));
+        }
+        findings.compared("loss | worst", Bound::Max(0.5), 0.4, "loss");
+        findings.measured("1 volume: p50", 0.654, "ms");
+        findings.measured("1 volume: p99", 1234.5, "ms");
+        findings.measured("2 volumes, hedged: p99", 1.1, "ms");
+        findings.states("striping is never better", true, "least loss 20.9%");
+        findings.states("units are best", false, "45.8%");
+        Run { published: published::find(id).unwrap(), seed: 42, findings }
+    }
+
+    const ID: &str = "fl.fig1.ideal_over_disk";
+
+    #[test]
+    fn tables_are_replaced_and_prose_stays() {
+        let document = "# Results\n\n<!-- results fl.fig1* -->\nold | figures\n<!-- end -->\n\nWhy it deviates.\n\n\
+                        <!-- matrix fl.fig1.ideal_over_disk ms --><!-- end -->\nThe end.\n";
+        let filled = fill(document, &[run(ID), run("fl.fig2.flush_sizes")]).unwrap();
+        let expected = "# Results\n\n<!-- results fl.fig1* -->\n
+| result | what | published | measured | deviation | |
+|---|---|---|---|---|---|
+| `fl.fig1.ideal_over_disk` | ideal over disk | 5.80 | 10.7 | +85 % | predicted |
+| `fl.fig1.ideal_over_disk` | 3 numbers | 0.112 to 0.299 | 0.091 to 0.368 | -19 % to +23 % | fitted |
+| `fl.fig1.ideal_over_disk` | loss \\| worst | up to 0.500 loss | 0.400 loss | 0 | predicted |
+
+| result | what the paper says | |
+|---|---|---|
+| `fl.fig1.ideal_over_disk` | striping is never better | holds: least loss 20.9% |
+| `fl.fig1.ideal_over_disk` | units are best | **does not hold**: 45.8% |
+
+<!-- end -->\n\nWhy it deviates.\n\n<!-- matrix fl.fig1.ideal_over_disk ms -->\n
+| ms | p50 | p99 |
+|---|---|---|
+| 1 volume | 0.654 | 1,235 |
+| 2 volumes, hedged |  | 1.10 |
+
+<!-- end -->\nThe end.\n";
+        assert_eq!(filled, expected);
+        assert_eq!(fill(&filled, &[run(ID)]).unwrap(), filled, "the same runs, the same document");
+    }
+
+    #[test]
+    fn a_document_is_not_emptied() {
+        let refused = |document: &str| fill(document, &[run(ID)]).unwrap_err().to_string();
+        assert!(refused("no markers").contains("no marker"));
+        assert!(refused("<!-- results fl.fig1* -->\n| a |").contains("has no"));
+        let message = refused("<!-- results fl.fig1* ds.* -->\n<!-- end -->");
+        assert!(message.contains("ds.* is not among the results"), "{message}");
+        assert!(refused("<!-- matrix fl.fig2.flush_sizes ms -->\n<!-- end -->").contains("fl.fig2.flush_sizes"));
+    }
+
+    #[test]
+    fn what_is_never_reached_says_so() {
+        let mut never = run(ID);
+        never.findings = Findings::default();
+        never.findings.compared("from", Bound::Value(32.0), f64::INFINITY, "KiB");
+        never.findings.statements.push(Statement::new("one\nline", true, "a|b"));
+        let filled = fill("<!-- results fl.* --><!-- end -->", &[never]).unwrap();
+        assert!(filled.contains("| 32.0 KiB | never | never | predicted |"), "{filled}");
+        assert!(filled.contains("| one line | holds: a\\|b |"), "{filled}");
+    }
+}
