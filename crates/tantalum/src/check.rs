@@ -1,4 +1,4 @@
-//! Proves that a database is sound, or says where it is not, beside those who use it.
+//! Proves that a database is sound, or says where it is not, while it is in use.
 //!
 //! Trees are walked while transactions go on, and tables come and go. The walk meets exactly once each page that is in a tree all the
 //! time ([`crate::tree`], `check.rs`); which pages are allocated or freed meanwhile is noted where that is done
@@ -158,7 +158,7 @@ impl Check<'_> {
         let changed = watch.changed();
         let free = used.missing_in(&watch.allocated).filter(|page| !changed.contains(*page)).take(PROBLEMS_MAX);
         misuses.extend(free.map(|page| (page, "used by a table, but free in the space map".into())));
-        // A tree that could not be walked has pages that nobody has visited.
+        // A tree that could not be walked has pages that the check has not visited.
         if problems.is_empty() {
             // Of a drop that is under way, or that an error interrupted, pages are left.
             let rows = core.catalog.rows()?;

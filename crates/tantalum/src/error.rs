@@ -177,7 +177,7 @@ pub enum Error {
         table: String,
         /// How long it waited.
         waited: Duration,
-        /// Who stood in its way.
+        /// The transactions that it waited for.
         holders: Vec<u64>,
     },
 

@@ -129,7 +129,7 @@ pub enum LogHiding {
     /// Another device writes the same into an area set aside for that; the commit returns when either has it.
     #[default]
     On,
-    /// Whoever waits for the write waits on.
+    /// The threads that wait for the write go on waiting.
     Off,
     /// As `On` without such areas: another device takes the write only if it has not gone on meanwhile. For comparisons.
     Naive,
@@ -313,15 +313,15 @@ impl Expert {
         self
     }
 
-    /// Who opens the devices of [`data_device`](Self::data_device) and [`log_devices`](Self::log_devices) that are not
+    /// The opener of the devices of [`data_device`](Self::data_device) and [`log_devices`](Self::log_devices) that are not
     /// files: emulated ones, for example. Default: all are paths.
     pub fn device_opener(mut self, opener: impl DeviceOpener + 'static) -> Self {
         self.builder.opener = Some(Box::new(opener));
         self
     }
 
-    /// Who is told of every change of a page and of every page that is written, for traces: not of what recovery repeats.
-    /// Default: nobody.
+    /// The observer that receives every change of a page and every page that is written, for traces, but not what recovery repeats.
+    /// Default: none.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};

@@ -36,7 +36,7 @@ pub struct Stats {
     pub torn_page_protection: Protection,
     /// Which devices are told to flush their caches.
     pub barriers: BarrierSummary,
-    /// Who writes dirty pages to make room.
+    /// Which tasks write dirty pages to make room.
     pub page_cleaning: PageCleaning,
     /// Whether each page is made durable by a write of its own.
     pub durable_page_writes: bool,

@@ -37,10 +37,10 @@ struct Shared {
     log_id: u128,
     tree: Tree,
     locks: Arc<TableLocks>,
-    /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`] or [`DROPPED`]. Of those who
-    /// would begin to use it then, each counts for a moment.
+    /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`] or [`DROPPED`]. While
+    /// either is set, each one that would begin to use it counts for a moment.
     state: AtomicUsize,
-    /// Where those wait who want to use the table while it is being dropped.
+    /// Where transactions and snapshots wait that want to use the table while it is being dropped.
     settling: Mutex<()>,
     settled: Condvar,
 }
@@ -108,7 +108,7 @@ impl Table {
         }
     }
 
-    /// Whether the table may be used now, by somebody of the database whose log is `log_id` who does not keep it from being
+    /// Whether a task of the database whose log is `log_id` may use the table now. The call does not keep the table from being
     /// dropped.
     ///
     /// # Errors
@@ -123,10 +123,10 @@ impl Table {
         Ok(())
     }
 
-    /// Begins to drop the table, which nobody begins to use from now on until what is returned is dropped.
+    /// Begins to drop the table: no transaction or snapshot begins to use it until the returned `Dropping` is dropped.
     ///
     /// # Errors
-    /// [`Error::TableInUse`], and nothing is changed, while somebody uses it.
+    /// [`Error::TableInUse`], and nothing is changed, while a transaction or snapshot uses it.
     pub(crate) fn begin_drop(&self) -> Result<Dropping<'_>> {
         let begun = self.shared.state.compare_exchange(0, DROPPING, Ordering::SeqCst, Ordering::SeqCst);
         begun.map(|_| Dropping { table: &self.shared, outcome: 0 }).map_err(|state| {
@@ -152,7 +152,7 @@ impl Dropping<'_> {
 impl Drop for Dropping<'_> {
     fn drop(&mut self) {
         let _settling = self.table.settling.lock();
-        // In this order: nobody sees the table as neither.
+        // In this order: no task sees a dropped table with neither mark.
         self.table.state.fetch_or(self.outcome, Ordering::SeqCst);
         self.table.state.fetch_and(!DROPPING, Ordering::SeqCst);
         self.table.settled.notify_all();

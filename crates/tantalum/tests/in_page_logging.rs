@@ -419,7 +419,7 @@ fn the_last_log_sector_is_missed_when_it_is_damaged_in_a_closed_database() {
     };
     write(0);
     let last = write(1);
-    // One session in which nobody touches the unit does not forget it.
+    // One session in which no task touches the unit does not forget it.
     builder().open_on(devices()).unwrap().close().unwrap();
     let mut sector = AlignedBuffer::zeroed(sector_bytes as usize);
     data.read(last, &mut sector).unwrap();

@@ -91,7 +91,7 @@ pub(super) enum Stage {
 pub(super) struct Dirt {
     /// No change that is not stored was logged before this. `None` when everything is stored.
     pub rec_lsn: Option<Lsn>,
-    /// Someone has begun to change the page since it was last copied to be stored.
+    /// A task has begun to change the page since it was last copied to be stored.
     pub changed_since_copy: bool,
     /// A copy of the page is in a batch that is being stored: no other batch may have one, since nothing orders two writes of
     /// the same place.

@@ -100,7 +100,7 @@ impl Hints {
         }
     }
 
-    /// Where the question was answered last, if anybody remembers.
+    /// Where the question was answered last, if there is a hint.
     pub fn find(&self, question: Question) -> Option<Hint> {
         let hints = self.ways(question).iter().map(|place| place.load(Ordering::Relaxed));
         hints.into_iter().find_map(|hint| (hint as u16 == question.tag()).then(|| decode(hint)))

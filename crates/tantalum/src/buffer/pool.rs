@@ -463,7 +463,7 @@ impl Shared {
                 self.frames[frame].touch();
                 return Ok(page);
             }
-            // Someone is reading the page and holds the latch meanwhile. If that fails, the frame may even get another
+            // Another task reads the page and holds the latch meanwhile. If its read fails, the frame may even get another
             // page before we see it.
             drop(page.latch.read());
             if holds(state, id) {

@@ -757,7 +757,7 @@ fn fresh_pages_wait_for_frames_while_nothing_is_latched() {
                     spawn("allocates", move || (0..8).for_each(|_| _ = db.leaf(b"more")))
                 })
                 .collect();
-            // Every batch takes long, and every frame must be waited for; who waits holds nothing, or the pool would panic.
+            // Every batch takes long, and every frame must be waited for; a waiting task holds nothing, or the pool would panic.
             let mut free = 0;
             while tasks.iter().any(|task| !task.is_finished()) {
                 tantalum_rt::sleep(Duration::from_millis(7));

@@ -1,4 +1,4 @@
-//! The side of whoever asks.
+//! The client's side of the control socket.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -30,7 +30,7 @@ impl Client {
     /// Connects to the database in `directory`.
     ///
     /// # Errors
-    /// [`Error::ControlSocket`] if nobody answers there: the database is closed, or open without a control socket.
+    /// [`Error::ControlSocket`] if no database answers there: it is closed, or open without a control socket.
     pub fn connect(directory: &Path) -> Result<Self> {
         let socket = directory.join(SOCKET).display().to_string();
         match Address::of(directory).and_then(|address| UnixStream::connect(address.path())) {

@@ -9,7 +9,7 @@
 //! with one of the commands of [`Command`]. The answer is any number of lines `{"progress":{...}}`, and then one line
 //! `{"result":...}` or `{"error":"..."}`. A connection can carry several requests, one after the other. The database hangs
 //! up on a line that is longer than 16 KiB, on one that is not there within ten seconds, and on more than four
-//! connections at a time. A command that was begun ends, also if whoever sent it hangs up.
+//! connections at a time. A command that was begun ends, also if the client hangs up.
 //!
 //! ```
 //! use tantalum::control::{Client, Command};

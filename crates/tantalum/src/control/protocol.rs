@@ -24,7 +24,7 @@ pub const LINE_BYTES_MAX: usize = 16 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
 pub enum Command {
-    /// Who has the database open, and which of the log's devices were set aside.
+    /// Which process has the database open, and which of the log's devices were set aside.
     Status,
     /// Its [`Stats`](crate::Stats).
     Stats,

@@ -85,7 +85,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Whoever connects from now on is refused, and the task that waits for them returns.
+        // From now on, connections are refused, and the task that waits for them returns.
         let woken = rustix::net::shutdown(&*self.listener, Shutdown::Both);
         let removed = fs::remove_file(&self.socket);
         if let Err(error) = woken.map_err(io::Error::from).and(removed) {
@@ -97,10 +97,10 @@ impl Drop for Server {
     }
 }
 
-/// Makes the socket, in the place of one that a crash left behind. Nobody but the owner can ever connect.
+/// Makes the socket, in the place of one that a crash left behind. Only the owner can ever connect.
 fn listen(directory: &Path, socket: &Path) -> io::Result<UnixListener> {
     match fs::symlink_metadata(socket) {
-        // The directory is locked, so nobody listens there.
+        // The directory is locked, so no other database listens there.
         Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(socket)?,
         Ok(_) => return Err(io::Error::other("something that is no socket has its name; remove it")),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -126,7 +126,7 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Too many open files, or somebody who gave up.
+                // Too many open files, or a client that gave up.
                 tracing::warn!(%error, "a connection to the control socket could not be accepted");
                 tantalum_rt::sleep(Duration::from_millis(100));
                 continue;
@@ -134,7 +134,7 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
         };
         let mut connection = Connection { stream, db: db.clone(), directory: directory.into() };
         let Some(place) = Place::take(&connections) else {
-            // If that cannot be said either, there is nobody to say it to.
+            // If this answer cannot be sent either, the client is gone.
             let _ = connection.answer(&Answer::Error("too many connections; try again later".into()));
             continue;
         };
@@ -250,7 +250,7 @@ impl Connection {
         }))
     }
 
-    /// Changes the log's devices. Whoever asked for it may have hung up: the change goes on.
+    /// Changes the log's devices. The client may have hung up: the change goes on.
     fn change(&mut self, db: &Db, change: LogChange) -> Result<Value, Failure> {
         let mut said = None;
         db.change_log_devices(change, &mut |progress| {
@@ -262,7 +262,7 @@ impl Connection {
         Ok(serde_json::to_value(db.stats()?.log.devices)?)
     }
 
-    /// Makes a base backup, which goes on if whoever asked for it has hung up.
+    /// Makes a base backup, which goes on if the client has hung up.
     fn back_up(&mut self, db: &Db, path: &str) -> Result<Value, Failure> {
         let mut said = None;
         let backup = db.base_backup(self.directory.join(path), &mut |progress| {

@@ -79,7 +79,7 @@ struct Tables {
     next_id: u32,
 }
 
-/// A table's name, which nobody else creates or drops meanwhile.
+/// A table's name: no other task creates or drops the table meanwhile.
 struct Claim<'c> {
     catalog: &'c Catalog,
     name: &'c str,
@@ -141,8 +141,8 @@ impl Catalog {
         self.tables.lock().open.values().cloned().collect()
     }
 
-    /// The table of that name, created if there is none. Durable when it returns. Waits for nobody but those who create or drop
-    /// the same. If it has to free the pages of an earlier table first, it stops when `may_go_on` fails.
+    /// The table of that name, created if there is none. Durable when it returns. Waits only for tasks that create or drop the
+    /// same table. If it has to free the pages of an earlier table first, it stops when `may_go_on` fails.
     pub fn open_or_create(&self, name: &str, may_go_on: &dyn Fn() -> Result<()>) -> Result<Table> {
         limits::check_table_name(name)?;
         let mut tables = self.unclaimed(name);
@@ -196,7 +196,7 @@ impl Catalog {
         // A failure leaves no trace.
         let marked = self.in_group(name, Some(row));
         if marked.is_ok() {
-            // Whether the mark is durable or not yet, the next open may find it: nobody may use the table any more.
+            // Whether the mark is durable or not yet, the next open may find it: no task may use the table any more.
             let mut tables = self.tables.lock();
             tables.open.remove(name);
             tables.dropping.insert(name.into(), row);
@@ -208,7 +208,7 @@ impl Catalog {
         self.pool.flush(end)
     }
 
-    /// The tables, when nobody creates or drops the one of this name.
+    /// Waits until no task creates or drops the table of this name, and returns the locked tables.
     fn unclaimed(&self, name: &str) -> MutexGuard<'_, Tables> {
         let mut tables = self.tables.lock();
         while tables.claimed.contains(name) {
@@ -217,7 +217,7 @@ impl Catalog {
         tables
     }
 
-    /// Keeps others from creating or dropping the table of this name, which nobody does now.
+    /// Keeps other tasks from creating or dropping the table of this name, which no task does now.
     fn claim<'c>(&'c self, tables: &mut Tables, name: &'c str) -> Claim<'c> {
         assert!(tables.claimed.insert(name.into()), "a table is created or dropped by one task at a time");
         Claim { catalog: self, name }
@@ -261,7 +261,7 @@ impl Catalog {
     /// group. Returns the row's root and the end of the record.
     fn in_group(&self, name: &str, row: Option<Row>) -> Result<(PageId, Lsn)> {
         loop {
-            // A table is created or dropped one at a time, so nobody else changes the leaf.
+            // The name is claimed, so no other task changes the row. If another changes the leaf, the group is tried again.
             if let Some(done) = self.space.supplied(|reservation| self.try_in_group(name, row, reservation))? {
                 return Ok(done);
             }

@@ -53,7 +53,7 @@ pub(crate) struct Core {
 struct Tasks {
     _checkpointer: Checkpointer,
     _grower: Grower,
-    /// None where whoever reads a page cleans.
+    /// None where the task that reads a page cleans.
     _cleaner: Option<Cleaner>,
 }
 
@@ -185,7 +185,7 @@ impl Core {
     }
 
     /// Ends the database as a crash would: nothing more is stored, and the next open recovers it. The directory stays locked
-    /// until all who use it are gone.
+    /// until the last reference to this `Core` is dropped.
     pub fn abandon(&self) {
         self.operations.refuse();
     }

@@ -1,4 +1,4 @@
-//! The files of a database in a directory: which there are, who may have them open, how they are made.
+//! The files of a database in a directory: which there are, which process may have them open, how they are made.
 //!
 //! Invariant: the directory's lock is held for as long as any of its files is open for writing.
 
@@ -343,7 +343,7 @@ fn lock(path: &Path) -> Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Whatever it holds, or if it cannot be read: the answer is that somebody has it.
+            // Whatever it holds, or if it cannot be read: the answer is that the directory is in use.
             let _read = (&mut file).take(20).read_to_string(&mut holder);
             let pid = holder.trim().parse().unwrap_or(0);
             return Err(Error::InUse { path: path.display().to_string(), pid });

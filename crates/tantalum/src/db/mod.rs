@@ -228,7 +228,7 @@ impl Db {
         Transaction::begin(&self.open, isolation)
     }
 
-    /// A view of everything that is committed now. It takes no locks, and reading it blocks nobody; see [`Snapshot`].
+    /// A view of everything that is committed now. It takes no locks, and reading it blocks no transaction; see [`Snapshot`].
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -260,8 +260,8 @@ impl Db {
         let log_id = core.log().log_id();
         table.check_usable(log_id)?;
         let read = table.tree().read(key.as_ref(), |value, lsn| (value.map(Value::from), lsn));
-        // Nobody is kept from dropping the table meanwhile, since all who read would have to change one word for that. But before
-        // the first of its pages is freed, the table says so.
+        // This read does not keep the table from being dropped meanwhile: for that, all readers would have to change one word. But
+        // before the first of its pages is freed, the table is marked as dropped.
         table.check_usable(log_id)?;
         let (value, lsn) = core.if_open(read)?;
         core.pool.flush(lsn)?;
@@ -303,9 +303,10 @@ impl Db {
     /// Reads every page and checks that all trees are sound and every page is used once or free. Transactions go on meanwhile, and
     /// tables come and go; what they allocate and free since the beginning is left to the next check, all else is checked exactly.
     ///
-    /// No commit is stopped for longer than by a reader, who latches a page at a time, but for a moment at the end, which takes no
-    /// reading of a device: while the log-structured store copies its map of pages, eight bytes for each; and while the store of in-page
-    /// logging, which also holds an erase unit as long as that is read, compares the uses of all units. Checks at the same time are made one after the other.
+    /// No commit is stopped for longer than by a reader, which latches a page at a time, but for a moment at the end, which takes
+    /// no reading of a device: while the log-structured store copies its map of pages, eight bytes for each; and while the store of
+    /// in-page logging, which also holds an erase unit as long as that is read, compares the uses of all units. Checks at the same
+    /// time are made one after the other.
     ///
     /// # Errors
     /// When a device cannot read. What is damaged is in the report.
@@ -619,7 +620,7 @@ pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
     Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, barriers, None)?))
 }
 
-/// Tells whoever is to know of pages that are changed and written.
+/// Has the pool report changed and written pages to the observer, if there is one.
 fn observe(opened: &Opened, observer: Option<Arc<dyn PageObserver>>) {
     if let Some(observer) = observer {
         opened.pool.observe(observer);

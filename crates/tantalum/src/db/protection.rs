@@ -54,7 +54,7 @@ pub(super) fn at_open(settings: &Settings, devices: &Devices, page_size: u32, be
     }
 }
 
-/// The store as the last one who had it left it, to read and mend it, whatever the device says today.
+/// The store as the last session left it, to read and mend it, whatever the device says today.
 pub(super) fn store_as_left(
     devices: &Devices,
     superblock: &Superblock,

@@ -1,7 +1,7 @@
 //! Whether the pages suit a log that is made anew from its archive.
 //!
 //! No page is stored before the archive has its last change, as long as the archive works. One that was set aside holds up
-//! nobody: then pages may hold changes that are lost together with the log's devices. Such pages must not be taken for
+//! no page: then pages may hold changes that are lost together with the log's devices. Such pages must not be taken for
 //! earlier or later ones than they are once the new log has grown past their LSNs.
 
 use tantalum_log::Rebuild;
@@ -11,7 +11,7 @@ use super::RedoProgress;
 use crate::error::{Error, Result};
 
 /// Reads all pages, and refuses `log` if one of them was changed at or past its end. What cannot be read, or is damaged,
-/// does not count: redo mends it, or whoever asks for it is told.
+/// does not count: redo mends it, or a later read of it fails.
 ///
 /// # Errors
 /// [`Error::BeyondArchive`].

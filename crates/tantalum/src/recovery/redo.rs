@@ -278,7 +278,7 @@ impl Appliers {
 }
 
 impl Drop for Appliers {
-    /// Nobody stores pages of a database whose opening has failed.
+    /// Waits for the tasks: none of them stores pages of a database whose opening has failed.
     fn drop(&mut self) {
         self.0.drain(..).for_each(|task| drop(task.join()));
     }

@@ -52,8 +52,8 @@ enum Try<'a> {
 }
 
 impl Manager {
-    /// Logs and applies the writes, atomically; nobody else sees a part of them. Returns the end of their record, which is
-    /// not durable yet.
+    /// Logs and applies the writes, atomically; no other task sees a part of them. Returns the end of their record, which
+    /// is not durable yet.
     ///
     /// # Errors
     /// The database is then as before.
@@ -72,7 +72,7 @@ impl Manager {
         let mut tries = Tries::new(&self.precedence);
         loop {
             if tries.must_wait() {
-                // Whoever goes first may need all that this one has.
+                // The commit that goes first may need all that this one has.
                 drop(pins);
                 reservation.clear();
                 tries.wait();
@@ -102,7 +102,7 @@ impl Manager {
                 }
                 Ok(Try::NoFrames) => {
                     drop(pins);
-                    // Whoever has the frames may wait for space in the log.
+                    // The tasks that have the frames may wait for space in the log.
                     reservation.clear();
                     // As if each write went to a leaf of its own.
                     let pages = |(table, writes): &(Table, Vec<LeafWrite<'_>>)| {
@@ -164,8 +164,8 @@ impl Manager {
         if plans.windows(2).any(|pair| pair[0].page.id() == pair[1].page.id()) {
             return Ok(Try::Again);
         }
-        // Before anything is latched: an old version may have to be read. The keys are locked, so it stays what it is. Who has tried
-        // before does not try in vain again because a snapshot began meanwhile.
+        // Before anything is latched: an old version may have to be read. The keys are locked, so it stays what it is. A commit
+        // that has failed before reads it in any case, so that it does not fail again because a snapshot began meanwhile.
         let keeps_versions = self.versions.gate().has_snapshots() || tries.have_failed();
         let old = keeps_versions.then(|| old_versions(tables)).transpose()?;
         let reserved = match old.as_deref().map(|rows| self.versions.reserve(rows)) {

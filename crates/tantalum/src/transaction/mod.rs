@@ -5,7 +5,8 @@
 //! the beginning and locks only what it writes.
 //!
 //! Invariants:
-//! - locks are released only after the commit record is in the log's order, so who sees a write comes later in the log
+//! - locks are released only after the commit record is in the log's order, so a transaction that sees a write comes later in
+//!   it
 //! - a commit returns only when everything it has read and written is durable
 
 mod batch;
@@ -143,7 +144,7 @@ impl Manager {
         GroupLimit { bytes: limit.bytes.saturating_sub(RECORD_RESERVE_BYTES), ..limit }
     }
 
-    /// Waits until the log is durable up to `lsn`. After a failure nobody knows what the devices hold.
+    /// Waits until the log is durable up to `lsn`. After a failure it is unknown what the devices hold.
     fn make_durable(&self, lsn: Lsn) -> Result<()> {
         self.core.pool.flush(lsn).map_err(Error::outcome_unknown)
     }
@@ -385,7 +386,7 @@ impl Transaction {
     }
 
     /// The rows of a range of keys, in key order from either end. Locks what it has handed out, and the gaps between, a
-    /// few rows ahead: nobody can insert there until the transaction ends.
+    /// few rows ahead: no other transaction can insert there until this one ends.
     ///
     /// # Errors
     /// Of the iterator's items: as [`get`](Self::get).
@@ -479,7 +480,7 @@ impl Transaction {
         if let Some(touched) = self.touched.get(&table.id())
             && table.is_of(log_id)
         {
-            // A number is not given out twice while somebody uses the table.
+            // A table's number is not given to another while a transaction or snapshot uses the table.
             debug_assert_eq!(touched.table.table().name(), table.name());
             return Ok(());
         }
@@ -525,7 +526,7 @@ impl Transaction {
             Ok(_) => {}
             Err(refusal) => return Err(self.abort(table, refusal)),
         }
-        // First committer wins: whoever overwrote the key since the snapshot began has committed by now.
+        // First committer wins: a transaction that overwrote the key since the snapshot began has committed by now.
         if mode == Mode::Exclusive
             && let Some(view) = &self.view
         {

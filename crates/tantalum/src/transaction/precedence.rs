@@ -46,7 +46,7 @@ impl<'p> Tries<'p> {
         self.turn.is_none() && (self.failed >= TRIES || self.precedence.wanted.load(Ordering::Relaxed) > 0)
     }
 
-    /// Waits until others who have precedence are done, or takes it.
+    /// Waits until the commits that have precedence are done; after [`TRIES`] failed tries, takes precedence.
     pub fn wait(&mut self) {
         may_wait("the precedence of a commit");
         if self.failed < TRIES {

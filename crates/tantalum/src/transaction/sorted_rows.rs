@@ -1,4 +1,4 @@
-//! Rows in key order, for the writes of a transaction. Who writes in key order, as many do, pays for one comparison.
+//! Rows in key order, for the writes of a transaction. A transaction that writes in key order, as many do, pays for one comparison.
 
 use std::{
     collections::{BTreeMap, btree_map},

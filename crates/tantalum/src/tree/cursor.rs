@@ -2,7 +2,7 @@
 //!
 //! Leaves have no pointers to their neighbours: a walk forwards goes on at the leaf that contains this one's upper
 //! fence, a walk backwards at the one before its lower fence. Between two leaves no latch is held, so a walk blocks
-//! nobody.
+//! no other task.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Ways down the tree: with read latches to a node, and with write latches to a node and its parent.
 //!
-//! No latch is held while a page is read from the store: whoever wants to change a latched page waits, and keeps out all who come
-//! after, so that one read would hold up everything below.
+//! No latch is held while a page is read from the store: a writer that wants a latched page waits, and keeps out all tasks that
+//! come after it, so that one read would hold up everything below.
 
 use super::cursor::LeafPosition;
 use super::node::Node;
@@ -135,7 +135,7 @@ impl Tree {
         is_root.then_some(Latched { parent: None, node })
     }
 
-    /// Latches the node of `level` if it is a child of `parent`. Nobody who holds the child's latch waits for an inner page, so
+    /// Latches the node of `level` if it is a child of `parent`. No task that holds the child's latch waits for an inner page, so
     /// waiting is safe.
     fn latch_child(
         &self,

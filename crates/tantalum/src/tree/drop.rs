@@ -32,8 +32,8 @@ struct Step<'t> {
 }
 
 impl Tree {
-    /// Frees some of the tree's pages. Returns whether none are left. Nobody else may use the table any more. The caller holds
-    /// no latch.
+    /// Frees some of the tree's pages. Returns whether none are left. No other task may use the table any more. The caller
+    /// holds no latch.
     pub(crate) fn free_step(&self) -> Result<bool> {
         let (reservation, mut chains) = (Reservation::new(&self.pool), Chains::default());
         let mut pins = self.pool.pins().wait_for(PAGES_PER_STEP);

@@ -1,7 +1,7 @@
 //! Entries of a leaf, to be looked at when its latch is no longer held.
 //!
-//! The page is copied as it is: consecutive bytes are copied in less time than it takes to find the cells among them, and who
-//! looks at a few entries only pays for nothing else.
+//! The page is copied as it is: consecutive bytes are copied in less time than it takes to find the cells among them, and a
+//! reader that looks at a few entries only pays for nothing else.
 
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ struct Large {
 pub(crate) enum CopiedValue<'a> {
     /// With its leaf.
     Inline(&'a [u8]),
-    /// From pages of its own. May be taken away, if nobody looks at the entry again.
+    /// From pages of its own. May be taken away, if the caller does not look at the entry again.
     Large(&'a mut Vec<u8>),
 }
 
@@ -77,7 +77,7 @@ impl LeafCopy {
     }
 
     /// Reads the large values of the entries that were copied from a leaf of this tree. A value that was replaced meanwhile is
-    /// empty: whoever looks at a past state finds it among the old versions, and whoever has not locked its key looks again, since
+    /// empty: a reader of a past state finds it among the old versions, and a reader that has not locked its key looks again, since
     /// the leaf has changed. Returns the LSN of the newest leaf that was looked at. The caller holds no latch.
     pub(crate) fn read_large(&mut self, tree: &Tree) -> Result<Lsn> {
         let mut newest = self.lsn;

@@ -46,8 +46,8 @@ impl Tree {
     ///
     /// When the caller has latched the page that may be wrong again: [`Tree::accepts`] tells. Two calls for different
     /// writes can return the same page, when a merge came between. A transaction latches its leaves in ascending order,
-    /// asking `accepts` of each, and stages only when it has them all: staging may latch space maps, after which nobody
-    /// may wait for a leaf.
+    /// asking `accepts` of each, and stages only when it has them all: staging may latch space maps, after which the task
+    /// may not wait for a leaf.
     pub(crate) fn prepare(
         &self,
         writes: &[LeafWrite<'_>],
@@ -80,7 +80,7 @@ impl Tree {
     /// Whether a page that the caller has latched is the leaf of all these keys and has room for the writes. They go to
     /// `places`, which were found when the page had the LSN `found_at`, and are found again if it was changed since.
     ///
-    /// Who latches several leaves must ask this of each before waiting for the next: waiting with a page that is
+    /// A task that latches several leaves must ask this of each before waiting for the next: waiting with a page that is
     /// something else by now could close a circle.
     pub(crate) fn accepts(
         &self,

@@ -28,7 +28,7 @@ impl Tree {
     pub(crate) fn rebalance(&self, key: &[u8]) -> Result<()> {
         let mut level = 0;
         let reservation = Reservation::new(&self.pool);
-        // The log being full is no reason to wait: nobody needs the merge.
+        // The log being full is no reason to wait: no task needs the merge.
         let done = loop {
             interleave();
             match self.try_merge(key, level, &reservation) {

@@ -11,7 +11,7 @@
 //! - a root page never moves; a root that splits moves its contents down into two fresh pages
 //! - a parent's separators are exactly its children's fences, so a node knows what it is responsible for
 //! - every change of structure is one change group: recovery sees a split or a merge whole or not at all
-//! - latches are taken downwards; whoever holds a leaf's latch waits for no inner page (the whole order stands in
+//! - latches are taken downwards; a task that holds a leaf's latch waits for no inner page (the whole order stands in
 //!   [`crate::buffer`])
 
 mod cursor;
@@ -144,7 +144,7 @@ impl Tree {
         Err(damaged(page, &format!("it belongs to table {}, not to {}", header::owner(page), self.owner)))
     }
 
-    /// Turns a page of `group` into a free one: whoever still has it pinned sees that it is gone.
+    /// Turns a page of `group` into a free one: a task that still has it pinned sees that it is gone.
     fn clear_page(&self, group: &mut ChangeGroup, index: usize) -> Result<()> {
         group.change(index, Change::Format { kind: PageKind::Free, level: 0, owner: TableId(0) })
     }

@@ -9,7 +9,7 @@
 //! - inner cell: suffix length u16, suffix, child u64; a node's first child has no key of its own, it starts at the
 //!   lower fence
 //!
-//! Every access is checked: a page whose checksum holds may still have been written by somebody hostile, or by a bug.
+//! Every access is checked: a page whose checksum holds may still have been written by an attacker, or by a bug.
 
 use tantalum_store::{
     PageId, PageKind,

@@ -1,7 +1,7 @@
 //! Values too large for a leaf, in a chain of pages of their own.
 //!
 //! Body of an overflow page: next page u64 (0 in the last), bytes here u32, bytes. A chain belongs to one leaf entry
-//! and is written once, in one record, so all of its pages have the same LSN. It is read without that leaf's latch, which nobody
+//! and is written once, in one record, so all of its pages have the same LSN. It is read without that leaf's latch, which no task
 //! holds while the store is read; its LSN tells whether it is still the same.
 
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -156,7 +156,7 @@ impl Tree {
         Ok(found.map(|_| pages))
     }
 
-    /// The pages of a chain of `length` bytes. The caller holds no latch, and nobody else changes the value.
+    /// The pages of a chain of `length` bytes. The caller holds no latch, and no other task changes the value.
     pub(super) fn chain_pages(&self, length: u32, first: PageId) -> Result<Vec<PageId>> {
         let mut pages = Vec::new();
         self.walk_chain(length, first, None, |id, _| pages.push(id))?;

@@ -1,4 +1,4 @@
-//! Proves that a tree is sound, or says where it is not, beside those who change it.
+//! Proves that a tree is sound, or says where it is not, while transactions change it.
 //!
 //! The nodes of one level after the other are looked at in the order of their keys. A node is compared with its parent under the
 //! latches of both, which are held for no read of a device; then it is looked at by itself, and then each of its large values, as any

@@ -1,4 +1,4 @@
-//! Checks beside those who use the database: they find what is wrong, and nothing else.
+//! Checks while transactions use the database: they find what is wrong, and nothing else.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! How a database ends: beside commits, beside those who still hold something of it, and when devices fail.
+//! How a database ends: beside commits, beside snapshots and transactions that are still held, and when devices fail.
 
 use std::{error::Error as _, time::Duration};
 
@@ -147,7 +147,7 @@ fn work(
     Ok(())
 }
 
-/// A database whose pages cannot all be stored when it is closed stores none afterwards, whoever was reading and needed room.
+/// A database whose pages cannot all be stored when it is closed stores none afterwards, whatever task was reading and needed room.
 #[test]
 fn a_database_that_cannot_be_closed_cleanly_writes_nothing_afterwards() {
     for seed in 0..40 {

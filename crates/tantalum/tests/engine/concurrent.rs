@@ -20,7 +20,7 @@ fn transact<T>(db: &Db, isolation: Isolation, f: impl Fn(&mut Transaction) -> Re
             Ok(result) => return result,
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
-        // Whoever was in the way may need a device to be done, and time for that.
+        // The transaction in the way may need a device to be done, and time for that.
         sleep(std::time::Duration::from_micros(20));
     }
 }
@@ -42,7 +42,7 @@ fn total(rows: impl Iterator<Item = Result<(tantalum::Value, tantalum::Value)>>)
     rows.map(|row| Ok(balance(&row?.1))).sum()
 }
 
-/// Transfers, and readers who must always see the same total: by scans, by single reads, and in snapshots.
+/// Transfers, and readers that must always see the same total: by scans, by single reads, and in snapshots.
 fn bank(seed: u64, devices: Devices, isolation: Isolation, early_lock_release: bool) {
     let db = builder().expert(|expert| expert.early_lock_release(early_lock_release)).open_on(devices.clone()).unwrap();
     let table = db.table("accounts").unwrap();

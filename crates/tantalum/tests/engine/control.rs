@@ -1,4 +1,4 @@
-//! The control socket: who can use it, what it answers, and what it puts up with.
+//! The control socket: which clients can use it, what it answers, and what it puts up with.
 
 use std::{
     fs,

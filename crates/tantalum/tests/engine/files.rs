@@ -1,4 +1,4 @@
-//! The database's directory: who may have it open, and what is said when something in it is wrong.
+//! The database's directory: which process may have it open, and what is said when something in it is wrong.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 

@@ -1,4 +1,4 @@
-//! Who observes pages is told of what happens to them, and of nothing else.
+//! A page observer receives what happens to pages, and nothing else.
 
 use std::{
     collections::BTreeSet,
@@ -72,7 +72,7 @@ fn each_change_and_each_written_page_is_told() {
     assert!(written.is_superset(&changed), "{changed:?} {written:?}");
     db.close().unwrap();
 
-    // What recovery repeats is not told, and without an observer nobody is.
+    // What recovery repeats is not reported, and without an observer nothing is.
     let db = builder().open(directory.path()).unwrap();
     db.table("u").unwrap();
     db.close().unwrap();

@@ -286,7 +286,7 @@ impl UnderWay<'_> {
             let is_it = |device: &&DeviceStats| device.name == name || Some(device.ordinal) == number;
             let id = devices.iter().filter(|_| !name.is_empty()).find(is_it)?.device_id;
             Some(entries.iter().find(|entry| entry.ids.contains(&id)).cloned().unwrap_or_else(|| {
-                // Nobody knows where it was.
+                // No entry has its path.
                 Entry::new(PathBuf::new(), vec![id])
             }))
         };

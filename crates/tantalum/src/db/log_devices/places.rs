@@ -1,4 +1,4 @@
-//! Where the log's devices are: who opens them, how they are made, and what is not taken for one.
+//! Where the log's devices are: which opener opens them, how they are made, and what is not taken for one.
 
 use std::{
     path::{Path, PathBuf},

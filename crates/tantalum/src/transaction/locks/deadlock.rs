@@ -1,7 +1,7 @@
 //! Deadlocks: circles of transactions that wait for each other.
 //!
-//! Who waits for whom is not kept, it is asked of the lock tables when a wait begins. A circle closes only with the
-//! beginning of a wait: whoever gets a lock that others queue for is not waiting at that time. All waits begin under the
+//! The wait-for graph is not stored: the lock tables give its edges when a wait begins. A circle closes only with the
+//! beginning of a wait: a transaction that gets a lock that others queue for is not waiting then. All waits begin under the
 //! lock of `waits`, so the search that the last of a circle's members makes sees the whole circle.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Who holds a key's lock. Nearly always that is one transaction, for whom nothing is allocated.
+//! The transactions that hold a key's lock. Nearly always that is one, for which nothing is allocated.
 
 use super::{Mode, TransactionId};
 

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - of two transactions that hold conflicting locks on a key, there are never two; a range conflicts with writers of
 //!   every key in it
-//! - waiters for a key are served first come, first served, except those who hold a weaker lock on it already
+//! - waiters for a key are served first come, first served, except those that hold a weaker lock on it already
 //! - every circle of waits loses its youngest member before that member's wait has begun, or while it waits
 
 mod deadlock;
@@ -47,7 +47,7 @@ impl fmt::Display for TransactionId {
 /// How a key is locked. A later mode includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
-    /// Not locked at all: waited for only, by a scan whose range covers the key already, until nobody writes it.
+    /// Not locked at all: a scan whose range covers the key already only waits until no other transaction writes it.
     Probe,
     /// For reading.
     Shared,
@@ -66,7 +66,7 @@ impl Mode {
 pub(crate) enum Refusal {
     /// It is the youngest of a deadlock's members.
     Deadlock,
-    /// It waited for too long; for whom.
+    /// It waited for too long, for these transactions.
     TimedOut(Vec<TransactionId>),
 }
 
@@ -126,8 +126,8 @@ impl LockManager {
         }
     }
 
-    /// Locks a range, which grows what the transaction has locked in the table. When it returns, nobody else writes in
-    /// it. Returns whether it had to wait.
+    /// Locks a range, which grows what the transaction has locked in the table. When it returns, no other
+    /// transaction writes in it. Returns whether it had to wait.
     pub fn lock_range(
         &self,
         table: &Arc<TableLocks>,

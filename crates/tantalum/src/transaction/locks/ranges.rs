@@ -1,4 +1,4 @@
-//! Range locks of one table: what scans have read, gaps included, so that nobody inserts there.
+//! Range locks of one table: what scans have read, gaps included, so that no other transaction inserts there.
 //!
 //! Uncommitted rows are in no page, so there is no next key to hang a gap's lock on; a scan locks the interval itself.
 //! A transaction's intervals that touch are one, so a scan that grows step by step stays one lock.
@@ -33,7 +33,7 @@ impl RangeLocks {
         self.locks.push(RangeLock { owner, interval });
     }
 
-    /// Who but `writer` has locked a range with `key` in it.
+    /// The transactions other than `writer` that have locked a range with `key` in it.
     pub fn against<'a>(&'a self, writer: TransactionId, key: &'a [u8]) -> impl Iterator<Item = TransactionId> + 'a {
         self.locks.iter().filter(move |lock| lock.owner != writer && lock.interval.contains(key)).map(|lock| lock.owner)
     }

@@ -33,7 +33,7 @@ pub(crate) struct TableLocks {
 
 type Shard = BTreeMap<Value, Entry>;
 
-/// Who holds a key's lock, and who waits for it. Entries without either do not exist.
+/// The transactions that hold a key's lock, and those that wait for it. Entries without either do not exist.
 #[derive(Debug, Default)]
 struct Entry {
     holders: Holders,
@@ -51,7 +51,7 @@ pub(super) enum Acquired {
     Waits { waiter: Arc<Waiter>, is_first: bool },
 }
 
-/// Someone who waits for a key.
+/// A transaction that waits for a key.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub owner: TransactionId,
@@ -74,7 +74,7 @@ pub(super) enum Outcome {
 }
 
 impl Waiter {
-    /// Ends the wait, unless it has ended; tells whether it did. The first who decides wakes the waiter.
+    /// Ends the wait, unless it has ended; tells whether it did. The first task that decides wakes the waiter.
     pub fn decide(&self, outcome: Outcome) -> bool {
         let decided = self
             .outcome
@@ -196,7 +196,7 @@ impl TableLocks {
         written
     }
 
-    /// Gives back the lock on `key`, and grants it to whoever is next.
+    /// Gives back the lock on `key`, and grants it to the next waiters.
     pub fn release(&self, owner: TransactionId, key: Value) {
         self.change_entry(key, |entry| entry.holders.remove(owner));
     }
@@ -219,7 +219,7 @@ impl TableLocks {
         self.change_entry(key.clone(), |entry| entry.queue.retain(|queued| !Arc::ptr_eq(queued, waiter)));
     }
 
-    /// Whom a waiter waits for right now. Nobody, when it no longer waits.
+    /// The transactions that a waiter waits for right now. Empty when it no longer waits.
     pub(super) fn blockers(&self, key: &Value, waiter: &Arc<Waiter>) -> Vec<TransactionId> {
         let shard = self.shard(key).lock();
         let Some(entry) = shard.get(key) else { return Vec::new() };
@@ -249,7 +249,7 @@ impl TableLocks {
         self.grant_waiters(occupied);
     }
 
-    /// Grants a key to those of its queue who need not wait any more. Under the shard's lock.
+    /// Grants a key to the waiters in its queue that need not wait any more. Under the shard's lock.
     fn grant_waiters(&self, mut occupied: btree_map::OccupiedEntry<'_, Value, Entry>) {
         let key = occupied.key().clone();
         let entry = occupied.get_mut();
@@ -303,7 +303,7 @@ impl TableLocks {
         self.range_count.load(Ordering::Acquire) > 0 && self.ranges.lock().covers(owner, key)
     }
 
-    /// Whether nobody holds or waits for anything.
+    /// Whether no transaction holds or waits for anything.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().is_empty()) && self.ranges.lock().len() == 0

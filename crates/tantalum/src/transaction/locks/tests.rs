@@ -56,7 +56,7 @@ fn shared_locks_go_together_and_exclusive_ones_wait() {
         });
         sleep(Duration::from_millis(1));
         assert!(!writer.is_finished());
-        // Those who come after the writer queue behind it.
+        // A reader that comes after the writer queues behind it.
         let reader = spawn("reader", {
             let world = Arc::clone(&world);
             move || world.lock(4, "k", Mode::Shared)
@@ -182,7 +182,7 @@ fn a_scan_and_a_writer_that_meet_are_no_deadlock() {
     });
 }
 
-/// Random transactions over few keys: whoever holds a lock is alone where it must be, and everybody ends.
+/// Random transactions over few keys: the holder of a lock is alone where it must be, and every transaction ends.
 #[test]
 fn random_transactions_exclude_each_other_and_end() {
     static SEEDS: AtomicU64 = AtomicU64::new(0);

@@ -62,8 +62,8 @@ pub(crate) struct Versions {
     given_up: Mutex<BTreeMap<SnapshotId, Arc<Error>>>,
     /// Whether there are any: what each read of a snapshot asks.
     are_given_up: AtomicBool,
-    /// Whether `kept` has any. Each read of a snapshot asks, and where nobody writes, all of them only read this. A reader that has
-    /// looked at a leaf knows of all that was kept before the leaf was changed.
+    /// Whether `kept` has any. Each read of a snapshot asks, and while no transaction writes, all of them only read this. A reader
+    /// that has looked at a leaf knows of all that was kept before the leaf was changed.
     are_any: AtomicBool,
     /// Reads look here side by side.
     kept: RwLock<Kept>,

@@ -66,7 +66,7 @@ fn a_latched_page_stays_in_memory_and_so_does_one_that_was_pinned_while_latched(
     let (bed, rows) = (Arc::new(bed), Arc::new(rows));
     let leaf = bed.tree.descend(LeafPosition::Containing(&rows[300].0), 0).unwrap();
     let (id, bytes) = (leaf.id(), leaf.to_vec());
-    // Others read: who has latched a page reads no other.
+    // Other tasks read: a task that has latched a page reads no other.
     let is_there = || {
         let (bed, rows, bytes) = (Arc::clone(&bed), Arc::clone(&rows), bytes.clone());
         let others = tantalum_rt::spawn("reads", move || {

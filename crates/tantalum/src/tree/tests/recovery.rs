@@ -88,7 +88,7 @@ fn live(devices: &Devices, model: &Arc<Mutex<Model>>, seed: u64) {
         let (bed, model, seed) = (Arc::clone(&bed), Arc::clone(model), random.u64(..));
         spawn(format!("writer-{writer}"), move || write_forever(&bed, writer, seed, &model));
     }
-    // Seldom ones leave it to the writers, who find the log full.
+    // Rare checkpoints leave it to the writers, which find the log full.
     let pause_us = if random.bool() { 1_000..10_000 } else { 40_000..1_000_000 };
     loop {
         sleep(Duration::from_micros(random.u64(pause_us.clone())));

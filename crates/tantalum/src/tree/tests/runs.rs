@@ -3,7 +3,7 @@
 use super::*;
 use tantalum_rt::{Random, Simulation};
 
-/// A row of one of several owners, of whom each adds rows in order.
+/// A row of one of several owners, each of which adds rows in order.
 fn owned(owner: u32, number: u32) -> Vec<u8> {
     format!("{owner:04}/{number:08}").into_bytes()
 }

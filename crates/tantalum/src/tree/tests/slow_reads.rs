@@ -1,4 +1,4 @@
-//! What is not in memory holds up nobody else: no latch is held while a page is read.
+//! A page that is not in memory holds up no other task: no latch is held while a page is read.
 
 use super::bed::Devices;
 use super::*;
@@ -23,7 +23,7 @@ fn timed<T: Send + 'static>(name: &str, f: impl FnOnce() -> T + Send + 'static) 
     spawn(name, move || (f(), start.elapsed()))
 }
 
-/// Waits for the page's latch for writing, and lets it go: whoever comes later waits behind it.
+/// Waits for the page's latch for writing, and lets it go: a task that comes later waits behind it.
 fn writer(bed: &Arc<Bed>, page: PageId) -> JoinHandle<((), Duration)> {
     let bed = Arc::clone(bed);
     timed("writer", move || drop(bed.pool.pin(page).unwrap().write()))
