@@ -272,8 +272,8 @@ impl Client {
         Ok(())
     }
 
-    /// After a commit that panicked, nobody knows whether it took place. The database goes on if that was all, or it has stopped for
-    /// good, and every call says so.
+    /// After a commit that panicked, its client does not know whether it took place. The database goes on if that was all, or it
+    /// has stopped for good, and every call says so.
     fn after_panic(&mut self) -> Result<(), Stop> {
         let (db, table) = (&self.shared.db, &self.shared.tables[0]);
         self.shared.recorder.count("commits that panicked", 1);
@@ -503,7 +503,7 @@ impl Client {
         encode_value(version, len.max(VALUE_LEN_MIN))
     }
 
-    /// Who wrote the value that was found at `key`.
+    /// The operation that wrote the value found at `key`.
     fn version(&self, key: Key, value: Option<&Value>) -> Result<Option<Version>, Stop> {
         value.map(|value| version_of(key, value)).transpose()
     }

@@ -206,7 +206,7 @@ pub(crate) struct Config {
     pub cores: usize,
     /// Power cuts, recoveries and checks.
     pub rounds: usize,
-    /// Whether rounds follow in which the database is checked beside clients who also create and drop tables.
+    /// Whether rounds follow in which a checker task checks the database beside clients that also create and drop tables.
     pub checks_beside_clients: bool,
     /// Whether starts follow in which the database is closed beside clients.
     pub closes_beside_clients: bool,

@@ -73,7 +73,7 @@ pub fn encode_value(version: Version, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Who wrote the value, when all of its bytes are that operation's.
+/// The operation that wrote the value, if all bytes of the value are that operation's.
 pub fn decode_value(bytes: &[u8]) -> Option<Version> {
     let transaction = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let operation = u16::from_le_bytes(bytes.get(4..6)?.try_into().ok()?);

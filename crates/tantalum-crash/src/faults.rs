@@ -7,7 +7,7 @@ use tantalum_rt::Random;
 
 use crate::scope::Faults;
 
-/// What the seed, or whoever runs the search, has decided.
+/// The faults to inject, as the seed or the caller of the search has decided.
 #[derive(Clone, Debug)]
 pub(crate) enum Choice {
     /// None but what profiles bring.
@@ -25,7 +25,7 @@ pub(crate) enum Tolerance {
     Nothing,
     /// Operations fail with an error. Whatever was promised holds.
     Errors,
-    /// What was acknowledged is gone or out of place, and nobody could know. But whatever is read was written once.
+    /// Acknowledged writes are gone or out of place, and the engine could not know. But whatever is read was written once.
     Loss,
 }
 

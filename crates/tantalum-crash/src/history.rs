@@ -15,7 +15,7 @@ use crate::content::{Key, Version};
 pub enum Kind {
     /// Reads and writes as if alone, at the moment of its commit.
     Serializable,
-    /// Reads as of one moment after its begin; nobody else writes its keys from then until its commit.
+    /// Reads as of one moment after its begin; no other transaction writes its keys from then until its commit.
     SnapshotIsolation,
     /// Reads as of one moment after its begin, and writes nothing.
     Snapshot,
@@ -43,7 +43,7 @@ pub enum Fate {
     Lost,
     /// Commit was called and never answered: it is there whole, or not at all.
     Unknown,
-    /// Rolled back: nobody may ever see it.
+    /// Rolled back: no transaction may ever see it.
     RolledBack,
 }
 
@@ -78,8 +78,8 @@ impl Transaction {
         self.placed = Some(now);
     }
 
-    /// Takes note that the log was lost behind `end`, whoever was told of what was there: writers whose commits lie
-    /// behind it, and readers, who may have seen them.
+    /// Takes note that the log was lost behind `end`. An acknowledged transaction counts as lost if its commit lies behind
+    /// `end`, or if it has no place in the log: a reader may have seen such a commit.
     pub fn lose_behind(&mut self, end: u64) {
         let may_be_lost = self.position.is_none_or(|position| position > end);
         if self.fate == Fate::Acknowledged && may_be_lost {

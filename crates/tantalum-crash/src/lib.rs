@@ -7,14 +7,15 @@
 //!
 //! How a seed runs: `scope` knows the devices to choose from, `config` chooses. `search` prepares them (`machine`) and
 //! starts simulations on them, one after another; inside each, `round` recovers and checks the database and lets the
-//! clients (`client`) loose until the cut, beside an `operator` who adds, removes and replaces log devices; what they did and saw comes out as events (`history`), and `model` judges it
-//! against what the next recovery finds. What then counts as a failure depends on the `faults` that there were.
+//! clients (`client`) loose until the cut, beside an `operator` task that adds, removes and replaces log devices. What they did
+//! and saw comes out as events (`history`), and `model` judges it against what the next recovery finds. What then counts as a
+//! failure depends on the `faults` that there were.
 //!
 //! Beside that, each seed makes a database in a directory (`directory`), on a file system in memory: its creation is cut, and old
 //! copies of its files must be refused.
 //!
 //! Half of the seeds archive the log. Some of those lose all log devices at power cuts and have the log made anew: then what the
-//! archive was seen to have must be there, and commits behind its end may be gone, whoever was told of them.
+//! archive was seen to have must be there, and commits behind its end may be gone, even acknowledged ones.
 
 mod client;
 mod config;

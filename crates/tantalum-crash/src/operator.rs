@@ -1,4 +1,4 @@
-//! The operator, who changes the log's devices while clients are at work, and replaces those that are gone.
+//! The operator task, which changes the log's devices while clients are at work, and replaces devices that are gone.
 
 use std::{
     sync::{

@@ -48,7 +48,7 @@ pub struct FaultCounts {
     pub survived: u64,
     /// Schedules in which the engine reported an error, and nothing was lost without one.
     pub reported: u64,
-    /// Schedules in which something was lost that nobody could know.
+    /// Schedules in which something was lost and the engine could not know.
     pub lost: u64,
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct Start {
     pub left_behind: Vec<u32>,
     pub fuse: Arc<Fuse>,
     pub cut: Cut,
-    /// Whether the database is checked while clients run, who then create and drop tables too.
+    /// Whether a checker task checks the database while clients run. The clients then create and drop tables too.
     pub checks: bool,
     pub seed: u64,
     pub recorder: Recorder,
@@ -221,7 +221,7 @@ fn live(start: Start) -> Result<(), Stop> {
             db.clone().close()?;
             recorder.count("databases closed beside clients", 1);
             check_closed(&db, &shared.tables[0])?;
-            // Who is left of the clients must not be in the way. With copies, or other devices by now, opening takes more.
+            // Clients that still run must not be in the way. With copies, or other devices by now, opening takes more.
             match config.log_copies == 1 && spares.is_empty() {
                 true => Some(open(&config, devices, &spares, archive)?),
                 false => None,
@@ -274,7 +274,7 @@ fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
     }
 }
 
-/// Checks the database beside those who use it.
+/// The checker task: checks the database again and again beside the clients.
 fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
     while !stop.load(Ordering::Acquire) {
         tantalum_rt::sleep(pause);
@@ -303,7 +303,7 @@ fn watch_copies(db: &Db, pause: Duration, recorder: &Recorder) -> Result<(), Sto
 }
 
 /// Notes which devices the log goes on without, as a database in a directory does. True if the log was opened on none but
-/// such devices: of two copies each can be left behind in turn, and nobody but that record knows which has the newest
+/// such devices: of two copies each can be left behind in turn, and only that record tells which has the newest
 /// commits. A database in a directory refuses that.
 fn follow_left_behind(db: &Db, mut left_behind: Vec<u32>, pause: Duration, recorder: &Recorder) -> Result<bool, Stop> {
     let (mut serving, aside) = standing(db)?;

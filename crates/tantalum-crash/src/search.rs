@@ -246,7 +246,7 @@ impl Search {
         let time = latency.mul_f64(latencies).min(LENGTH_LEAST_MAX + fastest.mul_f64(max));
         let operations = self.random.bool().then(|| 1 + (latencies * self.random.f64() * 3.0) as u64);
         if self.config.faults.hang() && self.random.bool() {
-            // Long enough for somebody to lose patience.
+            // Long enough for a hang timeout to pass.
             let time = Duration::from_secs(self.random.u64(10..60));
             return Length { time, operations: Some(operations.unwrap_or(latencies as u64 * 3 + 1)) };
         }
@@ -487,7 +487,7 @@ impl Search {
         self.counted.iter().any(|(&kind, count)| *count > 0 && fails_reads(kind))
     }
 
-    /// Whether a device was stuck, so that whoever needs it waits.
+    /// Whether a device hung, so that tasks that need it wait.
     fn has_hung(&self) -> bool {
         self.counted.iter().any(|(&kind, count)| *count > 0 && hangs(kind))
     }
@@ -549,7 +549,7 @@ impl Search {
 #[derive(Default)]
 struct Seen {
     recovered: bool,
-    /// Whether somebody who used the database did not go on: for an error, a problem that the check found, or something
+    /// Whether a task that used the database did not go on: for an error, a problem that the check found, or something
     /// odd.
     gave_up: bool,
     may_lose_device: bool,

@@ -1,4 +1,4 @@
-//! How the engine is told to write: barriers, protection against torn pages, who cleans. It must not matter.
+//! How the engine is configured to write: barriers, torn-page protection, page cleaning. It must not matter.
 
 use std::fmt;
 

@@ -19,7 +19,7 @@ use tantalum_rt::{Mutex, Parker, Unparker};
 use crate::AlignedBuffer;
 
 const SEALED: usize = 1 << (usize::BITS - 1);
-/// Somebody waits for the copies under way to be complete.
+/// The taker waits for the copies under way to be complete.
 const AWAITED: usize = 1 << (usize::BITS - 1);
 /// A copy takes microseconds at most; after so many looks its thread has lost its core, and the taker gives up its own.
 const LOOKS: usize = 64;
@@ -186,7 +186,7 @@ impl Drop for Reserved<'_> {
             debug_assert!(at + part.len() <= self.range.end);
             // SAFETY: the range was reserved for this call alone and lies within `limit`, hence within the memory, which
             // cannot have been taken: taking waits until all that was reserved is published, which happens below. The
-            // source is a live slice that cannot overlap memory nobody else can refer to.
+            // source is a live slice that cannot overlap memory to which only this buffer can refer.
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.buffer.start.as_ptr().add(at), part.len()) };
             at += part.len();
         }

@@ -44,7 +44,7 @@ pub struct Capabilities {
     pub logical_block: u32,
     /// What the medium reads and writes at once; a smaller write costs a read first.
     pub physical_block: u32,
-    /// Largest aligned write that a power cut leaves whole or absent; 0 if there is none or nobody knows.
+    /// Largest aligned write that a power cut leaves whole or absent; 0 if there is none or it is unknown.
     pub atomic_write_bytes: u32,
     /// Bytes that are erased at once, by a discard, before any of them is written again: raw flash. 0 where bytes can be
     /// written over.

@@ -92,7 +92,7 @@ pub trait Device: Send + Sync + Debug {
     /// Starts to write `buffer[range]` and returns without waiting for it.
     ///
     /// The buffer is held until the device needs it no more, also when the pending write is dropped early. A write
-    /// that nobody waits for still happens.
+    /// that no caller waits for still happens.
     ///
     /// # Errors
     /// As [`Device::write`]; those of the write itself come from [`PendingWrite::wait`].
@@ -109,7 +109,7 @@ pub trait Device: Send + Sync + Debug {
 
     /// Makes every write that completed before the call durable.
     ///
-    /// A failed flush is final: nobody can tell which writes were lost, so every later write and flush fails with
+    /// A failed flush is final: no caller can tell which writes were lost, so every later write and flush fails with
     /// [`Error::Poisoned`], which carries the first cause, until the device is opened anew. The same holds for a
     /// failed durable write, which may have a flush within it, unless it merely found no space.
     ///
@@ -117,13 +117,13 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`].
     fn flush(&self) -> Result<()>;
 
-    /// Its flushes, where those who wait for one share it; of a part of a device, those of the whole. Cheap.
+    /// Its flushes, where the tasks that wait for one share it; for a part of a device, the flushes of the whole. Cheap.
     fn shared_flushes(&self) -> Option<&SharedFlushes> {
         None
     }
 
-    /// As [`flush`](Self::flush), but never one that is shared with others who ask at the same time: for whoever flushes for
-    /// them.
+    /// As [`flush`](Self::flush), but never one that is shared with other tasks that ask at the same time: for the task that
+    /// flushes on behalf of all.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).

@@ -104,7 +104,7 @@ pub enum Error {
         /// Name of the device.
         device: Arc<str>,
     },
-    /// The block device does not let anybody write to it.
+    /// The block device refuses all writes.
     #[error("{device} is write-protected; let it be written to first (losetup without --read-only, blockdev --setrw)")]
     WriteProtected {
         /// Name of the device.

@@ -4,7 +4,8 @@
 //! - [`files`]: directories, and the files in them, on a file system or in a simulation's memory.
 //! - [`Partition`]: a byte range of a device that is a device itself; [`Striped`]: several devices as one.
 //! - [`AlignedBuffer`]: memory that devices take without a copy; [`AppendBuffer`]: the same, filled by many threads.
-//! - [`WithoutBarriers`]: a device that is never asked to flush its cache; [`SharedFlushes`]: one that is flushed once for all who ask.
+//! - [`WithoutBarriers`]: a device that is never asked to flush its cache; [`SharedFlushes`]: one that is flushed once for all
+//!   tasks that ask.
 //! - [`ObservedDevice`]: a device whose requests an observer counts, traces, holds up or refuses.
 //! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.

@@ -1,4 +1,4 @@
-//! A device whose flushes are shared by those who wait for one at the same time.
+//! A device whose flushes are shared by the tasks that wait for one at the same time.
 
 use std::sync::Arc;
 
@@ -6,13 +6,14 @@ use tantalum_rt::{Announced, SharedRun};
 
 use crate::{Device, Durability, Result};
 
-/// A device that is flushed once for all who ask meanwhile, as a kernel's block layer does it: one flush is under way at a time, and
-/// who asks during it gets the next. A flush that began after a write had completed counts for that write, whoever asked.
+/// A device that is flushed once for all tasks that ask meanwhile, as a kernel's block layer does it: one flush is under way at a
+/// time, and a task that asks during it gets the next. A flush that began after a write had completed counts for that write,
+/// whichever task asked.
 ///
-/// Who writes now and will ask then says so before ([`announce`](Self::announce)), and a flush waits for it a little
-/// ([`SharedRun`]). On a drive beside whose flush nothing else runs, those who wrote during one flush all share the next.
+/// A task that writes now and will ask then says so before ([`announce`](Self::announce)), and a flush waits for it a little
+/// ([`SharedRun`]). On a drive beside whose flush nothing else runs, all tasks that wrote during one flush share the next.
 ///
-/// All who are to share flushes go through the same one of these; [partitions](crate::Partition) of one do.
+/// All tasks that are to share flushes go through the same one of these; [partitions](crate::Partition) of one do.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::{Device, Durability, Result};
 /// let device = SharedFlushes::of(MemoryDevice::new("data", 1 << 20));
 /// let flush = SharedFlushes::announce(&*device);
 /// device.write(0, &[&[1; 4096]], Durability::Cached)?;
-/// flush.wait()?; // nobody else asks
+/// flush.wait()?; // no other task asks
 /// # Ok::<(), tantalum_device::Error>(())
 /// ```
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl SharedFlushes {
 }
 
 impl SharedFlushes {
-    /// The result of a flush for all who ask meanwhile, made by `flush` if the caller's turn it is.
+    /// The result of a flush for all tasks that ask meanwhile, made by `flush` if it is the caller's turn.
     pub(crate) fn flush_by(&self, flush: impl Fn() -> Result<()>) -> Result<()> {
         self.flushes.run(flush)
     }
@@ -78,7 +79,7 @@ impl Device for SharedFlushes {
     }
 }
 
-/// A flush that somebody will wait for soon. Dropping it says that nobody will.
+/// The announcement that a task will wait for a flush soon. Dropping it withdraws the announcement.
 ///
 /// ```
 /// # use tantalum_device::{MemoryDevice, SharedFlushes};

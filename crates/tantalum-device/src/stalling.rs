@@ -156,7 +156,7 @@ impl PendingWrite for Stalled {
 }
 
 impl Drop for Stalled {
-    /// A write that nobody waits for still happens; it need not be late, and nobody hears of its error.
+    /// A write that no caller waits for still happens; it need not be late, and no caller hears of its error.
     fn drop(&mut self) {
         self.pass_on();
     }

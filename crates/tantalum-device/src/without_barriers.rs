@@ -10,7 +10,7 @@ use crate::{AlignedBuffer, Device, Durability, PendingWrite, Result};
 ///
 /// Order is kept by waiting: a caller that needs one write before another waits for the first before it begins the second. That
 /// is what a flush between them would add to, on other devices. On a device that loses what it has completed, whatever was
-/// acknowledged may be lost: whoever makes one of these has asked the device, or its owner.
+/// acknowledged may be lost: the caller that makes one of these has asked the device, or its owner.
 ///
 /// ```
 /// use std::sync::Arc;

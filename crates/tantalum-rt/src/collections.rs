@@ -1,7 +1,7 @@
 //! Hash maps and sets whose iteration order is the same in every run.
 //!
-//! The hasher has a fixed seed. It does not resist chosen keys: use a `BTreeMap` where somebody hostile picks them
-//! and their number is not bounded.
+//! The hasher has a fixed seed. It does not resist chosen keys: use a `BTreeMap` where an attacker picks them and
+//! their number is not bounded.
 
 /// A hash map with a fixed hasher: the same insertions give the same iteration order in every process.
 ///

@@ -81,7 +81,7 @@ pub fn may_wait(for_what: &str) {
     let _ = for_what;
 }
 
-/// The task may wait here for something that those who hold one of `classes` must not wait for.
+/// The task may wait here for something that a task that holds one of `classes` must not wait for.
 ///
 /// # Panics
 /// In debug builds, when the task holds something of these classes.

@@ -7,7 +7,7 @@ use crate::simulation;
 /// A small, fast, seedable generator; not for secrets. Seed it from [`random_seed`], or from a seed that is reported.
 pub use fastrand::Rng as Random;
 
-/// A seed nobody chose: from the operating system, or in a simulation the next of the stream that its seed fixes.
+/// A seed that no caller chose: from the operating system, or in a simulation the next of the stream that its seed fixes.
 ///
 /// ```
 /// use tantalum_rt::{Random, Simulation, random_seed};

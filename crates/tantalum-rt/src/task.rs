@@ -26,7 +26,7 @@ impl<T> JoinHandle<T> {
     /// Waits until the task has ended and returns its result.
     ///
     /// # Errors
-    /// The panic's payload, when the task panicked. In a simulation a panic that nobody is waiting for already ends
+    /// The panic's payload, when the task panicked. In a simulation a panic that no task is waiting for already ends
     /// the whole run, so an error is seen here only by a join that began before the panic.
     ///
     /// # Panics

@@ -87,7 +87,7 @@ fn readers_share_all_but_the_word() {
         assert_eq!(run(LockCharges { word: ns(0), ..CHARGES }, tasks), 10 * 70, "{tasks} tasks");
     }
     assert_eq!(run(CHARGES, 2), 30 + 10 * (30 + 70));
-    // Four are enough for somebody to be changing the word always.
+    // With four tasks or more, one of them is always changing the word.
     for tasks in [4, 16] {
         assert_eq!(run(CHARGES, tasks), 10 * tasks as u64 * 30 + 70, "{tasks} tasks");
     }

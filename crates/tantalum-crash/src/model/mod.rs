@@ -4,14 +4,14 @@
 //! [`judge`] looks for one order of the writing transactions such that
 //!
 //! 1. every serializable transaction saw exactly what the ones before it in the order left behind (ranges included,
-//!    so no phantoms), every snapshot what some moment of the order left, and nobody overwrote a key that a
-//!    snapshot-isolated transaction was about to write;
+//!    so no phantoms), every snapshot what some moment of the order left, and no transaction overwrote a key that
+//!    a snapshot-isolated transaction was about to write;
 //! 2. a transaction acknowledged before another began comes before it;
 //! 3. some beginning of the order that holds every acknowledged transaction leaves exactly the recovered contents.
 //!
-//! Rule 3 is durability and atomicity in one: acknowledged means there, unknown means whole or absent, and whoever
-//! survives has everything below it too. Where the commit's place in the log is known the order is given; the few
-//! transactions cut off inside `commit` may stand anywhere, and are searched for.
+//! Rule 3 is durability and atomicity in one: acknowledged means there, unknown means whole or absent, and a
+//! transaction survives only with all that precede it in the order. Where the commit's place in the log is known the
+//! order is given; the few transactions cut off inside `commit` may stand anywhere, and are searched for.
 
 mod order;
 mod readers;
@@ -31,7 +31,7 @@ pub type Contents = BTreeMap<Key, Version>;
 /// Which promise was broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// A value was seen that nobody committed: a rolled back, intermediate, or invented one.
+    /// A value was seen that no transaction committed: a rolled back, intermediate, or invented one.
     NoSuchVersion,
     /// What was read fits no order of the transactions.
     Isolation,

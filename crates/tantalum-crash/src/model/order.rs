@@ -47,7 +47,7 @@ struct Floating {
     first_place: usize,
     /// How many of the chain may come before it: those that did not see its writes, nor began after others had.
     last_place: usize,
-    /// Someone saw its writes, or may have.
+    /// Another transaction saw its writes, or may have.
     was_met: bool,
     /// Without one, it makes no difference whether it was ever there.
     left_a_trace: bool,
@@ -111,7 +111,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Places in the log must not contradict who was acknowledged before whom began.
+    /// Places in the log must not contradict real time: a transaction that was in the log before another called commit comes first.
     fn check_real_time(&self) -> Result<(), Violation> {
         let mut latest: Option<&Transaction> = None;
         for transaction in self.chain.iter().map(|&n| &self.transactions[n]) {
@@ -227,7 +227,7 @@ impl<'a> Search<'a> {
     fn is_complete(&mut self) -> bool {
         self.was_ordered = true;
         let Some(&survivors) = self.recovered_at.last() else { return false };
-        // Where the floating ones stand matters most to those who were there with them, so these are asked first.
+        // The places of floating writers matter most to readers that ran beside them, so the search checks these first.
         let late = self.late_readers.clone();
         let all: Vec<_> = (0..self.transactions.len()).collect();
         let check = |search: &mut Self, readers: &[usize]| {
@@ -275,8 +275,8 @@ impl<'a> Search<'a> {
         self.contradiction(self.floating[n].transaction).is_none()
     }
 
-    /// Whether floating writer `n` would follow one right before it that comes after it in the list, though nobody can
-    /// tell in which order they are.
+    /// Whether floating writer `n` would follow one right before it that comes after it in the list, though the
+    /// history does not tell in which order they are.
     fn was_tried_the_other_way(&self, n: usize, place: usize) -> bool {
         let Some(&last) = self.placed.last() else { return false };
         let is_last = |m: &Floating| m.transaction == last && m.placed_at == Some(place);

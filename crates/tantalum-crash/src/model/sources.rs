@@ -1,4 +1,4 @@
-//! First check: whatever was seen was written, by someone who may have committed it, as the last write of its key.
+//! First check: each version that was seen was written by a transaction that may have committed, as its last write of the key.
 
 use std::collections::BTreeMap;
 

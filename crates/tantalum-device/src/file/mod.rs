@@ -77,7 +77,7 @@ struct Shared {
     tasks: Mutex<Tasks>,
 }
 
-/// Helper tasks that nobody waits for.
+/// Helper tasks of writes that no caller waits for.
 #[derive(Default)]
 struct Tasks(Vec<JoinHandle<()>>);
 

@@ -64,7 +64,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<FileDevice> {
 /// Opens with `O_DIRECT`, or without where the file system refuses it. The second value says which.
 fn open_direct(path: &Path, access: Access, is_block_device: bool) -> io::Result<(File, bool)> {
     let writable = access == Access::ReadWrite;
-    // On a block device, O_EXCL without O_CREAT asks that nobody else uses it.
+    // On a block device, O_EXCL without O_CREAT asks for exclusive use: the kernel refuses a device that is in use.
     let exclusive = if writable && is_block_device { OFlags::EXCL } else { OFlags::empty() };
     let open =
         |flags: OFlags| OpenOptions::new().read(true).write(writable).custom_flags(flags.bits() as i32).open(path);

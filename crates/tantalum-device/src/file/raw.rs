@@ -184,8 +184,8 @@ impl RawFile {
 
     /// The error for a write that failed.
     ///
-    /// A durable write may have failed in its cache flush, and then has lost earlier writes that nobody will hear of
-    /// again. Lack of space is found before anything is written, except by the page cache.
+    /// A durable write may have failed in its cache flush, and then has lost earlier writes that no later flush
+    /// reports. Lack of space is found before anything is written, except by the page cache.
     pub(super) fn write_failed(&self, offset: u64, len: usize, durability: Durability, source: &io::Error) -> Error {
         let error = self.io_error("write", offset, len as u64, source);
         let nothing_lost = !self.limits.synchronizes(durability) || (error.is_no_space() && self.limits.direct);

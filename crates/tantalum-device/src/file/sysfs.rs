@@ -59,7 +59,7 @@ pub(super) fn disk(metadata: &Metadata) -> u64 {
     if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() }
 }
 
-/// Whether the system says that nobody may write to the block device.
+/// Whether the system reports the block device as read-only.
 pub(super) fn is_write_protected(metadata: &Metadata) -> bool {
     fs::read_to_string(directory_of(disk(metadata)).join("ro")).is_ok_and(|text| text.trim() == "1")
 }

@@ -40,7 +40,7 @@ pub(super) struct Write {
     pub(super) durability: Durability,
 }
 
-/// Rings that wait for work, and writes that nobody waits for.
+/// Rings that wait for work, and abandoned writes: those that no caller waits for.
 pub(super) struct RingPool {
     /// `None` where the system has no io_uring, forbids it, or cannot wait with a time-out (before Linux 5.11).
     idle: Option<Mutex<Vec<IoUring>>>,
@@ -99,7 +99,7 @@ impl RingPool {
         in_flight.write.finish(result, file)
     }
 
-    /// Keeps a write that nobody waits for.
+    /// Keeps a write that no caller waits for.
     pub(super) fn abandon(&self, in_flight: InFlight) {
         self.abandoned.lock().push(in_flight);
     }
@@ -150,7 +150,7 @@ impl Write {
             Ok(written) if written == bytes.len() => return Ok(()),
             Ok(written) if written < bytes.len() => written,
             Ok(_) => 0,
-            // The kernel cancels queued requests of a thread that ends; whoever waits can still write.
+            // The kernel cancels queued requests of a thread that ends; the task that waits can still write.
             Err(_) if [Errno::CANCELED, Errno::INTR, Errno::AGAIN].iter().any(|e| e.raw_os_error() == -result) => 0,
             Err(_) => {
                 let source = io::Error::from_raw_os_error(-result);

@@ -216,7 +216,7 @@ impl SimulatedFiles {
         found
     }
 
-    /// A file system is no task's: nobody else runs while it is looked at.
+    /// A file system belongs to no task: no other task runs while one holds this lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         lock_unswitched(&self.state)
     }

@@ -1,7 +1,7 @@
 //! A memory device's state under its lock: contents, operations under way, faults.
 //!
-//! An operation completes by the clock: whoever takes the lock first lets everything whose time has come take effect,
-//! in the order of those times. No task of the device's own is needed, on either clock.
+//! An operation completes by the clock: a task that takes the lock lets everything whose time has come take effect
+//! first, in the order of those times. No task of the device's own is needed, on either clock.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ use crate::{AlignedBuffer, Durability, Error, Result};
 pub(super) struct State {
     pub(super) contents: Contents,
     pub(super) in_flight: BTreeMap<u64, InFlight>,
-    /// Results that somebody will ask for.
+    /// Results that a caller will ask for.
     pub(super) results: BTreeMap<u64, Result<()>>,
     next_id: u64,
     pub(super) faults: Faults,
@@ -38,7 +38,7 @@ pub(super) struct InFlight {
     /// `None` if it hangs.
     pub(super) done_at: Option<Instant>,
     error: Option<Error>,
-    /// Whether somebody will ask for the result.
+    /// Whether a caller will ask for the result.
     pub(super) is_watched: bool,
     /// The memory that a submitted write borrows until it is done.
     borrowed: Option<Borrowed>,
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// The same medium with the same operations under way, in other hands: nobody watches them, nothing is broken.
+    /// The same medium with the same operations under way, for a new device: no caller waits for them, nothing is broken.
     pub(super) fn fork(&self) -> Self {
         let mut fork = Self::new(self.contents.clone(), self.random.clone());
         fork.in_flight = self.in_flight.clone();

@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// Whether any thread of the process runs a simulation: what a fast path may ask first, as it is one load of memory
-/// that nobody writes in production.
+/// that no thread writes in production.
 #[inline]
 pub(crate) fn any_running() -> bool {
     // Relaxed: a simulation's own thread sees its own increment, and no other thread acts on it.

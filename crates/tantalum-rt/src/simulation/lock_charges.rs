@@ -2,7 +2,7 @@
 //!
 //! Computing takes no virtual time, so locks are held for none, and none could ever be short. Once a task has called
 //! [`charge_locks`], every acquisition of a [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) takes its holder time of a
-//! core, while it holds the lock; and who gets the same lock gets it no sooner than [`LockCharges::word`] after the one
+//! core, while it holds the lock; and the next task gets the same lock no sooner than [`LockCharges::word`] after the one
 //! before, as two cores cannot change the same word of memory at once.
 
 use std::{collections::BTreeMap, panic::Location, time::Duration};
@@ -66,7 +66,7 @@ pub struct LockUse {
     pub place: &'static Location<'static>,
     /// Times that it was given.
     pub acquisitions: u64,
-    /// Times that it was waited for: it was held, or somebody else was just taking it.
+    /// Times that it was waited for: it was held, or another task was just taking it.
     pub waits: u64,
     /// How long that took, together. Waiting for a core does not count.
     pub waited: Duration,
@@ -79,9 +79,9 @@ pub struct LockUse {
 ///
 /// Called again, it begins to count anew.
 ///
-/// What is charged is the same for each acquisition, since nobody knows how long a section takes. Locks that are held while
-/// others are taken are held for longer, by what is charged for those and by the [`work`](crate::work) of their holder. What it
-/// costs to sleep and be woken is not charged.
+/// What is charged is the same for each acquisition, since the simulation cannot know how long a section takes. Locks that are held
+/// while others are taken are held for longer, by what is charged for those and by the [`work`](crate::work) of their holder. What
+/// it costs to sleep and be woken is not charged.
 pub fn charge_locks(charges: LockCharges) {
     if let Some(world) = current() {
         world.state.borrow_mut().locks = Some(Ledger::new(charges));

@@ -1,8 +1,8 @@
 //! A whole program on one OS thread, under a virtual clock, repeatable to the byte.
 //!
 //! [`Simulation`] is the door. Inside: `current` says whether the caller is in a simulation, `world` is what its tasks
-//! call when they wait, `queues` holds who waits for which lock, `lock_charges` what locks cost, `injected_panic` panics on purpose, `state` holds everything a run consists of,
-//! `scheduler` runs it to its end, and `trace` records what happened.
+//! call when they wait, `queues` holds which task waits for which lock, `lock_charges` what locks cost, `injected_panic` panics on
+//! purpose, `state` holds everything a run consists of, `scheduler` runs it to its end, and `trace` records what happened.
 
 mod current;
 mod injected_panic;
@@ -165,7 +165,7 @@ impl Simulation {
     /// Runs `root` as the first task, until it returns or the power is cut.
     ///
     /// # Panics
-    /// - with the panic of a task that nobody was joining;
+    /// - with the panic of a task that no other task was joining;
     /// - with a list of all tasks and what each waits for, when none can ever run again (a deadlock), or when a limit
     ///   is passed;
     /// - inside another simulation.

@@ -1,10 +1,10 @@
-//! Who waits for which lock or condition.
+//! Which task waits for which lock or condition.
 //!
 //! Waiters of a lock stay in its queue, also while woken to try again, until they hold it. So a queue shows new readers
-//! that a writer waits, and a waiter that was woken in vain once is handed the lock at the next release: nobody
+//! that a writer waits, and a waiter that was woken in vain once is handed the lock at the next release: no task
 //! starves, as `parking_lot`'s locks promise on threads.
 //!
-//! Invariant: while a lock's queue is not empty, somebody holds the lock or the first waiter is awake.
+//! Invariant: while a lock's queue is not empty, a task holds the lock or the first waiter is awake.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ struct Waiter {
     wait: Wait,
     /// Made runnable, to try to take the lock.
     awake: bool,
-    /// Woken in vain before: someone else was quicker.
+    /// Woken in vain before: another task was quicker.
     passed_over: bool,
 }
 
@@ -72,7 +72,7 @@ impl Queues {
         }
     }
 
-    /// The lock at `address` has become free for someone: gives turns to the first writer, or to all readers in front
+    /// The lock at `address` has become free for some task: gives turns to the first writer, or to all readers in front
     /// of it. `try_acquire` takes the lock on a waiter's behalf.
     pub(super) fn release(&mut self, address: usize, try_acquire: impl Fn(Wait) -> bool) -> Vec<Turn> {
         let mut turns = Vec::new();

@@ -184,7 +184,7 @@ impl State {
         self.task(task).joiner.is_some()
     }
 
-    /// The task has left its result: wake who joins it. The root's ends the run.
+    /// The task has left its result: wake the task that joins it. The root's ends the run.
     pub(super) fn finish(&mut self, id: TaskId) {
         self.give_up_core(id);
         self.record(id, || "ended".into());

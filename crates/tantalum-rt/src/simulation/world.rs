@@ -42,7 +42,7 @@ impl World {
 
     // Tasks.
 
-    /// Creates a task that can run from now on. `leave_result` gets what `f` returns, or its panic if someone joins.
+    /// Creates a task that can run from now on. `leave_result` gets what `f` returns, or its panic if a task joins it.
     pub(super) fn start<T: 'static>(
         &self,
         name: String,
@@ -54,7 +54,7 @@ impl World {
             let world = current().expect("a task runs only inside its simulation");
             world.yielder.set(yielder);
             let result = catch_unwind(AssertUnwindSafe(f));
-            // Dropping a result that nobody wants runs the program's code, too.
+            // Dropping a result that no task wants runs the program's code, too.
             let unclaimed = catch_unwind(AssertUnwindSafe(|| match result {
                 Err(panic) if !world.state.borrow_mut().has_joiner(id) => Some(panic),
                 result => {

@@ -56,7 +56,7 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
-    /// A condition nobody waits for.
+    /// A condition that no task waits for.
     pub const fn new() -> Self {
         Self { threads_wait: AtomicBool::new(false) }
     }
@@ -80,7 +80,7 @@ impl Condvar {
         {
             return world.notify(self.address(), 1);
         }
-        // Relaxed: whoever holds, or has since held, the mutex of a waiter sees the flag that the waiter set before
+        // Relaxed: a thread that holds, or has since held, the mutex of a waiter sees the flag that the waiter set before
         // it unlocked the mutex.
         if !self.threads_wait.load(Ordering::Relaxed) {
             return;

@@ -1,4 +1,4 @@
-//! Locks and waiting. `parking_lot` decides who holds a lock in both worlds; the worlds differ only in how to wait.
+//! Locks and waiting. `parking_lot` decides which task holds a lock in both worlds; the worlds differ only in how to wait.
 
 mod condvar;
 mod mutex;

@@ -102,7 +102,7 @@ impl RawMutex {
     }
 }
 
-// SAFETY: who holds the lock is decided by `inner` alone, which is a correct mutex; the simulation only decides when to
+// SAFETY: `inner` alone decides which task holds the lock, and is a correct mutex; the simulation only decides when to
 // try it again, and a lock that `released` takes for a waiter is used by that waiter only.
 unsafe impl lock_api::RawMutex for RawMutex {
     const INIT: Self = Self { inner: parking_lot::RawMutex::INIT };

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{condvar::Condvar, mutex::Mutex};
 use crate::simulation::Wait;
 
-/// Waits until someone calls [`Unparker::unpark`]. A call that comes before the wait is kept as a token and ends the
+/// Waits until a task calls [`Unparker::unpark`]. A call that comes before the wait is kept as a token and ends the
 /// next wait at once; several such calls leave one token.
 ///
 /// ```

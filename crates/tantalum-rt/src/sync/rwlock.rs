@@ -127,7 +127,7 @@ impl RawRwLock {
     }
 }
 
-// SAFETY: who holds the lock is decided by `inner` alone, which is a correct lock; the simulation only decides when to
+// SAFETY: `inner` alone decides which tasks hold the lock, and is a correct lock; the simulation only decides when to
 // try it again, and a lock that `released` takes for a waiter is used by that waiter only.
 unsafe impl lock_api::RawRwLock for RawRwLock {
     const INIT: Self = Self { inner: parking_lot::RawRwLock::INIT };
@@ -199,7 +199,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     }
 }
 
-// SAFETY: `inner` downgrades atomically; waking the readers afterwards changes nothing about who holds the lock.
+// SAFETY: `inner` downgrades atomically; waking the readers afterwards does not change which tasks hold the lock.
 unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
     #[inline]
     unsafe fn downgrade(&self) {

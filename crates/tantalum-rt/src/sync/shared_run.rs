@@ -8,18 +8,18 @@ use super::{
 };
 use crate::now;
 
-/// Runs of one kind of work, one at a time, each for all who asked before it began.
+/// Runs of one kind of work, one at a time, each for all tasks that asked before it began.
 ///
-/// Who will ask soon can [announce](Self::announce) it: a run waits for all that was announced before somebody who asked for it could
-/// begin it. So those who prepare at the same time share one run, where the first to be ready would begin one for itself and let all
-/// others wait for two. It waits no longer than the last run took, which is what it costs them not to be waited for; so it
-/// waits for nothing where runs take no time.
+/// A task that will ask soon can [announce](Self::announce) it: a run waits for all that was announced before a task that asked for
+/// it could begin it. So tasks that prepare at the same time share one run. Without announcements, the first task to be ready would
+/// begin a run for itself and let all others wait for two. A run waits no longer than the last run took, which is what it costs
+/// the announced tasks not to be waited for; so it waits for nothing where runs take no time.
 ///
 /// ```
 /// use tantalum_rt::SharedRun;
 ///
 /// let flushes = SharedRun::default();
-/// assert_eq!(flushes.run(|| "done"), "done"); // by the caller, as nobody else asks
+/// assert_eq!(flushes.run(|| "done"), "done"); // by the caller, as no other task asks
 /// assert_eq!(flushes.last(), Some("done"));
 ///
 /// let announced = flushes.announce();
@@ -39,14 +39,14 @@ struct State<T> {
     ended: u64,
     last: Option<T>,
     last_took: Duration,
-    /// Somebody waits for what was announced, and will begin the next run.
+    /// A task waits for what was announced, and will begin the next run.
     is_gathering: bool,
     announcements: u64,
-    /// The announcements of those who have not asked yet.
+    /// The announcements of tasks that have not asked yet.
     announced: BTreeSet<u64>,
 }
 
-/// Somebody who will ask for a run of a [`SharedRun`] soon. Dropping it says that nobody will.
+/// The announcement that a task will ask for a run of a [`SharedRun`] soon. Dropping it withdraws the announcement.
 ///
 /// Between the announcement and its end, nothing may wait for another run.
 ///
@@ -95,8 +95,8 @@ impl<T> SharedRun<T> {
 }
 
 impl<T: Clone> SharedRun<T> {
-    /// The result of a run that begins after the call: the caller's own, or that of another who asked meanwhile. A run whose `work`
-    /// panics does not count: of those who wait for it, one begins it anew.
+    /// The result of a run that begins after the call: the caller's own, or that of another task that asked meanwhile. A run whose
+    /// `work` panics does not count: one of the tasks that wait for it begins it anew.
     pub fn run(&self, work: impl Fn() -> T) -> T {
         self.next(self.state.lock(), work)
     }
@@ -119,7 +119,7 @@ impl<T: Clone> SharedRun<T> {
         self.wait_for(state, wanted, work)
     }
 
-    /// Returns when the run with this number has ended; runs it if nobody else does.
+    /// Returns when the run with this number has ended; runs it if no other task does.
     fn wait_for<'s>(&'s self, mut state: MutexGuard<'s, State<T>>, wanted: u64, work: impl Fn() -> T) -> T {
         while state.ended < wanted {
             if state.started > state.ended || state.is_gathering {
