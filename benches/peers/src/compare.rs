@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments, directory: &Path) -> Result<Outcomes> {
     let mut outcomes = Outcomes::new();
     for round in 0..arguments.rounds {
         for group in cases.chunk_by(|a, b| (a.workload, a.clients) == (b.workload, b.clients)) {
-            // Nobody always comes first.
+            // The engines take turns to come first.
             let first = round % group.len();
             for case in group[first..].iter().chain(&group[..first]) {
                 let Case { workload, clients, engine } = *case;
@@ -246,7 +246,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Nobody is left behind; one that has ended cannot be killed any more.
+    /// Leaves no process behind; one that has ended cannot be killed any more.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

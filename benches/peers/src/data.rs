@@ -25,7 +25,7 @@ pub fn number_of(key: &[u8]) -> u64 {
 pub struct Dataset {
     /// Rows, with keys from number 0.
     pub rows: u64,
-    /// Bytes of each value, which nobody can compress.
+    /// Bytes of each value, which no engine can compress.
     pub value_bytes: usize,
 }
 
@@ -72,7 +72,7 @@ impl Chooser {
         }
     }
 
-    /// So many different rows, in the order of their keys: whoever locks them in this order meets no deadlock.
+    /// So many different rows, in the order of their keys: clients that lock them in this order meet no deadlock.
     pub fn choose_different(&self, random: &mut Rng, count: usize, numbers: &mut Vec<u64>) {
         numbers.clear();
         while numbers.len() < count {

@@ -167,7 +167,7 @@ pub fn run(engine: &dyn Engine, work: &Work, run: Run, meter: &Meter) -> Result<
         let warmed = warm_up(&run, meter, &shared);
         warmed.unwrap_or_else(|error| shared.fail(error));
         let (before, started) = (meter.read(), Instant::now());
-        // Whoever failed meanwhile has ended the run.
+        // A client or meter that failed meanwhile has ended the run.
         let _ = shared.phase.compare_exchange(WARMING, COUNTING, Ordering::Relaxed, Ordering::Relaxed);
         let end = started + run.measured;
         while !shared.is_ending() && Instant::now() < end {

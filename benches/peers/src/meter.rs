@@ -43,7 +43,7 @@ pub struct Reading {
 pub struct Used {
     /// User and system time of all threads.
     pub cpu_seconds: f64,
-    /// Written to the block device by anybody; absent where it has no counter.
+    /// Written to the block device by all processes; absent where it has no counter.
     pub device_written_bytes: Option<u64>,
     /// Written by this process, without metadata.
     pub process_written_bytes: u64,

@@ -75,7 +75,7 @@ fn lines(workload: Workload, part: &[Measured], (title, unit, scale, figure): Fi
         let of_kind = part.iter().filter(|measured| measured.case.engine == kind);
         let points = of_kind.filter_map(|measured| Some((measured.clients as f64, figure(measured)?.median * scale)));
         let points: Vec<_> = points.collect();
-        // Nobody sees a line of one point.
+        // A line of one point would be invisible.
         if points.len() == 1 { Series::dots(kind.name(), points) } else { Series::line(kind.name(), points) }
     };
     let series = Kind::ALL.into_iter().map(line).filter(|series| !series.points.is_empty()).collect();

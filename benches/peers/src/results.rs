@@ -77,7 +77,7 @@ impl Spread {
 pub struct Measured {
     /// What was done.
     pub workload: &'static str,
-    /// By whom.
+    /// The engine that did it.
     pub engine: &'static str,
     /// By how many; of the pipelined variant, commits under way.
     pub clients: usize,

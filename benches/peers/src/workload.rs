@@ -231,7 +231,7 @@ impl<'a> Client<'a> {
                 let (mut rows, mut sum) = (0, 0u64);
                 session.scan(&self.keys[0], SCAN_ROWS, &mut |_, value| {
                     rows += 1;
-                    // Whoever hands out rows without copying them has to fetch them from memory, as the others do.
+                    // An engine that hands out rows without copying them has to fetch them from memory, as the others do.
                     sum = sum.wrapping_add(balance(value));
                 })?;
                 let expected =

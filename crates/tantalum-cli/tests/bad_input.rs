@@ -98,7 +98,7 @@ fn another_page_size() {
 
 #[test]
 fn truncated_files() {
-    // The data file is cut where rows are: zeros that were never used would be missed by nobody.
+    // The data file is cut where rows are: the database would not miss zeros that it never used.
     for (name, blocks) in [("data", 5), ("log-0", 100), ("log-0", 1), ("data", 0)] {
         let db = Database::new();
         let path = db.file(name);

@@ -21,7 +21,7 @@ const ACCOUNTS: u32 = 40;
 const BALANCE: i64 = 1000;
 const ROUNDS: usize = 5;
 
-/// For all who open the database; its settings say which page store it has.
+/// For every process that opens the database; its settings say which page store it has.
 fn builder() -> tantalum::Builder {
     Db::builder().log_bytes(4 << 20).buffer_pool_bytes(1 << 20)
 }

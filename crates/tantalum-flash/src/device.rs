@@ -217,7 +217,7 @@ impl EmulatedDevice {
         Ok(pending)
     }
 
-    /// A flush, or a write that has one within it, has failed: nobody can tell what was lost.
+    /// A flush, or a write that has one within it, has failed: the host cannot tell what was lost.
     fn poison(&self, pending: &Pending) {
         if let Some(Err(error)) = &pending.result {
             lock_unswitched(&self.0.state).poison.get_or_insert_with(|| error.clone());

@@ -41,8 +41,8 @@ pub trait Model: Send + Debug {
         None
     }
 
-    /// Fills `buffer` with what a read would give now, but takes no time and is not counted: for who watches the device
-    /// from outside. What cannot be read is as it comes.
+    /// Fills `buffer` with what a read would give now, but takes no time and is not counted: for code that inspects
+    /// the device from outside. What cannot be read is as it comes.
     fn peek(&self, offset: u64, buffer: &mut [u8]);
 
     /// Power fails at `now`: what was in volatile memory is lost in any subset that the model allows (chosen by

@@ -36,7 +36,7 @@ const DEVICES: [(&str, &str); 6] = [
     ("mtron", "block-ssd.ftl"),
 ];
 
-/// What the device acknowledged, and whether anybody was promised that it stays.
+/// What the device acknowledged, and whether it promised the host that it stays.
 struct Host {
     now: Nanos,
     written: BTreeMap<u64, u64>,

@@ -46,7 +46,7 @@ impl Progress {
         Self::on_stderr(label, None, unit)
     }
 
-    /// Progress that is shown to nobody.
+    /// Progress that prints nothing.
     pub fn silent() -> Self {
         Self(Kind::Silent)
     }
@@ -157,7 +157,7 @@ impl Lines {
         if !self.remark.is_empty() {
             line += &format!(", {}", self.remark);
         }
-        // Nobody to tell is no reason to stop the work.
+        // The work goes on when its progress cannot be printed.
         let _ = writeln!(self.out, "{line}");
     }
 }

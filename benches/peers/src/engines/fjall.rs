@@ -179,12 +179,12 @@ impl Session for Client<'_> {
     }
 }
 
-/// One `persist` for all who wait: whoever comes while one is under way shares the next with the others.
+/// One `persist` for all clients that wait: clients that come while one is under way share the next.
 #[derive(Default)]
 struct SharedPersist {
     /// Those that have begun.
     begun: AtomicU64,
-    /// Those that have ended; held by nobody while one is under way.
+    /// Those that have ended; the client that calls `persist` does not hold the lock meanwhile.
     ended: Mutex<Ended>,
     has_ended: Condvar,
 }
@@ -196,8 +196,8 @@ struct Ended {
 }
 
 impl SharedPersist {
-    /// Returns when a call of `persist` that began after this has returned. An error goes to whoever made the call, and the others
-    /// make their own.
+    /// Returns when a call of `persist` that began after this has returned. An error goes to the client that made the call, and the
+    /// others make their own.
     fn wait<E>(&self, persist: impl Fn() -> Result<(), E>) -> Result<(), E> {
         // One that has begun may have passed what the caller wrote just now; the one after has not.
         let wanted = self.begun.load(Ordering::SeqCst) + 1;

@@ -1,9 +1,10 @@
 //! A log with group commit and nothing else: what an engine with one log file could reach if its rows cost nothing.
 //!
 //! - One file, written before, overwritten from end to end with `O_DIRECT | O_DSYNC`.
-//! - Clients append their records to a buffer. Who finds no write under way leads: writes the buffer as one request. Whoever comes
-//!   meanwhile fills the next buffer and sleeps; the leader wakes the next leader first, and then all whose records are durable.
-//! - Each generation sleeps on a word of its own, so nobody is woken for nothing.
+//! - Clients append their records to a buffer. A client that finds no write under way leads: it writes the buffer as one request.
+//!   Clients that come meanwhile fill the next buffer and sleep; the leader wakes the next leader first, and then all clients whose
+//!   records are durable.
+//! - Each generation sleeps on a word of its own, so no client is woken for nothing.
 
 use std::{
     fs::File,
@@ -50,9 +51,9 @@ pub struct GroupLog {
     state: Mutex<State>,
     /// The last generation that is durable; the first is 1.
     durable: AtomicU32,
-    /// The generation that needs somebody to write it; 0: none.
+    /// The generation that needs a leader to write it; 0: none.
     leaderless: AtomicU32,
-    /// Raised whenever somebody of the odd or of the even generations should look again.
+    /// Raised whenever clients of the odd or of the even generations should look again.
     wake_ups: [AtomicU32; 2],
     has_failed: AtomicBool,
 }
@@ -125,7 +126,7 @@ impl GroupLog {
         }
     }
 
-    /// Writes what the generation has appended, and wakes who waits for that, and who is to write the next.
+    /// Writes what the generation has appended, and wakes the clients that wait for that, and the next leader.
     fn lead(&self, generation: u32) -> Result<()> {
         let mut state = self.state();
         // Only one leads at a time, and each brings its buffer back.

@@ -2,8 +2,8 @@
 //! synchronous.
 //!
 //! - `NO_SYNC`, `NO_META_SYNC` and `MAP_ASYNC` would lose commits; none is set. `WRITE_MAP` is not set either: it is as durable,
-//!   but a stray pointer of the program then damages the database, and LMDB's own documentation has it as an option for those
-//!   who accept that.
+//!   but a stray pointer of the program then damages the database, and LMDB's own documentation has it as an option for
+//!   applications that accept that.
 //! - Its cache is the operating system's. Where the database is larger than the cache on purpose, pages beyond the cache's size
 //!   are thrown out of it ([`page_cache`](crate::page_cache)), and `NO_READ_AHEAD` is set, as its documentation advises for
 //!   random reads of a database larger than memory.
@@ -46,7 +46,7 @@ impl Lmdb {
     /// Of the engine.
     pub fn open(setup: &Setup) -> Result<Self> {
         let mut options = EnvOpenOptions::new();
-        // Two for whoever looks on.
+        // Two for other processes that look at the database.
         options.map_size(MAP_BYTES).max_readers(u32::try_from(setup.sessions).unwrap_or(u32::MAX).saturating_add(2));
         let mut open = || {
             // The handle of a table borrows from it, and a process opens one.

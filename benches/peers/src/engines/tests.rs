@@ -146,7 +146,7 @@ fn commits_under_way_are_there_in_the_end() {
     });
 }
 
-/// Every client hears of its commits, whoever leads, and the file holds what they wrote.
+/// Every client hears of its commits, whichever client leads, and the file holds what they wrote.
 #[test]
 fn the_bare_log_forgets_nobody() {
     const THREADS: u64 = 8;

@@ -31,7 +31,7 @@ pub struct Watch(Sender<Stage>);
 
 impl Watch {
     pub fn show(&self, stage: Stage) {
-        // That nobody looks is no reason to stop.
+        // A benchmark goes on when the receiver is gone.
         let _ = self.0.send(stage);
     }
 

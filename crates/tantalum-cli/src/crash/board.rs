@@ -1,4 +1,4 @@
-//! What the supervisors of worker processes share: seeds still to run, results, and who is at what since when.
+//! What the supervisors of worker processes share: seeds still to run, results, and since when each worker has been at its seed.
 
 use std::{collections::BTreeMap, io, process::Child, sync::Arc, time::Duration};
 

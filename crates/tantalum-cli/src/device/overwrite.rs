@@ -1,4 +1,4 @@
-//! Opening what is to be overwritten: not if it looks as if somebody needed it.
+//! Opens a device that a command will overwrite, unless it appears to hold data that its owner may need.
 //!
 //! A device that is mounted cannot be opened for writing at all. One that holds a file system which is not mounted just now, or the
 //! partition table of a disk, could be, and a slip in a device's name would cost all of it; so that has to be removed by hand.
@@ -45,7 +45,7 @@ const LOOKED_AT_BYTES: usize = 128 << 10;
 /// Opens a file or block device, all that it holds is to be lost.
 ///
 /// # Errors
-/// If it is in use, cannot be written to, or holds something that only who knows it should remove.
+/// If it is in use, cannot be written to, or holds data that only an operator with knowledge of it should remove.
 pub fn open(path: &Path) -> Result<FileDevice> {
     let device = FileDevice::open(path, Access::ReadWrite)?;
     let mut bytes = AlignedBuffer::zeroed(LOOKED_AT_BYTES.min(device.capacity_bytes() as usize));

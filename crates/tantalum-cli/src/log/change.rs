@@ -62,7 +62,7 @@ impl Change {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Opens the database, makes the change, and closes it. `unreachable` is why nobody else is asked to.
+    /// Opens the database, makes the change, and closes it. `unreachable` is why no process that has it open could be asked to.
     fn run_here(self, dir: &Path, unreachable: &tantalum::Error) -> Result<Value> {
         let db = db::open_here(dir, self.lost, unreachable)?;
         db.change_log_devices(self.change, &mut show())?;

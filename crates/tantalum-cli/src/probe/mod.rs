@@ -100,7 +100,7 @@ fn probe(arguments: &Arguments, path: &Path) -> Result<ExitCode> {
     let mut out = Out::new();
     show::introduce(&mut out, &subject, &plan)?;
     let mut found = subject.probe(&plan)?;
-    // A file that was made for this had a name that nobody knows.
+    // The operator does not know the name of a file that the probe made for itself.
     found.claims.name = path.display().to_string();
     let advice = Advice::of(&found);
     show::found(&mut out, &found)?;

@@ -1,5 +1,5 @@
 //! `tantalum probe powercut-write`, `powercut-listen` and `powercut-check`: whether what a device acknowledges survives a power cut,
-//! where somebody can pull the plug.
+//! where the operator can pull the plug.
 //!
 //! Promise: a write is reported only when it has returned, and the listener keeps each report before it reads the next.
 
@@ -66,7 +66,7 @@ pub struct WriteArguments {
 
 #[derive(Args)]
 pub struct ListenArguments {
-    /// The address to listen at, such as 0.0.0.0:7700. Whoever reaches it can write to FILE: use a network that you trust.
+    /// The address to listen at, such as 0.0.0.0:7700. Any host that reaches it can write to RECORD: use a network that you trust.
     address: String,
     /// The record; it must not exist.
     record: PathBuf,

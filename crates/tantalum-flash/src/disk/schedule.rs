@@ -132,8 +132,8 @@ impl HardDisk {
         }
     }
 
-    /// The nearest of what is known at `at`. Commands that the host waits for pass destaging, unless somebody waits for
-    /// that.
+    /// The nearest of what is known at `at`. Commands that the host waits for pass destaging, unless a flush, or a
+    /// command that wants room in the cache, waits for that.
     fn choose(&self, at: Nanos) -> Option<Choice> {
         let is_late = |ready: Nanos| at.saturating_sub(ready) > nanos(self.parameters.age_limit_us);
         let known = || self.queue.visible().iter().enumerate().filter(|(_, command)| command.ready <= at);

@@ -3,7 +3,7 @@
 //! The dump area is a group of blocks on every plane that is clean whenever the drive answers (section 3.4.1), so that
 //! nothing need be erased or mapped. A page of it is self-contained: its spare area names the sectors. The last page
 //! says that the dump is complete. Recovery is idempotent: the area is erased only when flash holds all that was in it,
-//! and until then the drive answers nobody, so that recovery can begin again after another cut.
+//! and until then the drive answers no command, so that recovery can begin again after another cut.
 
 use tantalum_rt::Random;
 

@@ -31,7 +31,7 @@ pub(super) struct Record {
     pub(super) is_durable: bool,
     /// A flush failed for it: no later one covers it, and it is lost with the power.
     pub(super) is_dropped: bool,
-    /// Parts that were discarded since, and are nobody's.
+    /// Parts that the host discarded since: the write no longer determines what they hold.
     pub(super) void: Vec<Range<u64>>,
 }
 
@@ -104,7 +104,7 @@ impl History {
         }
     }
 
-    /// A range belongs to nobody from now on.
+    /// The host has discarded a range: no earlier write determines what it holds from now on.
     pub(super) fn discard(&mut self, offset: u64, len: u64) {
         for record in &mut self.records {
             if record.offset < offset + len && offset < record.offset + record.len() {

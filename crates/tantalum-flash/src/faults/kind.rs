@@ -13,7 +13,7 @@ pub enum Survival {
     /// A promise is broken and the engine is told, or sees it in the bytes that it reads: it must report the fault, and
     /// lose nothing silently that it has read or was told of.
     Reported,
-    /// What the device returns may have been right at another time, so that nobody can tell.
+    /// What the device returns may have been right at another time, so that no engine can tell.
     Unknowable,
 }
 
@@ -69,7 +69,7 @@ macro_rules! kinds {
 pub(super) const KINDS: usize = 24;
 
 // Its name, when it can happen, what it asks of an engine, the parameters that a planned one may give, and what it does. Of
-// a misdirected write the victim can be known, but its own place holds what was right before: nobody can tell.
+// a misdirected write the victim can be known, but its own place holds what was right before: no engine can tell.
 kinds! {
     LoseUnsynced = "lose-unsynced", Cut, Survivable, [],
         "at a power cut, every write at stake is lost";

@@ -85,7 +85,7 @@ impl FaultLog {
         let end = self.total.load(Ordering::Acquire);
         let first = end.saturating_sub(SLOTS);
         let events: Vec<Event> = (first..end).map(|number| self.slot(number).event()).collect();
-        // Whoever has read anything of event `n` sees a total of at least `n` here: those that it overwrites are left out.
+        // A reader that has read anything of event `n` sees a total of at least `n` here: those that it overwrites are left out.
         fence(Ordering::Acquire);
         let overwritten = (self.total.load(Ordering::Relaxed) + 1).saturating_sub(SLOTS);
         events.into_iter().skip(overwritten.saturating_sub(first) as usize).collect()

@@ -148,7 +148,7 @@ impl Nand {
     }
 
     /// The memory wears out, and some of its blocks are bad from the beginning, but not the first `good` of each plane:
-    /// whoever keeps what cannot be moved has chosen those.
+    /// a translation layer keeps there what it cannot move, in blocks chosen to be good.
     pub fn with_wear(mut self, wear: Option<Wear>, good: u32) -> Self {
         self.wear = wear;
         if let Some(wear) = wear.filter(|_| self.is_new()) {
@@ -188,7 +188,7 @@ impl Nand {
         self.tables.block(block)
     }
 
-    /// What lies beside a page's data. Takes no time: whoever reads the medium for it calls [`Nand::read`].
+    /// What lies beside a page's data. Takes no time: a caller that reads the medium for it calls [`Nand::read`].
     pub fn spare(&self, page: u32) -> &Spare {
         self.tables.spare(page)
     }
@@ -355,8 +355,8 @@ impl Nand {
         });
     }
 
-    /// A piece that nobody needs, for its memory. Returning so much at once to the system and taking it back costs more
-    /// than all of the emulation.
+    /// A piece that no operation needs any more, for its memory. Returning so much at once to the system and taking it back
+    /// costs more than all of the emulation.
     pub(crate) fn take_used_piece(&mut self) -> Piece {
         self.used_pieces.pop().flatten()
     }

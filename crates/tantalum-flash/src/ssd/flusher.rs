@@ -30,7 +30,7 @@ impl SolidState {
             if self.ftl.is_read_only() {
                 return None;
             }
-            // Nobody is known to leave in time: let the flusher go ahead.
+            // The frames whose end is known do not leave enough room: let the flusher go ahead.
             let before = self.drained;
             for channel in 0..self.ftl.layout().geometry.channels {
                 self.program_batch(channel, 0, Nanos::MAX);

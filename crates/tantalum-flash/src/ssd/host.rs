@@ -39,7 +39,7 @@ pub struct Interface {
     pub max_command_bytes: u32,
 }
 
-/// Who is busy until when.
+/// Until when the processors, the link and the command queue are busy.
 #[derive(Debug)]
 pub(super) struct Host {
     interface: Interface,

@@ -62,7 +62,7 @@ impl Mirror {
         }
     }
 
-    /// Flash holds the sector, or nobody needs it.
+    /// Flash holds the sector, or the drive no longer needs it.
     pub fn release(&mut self, place: u32) {
         self.write_entry(place, [0; ENTRY_BYTES]);
         self.free.push(place);

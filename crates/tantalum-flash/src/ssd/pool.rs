@@ -46,7 +46,7 @@ pub(super) struct Pool {
     idle_until: Vec<Nanos>,
     /// Frames whose end is known, by that end.
     ending: BinaryHeap<Reverse<(Nanos, u32)>>,
-    /// The same ends, as far as nobody has been given their room.
+    /// The same ends, of the frames whose room no command has been given yet.
     leaving: BinaryHeap<Reverse<Nanos>>,
     occupied: usize,
     limit: usize,
@@ -233,7 +233,7 @@ impl Pool {
         }
     }
 
-    /// Takes frames from the head of a queue that nobody needs at `at`.
+    /// Removes the frames at the head of a queue that are superseded at `at`.
     fn drop_superseded(&mut self, channel: u32, at: Nanos) {
         while let Some(&frame) = self.queues[channel as usize].front() {
             let superseded = self.frames[frame as usize].superseded;

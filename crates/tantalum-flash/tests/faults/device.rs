@@ -124,7 +124,7 @@ fn a_device_outlives_the_tasks_that_use_it() {
                     spawn(format!("writer-{writer}"), move || {
                         for number in 0..seed % 20 + 1 {
                             let buffer = Arc::new(AlignedBuffer::copy_from(&[1; 4096]));
-                            // Nobody waits for its end.
+                            // No task waits for its end.
                             device.submit((number * 4 + writer) * 4096, buffer, 0..4096, Durability::Cached).unwrap();
                         }
                         if writer == 0 {

@@ -28,7 +28,7 @@ pub fn block(byte: u8) -> Vec<u8> {
 impl Rig {
     pub fn new(device: &str, plan: Plan, seed: u64) -> Self {
         let profile = match device {
-            // A disk as it is delivered to who trusts its cache, and forced unit access.
+            // A disk as it is delivered to a host that trusts its write cache and forced unit access.
             "hdd-fua" => {
                 let text = Profile::text("hdd-10k").unwrap();
                 Profile::parse(device, &text.replace("write_cache = \"off\"", "write_cache = \"on\"")).unwrap()

@@ -3,7 +3,7 @@
 use super::{Column, Element, Html, element, table};
 use crate::plot::{Plot, Size};
 
-/// Points of a plot that are listed below it; more are not read by anybody.
+/// Points of a plot that are listed below it; no reader goes through more.
 const LISTED: usize = 400;
 
 /// A plot under its title, the numbers folded away below it. `None` if there is nothing to draw.

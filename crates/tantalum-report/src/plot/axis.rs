@@ -120,7 +120,7 @@ impl Unit {
     }
 }
 
-/// How wide a text is in pixels: about, since nobody knows the reader's font.
+/// About how wide a text is in pixels: the program does not know the reader's font.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 6.7
 }

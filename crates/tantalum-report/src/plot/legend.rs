@@ -22,7 +22,7 @@ pub(super) struct Sample {
     pub is_published: bool,
 }
 
-/// Who is named where.
+/// Where the names of a plot's series stand.
 #[derive(Debug)]
 pub(super) struct Legend {
     /// Entries above the plot.

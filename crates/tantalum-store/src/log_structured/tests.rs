@@ -515,7 +515,7 @@ fn room_that_cleaning_can_make_is_never_said_to_be_missing() {
     }
 }
 
-/// What is stored after the end could be written over whoever has opened the device again.
+/// A write after the close could overwrite what another store, which has opened the device since, wrote there.
 #[test]
 fn a_closed_store_takes_no_pages_and_cleans_no_more() {
     let device = device();

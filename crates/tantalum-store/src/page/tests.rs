@@ -1,4 +1,4 @@
-//! Pages against a model, and against bytes that nobody meant to be a page.
+//! Pages against a model, and against bytes that were not written as a page.
 
 use proptest::{collection::vec, prelude::*};
 use tantalum_log::Lsn;

@@ -135,7 +135,7 @@ struct Store {
     cache: Mutex<Cache>,
 }
 
-/// What only the one who writes needs.
+/// State that only the writing task needs.
 struct Writer {
     epoch: u64,
     /// Where the next unit goes.

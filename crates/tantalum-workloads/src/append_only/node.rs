@@ -73,7 +73,7 @@ impl Node {
     }
 
     /// Reads what [`encode`](Self::encode) wrote at this place; or what is wrong with it. Whatever the bytes, what it leads
-    /// to lies before it, so that nobody goes round in a circle.
+    /// to lies before it, so that no search loops.
     pub(super) fn decode(block: &[u8], tree_id: u64, place: Place, level: u32) -> Result<Self, &'static str> {
         if block.len() != BLOCK_BYTES || !is_sealed(block) || u32_at(block, 4) != MAGIC {
             return Err("there is no whole node");

@@ -256,7 +256,7 @@ fn opening_begins_at_the_anchor() {
     }
     let stats = tree.stats();
     drop(tree);
-    // Nobody looks at the first unit any more.
+    // The tree does not read the first unit any more.
     device.corrupt(anchor::FIRST_UNIT, BLOCK_BYTES, |bytes| bytes.fill(0));
     let tree = open(&device);
     assert_holds(&tree, &model);

@@ -26,7 +26,7 @@ pub(crate) fn geometric(random: &mut Random, p: f64, most: usize) -> usize {
     count
 }
 
-/// So many bytes from `first` to `last`, for contents that nobody reads.
+/// So many bytes from `first` to `last`, for contents that no workload interprets.
 pub(crate) fn bytes(random: &mut Random, length: usize, first: u8, last: u8) -> Vec<u8> {
     (0..length).map(|_| random.u8(first..=last)).collect()
 }

@@ -36,25 +36,25 @@ pub enum Anomaly<K> {
     Cycle(Vec<Step<K>>),
     /// `reader` saw a write of the aborted transaction `writer`.
     DirtyRead {
-        /// Who read.
+        /// The transaction that read.
         reader: TransactionIndex,
-        /// Who wrote.
+        /// The transaction that wrote.
         writer: TransactionIndex,
         /// What.
         key: K,
     },
     /// `reader` saw a value that `writer` itself replaced before it committed.
     IntermediateRead {
-        /// Who read.
+        /// The transaction that read.
         reader: TransactionIndex,
-        /// Who wrote.
+        /// The transaction that wrote.
         writer: TransactionIndex,
         /// What.
         key: K,
     },
-    /// `reader` saw a version that nobody wrote under this key.
+    /// `reader` saw a version that was never written under this key.
     UnwrittenRead {
-        /// Who read.
+        /// The transaction that read.
         reader: TransactionIndex,
         /// What.
         key: K,
@@ -63,14 +63,14 @@ pub enum Anomaly<K> {
     },
     /// `reader` missed a key that was there from the start and that no counted transaction deleted.
     ImpossibleAbsence {
-        /// Who read.
+        /// The transaction that read.
         reader: TransactionIndex,
         /// What.
         key: K,
     },
     /// `reader` did not see its own earlier write.
     OwnWriteUnseen {
-        /// Who read.
+        /// The transaction that read.
         reader: TransactionIndex,
         /// What.
         key: K,

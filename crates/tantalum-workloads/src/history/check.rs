@@ -183,7 +183,7 @@ impl<'h, K: Ord + Clone + Debug> Checker<'h, K> {
     }
 
     fn add_read_edges(&mut self, read: &ExternalRead<'h, K>, keys: &BTreeMap<&'h K, KeyVersions>) {
-        // A key that nobody ever wrote is absent for everyone.
+        // A key that was never written is absent for every reader.
         let Some(versions) = keys.get(read.key) else { return };
         if let Some(version) = read.observed {
             if let Some(place) = versions.place_of_version(version) {

@@ -10,7 +10,7 @@
 //! observed a write (found by repetition until nothing is added). The others must be invisible.
 //!
 //! *Read by read*: no version of an aborted transaction is observed (dirty read, G1a); no version that its own writer
-//! overwrote or deleted again (intermediate read, G1b); no version that nobody wrote; absence only of keys that were
+//! overwrote or deleted again (intermediate read, G1b); no version that was never written; absence only of keys that were
 //! ever absent; after its own write of a key, a transaction observes that write.
 //!
 //! *Order of versions of one key*: two writers with a commit sequence are ordered by it; a transaction that reads a
@@ -58,7 +58,7 @@ pub type TransactionIndex = usize;
 pub enum Outcome {
     /// The commit was acknowledged. The engine's commit sequence number, where known, orders versions.
     Committed(Option<u64>),
-    /// It was rolled back, or its commit was never asked for: nobody may see its writes.
+    /// It was rolled back, or its commit was never asked for: no other transaction may see its writes.
     Aborted,
     /// The commit was asked for and never answered: its writes are visible whole or not at all.
     Unknown,

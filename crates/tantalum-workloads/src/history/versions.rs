@@ -1,4 +1,4 @@
-//! The versions of each key, who wrote them, and what is known of their order.
+//! The versions of each key, the transactions that wrote them, and what is known of their order.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Requesters: who asks for which operation how often, and the workload they make.
+//! Requesters: the clients of LinkBench, how often they ask for each operation, and the workload they make.
 
 use tantalum::Db;
 use tantalum_rt::Random;

@@ -1,4 +1,4 @@
-//! A transaction or snapshot as the five transactions use it: somebody may be told of each call to the engine.
+//! A transaction or snapshot as the five transactions use it: `before_call`, if set, is told of each call to the engine.
 
 use tantalum::{Snapshot, Table, Transaction, Value};
 

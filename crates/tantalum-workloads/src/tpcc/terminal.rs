@@ -1,4 +1,5 @@
-//! Terminals: who asks for which transaction with which input (clauses 2.4.1 to 2.8.1), and the workload they make.
+//! Terminals: the clients of TPC-C, which transactions they ask for with which input (clauses 2.4.1 to 2.8.1), and the
+//! workload they make.
 
 use tantalum::{Db, Table};
 use tantalum_rt::Random;
@@ -178,14 +179,14 @@ impl Tpcc {
         Self { reads, ..self }
     }
 
-    /// With someone who is told of each call to the engine before it is made, in the client's own task: to charge it time
-    /// of a virtual core, to count it, or to hold it up. The locks that the transaction has by then stay held meanwhile.
+    /// With a function that runs before each call to the engine, in the client's own task: to charge the call with
+    /// time of a virtual core, to count it, or to hold it up. The locks that the transaction has by then stay held meanwhile.
     pub fn with_before_call(mut self, before_call: BeforeCall) -> Self {
         self.context.before_call = Some(before_call);
         self
     }
 
-    /// With someone who hears of every transaction when it is acknowledged.
+    /// With a function that runs for every transaction when it is acknowledged.
     pub fn with_observer(self, observer: Observer) -> Self {
         Self { observer: Some(observer), ..self }
     }

@@ -51,7 +51,7 @@ impl Records {
         const GAP: u64 = 10_000;
         let snapshot = db.snapshot()?;
         let (mut count, mut missing, mut number) = (parameters.records, Vec::new(), parameters.records);
-        // Numbers are given in order: after so many that nobody used, no more follow.
+        // Numbers are given in order: after so many that no insert used, no more follow.
         while number - count < GAP.min(parameters.records.max(1000)) {
             if snapshot.get(table, key(number))?.is_some() {
                 count = number + 1;
