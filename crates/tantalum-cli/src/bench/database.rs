@@ -139,7 +139,8 @@ impl Options {
     pub fn check_for_documents(&self) -> Result<()> {
         match self.settings.names().find(|name| !["data_device", "buffer_pool_bytes"].contains(name)) {
             Some(setting) => Err(Error::Other(format!(
-                "{setting} is a setting of the engine; --store append-only takes --dir or --data, and --buffer-pool for its nodes"
+                "--{} is a setting of the engine; --store append-only takes --dir or --data, and --buffer-pool for its nodes",
+                setting.replace('_', "-")
             ))),
             None => Ok(()),
         }
