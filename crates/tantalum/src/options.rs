@@ -339,7 +339,8 @@ impl Expert {
     ///
     /// # let dir = tempfile::tempdir()?;
     /// let counter = Arc::new(Counter::default());
-    /// let db = tantalum::Db::builder().log_bytes(8 << 20).observe_pages(counter.clone()).open(dir.path().join("db"))?;
+    /// let db = tantalum::Db::builder().log_bytes(8 << 20);
+    /// let db = db.expert(|expert| expert.observe_pages(counter.clone())).open(dir.path().join("db"))?;
     /// db.table("t")?;
     /// db.close()?;
     /// assert!(counter.0.load(Ordering::Relaxed) > 0);
@@ -380,7 +381,8 @@ impl Expert {
     ///     DeviceUse::Log => Arc::new(ObservedDevice::new(device, meter.clone())) as Arc<dyn Device>,
     ///     _ => device,
     /// };
-    /// let db = tantalum::Db::builder().log_bytes(8 << 20).wrap_devices(wrap).open(dir.path().join("db"))?;
+    /// let db = tantalum::Db::builder().log_bytes(8 << 20).expert(|expert| expert.wrap_devices(wrap));
+    /// let db = db.open(dir.path().join("db"))?;
     /// db.table("t")?;
     /// db.close()?;
     /// assert!(log.0.load(Ordering::Relaxed) > 0);

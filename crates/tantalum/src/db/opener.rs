@@ -46,7 +46,7 @@ pub type Opened = Option<Result<Arc<dyn Device>, Box<dyn StdError + Send + Sync>
 ///     Some(Ok(MemoryDevice::new(name, 16 << 20) as Arc<dyn Device>))
 /// };
 /// let db = tantalum::Db::builder()
-///     .device_opener(memory)
+///     .expert(|expert| expert.device_opener(memory))
 ///     .data_device("memory:data")
 ///     .log_devices(["memory:log"])
 ///     .log_bytes(8 << 20)
