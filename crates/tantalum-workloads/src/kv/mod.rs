@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(number_of(&key(987_654)), 987_654);
         assert!(key(99) < key(100));
         let inserted = inserted_key(99, 7);
-        assert!(&key(99)[..] < &inserted[..] && &inserted[..] < &key(100)[..]);
+        assert!(key(99)[..] < inserted[..] && inserted[..] < key(100)[..]);
         assert_eq!(number_of(&inserted), 99);
         assert_ne!(value(1), value(2));
     }
