@@ -136,8 +136,10 @@ fn long(setting: &Setting) -> String {
 
 fn option(setting: &'static Setting) -> Arg {
     let (long, whole) = (long(setting), setting.name.replace('_', "-"));
+    let takes_device = matches!(setting.name, "data_device" | "log_archive" | "log_devices");
+    let emulated = if takes_device { " Or emulated:PROFILE[:FILE], an emulated device." } else { "" };
     let option = Arg::new(setting.name)
-        .help(format!("{} [default: {}]", summary(setting.help), setting.default.replace('`', "")))
+        .help(format!("{}{emulated} [default: {}]", summary(setting.help), setting.default.replace('`', "")))
         .help_heading(if setting.is_expert { "Expert settings of the database" } else { "Settings of the database" })
         .hide_short_help(setting.is_expert);
     let option = match setting.kind {

@@ -189,7 +189,7 @@ settings! {
     /// database needs.
     user open Number log_archive_keep_hours: u64 = "keep all";
 
-    /// How pages are stored. Fixed when the database is created.
+    /// How pages are stored: `in-place`, `in-page-logging` or `log-structured`. Fixed when the database is created.
     ///
     /// [`StoreKind::InPageLogging`] writes changes beside their page ("In-Page Logging", SIGMOD 2007): for flash without a translation
     /// layer, and devices on which small writes are dear. It keeps no redo in the log, so it cannot be archived.
@@ -197,7 +197,7 @@ settings! {
     /// much more than sequential writes.
     user fixed Name page_store: StoreKind = "`in-place`";
 
-    /// The isolation of [`Db::begin`](crate::Db::begin).
+    /// The isolation of [`Db::begin`](crate::Db::begin): `serializable` or `snapshot-isolation`.
     user open Name isolation: Isolation = "`serializable`";
 
     /// How long a transaction waits for a lock before it fails with [`Error::LockTimeout`]; in `tantalum.toml`, milliseconds.
@@ -208,7 +208,8 @@ settings! {
     /// device while the snapshots live. Beyond it may be what one transaction overwrites.
     expert open Bytes version_bytes: u64 = "a quarter of the pool";
 
-    /// What happens to log writes that take more than twice as long as usual. It makes a difference only where the log stands on
+    /// What happens to log writes that take more than twice as long as usual: `on`, another device writes the same; `off`, the
+    /// committing thread waits on; `naive`, as `on` without areas set aside, for comparisons. It makes a difference only where the log stands on
     /// several devices. A database that was created with `on` has areas set aside for it on its log devices.
     expert open Name log_hiding: LogHiding = "`on`";
 
@@ -236,11 +237,13 @@ settings! {
     /// write, and a power cut may then take those along.
     expert fixed Bytes log_block_bytes: u32 = "4096";
 
-    /// How pages survive a power cut in the middle of their write. Except for full page images, which stay what they are, it can be
+    /// How pages survive a power cut in the middle of their write: `auto`, `double-write`, `full-page-images`, `device` or
+    /// `trust-device`. Except for full page images, which stay what they are, it can be
     /// changed from one open to the next.
     expert open Name torn_page_protection: TornPageProtection = "`auto`";
 
-    /// Whether devices are told to flush their caches. Can be changed from one open to the next.
+    /// Whether devices are told to flush their caches: `auto` (where they say that they need it), `on`, `off`, or `trust-device`
+    /// (never, on the operator's word). Can be changed from one open to the next.
     expert open Name barriers: Barriers = "`auto`";
 
     /// Whether each page is made durable by a write of its own, as servers do that open their files with `O_DSYNC`, instead of many
