@@ -326,7 +326,9 @@ fn the_tables_of_a_document_are_written_from_a_run() {
     fs::write(at("results.md"), document.replace("fl.fig3*", "fl.fig3* ds.*")).unwrap();
     tantalum(&report).fails(&["ds.*", "not among the results"]);
     assert!(fs::read_to_string(at("results.md")).unwrap().contains("old"), "a document is not emptied");
-    tantalum(&["lab", "report", "--from", &at("json")]).fails(&["--out"]);
+    let refused = tantalum(&["lab", "report", "--from", &at("json")]);
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    assert!(refused.err.contains("--out"), "{}", refused.err);
 }
 
 #[test]
