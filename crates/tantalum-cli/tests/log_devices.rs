@@ -159,7 +159,7 @@ fn a_database_that_is_open_without_a_socket_is_not_touched() {
     let path = text(dir.path());
     let db = small().expert(|expert| expert.control_socket(false)).open(dir.path()).unwrap();
     let pid = std::process::id().to_string();
-    let error = tantalum(&["log", "add-device", &path, "log-1"]).fails(&[&pid, "control.sock", "nobody answers"]);
+    let error = tantalum(&["log", "add-device", &path, "log-1"]).fails(&[&pid, "control.sock", "no process answers"]);
     assert!(error.contains("control_socket = true"), "{error}");
     assert_eq!(db.stats().unwrap().log.devices.len(), 1);
 }

@@ -2,8 +2,8 @@
 //! builder wins. What fixes the format (page size, log layout, devices and their partitions) must not differ from what the
 //! database was created with.
 
+mod declared;
 mod settings;
-mod table;
 
 use std::{
     fmt::{self, Debug},
@@ -21,9 +21,9 @@ use crate::{
     db::{Db, DeviceOpener, DeviceUse, Devices, Wrap},
     error::Result,
 };
+pub(crate) use declared::Settings;
+pub use declared::{SETTINGS, Setting, SettingKind};
 pub(crate) use settings::wrong_number_of_files;
-pub(crate) use table::Settings;
-pub use table::{SETTINGS, Setting, SettingKind};
 
 /// How concurrent transactions may see each other's work.
 ///

@@ -736,7 +736,7 @@ fn the_store_grows_before_its_last_page_is_taken() {
             let before = db.pool.store().capacity_pages();
             let _grower = Grower::start(&db.space);
             while db.leaf(b"more").0 + 40 < before {}
-            assert_eq!(db.pool.store().capacity_pages(), before, "nobody needs more yet");
+            assert_eq!(db.pool.store().capacity_pages(), before, "no task needs more yet");
             (0..10).for_each(|_| _ = db.leaf(b"more"));
             assert_eq!(db.pool.store().capacity_pages(), before, "it grows meanwhile");
             tantalum_rt::sleep(2 * GROWTH);

@@ -35,7 +35,7 @@ impl Client {
         let socket = directory.join(SOCKET).display().to_string();
         match Address::of(directory).and_then(|address| UnixStream::connect(address.path())) {
             Ok(stream) => Ok(Self { stream: BufReader::new(stream), socket }),
-            Err(error) => Err(broken(&socket, "nobody answers", error)),
+            Err(error) => Err(broken(&socket, "no process answers", error)),
         }
     }
 

@@ -396,7 +396,7 @@ fn a_checkpoint_waits_for_a_latched_page_without_holding_others_up() {
             for row in 1..ROWS {
                 rows.write_in_place(row, 1).unwrap();
             }
-            assert!(!holder.is_finished(), "nobody waited for it");
+            assert!(!holder.is_finished(), "no task waited for it");
             checkpoint.join().unwrap();
         })
         .expect_finished();

@@ -104,7 +104,7 @@ fn the_socket_is_there_while_the_database_is_open() {
     assert!(error.contains("closed"), "{error}");
     drop((client, db));
     let error = Client::connect(dir.path()).map(drop).unwrap_err().to_string();
-    assert!(error.contains("control.sock") && error.contains("nobody answers"), "{error}");
+    assert!(error.contains("control.sock") && error.contains("no process answers"), "{error}");
 
     // An idle connection does not keep the database open.
     let db = builder().open(dir.path()).unwrap();

@@ -50,7 +50,7 @@ fn a_miss_holds_up_nobody_who_reads_other_children_of_the_same_parent() {
             let (value, took) = hit.join().unwrap();
             assert_eq!(value, rows[other].1);
             assert!(took < MS, "a page in memory was read in {took:?}");
-            assert!(writer.join().unwrap().1 < MS, "nobody holds the parent's latch while a child is read");
+            assert!(writer.join().unwrap().1 < MS, "no task holds the parent's latch while a child is read");
         })
         .expect_finished();
 }
