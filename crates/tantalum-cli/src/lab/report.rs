@@ -20,8 +20,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", required_unless_present = "markdown")]
     out: Option<PathBuf>,
     /// A document whose tables are written anew; may be given several times. A table stands between "<!-- results ID... -->" (numbers
-    /// beside published ones, and statements) or "<!-- matrix ID UNIT -->" (all numbers of one result in a unit) and "<!-- end -->";
-    /// the text around stays as it is.
+    /// beside published ones, and statements), "<!-- statements ID... -->" or "<!-- matrix ID... UNIT... -->" (all numbers of
+    /// these results in these units) and "<!-- end -->"; the text around stays as it is.
     #[arg(long, value_name = "FILE")]
     markdown: Vec<PathBuf>,
     /// Results that `lab run --json` wrote; may be given several times. Of an experiment in several files the last counts.

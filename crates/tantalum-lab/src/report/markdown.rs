@@ -1,8 +1,12 @@
 //! Tables of results in a document: what stands between two marker comments is written from runs, and the prose around stays.
 //!
 //! - `<!-- results fl.* now.tpcc -->`: every number that has a published one beside it, and every statement, of these results.
-//! - `<!-- matrix ds.fig5.linkbench operations/s -->`: the numbers of one result in this unit (without one: in any), a row and a
-//!   column for each. The column is what stands behind the last `: ` or else the last `, ` of what was measured.
+//! - `<!-- statements fl.* -->`: the statements alone.
+//! - `<!-- matrix ds.fig5.linkbench operations/s -->`: the numbers of these results in these units (without one: in any), a row and
+//!   a column for each, published numbers in brackets. The column is what stands behind the last `: ` or else the last `, ` of what
+//!   was measured.
+//!
+//! Shares are shown as percent.
 //!
 //! Each ends with `<!-- end -->`.
 
@@ -12,7 +16,7 @@ use tantalum_report::units::number;
 
 use crate::{
     error::{Error, Result},
-    finding::{Basis, Bound, Comparison, Findings},
+    finding::{Basis, Bound, Comparison},
     runs::Run,
 };
 
@@ -41,15 +45,18 @@ pub fn fill(document: &str, runs: &[Run]) -> Result<String> {
 
 /// What stands before a marker, the marker's text, and what follows it.
 fn next_marker(text: &str) -> Option<(&str, &str, &str)> {
-    let at = ["results ", "matrix "].iter().filter_map(|kind| text.find(&format!("{BEGIN}{kind}"))).min()?;
+    let at =
+        ["results ", "statements ", "matrix "].iter().filter_map(|kind| text.find(&format!("{BEGIN}{kind}"))).min()?;
     let (marker, after) = text[at + BEGIN.len()..].split_once(" -->")?;
     Some((&text[..at], marker, after))
 }
 
 fn table_of(marker: &str, runs: &[Run]) -> Result<String> {
     let mut words = marker.split_whitespace();
-    let is_matrix = words.next() == Some("matrix");
-    let ids: Vec<&str> = if is_matrix { words.by_ref().take(1).collect() } else { words.by_ref().collect() };
+    let kind = words.next();
+    let is_matrix = kind == Some("matrix");
+    // Ids have a dot, units have none.
+    let (ids, units): (Vec<&str>, Vec<&str>) = words.partition(|word| !is_matrix || word.contains('.'));
     let mut found = Vec::new();
     for id in ids {
         let is_it = |run: &&Run| match id.strip_suffix('*') {
@@ -62,13 +69,18 @@ fn table_of(marker: &str, runs: &[Run]) -> Result<String> {
             return Err(Error::Document(format!("{id} is not among the results; run it, too")));
         }
     }
-    Ok(match found[..] {
-        [run] if is_matrix => matrix(&run.findings, words.next()),
-        _ => numbers(&found) + &statements(&found),
+    Ok(match kind {
+        Some("matrix") => matrix(&found, &units),
+        Some("statements") => statements(&found),
+        _ => [numbers(&found), statements(&found)]
+            .into_iter()
+            .filter(|table| !table.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n"),
     })
 }
 
-/// Numbers of one result that have the same published range or bound stand in one line.
+/// Numbers of one result with the same published number, range or bound stand in one line.
 fn numbers(runs: &[&Run]) -> String {
     let mut lines = String::new();
     for run in runs {
@@ -76,9 +88,8 @@ fn numbers(runs: &[&Run]) -> String {
         for comparison in &run.findings.comparisons {
             let is_like = |group: &&mut Vec<&Comparison>| {
                 let first = group[0];
-                let is_bound = !matches!(first.published, Bound::Value(_));
                 let key = |of: &Comparison| (of.published, of.basis, of.unit.clone());
-                is_bound && key(first) == key(comparison)
+                key(first) == key(comparison)
             };
             match (comparison.published, groups.iter_mut().find(is_like)) {
                 (Bound::Unpublished, _) => {}
@@ -86,37 +97,57 @@ fn numbers(runs: &[&Run]) -> String {
                 (_, None) => groups.push(vec![comparison]),
             }
         }
-        groups.iter().for_each(|group| lines.push_str(&line(&run.published.id, group)));
+        for (at, group) in groups.iter().enumerate() {
+            lines.push_str(&line(&name_at(at, run), group));
+        }
     }
     match lines.is_empty() {
         true => lines,
-        false => format!("| result | what | published | measured | deviation | |\n|---|---|---|---|---|---|\n{lines}"),
+        false => format!("| result | what | published | measured | deviation |\n|---|---|---|---|---|\n{lines}"),
     }
 }
 
-fn line(id: &str, group: &[&Comparison]) -> String {
+/// The id of a result in its first line; the lines below belong to it.
+fn name_at(line: usize, run: &Run) -> String {
+    if line == 0 { format!("`{}`", run.published.id) } else { String::new() }
+}
+
+fn line(name: &str, group: &[&Comparison]) -> String {
     let first = group[0];
     let what = if group.len() == 1 { first.what.clone() } else { format!("{} numbers", group.len()) };
-    let unit = match &*first.unit {
-        "ratio" | "share" => String::new(),
-        unit => format!(" {unit}"),
-    };
-    let published = match first.published {
-        Bound::Value(value) => number(value),
-        Bound::Range(low, high) => format!("{} to {}", number(low), number(high)),
-        Bound::Max(high) => format!("up to {}", number(high)),
-        Bound::Min(low) => format!("at least {}", number(low)),
-        Bound::Unpublished => unreachable!("numbers without a published one are left out"),
-    };
-    let measured = span(group.iter().map(|comparison| comparison.measured), number);
+    let (scale, unit) = shown_as(&first.unit);
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    let published = bound(first.published, scale);
+    let measured = span(group.iter().map(|comparison| comparison.measured * scale), number);
     let deviations = group.iter().filter_map(|comparison| comparison.deviation());
     let deviation = span(deviations, |share| match (share * 100.0).round() {
         0.0 => "0".to_owned(),
         percent => format!("{percent:+} %"),
     });
-    let basis = if first.basis == Basis::Fitted { "fitted" } else { "predicted" };
+    let basis = if first.basis == Basis::Fitted { " (fitted)" } else { "" };
     let measured_unit = if measured.ends_with("never") { "" } else { &unit };
-    format!("| `{id}` | {} | {published}{unit} | {measured}{measured_unit} | {deviation} | {basis} |\n", cell(&what))
+    format!("| {name} | {} | {published}{unit} | {measured}{measured_unit} | {deviation}{basis} |\n", cell(&what))
+}
+
+/// What numbers of a unit are multiplied by in a table, and the unit that stands behind them.
+fn shown_as(unit: &str) -> (f64, &str) {
+    match unit {
+        "ratio" => (1.0, ""),
+        "share" | "loss" => (100.0, "%"),
+        unit => (1.0, unit),
+    }
+}
+
+/// What is published of a number.
+fn bound(published: Bound, scale: f64) -> String {
+    let number = |value: f64| number(value * scale);
+    match published {
+        Bound::Value(value) => number(value),
+        Bound::Range(low, high) => format!("{} to {}", number(low), number(high)),
+        Bound::Max(high) => format!("up to {}", number(high)),
+        Bound::Min(low) => format!("at least {}", number(low)),
+        Bound::Unpublished => String::new(),
+    }
 }
 
 /// The least and the greatest, or one of them if they read the same.
@@ -132,21 +163,22 @@ fn span(values: impl Iterator<Item = f64>, show: impl Fn(f64) -> String) -> Stri
 fn statements(runs: &[&Run]) -> String {
     let mut lines = String::new();
     for run in runs {
-        for statement in &run.findings.statements {
+        for (at, statement) in run.findings.statements.iter().enumerate() {
             let holds = if statement.holds { "holds" } else { "**does not hold**" };
             let (says, found) = (cell(&statement.says), cell(&statement.found));
-            let _ = writeln!(lines, "| `{}` | {says} | {holds}: {found} |", run.published.id);
+            let _ = writeln!(lines, "| {} | {says} | {holds}: {found} |", name_at(at, run));
         }
     }
     match lines.is_empty() {
         true => lines,
-        false => format!("\n| result | what the paper says | |\n|---|---|---|\n{lines}"),
+        false => format!("| result | what the paper says | |\n|---|---|---|\n{lines}"),
     }
 }
 
-fn matrix(findings: &Findings, unit: Option<&str>) -> String {
+fn matrix(runs: &[&Run], units: &[&str]) -> String {
     let (mut rows, mut columns, mut cells) = (Vec::new(), Vec::new(), Vec::new());
-    for comparison in findings.comparisons.iter().filter(|comparison| unit.is_none_or(|unit| unit == comparison.unit)) {
+    let comparisons = runs.iter().flat_map(|run| &run.findings.comparisons);
+    for comparison in comparisons.filter(|comparison| units.is_empty() || units.contains(&&*comparison.unit)) {
         let what = &comparison.what;
         let Some((row, column)) = what.rsplit_once(": ").or_else(|| what.rsplit_once(", ")) else { continue };
         let place = |names: &mut Vec<String>, name: &str| {
@@ -155,15 +187,16 @@ fn matrix(findings: &Findings, unit: Option<&str>) -> String {
                 names.len() - 1
             })
         };
+        let (scale, shown) = shown_as(&comparison.unit);
         let published = match comparison.published {
             Bound::Unpublished => String::new(),
-            bound => format!(" ({bound})"),
+            published => format!(" ({})", bound(published, scale)),
         };
-        let unit = if unit.is_some() { String::new() } else { format!(" {}", comparison.unit) };
-        let value = format!("{}{unit}{published}", number(comparison.measured));
+        let shown = if units.len() == 1 || shown.is_empty() { String::new() } else { format!(" {shown}") };
+        let value = format!("{}{shown}{published}", number(comparison.measured * scale));
         cells.push((place(&mut rows, row), place(&mut columns, column), value));
     }
-    let mut text = format!("| {} |", unit.unwrap_or_default());
+    let mut text = format!("| {} |", if let [unit] = units { shown_as(unit).1 } else { "" });
     columns.iter().for_each(|column| text += &format!(" {} |", cell(column)));
     text += &format!("\n|---|{}\n", "---|".repeat(columns.len()));
     for (at, row) in rows.iter().enumerate() {
@@ -185,7 +218,10 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{finding::Statement, published};
+    use crate::{
+        finding::{Findings, Statement},
+        published,
+    };
 
     fn run(id: &str) -> Run {
         let mut findings = Findings::default();
@@ -211,16 +247,16 @@ mod tests {
                         <!-- matrix fl.fig1.ideal_over_disk ms --><!-- end -->\nThe end.\n";
         let filled = fill(document, &[run(ID), run("fl.fig2.flush_sizes")]).unwrap();
         let expected = "# Results\n\n<!-- results fl.fig1* -->\n
-| result | what | published | measured | deviation | |
-|---|---|---|---|---|---|
-| `fl.fig1.ideal_over_disk` | ideal over disk | 5.80 | 10.7 | +85 % | predicted |
-| `fl.fig1.ideal_over_disk` | 3 numbers | 0.112 to 0.299 | 0.091 to 0.368 | -19 % to +23 % | fitted |
-| `fl.fig1.ideal_over_disk` | loss \\| worst | up to 0.500 loss | 0.400 loss | 0 | predicted |
+| result | what | published | measured | deviation |
+|---|---|---|---|---|
+| `fl.fig1.ideal_over_disk` | ideal over disk | 5.80 | 10.7 | +85 % |
+|  | 3 numbers | 11.2 to 29.9 % | 9.12 to 36.8 % | -19 % to +23 % (fitted) |
+|  | loss \\| worst | up to 50.0 % | 40.0 % | 0 |
 
 | result | what the paper says | |
 |---|---|---|
 | `fl.fig1.ideal_over_disk` | striping is never better | holds: least loss 20.9% |
-| `fl.fig1.ideal_over_disk` | units are best | **does not hold**: 45.8% |
+|  | units are best | **does not hold**: 45.8% |
 
 <!-- end -->\n\nWhy it deviates.\n\n<!-- matrix fl.fig1.ideal_over_disk ms -->\n
 | ms | p50 | p99 |
@@ -244,13 +280,36 @@ mod tests {
     }
 
     #[test]
+    fn a_matrix_joins_results_and_has_published_numbers_in_brackets() {
+        let of = |id: &str, drive: &str, published| {
+            let mut run = run(id);
+            run.findings = Findings::default();
+            run.findings.compared(format!("{drive}, in place"), published, 1234.5, "tpmC");
+            run.findings.measured(format!("{drive}: misses"), 0.125, "share");
+            run.findings.states("it gains", true, "it does");
+            run
+        };
+        let runs = [of(ID, "mtron", Bound::Value(1954.0)), of("fl.fig2.flush_sizes", "ocz", Bound::Unpublished)];
+        let filled = fill("<!-- matrix fl.fig1* fl.fig2.flush_sizes tpmC --><!-- end -->", &runs).unwrap();
+        let rows = "| tpmC | in place |\n|---|---|\n| mtron | 1,235 (1,954) |\n| ocz | 1,235 |\n";
+        assert!(filled.contains(rows), "{filled}");
+        let filled = fill("<!-- matrix fl.fig1* share --><!-- end -->", &runs).unwrap();
+        assert!(filled.contains("| % | misses |\n|---|---|\n| mtron | 12.5 |\n"), "{filled}");
+        let filled = fill("<!-- matrix fl.fig1* tpmC share --><!-- end -->", &runs).unwrap();
+        assert!(filled.contains("| mtron | 1,235 tpmC (1,954) | 12.5 % |\n"), "{filled}");
+        let filled = fill("<!-- statements fl.fig2* --><!-- end -->", &runs).unwrap();
+        assert!(filled.contains("| `fl.fig2.flush_sizes` | it gains | holds: it does |\n"), "{filled}");
+        assert!(!filled.contains("1,235"), "{filled}");
+    }
+
+    #[test]
     fn what_is_never_reached_says_so() {
         let mut never = run(ID);
         never.findings = Findings::default();
         never.findings.compared("from", Bound::Value(32.0), f64::INFINITY, "KiB");
         never.findings.statements.push(Statement::new("one\nline", true, "a|b"));
         let filled = fill("<!-- results fl.* --><!-- end -->", &[never]).unwrap();
-        assert!(filled.contains("| 32.0 KiB | never | never | predicted |"), "{filled}");
+        assert!(filled.contains("| 32.0 KiB | never | never |"), "{filled}");
         assert!(filled.contains("| one line | holds: a\\|b |"), "{filled}");
     }
 }
