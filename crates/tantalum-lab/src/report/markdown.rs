@@ -16,7 +16,7 @@ use tantalum_report::units::number;
 
 use crate::{
     error::{Error, Result},
-    finding::{Basis, Bound, Comparison},
+    finding::{Basis, Bound, Comparison, Statement},
     runs::Run,
 };
 
@@ -160,19 +160,47 @@ fn span(values: impl Iterator<Item = f64>, show: impl Fn(f64) -> String) -> Stri
     }
 }
 
+/// Statements of one result that differ only in what stands before their first `: ` stand in one line.
 fn statements(runs: &[&Run]) -> String {
     let mut lines = String::new();
     for run in runs {
-        for (at, statement) in run.findings.statements.iter().enumerate() {
-            let holds = if statement.holds { "holds" } else { "**does not hold**" };
-            let (says, found) = (cell(&statement.says), cell(&statement.found));
-            let _ = writeln!(lines, "| {} | {says} | {holds}: {found} |", name_at(at, run));
+        let mut groups: Vec<Vec<&Statement>> = Vec::new();
+        for statement in &run.findings.statements {
+            let key = |of: &Statement| (of.holds, subject(of).map(|(_, says)| says.to_owned()));
+            let is_like = |group: &&mut Vec<&Statement>| subject(group[0]).is_some() && key(group[0]) == key(statement);
+            match groups.iter_mut().find(is_like) {
+                Some(group) => group.push(statement),
+                None => groups.push(vec![statement]),
+            }
+        }
+        for (at, group) in groups.iter().enumerate() {
+            let holds = if group[0].holds { "holds" } else { "**does not hold**" };
+            let (says, found) = joined(group);
+            let _ = writeln!(lines, "| {} | {} | {holds}: {} |", name_at(at, run), cell(&says), cell(&found));
         }
     }
     match lines.is_empty() {
         true => lines,
         false => format!("| result | what the paper says | |\n|---|---|---|\n{lines}"),
     }
+}
+
+/// What a statement is about, and what it says.
+fn subject(statement: &Statement) -> Option<(&str, &str)> {
+    statement.says.split_once(": ")
+}
+
+/// What statements of one group say, and what was found for each.
+fn joined(group: &[&Statement]) -> (String, String) {
+    let first = group[0];
+    let (Some((_, says)), true) = (subject(first), group.len() > 1) else {
+        return (first.says.clone(), first.found.clone());
+    };
+    if group.iter().all(|statement| statement.found == first.found) {
+        return (says.to_owned(), format!("{} ({} times)", first.found, group.len()));
+    }
+    let found = group.iter().filter_map(|statement| Some(format!("{}: {}", subject(statement)?.0, statement.found)));
+    (says.to_owned(), found.collect::<Vec<_>>().join("; "))
 }
 
 fn matrix(runs: &[&Run], units: &[&str]) -> String {
@@ -218,10 +246,7 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        finding::{Findings, Statement},
-        published,
-    };
+    use crate::{finding::Findings, published};
 
     fn run(id: &str) -> Run {
         let mut findings = Findings::default();
@@ -300,6 +325,28 @@ mod tests {
         let filled = fill("<!-- statements fl.fig2* --><!-- end -->", &runs).unwrap();
         assert!(filled.contains("| `fl.fig2.flush_sizes` | it gains | holds: it does |\n"), "{filled}");
         assert!(!filled.contains("1,235"), "{filled}");
+    }
+
+    #[test]
+    fn statements_about_several_devices_stand_in_one_line() {
+        let mut run = run(ID);
+        run.findings = Findings::default();
+        for (says, holds, found) in [
+            ("usb-a: it gains", true, "1.2 times"),
+            ("usb-b: it gains", true, "1.4 times"),
+            ("usb-c: it gains", false, "0.9 times"),
+            ("usb-a: it rises", true, "it does"),
+            ("usb-b: it rises", true, "it does"),
+            ("all is well", true, "it is"),
+        ] {
+            run.findings.states(says, holds, found);
+        }
+        let filled = fill("<!-- statements fl.fig1* --><!-- end -->", &[run]).unwrap();
+        let rows = "| `fl.fig1.ideal_over_disk` | it gains | holds: usb-a: 1.2 times; usb-b: 1.4 times |
+|  | usb-c: it gains | **does not hold**: 0.9 times |
+|  | it rises | holds: it does (2 times) |
+|  | all is well | holds: it is |\n";
+        assert!(filled.contains(rows), "{filled}");
     }
 
     #[test]
