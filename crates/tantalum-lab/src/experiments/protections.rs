@@ -93,22 +93,22 @@ fn protections(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
     for (page, runs) in PAGES.iter().zip(of_page.clone()) {
         for (drive, runs) in DRIVES.iter().zip(runs.chunks(WAYS.len())) {
             for ((way, _), run) in WAYS.iter().zip(runs) {
-                let what = format!("{drive}, {} KiB, {way}", page >> 10);
-                row(format!("{what}: throughput"), rate(run), "operations/s");
-                row(format!("{what}: written"), written(run) / 1024.0, "KiB/operation");
+                let what = format!("{drive}: {} KiB, {way}", page >> 10);
+                row(what.clone(), rate(run), "operations/s");
+                row(what, written(run) / 1024.0, "KiB/operation");
             }
         }
     }
     let least_by_device =
         runs.chunks(WAYS.len()).all(|ways| written(&ways[2]) < written(&ways[0]).min(written(&ways[1])));
     let found = if least_by_device { "on all drives, with all pages" } else { "not everywhere" };
-    let says = "who leaves it to the device writes least";
+    let says = "leaving it to the device writes least";
     findings.states(says, least_by_device, found);
     // Two runs of one configuration differ by less than this.
     let fastest = |ways: &&[std::sync::Arc<Outcome>]| rate(&ways[2]) >= 0.98 * rate(&ways[0]).max(rate(&ways[1]));
     let count = runs.chunks(WAYS.len()).filter(fastest).count();
     let all = DRIVES.len() * PAGES.len();
-    let says = "and is never slower";
+    let says = "leaving it to the device is never slower";
     findings.states(says, count == all, format!("{count} of {all} times"));
     let bars = |of: &dyn Fn(&Outcome) -> f64, runs: &[std::sync::Arc<Outcome>]| -> Vec<Series> {
         let way = |at: usize| Series::bars(WAYS[at].0, runs.chunks(WAYS.len()).map(|ways| of(&ways[at])));

@@ -74,7 +74,7 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
     });
     let own = own.collect::<Result<Vec<Scenario>>>()?;
     for (setup, run) in own.iter().zip(bed.run(&own)?) {
-        let what = format!("cleaned ahead: {}, {}", notation(setup), kilobytes(setup.page_bytes));
+        let what = format!("cleaned ahead, {}, {}", notation(setup), kilobytes(setup.page_bytes));
         findings.measured(what, run.per_second(), "operations/s");
     }
     let lowest = grid.0.iter().map(|(_, _, rate)| *rate).fold(f64::INFINITY, f64::min);
