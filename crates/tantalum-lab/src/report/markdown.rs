@@ -181,7 +181,7 @@ fn statements(runs: &[&Run]) -> String {
     }
     match lines.is_empty() {
         true => lines,
-        false => format!("| result | what the paper says | |\n|---|---|---|\n{lines}"),
+        false => format!("| result | statement | |\n|---|---|---|\n{lines}"),
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
 |  | 3 numbers | 11.2 to 29.9 % | 9.12 to 36.8 % | -19 % to +23 % (fitted) |
 |  | loss \\| worst | up to 50.0 % | 40.0 % | 0 |
 
-| result | what the paper says | |
+| result | statement | |
 |---|---|---|
 | `fl.fig1.ideal_over_disk` | striping is never better | holds: least loss 20.9% |
 |  | units are best | **does not hold**: 45.8% |
