@@ -149,6 +149,7 @@ impl Client {
                 }
                 0 => self.shared.db.checkpoint()?,
                 1 | 2 if load.drops_tables => self.create_and_drop_table()?,
+                3..9 if load.holds_snapshots => self.write_neighbours()?,
                 n if n < load.snapshots_percent => self.snapshot()?,
                 _ => {
                     let operations = self.random.usize(1..=load.operations_max);
@@ -455,6 +456,20 @@ impl Client {
         let rows = snapshot.range(self.table(key), self.bounds(&span))?;
         let (low, high, rows) = self.collect(key.table, &span, rows)?;
         Ok(session.saw_range(key.table, low, high, rows)?)
+    }
+
+    /// Deletes or writes many neighbouring rows in one transaction: leaves become free, and scratch pages of the versions that the
+    /// snapshots hold.
+    fn write_neighbours(&mut self) -> Result<(), Stop> {
+        let first = self.key();
+        let end = self.shared.load.keys.min(first.number + self.random.u32(20..200));
+        let deletes = self.random.u8(0..3) > 0;
+        self.read_write(|client, transaction, session| {
+            (first.number..end).map(|number| Key { number, ..first }).try_for_each(|key| match deletes {
+                true => client.delete(transaction, session, key),
+                false => client.put(transaction, session, key),
+            })
+        })
     }
 
     /// Fills a table that the model does not follow, and drops it: what counts is that no page is lost.
