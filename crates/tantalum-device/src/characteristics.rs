@@ -59,11 +59,6 @@ impl WriteLatency {
 }
 
 /// What is wrong with a characteristics file.
-///
-/// ```
-/// let error = tantalum_device::Characteristics::parse("format = 9").unwrap_err();
-/// assert!(error.to_string().contains("format 9"), "{error}");
-/// ```
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum CharacteristicsError {

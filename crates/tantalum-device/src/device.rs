@@ -145,6 +145,96 @@ pub trait Device: Send + Sync + Debug {
     fn grow(&self, new_capacity_bytes: u64) -> Result<()>;
 }
 
+/// Within the `impl Device` of a device that stands before another: passes these methods on to the one in a field.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tantalum_device::{Device, Durability, MemoryDevice, Result};
+///
+/// /// Blocking writes are durable, whether that was asked for or not.
+/// #[derive(Debug)]
+/// struct WriteThrough(Arc<MemoryDevice>);
+///
+/// impl Device for WriteThrough {
+///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow);
+///
+///     fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
+///         self.0.write(offset, buffers, Durability::Durable)
+///     }
+/// }
+/// assert_eq!(WriteThrough(MemoryDevice::new("memory", 4096)).capacity_bytes(), 4096);
+/// ```
+#[macro_export]
+macro_rules! forward {
+    ($device:tt: $($method:ident),+) => { $($crate::forward!(@$method $device);)+ };
+    (@name $device:tt) => {
+        fn name(&self) -> &str {
+            self.$device.name()
+        }
+    };
+    (@capacity_bytes $device:tt) => {
+        fn capacity_bytes(&self) -> u64 {
+            self.$device.capacity_bytes()
+        }
+    };
+    (@capabilities $device:tt) => {
+        fn capabilities(&self) -> $crate::Capabilities {
+            self.$device.capabilities()
+        }
+    };
+    (@hardware $device:tt) => {
+        fn hardware(&self) -> $crate::Hardware {
+            self.$device.hardware()
+        }
+    };
+    (@read $device:tt) => {
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> $crate::Result<()> {
+            self.$device.read(offset, buffer)
+        }
+    };
+    (@write $device:tt) => {
+        fn write(&self, offset: u64, buffers: &[&[u8]], durability: $crate::Durability) -> $crate::Result<()> {
+            self.$device.write(offset, buffers, durability)
+        }
+    };
+    (@submit $device:tt) => {
+        fn submit(
+            &self,
+            offset: u64,
+            buffer: ::std::sync::Arc<$crate::AlignedBuffer>,
+            range: ::std::ops::Range<usize>,
+            durability: $crate::Durability,
+        ) -> $crate::Result<Box<dyn $crate::PendingWrite>> {
+            self.$device.submit(offset, buffer, range, durability)
+        }
+    };
+    (@flush $device:tt) => {
+        fn flush(&self) -> $crate::Result<()> {
+            self.$device.flush()
+        }
+    };
+    (@shared_flushes $device:tt) => {
+        fn shared_flushes(&self) -> Option<&$crate::SharedFlushes> {
+            self.$device.shared_flushes()
+        }
+    };
+    (@flush_unshared $device:tt) => {
+        fn flush_unshared(&self) -> $crate::Result<()> {
+            self.$device.flush_unshared()
+        }
+    };
+    (@discard $device:tt) => {
+        fn discard(&self, offset: u64, len: u64) -> $crate::Result<()> {
+            self.$device.discard(offset, len)
+        }
+    };
+    (@grow $device:tt) => {
+        fn grow(&self, new_capacity_bytes: u64) -> $crate::Result<()> {
+            self.$device.grow(new_capacity_bytes)
+        }
+    };
+}
+
 /// A write that was submitted. Whichever task holds it can wait for it.
 ///
 /// Dropping it neither waits nor cancels: the write goes on.

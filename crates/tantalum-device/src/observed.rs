@@ -2,14 +2,9 @@
 
 use std::{fmt::Debug, ops::Range, sync::Arc, time::Duration};
 
-use crate::{AlignedBuffer, Device, Durability, PendingWrite, Result, SharedFlushes, device::total_len};
+use crate::{AlignedBuffer, Device, Durability, PendingWrite, Result, device::total_len};
 
 /// What a request asks of a device.
-///
-/// ```
-/// use tantalum_device::{Durability, RequestKind};
-/// assert_ne!(RequestKind::Write(Durability::Cached), RequestKind::Write(Durability::Durable));
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestKind {
     /// [`Device::read`].
@@ -23,12 +18,6 @@ pub enum RequestKind {
 }
 
 /// A request to a device.
-///
-/// ```
-/// use tantalum_device::{Request, RequestKind};
-/// let request = Request { kind: RequestKind::Read, offset: 4096, len: 512 };
-/// assert_eq!(request.offset + request.len, 4608);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// What it asks.
@@ -40,10 +29,6 @@ pub struct Request {
 }
 
 /// How a request ended.
-///
-/// ```
-/// assert_ne!(tantalum_device::Ending::Done, tantalum_device::Ending::Failed);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// As it was asked for.
@@ -123,7 +108,7 @@ impl ObservedDevice {
 }
 
 impl Device for ObservedDevice {
-    crate::forward!(device: name, capacity_bytes, capabilities, hardware, grow);
+    crate::forward!(device: name, capacity_bytes, capabilities, hardware, shared_flushes, grow);
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.observe(RequestKind::Read, offset, buffer.len() as u64, || self.device.read(offset, buffer))
@@ -158,10 +143,6 @@ impl Device for ObservedDevice {
             Some(shared) => shared.flush_by(|| self.flush_unshared()),
             None => self.flush_unshared(),
         }
-    }
-
-    fn shared_flushes(&self) -> Option<&SharedFlushes> {
-        self.device.shared_flushes()
     }
 
     fn flush_unshared(&self) -> Result<()> {
@@ -215,5 +196,83 @@ impl PendingWrite for ObservedWrite {
 
     fn is_done(&mut self) -> bool {
         self.write.is_done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tantalum_rt::Mutex;
+
+    use super::*;
+    use crate::{Capabilities, MemoryDevice, MemoryProfile, TearUnit, WriteCache};
+
+    #[derive(Debug, Default)]
+    struct Diary(Mutex<Vec<(Request, Vec<Ending>)>>);
+
+    impl RequestObserver for Diary {
+        fn began(&self, request: Request) -> u64 {
+            let mut told = self.0.lock();
+            told.push((request, Vec::new()));
+            told.len() as u64 - 1
+        }
+
+        fn ended(&self, number: u64, ending: Ending) {
+            self.0.lock()[number as usize].1.push(ending);
+        }
+    }
+
+    fn observed() -> (Arc<Diary>, ObservedDevice) {
+        let diary = Arc::new(Diary::default());
+        (diary.clone(), ObservedDevice::new(MemoryDevice::new("d", 64 << 10), diary))
+    }
+
+    fn submit(device: &ObservedDevice, offset: u64) -> crate::Result<Box<dyn PendingWrite>> {
+        device.submit(offset, Arc::new(AlignedBuffer::zeroed(8192)), 4096..8192, Durability::Durable)
+    }
+
+    #[test]
+    fn each_request_is_told_with_its_end() {
+        let (diary, device) = observed();
+        device.write(4096, &[&[1; 4096], &[2; 4096]], Durability::Cached).unwrap();
+        device.read(8192, &mut [0; 4096]).unwrap();
+        device.flush().unwrap();
+        device.discard(4096, 8192).unwrap();
+        device.read(1, &mut [0; 4096]).unwrap_err();
+        let mut awaited = submit(&device, 0).unwrap();
+        awaited.wait(None).unwrap().unwrap();
+        drop(awaited);
+        drop(submit(&device, 4096).unwrap());
+        assert!(submit(&device, 64 << 10).is_err());
+
+        let durable = RequestKind::Write(Durability::Durable);
+        let expected = [
+            (RequestKind::Write(Durability::Cached), 4096, 8192, Ending::Done),
+            (RequestKind::Read, 8192, 4096, Ending::Done),
+            (RequestKind::Flush, 0, 0, Ending::Done),
+            (RequestKind::Discard, 4096, 8192, Ending::Done),
+            (RequestKind::Read, 1, 4096, Ending::Failed),
+            (durable, 0, 4096, Ending::Done),
+            (durable, 4096, 4096, Ending::Unknown),
+            (durable, 64 << 10, 4096, Ending::Failed),
+        ];
+        let expected = expected.map(|(kind, offset, len, ending)| (Request { kind, offset, len }, vec![ending]));
+        assert_eq!(*diary.0.lock(), expected);
+    }
+
+    #[test]
+    fn the_device_stays_what_it_is() {
+        let profile =
+            MemoryProfile { volatile_cache: false, tears: TearUnit::Atomic(16384), ..MemoryProfile::default() };
+        let memory = MemoryDevice::with_profile("safe", 64 << 10, profile);
+        let device = ObservedDevice::new(memory.clone(), Arc::new(Diary::default()));
+        let Capabilities { write_cache, atomic_write_bytes, .. } = device.capabilities();
+        assert_eq!((write_cache, atomic_write_bytes), (WriteCache::None, 16384));
+        assert_eq!(device.capabilities(), memory.capabilities());
+        assert_eq!(
+            (device.name(), device.capacity_bytes(), device.hardware()),
+            (memory.name(), 64 << 10, memory.hardware())
+        );
+        device.grow(128 << 10).unwrap();
+        assert_eq!(memory.capacity_bytes(), 128 << 10);
     }
 }

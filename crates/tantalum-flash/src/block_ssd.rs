@@ -13,11 +13,11 @@ use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
 use crate::contents::PIECE_BYTES;
+use crate::contents::{Part, parts};
 use crate::disk::SECTOR_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
 use crate::link::{Link, nanos};
-use crate::parts::{Part, parts};
-use crate::ranges::{Problem, check_ranges};
+use crate::profile::{Problem, check_ranges};
 use crate::writeback::Dirty;
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
 
@@ -39,10 +39,7 @@ pub struct BlockSsdParameters {
 
 impl BlockSsdParameters {
     /// Whether the drive is possible, with so many bytes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
         check_ranges(&[
             ("command_us", self.command_us, 0.001, 1e6),
             ("interface_mb_per_s", self.interface_mb_per_s, 0.01, 1e5),
@@ -54,18 +51,6 @@ impl BlockSsdParameters {
 }
 
 /// A SATA SSD with block mapping.
-///
-/// ```
-/// use tantalum_flash::{Contents, Model, ftl::hybrid::HybridParameters};
-/// use tantalum_flash::block_ssd::{BlockSsd, BlockSsdParameters};
-/// let parameters = BlockSsdParameters {
-///     ftl: HybridParameters::example(), command_us: 5.0, interface_mb_per_s: 120.0, buffer_kib: 1024, boot_us: 1e6,
-/// };
-/// let mut drive = BlockSsd::new(parameters, 16 << 20, Contents::in_memory);
-/// let written = drive.write(0, 8192, &[1; 4096], false).done;
-/// assert!(written < 100_000);
-/// assert!(drive.flush(written).done > 500_000);
-/// ```
 #[derive(Debug)]
 pub struct BlockSsd {
     parameters: BlockSsdParameters,
@@ -102,9 +87,6 @@ impl Segment {
 
 impl BlockSsd {
     /// An empty drive of so many bytes; `contents` makes what holds its flash's bytes.
-    ///
-    /// # Panics
-    /// If the parameters do not pass [`BlockSsdParameters::check`].
     pub fn new(parameters: BlockSsdParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the drive is possible");
         Self {
@@ -199,25 +181,14 @@ impl BlockSsd {
     }
 
     fn end(&self, done: Nanos) -> Outcome {
-        match self.ftl.failure() {
-            Some(error) => Outcome::failed(done, error),
-            None => Outcome::ok(done),
-        }
+        Outcome::at(done, self.ftl.failure())
     }
 }
 
 impl Model for BlockSsd {
     fn describe(&self) -> Shape {
-        Shape {
-            capacity_bytes: self.ftl.capacity_bytes(),
-            logical_block: SECTOR_BYTES as u32,
-            physical_block: PIECE_BYTES as u32,
-            atomic_write_bytes: 0,
-            erase_block_bytes: 0,
-            write_cache: WriteCache::Volatile,
-            fua: false,
-            rotational: false,
-        }
+        let plain = Shape::plain(self.ftl.capacity_bytes(), SECTOR_BYTES as u32, PIECE_BYTES as u32);
+        Shape { write_cache: WriteCache::Volatile, ..plain }
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
@@ -274,7 +245,7 @@ impl Model for BlockSsd {
 
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
         self.ftl.power_cut(now, random);
-        self.dirty.drain();
+        self.dirty = Dirty::default();
         self.segments.clear();
         self.ranking.clear();
         self.leaving.clear();
@@ -288,6 +259,6 @@ impl Model for BlockSsd {
     }
 
     fn counters(&self) -> Counters {
-        self.ftl.counters().with_front(self.counters)
+        self.ftl.counters() + self.counters
     }
 }

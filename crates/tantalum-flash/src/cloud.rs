@@ -8,12 +8,11 @@
 //! that is the long tail.
 
 use serde::Deserialize;
-use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
 use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
-use crate::ranges::{Problem, check_ranges};
+use crate::profile::{Problem, check_ranges};
 use crate::writeback::{Transfer, Transfers, pieces};
 use crate::{Contents, Counters, Model, Nanos, Outcome, Shape};
 
@@ -55,10 +54,7 @@ pub struct CloudParameters {
 
 impl CloudParameters {
     /// Whether the volume is possible, with so many bytes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
         check_ranges(&[
             ("iops", self.iops, 1.0, 1e8),
             ("burst_operations", self.burst_operations, 1.0, 1e9),
@@ -111,18 +107,6 @@ struct Replica {
 }
 
 /// A cloud volume.
-///
-/// ```
-/// use tantalum_flash::{Contents, Model, cloud::{CloudParameters, CloudVolume}};
-/// let parameters = CloudParameters {
-///     iops: 3000.0, burst_operations: 30.0, mb_per_s: 125.0, burst_mb: 1.0, operation_kib: 256,
-///     network_us: 150.0, service_us: 300.0, jitter_us: 80.0, replicas: 2, stall_every_us: 1e7,
-///     stall_least_us: 5e3, stall_most_us: 5e5, stall_exponent: 1.1, attach_us: 1e6, seed: 1,
-/// };
-/// let mut volume = CloudVolume::new(parameters, 1 << 30, Contents::in_memory);
-/// let first = volume.write(0, 0, &[1; 4096], true).done;
-/// assert!(first > 450_000 && first < 2_000_000, "below a millisecond, mostly");
-/// ```
 #[derive(Debug)]
 pub struct CloudVolume {
     parameters: CloudParameters,
@@ -137,9 +121,6 @@ pub struct CloudVolume {
 
 impl CloudVolume {
     /// A volume of so many bytes; `contents` makes what holds them.
-    ///
-    /// # Panics
-    /// If the parameters do not pass [`CloudParameters::check`], or the contents have another size.
     pub fn new(parameters: CloudParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the volume is possible");
         let contents = contents(capacity_bytes);
@@ -196,25 +177,13 @@ impl CloudVolume {
     }
 
     fn end(&self, done: Nanos) -> Outcome {
-        match self.contents.failure() {
-            Some(error) => Outcome::failed(done, error),
-            None => Outcome::ok(done),
-        }
+        Outcome::at(done, self.contents.failure())
     }
 }
 
 impl Model for CloudVolume {
     fn describe(&self) -> Shape {
-        Shape {
-            capacity_bytes: self.contents.len(),
-            logical_block: SECTOR_BYTES as u32,
-            physical_block: PIECE_BYTES as u32,
-            atomic_write_bytes: 0,
-            erase_block_bytes: 0,
-            write_cache: WriteCache::None,
-            fua: false,
-            rotational: false,
-        }
+        Shape::plain(self.contents.len(), SECTOR_BYTES as u32, PIECE_BYTES as u32)
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {

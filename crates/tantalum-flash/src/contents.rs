@@ -3,17 +3,17 @@
 //! All-zero pieces cost nothing, and a copy of a piece shares its bytes. A file that fails is remembered: the store
 //! then reads as zeros, and its owner reports [`Contents::failure`] to the host.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::MediaError;
-use crate::medium::MediumFile;
-use crate::parts::{Part, parts};
+use crate::file_backed::MediumFile;
 
 /// Bytes of a piece.
-pub const PIECE_BYTES: usize = 4096;
+pub(crate) const PIECE_BYTES: usize = 4096;
 
 /// The bytes of one piece; `None` for zeros.
-pub type Piece = Option<Arc<[u8; PIECE_BYTES]>>;
+pub(crate) type Piece = Option<Arc<[u8; PIECE_BYTES]>>;
 
 /// Bytes by offset, zero until written.
 ///
@@ -155,10 +155,7 @@ impl Contents {
     }
 
     /// The piece of this number, shared.
-    ///
-    /// # Panics
-    /// If there is no such piece.
-    pub fn piece(&self, piece: usize) -> Piece {
+    pub(crate) fn piece(&self, piece: usize) -> Piece {
         match &self.store {
             Store::Memory(chunks) => memory_piece(chunks, piece).clone(),
             Store::File { .. } => {
@@ -170,10 +167,7 @@ impl Contents {
     }
 
     /// Replaces the piece of this number, and returns what was there.
-    ///
-    /// # Panics
-    /// If there is no such piece.
-    pub fn replace(&mut self, piece: usize, new: Piece) -> Piece {
+    pub(crate) fn replace(&mut self, piece: usize, new: Piece) -> Piece {
         match &mut self.store {
             Store::Memory(chunks) => match &new {
                 None if chunks[piece / CHUNK_PIECES].is_none() => None,
@@ -226,6 +220,30 @@ fn memory_slot(chunks: &mut [Chunk], piece: usize) -> &mut Piece {
     &mut chunk.get_or_insert_with(|| (0..CHUNK_PIECES).map(|_| None).collect())[piece % CHUNK_PIECES]
 }
 
+/// A part of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The unit that it lies in.
+    pub unit: u64,
+    /// Its first byte within the unit.
+    pub start: usize,
+    /// Its bytes, counted from the beginning of the range.
+    pub range: Range<usize>,
+}
+
+/// The parts of `len` bytes from `offset`, in units of so many bytes.
+#[inline]
+pub(crate) fn parts(offset: u64, len: usize, unit_bytes: usize) -> impl Iterator<Item = Part> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let absolute = offset + at as u64;
+        let start = (absolute % unit_bytes as u64) as usize;
+        let range = at..len.min(at + unit_bytes - start);
+        at = range.end;
+        (!range.is_empty()).then_some(Part { unit: absolute / unit_bytes as u64, start, range })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,5 +272,13 @@ mod tests {
         let second = first.beside(1 << 20).unwrap();
         exercise(first);
         exercise(second);
+    }
+
+    #[test]
+    fn a_range_is_split_at_the_ends_of_units() {
+        let found: Vec<_> = parts(30, 75, 50).map(|part| (part.unit, part.start, part.range)).collect();
+        assert_eq!(found, [(0, 30, 0..20), (1, 0, 20..70), (2, 0, 70..75)]);
+        assert_eq!(parts(50, 50, 50).collect::<Vec<_>>(), [Part { unit: 1, start: 0, range: 0..50 }]);
+        assert_eq!(parts(30, 0, 50).next(), None);
     }
 }

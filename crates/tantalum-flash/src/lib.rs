@@ -5,32 +5,40 @@
 //! (flash pages and blocks, translation layers, caches, mechanics), not from tables of results, and everything is
 //! deterministic: the same calls at the same times give the same answers.
 
-pub mod block_mapped;
-pub mod block_ssd;
-pub mod cloud;
+mod block_mapped;
+mod block_ssd;
+mod cloud;
 mod contents;
-mod device;
 pub mod disk;
-pub mod durassd;
+mod emulated_device;
 mod error;
 pub mod faults;
-pub mod ftl;
-mod in_file;
+pub mod ftl {
+    //! Flash translation layers: how logical sectors find their place on flash that is erased in blocks.
+
+    pub mod hybrid;
+    pub(crate) mod page_mapped;
+}
+mod file_backed;
 mod link;
-mod medium;
 mod model;
-pub mod nand;
-mod parts;
+mod nand;
 mod profile;
-mod ranges;
 mod spec;
 pub mod ssd;
-pub mod usb;
+mod usb;
 mod writeback;
 
-pub use contents::{Contents, PIECE_BYTES, Piece};
-pub use device::EmulatedDevice;
+pub use block_mapped::BlockMappedParameters;
+pub use block_ssd::BlockSsdParameters;
+pub use cloud::CloudParameters;
+pub use contents::Contents;
+pub use emulated_device::EmulatedDevice;
 pub use error::{Error, Result};
+pub use ftl::page_mapped::{Collection, PageMapping};
 pub use model::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
+pub use nand::{Geometry, Timing, Wear};
 pub use profile::{Kind, Profile, RawFlash, SolidStateDrive};
 pub use spec::EmulatedSpec;
+pub use ssd::Capacitors;
+pub use usb::UsbParameters;

@@ -1,6 +1,7 @@
 //! What every emulated device is: a state, and for each operation the time at which it finishes.
 
 use std::fmt::Debug;
+use std::ops::Add;
 
 use tantalum_device::WriteCache;
 use tantalum_rt::Random;
@@ -92,6 +93,22 @@ pub struct Shape {
     pub rotational: bool,
 }
 
+impl Shape {
+    /// A device without a cache that promises nothing beyond its blocks.
+    pub(crate) fn plain(capacity_bytes: u64, logical_block: u32, physical_block: u32) -> Self {
+        Self {
+            capacity_bytes,
+            logical_block,
+            physical_block,
+            atomic_write_bytes: 0,
+            erase_block_bytes: 0,
+            write_cache: WriteCache::None,
+            fua: false,
+            rotational: false,
+        }
+    }
+}
+
 /// An operation that a device has queued and not served yet. A model gives no ticket twice, not even after a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
@@ -123,6 +140,11 @@ impl Outcome {
     /// Failure, reported at `done`.
     pub fn failed(done: Nanos, error: MediaError) -> Self {
         Self { done, result: Err(error), ticket: None }
+    }
+
+    /// The end at `done`, with the failure of the medium if there is one.
+    pub(crate) fn at(done: Nanos, failure: Option<MediaError>) -> Self {
+        Self { done, result: failure.map_or(Ok(()), Err), ticket: None }
     }
 
     /// When the operation ends if nothing more is asked of the device until then.
@@ -204,62 +226,79 @@ pub enum MediaError {
     Dead,
 }
 
-/// What a device has done since it was made. A model counts what applies to it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
+macro_rules! counters {
+    ($($(#[$doc:meta])+ $name:ident,)+) => {
+        /// What a device has done since it was made. A model counts what applies to it.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])+ pub $name: u64,)+
+        }
+
+        /// What two layers of a device have done, each of which counts other things.
+        impl Add for Counters {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self { $($name: self.$name + other.$name,)+ }
+            }
+        }
+    };
+}
+
+counters! {
     /// Read commands of the host.
-    pub host_reads: u64,
+    host_reads,
     /// Write commands of the host.
-    pub host_writes: u64,
+    host_writes,
     /// Bytes that the host read.
-    pub host_read_bytes: u64,
+    host_read_bytes,
     /// Bytes that the host wrote.
-    pub host_written_bytes: u64,
+    host_written_bytes,
     /// Flush commands.
-    pub flushes: u64,
+    flushes,
     /// Discard commands.
-    pub discards: u64,
+    discards,
     /// Reads and hits served by the device's memory.
-    pub cache_hits: u64,
+    cache_hits,
     /// Writes to a place that memory held already, so that the older copy never reached the medium.
-    pub coalesced: u64,
+    coalesced,
     /// Pages read from flash, or reads of a disk's platters.
-    pub media_reads: u64,
+    media_reads,
     /// Bytes written to the medium, whatever for.
-    pub media_written_bytes: u64,
+    media_written_bytes,
     /// Flash pages programmed, whatever for.
-    pub programs: u64,
+    programs,
     /// Flash blocks erased.
-    pub erases: u64,
+    erases,
     /// Sectors that garbage collection moved.
-    pub gc_copies: u64,
+    gc_copies,
     /// Blocks that garbage collection freed.
-    pub gc_blocks: u64,
+    gc_blocks,
     /// Blocks moved to even out wear.
-    pub wear_moves: u64,
+    wear_moves,
     /// Flash blocks that are not used any more, or never were: an erase failed, or they came so from the factory.
-    pub bad_blocks: u64,
+    bad_blocks,
     /// Pages written to keep the map.
-    pub map_programs: u64,
+    map_programs,
     /// Merges in which a full log block took the place of its data block.
-    pub switch_merges: u64,
+    switch_merges,
     /// Merges in which a log block was filled up from its data block and took its place.
-    pub partial_merges: u64,
+    partial_merges,
     /// Merges that copied the newest pages of data and log blocks into a new block.
-    pub full_merges: u64,
+    full_merges,
     /// Movements of a disk's arm to another track.
-    pub seeks: u64,
+    seeks,
     /// Power cuts.
-    pub power_cuts: u64,
+    power_cuts,
     /// Pages found torn, or blocks half erased, when power returned.
-    pub torn_found: u64,
+    torn_found,
     /// Pages that protected memory dumped at power cuts.
-    pub dumped_pages: u64,
+    dumped_pages,
     /// Power cuts at which the capacitors were empty before everything was dumped: a defect of the profile.
-    pub dump_overruns: u64,
+    dump_overruns,
     /// Acknowledged sectors that such a cut may have lost.
-    pub dump_lost_sectors: u64,
+    dump_lost_sectors,
 }
 
 impl Counters {
@@ -273,20 +312,5 @@ impl Counters {
     pub(crate) fn write(&mut self, bytes: usize) {
         self.host_writes += 1;
         self.host_written_bytes += bytes as u64;
-    }
-
-    /// What is behind a front end has counted these; here with what that has counted: commands, and hits of its memory.
-    pub(crate) fn with_front(self, front: Self) -> Self {
-        Self {
-            host_reads: front.host_reads,
-            host_writes: front.host_writes,
-            host_read_bytes: front.host_read_bytes,
-            host_written_bytes: front.host_written_bytes,
-            flushes: front.flushes,
-            discards: front.discards,
-            cache_hits: front.cache_hits,
-            coalesced: front.coalesced,
-            ..self
-        }
     }
 }

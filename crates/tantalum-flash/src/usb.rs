@@ -7,14 +7,13 @@
 //! writes, are the merges of the translation layer and the erases behind them ("FlashLogging", section 3.4).
 
 use serde::Deserialize;
-use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
 use crate::contents::PIECE_BYTES;
+use crate::contents::{Part, parts};
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
 use crate::link::nanos;
-use crate::parts::{Part, parts};
-use crate::ranges::{Problem, check_ranges};
+use crate::profile::{Problem, check_ranges};
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
 
 /// A USB flash drive. Times are in microseconds.
@@ -38,10 +37,7 @@ pub struct UsbParameters {
 
 impl UsbParameters {
     /// Whether the drive is possible, with so many bytes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
         check_ranges(&[
             ("command_us", self.command_us, 0.001, 1e6),
             ("write_mb_per_s", self.write_mb_per_s, 0.01, 1e5),
@@ -54,20 +50,6 @@ impl UsbParameters {
 }
 
 /// A USB flash drive.
-///
-/// ```
-/// use tantalum_flash::{Contents, Model, ftl::hybrid::HybridParameters, usb::{UsbParameters, UsbStick}};
-/// let mut stick = UsbStick::new(
-///     UsbParameters {
-///         ftl: HybridParameters::example(), command_us: 300.0, write_mb_per_s: 10.0, read_mb_per_s: 20.0,
-///         buffer_pages: 2, boot_us: 1e6,
-///     },
-///     16 << 20,
-///     Contents::in_memory,
-/// );
-/// let first = stick.write(0, 0, &[1; 4096], true).done;
-/// assert!(stick.write(0, 4096, &[1; 4096], true).done > 2 * first - 2_000_000, "one after the other");
-/// ```
 #[derive(Debug)]
 pub struct UsbStick {
     parameters: UsbParameters,
@@ -78,9 +60,6 @@ pub struct UsbStick {
 
 impl UsbStick {
     /// An empty drive of so many bytes; `contents` makes what holds its flash's bytes.
-    ///
-    /// # Panics
-    /// If the parameters do not pass [`UsbParameters::check`].
     pub fn new(parameters: UsbParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the drive is possible");
         let ftl = Hybrid::new(parameters.ftl.clone(), capacity_bytes, contents);
@@ -93,10 +72,7 @@ impl UsbStick {
 
     fn end(&mut self, done: Nanos) -> Outcome {
         self.busy_until = done;
-        match self.ftl.failure() {
-            Some(error) => Outcome::failed(done, error),
-            None => Outcome::ok(done),
-        }
+        Outcome::at(done, self.ftl.failure())
     }
 }
 
@@ -106,16 +82,7 @@ fn bus(bytes: usize, mb_per_s: f64) -> Nanos {
 
 impl Model for UsbStick {
     fn describe(&self) -> Shape {
-        Shape {
-            capacity_bytes: self.ftl.capacity_bytes(),
-            logical_block: 512,
-            physical_block: PIECE_BYTES as u32,
-            atomic_write_bytes: 0,
-            erase_block_bytes: 0,
-            write_cache: WriteCache::None,
-            fua: false,
-            rotational: false,
-        }
+        Shape::plain(self.ftl.capacity_bytes(), 512, PIECE_BYTES as u32)
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
@@ -182,6 +149,6 @@ impl Model for UsbStick {
     }
 
     fn counters(&self) -> Counters {
-        self.ftl.counters().with_front(self.counters)
+        self.ftl.counters() + self.counters
     }
 }

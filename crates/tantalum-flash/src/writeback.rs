@@ -7,91 +7,111 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::Nanos;
 
-/// Dirty bytes by offset, in runs that do not overlap.
+/// Dirty bytes by offset, in runs that do not overlap. With each its owner may note something.
 #[derive(Debug, Default)]
-pub(crate) struct Dirty {
-    runs: BTreeMap<u64, Vec<u8>>,
+pub(crate) struct Dirty<N = ()> {
+    runs: BTreeMap<u64, Run<N>>,
     bytes: u64,
 }
 
-impl Dirty {
+/// Bytes that follow each other.
+#[derive(Debug)]
+pub(crate) struct Run<N> {
+    pub data: Vec<u8>,
+    pub note: N,
+}
+
+impl<N: Copy> Dirty<N> {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Holds `data`; tells whether it replaces some that was held.
-    pub fn insert(&mut self, offset: u64, data: Vec<u8>) -> bool {
-        let replaced = self.remove(offset, data.len() as u64);
-        self.bytes += data.len() as u64;
-        self.runs.insert(offset, data);
-        replaced
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = (u64, &Run<N>)> {
+        self.runs.iter().map(|(&offset, run)| (offset, run))
     }
 
-    /// Forgets a range; tells whether there was anything.
-    pub fn remove(&mut self, offset: u64, len: u64) -> bool {
+    /// The run that begins at `offset`.
+    pub fn get(&self, offset: u64) -> Option<&Run<N>> {
+        self.runs.get(&offset)
+    }
+
+    /// The last run that begins before `end`.
+    pub fn last_before(&self, end: u64) -> Option<(u64, &Run<N>)> {
+        self.runs.range(..end).next_back().map(|(&offset, run)| (offset, run))
+    }
+
+    /// Holds a run where nothing is held.
+    pub fn put(&mut self, offset: u64, run: Run<N>) {
+        self.bytes += run.data.len() as u64;
+        self.runs.insert(offset, run);
+    }
+
+    /// Takes the run that begins at `offset`.
+    pub fn take(&mut self, offset: u64) -> Option<Run<N>> {
+        let run = self.runs.remove(&offset)?;
+        self.bytes -= run.data.len() as u64;
+        Some(run)
+    }
+
+    /// Forgets a range; returns the notes of what lay there.
+    pub fn remove(&mut self, offset: u64, len: u64) -> Vec<N> {
         let end = offset + len;
-        let mut found = false;
-        while let Some((&start, run)) = self.runs.range(..end).next_back() {
-            let run_end = start + run.len() as u64;
-            if run_end <= offset {
-                break;
-            }
-            found = true;
-            let mut head = self.runs.remove(&start).expect("it was just found");
-            self.bytes -= run_end - start;
-            if run_end > end {
-                self.bytes += run_end - end;
-                self.runs.insert(end, head.split_off((end - start) as usize));
+        let mut notes = Vec::new();
+        while let Some((start, run)) = self.last_before(end)
+            && start + run.data.len() as u64 > offset
+            && let Some(Run { mut data, note }) = self.take(start)
+        {
+            notes.push(note);
+            if start + data.len() as u64 > end {
+                let tail = data.split_off((end - start) as usize);
+                self.put(end, Run { data: tail, note });
             }
             if start < offset {
-                head.truncate((offset - start) as usize);
-                self.bytes += offset - start;
-                self.runs.insert(start, head);
+                data.truncate((offset - start) as usize);
+                self.put(start, Run { data, note });
             }
         }
-        found
+        notes
     }
 
     /// Whether anything of the range is held.
     pub fn overlaps(&self, offset: u64, len: u64) -> bool {
-        let last = self.runs.range(..offset + len).next_back();
-        last.is_some_and(|(&start, run)| start + run.len() as u64 > offset)
+        self.last_before(offset + len).is_some_and(|(start, run)| start + run.data.len() as u64 > offset)
     }
 
     /// Copies what is held of the range over `buffer`, and tells how many bytes that was.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let end = offset + buffer.len() as u64;
         let first = self.runs.range(..=offset).next_back().map_or(offset, |(&start, _)| start);
-        self.runs.range(first..end).map(|(&start, run)| overlay(start, run, offset, buffer)).sum()
+        self.runs.range(first..end).map(|(&start, run)| overlay(start, &run.data, offset, buffer)).sum()
     }
 
-    /// Takes the run at or after `from`, or else the first one, with those that follow it without a gap: at most
-    /// `most_bytes`, but at least one run.
-    pub fn take_next(&mut self, from: u64, most_bytes: usize) -> Option<(u64, Vec<u8>)> {
-        let start = *self.runs.range(from..).next().or_else(|| self.runs.iter().next())?.0;
-        let mut data = self.runs.remove(&start)?;
-        loop {
-            let end = start + data.len() as u64;
-            match self.runs.get(&end) {
-                Some(next) if data.len() + next.len() <= most_bytes => data.extend(next),
-                _ => break,
-            }
-            self.runs.remove(&end);
-        }
-        self.bytes -= data.len() as u64;
-        Some((start, data))
+    /// Takes everything.
+    pub fn drain(&mut self) -> impl Iterator<Item = (u64, Run<N>)> {
+        self.bytes = 0;
+        std::mem::take(&mut self.runs).into_iter()
+    }
+}
+
+impl Dirty {
+    /// Holds `data`; tells whether it replaces some that was held.
+    pub fn insert(&mut self, offset: u64, data: Vec<u8>) -> bool {
+        let replaced = !self.remove(offset, data.len() as u64).is_empty();
+        self.put(offset, Run { data, note: () });
+        replaced
     }
 
     /// Takes the first run within the range, with those that follow it without a gap, up to the range's end.
     pub fn take_within(&mut self, from: u64, to: u64) -> Option<(u64, Vec<u8>)> {
         let (&start, _) = self.runs.range(from..to).next()?;
-        self.take_next(start, (to - start) as usize)
-    }
-
-    /// Takes everything.
-    pub fn drain(&mut self) -> BTreeMap<u64, Vec<u8>> {
-        self.bytes = 0;
-        std::mem::take(&mut self.runs)
+        let mut data = self.take(start)?.data;
+        loop {
+            let end = start + data.len() as u64;
+            match self.get(end) {
+                Some(next) if end + next.data.len() as u64 <= to => data.extend(self.take(end)?.data),
+                _ => return Some((start, data)),
+            }
+        }
     }
 }
 
@@ -178,7 +198,7 @@ mod tests {
                         model[range].fill(None);
                     }
                     _ => {
-                        if let Some((start, data)) = dirty.take_next(offset, len as usize) {
+                        if let Some((start, data)) = dirty.take_within(offset, offset + len) {
                             for (i, byte) in data.into_iter().enumerate() {
                                 prop_assert_eq!(model[start as usize + i].take(), Some(byte));
                             }

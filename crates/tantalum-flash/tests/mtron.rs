@@ -1,26 +1,18 @@
 //! What "Early Experience and Evaluation of File Systems on SSD with Database Applications" (sections III-B and III-C)
-//! publishes of the Mtron PRO 7500, on its profile, and that the drive keeps its promises over power cuts.
+//! publishes of the Mtron PRO 7500, on its profile.
 
-mod power;
-
-use tantalum_flash::block_ssd::{BlockSsd, BlockSsdParameters};
-use tantalum_flash::ftl::hybrid::{HybridParameters, InitialState};
-use tantalum_flash::{Contents, Kind, Model, Nanos, Profile};
+use tantalum_flash::ftl::hybrid::InitialState;
+use tantalum_flash::{Kind, Model, Nanos, Profile};
 use tantalum_rt::Random;
 
-fn parameters() -> BlockSsdParameters {
-    let profile = Profile::named("mtron").expect("it comes with the crate");
-    let Kind::BlockSsd(parameters) = profile.device else { panic!("{profile:?}") };
-    parameters
-}
-
 /// A sixteenth of the drive, written once before, with such a share of its buffer.
-fn drive(buffer_share: u32) -> (BlockSsd, Nanos, u64) {
+fn drive(buffer_share: u32) -> (Box<dyn Model>, Nanos, u64) {
     let capacity = 2_000_000_000_u64 / 4096 * 4096;
-    let all = parameters();
-    let ftl = HybridParameters { initial_state: InitialState::Steady, ..all.ftl };
-    let parameters = BlockSsdParameters { buffer_kib: all.buffer_kib / buffer_share, ftl, ..all };
-    (BlockSsd::new(parameters, capacity, Contents::in_memory), 0, capacity)
+    let mut profile = Profile::named("mtron").expect("it comes with the crate").with_capacity(capacity);
+    let Kind::BlockSsd(parameters) = &mut profile.device else { panic!("{profile:?}") };
+    parameters.ftl.initial_state = InitialState::Steady;
+    parameters.buffer_kib /= buffer_share;
+    (profile.build().expect("it is possible"), 0, capacity)
 }
 
 #[test]
@@ -97,15 +89,4 @@ fn random_reads_mostly_take_less_than_100_us() {
     }
     println!("fs.fig5 mtron, random 4 KiB reads: {:.3} below 0.1 ms (most)", f64::from(fast) / 5000.0);
     assert!(fast > 4500);
-}
-
-#[test]
-fn what_was_flushed_is_there_after_a_power_cut() {
-    let mut parameters = parameters();
-    parameters.ftl.geometry.pages_per_block = 4;
-    parameters.buffer_kib = 64;
-    for seed in 0..100 {
-        let mut drive = BlockSsd::new(parameters.clone(), 1 << 20, Contents::in_memory);
-        power::search(seed, &mut drive, power::Search { operations: 60, cuts: 6, sectors: 1000, largest: 40 });
-    }
 }

@@ -63,11 +63,7 @@ pub use clock::{Instant, now, sleep, wall_clock};
 pub use held::{Held, HeldClass, MOST_CLASSES, hold, holds_none, may_wait};
 pub use random::{Random, random_seed};
 pub use simulation::{Outcome, Scheduling, Simulation};
-pub use sync::{
-    Announced, ArcMutexGuard, ArcRwLockReadGuard, ArcRwLockWriteGuard, Condvar, MappedMutexGuard,
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, Parker, RawMutex, RawRwLock, RwLock,
-    RwLockReadGuard, RwLockWriteGuard, SharedRun, Unparker, WaitTimeoutResult, lock_unswitched, write_arc_within,
-};
+pub use sync::*;
 pub use task::{
     JoinHandle, available_cores, interleave, interleave_in_device, is_simulated, list_tasks, panicking, power_cut,
     spawn, task_name, work, yield_now,

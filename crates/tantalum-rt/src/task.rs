@@ -160,10 +160,6 @@ pub fn power_cut() -> ! {
 }
 
 /// Whether the calling task unwinds because of a panic. For destructors that must then leave things alone.
-///
-/// ```
-/// assert!(!tantalum_rt::panicking());
-/// ```
 pub fn panicking() -> bool {
     std::thread::panicking()
 }

@@ -8,7 +8,6 @@ mod open;
 mod pending;
 mod raw;
 mod sysfs;
-mod uring;
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,9 +20,8 @@ use tantalum_rt::{JoinHandle, Mutex};
 
 use crate::device::{check_range, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
-use pending::{HelperWrite, UringWrite};
+use pending::{HelperWrite, RingPool, UringWrite, Write};
 use raw::RawFile;
-use uring::{RingPool, Write};
 
 /// What a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -13,8 +13,8 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use tantalum_rt::Mutex;
 
+use super::pending::RingPool;
 use super::raw::RawFile;
-use super::uring::RingPool;
 use super::{Access, FileDevice, Shared, Tasks, sysfs};
 use crate::device::check_range;
 use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, Hardware, Result};

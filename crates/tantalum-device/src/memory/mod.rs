@@ -5,8 +5,6 @@
 //! caller's generator, so a run repeats. The device outlives simulations: no task is switched under its lock.
 
 mod contents;
-mod fault;
-mod image;
 mod state;
 
 use std::fmt;
@@ -19,10 +17,9 @@ use tantalum_rt::{Condvar, Mutex, MutexGuard, Random, lock_unswitched};
 
 use crate::device::{check_range, gather, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, WriteCache};
-use contents::{Change, Contents, Effect};
-pub use fault::Fault;
-use image::Image;
-use state::{Borrowed, State, io_error, pick};
+use contents::{Change, Contents, Effect, Image};
+pub use state::Fault;
+use state::{Borrowed, Faults, State, io_error, pick};
 
 /// What a power cut leaves whole of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -180,7 +177,7 @@ impl MemoryDevice {
     /// Ends all faults. What hangs completes, and a failed flush is forgotten, as if the device were opened anew.
     pub fn clear_faults(&self) {
         let mut state = self.0.lock();
-        state.faults = fault::Faults::default();
+        state.faults = Faults::default();
         state.poison = None;
         let now = tantalum_rt::now();
         for operation in state.in_flight.values_mut() {

@@ -14,7 +14,6 @@ use tantalum_rt::{Instant, Random};
 
 use super::MemoryProfile;
 use super::contents::{Change, Contents, Effect};
-use super::fault::Faults;
 use crate::{AlignedBuffer, Durability, Error, Result};
 
 pub(super) struct State {
@@ -150,4 +149,82 @@ pub(super) fn io_error(name: &Arc<str>, operation: &'static str, offset: u64, le
 pub(super) fn pick(range: &Range<Duration>, random: &mut Random) -> Duration {
     let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     if range.is_empty() { range.start } else { Duration::from_nanos(random.u64(nanos(range.start)..nanos(range.end))) }
+}
+
+/// What goes wrong, from now on until [`crate::MemoryDevice::clear_faults`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// After so many more writes, every write fails; what it leaves behind is unknown.
+    FailWrites {
+        /// Writes that still succeed.
+        after: u64,
+    },
+    /// After so many more reads, every read fails.
+    FailReads {
+        /// Reads that still succeed.
+        after: u64,
+    },
+    /// After so many more flushes, every flush fails, the first one finally.
+    FailFlushes {
+        /// Flushes that still succeed.
+        after: u64,
+    },
+    /// Writes never complete. Clearing the faults completes them.
+    HangWrites,
+    /// Every write takes this much longer.
+    SlowWrites {
+        /// The delay.
+        by: Duration,
+    },
+    /// Growing fails for lack of space.
+    NoSpaceOnGrow,
+}
+
+/// The faults in force.
+#[derive(Default)]
+pub(super) struct Faults {
+    writes_left: Option<u64>,
+    reads_left: Option<u64>,
+    flushes_left: Option<u64>,
+    pub(super) hang_writes: bool,
+    pub(super) slow_writes_by: Duration,
+    pub(super) no_space_on_grow: bool,
+}
+
+impl Faults {
+    pub(super) fn inject(&mut self, fault: Fault) {
+        match fault {
+            Fault::FailWrites { after } => self.writes_left = Some(after),
+            Fault::FailReads { after } => self.reads_left = Some(after),
+            Fault::FailFlushes { after } => self.flushes_left = Some(after),
+            Fault::HangWrites => self.hang_writes = true,
+            Fault::SlowWrites { by } => self.slow_writes_by = by,
+            Fault::NoSpaceOnGrow => self.no_space_on_grow = true,
+        }
+    }
+
+    /// Whether the write that begins now is to fail; the others likewise.
+    pub(super) fn fail_write(&mut self) -> bool {
+        count_down(&mut self.writes_left)
+    }
+
+    pub(super) fn fail_read(&mut self) -> bool {
+        count_down(&mut self.reads_left)
+    }
+
+    pub(super) fn fail_flush(&mut self) -> bool {
+        count_down(&mut self.flushes_left)
+    }
+}
+
+fn count_down(left: &mut Option<u64>) -> bool {
+    match left {
+        None => false,
+        Some(0) => true,
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+    }
 }

@@ -17,21 +17,15 @@ use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
 use self::units::Units;
+use crate::contents::{Part, parts};
 use crate::disk::SECTOR_BYTES;
 use crate::link::{Link, nanos};
 use crate::nand::{Geometry, Timing, Wear};
-use crate::parts::{Part, parts};
-use crate::ranges::{Problem, check_ranges};
+use crate::profile::{Problem, check_ranges};
 use crate::writeback::Dirty;
 use crate::{Contents, Counters, MediaError, Model, Nanos, Outcome, Shape};
 
 /// A solid-state disk with block mapping. Times are in microseconds.
-///
-/// ```
-/// let parameters = tantalum_flash::block_mapped::BlockMappedParameters::example();
-/// assert_eq!(parameters.segment_bytes(), 1 << 20);
-/// assert!(parameters.check(1 << 30).is_ok() && parameters.check(100).is_err());
-/// ```
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockMappedParameters {
@@ -54,29 +48,12 @@ pub struct BlockMappedParameters {
 }
 
 impl BlockMappedParameters {
-    /// The drive of in-page logging: units of 128 KiB on four chips side by side, eight to a segment of 1 MiB.
-    pub fn example() -> Self {
-        let geometry = Geometry {
-            channels: 1,
-            packages_per_channel: 1,
-            dies_per_package: 1,
-            planes_per_die: 1,
-            blocks_per_plane: 0,
-            pages_per_block: 16,
-            page_bytes: 8192,
-            spare_bytes: 256,
-            partial_programs: 1,
-        };
-        Self {
-            geometry,
-            timing: Timing { read_ns: 25_000, program_ns: 200_000, erase_ns: 1_500_000, bus_mb_per_s: 160 },
-            segment_units: 8,
-            buffer_kib: 16 << 10,
-            command_us: 10.0,
-            interface_mb_per_s: 100.0,
-            boot_us: 1e6,
-            wear: None,
-        }
+    /// The profile of in-page logging's drive, which bears any use.
+    #[cfg(test)]
+    fn example() -> Self {
+        let profile = crate::Profile::named("mtron-p35").expect("it comes with the crate");
+        let crate::Kind::BlockMapped(parameters) = profile.device else { panic!("{profile:?}") };
+        Self { wear: None, ..parameters }
     }
 
     /// Bytes of a segment.
@@ -104,34 +81,21 @@ impl BlockMappedParameters {
     }
 
     /// Whether the drive is possible, with so many bytes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
-        let g = &self.geometry;
-        let whole = |number: u32| f64::from(number);
+    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+        self.geometry.check(&self.timing)?;
+        let page_bytes = self.geometry.page_bytes;
         check_ranges(&[
-            ("channels", whole(g.channels), 1.0, 64.0),
-            ("packages_per_channel", whole(g.packages_per_channel), 1.0, 64.0),
-            ("dies_per_package", whole(g.dies_per_package), 1.0, 64.0),
-            ("planes_per_die", whole(g.planes_per_die), 1.0, 64.0),
-            ("pages_per_block", whole(g.pages_per_block), 2.0, 4096.0),
-            ("page_bytes", whole(g.page_bytes), 4096.0, 16384.0),
-            ("spare_bytes", whole(g.spare_bytes), 16.0, 4096.0),
-            ("bus_mb_per_s", self.timing.bus_mb_per_s as f64, 1.0, 1e5),
-            ("read_ns", self.timing.read_ns as f64, 1.0, 1e9),
-            ("program_ns", self.timing.program_ns as f64, 1.0, 1e9),
-            ("erase_ns", self.timing.erase_ns as f64, 1.0, 1e10),
-            ("segment_units", whole(self.segment_units), 1.0, 1024.0),
-            ("buffer_kib", whole(self.buffer_kib), 64.0, 1e7),
+            ("page_bytes", page_bytes.into(), 4096.0, 16384.0),
+            ("segment_units", self.segment_units.into(), 1.0, 1024.0),
+            ("buffer_kib", self.buffer_kib.into(), 64.0, 1e7),
             ("command_us", self.command_us, 0.001, 1e6),
             ("interface_mb_per_s", self.interface_mb_per_s, 0.01, 1e5),
             ("boot_us", self.boot_us, 0.0, 1e9),
             ("capacity_bytes", capacity_bytes as f64, 1.0, (1u64 << 40) as f64),
         ])?;
         self.wear.map_or(Ok(()), |wear| wear.check())?;
-        if !g.page_bytes.is_multiple_of(4096) || !capacity_bytes.is_multiple_of(SECTOR_BYTES) {
-            let key = if g.page_bytes.is_multiple_of(4096) { "capacity_bytes" } else { "page_bytes" };
+        if !page_bytes.is_multiple_of(4096) || !capacity_bytes.is_multiple_of(SECTOR_BYTES) {
+            let key = if page_bytes.is_multiple_of(4096) { "capacity_bytes" } else { "page_bytes" };
             return Err((key, format!("expected whole sectors of {SECTOR_BYTES}, and pages of whole 4096 bytes")));
         }
         match self.segments() {
@@ -142,16 +106,6 @@ impl BlockMappedParameters {
 }
 
 /// A solid-state disk with block mapping.
-///
-/// ```
-/// use tantalum_flash::{Contents, Model};
-/// use tantalum_flash::block_mapped::{BlockMapped, BlockMappedParameters};
-///
-/// let mut drive = BlockMapped::new(BlockMappedParameters::example(), 64 << 20, Contents::in_memory);
-/// let written = drive.write(0, 0, &[1; 8192], false).done;
-/// let flushed = drive.flush(written).done;
-/// assert!(written < 100_000 && flushed - written > 4_000_000, "a page costs the rewriting of a unit");
-/// ```
 #[derive(Debug)]
 pub struct BlockMapped {
     parameters: BlockMappedParameters,
@@ -168,9 +122,6 @@ pub struct BlockMapped {
 
 impl BlockMapped {
     /// An empty drive of so many bytes; `contents` makes what holds its flash's bytes.
-    ///
-    /// # Panics
-    /// If the parameters do not pass [`BlockMappedParameters::check`].
     pub fn new(parameters: BlockMappedParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the drive is possible");
         Self {
@@ -245,25 +196,14 @@ impl BlockMapped {
     }
 
     fn end(&self, done: Nanos) -> Outcome {
-        match self.units.failure() {
-            Some(error) => Outcome::failed(done, error),
-            None => Outcome::ok(done),
-        }
+        Outcome::at(done, self.units.failure())
     }
 }
 
 impl Model for BlockMapped {
     fn describe(&self) -> Shape {
-        Shape {
-            capacity_bytes: self.capacity_bytes,
-            logical_block: SECTOR_BYTES as u32,
-            physical_block: self.parameters.geometry.page_bytes,
-            atomic_write_bytes: 0,
-            erase_block_bytes: 0,
-            write_cache: WriteCache::Volatile,
-            fua: false,
-            rotational: false,
-        }
+        let plain = Shape::plain(self.capacity_bytes, SECTOR_BYTES as u32, self.parameters.geometry.page_bytes);
+        Shape { write_cache: WriteCache::Volatile, ..plain }
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
@@ -320,7 +260,7 @@ impl Model for BlockMapped {
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
         self.counters.power_cuts += 1;
         self.units.power_cut(now, random);
-        self.dirty.drain();
+        self.dirty = Dirty::default();
         self.held.clear();
         self.leaving.clear();
         self.link.reset(now);
@@ -331,7 +271,7 @@ impl Model for BlockMapped {
     }
 
     fn counters(&self) -> Counters {
-        self.units.count(self.counters)
+        self.units.counters() + self.counters
     }
 }
 

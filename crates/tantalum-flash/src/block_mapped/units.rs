@@ -9,8 +9,8 @@ use tantalum_rt::Random;
 
 use super::BlockMappedParameters;
 use crate::contents::{Contents, PIECE_BYTES, Piece, piece_of};
+use crate::contents::{Part, parts};
 use crate::nand::{Nand, PAGE_PIECES_MAX, PageState, Spare};
-use crate::parts::{Part, parts};
 use crate::writeback::Dirty;
 use crate::{Counters, MediaError, Nanos};
 
@@ -241,20 +241,9 @@ impl Units {
         self.nand.failure()
     }
 
-    /// What has happened, with the front end's share.
-    pub fn count(&self, front: Counters) -> Counters {
-        let nand = self.nand.counters();
-        Counters {
-            media_reads: nand.reads,
-            media_written_bytes: nand.programs * self.page_bytes(),
-            programs: nand.programs,
-            erases: nand.erases,
-            bad_blocks: nand.bad_blocks,
-            full_merges: self.counters.full_merges,
-            switch_merges: self.counters.switch_merges,
-            torn_found: self.counters.torn_found,
-            ..front
-        }
+    /// What has happened.
+    pub fn counters(&self) -> Counters {
+        self.nand.counters() + self.counters
     }
 }
 

@@ -3,7 +3,7 @@
 //! Promises: sectors in the order of their numbers lie along a track, then on the next head's track, then on the next
 //! cylinder; tracks are skewed so that reading on across a switch of heads or cylinders loses no more than the switch.
 
-use super::parameters::DiskParameters;
+use super::disk_parameters::DiskParameters;
 use crate::Nanos;
 use crate::link::nanos;
 

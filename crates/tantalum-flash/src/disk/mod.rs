@@ -9,40 +9,28 @@
 //! section 1.1).
 
 mod arm;
+mod arm_schedule;
 mod cache;
+mod disk_parameters;
 mod geometry;
-mod parameters;
 mod queue;
-mod read_ahead;
-mod schedule;
 
 use tantalum_device::WriteCache as Promise;
 use tantalum_rt::Random;
 
-use self::arm::{Arm, Span};
+use self::arm::{Arm, ReadAhead, Span};
+use self::arm_schedule::{Flush, Transfer};
 use self::cache::WriteCache;
+pub use self::disk_parameters::{CacheMode, DiskParameters, SECTOR_BYTES, SeekCurve};
 use self::geometry::Geometry;
-pub use self::parameters::{CacheMode, DiskParameters, SECTOR_BYTES, SeekCurve};
 use self::queue::{Command, Queue, Work};
-use self::read_ahead::ReadAhead;
-use self::schedule::{Flush, Transfer};
 use crate::link::{Link, nanos};
 use crate::writeback::{overlay, pieces};
 use crate::{Contents, Counters, Model, Nanos, Outcome, Shape, Ticket};
 
 /// A hard disk.
-///
-/// ```
-/// use tantalum_flash::{Contents, Model};
-/// use tantalum_flash::disk::{DiskParameters, HardDisk};
-///
-/// let mut disk = HardDisk::new(DiskParameters::example(), 1 << 30, Contents::in_memory);
-/// let first = disk.write(0, 0, &[1; 4096], true).done;
-/// let second = disk.write(first, 4096, &[2; 4096], true).done;
-/// assert!((6_000_000..6_100_000).contains(&(second - first)), "a whole turn: {} ns", second - first);
-/// ```
 #[derive(Debug)]
-pub struct HardDisk {
+pub(crate) struct HardDisk {
     parameters: DiskParameters,
     geometry: Geometry,
     arm: Arm,
@@ -62,9 +50,6 @@ pub struct HardDisk {
 
 impl HardDisk {
     /// A disk of which the host may use the first `capacity_bytes`, from the outside; `contents` makes what holds them.
-    ///
-    /// # Panics
-    /// If the parameters do not pass [`DiskParameters::check`], or the contents have another size.
     pub fn new(parameters: DiskParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the disk is possible");
         let geometry = Geometry::new(&parameters);
@@ -94,8 +79,8 @@ impl HardDisk {
     /// Whether memory can take in a write. What is being written keeps its memory until it is on the platters.
     fn has_room(&self, offset: u64, len: u64) -> bool {
         let leaving = self.writing.as_ref().filter(|transfer| transfer.is_acknowledged);
-        let bytes = self.cache.bytes() + leaving.map_or(0, |transfer| transfer.data.len() as u64);
-        let segments = self.cache.segments() + usize::from(leaving.is_some());
+        let bytes = self.cache.runs.bytes() + leaving.map_or(0, |transfer| transfer.data.len() as u64);
+        let segments = self.cache.runs.runs().len() + usize::from(leaving.is_some());
         let has_segment = segments < self.parameters.write_cache_segments as usize;
         bytes + len <= self.cache_bytes() && (has_segment || self.cache.has_segment_for(offset, len))
     }
@@ -139,7 +124,7 @@ impl HardDisk {
         if let Some(transfer) = &self.writing {
             overlay(transfer.offset, &transfer.data, offset, buffer);
         }
-        let held = self.cache.read(offset, buffer);
+        let held = self.cache.runs.read(offset, buffer);
         self.queue.read(offset, buffer);
         held
     }
@@ -175,15 +160,13 @@ impl HardDisk {
 impl Model for HardDisk {
     fn describe(&self) -> Shape {
         let is_volatile = self.parameters.write_cache == CacheMode::On;
+        let sector = SECTOR_BYTES as u32;
         Shape {
-            capacity_bytes: self.platters.len(),
-            logical_block: SECTOR_BYTES as u32,
-            physical_block: SECTOR_BYTES as u32,
-            atomic_write_bytes: SECTOR_BYTES as u32,
-            erase_block_bytes: 0,
+            atomic_write_bytes: sector,
             write_cache: if is_volatile { Promise::Volatile } else { Promise::None },
             fua: self.parameters.fua,
             rotational: true,
+            ..Shape::plain(self.platters.len(), sector, sector)
         }
     }
 
@@ -278,9 +261,9 @@ impl Model for HardDisk {
                 }
             }
         }
-        for (offset, run) in self.cache.drain() {
+        for (offset, run) in self.cache.runs.drain() {
             let whole = survives == 1 && random.bool();
-            for (at, sector) in pieces(offset, &run, SECTOR_BYTES as usize) {
+            for (at, sector) in pieces(offset, &run.data, SECTOR_BYTES as usize) {
                 if whole || (survives == 0 && random.bool()) {
                     self.platters.write(at, sector);
                 }

@@ -131,10 +131,6 @@ kinds! {
 
 impl FaultKind {
     /// Its name in plans.
-    ///
-    /// ```
-    /// assert_eq!(tantalum_flash::faults::FaultKind::BitRot.name(), "bit-rot");
-    /// ```
     pub const fn name(self) -> &'static str {
         self.traits().name
     }

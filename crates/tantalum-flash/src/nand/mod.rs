@@ -5,21 +5,19 @@
 //! power cut takes back those that had not begun, and leaves torn pages and half-erased blocks of those under way,
 //! detectable by [`PageState::Torn`].
 
-mod cut;
-mod geometry;
-mod line;
+mod chip;
+mod in_flight;
+mod lines;
 mod raw;
 mod tables;
-mod wear;
 
-pub use geometry::{Geometry, Lines, Timing};
-pub(crate) use line::Line;
+pub use chip::{Geometry, Timing, Wear, Worn};
+pub(crate) use lines::{Line, Lines};
 pub use raw::RawNand;
-pub use wear::{Wear, Worn};
 
 use crate::contents::{Contents, PIECE_BYTES, Piece};
-use crate::{MediaError, Nanos};
-use cut::{InFlight, Work};
+use crate::{Counters, MediaError, Nanos};
+use in_flight::{InFlight, Work};
 use tables::Tables;
 
 /// Sectors of [`PIECE_BYTES`] in the largest page.
@@ -73,35 +71,7 @@ pub struct Block {
     pub is_bad: bool,
 }
 
-/// Totals since the memory was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NandCounters {
-    /// Pages read.
-    pub reads: u64,
-    /// Pages programmed, in whole or in part.
-    pub programs: u64,
-    /// Blocks erased.
-    pub erases: u64,
-    /// Pages torn by power cuts, counting those of half-erased blocks.
-    pub torn_pages: u64,
-    /// Blocks that are bad.
-    pub bad_blocks: u64,
-}
-
 /// A flash memory.
-///
-/// ```
-/// use tantalum_flash::{Contents, nand::{Geometry, Nand, Spare, Timing}};
-/// let geometry = Geometry {
-///     channels: 1, packages_per_channel: 1, dies_per_package: 1, planes_per_die: 1, blocks_per_plane: 2,
-///     pages_per_block: 4, page_bytes: 4096, spare_bytes: 64, partial_programs: 1,
-/// };
-/// let timing = Timing { read_ns: 25_000, program_ns: 200_000, erase_ns: 1_500_000, bus_mb_per_s: 40 };
-/// let mut nand = Nand::new(geometry, timing, Contents::in_memory(geometry.capacity_bytes()));
-/// let programmed = nand.program(0, 0, Spare { units: [7, 0, 0, 0], ..Spare::default() }, &[None]);
-/// assert_eq!(programmed, 4160 * 25 + 200_000);
-/// assert_eq!(nand.erase(programmed, 0), Ok(programmed + 1_500_000));
-/// ```
 #[derive(Debug)]
 pub struct Nand {
     geometry: Geometry,
@@ -113,7 +83,8 @@ pub struct Nand {
     in_flight: Vec<InFlight>,
     /// What programs have replaced, to be used again.
     used_pieces: Vec<Piece>,
-    counters: NandCounters,
+    /// Of the torn pages, those that power cuts have left: layers above count what they find.
+    counters: Counters,
 }
 
 /// Operations remembered before those that are done are looked for.
@@ -125,9 +96,6 @@ const USED_PIECES_MAX: usize = 4096;
 impl Nand {
     /// An erased memory that bears any use; its contents must be empty, of [`Geometry::capacity_bytes`], or those of a
     /// file that was there before.
-    ///
-    /// # Panics
-    /// If a page has more than [`PAGE_PIECES_MAX`] pieces, or the contents have another size.
     pub fn new(geometry: Geometry, timing: Timing, contents: Contents) -> Self {
         assert!(
             geometry.page_bytes as usize <= PAGE_PIECES_MAX * PIECE_BYTES,
@@ -143,7 +111,7 @@ impl Nand {
             contents,
             in_flight: Vec::new(),
             used_pieces: Vec::new(),
-            counters: NandCounters::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -198,9 +166,15 @@ impl Nand {
         self.contents.piece(self.first_piece(page) + index)
     }
 
-    /// Totals.
-    pub fn counters(&self) -> NandCounters {
-        self.counters
+    /// What it has done, without [`Nand::torn_pages`].
+    pub fn counters(&self) -> Counters {
+        let media_written_bytes = self.counters.programs * u64::from(self.geometry.page_bytes);
+        Counters { media_written_bytes, torn_found: 0, ..self.counters }
+    }
+
+    /// Pages torn by power cuts, counting those of half-erased blocks.
+    pub fn torn_pages(&self) -> u64 {
+        self.counters.torn_found
     }
 
     /// The first failure of the file behind it.
@@ -215,24 +189,18 @@ impl Nand {
 
     /// Reads `bytes` of a page, not before `at`. Returns when they have crossed the channel.
     pub fn read(&mut self, at: Nanos, page: u32, bytes: u32) -> Nanos {
-        self.counters.reads += 1;
+        self.counters.media_reads += 1;
         let plane = self.geometry.plane_of(self.geometry.block_of(page));
         let transfer = self.timing.transfer_ns(bytes + self.geometry.spare_bytes);
         self.lines.read(at, plane, self.geometry.channel_of(plane), self.timing.read_ns, transfer)
     }
 
     /// Programs a whole page, not before `at`. Returns when it is done.
-    ///
-    /// # Panics
-    /// If the page is not the next one of its block.
     pub fn program(&mut self, at: Nanos, page: u32, spare: Spare, pieces: &[Piece]) -> Nanos {
         self.program_first(at, page, spare, pieces, self.geometry.page_bytes)
     }
 
     /// As [`Nand::program`], of a page of which only the first `filled` bytes cross the channel.
-    ///
-    /// # Panics
-    /// As [`Nand::program`].
     pub fn program_first(&mut self, at: Nanos, page: u32, spare: Spare, pieces: &[Piece], filled: u32) -> Nanos {
         let block = self.geometry.block_of(page);
         let state = self.tables.block(block);
@@ -247,19 +215,14 @@ impl Nand {
         self.tables.set_spare(page, Spare { state: PageState::Programmed, programs: 1, ..spare });
         self.tables.set_next_page(block, state.next_page + 1);
         let (start, done) = self.occupy_program(at, block, filled + self.geometry.spare_bytes);
-        self.remember(InFlight { start, done, work: Work::Program { page, old } });
+        self.in_flight.push(InFlight { start, done, work: Work::Program { page, old } });
         done
     }
 
     /// Programs a part of a page (a page may take several), not before `at`. Returns when it is done. Of the spare
     /// area's first word, all ones when erased, the bits of `mask` become zero: they tell which sectors are programmed.
-    ///
-    /// # Errors
     /// Nothing is done if the part is not erased, pages of the block after this one are programmed already, or the page
     /// was programmed too often; says which rule it was.
-    ///
-    /// # Panics
-    /// If the block is bad.
     pub fn program_part(
         &mut self,
         at: Nanos,
@@ -292,17 +255,12 @@ impl Nand {
         self.tables.set_next_page(block, index + 1);
         let (start, done) = self.occupy_program(at, block, data.len() as u32 + self.geometry.spare_bytes);
         let work = Work::Part { page, offset, old: old.into(), mask, next_page: state.next_page, spare };
-        self.remember(InFlight { start, done, work });
+        self.in_flight.push(InFlight { start, done, work });
         Ok(done)
     }
 
     /// Erases a block, not before `at`. Returns when it is done.
-    ///
-    /// # Errors
     /// [`Worn`]: the block bears no more, its pages are torn, and it is bad from now on.
-    ///
-    /// # Panics
-    /// If the block is bad.
     pub fn erase(&mut self, at: Nanos, block: u32) -> std::result::Result<Nanos, Worn> {
         let old = self.tables.block(block);
         assert!(!old.is_bad, "block {block} is worn out and not erased again");
@@ -310,7 +268,7 @@ impl Nand {
         let spares = self.tables.erase(block);
         let plane = self.geometry.plane_of(block);
         let (start, done) = self.lines.erase(at, plane, self.timing.erase_ns);
-        self.remember(InFlight { start, done, work: Work::Erase { block, spares, old } });
+        self.in_flight.push(InFlight { start, done, work: Work::Erase { block, spares, old } });
         match self.wear {
             Some(wear) if old.erase_count >= wear.endurance_of(block) => {
                 self.fail(block);
@@ -334,7 +292,7 @@ impl Nand {
     pub fn forget_history(&mut self) {
         self.in_flight.clear();
         self.lines.forget();
-        self.counters = NandCounters { bad_blocks: self.counters.bad_blocks, ..NandCounters::default() };
+        self.counters = Counters { bad_blocks: self.counters.bad_blocks, ..Counters::default() };
     }
 
     /// Everything that is done at `now` is so for ever: no power cut comes before.
@@ -371,10 +329,6 @@ impl Nand {
         let plane = self.geometry.plane_of(block);
         let transfer = self.timing.transfer_ns(bytes);
         self.lines.program(at, plane, self.geometry.channel_of(plane), transfer, self.timing.program_ns)
-    }
-
-    fn remember(&mut self, operation: InFlight) {
-        self.in_flight.push(operation);
     }
 
     fn pages_of(&self, block: u32) -> std::ops::Range<u32> {

@@ -3,11 +3,10 @@
 //! A write programs parts of pages, which must be erased; a discard of whole blocks erases them. Erased bytes read as
 //! 0xFF. Writes are on the medium when they complete.
 
-use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
 use super::{Nand, PageState};
-use crate::parts::{Part, parts};
+use crate::contents::{Part, parts};
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
 
 /// A flash chip as a block device.
@@ -21,9 +20,6 @@ pub struct RawNand {
 
 impl RawNand {
     /// The chip, all erased.
-    ///
-    /// # Panics
-    /// If a page has more than 32 sectors.
     pub fn new(nand: Nand, sector_bytes: u32) -> Self {
         assert!(nand.geometry().page_bytes / sector_bytes <= 32, "a page's sectors fit a word");
         Self { nand, sector_bytes, counters: Counters::default() }
@@ -73,16 +69,9 @@ impl RawNand {
 
 impl Model for RawNand {
     fn describe(&self) -> Shape {
-        Shape {
-            capacity_bytes: self.nand.geometry().capacity_bytes(),
-            logical_block: self.sector_bytes,
-            physical_block: self.nand.geometry().page_bytes,
-            atomic_write_bytes: 0,
-            erase_block_bytes: self.block_bytes() as u32,
-            write_cache: WriteCache::None,
-            fua: false,
-            rotational: false,
-        }
+        let geometry = self.nand.geometry();
+        let plain = Shape::plain(geometry.capacity_bytes(), self.sector_bytes, geometry.page_bytes);
+        Shape { erase_block_bytes: self.block_bytes() as u32, ..plain }
     }
 
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
@@ -96,10 +85,7 @@ impl Model for RawNand {
             }
             self.copy(page, start, &mut buffer[range]);
         }
-        match torn {
-            Some(offset) => Outcome::failed(done, MediaError::Unreadable { offset }),
-            None => Outcome::ok(done),
-        }
+        Outcome::at(done, torn.map(|offset| MediaError::Unreadable { offset }))
     }
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], _durable: bool) -> Outcome {
@@ -167,15 +153,10 @@ impl Model for RawNand {
     }
 
     fn counters(&self) -> Counters {
-        let nand = self.nand.counters();
         Counters {
-            media_reads: nand.reads,
             media_written_bytes: self.counters.host_written_bytes,
-            programs: nand.programs,
-            erases: nand.erases,
-            torn_found: nand.torn_pages,
-            bad_blocks: nand.bad_blocks,
-            ..self.counters
+            torn_found: self.nand.torn_pages(),
+            ..self.nand.counters() + self.counters
         }
     }
 }

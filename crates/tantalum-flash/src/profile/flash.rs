@@ -3,11 +3,10 @@
 use serde::Deserialize;
 
 use crate::contents::{Contents, PIECE_BYTES};
-use crate::durassd::{Capacitors, Protection};
 use crate::ftl::page_mapped::{Layout, PageMapped, PageMapping};
 use crate::nand::{Geometry, Nand, PAGE_PIECES_MAX, RawNand, Timing, Wear};
-use crate::ranges::Problem;
-use crate::ssd::{Cache, Interface, SolidState};
+use crate::profile::Problem;
+use crate::ssd::{Cache, Capacitors, Interface, Protection, SolidState};
 
 /// A solid-state drive with a page-mapped translation layer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

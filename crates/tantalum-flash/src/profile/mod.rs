@@ -4,7 +4,6 @@
 //! fit it; everything else that it gives is a prediction.
 
 mod flash;
-mod parse;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +16,7 @@ use crate::block_ssd::{BlockSsd, BlockSsdParameters};
 use crate::cloud::{CloudParameters, CloudVolume};
 use crate::disk::{DiskParameters, HardDisk};
 use crate::faults::{FaultLog, FaultyModel, Plan};
-use crate::in_file::InFile;
-use crate::medium::MediumFile;
+use crate::file_backed::{InFile, MediumFile};
 use crate::usb::{UsbParameters, UsbStick};
 use crate::{Contents, Error, Model, Result};
 
@@ -106,6 +104,20 @@ impl Profile {
     /// [`Error::UnknownProfile`], [`Error::Syntax`].
     pub fn named(name: &str) -> Result<Self> {
         Self::parse(name, &Self::text(name)?)
+    }
+
+    /// Reads a profile from TOML. `name` is used in messages.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`].
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let mut profile: Self = toml::from_str(text).map_err(|error| Error::Syntax {
+            file: name.to_owned(),
+            line: error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count()),
+            message: error.message().to_owned(),
+        })?;
+        name.clone_into(&mut profile.name);
+        Ok(profile)
     }
 
     /// The text of a profile that comes with the crate, or of a TOML file, with its comments.
@@ -237,5 +249,56 @@ impl Profile {
     }
 }
 
+/// The key that is wrong, and what it should be.
+pub(crate) type Problem = (&'static str, String);
+
+/// Finds the first value that is not within its range: key, value, least and most. One that is no number is not.
+pub(crate) fn check_ranges(ranges: &[(&'static str, f64, f64, f64)]) -> std::result::Result<(), Problem> {
+    match ranges.iter().find(|(_, value, from, to)| !(from..=to).contains(&value)) {
+        Some((key, value, from, to)) => Err((key, format!("{value} is not within {from} to {to}"))),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_parses_and_makes_a_device() {
+        for name in Profile::names() {
+            let profile = Profile::named(name).unwrap_or_else(|error| panic!("{error}"));
+            let model = profile.clone().with_capacity(32 << 20).build().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(model.describe().capacity_bytes, 32 << 20, "{name}");
+            let text = Profile::text(name).unwrap();
+            let is_parameter = |line: &&str| line.contains(" = ") && !line.starts_with('#');
+            let needs_no_source = |line: &&str| line.starts_with("description") || line.starts_with("fitted");
+            for parameter in text.lines().filter(is_parameter).filter(|line| !needs_no_source(line)) {
+                assert!(parameter.contains(" # "), "{name}: no source is given for {parameter}");
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let good = Profile::text("durassd").unwrap();
+        let unknown = good.replace("read_ns", "raed_ns");
+        let message = Profile::parse("mine.toml", &unknown).unwrap_err().to_string();
+        let line = 1 + good.lines().position(|line| line.starts_with("read_ns")).unwrap();
+        assert!(message.contains("mine.toml") && message.contains("raed_ns"), "{message}");
+        assert!(message.contains(&format!("line {line}")), "{message}");
+
+        let impossible = good.replace("page_bytes = 8192", "page_bytes = 8000");
+        let error = Profile::parse("mine.toml", &impossible).unwrap().build().unwrap_err();
+        assert!(matches!(error, Error::Impossible { key: "geometry.page_bytes", .. }), "{error}");
+        let message = Profile::named("no-such-drive").unwrap_err().to_string();
+        assert!(message.contains("durassd"), "{message}");
+    }
+
+    #[test]
+    fn the_first_value_out_of_its_range_is_named() {
+        assert_eq!(check_ranges(&[("a", 1.0, 1.0, 2.0), ("b", 2.0, 1.0, 2.0)]), Ok(()));
+        let not_a_number = check_ranges(&[("a", 1.0, 1.0, 2.0), ("b", f64::NAN, 1.0, 2.0), ("c", 9.0, 0.0, 1.0)]);
+        assert_eq!(not_a_number.unwrap_err().0, "b");
+    }
+}

@@ -1,11 +1,11 @@
 //! A solid-state drive: the interface, a buffer pool, the flusher, and a page-mapped translation layer.
 //!
-//! The cache is volatile, written through, or protected by capacitors ([`crate::durassd`]). A volatile cache loses at a
+//! The cache is volatile, written through, or protected by capacitors ([`durable_cache`]). A volatile cache loses at a
 //! power cut what flash does not hold; since channels are flushed each at its own pace, that is no prefix of the
 //! writes, and of a large write it may be any part. A flush writes all of it back, and the changes of the map.
 
-mod flusher;
-mod host;
+mod durable_cache;
+mod interface;
 mod mirror;
 mod pool;
 
@@ -13,13 +13,13 @@ use serde::Deserialize;
 use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
-pub use host::Interface;
+pub use durable_cache::{Capacitors, Protection};
+pub use interface::Interface;
 
 use crate::contents::{PIECE_BYTES, Piece, piece_in, piece_of};
-use crate::durassd::Protection;
 use crate::ftl::page_mapped::PageMapped;
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
-use host::Host;
+use interface::Host;
 use mirror::Mirror;
 use pool::Pool;
 
@@ -55,18 +55,18 @@ pub struct Cache {
 ///
 /// Made from a [`Profile`](crate::Profile).
 #[derive(Debug)]
-pub struct SolidState {
+pub(crate) struct SolidState {
     interface: Interface,
     cache: Cache,
-    pub(crate) protection: Option<Protection>,
-    pub(crate) ftl: PageMapped,
+    protection: Option<Protection>,
+    ftl: PageMapped,
     host: Host,
     pool: Pool,
     batch: Vec<u32>,
     sectors: Vec<(u32, Piece)>,
     /// When the last sector of the host is on flash.
     drained: Nanos,
-    pub(crate) counters: Counters,
+    counters: Counters,
 }
 
 impl SolidState {
@@ -172,10 +172,63 @@ impl SolidState {
     }
 
     fn outcome(&self, done: Nanos) -> Outcome {
-        match self.ftl.nand().failure() {
-            None => Outcome::ok(done),
-            Some(error) => Outcome::failed(done, error),
+        Outcome::at(done, self.ftl.nand().failure())
+    }
+
+    /// Programs everything that can begin until `now`.
+    fn flush_until(&mut self, now: Nanos) {
+        for channel in 0..self.ftl.layout().geometry.channels {
+            while !self.pool.is_idle(channel, now) && self.program_batch(channel, self.cache.pairing_wait_ns, now) {}
         }
+    }
+
+    /// Programs everything, without waiting for company.
+    fn drain(&mut self) {
+        for channel in 0..self.ftl.layout().geometry.channels {
+            while self.program_batch(channel, 0, Nanos::MAX) {}
+            let is_drained = self.pool.is_drained(channel) || self.ftl.is_read_only();
+            debug_assert!(is_drained, "nothing that waits is left behind");
+        }
+    }
+
+    /// When the pool has taken in so many sectors, not before `at`: the command waits until others have left. `None` if
+    /// they cannot, since the flash is worn out.
+    fn wait_for_room(&mut self, sectors: usize, at: Nanos) -> Option<Nanos> {
+        loop {
+            if let Some(room) = self.pool.take_room(sectors, at) {
+                return Some(room);
+            }
+            if self.ftl.is_read_only() {
+                return None;
+            }
+            // The frames whose end is known do not leave enough room: let the flusher go ahead.
+            let before = self.drained;
+            for channel in 0..self.ftl.layout().geometry.channels {
+                self.program_batch(channel, 0, Nanos::MAX);
+            }
+            debug_assert!(self.drained >= before, "time does not go back");
+        }
+    }
+
+    /// Programs one page of a channel, if that can begin until `until`.
+    fn program_batch(&mut self, channel: u32, patience: Nanos, until: Nanos) -> bool {
+        if !self.ftl.has_room(channel) {
+            return false;
+        }
+        let limit = self.ftl.layout().page_sectors as usize;
+        let free = self.ftl.channel_ready(channel);
+        let Some(start) = self.pool.next_batch(channel, limit, free, patience, until, &mut self.batch) else {
+            return false;
+        };
+        self.sectors.clear();
+        for &frame in &self.batch {
+            let frame = self.pool.frame(frame);
+            self.sectors.push((frame.unit, frame.piece.clone()));
+        }
+        let done = self.ftl.program(start, channel, &self.sectors);
+        self.pool.programmed(channel, &self.batch, done);
+        self.drained = self.drained.max(done);
+        true
     }
 
     /// Writes back everything that was written, and the map's changes.
@@ -185,15 +238,10 @@ impl SolidState {
     }
 
     /// Empties the drive's memory.
-    pub(crate) fn forget_memory(&mut self, now: Nanos) {
+    fn forget_memory(&mut self, now: Nanos) {
         self.host.reset(now);
         self.pool.clear();
         self.drained = now;
-    }
-
-    /// What protected memory held when the program died, as sectors and their bytes.
-    pub(crate) fn mirrored(&self) -> Vec<(u32, Piece)> {
-        self.pool.mirrored()
     }
 
     /// A flush that leaves something in memory has failed.
@@ -219,11 +267,6 @@ impl SolidState {
         self.host.end_flush(done);
         if drains { self.flushed(done) } else { self.outcome(done) }
     }
-
-    /// What only the drive's memory holds at `now`, as sectors and their bytes.
-    pub(crate) fn unwritten(&self, now: Nanos) -> Vec<(u32, Piece)> {
-        self.pool.unwritten(now).into_iter().map(|frame| (frame.unit, frame.piece)).collect()
-    }
 }
 
 /// The sectors that a range touches.
@@ -236,14 +279,10 @@ impl Model for SolidState {
     fn describe(&self) -> Shape {
         let is_safe = self.protection.is_some() || self.cache.mode == CacheMode::WriteThrough;
         Shape {
-            capacity_bytes: self.ftl.layout().capacity_bytes(),
-            logical_block: self.interface.logical_block,
-            physical_block: PIECE_BYTES as u32,
             atomic_write_bytes: if self.protection.is_some() { self.interface.max_command_bytes } else { 0 },
-            erase_block_bytes: 0,
             write_cache: if is_safe { WriteCache::None } else { WriteCache::Volatile },
             fua: self.cache.fua,
-            rotational: false,
+            ..Shape::plain(self.ftl.layout().capacity_bytes(), self.interface.logical_block, PIECE_BYTES as u32)
         }
     }
 
@@ -355,19 +394,6 @@ impl Model for SolidState {
     }
 
     fn counters(&self) -> Counters {
-        let (nand, mapping) = (self.ftl.nand().counters(), self.ftl.counters());
-        Counters {
-            media_reads: nand.reads,
-            media_written_bytes: nand.programs * u64::from(self.ftl.layout().geometry.page_bytes),
-            programs: nand.programs,
-            erases: nand.erases,
-            gc_copies: mapping.gc_copies,
-            gc_blocks: mapping.gc_blocks,
-            wear_moves: mapping.wear_moves,
-            map_programs: mapping.map_programs,
-            torn_found: nand.torn_pages,
-            bad_blocks: nand.bad_blocks,
-            ..self.counters
-        }
+        self.ftl.counters() + self.counters
     }
 }

@@ -253,13 +253,13 @@ impl Pool {
     }
 
     /// What the pool alone holds at `now`: of every sector the version that counts, in the order of their writes.
-    pub(super) fn unwritten(&self, now: Nanos) -> Vec<Frame> {
+    pub(super) fn unwritten(&self, now: Nanos) -> Vec<(u32, Piece)> {
         let free: std::collections::BTreeSet<u32> = self.free.iter().copied().collect();
         let used = self.frames.iter().enumerate().filter(|(index, _)| !free.contains(&(*index as u32)));
         let counts = |frame: &Frame| frame.ready <= now && frame.superseded > now && frame.programmed > now;
-        let mut unwritten: Vec<Frame> = used.map(|(_, frame)| frame.clone()).filter(counts).collect();
+        let mut unwritten: Vec<&Frame> = used.map(|(_, frame)| frame).filter(|frame| counts(frame)).collect();
         unwritten.sort_by_key(|frame| (frame.ready, frame.unit));
-        unwritten
+        unwritten.into_iter().map(|frame| (frame.unit, frame.piece.clone())).collect()
     }
 
     /// Empties the pool.

@@ -3,17 +3,14 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
 mod cut;
-mod device;
-mod document;
 mod host;
 mod lies;
+mod plans;
 #[path = "../power/mod.rs"]
 mod power;
-mod profile;
 mod rest;
 mod rig;
 mod survivable;
-mod triggers;
 
 use tantalum_flash::faults::FaultKind;
 

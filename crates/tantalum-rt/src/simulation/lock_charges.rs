@@ -47,19 +47,6 @@ pub struct LockCharges {
 }
 
 /// How a place in the program uses locks.
-///
-/// ```
-/// use tantalum_rt::{Mutex, Simulation, simulation::{LockCharges, charge_locks, lock_uses}};
-///
-/// let uses = Simulation::new(1).run(|| {
-///     charge_locks(LockCharges::default());
-///     drop(Mutex::new(()).lock());
-///     lock_uses()
-/// });
-/// let used = uses.expect_finished()[0];
-/// assert_eq!((used.acquisitions, used.waits), (1, 0));
-/// println!("{}: {} acquisitions", used.place, used.acquisitions);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockUse {
     /// Where the lock is asked for.

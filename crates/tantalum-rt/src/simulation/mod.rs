@@ -2,26 +2,34 @@
 //!
 //! [`Simulation`] is the door. Inside: `current` says whether the caller is in a simulation, `world` is what its tasks
 //! call when they wait, `queues` holds which task waits for which lock, `lock_charges` what locks cost, `injected_panic` panics on
-//! purpose, `state` holds everything a run consists of, `scheduler` runs it to its end, and `trace` records what happened.
+//! purpose, and `state` holds everything a run consists of.
 
 mod current;
 mod injected_panic;
-mod join;
 mod lock_charges;
 mod queues;
-mod scheduler;
 mod state;
-mod trace;
 mod world;
 
-use std::time::Duration;
+use std::{
+    cell::RefCell,
+    fmt,
+    hash::{BuildHasher, Hasher},
+    panic::resume_unwind,
+    rc::Rc,
+    time::Duration,
+};
 
 pub(crate) use current::{any_running, current};
 pub use injected_panic::panic_at;
-pub(crate) use join::SimulatedJoin;
 pub use lock_charges::{LockCharges, LockUse, charge_locks, lock_uses};
 pub(crate) use state::Wait;
-pub use trace::{Event, Trace};
+pub(crate) use world::SimulatedJoin;
+
+use crate::collections::FixedState;
+use current::Entered;
+use state::End;
+use world::World;
 
 /// Default size of a task's stack in bytes. Only the pages a task touches take memory.
 const STACK_SIZE_BYTES: usize = 256 << 10;
@@ -170,7 +178,7 @@ impl Simulation {
     ///   is passed;
     /// - inside another simulation.
     pub fn run<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Outcome<T> {
-        scheduler::run(self, root, false).0
+        run(self, root, false).0
     }
 
     /// As [`run`](Self::run), and returns what happened in order.
@@ -192,6 +200,110 @@ impl Simulation {
     /// # Panics
     /// As [`run`](Self::run).
     pub fn run_traced<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> (Outcome<T>, Trace) {
-        scheduler::run(self, root, true)
+        run(self, root, true)
+    }
+}
+
+fn run<T: 'static>(settings: Simulation, root: impl FnOnce() -> T + 'static, traced: bool) -> (Outcome<T>, Trace) {
+    let seed = settings.seed;
+    let result = Rc::new(RefCell::new(None));
+    let slot = Rc::clone(&result);
+    let world = World::new(&settings, traced);
+    let end = {
+        let _entered = Entered::new(&world);
+        world.start("root".into(), move |outcome| *slot.borrow_mut() = outcome.ok(), root);
+        run_to_end(&world)
+    };
+    let trace = world.state.borrow_mut().trace.take().unwrap_or_default();
+    drop(world);
+    match end {
+        End::Finished => {
+            let value = result.take().expect("the root task leaves its result before it ends");
+            (Outcome::Finished(value), trace)
+        }
+        End::PowerCut { at_ns } => (Outcome::PowerCut { at: Duration::from_nanos(at_ns) }, trace),
+        End::Panicked { task, name, at_ns, payload } => {
+            let at = Duration::from_nanos(at_ns);
+            eprintln!(
+                "the panic was in task {} {name:?} of the simulation with seed {seed}, at {at:?} of virtual time",
+                task.0
+            );
+            resume_unwind(payload)
+        }
+    }
+}
+
+/// Resumes one task after the other. All of a task's code runs inside `resume`.
+fn run_to_end(world: &World) -> End {
+    loop {
+        let (id, mut coroutine) = {
+            let mut state = world.state.borrow_mut();
+            let id = state.pick();
+            let coroutine = state.task(id).coroutine.take().expect("a task that can run is suspended");
+            (id, coroutine)
+        };
+        coroutine.resume(());
+        let mut state = world.state.borrow_mut();
+        if coroutine.done() {
+            state.tasks.remove(&id);
+            state.free_stacks.push(coroutine.into_stack());
+        } else {
+            state.task(id).coroutine = Some(coroutine);
+        }
+        if let Some(end) = state.end.take() {
+            return end;
+        }
+    }
+}
+
+/// Seed of the fingerprint, so that it is the same in every build.
+const FINGERPRINT_SEED: u64 = 0;
+
+/// One step of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Virtual time since the clock's origin.
+    pub at: Duration,
+    /// The task it happened to: the root is 0, the others are numbered as they were spawned.
+    pub task: usize,
+    /// What happened.
+    pub what: String,
+}
+
+/// All that happened in a run: equal traces mean equal runs.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    events: Vec<Event>,
+}
+
+impl Trace {
+    /// The events in order.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// A hash of all events, the same on every machine.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = FixedState::with_seed(FINGERPRINT_SEED).build_hasher();
+        for event in &self.events {
+            hasher.write_u64(crate::clock::nanos(event.at));
+            hasher.write_u64(event.task as u64);
+            hasher.write_u64(event.what.len() as u64);
+            hasher.write(event.what.as_bytes());
+        }
+        hasher.finish()
+    }
+
+    fn push(&mut self, at_ns: u64, task: usize, what: String) {
+        self.events.push(Event { at: Duration::from_nanos(at_ns), task, what });
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for event in &self.events {
+            writeln!(formatter, "{:>15} ns  task {:<4} {}", event.at.as_nanos(), event.task, event.what)?;
+        }
+        Ok(())
     }
 }

@@ -15,10 +15,9 @@ use std::{
 use corosensei::{Coroutine, stack::DefaultStack};
 
 use super::{
-    Scheduling, Simulation,
+    Scheduling, Simulation, Trace,
     lock_charges::Ledger,
     queues::{Queues, Turn},
-    trace::Trace,
 };
 use crate::random::Random;
 

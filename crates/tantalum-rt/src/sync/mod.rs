@@ -7,10 +7,9 @@ mod rwlock;
 mod shared_run;
 
 pub use condvar::{Condvar, WaitTimeoutResult};
-pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex, lock_unswitched};
+pub use mutex::{Mutex, MutexGuard, RawMutex, lock_unswitched};
 pub use parker::{Parker, Unparker};
 pub use rwlock::{
-    ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
-    RwLockReadGuard, RwLockWriteGuard, write_arc_within,
+    ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard, write_arc_within,
 };
 pub use shared_run::{Announced, SharedRun};

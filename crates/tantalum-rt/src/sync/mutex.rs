@@ -20,12 +20,6 @@ pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
 /// Holds a [`Mutex`] until dropped. May be sent to another thread and dropped there.
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 
-/// A [`MutexGuard`] narrowed to a part of the value.
-pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
-
-/// Holds a mutex and a reference count to it: a guard without a lifetime, from `Mutex::lock_arc`.
-pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
-
 /// Locks a mutex of something that outlives simulations, such as a device. A task that is switched while it holds one may
 /// never run again, as the power may be cut meanwhile; then it would stay locked for ever. So while it is held, nothing may
 /// wait, unlock anything else, or call [`interleave`](crate::interleave). A wait for a [`Condvar`](crate::Condvar) is

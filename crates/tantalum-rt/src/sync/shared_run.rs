@@ -49,12 +49,6 @@ struct State<T> {
 /// The announcement that a task will ask for a run of a [`SharedRun`] soon. Dropping it withdraws the announcement.
 ///
 /// Between the announcement and its end, nothing may wait for another run.
-///
-/// ```
-/// let flushes = tantalum_rt::SharedRun::default();
-/// let announced = flushes.announce();
-/// assert_eq!(announced.run(|| 1), 1);
-/// ```
 #[derive(Debug)]
 #[must_use = "it holds up the next run until it asks for one or is dropped"]
 pub struct Announced<'r, T> {

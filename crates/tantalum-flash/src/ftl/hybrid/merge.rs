@@ -2,7 +2,7 @@
 //!
 //! Invariant: a block is erased when everything it held that is still valid has been programmed elsewhere.
 
-use super::log::Log;
+use super::log_block::Log;
 use super::{Hybrid, KIND_UNIT, NONE, spare};
 use crate::Nanos;
 use crate::contents::PIECE_BYTES;

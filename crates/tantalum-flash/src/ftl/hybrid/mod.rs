@@ -11,20 +11,20 @@
 //!
 //! Part of a page at the end of a log goes to a scratch unit until the page is full: a page is programmed only once.
 
-mod log;
+mod hybrid_parameters;
+mod log_block;
 mod merge;
-mod parameters;
 mod recovery;
 
 use std::collections::BTreeSet;
 
 use tantalum_rt::Random;
 
-use self::log::Log;
-pub use self::parameters::{HybridParameters, InitialState, UpdateOrder};
+pub use self::hybrid_parameters::{HybridParameters, InitialState, UpdateOrder};
+use self::log_block::Log;
 use crate::contents::{Contents, PIECE_BYTES, piece_of};
+use crate::contents::{Part, parts};
 use crate::nand::{Nand, Spare};
-use crate::parts::{Part, parts};
 use crate::{Counters, MediaError, Nanos};
 
 /// No block, page or position.
@@ -39,17 +39,8 @@ const KIND_SCRATCH: u8 = 2;
 type Image = [u8; PIECE_BYTES];
 
 /// A log-block translation layer over its flash.
-///
-/// ```
-/// use tantalum_flash::{Contents, ftl::hybrid::{Hybrid, HybridParameters}};
-/// let mut stick = Hybrid::new(HybridParameters::example(), 16 << 20, Contents::in_memory);
-/// let appended = stick.write(0, 0, &[1; 4096]);
-/// let appended_again = stick.write(appended, 4096, &[2; 4096]) - appended;
-/// let first = stick.write(1_000_000_000, 4096, &[3; 4096]) - 1_000_000_000;
-/// assert!(first > 2 * appended_again, "what was just written is written again: a merge");
-/// ```
 #[derive(Debug)]
-pub struct Hybrid {
+pub(crate) struct Hybrid {
     parameters: HybridParameters,
     nand: Nand,
     capacity_bytes: u64,
@@ -80,9 +71,6 @@ pub struct Hybrid {
 impl Hybrid {
     /// An empty layer for so many bytes on erased flash; `contents` makes what holds the flash's bytes. If that lies in
     /// a file from before, nothing is known of it until [`Hybrid::power_on`].
-    ///
-    /// # Panics
-    /// If the parameters do not pass [`HybridParameters::check`].
     pub fn new(parameters: HybridParameters, capacity_bytes: u64, contents: impl FnOnce(u64) -> Contents) -> Self {
         assert_eq!(parameters.check(capacity_bytes), Ok(()), "the translation layer is possible");
         let geometry = parameters.whole_geometry(capacity_bytes);
@@ -180,15 +168,7 @@ impl Hybrid {
 
     /// What has happened; host operations are counted by the front end.
     pub fn counters(&self) -> Counters {
-        let nand = self.nand.counters();
-        Counters {
-            media_reads: nand.reads,
-            programs: nand.programs,
-            media_written_bytes: nand.programs * PIECE_BYTES as u64,
-            erases: nand.erases,
-            bad_blocks: nand.bad_blocks,
-            ..self.counters
-        }
+        self.nand.counters() + self.counters
     }
 
     /// The first failure of the file behind it, or that it does not work any more.

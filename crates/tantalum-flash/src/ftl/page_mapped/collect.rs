@@ -5,7 +5,7 @@
 
 use super::{BlockUse, Collection, Open, PageMapped};
 use crate::Nanos;
-use crate::contents::Piece;
+use crate::contents::{PIECE_BYTES, Piece};
 use crate::nand::{Block, NO_UNIT, PAGE_PIECES_MAX};
 
 /// A block being emptied.
@@ -99,7 +99,7 @@ impl PageMapped {
             }
         }
         if found > 0 {
-            let bytes = found * crate::PIECE_BYTES as u32;
+            let bytes = found * PIECE_BYTES as u32;
             victim.read_done = victim.read_done.max(self.nand.read(at, page, bytes));
         }
     }

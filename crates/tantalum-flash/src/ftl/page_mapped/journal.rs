@@ -54,11 +54,6 @@ impl Journal {
 }
 
 impl PageMapped {
-    /// Sectors whose place is not in the journal yet.
-    pub fn unjournaled(&self) -> usize {
-        self.journal.changed.len()
-    }
-
     /// Journals all that has changed, unless the layer is read-only: spare areas tell it all the same. Begins once all programs are done, not
     /// before `at`. Returns when that is done.
     pub fn sync(&mut self, at: Nanos) -> Nanos {

@@ -21,9 +21,9 @@ pub(crate) use journal::pieces_of;
 pub use layout::Layout;
 pub(crate) use rebuild::{Changes, pairs};
 
-use crate::Nanos;
 use crate::contents::{PIECE_BYTES, Piece};
 use crate::nand::{NO_UNIT, Nand, PAGE_PIECES_MAX, Spare};
+use crate::{Counters, Nanos};
 use collect::Victim;
 use journal::Journal;
 
@@ -91,39 +91,10 @@ struct Move {
     from: u32,
 }
 
-/// Totals since the layer was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MappingCounters {
-    /// Sectors that collection moved.
-    pub gc_copies: u64,
-    /// Blocks that collection freed.
-    pub gc_blocks: u64,
-    /// Blocks collected to even out wear.
-    pub wear_moves: u64,
-    /// Pages written for the map.
-    pub map_programs: u64,
-}
-
 /// Moves remembered before those that have begun are looked for.
 const MOVES_SWEEP: usize = 4096;
 
 /// A page-mapped translation layer over flash.
-///
-/// ```
-/// use tantalum_flash::{Contents, ftl::page_mapped::*, nand::*};
-/// let geometry = Geometry {
-///     channels: 2, packages_per_channel: 1, dies_per_package: 1, planes_per_die: 1, blocks_per_plane: 0,
-///     pages_per_block: 16, page_bytes: 8192, spare_bytes: 448, partial_programs: 1,
-/// };
-/// let timing = Timing { read_ns: 50_000, program_ns: 1_000_000, erase_ns: 3_000_000, bus_mb_per_s: 166 };
-/// let mapping = PageMapping { over_provision: 0.1, collection: Collection::Greedy, wear_spread: 16 };
-/// let layout = Layout::new(geometry, &mapping, 4 << 20, 0);
-/// let nand = Nand::new(layout.geometry, timing, Contents::in_memory(layout.geometry.capacity_bytes()));
-/// let mut ftl = PageMapped::new(nand, layout, mapping);
-/// let programmed = ftl.program(0, 0, &[(7, Some([1; 4096].into())), (9, None)]);
-/// assert_eq!(ftl.piece(7).unwrap()[0], 1);
-/// assert!(ftl.read(programmed, 7..8) > programmed);
-/// ```
 #[derive(Debug)]
 pub struct PageMapped {
     nand: Nand,
@@ -140,7 +111,7 @@ pub struct PageMapped {
     /// Where sectors lay before programs that may not have begun yet.
     moves: Vec<Move>,
     is_read_only: bool,
-    counters: MappingCounters,
+    counters: Counters,
 }
 
 impl PageMapped {
@@ -162,7 +133,7 @@ impl PageMapped {
             programs_done: 0,
             moves: Vec::new(),
             is_read_only: false,
-            counters: MappingCounters::default(),
+            counters: Counters::default(),
         };
         if layer.nand.is_new() {
             layer.set_spares_aside();
@@ -170,7 +141,7 @@ impl PageMapped {
         }
         layer.nand.forget_history();
         layer.programs_done = 0;
-        layer.counters = MappingCounters::default();
+        layer.counters = Counters::default();
         layer
     }
 
@@ -195,9 +166,9 @@ impl PageMapped {
         self.sequence
     }
 
-    /// Totals.
-    pub fn counters(&self) -> MappingCounters {
-        self.counters
+    /// What has happened; host operations are counted by the front end.
+    pub fn counters(&self) -> Counters {
+        Counters { torn_found: self.nand.torn_pages(), ..self.nand.counters() + self.counters }
     }
 
     /// Whether no spare block is left where one is needed. What is written from now on may find no room.
@@ -231,11 +202,6 @@ impl PageMapped {
             let beyond = good.saturating_sub(self.layout.data_blocks_min()).min(state.free.len());
             state.spares = state.free.split_off(state.free.len() - beyond);
         }
-    }
-
-    /// Valid sectors of each block, for tests and inspection.
-    pub fn valid_sectors(&self, block: u32) -> u32 {
-        self.blocks[block as usize].valid
     }
 
     /// Everything that is done at `now` is so for ever: no power cut comes before.
@@ -289,9 +255,6 @@ impl PageMapped {
     }
 
     /// Programs up to a page's worth of sectors on a plane of the channel, not before `at`. Returns when it is done.
-    ///
-    /// # Panics
-    /// If there are more sectors than a page takes, one of them does not exist, or the channel has no room.
     pub fn program(&mut self, at: Nanos, channel: u32, sectors: &[(u32, Piece)]) -> Nanos {
         let plane = self.choose_plane(channel, at);
         if !self.is_read_only {

@@ -10,8 +10,7 @@ use std::ops::Range;
 use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
-use super::history::Record;
-use super::overlay::{Damage, Overlay};
+use super::history::{Damage, Overlay, Record};
 use super::schedule::{Hit, is_within};
 use super::{FaultKind, Parameters};
 use crate::{Model, Nanos, Shape};

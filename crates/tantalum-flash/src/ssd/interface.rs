@@ -143,3 +143,52 @@ impl Host {
         (begin + nanos).max(ready + nanos)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tantalum_rt::Random;
+
+    use crate::Profile;
+
+    /// SATA's flush is none of the commands that can be queued.
+    #[test]
+    fn a_flush_waits_for_what_is_queued_and_holds_up_what_comes_unless_it_is_queued_itself() {
+        let ends = |is_queued: bool| {
+            let text = Profile::text("durassd").unwrap();
+            let text = text.replace("ordered = true", &format!("ordered = true\nflush_is_queued = {is_queued}"));
+            let mut drive = Profile::parse("durassd", &text).unwrap().with_capacity(64 << 20).build().unwrap();
+            let write = drive.write(0, 0, &[1; 256 << 10], false).done;
+            let flush = drive.flush(0).done;
+            let read = drive.read(0, 32 << 20, &mut [0; 4096]).done;
+            (write, flush, read)
+        };
+        let (write, flush, read) = ends(false);
+        assert!(flush > write + 400_000, "the write ended at {write}, the flush at {flush}");
+        assert!(read > flush, "a read that came with the flush is served after it: {read}, {flush}");
+        let (_, flush, read) = ends(true);
+        assert!(read < flush, "a read passes a flush that is queued: {read}, {flush}");
+    }
+
+    /// A read of flash that is being programmed does not keep the channel, or the link, from others until it is served.
+    #[test]
+    fn reads_pass_those_that_wait_for_flash_if_the_profile_says_so() {
+        let mean_ns = |pass: bool| {
+            let text = Profile::text("durassd").unwrap();
+            let text = text.replace("reads_pass = true", &format!("reads_pass = {pass}"));
+            let mut drive = Profile::parse("durassd", &text).unwrap().with_capacity(64 << 20).build().unwrap();
+            let (mut random, mut now, mut reads_ns) = (Random::with_seed(1), 0, 0);
+            for offset in (0..32 << 20).step_by(512 << 10) {
+                now = drive.write(now, offset, &[1; 512 << 10], false).done;
+            }
+            now += 1_000_000_000;
+            for _ in 0..4000 {
+                now += 50_000;
+                _ = drive.write(now, random.u64(0..8192) * 4096, &[2; 4096], false);
+                reads_ns += drive.read(now, random.u64(0..8192) * 4096, &mut [0; 4096]).done - now;
+            }
+            reads_ns / 4000
+        };
+        let (waiting, passing) = (mean_ns(false), mean_ns(true));
+        assert!(2 * passing < waiting, "{passing} and {waiting} ns");
+    }
+}

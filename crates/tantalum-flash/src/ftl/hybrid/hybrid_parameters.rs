@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
 use crate::nand::{Geometry, Timing, Wear};
-use crate::ranges::Problem;
+use crate::profile::{Problem, check_ranges};
 
 /// A log-block translation layer and its flash.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -118,40 +118,18 @@ impl HybridParameters {
     }
 
     /// Whether the layer is possible, and can map as many bytes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
-        let g = &self.geometry;
-        let within = |key, value: u64, from: u64, to: u64| {
-            if (from..=to).contains(&value) {
-                Ok(())
-            } else {
-                Err((key, format!("{value} is not within {from} to {to}")))
-            }
-        };
-        within("capacity_bytes", capacity_bytes, 1, 1 << 40)?;
-        for (key, count) in [
-            ("channels", g.channels),
-            ("packages_per_channel", g.packages_per_channel),
-            ("dies_per_package", g.dies_per_package),
-            ("planes_per_die", g.planes_per_die),
-        ] {
-            within(key, count.into(), 1, 64)?;
-        }
-        within("pages_per_block", g.pages_per_block.into(), 2, 4096)?;
-        within("open_logs", self.open_logs.into(), 1, u64::from(self.unit_pages()) - 1)?;
-        if self.interleave_pages == 0 || !g.pages_per_block.is_multiple_of(self.interleave_pages) {
-            let (pages, found) = (g.pages_per_block, self.interleave_pages);
+    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+        check_ranges(&[("capacity_bytes", capacity_bytes as f64, 1.0, (1u64 << 40) as f64)])?;
+        self.geometry.check(&self.timing)?;
+        check_ranges(&[
+            ("open_logs", self.open_logs.into(), 1.0, f64::from(self.unit_pages()) - 1.0),
+            ("page_bytes", self.geometry.page_bytes.into(), PIECE_BYTES as f64, PIECE_BYTES as f64),
+            ("capacity_bytes", (capacity_bytes % SECTOR_BYTES) as f64, 0.0, 0.0),
+        ])?;
+        let (pages, found) = (self.geometry.pages_per_block, self.interleave_pages);
+        if found == 0 || !pages.is_multiple_of(found) {
             return Err(("interleave_pages", format!("{found} does not divide pages_per_block, {pages}")));
         }
-        within("page_bytes", g.page_bytes.into(), PIECE_BYTES as u64, PIECE_BYTES as u64)?;
-        within("spare_bytes", g.spare_bytes.into(), 16, 4096)?;
-        within("bus_mb_per_s", self.timing.bus_mb_per_s, 1, 100_000)?;
-        within("read_ns", self.timing.read_ns, 1, 1_000_000_000)?;
-        within("program_ns", self.timing.program_ns, 1, 1_000_000_000)?;
-        within("erase_ns", self.timing.erase_ns, 1, 10_000_000_000)?;
-        self.wear.map_or(Ok(()), |wear| wear.check())?;
-        within("capacity_bytes", capacity_bytes % SECTOR_BYTES, 0, 0)
+        self.wear.map_or(Ok(()), |wear| wear.check())
     }
 }

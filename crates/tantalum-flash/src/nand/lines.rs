@@ -1,8 +1,97 @@
-//! When something is taken that serves one operation at a time.
+//! When planes, channels and links are free: each serves one operation at a time.
 
 use std::collections::VecDeque;
 
+use super::Geometry;
 use crate::Nanos;
+
+/// When each plane and channel is free: operations on one of them follow each other.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    planes: Vec<Nanos>,
+    channels: Vec<Channel>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Channel {
+    line: Line,
+    /// When the last program's data crossed.
+    last_program: Nanos,
+}
+
+impl Lines {
+    /// Everything free from the start.
+    pub fn new(geometry: &Geometry) -> Self {
+        let channels = vec![Channel::default(); geometry.channels as usize];
+        Self { planes: vec![0; geometry.planes() as usize], channels }
+    }
+
+    /// Everything is free; from now on a channel serves whatever is ready, while a read waits for its plane. Programs keep their order:
+    /// what a power cut leaves relies on it.
+    pub(super) fn let_reads_pass(&mut self) {
+        self.channels.fill(Channel { line: Line::new(true), last_program: 0 });
+    }
+
+    /// When the plane is free.
+    pub fn plane_free(&self, plane: u32) -> Nanos {
+        self.planes[plane as usize]
+    }
+
+    /// Reads into the register, then over the channel. Returns when the data is there.
+    pub(super) fn read(&mut self, at: Nanos, plane: u32, channel: u32, array: Nanos, transfer: Nanos) -> Nanos {
+        let (plane, channel) = (&mut self.planes[plane as usize], &mut self.channels[channel as usize]);
+        let ready = at.max(*plane) + array;
+        *plane = channel.line.take(ready, transfer) + transfer;
+        *plane
+    }
+
+    /// Carries data over the channel, then programs it. Returns when programming starts and when it is done.
+    pub(super) fn program(
+        &mut self,
+        at: Nanos,
+        plane: u32,
+        channel: u32,
+        transfer: Nanos,
+        array: Nanos,
+    ) -> (Nanos, Nanos) {
+        let (plane, channel) = (&mut self.planes[plane as usize], &mut self.channels[channel as usize]);
+        let ready = at.max(*plane).max(channel.last_program);
+        channel.last_program = channel.line.take(ready, transfer);
+        let start = channel.last_program + transfer;
+        *plane = start + array;
+        (start, *plane)
+    }
+
+    /// Occupies the plane alone. Returns start and end.
+    pub(super) fn erase(&mut self, at: Nanos, plane: u32, array: Nanos) -> (Nanos, Nanos) {
+        let plane = &mut self.planes[plane as usize];
+        let start = at.max(*plane);
+        *plane = start + array;
+        (start, *plane)
+    }
+
+    /// The plane goes on with what it does.
+    pub(super) fn busy_until(&mut self, plane: u32, done: Nanos) {
+        let free = &mut self.planes[plane as usize];
+        *free = done.max(*free);
+    }
+
+    /// Everything is free, as if nothing had ever been done.
+    pub(super) fn forget(&mut self) {
+        self.stop(0);
+    }
+
+    /// The power was cut: nothing is under way any more.
+    pub(super) fn stop(&mut self, now: Nanos) {
+        for free in &mut self.planes {
+            *free = (*free).min(now);
+        }
+        for channel in &mut self.channels {
+            channel.line.stop(now);
+            channel.last_program = channel.last_program.min(now);
+        }
+    }
+}
 
 /// The times at which a channel, or a link, is taken.
 #[derive(Debug, Clone, Default)]

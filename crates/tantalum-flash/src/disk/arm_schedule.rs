@@ -4,10 +4,11 @@
 //! it. Writes of the same sectors keep their order. Nothing waits for ever: what is older than the limit goes first.
 
 use super::arm::Span;
-use super::cache::Run;
+use super::cache::Note;
 use super::queue::{Command, Work};
 use super::{HardDisk, SECTOR_BYTES};
 use crate::link::nanos;
+use crate::writeback::Run;
 use crate::{Nanos, Ticket};
 
 /// A flush that waits for the cache.
@@ -113,7 +114,7 @@ impl HardDisk {
     /// When the arm is free and has something to do.
     fn next_decision(&self) -> Option<Nanos> {
         let commands = self.queue.visible().iter().map(|command| command.ready);
-        let runs = self.cache.runs().map(|(_, run)| run.ready);
+        let runs = self.cache.runs.runs().map(|(_, run)| run.note.ready);
         Some(commands.chain(runs).min()?.max(self.arm.free_at()))
     }
 
@@ -125,8 +126,8 @@ impl HardDisk {
                 self.serve(at, command);
             }
             Some(Choice::Run(offset)) => {
-                let Run { data, oldest, .. } = self.cache.take(offset).expect("it was chosen from the cache");
-                self.send(at, offset, data, oldest, true);
+                let Run { data, note } = self.cache.runs.take(offset).expect("it was chosen from the cache");
+                self.send(at, offset, data, note.oldest, true);
             }
             None => debug_assert!(false, "there is something to do at {at}"),
         }
@@ -139,13 +140,14 @@ impl HardDisk {
         let known = || self.queue.visible().iter().enumerate().filter(|(_, command)| command.ready <= at);
         let through = self.flushes.iter().map(|flush| flush.through).max();
         let wanted = |oldest: u64| through.is_none_or(|through| oldest <= through);
-        let reach_run = |(offset, _): (u64, &Run)| {
+        let reach_run = |(offset, _): (u64, &Run<Note>)| {
             let place = self.geometry.locate(offset / SECTOR_BYTES);
             (self.arm.reach(&self.geometry, at, place, true), Choice::Run(offset))
         };
-        let runs = || self.cache.runs().filter(|(_, run)| run.ready <= at);
+        let runs = || self.cache.runs.runs().filter(|(_, run)| run.note.ready <= at);
         let nearest_run = || {
-            let for_flush = runs().filter(|(_, run)| wanted(run.oldest)).map(reach_run).min_by_key(|&(begin, _)| begin);
+            let for_flush =
+                runs().filter(|(_, run)| wanted(run.note.oldest)).map(reach_run).min_by_key(|&(begin, _)| begin);
             for_flush.or_else(|| runs().map(reach_run).min_by_key(|&(begin, _)| begin))
         };
         if self.flushes.first().is_some_and(|flush| is_late(flush.ready))

@@ -6,21 +6,12 @@
 use serde::Deserialize;
 
 use super::geometry::Geometry;
-use crate::ranges::{Problem, check_ranges};
+use crate::profile::{Problem, check_ranges};
 
 /// Bytes of a sector: the unit that a disk writes whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// A hard disk. Times are in microseconds.
-///
-/// ```
-/// let disk = tantalum_flash::disk::DiskParameters {
-///     write_cache: tantalum_flash::disk::CacheMode::On,
-///     ..tantalum_flash::disk::DiskParameters::example()
-/// };
-/// assert!(disk.check(73 << 30).is_err() && disk.check(68 << 30).is_ok());
-/// assert_eq!(disk.rotation_us(), 6000.0);
-/// ```
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskParameters {
@@ -103,29 +94,12 @@ impl SeekCurve {
 }
 
 impl DiskParameters {
-    /// A plain disk of 10,000 turns per minute and about 73 GB, its write cache off.
-    pub fn example() -> Self {
-        Self {
-            rpm: 10_000,
-            heads: 4,
-            cylinders: 51_052,
-            zones: 16,
-            outer_track_sectors: 840,
-            inner_track_sectors: 564,
-            seek_read: SeekCurve { base_us: 200.0, sqrt_us: 5830.0, linear_us: 2070.0 },
-            seek_write: SeekCurve { base_us: 600.0, sqrt_us: 5670.0, linear_us: 2330.0 },
-            head_switch_us: 400.0,
-            command_us: 200.0,
-            interface_mb_per_s: 300.0,
-            queue_depth: 64,
-            age_limit_us: 3e6,
-            read_ahead_kib: 512,
-            write_cache: CacheMode::Off,
-            write_cache_kib: 8192,
-            write_cache_segments: 64,
-            fua: true,
-            spin_up_us: 10e6,
-        }
+    /// The profile of a plain disk of 10,000 turns per minute and 73 GB, its write cache off.
+    #[cfg(test)]
+    pub(super) fn example() -> Self {
+        let profile = crate::Profile::named("hdd-10k").expect("it comes with the crate");
+        let crate::Kind::HardDisk(parameters) = profile.device else { panic!("{profile:?}") };
+        parameters
     }
 
     /// Microseconds of one turn.
@@ -134,10 +108,7 @@ impl DiskParameters {
     }
 
     /// Whether the disk is possible, and has room for as many bytes.
-    ///
-    /// # Errors
-    /// The key that is wrong, and what it should be.
-    pub fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
+    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<(), Problem> {
         self.check_parts()?;
         let most = Geometry::new(self).sectors() * SECTOR_BYTES;
         match capacity_bytes.is_multiple_of(SECTOR_BYTES) && (1..=most).contains(&capacity_bytes) {
@@ -147,36 +118,30 @@ impl DiskParameters {
     }
 
     fn check_parts(&self) -> Result<(), Problem> {
-        let within = |key, value: u32, from: u32, to: u32| {
-            if (from..=to).contains(&value) {
-                Ok(())
-            } else {
-                Err((key, format!("{value} is not within {from} to {to}")))
-            }
-        };
-        within("rpm", self.rpm, 60, 100_000)?;
-        within("heads", self.heads, 1, 64)?;
-        within("cylinders", self.cylinders, 1, 4_000_000)?;
-        within("zones", self.zones, 1, self.cylinders.min(1000))?;
-        within("outer_track_sectors", self.outer_track_sectors, 1, 100_000)?;
-        within("inner_track_sectors", self.inner_track_sectors, 1, self.outer_track_sectors)?;
-        within("queue_depth", self.queue_depth, 1, 1024)?;
-        within("write_cache_segments", self.write_cache_segments, 1, 4096)?;
-        within("read_ahead_kib", self.read_ahead_kib, 0, 1 << 20)?;
-        let least_cache = if self.write_cache == CacheMode::Off { 0 } else { 64 };
-        within("write_cache_kib", self.write_cache_kib, least_cache, 1 << 20)?;
-        for (key, curve) in [("seek_read", self.seek_read), ("seek_write", self.seek_write)] {
-            if !curve.is_possible() {
-                return Err((key, "base_us must be above 0, and all parts at most a second".into()));
-            }
-        }
+        let least_cache = if self.write_cache == CacheMode::Off { 0.0 } else { 64.0 };
         check_ranges(&[
+            ("rpm", self.rpm.into(), 60.0, 1e5),
+            ("heads", self.heads.into(), 1.0, 64.0),
+            ("cylinders", self.cylinders.into(), 1.0, 4e6),
+            ("zones", self.zones.into(), 1.0, self.cylinders.min(1000).into()),
+            ("outer_track_sectors", self.outer_track_sectors.into(), 1.0, 1e5),
+            ("inner_track_sectors", self.inner_track_sectors.into(), 1.0, self.outer_track_sectors.into()),
+            ("queue_depth", self.queue_depth.into(), 1.0, 1024.0),
+            ("write_cache_segments", self.write_cache_segments.into(), 1.0, 4096.0),
+            ("read_ahead_kib", self.read_ahead_kib.into(), 0.0, f64::from(1 << 20)),
+            ("write_cache_kib", self.write_cache_kib.into(), least_cache, f64::from(1 << 20)),
             ("head_switch_us", self.head_switch_us, 0.0, 1e6),
             ("command_us", self.command_us, 0.0, 1e6),
             ("interface_mb_per_s", self.interface_mb_per_s, 0.1, 1e6),
             ("age_limit_us", self.age_limit_us, 0.0, 1e9),
             ("spin_up_us", self.spin_up_us, 0.0, 1e9),
-        ])
+        ])?;
+        for (key, curve) in [("seek_read", self.seek_read), ("seek_write", self.seek_write)] {
+            if !curve.is_possible() {
+                return Err((key, "base_us must be above 0, and all parts at most a second".into()));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -187,7 +152,7 @@ mod tests {
     #[test]
     fn impossible_disks_are_refused_by_key() {
         let good = DiskParameters::example();
-        assert_eq!(good.check(1 << 30), Ok(()));
+        assert!(good.check(68 << 30).is_ok() && good.check(73 << 30).is_err());
         let key = |disk: DiskParameters| disk.check(1 << 30).unwrap_err().0;
         assert_eq!(key(DiskParameters { rpm: 0, ..good.clone() }), "rpm");
         assert_eq!(key(DiskParameters { inner_track_sectors: 841, ..good.clone() }), "inner_track_sectors");

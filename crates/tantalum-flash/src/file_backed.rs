@@ -1,4 +1,5 @@
-//! The file behind an emulated device: a head that says which device it holds, then the areas of its medium.
+//! A device whose medium lies in a file: the file, with a head that says which device it holds and then the areas of the medium;
+//! and the model over it, which is shut down in good order when it is dropped, and whose time begins when it is ready.
 //!
 //! Promises: only one program at a time uses a file; one that is no device's, another device's, damaged or cut short is
 //! refused and not touched. What was written before the program dies is there at the next opening: the operating
@@ -22,7 +23,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::{Error, MediaError, Result};
+use tantalum_rt::Random;
+
+use crate::{Counters, Error, MediaError, Model, Nanos, Outcome, Result, Shape, Ticket};
 
 const MAGIC: &[u8; 8] = b"TANTALUM";
 const VERSION: u32 = 1;
@@ -194,6 +197,110 @@ impl MediumFile {
     fn note(&self, result: std::io::Result<()>) {
         if let Err(error) = result {
             self.failure.get_or_init(|| MediaError::File { message: error.to_string() });
+        }
+    }
+}
+
+/// A model over the file behind it.
+#[derive(Debug)]
+pub(crate) struct InFile {
+    model: Box<dyn Model>,
+    /// When the device was ready after it was powered on, in the model's time: the beginning of the host's.
+    origin: Nanos,
+    /// The latest time that the model was told.
+    now: Nanos,
+    has_power: bool,
+}
+
+impl InFile {
+    /// `origin` is when the model is ready.
+    pub fn new(model: Box<dyn Model>, origin: Nanos) -> Self {
+        Self { model, origin, now: origin, has_power: true }
+    }
+
+    /// The model's time. Times near the end of all time stand for it.
+    fn enter(&mut self, now: Nanos) -> Nanos {
+        self.now = self.now.max(now.saturating_add(self.origin));
+        now.saturating_add(self.origin)
+    }
+
+    fn leave(&self, done: Nanos) -> Nanos {
+        if done == Nanos::MAX { done } else { done - self.origin }
+    }
+
+    fn operate(&mut self, now: Nanos, act: impl FnOnce(&mut dyn Model, Nanos) -> Outcome) -> Outcome {
+        let now = self.enter(now);
+        let outcome = act(&mut *self.model, now);
+        Outcome { done: self.leave(outcome.done), ..outcome }
+    }
+}
+
+impl Model for InFile {
+    fn describe(&self) -> Shape {
+        self.model.describe()
+    }
+
+    fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
+        self.operate(now, |model, now| model.read(now, offset, buffer))
+    }
+
+    fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
+        self.operate(now, |model, now| model.write(now, offset, data, durable))
+    }
+
+    fn flush(&mut self, now: Nanos) -> Outcome {
+        self.operate(now, |model, now| model.flush(now))
+    }
+
+    fn discard(&mut self, now: Nanos, offset: u64, len: u64) -> Outcome {
+        self.operate(now, |model, now| model.discard(now, offset, len))
+    }
+
+    fn ask_again(&mut self, now: Nanos, ticket: Ticket) -> Option<Nanos> {
+        let now = self.enter(now);
+        let later = self.model.ask_again(now, ticket)?;
+        Some(self.leave(later))
+    }
+
+    fn peek(&self, offset: u64, buffer: &mut [u8]) {
+        self.model.peek(offset, buffer);
+    }
+
+    fn power_cut(&mut self, now: Nanos, random: &mut Random) {
+        let now = self.enter(now);
+        self.model.power_cut(now, random);
+        self.has_power = false;
+    }
+
+    fn power_on(&mut self, now: Nanos) -> Nanos {
+        let now = self.enter(now);
+        let ready = self.model.power_on(now);
+        self.has_power = true;
+        self.now = self.now.max(ready);
+        self.leave(ready)
+    }
+
+    fn catch_up(&mut self, now: Nanos) {
+        let now = self.enter(now);
+        self.model.catch_up(now);
+    }
+
+    fn shut_down(&mut self, now: Nanos) -> Nanos {
+        let now = self.enter(now);
+        let done = self.model.shut_down(now);
+        self.has_power = false;
+        self.leave(done)
+    }
+
+    fn counters(&self) -> Counters {
+        self.model.counters()
+    }
+}
+
+impl Drop for InFile {
+    fn drop(&mut self) {
+        if self.has_power {
+            self.model.shut_down(self.now);
         }
     }
 }

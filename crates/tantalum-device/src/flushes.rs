@@ -1,10 +1,12 @@
-//! A device whose flushes are shared by the tasks that wait for one at the same time.
+//! Devices that are flushed less: one whose flushes are shared by the tasks that wait for one at the same time, and one that is
+//! never asked to flush its cache, since that outlives a power cut.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tantalum_rt::{Announced, SharedRun};
 
-use crate::{Device, Durability, Result};
+use crate::{AlignedBuffer, Device, Durability, PendingWrite, Result};
 
 /// A device that is flushed once for all tasks that ask meanwhile, as a kernel's block layer does it: one flush is under way at a
 /// time, and a task that asks during it gets the next. A flush that began after a write had completed counts for that write,
@@ -50,9 +52,7 @@ impl SharedFlushes {
             None => Kind::Alone(device),
         })
     }
-}
 
-impl SharedFlushes {
     /// The result of a flush for all tasks that ask meanwhile, made by `flush` if it is the caller's turn.
     pub(crate) fn flush_by(&self, flush: impl Fn() -> Result<()>) -> Result<()> {
         self.flushes.run(flush)
@@ -60,11 +60,7 @@ impl SharedFlushes {
 }
 
 impl Device for SharedFlushes {
-    crate::forward!(device: name, capacity_bytes, capabilities, hardware, read, submit, discard, grow);
-
-    fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
-        self.device.write(offset, buffers, durability)
-    }
+    crate::forward!(device: name, capacity_bytes, capabilities, hardware, read, write, submit, discard, grow);
 
     fn flush(&self) -> Result<()> {
         self.flushes.run(|| self.device.flush())
@@ -80,13 +76,6 @@ impl Device for SharedFlushes {
 }
 
 /// The announcement that a task will wait for a flush soon. Dropping it withdraws the announcement.
-///
-/// ```
-/// # use tantalum_device::{MemoryDevice, SharedFlushes};
-/// let device = SharedFlushes::of(MemoryDevice::new("data", 1 << 20));
-/// SharedFlushes::announce(&*device).wait()?;
-/// # Ok::<(), tantalum_device::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct AnnouncedFlush<'d>(Kind<'d>);
 
@@ -106,5 +95,59 @@ impl AnnouncedFlush<'_> {
             Kind::Shared(device, announced) => announced.run(|| device.flush_unshared()),
             Kind::Alone(device) => device.flush(),
         }
+    }
+}
+
+/// A device without barriers ("Durable Write Cache in Flash Memory SSD for Relational and NoSQL Databases", section 2.2):
+/// every write is [`Durability::Delivered`], and a flush does nothing, since whatever has completed is kept already.
+///
+/// Order is kept by waiting: a caller that needs one write before another waits for the first before it begins the second. That
+/// is what a flush between them would add to, on other devices. On a device that loses what it has completed, whatever was
+/// acknowledged may be lost: the caller that makes one of these has asked the device, or its owner.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tantalum_device::{Device, Durability, MemoryDevice, MemoryProfile, WithoutBarriers};
+///
+/// let profile = MemoryProfile { volatile_cache: false, ..MemoryProfile::default() };
+/// let durable = MemoryDevice::with_profile("durable", 1 << 20, profile);
+/// let device = WithoutBarriers::new(durable.clone());
+/// device.write(0, &[&[1; 4096]], Durability::Cached)?;
+/// device.flush()?; // asks nothing of the device
+/// durable.power_cut(&mut tantalum_rt::Random::with_seed(1));
+/// let mut block = [0; 4096];
+/// device.read(0, &mut block)?;
+/// assert_eq!(block, [1; 4096]);
+/// # Ok::<(), tantalum_device::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct WithoutBarriers(Arc<dyn Device>);
+
+impl WithoutBarriers {
+    /// `device` without its barriers.
+    pub fn new(device: Arc<dyn Device>) -> Self {
+        Self(device)
+    }
+}
+
+impl Device for WithoutBarriers {
+    crate::forward!(0: name, capacity_bytes, capabilities, hardware, read, discard, grow);
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
+        self.0.write(offset, buffers, Durability::Delivered)
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        _: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        self.0.submit(offset, buffer, range, Durability::Delivered)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
     }
 }

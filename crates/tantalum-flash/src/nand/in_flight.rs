@@ -109,7 +109,7 @@ impl Nand {
 
     /// Cells that should be zero are still one here and there.
     fn tear(&mut self, page: u32, random: &mut Random) {
-        self.counters.torn_pages += 1;
+        self.counters.torn_found += 1;
         let spare = Spare { state: PageState::Torn, ..*self.spare(page) };
         self.tables.set_spare(page, spare);
         let page_bytes = self.geometry.page_bytes as usize;
@@ -120,7 +120,7 @@ impl Nand {
     /// error correction goes by sectors, so only its own part is torn. Of the spare area's second word, all ones when
     /// erased, the bits of `mask` become zero.
     fn tear_part(&mut self, page: u32, offset: u64, len: usize, mask: u32, random: &mut Random) {
-        self.counters.torn_pages += 1;
+        self.counters.torn_found += 1;
         let mut spare = *self.spare(page);
         spare.units[1] &= !mask;
         self.tables.set_spare(page, spare);

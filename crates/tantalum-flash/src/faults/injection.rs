@@ -5,14 +5,12 @@ use std::ops::Range;
 use tantalum_device::WriteCache;
 use tantalum_rt::Random;
 
-use super::cut::Cut;
-use super::history::Record;
+use super::fault_log::Event;
+use super::history::{Damage, Record};
 use super::kind::Occasion;
-use super::log::Event;
-use super::model::{FaultyModel, Queued, Role};
-use super::overlay::Damage;
+use super::power_cut::Cut;
 use super::schedule::{Hit, Operation, is_within};
-use super::{FaultKind, Parameters};
+use super::{FaultKind, FaultyModel, Parameters, Queued, Role};
 use crate::{MediaError, Nanos, Outcome};
 
 /// What a slow operation takes longer if the plan does not say.
