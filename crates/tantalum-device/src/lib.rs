@@ -8,6 +8,7 @@
 //!   tasks that ask.
 //! - [`ObservedDevice`]: a device whose requests an observer counts, traces, holds up or refuses.
 //! - [`Characteristics`]: what was measured of a device, as a file.
+//! - [`sparse`]: bytes in memory of which zeros take no space.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
 //!
 //! What every device promises: a [`Durability::Durable`] write survives a power cut once it has completed; a
@@ -26,6 +27,7 @@ mod flushes;
 mod memory;
 mod observed;
 mod partition;
+pub mod sparse;
 mod stalling;
 mod striped;
 

@@ -10,10 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Deserialize;
 use tantalum_device::WriteCache;
+use tantalum_device::sparse::{PIECE_BYTES, Part, parts};
 use tantalum_rt::Random;
 
-use crate::contents::PIECE_BYTES;
-use crate::contents::{Part, parts};
 use crate::disk::SECTOR_BYTES;
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
 use crate::link::{Link, nanos};
@@ -194,7 +193,7 @@ impl Model for BlockSsd {
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
         self.advance(now);
         self.counters.read(buffer.len());
-        let ready = now + self.link.command();
+        let ready = now + self.link.command;
         let held = self.dirty.read(offset, buffer);
         let mut on_flash = ready;
         if held < buffer.len() {
@@ -214,7 +213,7 @@ impl Model for BlockSsd {
             return Outcome::failed(now, MediaError::WornOut);
         }
         self.counters.write(data.len());
-        let mut done = now + self.link.command();
+        let mut done = now + self.link.command;
         for Part { range, .. } in parts(offset, data.len(), PIECE_BYTES) {
             let carried = self.link.carry(done, range.len());
             done = self.hold(carried, offset + range.start as u64, &data[range]);
@@ -229,7 +228,7 @@ impl Model for BlockSsd {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
-        let done = self.flush_all(now + self.link.command());
+        let done = self.flush_all(now + self.link.command);
         self.end_flush(done)
     }
 

@@ -8,9 +8,9 @@
 //! that is the long tail.
 
 use serde::Deserialize;
+use tantalum_device::sparse::PIECE_BYTES;
 use tantalum_rt::Random;
 
-use crate::contents::PIECE_BYTES;
 use crate::disk::SECTOR_BYTES;
 use crate::profile::{Problem, check_ranges};
 use crate::writeback::{Transfer, Transfers, pieces};

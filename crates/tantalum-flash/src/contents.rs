@@ -3,17 +3,12 @@
 //! All-zero pieces cost nothing, and a copy of a piece shares its bytes. A file that fails is remembered: the store
 //! then reads as zeros, and its owner reports [`Contents::failure`] to the host.
 
-use std::ops::Range;
 use std::sync::Arc;
+
+use tantalum_device::sparse::{PIECE_BYTES, Piece, SparseBytes, piece_of};
 
 use crate::MediaError;
 use crate::file_backed::MediumFile;
-
-/// Bytes of a piece.
-pub(crate) const PIECE_BYTES: usize = 4096;
-
-/// The bytes of one piece; `None` for zeros.
-pub(crate) type Piece = Option<Arc<[u8; PIECE_BYTES]>>;
 
 /// Bytes by offset, zero until written.
 ///
@@ -32,7 +27,7 @@ pub struct Contents {
 
 #[derive(Debug)]
 enum Store {
-    Memory(Vec<Chunk>),
+    Memory(SparseBytes),
     /// An area of a file, from its first byte there.
     File {
         file: Arc<MediumFile>,
@@ -40,16 +35,10 @@ enum Store {
     },
 }
 
-/// Pieces per chunk of the index: a chunk is allocated when one of its pieces is.
-const CHUNK_PIECES: usize = 512;
-
-type Chunk = Option<Box<[Piece]>>;
-
 impl Contents {
     /// Zeros in memory.
     pub fn in_memory(len: u64) -> Self {
-        let chunks = len.div_ceil((PIECE_BYTES * CHUNK_PIECES) as u64) as usize;
-        Self { store: Store::Memory((0..chunks).map(|_| None).collect()), len }
+        Self { store: Store::Memory(SparseBytes::zeroed(len)), len }
     }
 
     /// The next area of a file.
@@ -79,7 +68,7 @@ impl Contents {
     /// ```
     pub fn fork(&self) -> Option<Self> {
         match &self.store {
-            Store::Memory(chunks) => Some(Self { store: Store::Memory(chunks.clone()), len: self.len }),
+            Store::Memory(bytes) => Some(Self { store: Store::Memory(bytes.clone()), len: self.len }),
             Store::File { .. } => None,
         }
     }
@@ -117,15 +106,7 @@ impl Contents {
     pub fn read(&self, offset: u64, buffer: &mut [u8]) {
         self.check(offset, buffer.len());
         match &self.store {
-            Store::Memory(chunks) => {
-                for Part { unit: piece, start, range } in parts(offset, buffer.len(), PIECE_BYTES) {
-                    let target = &mut buffer[range];
-                    match memory_piece(chunks, piece as usize) {
-                        Some(bytes) => target.copy_from_slice(&bytes[start..start + target.len()]),
-                        None => target.fill(0),
-                    }
-                }
-            }
+            Store::Memory(memory) => memory.read(offset, buffer),
             Store::File { file, base } => file.read(base + offset, buffer),
         }
     }
@@ -137,19 +118,7 @@ impl Contents {
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.check(offset, bytes.len());
         match &mut self.store {
-            Store::Memory(chunks) => {
-                for Part { unit: piece, start, range } in parts(offset, bytes.len(), PIECE_BYTES) {
-                    let bytes = &bytes[range];
-                    let slot = memory_slot(chunks, piece as usize);
-                    match <&[u8; PIECE_BYTES]>::try_from(bytes) {
-                        Ok(whole) => *slot = piece_of(whole),
-                        Err(_) => {
-                            let piece = slot.get_or_insert_with(|| Arc::new([0; PIECE_BYTES]));
-                            Arc::make_mut(piece)[start..start + bytes.len()].copy_from_slice(bytes);
-                        }
-                    }
-                }
-            }
+            Store::Memory(memory) => memory.write(offset, bytes),
             Store::File { file, base } => file.write(*base + offset, bytes),
         }
     }
@@ -157,7 +126,7 @@ impl Contents {
     /// The piece of this number, shared.
     pub(crate) fn piece(&self, piece: usize) -> Piece {
         match &self.store {
-            Store::Memory(chunks) => memory_piece(chunks, piece).clone(),
+            Store::Memory(memory) => memory.piece(piece).clone(),
             Store::File { .. } => {
                 let mut bytes = [0; PIECE_BYTES];
                 self.read((piece * PIECE_BYTES) as u64, &mut bytes);
@@ -169,10 +138,7 @@ impl Contents {
     /// Replaces the piece of this number, and returns what was there.
     pub(crate) fn replace(&mut self, piece: usize, new: Piece) -> Piece {
         match &mut self.store {
-            Store::Memory(chunks) => match &new {
-                None if chunks[piece / CHUNK_PIECES].is_none() => None,
-                _ => std::mem::replace(memory_slot(chunks, piece), new),
-            },
+            Store::Memory(memory) => memory.replace(piece, new),
             Store::File { .. } => {
                 let old = self.piece(piece);
                 if old != new {
@@ -187,61 +153,6 @@ impl Contents {
         let fits = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
         assert!(fits, "bytes {offset} to {offset} + {len} lie within the {} bytes of the contents", self.len);
     }
-}
-
-/// A piece holding a copy of `bytes`.
-pub(crate) fn piece_of(bytes: &[u8; PIECE_BYTES]) -> Piece {
-    piece_in(None, bytes)
-}
-
-/// The same, in memory that was a piece before.
-pub(crate) fn piece_in(used: Piece, bytes: &[u8; PIECE_BYTES]) -> Piece {
-    if bytes.as_chunks::<8>().0.iter().all(|word| *word == [0; 8]) {
-        return None;
-    }
-    let mut piece = used.unwrap_or_else(|| Arc::new([0; PIECE_BYTES]));
-    match Arc::get_mut(&mut piece) {
-        Some(unshared) => *unshared = *bytes,
-        None => piece = Arc::new(*bytes),
-    }
-    Some(piece)
-}
-
-fn memory_piece(chunks: &[Chunk], piece: usize) -> &Piece {
-    const ZEROS: &Piece = &None;
-    match &chunks[piece / CHUNK_PIECES] {
-        Some(chunk) => &chunk[piece % CHUNK_PIECES],
-        None => ZEROS,
-    }
-}
-
-fn memory_slot(chunks: &mut [Chunk], piece: usize) -> &mut Piece {
-    let chunk = &mut chunks[piece / CHUNK_PIECES];
-    &mut chunk.get_or_insert_with(|| (0..CHUNK_PIECES).map(|_| None).collect())[piece % CHUNK_PIECES]
-}
-
-/// A part of a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// The unit that it lies in.
-    pub unit: u64,
-    /// Its first byte within the unit.
-    pub start: usize,
-    /// Its bytes, counted from the beginning of the range.
-    pub range: Range<usize>,
-}
-
-/// The parts of `len` bytes from `offset`, in units of so many bytes.
-#[inline]
-pub(crate) fn parts(offset: u64, len: usize, unit_bytes: usize) -> impl Iterator<Item = Part> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let absolute = offset + at as u64;
-        let start = (absolute % unit_bytes as u64) as usize;
-        let range = at..len.min(at + unit_bytes - start);
-        at = range.end;
-        (!range.is_empty()).then_some(Part { unit: absolute / unit_bytes as u64, start, range })
-    })
 }
 
 #[cfg(test)]
@@ -272,13 +183,5 @@ mod tests {
         let second = first.beside(1 << 20).unwrap();
         exercise(first);
         exercise(second);
-    }
-
-    #[test]
-    fn a_range_is_split_at_the_ends_of_units() {
-        let found: Vec<_> = parts(30, 75, 50).map(|part| (part.unit, part.start, part.range)).collect();
-        assert_eq!(found, [(0, 30, 0..20), (1, 0, 20..70), (2, 0, 70..75)]);
-        assert_eq!(parts(50, 50, 50).collect::<Vec<_>>(), [Part { unit: 1, start: 0, range: 0..50 }]);
-        assert_eq!(parts(30, 0, 50).next(), None);
     }
 }

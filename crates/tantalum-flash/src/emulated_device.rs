@@ -107,14 +107,7 @@ impl EmulatedDevice {
     /// The power fails now. Operations under way end with [`Error::PowerLost`], and so does every later one until
     /// [`EmulatedDevice::power_on`] has returned. A device without power stays as it is.
     pub fn power_cut(&self, random: &mut Random) {
-        self.power_cut_at(tantalum_rt::now(), random);
-    }
-
-    /// As [`EmulatedDevice::power_cut`] at a given time, for a simulation that has ended at it. A time before the
-    /// latest operation counts as that operation's.
-    pub fn power_cut_at(&self, at: Instant, random: &mut Random) {
-        let mut state = lock_unswitched(&self.0.state);
-        state.advance(self.0.nanos(at));
+        let mut state = self.0.lock();
         if state.power != Power::Off {
             let now = state.now;
             let State { model, open, lost, .. } = &mut *state;

@@ -10,7 +10,8 @@ pub(crate) fn nanos(micros: f64) -> Nanos {
 /// Carries one thing after the other.
 #[derive(Debug)]
 pub(crate) struct Link {
-    command: Nanos,
+    /// What a command takes in the interface and the controller.
+    pub command: Nanos,
     mb_per_s: f64,
     free: Nanos,
 }
@@ -18,11 +19,6 @@ pub(crate) struct Link {
 impl Link {
     pub fn new(command_us: f64, mb_per_s: f64) -> Self {
         Self { command: nanos(command_us), mb_per_s, free: 0 }
-    }
-
-    /// What a command takes in the interface and the controller.
-    pub fn command(&self) -> Nanos {
-        self.command
     }
 
     /// What so many bytes take.

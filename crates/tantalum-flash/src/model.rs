@@ -37,8 +37,7 @@ pub trait Model: Send + Debug {
     /// Whether the operation with this ticket has ended by `now`: `None` if it has, at whatever time since it was asked
     /// about before; else a time after `now` at which to ask again. Asking at the times that the model names finds the
     /// end at its very time. A ticket that the model does not know has ended.
-    fn ask_again(&mut self, now: Nanos, ticket: Ticket) -> Option<Nanos> {
-        let _ = (now, ticket);
+    fn ask_again(&mut self, _now: Nanos, _ticket: Ticket) -> Option<Nanos> {
         None
     }
 
@@ -56,9 +55,7 @@ pub trait Model: Send + Debug {
 
     /// Brings the medium up to `now`: what has ended by then lies in the file behind the device, if there is one, and
     /// is found there should the program die. Called before the host learns that an operation has ended.
-    fn catch_up(&mut self, now: Nanos) {
-        let _ = now;
-    }
+    fn catch_up(&mut self, _now: Nanos) {}
 
     /// The device is told to stop: writes its memory to the medium, as a drive does before it is switched off in good
     /// order. Returns when that is done; nothing but [`Model::power_on`] is called afterwards.

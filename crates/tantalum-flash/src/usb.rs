@@ -7,10 +7,9 @@
 //! writes, are the merges of the translation layer and the erases behind them ("FlashLogging", section 3.4).
 
 use serde::Deserialize;
+use tantalum_device::sparse::{PIECE_BYTES, Part, parts};
 use tantalum_rt::Random;
 
-use crate::contents::PIECE_BYTES;
-use crate::contents::{Part, parts};
 use crate::ftl::hybrid::{Hybrid, HybridParameters};
 use crate::link::nanos;
 use crate::profile::{Problem, check_ranges};

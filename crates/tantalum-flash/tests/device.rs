@@ -1,5 +1,7 @@
 //! An emulated device on the virtual clock: what the host sees, and when.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -10,7 +10,6 @@ mod raw;
 mod sysfs;
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,36 +71,11 @@ pub struct FileDevice {
 struct Shared {
     raw: Arc<RawFile>,
     rings: RingPool,
-    tasks: Mutex<Tasks>,
+    /// Helper tasks of writes that no caller waits for.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Helper tasks of writes that no caller waits for.
-#[derive(Default)]
-struct Tasks(Vec<JoinHandle<()>>);
-
 impl FileDevice {
-    /// Creates a regular file of `size_bytes` zeros, allocated, written and durable, its name too. `progress` is told
-    /// the bytes done and the total after each step of about 1 MiB. On failure the file is removed.
-    ///
-    /// # Errors
-    /// [`Error::Misaligned`] unless the size is a multiple of 4096, [`Error::NoSpace`], [`Error::Io`] (also if the
-    /// file exists).
-    pub fn create(
-        path: impl AsRef<Path>,
-        size_bytes: u64,
-        progress: Option<&mut dyn FnMut(u64, u64)>,
-    ) -> Result<FileDevice> {
-        open::create(path.as_ref(), size_bytes, progress)
-    }
-
-    /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
-    ///
-    /// # Errors
-    /// [`Error::NotADevice`], [`Error::InUse`], [`Error::WriteProtected`], [`Error::Io`].
-    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
-        open::open(path.as_ref(), access)
-    }
-
     fn check(&self, offset: u64, len: usize) -> Result<()> {
         let block = self.capabilities.logical_block;
         check_range(&self.shared.raw.name, block, self.capacity_bytes(), offset, len as u64)
@@ -198,24 +172,18 @@ impl Device for FileDevice {
 impl Shared {
     fn abandon_task(&self, task: JoinHandle<()>) {
         let mut tasks = self.tasks.lock();
-        tasks.0.retain(|task| !task.is_finished());
-        tasks.0.push(task);
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(task);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.rings.drain(&self.raw);
-        for task in std::mem::take(&mut *self.tasks.lock()).0 {
+        for task in std::mem::take(&mut *self.tasks.lock()) {
             // A task's panic was reported when it happened; here only its end matters.
             let _ended = task.join();
         }
-    }
-}
-
-impl std::fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tasks", self.0.len())
     }
 }
 
@@ -241,7 +209,7 @@ mod tests {
     /// The same file as on a system without io_uring.
     fn without_io_uring(device: FileDevice) -> FileDevice {
         let raw = Arc::clone(&device.shared.raw);
-        let shared = Shared { raw, rings: RingPool::unavailable(), tasks: Mutex::new(Tasks::default()) };
+        let shared = Shared { raw, rings: RingPool::unavailable(), tasks: Mutex::default() };
         FileDevice { shared: Arc::new(shared), ..device }
     }
 

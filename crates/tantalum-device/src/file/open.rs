@@ -15,7 +15,7 @@ use tantalum_rt::Mutex;
 
 use super::pending::RingPool;
 use super::raw::RawFile;
-use super::{Access, FileDevice, Shared, Tasks, sysfs};
+use super::{Access, FileDevice, Shared, sysfs};
 use crate::device::check_range;
 use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, Hardware, Result};
 
@@ -24,41 +24,79 @@ const CHUNK_BYTES: u64 = 1 << 20;
 
 type Progress<'a> = Option<&'a mut dyn FnMut(u64, u64)>;
 
-pub(super) fn open(path: &Path, access: Access) -> Result<FileDevice> {
-    let name: Arc<str> = path.to_string_lossy().into();
-    let failed = |source: io::Error| Error::io(&name, "open", 0, 0, &source);
-    // Looked at before it is opened, since opening a pipe would block and opening a tape would wind it.
-    let is_block_device = is_block_device(&name, &fs::metadata(path).map_err(failed)?)?;
-    let (mut file, direct) = open_direct(path, access, is_block_device).map_err(|source| match source.kind() {
-        io::ErrorKind::ResourceBusy => Error::InUse { device: Arc::clone(&name) },
-        _ => failed(source),
-    })?;
-    let metadata = file.metadata().map_err(failed)?;
-    if self::is_block_device(&name, &metadata)? != is_block_device {
-        return Err(failed(io::Error::other("the file was replaced while it was opened; try again")));
+impl FileDevice {
+    /// Creates a regular file of `size_bytes` zeros, allocated, written and durable, its name too. `progress` is told
+    /// the bytes done and the total after each step of about 1 MiB. On failure the file is removed.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] unless the size is a multiple of 4096, [`Error::NoSpace`], [`Error::Io`] (also if the
+    /// file exists).
+    pub fn create(
+        path: impl AsRef<Path>,
+        size_bytes: u64,
+        progress: Option<&mut dyn FnMut(u64, u64)>,
+    ) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let name: Arc<str> = path.to_string_lossy().into();
+        let failed = |source: io::Error| Error::io(&name, "create", 0, size_bytes, &source);
+        check_range(&name, ALIGNMENT as u32, u64::MAX, 0, size_bytes)?;
+        // Without O_DIRECT: a file system that refuses it would create the file and then fail.
+        OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+        let created = FileDevice::open(path, Access::ReadWrite).and_then(|device| {
+            extend(&device.shared.raw, 0, size_bytes, progress)?;
+            sync_parent(path).map_err(failed)?;
+            // Anew: what can be done with the file shows only when it has its bytes.
+            drop(device);
+            FileDevice::open(path, Access::ReadWrite)
+        });
+        if created.is_err() {
+            // The first error matters more than a file left behind.
+            let _removed = fs::remove_file(path);
+        }
+        created
     }
-    if is_block_device && access == Access::ReadWrite && sysfs::is_write_protected(&metadata) {
-        // The kernel opens it all the same, and refuses each write.
-        return Err(Error::WriteProtected { device: name });
+
+    /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
+    ///
+    /// # Errors
+    /// [`Error::NotADevice`], [`Error::InUse`], [`Error::WriteProtected`], [`Error::Io`].
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let name: Arc<str> = path.to_string_lossy().into();
+        let failed = |source: io::Error| Error::io(&name, "open", 0, 0, &source);
+        // Looked at before it is opened, since opening a pipe would block and opening a tape would wind it.
+        let is_block_device = self::is_block_device(&name, &fs::metadata(path).map_err(failed)?)?;
+        let (mut file, direct) = open_direct(path, access, is_block_device).map_err(|source| match source.kind() {
+            io::ErrorKind::ResourceBusy => Error::InUse { device: Arc::clone(&name) },
+            _ => failed(source),
+        })?;
+        let metadata = file.metadata().map_err(failed)?;
+        if self::is_block_device(&name, &metadata)? != is_block_device {
+            return Err(failed(io::Error::other("the file was replaced while it was opened; try again")));
+        }
+        if is_block_device && access == Access::ReadWrite && sysfs::is_write_protected(&metadata) {
+            // The kernel opens it all the same, and refuses each write.
+            return Err(Error::WriteProtected { device: name });
+        }
+        let size = if is_block_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
+        let (mut capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
+        let capacity_bytes = size - size % u64::from(capabilities.logical_block);
+        let writable = access == Access::ReadWrite;
+        let mut raw = RawFile { name, file, limits, writable, poison: OnceLock::new() };
+        if !raw.confirm_atomic_writes(capacity_bytes)? {
+            raw.limits.atomic_max = 0;
+            capabilities.atomic_write_bytes = 0;
+        }
+        let raw = Arc::new(raw);
+        Ok(FileDevice {
+            shared: Arc::new(Shared { raw, rings: RingPool::new(), tasks: Mutex::default() }),
+            capabilities,
+            hardware: Hardware::Disk(sysfs::disk(&metadata)),
+            is_block_device,
+            capacity_bytes: AtomicU64::new(capacity_bytes),
+            growing: Mutex::new(()),
+        })
     }
-    let size = if is_block_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
-    let (mut capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
-    let capacity_bytes = size - size % u64::from(capabilities.logical_block);
-    let writable = access == Access::ReadWrite;
-    let mut raw = RawFile { name, file, limits, writable, poison: OnceLock::new() };
-    if !raw.confirm_atomic_writes(capacity_bytes)? {
-        raw.limits.atomic_max = 0;
-        capabilities.atomic_write_bytes = 0;
-    }
-    let raw = Arc::new(raw);
-    Ok(FileDevice {
-        shared: Arc::new(Shared { raw, rings: RingPool::new(), tasks: Mutex::new(Tasks::default()) }),
-        capabilities,
-        hardware: Hardware::Disk(sysfs::disk(&metadata)),
-        is_block_device,
-        capacity_bytes: AtomicU64::new(capacity_bytes),
-        growing: Mutex::new(()),
-    })
 }
 
 /// Opens with `O_DIRECT`, or without where the file system refuses it. The second value says which.
@@ -89,26 +127,6 @@ fn is_block_device(name: &Arc<str>, metadata: &fs::Metadata) -> Result<bool> {
         "a socket"
     };
     Err(Error::NotADevice { device: Arc::clone(name), found })
-}
-
-pub(super) fn create(path: &Path, size_bytes: u64, progress: Progress<'_>) -> Result<FileDevice> {
-    let name: Arc<str> = path.to_string_lossy().into();
-    let failed = |source: io::Error| Error::io(&name, "create", 0, size_bytes, &source);
-    check_range(&name, ALIGNMENT as u32, u64::MAX, 0, size_bytes)?;
-    // Without O_DIRECT: a file system that refuses it would create the file and then fail.
-    OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
-    let created = open(path, Access::ReadWrite).and_then(|device| {
-        extend(&device.shared.raw, 0, size_bytes, progress)?;
-        sync_parent(path).map_err(failed)?;
-        // Anew: what can be done with the file shows only when it has its bytes.
-        drop(device);
-        open(path, Access::ReadWrite)
-    });
-    if created.is_err() {
-        // The first error matters more than a file left behind.
-        let _removed = fs::remove_file(path);
-    }
-    created
 }
 
 /// Makes the file's name durable.

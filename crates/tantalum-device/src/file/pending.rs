@@ -88,16 +88,11 @@ impl RingPool {
         }
     }
 
-    /// Makes the ring of a completed write serve another.
-    fn give_back(&self, ring: IoUring) {
-        if let Some(idle) = &self.idle {
-            idle.lock().push(ring);
-        }
-    }
-
-    /// Ends a completed write.
+    /// Ends a completed write, and lets its ring serve another.
     pub(super) fn finish(&self, in_flight: InFlight, result: i32, file: &RawFile) -> Result<()> {
-        self.give_back(in_flight.ring);
+        if let Some(idle) = &self.idle {
+            idle.lock().push(in_flight.ring);
+        }
         in_flight.write.finish(result, file)
     }
 

@@ -4,12 +4,13 @@
 //! them to `durable`, and a power cut some of them, each in whole or in part.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::ops::Range;
 
 use tantalum_rt::Random;
 
 use super::TearUnit;
 use crate::Durability;
+use crate::sparse::{Part, SparseBytes, parts};
 
 /// A cache of this many writes or bytes begins to write back its oldest by itself, as a real one would.
 const CACHED_WRITES_MAX: usize = 8192;
@@ -42,8 +43,8 @@ struct Unflushed {
 /// The medium and its cache.
 #[derive(Clone)]
 pub(super) struct Contents {
-    pub(super) current: Image,
-    durable: Image,
+    pub(super) current: SparseBytes,
+    durable: SparseBytes,
     unflushed: VecDeque<Unflushed>,
     unflushed_bytes: usize,
     completions: u64,
@@ -57,7 +58,7 @@ impl Contents {
             TearUnit::Sector512 => 512,
             TearUnit::Atomic(bytes) => u64::from(bytes.max(512)),
         };
-        let image = Image::zeroed(capacity_bytes);
+        let image = SparseBytes::zeroed(capacity_bytes);
         Self {
             current: image.clone(),
             durable: image,
@@ -70,7 +71,7 @@ impl Contents {
     }
 
     /// Replaces everything by a medium without anything in its cache.
-    pub(super) fn load(&mut self, image: Image) {
+    pub(super) fn load(&mut self, image: SparseBytes) {
         self.unflushed.clear();
         self.unflushed_bytes = 0;
         self.durable = image.clone();
@@ -172,14 +173,14 @@ impl Effect {
         self.offset < other.offset + other.len() as u64 && other.offset < self.offset + self.len() as u64
     }
 
-    fn apply(&self, image: &mut Image) {
+    fn apply(&self, image: &mut SparseBytes) {
         match &self.change {
             Change::Write(bytes) => image.write(self.offset, bytes),
             Change::Discard(len) => image.clear(self.offset, *len),
         }
     }
 
-    fn apply_survivors(&self, image: &mut Image, unit: u64, random: &mut Random) {
+    fn apply_survivors(&self, image: &mut SparseBytes, unit: u64, random: &mut Random) {
         for piece in self.survivors(unit, random) {
             piece.apply(image);
         }
@@ -197,116 +198,13 @@ impl Effect {
 
     /// The parts that are written whole or not at all.
     fn units(&self, unit: u64) -> Vec<Effect> {
-        let end = self.offset + self.len() as u64;
-        let mut units = Vec::new();
-        let mut offset = self.offset;
-        while offset < end {
-            let next = end.min((offset / unit + 1) * unit);
-            let change = match &self.change {
-                Change::Write(bytes) => {
-                    Change::Write(bytes[(offset - self.offset) as usize..(next - self.offset) as usize].into())
-                }
-                Change::Discard(_) => Change::Discard((next - offset) as usize),
-            };
-            units.push(Effect { offset, change });
-            offset = next;
-        }
+        let change = |range: Range<usize>| match &self.change {
+            Change::Write(bytes) => Change::Write(bytes[range].into()),
+            Change::Discard(_) => Change::Discard(range.len()),
+        };
+        let units = parts(self.offset, self.len(), unit as usize);
         units
-    }
-}
-
-const PAGE_BYTES: usize = 4096;
-
-type Page = [u8; PAGE_BYTES];
-
-/// The bytes of a medium, cheap to clone: pages shared until one is written, none for zeros.
-#[derive(Clone)]
-pub(super) struct Image {
-    /// `None` is a page of zeros.
-    pages: Vec<Option<Arc<Page>>>,
-    len: u64,
-}
-
-impl Image {
-    pub(super) fn zeroed(len: u64) -> Self {
-        let mut image = Self { pages: Vec::new(), len: 0 };
-        image.grow(len);
-        image
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        self.len
-    }
-
-    pub(super) fn grow(&mut self, len: u64) {
-        self.pages.resize(len.div_ceil(PAGE_BYTES as u64) as usize, None);
-        self.len = len;
-    }
-
-    /// Fills `buffer` from `offset`; the range lies within the image.
-    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) {
-        for (page, start, at) in spans(offset, buffer.len()) {
-            let piece = &mut buffer[at];
-            match &self.pages[page] {
-                Some(bytes) => piece.copy_from_slice(&bytes[start..start + piece.len()]),
-                None => piece.fill(0),
-            }
-        }
-    }
-
-    /// Stores `bytes` at `offset`; the range lies within the image.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
-        for (page, start, at) in spans(offset, bytes.len()) {
-            let piece = &bytes[at];
-            let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE_BYTES]));
-            Arc::make_mut(page)[start..start + piece.len()].copy_from_slice(piece);
-        }
-    }
-
-    /// Stores zeros.
-    pub(super) fn clear(&mut self, offset: u64, len: usize) {
-        for (page, start, at) in spans(offset, len) {
-            if at.len() == PAGE_BYTES {
-                self.pages[page] = None;
-            } else if let Some(bytes) = &mut self.pages[page] {
-                Arc::make_mut(bytes)[start..start + at.len()].fill(0);
-            }
-        }
-    }
-}
-
-/// The pages that a range touches: page, first byte in it, and the part of the range that lies in it.
-fn spans(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        if at == len {
-            return None;
-        }
-        let absolute = offset as usize + at;
-        let start = absolute % PAGE_BYTES;
-        let piece = at..len.min(at + PAGE_BYTES - start);
-        at = piece.end;
-        Some((absolute / PAGE_BYTES, start, piece))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_across_pages_are_read_as_written() {
-        let mut image = Image::zeroed(3 * PAGE_BYTES as u64);
-        let bytes: Vec<u8> = (0..6000).map(|i| (i % 251) as u8 + 1).collect();
-        image.write(3584, &bytes);
-        let before = image.clone();
-        image.clear(4096, 4096);
-        let mut read = vec![0; 6000];
-        before.read(3584, &mut read);
-        assert_eq!(read, bytes);
-        image.read(3584, &mut read);
-        assert_eq!(read[..512], bytes[..512]);
-        assert!(read[512..4608].iter().all(|&byte| byte == 0));
-        assert_eq!(read[4608..], bytes[4608..]);
+            .map(|Part { range, .. }| Effect { offset: self.offset + range.start as u64, change: change(range) })
+            .collect()
     }
 }

@@ -16,8 +16,9 @@ use std::time::Duration;
 use tantalum_rt::{Condvar, Mutex, MutexGuard, Random, lock_unswitched};
 
 use crate::device::{check_range, gather, total_len};
+use crate::sparse::SparseBytes;
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, WriteCache};
-use contents::{Change, Contents, Effect, Image};
+use contents::{Change, Contents, Effect};
 pub use state::Fault;
 use state::{Borrowed, Faults, State, io_error, pick};
 
@@ -139,7 +140,7 @@ impl MemoryDevice {
 
     /// Makes the device hold exactly `image`, durably, with its length. What was under way is gone, as at a power cut.
     pub fn load(&self, image: &[u8]) {
-        let mut loaded = Image::zeroed(image.len() as u64);
+        let mut loaded = SparseBytes::zeroed(image.len() as u64);
         loaded.write(0, image);
         let mut state = self.0.lock();
         state.in_flight.clear();

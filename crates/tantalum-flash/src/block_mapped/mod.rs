@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 use tantalum_device::WriteCache;
+use tantalum_device::sparse::{Part, parts};
 use tantalum_rt::Random;
 
 use self::units::Units;
-use crate::contents::{Part, parts};
 use crate::disk::SECTOR_BYTES;
 use crate::link::{Link, nanos};
 use crate::nand::{Geometry, Timing, Wear};
@@ -196,7 +196,7 @@ impl BlockMapped {
     }
 
     fn end(&self, done: Nanos) -> Outcome {
-        Outcome::at(done, self.units.failure())
+        Outcome::at(done, self.units.nand.failure())
     }
 }
 
@@ -209,7 +209,7 @@ impl Model for BlockMapped {
     fn read(&mut self, now: Nanos, offset: u64, buffer: &mut [u8]) -> Outcome {
         self.advance(now);
         self.counters.read(buffer.len());
-        let ready = now + self.link.command();
+        let ready = now + self.link.command;
         if self.dirty.read(offset, buffer) == buffer.len() {
             self.counters.cache_hits += 1;
             let done = self.link.carry(ready, buffer.len());
@@ -228,7 +228,7 @@ impl Model for BlockMapped {
             return Outcome::failed(now, MediaError::WornOut);
         }
         self.counters.write(data.len());
-        let mut done = now + self.link.command();
+        let mut done = now + self.link.command;
         for Part { unit: segment, range, .. } in parts(offset, data.len(), self.parameters.segment_bytes() as usize) {
             let carried = self.link.carry(done, range.len());
             done = self.hold(carried, segment, offset + range.start as u64, &data[range]);
@@ -243,7 +243,7 @@ impl Model for BlockMapped {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
-        let done = self.flush_all(now + self.link.command());
+        let done = self.flush_all(now + self.link.command);
         self.end_flush(done)
     }
 
@@ -259,7 +259,7 @@ impl Model for BlockMapped {
 
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
         self.counters.power_cuts += 1;
-        self.units.power_cut(now, random);
+        self.units.nand.power_cut(now, random);
         self.dirty = Dirty::default();
         self.held.clear();
         self.leaving.clear();

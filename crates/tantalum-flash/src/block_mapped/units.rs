@@ -5,21 +5,20 @@
 
 use std::collections::BTreeSet;
 
-use tantalum_rt::Random;
+use tantalum_device::sparse::{PIECE_BYTES, Part, Piece, parts, piece_of};
 
 use super::BlockMappedParameters;
-use crate::contents::{Contents, PIECE_BYTES, Piece, piece_of};
-use crate::contents::{Part, parts};
+use crate::contents::Contents;
 use crate::nand::{Nand, PAGE_PIECES_MAX, PageState, Spare};
 use crate::writeback::Dirty;
-use crate::{Counters, MediaError, Nanos};
+use crate::{Counters, Nanos};
 
 /// No block.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(super) struct Units {
-    nand: Nand,
+    pub nand: Nand,
     /// By unit: its block.
     map: Vec<u32>,
     /// Erased blocks, or such as will be when what was asked of their planes is done: the least worn first, and of equal
@@ -197,11 +196,6 @@ impl Units {
         self.free.insert((self.nand.block(block).erase_count, within, block));
     }
 
-    /// Power fails at `now`: programs and erases under way are torn.
-    pub fn power_cut(&mut self, now: Nanos, random: &mut Random) {
-        self.nand.power_cut(now, random);
-    }
-
     /// Power returns: the newest whole block of each unit is its block, and all others are erased. Returns when that is
     /// done.
     pub fn power_on(&mut self, now: Nanos) -> Nanos {
@@ -234,11 +228,6 @@ impl Units {
             }
         }
         useless.into_iter().fold(ready, |done, block| done.max(self.release(ready, block)))
-    }
-
-    /// The first failure of the file behind it.
-    pub fn failure(&self) -> Option<MediaError> {
-        self.nand.failure()
     }
 
     /// What has happened.

@@ -102,7 +102,7 @@ impl HardDisk {
     /// Queues a command.
     fn enqueue(&mut self, now: Nanos, offset: u64, len: u64, work: Work) -> Outcome {
         let place = self.geometry.locate(offset / SECTOR_BYTES);
-        let command = Command { ticket: self.ticket(), ready: now + self.link.command(), offset, len, place, work };
+        let command = Command { ticket: self.ticket(), ready: now + self.link.command, offset, len, place, work };
         let queued = Outcome::queued(self.earliest(now, &command), command.ticket);
         self.queue.push(command);
         self.checked(queued)
@@ -175,7 +175,7 @@ impl Model for HardDisk {
         self.counters.read(buffer.len());
         self.platters.read(offset, buffer);
         let held = self.read_memory(offset, buffer);
-        let ready = now + self.link.command();
+        let ready = now + self.link.command;
         let (sector, count) = (offset / SECTOR_BYTES, buffer.len() as u64 / SECTOR_BYTES);
         let room = self.room();
         let buffered = self.read_ahead.as_mut().and_then(|ahead| ahead.hit(&self.geometry, ready, sector, count, room));
@@ -200,7 +200,7 @@ impl Model for HardDisk {
             return self.enqueue(now, offset, len, Work::Through(data.to_vec()));
         }
         if self.has_room(offset, len) && self.queue.lets_pass(offset, len) {
-            let done = now + self.link.command() + self.link.transfer(data.len());
+            let done = now + self.link.command + self.link.transfer(data.len());
             self.hold(offset, data.to_vec(), done);
             return if must_flush { self.flush_behind(now, done) } else { self.end(done) };
         }
@@ -211,7 +211,7 @@ impl Model for HardDisk {
     fn flush(&mut self, now: Nanos) -> Outcome {
         self.advance(now);
         self.counters.flushes += 1;
-        let ready = now + self.link.command();
+        let ready = now + self.link.command;
         match self.parameters.write_cache {
             CacheMode::NeverFlushed => self.end(ready),
             CacheMode::Off | CacheMode::On => self.flush_behind(now, ready),
@@ -232,7 +232,7 @@ impl Model for HardDisk {
     fn discard(&mut self, now: Nanos, _offset: u64, _len: u64) -> Outcome {
         self.advance(now);
         self.counters.discards += 1;
-        self.end(now + self.link.command())
+        self.end(now + self.link.command)
     }
 
     fn peek(&self, offset: u64, buffer: &mut [u8]) {

@@ -78,7 +78,7 @@ fn flush_waits_for_everything_and_an_ideal_disk_for_nothing() {
     assert!(now < 20_000_000);
     let flushed = disk.flush(now).end(&mut disk);
     assert!(flushed - now > 150_000_000, "50 seeks and half turns");
-    assert_eq!(disk.flush(flushed).done, flushed + disk.link.command());
+    assert_eq!(disk.flush(flushed).done, flushed + disk.link.command);
     let mut ideal = self::disk(DiskParameters { write_cache: CacheMode::NeverFlushed, ..cached() });
     let written = ideal.write(0, 0, &[1; 4096], true).done;
     assert!(ideal.flush(written).done < 500_000);

@@ -196,7 +196,7 @@ impl FaultyModel {
     pub(super) fn cut(&mut self, now: Nanos, random: &mut Random) -> Cut {
         let mut cut = Cut::new(now, self.shape, self.history.take());
         for kind in FaultKind::ALL {
-            if kind.occasion() != Occasion::Cut || kind == FaultKind::DeadAfterCut {
+            if kind.traits().occasion != Occasion::Cut || kind == FaultKind::DeadAfterCut {
                 continue;
             }
             let concerns = |p: &Parameters, range: Option<&Range<u64>>| !cut.concerned(kind, p, range).is_empty();

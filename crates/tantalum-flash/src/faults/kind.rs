@@ -32,11 +32,12 @@ pub(super) enum Occasion {
 }
 
 /// What there is to know of a kind.
-struct Traits {
+pub(super) struct Traits {
     name: &'static str,
-    occasion: Occasion,
+    pub(super) occasion: Occasion,
     survival: Survival,
-    parameters: &'static [&'static str],
+    /// Those that a planned fault of this kind may give.
+    pub(super) parameters: &'static [&'static str],
     doc: &'static str,
 }
 
@@ -146,16 +147,7 @@ impl FaultKind {
         self.traits().survival
     }
 
-    /// The parameters that a planned fault of this kind may give.
-    pub(super) const fn parameters(self) -> &'static [&'static str] {
-        self.traits().parameters
-    }
-
-    pub(super) const fn occasion(self) -> Occasion {
-        self.traits().occasion
-    }
-
-    const fn traits(self) -> &'static Traits {
+    pub(super) const fn traits(self) -> &'static Traits {
         &TRAITS[self as usize]
     }
 }

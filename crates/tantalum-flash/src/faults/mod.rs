@@ -105,7 +105,7 @@ impl FaultyModel {
             return Ok((inner, log));
         }
         let schedule = Schedule::new(plan);
-        let undoes = |kind: &FaultKind| kind.occasion() == Occasion::Cut && *kind != FaultKind::DeadAfterCut;
+        let undoes = |kind: &FaultKind| kind.traits().occasion == Occasion::Cut && *kind != FaultKind::DeadAfterCut;
         let is_recording = FaultKind::ALL
             .iter()
             .any(|kind| schedule.is_possible(*kind) && (undoes(kind) || *kind == FaultKind::FlushFailsOnce));

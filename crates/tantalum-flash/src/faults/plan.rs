@@ -250,7 +250,7 @@ impl PlannedText {
             ("bytes", self.bytes.is_some()),
             ("bits", self.bits.is_some()),
         ];
-        let taken = kind.parameters();
+        let taken = kind.traits().parameters;
         if let Some((key, _)) = given.into_iter().find(|(key, given)| *given && !taken.contains(key)) {
             let taken = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
             return Some(format!("{key}: {kind} does not take it; parameters of this kind: {taken}"));

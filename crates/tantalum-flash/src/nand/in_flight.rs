@@ -3,12 +3,12 @@
 //! An operation that had not begun is taken back as if it had never been asked for; one under way leaves cells that
 //! have only partly changed: a program has cleared a subset of its bits, an erase has set a subset.
 
+use tantalum_device::sparse::{PIECE_BYTES, Piece};
 use tantalum_rt::Random;
 
 use super::tables::Spares;
 use super::{Block, Nand, PAGE_PIECES_MAX, PageState, Spare};
 use crate::Nanos;
-use crate::contents::{PIECE_BYTES, Piece};
 
 /// An operation that a power cut may still reach.
 #[derive(Debug)]

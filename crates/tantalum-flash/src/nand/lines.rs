@@ -76,11 +76,6 @@ impl Lines {
         *free = done.max(*free);
     }
 
-    /// Everything is free, as if nothing had ever been done.
-    pub(super) fn forget(&mut self) {
-        self.stop(0);
-    }
-
     /// The power was cut: nothing is under way any more.
     pub(super) fn stop(&mut self, now: Nanos) {
         for free in &mut self.planes {

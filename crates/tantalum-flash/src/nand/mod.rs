@@ -15,7 +15,9 @@ pub use chip::{Geometry, Timing, Wear, Worn};
 pub(crate) use lines::{Line, Lines};
 pub use raw::RawNand;
 
-use crate::contents::{Contents, PIECE_BYTES, Piece};
+use tantalum_device::sparse::{PIECE_BYTES, Piece};
+
+use crate::contents::Contents;
 use crate::{Counters, MediaError, Nanos};
 use in_flight::{InFlight, Work};
 use tables::Tables;
@@ -291,7 +293,7 @@ impl Nand {
     /// What was done so far took no time and is not counted: the memory comes from the factory in this state.
     pub fn forget_history(&mut self) {
         self.in_flight.clear();
-        self.lines.forget();
+        self.lines.stop(0);
         self.counters = Counters { bad_blocks: self.counters.bad_blocks, ..Counters::default() };
     }
 

@@ -3,10 +3,10 @@
 //! A write programs parts of pages, which must be erased; a discard of whole blocks erases them. Erased bytes read as
 //! 0xFF. Writes are on the medium when they complete.
 
+use tantalum_device::sparse::{Part, parts};
 use tantalum_rt::Random;
 
 use super::{Nand, PageState};
-use crate::contents::{Part, parts};
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
 
 /// A flash chip as a block device.

@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::contents::{Contents, PIECE_BYTES};
+use tantalum_device::sparse::PIECE_BYTES;
+
+use crate::contents::Contents;
 use crate::ftl::page_mapped::{Layout, PageMapped, PageMapping};
 use crate::nand::{Geometry, Nand, PAGE_PIECES_MAX, RawNand, Timing, Wear};
 use crate::profile::Problem;

@@ -15,11 +15,11 @@
 //! and until then the drive answers no command, so that recovery can begin again after another cut.
 
 use serde::Deserialize;
+use tantalum_device::sparse::Piece;
 use tantalum_rt::Random;
 
 use super::SolidState;
 use crate::Nanos;
-use crate::contents::Piece;
 use crate::ftl::page_mapped::{Changes, kind, pairs, pieces_of};
 use crate::nand::{Block, NO_UNIT, PAGE_PIECES_MAX, PageState, Spare};
 
@@ -84,16 +84,16 @@ impl SolidState {
             let dead = now + protection.hold_ns;
             self.ftl.retract(now);
             self.dump_until(now, dead);
-            self.ftl.power_cut(dead, random);
+            self.ftl.nand.power_cut(dead, random);
         } else {
-            self.ftl.power_cut(now, random);
+            self.ftl.nand.power_cut(now, random);
         }
     }
 
     fn dump_until(&mut self, now: Nanos, dead: Nanos) {
         let unwritten = self.pool.unwritten(now);
         let changes: Vec<_> = self.ftl.changes_to_dump().collect();
-        let sectors_per_page = self.ftl.layout().page_sectors as usize;
+        let sectors_per_page = self.ftl.layout.page_sectors as usize;
         let mut writer = Writer { plane: 0, at: now, done: now, pages: 0 };
         let mut lost = 0;
         for sectors in unwritten.chunks(sectors_per_page) {
@@ -124,11 +124,11 @@ impl SolidState {
     /// Programs a page of the dump area on the next plane. Returns when it is done; nothing begins when the drive is
     /// dead.
     fn dump_page(&mut self, writer: &mut Writer, dead: Nanos, spare: Spare, pieces: &[Piece]) -> Nanos {
-        let layout = self.ftl.layout();
+        let layout = &self.ftl.layout;
         let geometry = layout.geometry;
         let plane = writer.plane % geometry.planes();
         let mut blocks = layout.dump_blocks(plane);
-        let nand = self.ftl.nand();
+        let nand = &self.ftl.nand;
         let open = blocks.find(|&block| nand.block(block).next_page < geometry.pages_per_block);
         let (Some(block), true) = (open, nand.lines().plane_free(plane) < dead) else {
             writer.done = Nanos::MAX;
@@ -136,7 +136,7 @@ impl SolidState {
         };
         let page = block * geometry.pages_per_block + nand.block(block).next_page;
         let sequence = self.ftl.next_sequence();
-        let done = self.ftl.nand_mut().program(writer.at, page, Spare { sequence, ..spare }, pieces);
+        let done = self.ftl.nand.program(writer.at, page, Spare { sequence, ..spare }, pieces);
         writer.done = writer.done.max(done);
         writer.plane += 1;
         writer.pages += 1;
@@ -150,7 +150,7 @@ impl SolidState {
         let charged = now + protection.recharge_ns;
         let (mut sectors, changes, read) = self.read_dump(charged);
         sectors.extend(self.mirrored_within_energy());
-        let mapped = self.ftl.recover_with(read, &changes);
+        let mapped = self.ftl.recover(read, &changes);
         let replayed = self.replay(mapped, &sectors);
         let ready = self.clear_dump(replayed);
         if let Some(protection) = &mut self.protection {
@@ -163,9 +163,8 @@ impl SolidState {
     /// would have gone.
     fn mirrored_within_energy(&mut self) -> Vec<(u32, Piece)> {
         let mut sectors = self.pool.mirrored();
-        let (layout, hold_ns) =
-            (self.ftl.layout(), self.protection.as_ref().map_or(0, |protection| protection.hold_ns));
-        let pages = hold_ns / self.ftl.nand().timing().program_ns.max(1) * u64::from(layout.geometry.planes());
+        let (layout, hold_ns) = (&self.ftl.layout, self.protection.as_ref().map_or(0, |protection| protection.hold_ns));
+        let pages = hold_ns / self.ftl.nand.timing().program_ns.max(1) * u64::from(layout.geometry.planes());
         let most = pages.saturating_mul(u64::from(layout.page_sectors));
         let lost = (sectors.len() as u64).saturating_sub(most);
         sectors.retain(|&(unit, _)| unit < layout.units);
@@ -179,10 +178,10 @@ impl SolidState {
     fn read_dump(&mut self, now: Nanos) -> (Vec<(u32, Piece)>, Vec<Changes>, Nanos) {
         let mut pages = Vec::new();
         let mut done = now;
-        let page_bytes = self.ftl.layout().geometry.page_bytes;
+        let page_bytes = self.ftl.layout.geometry.page_bytes;
         for page in self.dump_pages() {
-            done = done.max(self.ftl.nand_mut().read(now, page, page_bytes));
-            let spare = self.ftl.nand().spare(page);
+            done = done.max(self.ftl.nand.read(now, page, page_bytes));
+            let spare = self.ftl.nand.spare(page);
             if spare.state == PageState::Programmed {
                 pages.push((spare.sequence, page));
             }
@@ -190,11 +189,11 @@ impl SolidState {
         pages.sort_unstable();
         let (mut sectors, mut changes) = (Vec::new(), Vec::new());
         for (sequence, page) in pages {
-            let spare = *self.ftl.nand().spare(page);
+            let spare = *self.ftl.nand.spare(page);
             match spare.kind {
                 kind::DUMP_SECTORS => {
                     let named = spare.units.into_iter().enumerate().filter(|&(_, unit)| unit != NO_UNIT);
-                    sectors.extend(named.map(|(index, unit)| (unit, self.ftl.nand().piece(page, index))));
+                    sectors.extend(named.map(|(index, unit)| (unit, self.ftl.nand.piece(page, index))));
                 }
                 kind::DUMP_CHANGES => changes.push((sequence, pairs(&self.ftl.page_words(page), spare.units[0]))),
                 _ => {}
@@ -205,8 +204,8 @@ impl SolidState {
 
     /// Programs dumped sectors where any sector goes, and journals the map.
     fn replay(&mut self, now: Nanos, sectors: &[(u32, Piece)]) -> Nanos {
-        let limit = self.ftl.layout().page_sectors;
-        let channels = self.ftl.layout().geometry.channels;
+        let limit = self.ftl.layout.page_sectors;
+        let channels = self.ftl.layout.geometry.channels;
         let mut queues = vec![Vec::new(); channels as usize];
         for sector in sectors {
             queues[(sector.0 / limit % channels) as usize].push(sector.clone());
@@ -226,30 +225,30 @@ impl SolidState {
 
     /// Erases what was used of the dump area. If too little of it is left for the next dump, nothing more is written.
     fn clear_dump(&mut self, now: Nanos) -> Nanos {
-        let layout = self.ftl.layout();
+        let layout = &self.ftl.layout;
         let blocks: Vec<u32> = (0..layout.geometry.planes()).flat_map(|plane| layout.dump_blocks(plane)).collect();
         let mut done = now;
         for block in blocks {
-            let Block { next_page, is_bad, .. } = self.ftl.nand().block(block);
+            let Block { next_page, is_bad, .. } = self.ftl.nand.block(block);
             if next_page > 0 && !is_bad {
                 // One that is worn out stays as it is, and holds nothing.
-                done = done.max(self.ftl.nand_mut().erase(now, block).unwrap_or_else(|worn| worn.done));
+                done = done.max(self.ftl.nand.erase(now, block).unwrap_or_else(|worn| worn.done));
             }
         }
-        let layout = self.ftl.layout();
-        let is_good = |block: &u32| !self.ftl.nand().block(*block).is_bad;
+        let layout = &self.ftl.layout;
+        let is_good = |block: &u32| !self.ftl.nand.block(*block).is_bad;
         let good = |plane: u32| layout.dump_blocks(plane).filter(is_good).count();
         if (0..layout.geometry.planes()).any(|plane| good(plane) < layout.dump_blocks_min()) {
-            self.ftl.make_read_only();
+            self.ftl.is_read_only = true;
         }
         done
     }
 
     fn dump_pages(&self) -> Vec<u32> {
-        let layout = self.ftl.layout();
+        let layout = &self.ftl.layout;
         let pages = layout.geometry.pages_per_block;
         let blocks = (0..layout.geometry.planes()).flat_map(|plane| layout.dump_blocks(plane));
-        let written = |block: u32| block * pages..block * pages + self.ftl.nand().block(block).next_page;
+        let written = |block: u32| block * pages..block * pages + self.ftl.nand.block(block).next_page;
         blocks.flat_map(written).collect()
     }
 }

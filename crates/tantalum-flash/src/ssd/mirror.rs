@@ -7,8 +7,9 @@
 //! each sector (its command's number, 0 if it is free, 8 bytes; the sector, 4; CRC-32C of entry and data, 4), and the
 //! sectors' data.
 
+use tantalum_device::sparse::{PIECE_BYTES, Piece, piece_of};
+
 use crate::Contents;
-use crate::contents::{PIECE_BYTES, Piece, piece_of};
 
 const WORD_BYTES: usize = 4096;
 const ENTRY_BYTES: usize = 16;

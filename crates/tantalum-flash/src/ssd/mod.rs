@@ -1,6 +1,6 @@
 //! A solid-state drive: the interface, a buffer pool, the flusher, and a page-mapped translation layer.
 //!
-//! The cache is volatile, written through, or protected by capacitors ([`durable_cache`]). A volatile cache loses at a
+//! The cache is volatile, written through, or protected by capacitors (`durable_cache.rs`). A volatile cache loses at a
 //! power cut what flash does not hold; since channels are flushed each at its own pace, that is no prefix of the
 //! writes, and of a large write it may be any part. A flush writes all of it back, and the changes of the map.
 
@@ -11,12 +11,12 @@ mod pool;
 
 use serde::Deserialize;
 use tantalum_device::WriteCache;
+use tantalum_device::sparse::{PIECE_BYTES, Piece, piece_in, piece_of};
 use tantalum_rt::Random;
 
 pub use durable_cache::{Capacitors, Protection};
 pub use interface::Interface;
 
-use crate::contents::{PIECE_BYTES, Piece, piece_in, piece_of};
 use crate::ftl::page_mapped::PageMapped;
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape};
 use interface::Host;
@@ -73,14 +73,12 @@ impl SolidState {
     /// A drive over a translation layer. Without `protection` its memory is volatile.
     pub fn new(interface: Interface, cache: Cache, protection: Option<Protection>, ftl: PageMapped) -> Self {
         let limit = (cache.pool_bytes / PIECE_BYTES as u64) as usize;
-        let mut pool = Pool::new(ftl.layout().units, ftl.layout().geometry.channels, limit);
-        let mirror = protection.as_ref().and_then(|_| ftl.nand().beside(Mirror::bytes(limit)));
-        if let Some(area) = mirror {
-            pool.set_mirror(area);
-        }
+        let area = protection.as_ref().and_then(|_| ftl.nand.beside(Mirror::bytes(limit)));
+        let mirror = area.map(|area| Mirror::new(area, limit));
+        let pool = Pool::new(ftl.layout.units, ftl.layout.geometry.channels, limit, mirror);
         let mut ftl = ftl;
         if interface.reads_pass {
-            ftl.nand_mut().let_reads_pass();
+            ftl.nand.let_reads_pass();
         }
         Self {
             host: Host::new(interface.clone()),
@@ -97,7 +95,7 @@ impl SolidState {
     }
 
     fn channel_of(&self, unit: u32) -> u32 {
-        unit / self.ftl.layout().page_sectors % self.ftl.layout().geometry.channels
+        unit / self.ftl.layout.page_sectors % self.ftl.layout.geometry.channels
     }
 
     /// A sector's newest bytes.
@@ -155,7 +153,7 @@ impl SolidState {
         if let Some(from) = base.checked_sub(offset)
             && let Some(whole) = data[from as usize..].first_chunk::<PIECE_BYTES>()
         {
-            return piece_in(self.ftl.nand_mut().take_used_piece(), whole);
+            return piece_in(self.ftl.nand.take_used_piece(), whole);
         }
         let mut bytes = self.piece(unit).map_or([0; PIECE_BYTES], |piece| *piece);
         let (start, end) = (offset.max(base), (offset + data.len() as u64).min(base + PIECE_BYTES as u64));
@@ -172,21 +170,21 @@ impl SolidState {
     }
 
     fn outcome(&self, done: Nanos) -> Outcome {
-        Outcome::at(done, self.ftl.nand().failure())
+        Outcome::at(done, self.ftl.nand.failure())
     }
 
     /// Programs everything that can begin until `now`.
     fn flush_until(&mut self, now: Nanos) {
-        for channel in 0..self.ftl.layout().geometry.channels {
+        for channel in 0..self.ftl.layout.geometry.channels {
             while !self.pool.is_idle(channel, now) && self.program_batch(channel, self.cache.pairing_wait_ns, now) {}
         }
     }
 
     /// Programs everything, without waiting for company.
     fn drain(&mut self) {
-        for channel in 0..self.ftl.layout().geometry.channels {
+        for channel in 0..self.ftl.layout.geometry.channels {
             while self.program_batch(channel, 0, Nanos::MAX) {}
-            let is_drained = self.pool.is_drained(channel) || self.ftl.is_read_only();
+            let is_drained = self.pool.is_drained(channel) || self.ftl.is_read_only;
             debug_assert!(is_drained, "nothing that waits is left behind");
         }
     }
@@ -198,12 +196,12 @@ impl SolidState {
             if let Some(room) = self.pool.take_room(sectors, at) {
                 return Some(room);
             }
-            if self.ftl.is_read_only() {
+            if self.ftl.is_read_only {
                 return None;
             }
             // The frames whose end is known do not leave enough room: let the flusher go ahead.
             let before = self.drained;
-            for channel in 0..self.ftl.layout().geometry.channels {
+            for channel in 0..self.ftl.layout.geometry.channels {
                 self.program_batch(channel, 0, Nanos::MAX);
             }
             debug_assert!(self.drained >= before, "time does not go back");
@@ -215,7 +213,7 @@ impl SolidState {
         if !self.ftl.has_room(channel) {
             return false;
         }
-        let limit = self.ftl.layout().page_sectors as usize;
+        let limit = self.ftl.layout.page_sectors as usize;
         let free = self.ftl.channel_ready(channel);
         let Some(start) = self.pool.next_batch(channel, limit, free, patience, until, &mut self.batch) else {
             return false;
@@ -246,8 +244,8 @@ impl SolidState {
 
     /// A flush that leaves something in memory has failed.
     fn flushed(&self, done: Nanos) -> Outcome {
-        let mut channels = 0..self.ftl.layout().geometry.channels;
-        match self.ftl.is_read_only() && !channels.all(|channel| self.pool.is_drained(channel)) {
+        let mut channels = 0..self.ftl.layout.geometry.channels;
+        match self.ftl.is_read_only && !channels.all(|channel| self.pool.is_drained(channel)) {
             true => Outcome::failed(done, MediaError::WornOut),
             false => self.outcome(done),
         }
@@ -282,7 +280,7 @@ impl Model for SolidState {
             atomic_write_bytes: if self.protection.is_some() { self.interface.max_command_bytes } else { 0 },
             write_cache: if is_safe { WriteCache::None } else { WriteCache::Volatile },
             fua: self.cache.fua,
-            ..Shape::plain(self.ftl.layout().capacity_bytes(), self.interface.logical_block, PIECE_BYTES as u32)
+            ..Shape::plain(self.ftl.layout.capacity_bytes(), self.interface.logical_block, PIECE_BYTES as u32)
         }
     }
 
@@ -313,7 +311,7 @@ impl Model for SolidState {
 
     fn write(&mut self, now: Nanos, offset: u64, data: &[u8], durable: bool) -> Outcome {
         self.advance(now);
-        if self.ftl.is_read_only() {
+        if self.ftl.is_read_only {
             return Outcome::failed(now, MediaError::WornOut);
         }
         let mut done = now;
@@ -372,13 +370,13 @@ impl Model for SolidState {
         if self.protection.is_some() {
             self.dump(now, random);
         } else {
-            self.ftl.power_cut(now, random);
+            self.ftl.nand.power_cut(now, random);
         }
         self.forget_memory(now);
     }
 
     fn power_on(&mut self, now: Nanos) -> Nanos {
-        let ready = if self.protection.is_some() { self.recover_dump(now) } else { self.ftl.recover(now) };
+        let ready = if self.protection.is_some() { self.recover_dump(now) } else { self.ftl.recover(now, &[]) };
         self.forget_memory(ready);
         ready
     }
@@ -387,7 +385,7 @@ impl Model for SolidState {
         self.advance(now);
         let done = self.write_back_all(now);
         // Flash holds everything, if it still can: nothing of it need be kept for the next start.
-        if !self.ftl.is_read_only() {
+        if !self.ftl.is_read_only {
             self.forget_memory(done);
         }
         done

@@ -7,9 +7,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use tantalum_device::sparse::Piece;
+
 use super::mirror::Mirror;
 use crate::Nanos;
-use crate::contents::{Contents, Piece};
 
 /// Never, or not known yet.
 const NEVER: Nanos = Nanos::MAX;
@@ -55,7 +56,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(units: u32, channels: u32, limit: usize) -> Self {
+    /// With a mirror, what waits is kept there as well.
+    pub(super) fn new(units: u32, channels: u32, limit: usize, mirror: Option<Mirror>) -> Self {
         Self {
             frames: Vec::new(),
             free: Vec::new(),
@@ -67,13 +69,8 @@ impl Pool {
             leaving: BinaryHeap::new(),
             occupied: 0,
             limit,
-            mirror: None,
+            mirror,
         }
-    }
-
-    /// Keeps what waits in a file as well.
-    pub(super) fn set_mirror(&mut self, area: Contents) {
-        self.mirror = Some(Mirror::new(area, self.limit));
     }
 
     /// What the mirror has kept since before the program began, in the order of the writes.
@@ -269,7 +266,7 @@ impl Pool {
         if let Some(mirror) = &mut mirror {
             mirror.clear();
         }
-        *self = Self { mirror, ..Self::new(units as u32, channels as u32, limit) };
+        *self = Self::new(units as u32, channels as u32, limit, mirror);
     }
 }
 

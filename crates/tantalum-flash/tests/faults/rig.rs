@@ -131,7 +131,8 @@ pub fn prove<T: PartialEq + Debug>(
         assert_eq!(result, run(planned, seed).0, "the same seed gives the same result");
         results.push(result);
 
-        if fault.parameters == Default::default() {
+        // At rate 1 the device would hang before a schedule can wait for anything.
+        if fault.parameters == Default::default() && kind != FaultKind::Stuck {
             let (result, log) = run(Plan::new(seed).with_rate(kind, 1.0), seed);
             assert!(log.count(kind) > 0 && log.total() == log.count(kind), "{device}, seed {seed}, by rate");
             assert!(faulty(&result) || log.count(kind) > 1, "{device}, seed {seed}, by rate: {result:?}");

@@ -266,13 +266,8 @@ impl World {
         true
     }
 
-    /// The lock at `address` was taken without waiting.
-    pub(crate) fn acquired(&self, address: usize, wait: Wait, place: &'static Location<'static>) {
-        self.charge_lock(address, wait, 0, place);
-    }
-
-    /// Lets the time pass that taking and holding a lock takes, if it takes any.
-    fn charge_lock(&self, address: usize, wait: Wait, waited_ns: u64, place: &'static Location<'static>) {
+    /// The lock at `address` was taken after so long a wait: lets the time pass that taking and holding it takes, if it takes any.
+    pub(crate) fn charge_lock(&self, address: usize, wait: Wait, waited_ns: u64, place: &'static Location<'static>) {
         // A task that unwinds keeps the thread, as in `interleave`.
         if self.state.borrow().locks.is_none() || std::thread::panicking() {
             return;

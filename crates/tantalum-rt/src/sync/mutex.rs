@@ -59,7 +59,7 @@ impl RawMutex {
     fn lock_beside_simulations(&self) {
         let place = Location::caller();
         match simulation::current() {
-            Some(world) if self.inner.try_lock() => world.acquired(self.address(), Wait::Mutex, place),
+            Some(world) if self.inner.try_lock() => world.charge_lock(self.address(), Wait::Mutex, 0, place),
             Some(world) => {
                 world.acquire(self.address(), Wait::Mutex, place, None, || self.inner.try_lock());
             }
@@ -71,7 +71,7 @@ impl RawMutex {
     #[track_caller]
     fn locked_at_once(&self) {
         if let Some(world) = simulation::current() {
-            world.acquired(self.address(), Wait::Mutex, Location::caller());
+            world.charge_lock(self.address(), Wait::Mutex, 0, Location::caller());
         }
     }
 

@@ -81,7 +81,7 @@ impl RawRwLock {
     #[track_caller]
     fn locked_at_once(&self, wait: Wait) {
         if let Some(world) = simulation::current() {
-            world.acquired(self.address(), wait, Location::caller());
+            world.charge_lock(self.address(), wait, 0, Location::caller());
         }
     }
 

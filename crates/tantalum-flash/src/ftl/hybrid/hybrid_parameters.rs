@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::contents::PIECE_BYTES;
+use tantalum_device::sparse::PIECE_BYTES;
+
 use crate::disk::SECTOR_BYTES;
 use crate::nand::{Geometry, Timing, Wear};
 use crate::profile::{Problem, check_ranges};

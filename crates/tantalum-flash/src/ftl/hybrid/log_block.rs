@@ -3,9 +3,10 @@
 //! A log is in order while its position `i` holds page `i` of its unit. Its last page may be there in part only: that
 //! part is in the scratch unit, and the rest of the page is still the old one.
 
+use tantalum_device::sparse::PIECE_BYTES;
+
 use super::{Hybrid, Image, KIND_SCRATCH, KIND_UNIT, NONE, UpdateOrder, spare};
 use crate::Nanos;
-use crate::contents::PIECE_BYTES;
 
 /// A log block.
 #[derive(Debug)]

@@ -2,10 +2,11 @@
 //!
 //! Invariant: a block is erased when everything it held that is still valid has been programmed elsewhere.
 
+use tantalum_device::sparse::PIECE_BYTES;
+
 use super::log_block::Log;
 use super::{Hybrid, KIND_UNIT, NONE, spare};
 use crate::Nanos;
-use crate::contents::PIECE_BYTES;
 use crate::nand::PageState;
 
 /// Blocks of a plane that wait to be erased, at most.

@@ -18,12 +18,12 @@ mod recovery;
 
 use std::collections::BTreeSet;
 
+use tantalum_device::sparse::{PIECE_BYTES, Part, parts, piece_of};
 use tantalum_rt::Random;
 
 pub use self::hybrid_parameters::{HybridParameters, InitialState, UpdateOrder};
 use self::log_block::Log;
-use crate::contents::{Contents, PIECE_BYTES, piece_of};
-use crate::contents::{Part, parts};
+use crate::contents::Contents;
 use crate::nand::{Nand, Spare};
 use crate::{Counters, MediaError, Nanos};
 

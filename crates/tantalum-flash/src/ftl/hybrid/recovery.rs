@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use tantalum_device::sparse::PIECE_BYTES;
+
 use super::{Hybrid, Image, KIND_SCRATCH, KIND_UNIT, NONE, spare};
 use crate::Nanos;
-use crate::contents::PIECE_BYTES;
 use crate::nand::PageState;
 
 /// The newest copy of a page.

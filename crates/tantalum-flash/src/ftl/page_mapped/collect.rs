@@ -3,9 +3,10 @@
 //! Collection begins when a plane runs low on free blocks, moves as many pages per page of the host as its victim needs
 //! to be empty in time, and finishes the victim at once when the plane is down to its reserve.
 
+use tantalum_device::sparse::{PIECE_BYTES, Piece};
+
 use super::{BlockUse, Collection, Open, PageMapped};
 use crate::Nanos;
-use crate::contents::{PIECE_BYTES, Piece};
 use crate::nand::{Block, NO_UNIT, PAGE_PIECES_MAX};
 
 /// A block being emptied.

@@ -4,9 +4,10 @@
 //! the base of a page it concerns is in the ring too. So before the ring's oldest block is erased, the pages of the map
 //! whose base lies in it are written anew; that makes its lists of changes superfluous as well.
 
+use tantalum_device::sparse::{PIECE_BYTES, Piece, piece_of};
+
 use super::{Layout, PageMapped, kind};
 use crate::Nanos;
-use crate::contents::{PIECE_BYTES, Piece, piece_of};
 use crate::nand::{NO_UNIT, PAGE_PIECES_MAX, Spare};
 
 /// The journal's state in memory.

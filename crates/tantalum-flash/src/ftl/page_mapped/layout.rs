@@ -1,6 +1,7 @@
 //! Which blocks are for what: the map's journal, the dump area, data.
 
-use crate::contents::PIECE_BYTES;
+use tantalum_device::sparse::PIECE_BYTES;
+
 use crate::ftl::page_mapped::PageMapping;
 use crate::nand::{Geometry, Wear};
 

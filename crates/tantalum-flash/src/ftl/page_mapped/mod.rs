@@ -21,7 +21,8 @@ pub(crate) use journal::pieces_of;
 pub use layout::Layout;
 pub(crate) use rebuild::{Changes, pairs};
 
-use crate::contents::{PIECE_BYTES, Piece};
+use tantalum_device::sparse::{PIECE_BYTES, Piece};
+
 use crate::nand::{NO_UNIT, Nand, PAGE_PIECES_MAX, Spare};
 use crate::{Counters, Nanos};
 use collect::Victim;
@@ -97,8 +98,10 @@ const MOVES_SWEEP: usize = 4096;
 /// A page-mapped translation layer over flash.
 #[derive(Debug)]
 pub struct PageMapped {
-    nand: Nand,
-    layout: Layout,
+    /// Dump blocks are written beside the layer.
+    pub nand: Nand,
+    /// How the flash is divided.
+    pub layout: Layout,
     mapping: PageMapping,
     /// Where each sector lies: page times sectors per page, plus the place in the page; [`NO_UNIT`] if it has none.
     map: Vec<u32>,
@@ -110,7 +113,8 @@ pub struct PageMapped {
     programs_done: Nanos,
     /// Where sectors lay before programs that may not have begun yet.
     moves: Vec<Move>,
-    is_read_only: bool,
+    /// Whether no spare block is left where one is needed, here or beside the layer. What is written from now on may find no room.
+    pub is_read_only: bool,
     counters: Counters,
 }
 
@@ -145,21 +149,6 @@ impl PageMapped {
         layer
     }
 
-    /// How the flash is divided.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// The flash.
-    pub fn nand(&self) -> &Nand {
-        &self.nand
-    }
-
-    /// The flash, for what is written beside the layer: its dump blocks.
-    pub(crate) fn nand_mut(&mut self) -> &mut Nand {
-        &mut self.nand
-    }
-
     /// The number of the next page that is written beside the layer.
     pub(crate) fn next_sequence(&mut self) -> u64 {
         self.sequence += 1;
@@ -169,16 +158,6 @@ impl PageMapped {
     /// What has happened; host operations are counted by the front end.
     pub fn counters(&self) -> Counters {
         Counters { torn_found: self.nand.torn_pages(), ..self.nand.counters() + self.counters }
-    }
-
-    /// Whether no spare block is left where one is needed. What is written from now on may find no room.
-    pub fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
-    /// From now on nothing is erased any more: what is beside the layer is worn out.
-    pub(crate) fn make_read_only(&mut self) {
-        self.is_read_only = true;
     }
 
     /// Whether a page can be programmed on the channel: always, unless the layer is read-only.

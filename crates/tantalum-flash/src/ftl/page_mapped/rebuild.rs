@@ -3,22 +3,15 @@
 //! For every sector the youngest word counts. A place that the journal names is believed only if the page there is
 //! whole and still holds that sector; of the pages themselves, those younger than the journal's word for their sector.
 
-use tantalum_rt::Random;
-
 use super::{BlockUse, PageMapped, kind};
 use crate::Nanos;
-use crate::contents::PIECE_BYTES;
 use crate::nand::{NO_UNIT, PageState};
+use tantalum_device::sparse::PIECE_BYTES;
 
 /// A list of changes of the map from outside the journal, with its sequence number.
 pub(crate) type Changes = (u64, Vec<(u32, u32)>);
 
 impl PageMapped {
-    /// The power fails at `now`: what the layer has in memory is lost.
-    pub fn power_cut(&mut self, now: Nanos, random: &mut Random) {
-        self.nand.power_cut(now, random);
-    }
-
     /// Power is about to fail: takes back what has not begun at `now`, so that the map in memory is that of `now`. What
     /// is under way goes on.
     pub(crate) fn retract(&mut self, now: Nanos) {
@@ -37,13 +30,8 @@ impl PageMapped {
         self.nand.retract(now);
     }
 
-    /// Rebuilds everything from flash, and makes all blocks usable again. Returns when that is done.
-    pub fn recover(&mut self, now: Nanos) -> Nanos {
-        self.recover_with(now, &[])
-    }
-
-    /// As [`PageMapped::recover`], with lists of changes from a dump.
-    pub(crate) fn recover_with(&mut self, now: Nanos, dumped: &[Changes]) -> Nanos {
+    /// Rebuilds everything from flash and lists of changes from a dump, and makes all blocks usable again. Returns when that is done.
+    pub fn recover(&mut self, now: Nanos, dumped: &[Changes]) -> Nanos {
         self.is_read_only = self.ring_is_worn_out();
         let (mut words, journal_done) = self.read_journal(now);
         let journaled: Vec<u32> = words.iter().map(|&(_, slot)| slot).collect();

@@ -175,13 +175,13 @@ fn check(steps: Vec<Step>, collection: Collection) -> Result<(), TestCaseError> 
                 let mut random = Random::with_seed(seed);
                 now += after;
                 let cut = now;
-                layer.power_cut(now, &mut random);
+                layer.nand.power_cut(now, &mut random);
                 // Power fails again and again while the layer recovers.
-                let mut ready = layer.recover(now);
+                let mut ready = layer.recover(now, &[]);
                 while random.u8(0..3) == 0 {
                     now += random.u64(0..=ready - now);
-                    layer.power_cut(now, &mut random);
-                    ready = layer.recover(now);
+                    layer.nand.power_cut(now, &mut random);
+                    ready = layer.recover(now, &[]);
                 }
                 for (&unit, versions) in &mut expected {
                     let (found, allowed) = (value(&layer.piece(unit)), versions.allowed(cut));

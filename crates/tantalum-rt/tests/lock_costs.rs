@@ -122,7 +122,7 @@ fn uses_are_told_by_place_the_longest_waits_first() {
         all(2, 1, move || drop(fought_over.lock()));
         drop(calm.try_lock().unwrap());
     });
-    assert!(uses.iter().all(|used| used.place.file().ends_with("lock_charges.rs")), "{uses:?}");
+    assert!(uses.iter().all(|used| used.place.file().ends_with("lock_costs.rs")), "{uses:?}");
     let seen: Vec<_> = uses.iter().map(|used| (used.acquisitions, used.waits, used.waited)).collect();
     assert_eq!(seen, [(2, 1, ns(130)), (1, 0, ns(0)), (1, 0, ns(0))]);
     let lines: Vec<_> = uses.iter().map(|used| used.place.line()).collect();
