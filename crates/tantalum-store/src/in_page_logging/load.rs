@@ -14,7 +14,7 @@ use super::{
     unit_counters::Counters,
 };
 use crate::{
-    Change, Load, PageId, Result, Status,
+    Change, Load, PageId, PageStore, Result, Status,
     page::{change, header},
 };
 
@@ -28,7 +28,7 @@ impl InPageStore {
         let Some((logical, index)) = self.place_of(id) else {
             return Ok(Load::Damaged(format!(
                 "it lies beyond the end of the store, which has room for {} pages; perhaps the file was truncated",
-                self.pages()
+                self.capacity_pages()
             )));
         };
         let unit: ArcRwLockReadGuard<Unit> = self.ready_unit(logical)?;

@@ -103,27 +103,6 @@ impl InPageStore {
         })
     }
 
-    /// Finds the units, and begins a session. Reads a sector or two of each unit and the overflow units, many at the same
-    /// time; what else there is in log sectors is read when its unit is first used.
-    ///
-    /// # Errors
-    /// When the device cannot read.
-    ///
-    /// # Panics
-    /// When the session has begun.
-    pub(super) fn begin(&self, session: Session) -> Result<u64> {
-        // Versions of another session have other numbers, those included that a crash left incomplete.
-        self.sequence.store(position::start_of(session.epoch).get(), Ordering::SeqCst);
-        self.scan()?;
-        let oldest = session.past.oldest();
-        let sessions: Vec<u64> = session.past.iter().map(position::epoch_of).collect();
-        assert!(self.session.set(session).is_ok(), "a store's session begins once");
-        match sessions.len().checked_sub(SESSIONS_MAX) {
-            Some(_) => self.forget_before(sessions[sessions.len() - SESSIONS_MAX / 2]),
-            None => Ok(oldest),
-        }
-    }
-
     /// Merges every unit with changes of older sessions, whose statuses are then needed no more.
     fn forget_before(&self, epoch: u64) -> Result<u64> {
         let units: Vec<_> = self.units.read().iter().cloned().collect();
@@ -138,52 +117,12 @@ impl InPageStore {
         Ok(epoch)
     }
 
-    /// The pages that there is room for.
-    pub(super) fn pages(&self) -> u64 {
-        u64::from(self.physical.logical_units()) * self.medium.geometry.pages() as u64
-    }
-
-    /// Makes room for more pages, if the device can grow.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`].
-    pub(super) fn add_units(&self) -> Result<()> {
-        let unit = self.medium.geometry.unit_bytes as u64;
-        let device = &self.medium.device;
-        let (file, before) = (device.name().to_owned(), self.medium.units());
-        let step = (device.capacity_bytes() / 8).clamp(16 * unit, 512 * unit);
-        let wanted = (device.capacity_bytes() + step).next_multiple_of(unit);
-        device.grow(wanted).map_err(|source| Error::DiskFull { file: file.clone(), source })?;
-        if self.medium.units() == before {
-            let source = tantalum_device::Error::Unsupported { device: file.as_str().into(), operation: "grow" };
-            return Err(Error::DiskFull { file, source });
-        }
-        self.adopt_units();
-        Ok(())
-    }
-
     /// Takes note of the units that the device has.
     fn adopt_units(&self) {
         let mut units = self.units.write();
         self.physical.grow(self.medium.units());
         for logical in units.len() as u32..self.physical.logical_units() {
             units.push(Arc::new(RwLock::new(Unit::unwritten(logical))));
-        }
-    }
-
-    /// What the store has done.
-    pub(super) fn counts(&self) -> InPageStats {
-        let physical = self.physical.counts();
-        InPageStats {
-            overflow_units: self.overflow.lock().len() as u64,
-            units: physical.units.into(),
-            free_units: physical.free.into(),
-            bad_units: physical.bad.into(),
-            erases_min: physical.erases_min.into(),
-            erases_max: physical.erases_max.into(),
-            erases_sum: physical.erases_sum,
-            sessions_kept: self.session.get().map_or(0, |session| session.past.count() as u64),
-            ..self.counters.read()
         }
     }
 
@@ -295,7 +234,7 @@ impl PageStore for InPageStore {
     }
 
     fn capacity_pages(&self) -> u64 {
-        self.pages()
+        u64::from(self.physical.logical_units()) * self.medium.geometry.pages() as u64
     }
 
     fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
@@ -331,7 +270,18 @@ impl PageStore for InPageStore {
     }
 
     fn begin_session(&self, session: Session) -> Result<u64> {
-        self.begin(session)
+        // The survey reads a sector or two of each unit and the overflow units, many at the same time; what else there is in log
+        // sectors is read when its unit is first used.
+        // Versions of another session have other numbers, those included that a crash left incomplete.
+        self.sequence.store(position::start_of(session.epoch).get(), Ordering::SeqCst);
+        self.scan()?;
+        let oldest = session.past.oldest();
+        let sessions: Vec<u64> = session.past.iter().map(position::epoch_of).collect();
+        assert!(self.session.set(session).is_ok(), "a store's session begins once");
+        match sessions.len().checked_sub(SESSIONS_MAX) {
+            Some(_) => self.forget_before(sessions[sessions.len() - SESSIONS_MAX / 2]),
+            None => Ok(oldest),
+        }
     }
 
     fn max_active_bytes(&self) -> usize {
@@ -339,7 +289,18 @@ impl PageStore for InPageStore {
     }
 
     fn grow(&self) -> Result<()> {
-        self.add_units()
+        let unit = self.medium.geometry.unit_bytes as u64;
+        let device = &self.medium.device;
+        let (file, before) = (device.name().to_owned(), self.medium.units());
+        let step = (device.capacity_bytes() / 8).clamp(16 * unit, 512 * unit);
+        let wanted = (device.capacity_bytes() + step).next_multiple_of(unit);
+        device.grow(wanted).map_err(|source| Error::DiskFull { file: file.clone(), source })?;
+        if self.medium.units() == before {
+            let source = tantalum_device::Error::Unsupported { device: file.as_str().into(), operation: "grow" };
+            return Err(Error::DiskFull { file, source });
+        }
+        self.adopt_units();
+        Ok(())
     }
 
     fn recover(&self) -> Result<u64> {
@@ -367,7 +328,18 @@ impl PageStore for InPageStore {
     }
 
     fn stats(&self) -> StoreStats {
-        let in_page = self.counts();
+        let physical = self.physical.counts();
+        let in_page = InPageStats {
+            overflow_units: self.overflow.lock().len() as u64,
+            units: physical.units.into(),
+            free_units: physical.free.into(),
+            bad_units: physical.bad.into(),
+            erases_min: physical.erases_min.into(),
+            erases_max: physical.erases_max.into(),
+            erases_sum: physical.erases_sum,
+            sessions_kept: self.session.get().map_or(0, |session| session.past.count() as u64),
+            ..self.counters.read()
+        };
         StoreStats {
             pages_loaded: in_page.pages_loaded,
             capacity_bytes: self.medium.device.capacity_bytes(),

@@ -25,8 +25,10 @@ use super::{
     Shared,
     append::Item,
     layout::{BLOCK_BYTES, Place},
+    maintenance::Maintenance,
     segment_counters::Counters,
-    summary::{ENTRIES_MAX, Stream},
+    summary::ENTRIES_MAX,
+    table::Table,
 };
 use crate::{PageId, Result, page::header};
 
@@ -54,20 +56,20 @@ impl CleanerTask {
         let parker = Parker::new();
         let unparker = parker.unparker();
         let stop = Arc::new(AtomicBool::new(false));
-        assert!(shared.kick.set(unparker.clone()).is_ok(), "a store has one cleaner");
+        assert!(shared.space.cleaner.set(unparker.clone()).is_ok(), "a store has one cleaner");
         let task = tantalum_rt::spawn("tantalum-segment-cleaner", {
             let (shared, stop) = (Arc::clone(shared), Arc::clone(&stop));
             move || {
-                let mut is_cleaning = false;
+                let mut cleaner = Cleaner { shared: &shared, is_cleaning: false };
                 while !stop.load(Ordering::Acquire) {
-                    match shared.work(&mut is_cleaning) {
+                    match cleaner.work() {
                         Ok(None) => parker.park(),
                         Ok(Some(pause)) if pause.is_zero() => tantalum_rt::yield_now(),
                         Ok(Some(pause)) => _ = parker.park_timeout(pause),
                         Err(error) => {
                             tracing::error!(%error, "cleaning failed; it will be tried again");
                             // Tasks that wait for free space have to see the error.
-                            shared.announce_room();
+                            shared.space.announce();
                             parker.park_timeout(PAUSE);
                         }
                     }
@@ -88,66 +90,64 @@ impl Drop for CleanerTask {
     }
 }
 
-impl Shared {
+/// What the task knows from one piece of work to the next.
+struct Cleaner<'s> {
+    shared: &'s Shared,
+    /// Between the low-water mark and the high-water mark, whether it came from below.
+    is_cleaning: bool,
+}
+
+impl Cleaner<'_> {
     /// Does a piece of work. Returns how long to rest; `None` until there is something to do.
-    fn work(&self, is_cleaning: &mut bool) -> Result<Option<Duration>> {
-        let maintenance = self.maintenance.lock();
-        if self.must_begin() {
+    fn work(&mut self) -> Result<Option<Duration>> {
+        let shared = self.shared;
+        let mut maintenance = Maintenance::begin(shared);
+        if shared.must_begin() {
             // The next batch begins the streams; nothing can be moved before.
             return Ok(Some(PAUSE));
         }
         let started = now();
-        self.free_segments();
-        match self.next_work(is_cleaning) {
+        maintenance.free_segments();
+        match self.next_work() {
             Work::Nothing => return Ok(None),
-            Work::Checkpoint => self.checkpoint()?,
-            Work::Clean if self.clean_some()? > 0 => {}
+            Work::Checkpoint => maintenance.checkpoint()?,
+            Work::Clean if maintenance.clean_some()? > 0 => {}
             // Nothing more can be emptied before more is settled.
             Work::Clean => {
-                let (stored_before, freed_before) = self.table.read().progress();
-                self.checkpoint()?;
-                let has_cleaned = self.clean_some()? > 0;
-                let mut table = self.table.write();
+                let (stored_before, freed_before) = shared.table.read().progress();
+                maintenance.checkpoint()?;
+                let has_cleaned = maintenance.clean_some()? > 0;
+                let mut table = shared.table.write();
                 let (stored, freed) = table.progress();
                 let is_stuck = !has_cleaned && freed == freed_before;
+                let is_urgent = table.free_space().is_urgent();
                 // What was stored meanwhile may be worth a checkpoint of its own.
-                if is_stuck && self.is_urgent(&table) && stored == stored_before {
+                if is_stuck && is_urgent && stored == stored_before {
                     table.note_exhausted();
                     drop(table);
-                    self.announce_room();
+                    shared.space.announce();
                     return Ok(Some(PAUSE));
                 }
-                if is_stuck && !self.is_urgent(&table) {
+                if is_stuck && !is_urgent {
                     return Ok(Some(PAUSE));
                 }
             }
         }
         drop(maintenance);
-        Ok(Some(self.rest_after(started.elapsed())))
+        let worked = started.elapsed();
+        Ok(Some(worked.mul_f64(shared.table.read().free_space().rest_share())))
     }
 
-    fn next_work(&self, is_cleaning: &mut bool) -> Work {
-        let table = self.table.read();
-        let (room, empty) = (self.room(&table), table.segments.empty());
-        if room < self.low_water(&table) {
-            *is_cleaning = true;
+    fn next_work(&mut self) -> Work {
+        let table = self.shared.table.read();
+        let (space, empty) = (table.free_space(), table.segments.empty());
+        self.is_cleaning = space.is_low() || (self.is_cleaning && !space.is_plenty_with(0));
+        match self.is_cleaning {
+            true if space.is_plenty_with(empty) || (space.is_urgent() && empty > 1) => Work::Checkpoint,
+            true => Work::Clean,
+            false if table.is_checkpoint_due() => Work::Checkpoint,
+            false => Work::Nothing,
         }
-        if *is_cleaning {
-            let settling = u64::from(empty) * u64::from(self.layout.segment_blocks());
-            if room >= self.high_water(&table) {
-                *is_cleaning = false;
-            } else if room + settling >= self.high_water(&table) || (self.is_urgent(&table) && empty > 1) {
-                return Work::Checkpoint;
-            } else {
-                return Work::Clean;
-            }
-        }
-        if self.is_checkpoint_due(&table) { Work::Checkpoint } else { Work::Nothing }
-    }
-
-    /// How long to rest after work that took so long.
-    fn rest_after(&self, worked: Duration) -> Duration {
-        worked.mul_f64(self.rest_share(&self.table.read()))
     }
 }
 
@@ -164,19 +164,20 @@ struct Survivor {
     bytes: AlignedBuffer,
 }
 
-impl Shared {
+impl Maintenance<'_> {
     /// Empties some segments, and frees them. Returns how many; none if there are none that it would help to empty, or there is
-    /// no room for what is live in them before a checkpoint. `maintenance` is held.
+    /// no room for what is live in them before a checkpoint.
     ///
     /// # Errors
     /// When the device cannot read or write.
-    pub(super) fn clean_some(&self) -> Result<usize> {
-        let victims = self.choose_victims();
+    fn clean_some(&self) -> Result<usize> {
+        let Shared { io, table, .. } = self.shared;
+        let victims = choose_victims(&table.read());
         if victims.is_empty() {
             return Ok(0);
         }
         let live_blocks: u64 = {
-            let table = self.table.read();
+            let table = table.read();
             victims.iter().map(|victim| u64::from(table.segments.get(*victim).live_blocks())).sum()
         };
         let mut survivors = Vec::new();
@@ -190,70 +191,26 @@ impl Shared {
             .collect();
         let mut rest = &items[..];
         while !rest.is_empty() {
-            let slot = {
-                let mut table = self.table.write();
-                let reserve = self.reserve_of_cleaning(&table);
-                table.next_slot(Stream::Cold, &self.layout, reserve)
-            };
-            let Some(slot) = slot else { return Ok(0) };
-            let appended = self.append(slot, rest).inspect_err(|_| self.must_begin.store(true, Ordering::Release))?;
+            let Some(slot) = table.write().slot_for_moved_pages() else { return Ok(0) };
+            let appended = self.shared.append(slot, rest)?;
             rest = &rest[appended..];
         }
         let cleaned = victims.len() as u64;
-        Counters::add(&self.counters.segments_cleaned, cleaned);
-        Counters::add(&self.counters.bytes_cleaned, cleaned * self.layout.segment_bytes());
-        Counters::add(&self.counters.live_bytes_cleaned, live_blocks * BLOCK_BYTES as u64);
+        Counters::add(&io.counters.segments_cleaned, cleaned);
+        Counters::add(&io.counters.bytes_cleaned, cleaned * io.layout.segment_bytes());
+        Counters::add(&io.counters.live_bytes_cleaned, live_blocks * BLOCK_BYTES as u64);
         self.free_segments();
         Ok(victims.len())
     }
 
-    /// The best segments to clean now: one, or several of which one append takes all that is live. Among those that are free
-    /// then; none if a checkpoint is worth its price, after which better ones are.
-    fn choose_victims(&self) -> Vec<u32> {
-        let table = self.table.read();
-        let is_short = self.is_short(&table);
-        let score = |live: u32, stamp: u64| {
-            let (live, dead) = (f64::from(live), f64::from(self.layout.segment_blocks() - live));
-            // When cleaning itself may get short of room, what yields most of it.
-            if is_short { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
-        };
-        let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number, &self.layout));
-        let (mut settled, others): (Vec<_>, Vec<_>) = candidates
-            .map(|(number, segment)| (score(segment.live_blocks(), segment.stamp), number, segment.live_blocks()))
-            .partition(|(_, number, _)| table.segments.is_settled(*number));
-        let better_first = |a: &(f64, u32, u32), b: &(f64, u32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        // Of many segments, only those are put in order that can be cleaned now.
-        if settled.len() > VICTIMS_MAX {
-            settled.select_nth_unstable_by(VICTIMS_MAX, better_first);
-            settled.truncate(VICTIMS_MAX);
-        }
-        settled.sort_unstable_by(better_first);
-        let Some(&(best, _, live)) = settled.first() else { return Vec::new() };
-        let better = others.iter().filter(|(score, ..)| *score > best);
-        let saved: u32 = better.map(|(.., other)| live.saturating_sub(*other)).sum();
-        if u64::from(saved) > table.map.block_count() {
-            return Vec::new();
-        }
-        let (mut victims, mut pages) = (Vec::new(), 0);
-        // A segment takes them, so that little is left half moved when there is none for more.
-        let pages_max = ENTRIES_MAX.min(self.layout.pages_per_segment() as usize);
-        for (_, number, _) in settled {
-            pages += (table.segments.get(number).page_blocks / self.layout.page_blocks()) as usize;
-            if !victims.is_empty() && pages > pages_max {
-                break;
-            }
-            victims.push(number);
-        }
-        victims
-    }
-
     /// Lets the next checkpoint write the map's blocks that are in a segment elsewhere.
     fn touch_map_blocks(&self, segment: u32) {
-        let mut table = self.table.write();
+        let Shared { io, table, .. } = self.shared;
+        let mut table = table.write();
         if table.segments.get(segment).map_blocks == 0 {
             return;
         }
-        let is_here = |place: Place| self.layout.segment_of(place).is_some_and(|(found, _)| found == segment);
+        let is_here = |place: Place| io.layout.segment_of(place).is_some_and(|(found, _)| found == segment);
         let here: Vec<_> = table.map.blocks().filter(|(_, place)| is_here(*place)).map(|(number, _)| number).collect();
         here.into_iter().for_each(|number| table.map.touch(number));
         table.segments.get_mut(segment).is_map_leaving = true;
@@ -261,12 +218,13 @@ impl Shared {
 
     /// Reads the pages of a segment that are live. What cannot be read stays, and the segment with it.
     fn read_survivors(&self, segment: u32, survivors: &mut Vec<Survivor>) -> Result<()> {
+        let Shared { io, table, .. } = self.shared;
         let (live, stamp) = {
-            let table = self.table.read();
+            let table = table.read();
             let found = table.segments.get(segment);
             let here = |id: &PageId| {
                 let place = table.map.get(*id)?;
-                let (other, block) = self.layout.segment_of(place)?;
+                let (other, block) = io.layout.segment_of(place)?;
                 (other == segment).then_some((block, *id))
             };
             let mut live: Vec<(u32, PageId)> = found.pages.iter().filter_map(here).collect();
@@ -274,22 +232,22 @@ impl Shared {
             live.dedup();
             (live, found.stamp)
         };
-        let page_blocks = self.layout.page_blocks();
+        let page_blocks = io.layout.page_blocks();
         let is_near = |a: &(u32, PageId), b: &(u32, PageId)| b.0 <= a.0 + page_blocks + GAP_BLOCKS;
         for run in live.chunk_by(is_near) {
             let (first, last) = (run[0].0, run[run.len() - 1].0);
             let mut buffer = AlignedBuffer::zeroed((last + page_blocks - first) as usize * BLOCK_BYTES);
-            if let Err(error) = self.device.read(self.layout.place(segment, first).offset(), &mut buffer) {
+            if let Err(error) = io.device.read(io.layout.place(segment, first).offset(), &mut buffer) {
                 self.note_stuck(segment, &error);
                 continue;
             }
-            Counters::add(&self.counters.bytes_read_to_clean, buffer.len() as u64);
+            Counters::add(&io.counters.bytes_read_to_clean, buffer.len() as u64);
             for &(block, id) in run {
                 let at = (block - first) as usize * BLOCK_BYTES;
-                let bytes = AlignedBuffer::copy_from(&buffer[at..at + self.layout.page_bytes()]);
+                let bytes = AlignedBuffer::copy_from(&buffer[at..at + io.layout.page_bytes()]);
                 match header::verify(&bytes, id) {
                     Ok(()) => {
-                        let from = self.layout.place(segment, block);
+                        let from = io.layout.place(segment, block);
                         survivors.push(Survivor { id, from, stamp, bytes });
                     }
                     Err(what) => self.note_stuck(segment, &format!("page {id}: {what}")),
@@ -300,7 +258,46 @@ impl Shared {
     }
 
     fn note_stuck(&self, segment: u32, what: &dyn std::fmt::Display) {
-        tracing::warn!(segment, device = self.device.name(), %what, "a segment has a page that cannot be read, and is not cleaned any more");
-        self.table.write().segments.get_mut(segment).is_stuck = true;
+        tracing::warn!(segment, device = self.shared.io.device.name(), %what, "a segment has a page that cannot be read, and is not cleaned any more");
+        self.shared.table.write().segments.get_mut(segment).is_stuck = true;
     }
+}
+
+/// The best segments to clean now: one, or several of which one append takes all that is live. Among those that are free
+/// then; none if a checkpoint is worth its price, after which better ones are.
+fn choose_victims(table: &Table) -> Vec<u32> {
+    let (layout, is_short) = (table.layout, table.free_space().is_short());
+    let score = |live: u32, stamp: u64| {
+        let (live, dead) = (f64::from(live), f64::from(layout.segment_blocks() - live));
+        // When cleaning itself may get short of room, what yields most of it.
+        if is_short { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
+    };
+    let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number));
+    let (mut settled, others): (Vec<_>, Vec<_>) = candidates
+        .map(|(number, segment)| (score(segment.live_blocks(), segment.stamp), number, segment.live_blocks()))
+        .partition(|(_, number, _)| table.segments.is_settled(*number));
+    let better_first = |a: &(f64, u32, u32), b: &(f64, u32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+    // Of many segments, only those are put in order that can be cleaned now.
+    if settled.len() > VICTIMS_MAX {
+        settled.select_nth_unstable_by(VICTIMS_MAX, better_first);
+        settled.truncate(VICTIMS_MAX);
+    }
+    settled.sort_unstable_by(better_first);
+    let Some(&(best, _, live)) = settled.first() else { return Vec::new() };
+    let better = others.iter().filter(|(score, ..)| *score > best);
+    let saved: u32 = better.map(|(.., other)| live.saturating_sub(*other)).sum();
+    if u64::from(saved) > table.map.block_count() {
+        return Vec::new();
+    }
+    let (mut victims, mut pages) = (Vec::new(), 0);
+    // A segment takes them, so that little is left half moved when there is none for more.
+    let pages_max = ENTRIES_MAX.min(layout.pages_per_segment() as usize);
+    for (_, number, _) in settled {
+        pages += (table.segments.get(number).page_blocks / layout.page_blocks()) as usize;
+        if !victims.is_empty() && pages > pages_max {
+            break;
+        }
+        victims.push(number);
+    }
+    victims
 }

@@ -11,21 +11,29 @@
 //! - a page that cleaning moved replaces only the very copy that was read, now and when recovery repeats it
 //! - of a stream, one append is under way at a time
 //!
-//! Locks, in this order: the queue of batches (not held while one writes them); `maintenance`, held by the task that checkpoints,
+//! Parts:
+//! - [`SegmentIo`]: the device, cut into segments ([`layout`]), and what stands there: [`root`], [`map`] blocks, a [`summary`] before
+//!   each append
+//! - [`Table`], the state in memory: the [`map`], the [`segments`], the [`streams`] that appends go to; [`free_space`] is computed from it
+//! - [`BatchQueue`] and appends ([`append`]), [`Maintenance`] with its checkpoints, the [`cleaner`], and [`recovery`]
+//!
+//! Locks, in this order: the queue of batches (not held while a task writes them); maintenance, held by the task that checkpoints,
 //! cleans, or begins the streams; the table, never held while a device works.
 
 mod append;
 mod cleaner;
 mod free_space;
 mod layout;
+mod maintenance;
 pub mod map;
-mod map_checkpoint;
 mod nilfs2;
 mod recovery;
 pub mod root;
 mod segment_counters;
 mod segment_inspection;
+mod segment_io;
 mod segments;
+mod streams;
 pub mod summary;
 mod table;
 #[cfg(test)]
@@ -35,17 +43,21 @@ use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
+use std::time::Duration;
 
 use tantalum_device::{AlignedBuffer, Device, Durability};
 use tantalum_rt::{Condvar, Mutex, RwLock, Unparker};
 
-use append::Queue;
+use append::BatchQueue;
 use cleaner::CleanerTask;
 use layout::{BLOCK_BYTES, Layout, Place};
+use maintenance::{Maintenance, RootState};
 pub use nilfs2::MetadataWrites;
 use root::Root;
 use segment_counters::Counters;
 pub use segment_counters::LogStructuredStats;
+use segment_inspection::Inspector;
+use segment_io::SegmentIo;
 use segments::State;
 use table::Table;
 
@@ -74,22 +86,49 @@ enum Cleaning {
 /// What the store's tasks share.
 #[derive(Debug)]
 struct Shared {
-    device: Arc<dyn Device>,
-    layout: Layout,
-    database: u128,
+    io: SegmentIo,
     metadata_writes: MetadataWrites,
-    discards: AtomicBool,
     table: RwLock<Table>,
-    queue: Queue,
-    /// Held while a task appends to the streams of moved pages or of the map.
-    maintenance: Mutex<()>,
+    batches: BatchQueue,
+    /// Held through a [`Maintenance`].
+    maintenance: Mutex<RootState>,
     /// The streams must begin anew before anything is appended: at first, and after an append that failed.
     must_begin: AtomicBool,
+    space: SpaceSignal,
+}
+
+impl Shared {
+    fn must_begin(&self) -> bool {
+        self.must_begin.load(Ordering::Acquire)
+    }
+}
+
+/// How the tasks that wait for free space and the cleaner, which makes it, wake each other.
+#[derive(Debug, Default)]
+struct SpaceSignal {
     /// Signalled under `waiting` when segments have become free, or will not.
-    room: Condvar,
+    freed: Condvar,
     waiting: Mutex<()>,
-    kick: OnceLock<Unparker>,
-    counters: Counters,
+    cleaner: OnceLock<Unparker>,
+}
+
+impl SpaceSignal {
+    /// Lets the cleaner look whether there is something to do.
+    fn wake_cleaner(&self) {
+        if let Some(cleaner) = self.cleaner.get() {
+            cleaner.unpark();
+        }
+    }
+
+    /// Wakes the tasks that wait for a free segment.
+    fn announce(&self) {
+        let _waiting = self.waiting.lock();
+        self.freed.notify_all();
+    }
+
+    fn wait(&self, timeout: Duration) {
+        self.freed.wait_for(&mut self.waiting.lock(), timeout);
+    }
 }
 
 impl LogStructuredStore {
@@ -105,22 +144,15 @@ impl LogStructuredStore {
         options: StoreOptions,
     ) -> Result<Self> {
         let layout = Self::layout(&*device, page_bytes, sizes)?;
-        let mut table = Table::default();
-        table.segments.grow(layout.segments(device.capacity_bytes()));
+        let io = SegmentIo::new(device, layout, database, options.discards);
         let shared = Shared {
-            device,
-            layout,
-            database,
+            table: RwLock::new(Table::new(layout, io.segments())),
+            io,
             metadata_writes: options.metadata_writes,
-            discards: AtomicBool::new(options.discards),
-            table: RwLock::new(table),
-            queue: Queue::default(),
-            maintenance: Mutex::new(()),
+            batches: BatchQueue::default(),
+            maintenance: Mutex::default(),
             must_begin: AtomicBool::new(true),
-            room: Condvar::default(),
-            waiting: Mutex::new(()),
-            kick: OnceLock::new(),
-            counters: Counters::default(),
+            space: SpaceSignal::default(),
         };
         Ok(Self { shared: Arc::new(shared), cleaning: Mutex::new(Cleaning::NotYet) })
     }
@@ -144,53 +176,28 @@ impl LogStructuredStore {
     }
 }
 
-impl Shared {
-    /// Lets the cleaner look whether there is something to do.
-    fn kick(&self) {
-        if let Some(cleaner) = self.kick.get() {
-            cleaner.unpark();
-        }
-    }
-
-    /// Wakes the tasks that wait for a free segment.
-    fn announce_room(&self) {
-        let _waiting = self.waiting.lock();
-        self.room.notify_all();
-    }
-
-    fn must_begin(&self) -> bool {
-        self.must_begin.load(Ordering::Acquire)
-    }
-
-    fn full(&self) -> Error {
-        let (device, offset) = (self.device.name().into(), self.device.capacity_bytes());
-        let source = tantalum_device::Error::NoSpace { device, offset, len: self.layout.segment_bytes() };
-        Error::DiskFull { file: self.device.name().into(), source }
-    }
-}
-
 /// Segments by which a file grows at least, and at most.
 const GROWTH_SEGMENTS: (u32, u32) = (16, 512);
 
 impl PageStore for LogStructuredStore {
     fn name(&self) -> &str {
-        self.shared.device.name()
+        self.shared.io.device.name()
     }
 
     fn page_size(&self) -> usize {
-        self.shared.layout.page_bytes()
+        self.shared.io.layout.page_bytes()
     }
 
     fn capacity_pages(&self) -> u64 {
-        self.shared.capacity_pages()
+        self.shared.io.capacity_pages()
     }
 
     fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
-        self.shared.load_page(id, page)
+        self.reader().load_page(id, page)
     }
 
     fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
-        self.shared.load_pages(first, pages)
+        self.reader().load_pages(first, pages)
     }
 
     fn store(&self, batch: &PageBatch) -> Result<()> {
@@ -209,8 +216,8 @@ impl PageStore for LogStructuredStore {
     }
 
     fn grow(&self) -> Result<()> {
-        let (device, layout) = (&self.shared.device, self.shared.layout);
-        let before = layout.segments(device.capacity_bytes());
+        let io = &self.shared.io;
+        let (device, layout, before) = (&io.device, io.layout, io.segments());
         let file = device.name().to_owned();
         // Until there is room for another page: what the map and cleaning need grows too.
         let mut segments = before + (before / 8).clamp(GROWTH_SEGMENTS.0, GROWTH_SEGMENTS.1);
@@ -218,11 +225,11 @@ impl PageStore for LogStructuredStore {
             segments += GROWTH_SEGMENTS.0;
         }
         if layout.capacity_pages(segments) <= layout.capacity_pages(before) {
-            return Err(self.shared.full());
+            return Err(io.full());
         }
         let grown = device.grow(layout.device_bytes(segments));
         grown.map_err(|source| Error::DiskFull { file: file.clone(), source })?;
-        let after = layout.segments(device.capacity_bytes());
+        let after = io.segments();
         if after == before {
             let source = tantalum_device::Error::Unsupported { device: file.as_str().into(), operation: "grow" };
             return Err(Error::DiskFull { file, source });
@@ -231,35 +238,36 @@ impl PageStore for LogStructuredStore {
         table.segments.grow(after);
         table.forget_exhausted();
         drop(table);
-        self.shared.announce_room();
+        self.shared.space.announce();
         Ok(())
     }
 
     fn recover(&self) -> Result<u64> {
-        self.shared.recover()?;
+        let (table, root) = recovery::recover(&self.shared.io)?;
+        *self.shared.maintenance.lock() = root;
+        *self.shared.table.write() = table;
         Ok(0)
     }
 
     fn close(&self) {
         let cleaning = std::mem::replace(&mut *self.cleaning.lock(), Cleaning::Ended);
         drop(cleaning);
-        let shared = &self.shared;
-        let _maintenance = shared.maintenance.lock();
+        let mut maintenance = Maintenance::begin(&self.shared);
         // What was never begun has nothing to save; what failed has to be found by its appends.
-        if !shared.must_begin()
-            && let Err(error) = shared.checkpoint()
+        if !self.shared.must_begin()
+            && let Err(error) = maintenance.checkpoint()
         {
             tracing::warn!(%error, "the page map could not be written at the end; opening will follow the appends instead");
         }
     }
 
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
-        self.shared.check_table(found);
+        self.inspector().check(found);
         Ok(())
     }
 
     fn inspect_segment(&self, segment: u32) -> Result<Option<SegmentInspection>> {
-        self.shared.inspect(segment).map(Some)
+        self.inspector().inspect(segment).map(Some)
     }
 
     fn stats(&self) -> StoreStats {
@@ -268,7 +276,7 @@ impl PageStore for LogStructuredStore {
             pages_loaded: counts.pages_loaded,
             pages_stored: counts.pages_stored,
             batches: counts.appends,
-            capacity_bytes: self.shared.device.capacity_bytes(),
+            capacity_bytes: self.shared.io.device.capacity_bytes(),
             log_structured: Some(counts),
             ..StoreStats::default()
         }
@@ -276,8 +284,16 @@ impl PageStore for LogStructuredStore {
 }
 
 impl LogStructuredStore {
+    fn reader(&self) -> Reader<'_> {
+        Reader { io: &self.shared.io, table: &self.shared.table }
+    }
+
+    fn inspector(&self) -> Inspector<'_> {
+        Inspector { io: &self.shared.io, table: &self.shared.table }
+    }
+
     fn counts(&self) -> LogStructuredStats {
-        let mut counts = self.shared.counters.read();
+        let mut counts = self.shared.io.counters.read();
         let table = self.shared.table.read();
         let block = BLOCK_BYTES as u64;
         counts.segments = table.segments.count().into();
@@ -288,7 +304,8 @@ impl LogStructuredStore {
             match segment.state() {
                 State::Open => counts.open_segments += 1,
                 State::Closed => {
-                    counts.dead_bytes += u64::from(self.shared.layout.segment_blocks() - segment.live_blocks()) * block;
+                    counts.dead_bytes +=
+                        u64::from(self.shared.io.layout.segment_blocks() - segment.live_blocks()) * block;
                 }
                 State::Free | State::Discarding => {}
             }
@@ -305,34 +322,35 @@ struct Run {
     pages: usize,
 }
 
-impl Shared {
-    /// The pages that there is room for.
-    fn capacity_pages(&self) -> u64 {
-        self.layout.capacity_pages(self.layout.segments(self.device.capacity_bytes()))
-    }
+/// Reads pages, which may move meanwhile: then it looks again.
+struct Reader<'a> {
+    io: &'a SegmentIo,
+    table: &'a RwLock<Table>,
+}
 
+impl Reader<'_> {
     /// Reads a page.
     ///
     /// # Errors
     /// When the device cannot read.
     fn load_page(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
-        if id.0 >= self.capacity_pages() {
+        let capacity = self.io.capacity_pages();
+        if id.0 >= capacity {
             return Ok(Load::Damaged(format!(
-                "it lies beyond the end of the store, which has room for {} pages; perhaps the file was truncated",
-                self.capacity_pages()
+                "it lies beyond the end of the store, which has room for {capacity} pages; perhaps the file was truncated"
             )));
         }
         loop {
-            let found = self.table.read().find(id, &self.layout);
+            let found = self.table.read().find(id);
             let Some((place, generation)) = found else {
                 page.fill(0);
                 return Ok(Load::NeverWritten);
             };
-            let read = self.device.read(place.offset(), page);
+            let read = self.io.device.read(place.offset(), page);
             // Else the page has moved, and something else may have been written there.
-            if self.table.read().generation(place, &self.layout) == generation {
+            if self.table.read().generation(place) == generation {
                 read?;
-                Counters::add(&self.counters.pages_loaded, 1);
+                Counters::add(&self.io.counters.pages_loaded, 1);
                 return Ok(header::verify(page, id).map_or_else(Load::Damaged, |()| Load::Page));
             }
         }
@@ -343,7 +361,7 @@ impl Shared {
     /// # Errors
     /// When the device cannot read one of them.
     fn load_pages(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
-        let page_bytes = self.layout.page_bytes();
+        let page_bytes = self.io.layout.page_bytes();
         let count = pages.len() / page_bytes;
         let mut loads = Vec::with_capacity(count);
         while loads.len() < count {
@@ -363,8 +381,8 @@ impl Shared {
     /// Where pages, `count` at most, lie one behind the other.
     fn run_at(&self, id: PageId, count: usize) -> Option<Run> {
         let table = self.table.read();
-        let (start, generation) = table.find(id, &self.layout)?;
-        let place = |page: u64| Place(start.0 + page * u64::from(self.layout.page_blocks()));
+        let (start, generation) = table.find(id)?;
+        let place = |page: u64| Place(start.0 + page * u64::from(self.io.layout.page_blocks()));
         let is_next = |page: &u64| table.map.get(PageId(id.0 + page)) == Some(place(*page));
         // Never beyond a segment's end: each begins with a summary.
         Some(Run { start, generation, pages: (0..count as u64).take_while(is_next).count() })
@@ -372,13 +390,13 @@ impl Shared {
 
     /// `None` if something else may have been written there meanwhile.
     fn read_run(&self, run: Run, first: PageId, pages: &mut [u8]) -> Result<Option<Vec<Load>>> {
-        let pages = &mut pages[..run.pages * self.layout.page_bytes()];
-        self.device.read(run.start.offset(), pages)?;
-        if self.table.read().generation(run.start, &self.layout) != run.generation {
+        let pages = &mut pages[..run.pages * self.io.layout.page_bytes()];
+        self.io.device.read(run.start.offset(), pages)?;
+        if self.table.read().generation(run.start) != run.generation {
             return Ok(None);
         }
-        Counters::add(&self.counters.pages_loaded, run.pages as u64);
-        let pages = (first.0..).zip(pages.chunks_exact(self.layout.page_bytes()));
+        Counters::add(&self.io.counters.pages_loaded, run.pages as u64);
+        let pages = (first.0..).zip(pages.chunks_exact(self.io.layout.page_bytes()));
         let found = |(id, page)| header::verify(page, PageId(id)).map_or_else(Load::Damaged, |()| Load::Page);
         Ok(Some(pages.map(found).collect()))
     }

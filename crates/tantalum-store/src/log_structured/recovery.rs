@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 use tantalum_device::AlignedBuffer;
 
 use super::{
-    Shared,
-    layout::{BLOCK_BYTES, Place},
+    layout::{BLOCK_BYTES, Layout, Place},
+    maintenance::RootState,
     map::{ENTRIES, MapBlock, PageMap},
     root::{Position, Root},
     segment_counters::Counters,
+    segment_io::SegmentIo,
     summary::{Entry, Stream, Summary},
     table::Table,
 };
@@ -27,15 +28,23 @@ const RUN_BLOCKS: usize = 64;
 /// A block of the map, by its level and number on it.
 type Number = (usize, usize);
 
-impl Shared {
-    /// Finds where everything is.
-    ///
-    /// # Errors
-    /// When the device cannot read, or something that is needed is damaged.
-    pub(super) fn recover(&self) -> Result<()> {
-        let (root, whole_slot) = Root::read(&*self.device, self.layout, self.database)?;
-        let mut table = Table { checkpoint: root.number, session: root.session, whole_slot, ..Table::default() };
-        table.segments.grow(self.layout.segments(self.device.capacity_bytes()));
+/// Finds where everything is.
+///
+/// # Errors
+/// When the device cannot read, or something that is needed is damaged.
+pub fn recover(io: &SegmentIo) -> Result<(Table, RootState)> {
+    Recovery { io, layout: io.layout }.run()
+}
+
+struct Recovery<'a> {
+    io: &'a SegmentIo,
+    layout: Layout,
+}
+
+impl Recovery<'_> {
+    fn run(&self) -> Result<(Table, RootState)> {
+        let (root, whole_slot) = Root::read(&*self.io.device, self.layout, self.io.database)?;
+        let mut table = Table::new(self.layout, self.io.segments());
         table.segments.begin_settled();
         table.map = self.read_map(&root)?;
         self.count_live(&mut table)?;
@@ -49,11 +58,12 @@ impl Shared {
         }
         // As they were begun: an append that cleaning made finds the map as it was then, or a newer page.
         appends.sort_unstable_by_key(|append| append.sequence);
-        table.sequence = root.sequence;
+        table.streams.session = root.session;
+        table.streams.sequence = root.sequence;
         table.clock = root.clock;
         for append in &appends {
-            table.apply(append, &self.layout);
-            table.sequence = table.sequence.max(append.sequence + 1);
+            table.apply(append);
+            table.streams.sequence = table.streams.sequence.max(append.sequence + 1);
             table.clock = table.clock.max(append.stamp);
         }
         table.clock_at_checkpoint = root.clock.min(table.clock);
@@ -62,16 +72,15 @@ impl Shared {
             table.segments.begin_to_free(segment);
             table.segments.end_freeing(segment);
         }
-        Counters::add(&self.counters.appends_rolled_forward, appends.len() as u64);
+        Counters::add(&self.io.counters.appends_rolled_forward, appends.len() as u64);
         tracing::debug!(
-            device = self.device.name(),
+            device = self.io.device.name(),
             checkpoint = root.number,
             appends = appends.len(),
             free = table.segments.free(),
             "the page map is recovered"
         );
-        *self.table.write() = table;
-        Ok(())
+        Ok((table, RootState { checkpoint: root.number, whole_slot }))
     }
 
     fn read_map(&self, root: &Root) -> Result<PageMap> {
@@ -92,9 +101,9 @@ impl Shared {
         for run in blocks.chunk_by(|a, b| a.1.plus(1) == b.1) {
             for run in run.chunks(RUN_BLOCKS) {
                 let mut buffer = AlignedBuffer::zeroed(run.len() * BLOCK_BYTES);
-                self.device.read(run[0].1.offset(), &mut buffer)?;
+                self.io.device.read(run[0].1.offset(), &mut buffer)?;
                 for ((number, place), bytes) in run.iter().zip(buffer.chunks_exact(BLOCK_BYTES)) {
-                    let block = MapBlock::decode(bytes, *number, self.database);
+                    let block = MapBlock::decode(bytes, *number, self.io.database);
                     map.adopt(*number, block.ok_or_else(|| self.damaged_map(*number, *place))?, *place);
                 }
             }
@@ -105,7 +114,7 @@ impl Shared {
     fn damaged_map(&self, (level, index): Number, place: Place) -> Error {
         let pages = (index * ENTRIES.pow(1 + level as u32)) as u64;
         Error::Corrupt {
-            file: self.device.name().into(),
+            file: self.io.device.name().into(),
             page: PageId(pages),
             offset: place.offset(),
             what: format!("block {index} of the page map's level {level} was expected here, and is not whole"),
@@ -125,7 +134,7 @@ impl Shared {
                 used.insert(segment);
             }
             found.map(|(segment, _)| segment).ok_or_else(|| Error::Superblock {
-                file: self.device.name().into(),
+                file: self.io.device.name().into(),
                 what: format!(
                     "the page map names byte {}, where no page can be; perhaps the file was truncated",
                     place.offset()
@@ -147,19 +156,19 @@ impl Shared {
 
 /// What is behind a checkpoint in a stream.
 #[derive(Debug, Default)]
-pub struct Followed {
+struct Followed {
     /// The appends, in their order.
-    pub appends: Vec<Summary>,
+    appends: Vec<Summary>,
     /// The segments that have any.
-    pub segments: Vec<u32>,
+    segments: Vec<u32>,
 }
 
-impl Shared {
+impl Recovery<'_> {
     /// Follows a stream from a position on.
     ///
     /// # Errors
-    /// When the device cannot read. [`Error::Corrupt`] when appends follow one whose summary is damaged.
-    pub(super) fn follow(&self, stream: Stream, session: u64, from: Position, segments: u32) -> Result<Followed> {
+    /// When the device cannot read. [`Error::Superblock`] when appends follow one whose summary is damaged.
+    fn follow(&self, stream: Stream, session: u64, from: Position, segments: u32) -> Result<Followed> {
         let mut followed = Followed::default();
         // The append whose pages are not all there, if the last one's are not.
         let mut is_torn = false;
@@ -175,7 +184,7 @@ impl Shared {
             if at.segment >= segments {
                 break;
             }
-            let summary = self.summary_at(at.segment, at.block)?;
+            let summary = self.io.summary_at(at.segment, at.block)?;
             let Some(summary) = summary.filter(|found| is_next(found, stream, session, at)) else {
                 self.expect_end(stream, session, at, segments)?;
                 break;
@@ -194,20 +203,12 @@ impl Shared {
         Ok(followed)
     }
 
-    /// The summary that begins in a block, if one does.
-    pub(super) fn summary_at(&self, segment: u32, block: u32) -> Result<Option<Summary>> {
-        let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
-        self.device.read(self.layout.place(segment, block).offset(), &mut bytes)?;
-        let found = Summary::decode(&bytes, self.database);
-        Ok(found.filter(|found| (found.segment, found.block) == (segment, block)))
-    }
-
     /// Whether all pages of an append are there, as they were appended.
     fn is_whole(&self, summary: &Summary) -> Result<bool> {
         let page_bytes = self.layout.page_bytes();
         let mut bytes = AlignedBuffer::zeroed(summary.entries.len() * page_bytes);
         let start = self.layout.place(summary.segment, summary.block).plus(1);
-        self.device.read(start.offset(), &mut bytes)?;
+        self.io.device.read(start.offset(), &mut bytes)?;
         let is_there = |(entry, page): (&Entry, &[u8])| match *entry {
             Entry::Page { id, lsn, crc, .. } => {
                 header::checksum(page) == crc && header::lsn(page) == lsn && header::verify(page, id).is_ok()
@@ -223,17 +224,17 @@ impl Shared {
         let next = (at.next < segments).then_some((at.next, 0));
         let rest_blocks = self.layout.segment_blocks() - at.block;
         let mut bytes = AlignedBuffer::zeroed(rest_blocks as usize * BLOCK_BYTES);
-        self.device.read(self.layout.place(at.segment, at.block).offset(), &mut bytes)?;
+        self.io.device.read(self.layout.place(at.segment, at.block).offset(), &mut bytes)?;
         let of_segment = rest.zip(bytes.chunks_exact(BLOCK_BYTES).skip(1)).filter_map(|((segment, block), bytes)| {
-            Summary::decode(bytes, self.database).filter(|found| (found.segment, found.block) == (segment, block))
+            Summary::decode(bytes, self.io.database).filter(|found| (found.segment, found.block) == (segment, block))
         });
-        let of_next = next.map(|(segment, block)| self.summary_at(segment, block)).transpose()?.flatten();
+        let of_next = next.map(|(segment, block)| self.io.summary_at(segment, block)).transpose()?.flatten();
         let is_later =
             |found: &Summary| found.stream == stream && found.session == session && found.sequence > at.after;
         match of_segment.chain(of_next).find(is_later) {
             None => Ok(()),
             Some(later) => Err(Error::Superblock {
-                file: self.device.name().into(),
+                file: self.io.device.name().into(),
                 what: format!(
                     "a segment summary was expected at byte {} and is damaged: append {} follows at byte {}; restore the \
                      database from a backup",

@@ -6,25 +6,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tantalum_rt::RwLock;
+
 use super::{
-    Shared,
     layout::Place,
+    segment_io::SegmentIo,
     segments::{Segment, State},
     summary::{Entry, Summary},
+    table::Table,
 };
 use crate::{AppendInspection, EntryInspection, Error, Result, SegmentInspection};
 
-impl Shared {
+/// A look at the store's segments.
+pub struct Inspector<'a> {
+    pub io: &'a SegmentIo,
+    pub table: &'a RwLock<Table>,
+}
+
+impl Inspector<'_> {
     /// Shows a segment.
     ///
     /// # Errors
     /// [`Error::Option`] if there is no such segment, or when the device cannot read.
-    pub(super) fn inspect(&self, segment: u32) -> Result<SegmentInspection> {
+    pub fn inspect(&self, segment: u32) -> Result<SegmentInspection> {
         let mut inspection = {
             let table = self.table.read();
             let count = table.segments.count();
             if segment >= count {
-                let what = format!("segment {segment}: {} has segments 0 to {}", self.device.name(), count - 1);
+                let what = format!("segment {segment}: {} has segments 0 to {}", self.io.device.name(), count - 1);
                 return Err(Error::Option { what });
             }
             let found = table.segments.get(segment);
@@ -37,9 +46,9 @@ impl Shared {
             };
             SegmentInspection {
                 segment,
-                offset_bytes: self.layout.place(segment, 0).offset(),
+                offset_bytes: self.io.layout.place(segment, 0).offset(),
                 state: state.into(),
-                blocks: self.layout.segment_blocks(),
+                blocks: self.io.layout.segment_blocks(),
                 live_blocks: found.live_blocks(),
                 appends: Vec::new(),
             }
@@ -47,19 +56,19 @@ impl Shared {
         let mut block = 0;
         let mut last = 0;
         // An earlier use of the segment shows behind the last append of the present one.
-        while block < self.layout.segment_blocks()
-            && let Some(summary) = self.summary_at(segment, block)?.filter(|found| found.sequence > last)
+        while block < self.io.layout.segment_blocks()
+            && let Some(summary) = self.io.summary_at(segment, block)?.filter(|found| found.sequence > last)
         {
             last = summary.sequence;
             inspection.appends.push(self.inspect_append(&summary));
-            block += summary.blocks(self.layout.page_blocks());
+            block += summary.blocks(self.io.layout.page_blocks());
         }
         Ok(inspection)
     }
 
     fn inspect_append(&self, summary: &Summary) -> AppendInspection {
         let table = self.table.read();
-        let start = self.layout.place(summary.segment, summary.block);
+        let start = self.io.layout.place(summary.segment, summary.block);
         let entry = |(at, entry): (u32, &Entry)| {
             let place: Place = start.plus(at);
             let (kind, number, lsn, is_live) = match *entry {
@@ -76,16 +85,14 @@ impl Shared {
             block: summary.block,
             sequence: summary.sequence,
             stream: summary.stream.name().into(),
-            is_of_this_session: summary.session == table.session,
+            is_of_this_session: summary.session == table.streams.session,
             filler_blocks: summary.filler_blocks,
-            entries: summary.at(self.layout.page_blocks()).map(entry).collect(),
+            entries: summary.at(self.io.layout.page_blocks()).map(entry).collect(),
         }
     }
-}
 
-impl Shared {
-    /// Tells what is wrong.
-    pub(super) fn check_table(&self, found: &mut dyn FnMut(String)) {
+    /// Tells where the map and what is known of segments differ.
+    pub fn check(&self, found: &mut dyn FnMut(String)) {
         let (map, segments) = {
             // Nothing of it changes meanwhile: the lock is that of every change.
             let table = self.table.read();
@@ -96,7 +103,7 @@ impl Shared {
         let mut places = BTreeSet::new();
         let mut live: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         for (id, place) in map.pages() {
-            let Some((segment, block)) = self.layout.segment_of(place) else {
+            let Some((segment, block)) = self.io.layout.segment_of(place) else {
                 found(format!("page {id} is said to be at byte {}, before the first segment", place.offset()));
                 continue;
             };
@@ -107,10 +114,10 @@ impl Shared {
                 found(format!("page {id} is said to be at byte {}, where no page can be", place.offset()));
                 continue;
             }
-            live.entry(segment).or_default().0 += self.layout.page_blocks();
+            live.entry(segment).or_default().0 += self.io.layout.page_blocks();
         }
         for (_, place) in map.blocks() {
-            if let Some((segment, _)) = self.layout.segment_of(place) {
+            if let Some((segment, _)) = self.io.layout.segment_of(place) {
                 live.entry(segment).or_default().1 += 1;
             }
         }

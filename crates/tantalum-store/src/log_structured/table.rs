@@ -1,74 +1,58 @@
-//! Where everything is, as of now: the map, the segments, the streams. It is under one lock, and changes only in memory.
+//! The state of the store: where each page is, what each segment holds, where appends go. It is behind one lock, changes only in
+//! memory, and a checkpoint and the appends behind it tell it again after a crash.
+//!
+//! Invariant: a segment has as many live blocks as the map says is there.
 
 use super::{
+    free_space::FreeSpace,
     layout::{Layout, Place},
     map::PageMap,
-    root::Position,
     segments::{Segments, State},
+    streams::{Slot, Streams},
     summary::{Entry, Stream, Summary},
 };
 use crate::PageId;
 
-/// What is behind the store's lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
-    /// Where each page is.
+    pub layout: Layout,
     pub map: PageMap,
-    /// What is known of each segment.
     pub segments: Segments,
-    /// Where new pages and moved ones go on; `None` until something is stored.
-    pub positions: Option<[Position; 2]>,
-    /// The open segment of the map, and the blocks of it that are used.
-    pub map_position: Option<(u32, u32)>,
-    /// The present session, once the streams have begun.
-    pub session: u64,
-    /// The next append's number.
-    pub sequence: u64,
+    pub streams: Streams,
     /// Blocks of pages stored, ever.
     pub clock: u64,
     /// What `clock` was at the last checkpoint.
     pub clock_at_checkpoint: u64,
-    /// The newest durable checkpoint.
-    pub checkpoint: u64,
-    /// The slot of the root that is whole for certain.
-    pub whole_slot: u64,
     /// The newest append of new pages when cleaning found that it cannot make room. What is stored behind it may be worth
     /// cleaning, or a checkpoint.
-    pub exhausted_after: Option<u64>,
-}
-
-/// Where an append goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Slot {
-    /// Its stream.
-    pub stream: Stream,
-    /// The segment.
-    pub segment: u32,
-    /// The first block in it.
-    pub block: u32,
-    /// The segment after it.
-    pub next: Option<u32>,
-    /// Its number.
-    pub sequence: u64,
-    /// The session that it belongs to.
-    pub session: u64,
+    exhausted_after: Option<u64>,
 }
 
 impl Table {
+    /// That of an empty store of so many segments.
+    pub fn new(layout: Layout, segments: u32) -> Self {
+        let mut table = Self {
+            layout,
+            map: PageMap::default(),
+            segments: Segments::default(),
+            streams: Streams::default(),
+            clock: 0,
+            clock_at_checkpoint: 0,
+            exhausted_after: None,
+        };
+        table.segments.grow(segments);
+        table
+    }
+
     /// The newest append of new pages, and how often a segment became free: where these are as they were, nothing has changed that
     /// cleaning could do.
     pub fn progress(&self) -> (u64, u64) {
-        (self.newest_append(), self.segments.freed())
-    }
-
-    /// The number of the newest append of new pages that is durable; 0 if there is none since the streams have begun.
-    fn newest_append(&self) -> u64 {
-        self.positions.map_or(0, |[hot, _]| hot.after)
+        (self.streams.newest_append(), self.segments.freed())
     }
 
     /// Notes that cleaning cannot make room.
     pub fn note_exhausted(&mut self) {
-        self.exhausted_after = Some(self.newest_append());
+        self.exhausted_after = Some(self.streams.newest_append());
     }
 
     /// Notes that there is room again, or may be.
@@ -78,65 +62,54 @@ impl Table {
 
     /// Whether cleaning has found that it cannot make room, and nothing was stored since.
     pub fn is_exhausted(&self) -> bool {
-        self.exhausted_after == Some(self.newest_append())
+        self.exhausted_after == Some(self.streams.newest_append())
     }
 
-    /// Whether something was stored since the streams have begun.
-    pub fn has_stored(&self) -> bool {
-        self.newest_append() > 0
+    /// How much space is free now.
+    pub fn free_space(&self) -> FreeSpace {
+        let used = self.streams.pages.iter().flatten().map(|position| position.block);
+        FreeSpace::new(self.layout, self.segments.count(), self.segments.free(), used)
+    }
+
+    /// Where new pages go on, if cleaning leaves them the space.
+    pub fn slot_for_new_pages(&mut self) -> Option<Slot> {
+        let reserve = self.layout.cleaning_reserve(self.segments.count());
+        self.streams.next_slot(Stream::Hot, &mut self.segments, self.layout, reserve)
+    }
+
+    /// Where moved pages go on. They leave some segments free; but if nothing was stored since the streams have begun, and so nothing
+    /// will be before there is room for it, they may take those with which the streams could begin once more: those that were
+    /// begun in vain are free again then.
+    pub fn slot_for_moved_pages(&mut self) -> Option<Slot> {
+        let count = self.segments.count();
+        let reserve = match self.streams.newest_append() {
+            0 => self.layout.checkpoint_reserve(count),
+            _ => self.layout.restart_reserve(count),
+        };
+        self.streams.next_slot(Stream::Cold, &mut self.segments, self.layout, reserve)
+    }
+
+    /// Where blocks of the map go on.
+    pub fn slot_for_map(&mut self) -> Option<Slot> {
+        self.streams.next_map_slot(&mut self.segments, self.layout)
     }
 
     /// Where a page is, and of which generation its segment is.
-    pub fn find(&self, id: PageId, layout: &Layout) -> Option<(Place, u64)> {
+    pub fn find(&self, id: PageId) -> Option<(Place, u64)> {
         let place = self.map.get(id)?;
-        Some((place, self.generation(place, layout)))
+        Some((place, self.generation(place)))
     }
 
     /// The generation of a place's segment.
-    pub fn generation(&self, place: Place, layout: &Layout) -> u64 {
-        let segment = layout.segment_of(place).map(|(segment, _)| segment);
+    pub fn generation(&self, place: Place) -> u64 {
+        let segment = self.layout.segment_of(place).map(|(segment, _)| segment);
         segment.map_or(0, |segment| self.segments.get(segment).generation)
-    }
-
-    /// Where a stream of pages goes on, after it has moved to its next segment if it must. `None` if there is no segment to follow
-    /// that, beside `reserve` others.
-    pub fn next_slot(&mut self, stream: Stream, layout: &Layout, reserve: u32) -> Option<Slot> {
-        let positions = self.positions.as_mut().expect("streams are begun before anything is appended");
-        let position = &mut positions[stream as usize];
-        if !layout.has_room(position.block) {
-            let following = self.segments.open(reserve)?;
-            self.segments.close(position.segment, true);
-            *position = Position { segment: position.next, block: 0, next: following, after: position.after };
-        }
-        let Position { segment, block, next, .. } = *position;
-        Some(self.slot(stream, segment, block, Some(next)))
-    }
-
-    /// Where the map goes on, in a segment with room for something behind a summary. `None` if no segment is free.
-    pub fn next_map_slot(&mut self, layout: &Layout) -> Option<Slot> {
-        let (segment, block) = match self.map_position {
-            Some((segment, block)) if block + 1 < layout.segment_blocks() => (segment, block),
-            full => {
-                let segment = self.segments.open(0)?;
-                if let Some((full, _)) = full {
-                    self.segments.close_map(full, true);
-                }
-                (segment, 0)
-            }
-        };
-        self.map_position = Some((segment, block));
-        Some(self.slot(Stream::Map, segment, block, None))
-    }
-
-    fn slot(&mut self, stream: Stream, segment: u32, block: u32, next: Option<u32>) -> Slot {
-        let sequence = self.sequence;
-        self.sequence += 1;
-        Slot { stream, segment, block, next, sequence, session: self.session }
     }
 
     /// Notes that an append of pages is durable. Pages that cleaning moved and that were stored meanwhile stay where they
     /// are stored.
-    pub fn apply(&mut self, summary: &Summary, layout: &Layout) {
+    pub fn apply(&mut self, summary: &Summary) {
+        let layout = self.layout;
         for (at, entry) in summary.at(layout.page_blocks()) {
             let Entry::Page { id, from, .. } = *entry else { continue };
             // A page that was stored while it was moved is newer than what was moved.
@@ -159,26 +132,33 @@ impl Table {
         found.stamp = found.stamp.max(summary.stamp);
     }
 
-    /// Notes that an append to an open segment took so many blocks.
-    pub fn advance(&mut self, slot: &Slot, blocks: u32) {
-        match (slot.stream, &mut self.positions, &mut self.map_position) {
-            (Stream::Map, _, Some((_, block))) => *block += blocks,
-            (_, Some(positions), _) => {
-                let position = &mut positions[slot.stream as usize];
-                position.block += blocks;
-                position.after = slot.sequence;
-            }
-            _ => unreachable!("an append was made to a stream that is open"),
-        }
+    /// Notes that a block of the map is not needed there any more.
+    pub fn forget_map_block(&mut self, place: Place) {
+        let (segment, _) = self.layout.segment_of(place).expect("blocks of the map are in segments");
+        let segment = self.segments.get_mut(segment);
+        segment.map_blocks =
+            segment.map_blocks.checked_sub(1).expect("a segment has every block of the map that is there");
     }
 
     /// Whether a segment may be cleaned. It is free then if it is settled.
-    pub fn is_cleanable(&self, segment: u32, layout: &Layout) -> bool {
+    pub fn is_cleanable(&self, segment: u32) -> bool {
         let found = self.segments.get(segment);
         let has_more = found.page_blocks > 0 || !found.is_map_leaving;
         found.state() == State::Closed
             && !found.is_stuck
             && has_more
-            && (1..layout.segment_blocks()).contains(&found.live_blocks())
+            && (1..self.layout.segment_blocks()).contains(&found.live_blocks())
+    }
+
+    /// Whether recovery would have to look at too many appends.
+    pub fn is_checkpoint_due(&self) -> bool {
+        let since = self.clock - self.clock_at_checkpoint;
+        // The map's blocks are then at most a sixteenth of what is written.
+        since >= (16 * self.map.block_count()).max(4 * u64::from(self.layout.segment_blocks()))
+    }
+
+    /// Whether the cleaner has something to do: there is little room, or the last checkpoint is long ago.
+    pub fn is_work_due(&self) -> bool {
+        self.streams.pages.is_some() && (self.free_space().is_low() || self.is_checkpoint_due())
     }
 }

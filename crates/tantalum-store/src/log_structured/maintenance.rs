@@ -1,0 +1,226 @@
+//! Maintenance, by one task at a time: takes checkpoints of the map, frees segments, begins the streams. The cleaner works under the
+//! same permit.
+//!
+//! A checkpoint writes the map's changed blocks, then the root. Segments that were closed before are settled then, and free when
+//! nothing in them is live. Pages are stored meanwhile. The root says where the streams were when the map was copied; what was
+//! appended from there on is repeated by recovery, which does no harm to what the map has already.
+//!
+//! The streams begin in fresh segments, behind a checkpoint that says where: before the first append after opening, and after an
+//! append that failed. What stands behind the last whole append of the old streams belongs to a session that is over, and is never
+//! looked at again.
+
+use std::sync::atomic::Ordering;
+
+use tantalum_device::Durability;
+use tantalum_rt::{MutexGuard, Random, random_seed};
+
+use super::{
+    Shared,
+    layout::{BLOCK_BYTES, Place, SLOTS},
+    map::{LEVELS, MapBlock},
+    root::Root,
+    segment_counters::Counters,
+    summary::{ENTRIES_MAX, Entry},
+    table::Table,
+};
+use crate::Result;
+
+/// A block of the map, by its level and number on it.
+type Number = (usize, usize);
+
+/// What a checkpoint has written, and not yet made count.
+#[derive(Default)]
+struct Written {
+    blocks: Vec<(Number, Place)>,
+}
+
+/// The store as it was when a checkpoint began.
+struct Snapshot {
+    chunks: Vec<(usize, MapBlock)>,
+    root: Root,
+    /// Its number among those taken since the store was opened.
+    taken: u64,
+}
+
+/// What is known of the root on the device.
+#[derive(Debug, Default)]
+pub struct RootState {
+    /// The newest durable checkpoint.
+    pub checkpoint: u64,
+    /// The slot that is whole for certain.
+    pub whole_slot: u64,
+}
+
+/// The permit to append to the streams of moved pages and of the map.
+pub(super) struct Maintenance<'s> {
+    pub shared: &'s Shared,
+    root: MutexGuard<'s, RootState>,
+}
+
+impl<'s> Maintenance<'s> {
+    /// Waits until no other task has it.
+    pub fn begin(shared: &'s Shared) -> Self {
+        Self { shared, root: shared.maintenance.lock() }
+    }
+
+    /// Begins the streams, if they must. Nothing is appended to that of new pages meanwhile.
+    ///
+    /// # Errors
+    /// When no segments are free, or the checkpoint cannot be written: then nothing can be stored.
+    pub fn begin_streams(&mut self) -> Result<()> {
+        let shared = self.shared;
+        if !shared.must_begin() {
+            return Ok(());
+        }
+        {
+            let mut table = shared.table.write();
+            table.forget_exhausted();
+            let Table { streams, segments, .. } = &mut *table;
+            if !streams.begin(segments, Random::with_seed(random_seed()).u64(..)) {
+                return Err(shared.io.full());
+            }
+        }
+        self.checkpoint()?;
+        shared.must_begin.store(false, Ordering::Release);
+        tracing::debug!(device = shared.io.device.name(), "appends begin in fresh segments");
+        Ok(())
+    }
+
+    /// Writes a checkpoint, and frees the segments that it leaves.
+    ///
+    /// # Errors
+    /// When the device cannot write, or there is no room for the map. The last checkpoint counts.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        let snapshot = self.snapshot();
+        let mut written = Written::default();
+        match self.write_checkpoint(snapshot, &mut written) {
+            Ok(()) => {
+                self.free_segments();
+                Ok(())
+            }
+            Err(error) => {
+                let mut table = self.shared.table.write();
+                for (number, place) in written.blocks {
+                    table.map.touch(number);
+                    table.forget_map_block(place);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut table = self.shared.table.write();
+        let dirty = table.map.dirty(0);
+        let chunks = table.map.take(0, &dirty);
+        table.clock_at_checkpoint = table.clock;
+        let root = Root {
+            number: self.root.checkpoint + 1,
+            session: table.streams.session,
+            sequence: table.streams.sequence,
+            clock: table.clock,
+            positions: table.streams.pages,
+            directories: Vec::new(),
+        };
+        Snapshot { chunks: dirty.into_iter().zip(chunks).collect(), root, taken: table.segments.take_checkpoint() }
+    }
+
+    fn write_checkpoint(&mut self, snapshot: Snapshot, written: &mut Written) -> Result<()> {
+        let Shared { io, table, .. } = self.shared;
+        let Snapshot { chunks, mut root, taken } = snapshot;
+        let count = chunks.len();
+        let chunks: Vec<(Number, MapBlock)> = chunks.into_iter().map(|(index, block)| ((0, index), block)).collect();
+        self.write_map_blocks(&chunks, written).inspect_err(|_| self.touch(&chunks))?;
+        let directories: Vec<(Number, MapBlock)> = {
+            let mut table = table.write();
+            for ((_, index), place) in &written.blocks[..count] {
+                table.map.point_at(*index, *place);
+            }
+            let dirty = table.map.dirty(1);
+            let blocks = table.map.take(1, &dirty);
+            dirty.into_iter().map(|index| (1, index)).zip(blocks).collect()
+        };
+        self.write_map_blocks(&directories, written).inspect_err(|_| self.touch(&directories))?;
+        root.directories = {
+            let table = table.read();
+            let mut places: Vec<_> = table.map.level(1).iter().map(MapBlock::at).collect();
+            for ((level, index), place) in &written.blocks {
+                if *level == LEVELS - 1 {
+                    places[*index] = Some(*place);
+                }
+            }
+            places
+        };
+        io.device.flush()?;
+        root.write(&*io.device, io.layout, io.database, &mut self.root.whole_slot)?;
+        self.root.checkpoint = root.number;
+        Counters::add(&io.counters.checkpoints, 1);
+        for counter in [&io.counters.bytes_written, &io.counters.map_bytes_written] {
+            Counters::add(counter, SLOTS * BLOCK_BYTES as u64);
+        }
+        let mut table = table.write();
+        for (number, place) in written.blocks.drain(..) {
+            if let Some(old) = table.map.moved(number, place) {
+                table.forget_map_block(old);
+            }
+        }
+        table.segments.settle(taken);
+        Ok(())
+    }
+
+    /// Frees the segments that are not needed any more: tells the device, and then the waiting tasks.
+    pub fn free_segments(&self) {
+        let Shared { io, table, space, .. } = self.shared;
+        let freed = {
+            let mut table = table.write();
+            let freed = table.segments.to_free();
+            freed.iter().for_each(|segment| table.segments.begin_to_free(*segment));
+            if !freed.is_empty() {
+                table.forget_exhausted();
+            }
+            freed
+        };
+        for &segment in &freed {
+            io.discard(segment);
+            table.write().segments.end_freeing(segment);
+        }
+        if !freed.is_empty() {
+            space.announce();
+        }
+    }
+
+    /// Appends blocks to the map's stream, and notes where they are.
+    fn write_map_blocks(&self, blocks: &[(Number, MapBlock)], written: &mut Written) -> Result<()> {
+        let Shared { io, table, .. } = self.shared;
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let slot = table.write().slot_for_map().ok_or_else(|| io.full())?;
+            let room = (io.layout.segment_blocks() - slot.block - 1) as usize;
+            let (now, later) = rest.split_at(rest.len().min(room).min(ENTRIES_MAX));
+            let entry =
+                |((level, index), _): &(Number, MapBlock)| Entry::Map { level: *level as u8, index: *index as u64 };
+            let summary = slot.summary(0, now.iter().map(entry).collect(), 0);
+            // The root follows a flush.
+            let written_blocks = io.write(&summary, Durability::Cached, |buffer| {
+                for ((number, block), bytes) in now.iter().zip(buffer.chunks_exact_mut(BLOCK_BYTES)) {
+                    block.encode(*number, io.database, bytes);
+                }
+            })?;
+            Counters::add(&io.counters.map_bytes_written, u64::from(written_blocks) * BLOCK_BYTES as u64);
+            let mut table = table.write();
+            table.streams.advance(&slot, written_blocks);
+            table.segments.get_mut(slot.segment).map_blocks += now.len() as u32;
+            let at = io.layout.place(slot.segment, slot.block);
+            let places = (1..).map(|block| at.plus(block));
+            written.blocks.extend(now.iter().map(|(number, _)| *number).zip(places));
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Blocks that were taken to be written, and were not, have to be.
+    fn touch(&self, blocks: &[(Number, MapBlock)]) {
+        let mut table = self.shared.table.write();
+        blocks.iter().for_each(|(number, _)| table.map.touch(*number));
+    }
+}

@@ -1,0 +1,82 @@
+//! The store's device, cut into segments: what every part reads and writes it through. It has no lock, and of the store's state only
+//! the counters.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tantalum_device::{AlignedBuffer, Device, Durability};
+
+use super::{
+    layout::{BLOCK_BYTES, Layout},
+    segment_counters::Counters,
+    summary::Summary,
+};
+use crate::{Error, Result};
+
+#[derive(Debug)]
+pub struct SegmentIo {
+    pub device: Arc<dyn Device>,
+    pub layout: Layout,
+    pub database: u128,
+    pub counters: Counters,
+    discards: AtomicBool,
+}
+
+impl SegmentIo {
+    pub fn new(device: Arc<dyn Device>, layout: Layout, database: u128, discards: bool) -> Self {
+        Self { device, layout, database, counters: Counters::default(), discards: AtomicBool::new(discards) }
+    }
+
+    /// The segments that the device has now.
+    pub fn segments(&self) -> u32 {
+        self.layout.segments(self.device.capacity_bytes())
+    }
+
+    /// The pages that there is room for.
+    pub fn capacity_pages(&self) -> u64 {
+        self.layout.capacity_pages(self.segments())
+    }
+
+    /// The error of a store without room for another segment.
+    pub fn full(&self) -> Error {
+        let (device, offset) = (self.device.name().into(), self.device.capacity_bytes());
+        let source = tantalum_device::Error::NoSpace { device, offset, len: self.layout.segment_bytes() };
+        Error::DiskFull { file: self.device.name().into(), source }
+    }
+
+    /// The summary that begins in a block, if one does.
+    pub fn summary_at(&self, segment: u32, block: u32) -> Result<Option<Summary>> {
+        let mut bytes = AlignedBuffer::zeroed(BLOCK_BYTES);
+        self.device.read(self.layout.place(segment, block).offset(), &mut bytes)?;
+        let found = Summary::decode(&bytes, self.database);
+        Ok(found.filter(|found| (found.segment, found.block) == (segment, block)))
+    }
+
+    /// Writes an append at once: its summary, and behind it what `fill` puts there. Returns its blocks.
+    pub fn write(&self, summary: &Summary, durability: Durability, fill: impl FnOnce(&mut [u8])) -> Result<u32> {
+        let blocks = summary.blocks(self.layout.page_blocks());
+        let mut buffer = AlignedBuffer::zeroed(blocks as usize * BLOCK_BYTES);
+        summary.encode(&mut buffer, self.database);
+        fill(&mut buffer[BLOCK_BYTES..]);
+        let at = self.layout.place(summary.segment, summary.block);
+        self.device.write(at.offset(), &[&buffer], durability)?;
+        Counters::add(&self.counters.bytes_written, buffer.len() as u64);
+        Ok(blocks)
+    }
+
+    /// Tells the device that a segment is not needed, if it wants to know. Nothing depends on it.
+    pub fn discard(&self, segment: u32) {
+        if !self.discards.load(Ordering::Relaxed) {
+            return;
+        }
+        match self.device.discard(self.layout.place(segment, 0).offset(), self.layout.segment_bytes()) {
+            Ok(()) => Counters::add(&self.counters.segments_discarded, 1),
+            Err(error) => {
+                tracing::warn!(%error, "the device is told of no more segments that are free");
+                self.discards.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The streams that appends go to: new pages, pages that the cleaner moved, and blocks of the map.
+//!
+//! Invariants:
+//! - a stream of pages always has the segment after its open one, opened before: each append names it, so that recovery finds the
+//!   way without a checkpoint
+//! - an append's number is higher than that of every earlier one, on whatever stream
+
+use super::{
+    layout::Layout,
+    root::Position,
+    segments::Segments,
+    summary::{Entry, Stream, Summary},
+};
+
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Where new pages and moved ones go on; `None` until something is stored.
+    pub pages: Option<[Position; 2]>,
+    /// The open segment of the map, and the blocks of it that are used.
+    map: Option<(u32, u32)>,
+    /// The present session: a random number, drawn when the streams begin.
+    pub session: u64,
+    /// The next append's number.
+    pub sequence: u64,
+}
+
+/// Where an append goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    pub stream: Stream,
+    pub segment: u32,
+    /// The first block in it.
+    pub block: u32,
+    /// The segment after it.
+    next: Option<u32>,
+    sequence: u64,
+    session: u64,
+}
+
+impl Slot {
+    /// The summary of an append here.
+    pub fn summary(&self, stamp: u64, entries: Vec<Entry>, filler_blocks: u32) -> Summary {
+        let Self { stream, segment, block, next, sequence, session } = *self;
+        Summary { session, sequence, stream, segment, block, next, stamp, entries, filler_blocks }
+    }
+}
+
+impl Streams {
+    /// Begins all streams in fresh segments, after closing those that were open. False if too few are free.
+    pub fn begin(&mut self, segments: &mut Segments, session: u64) -> bool {
+        for Position { segment, block, next, .. } in self.pages.take().into_iter().flatten() {
+            segments.close(segment, block > 0);
+            segments.close(next, false);
+        }
+        if let Some((segment, block)) = self.map.take() {
+            segments.close_map(segment, block > 0);
+        }
+        let opened: Vec<u32> = std::iter::from_fn(|| segments.open(0)).take(4).collect();
+        let &[hot, after_hot, cold, after_cold] = &opened[..] else {
+            opened.into_iter().for_each(|segment| segments.close(segment, false));
+            return false;
+        };
+        let position = |segment, next| Position { segment, block: 0, next, after: 0 };
+        self.pages = Some([position(hot, after_hot), position(cold, after_cold)]);
+        self.session = session;
+        true
+    }
+
+    /// The number of the newest append of new pages that is durable; 0 if there is none since the streams have begun.
+    pub fn newest_append(&self) -> u64 {
+        self.pages.map_or(0, |[hot, _]| hot.after)
+    }
+
+    /// Where a stream of pages goes on, after it has moved to its next segment if it must. `None` if there is no segment to follow
+    /// that, beside `reserve` others.
+    pub fn next_slot(&mut self, stream: Stream, segments: &mut Segments, layout: Layout, reserve: u32) -> Option<Slot> {
+        let positions = self.pages.as_mut().expect("streams are begun before anything is appended");
+        let position = &mut positions[stream as usize];
+        if !layout.has_room(position.block) {
+            let following = segments.open(reserve)?;
+            segments.close(position.segment, true);
+            *position = Position { segment: position.next, block: 0, next: following, after: position.after };
+        }
+        let Position { segment, block, next, .. } = *position;
+        Some(self.slot(stream, segment, block, Some(next)))
+    }
+
+    /// Where the map goes on, in a segment with room for something behind a summary. `None` if no segment is free.
+    pub fn next_map_slot(&mut self, segments: &mut Segments, layout: Layout) -> Option<Slot> {
+        let (segment, block) = match self.map {
+            Some((segment, block)) if block + 1 < layout.segment_blocks() => (segment, block),
+            full => {
+                let segment = segments.open(0)?;
+                if let Some((full, _)) = full {
+                    segments.close_map(full, true);
+                }
+                (segment, 0)
+            }
+        };
+        self.map = Some((segment, block));
+        Some(self.slot(Stream::Map, segment, block, None))
+    }
+
+    fn slot(&mut self, stream: Stream, segment: u32, block: u32, next: Option<u32>) -> Slot {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        Slot { stream, segment, block, next, sequence, session: self.session }
+    }
+
+    /// Notes that an append took so many blocks.
+    pub fn advance(&mut self, slot: &Slot, blocks: u32) {
+        match (slot.stream, &mut self.pages, &mut self.map) {
+            (Stream::Map, _, Some((_, block))) => *block += blocks,
+            (_, Some(positions), _) => {
+                let position = &mut positions[slot.stream as usize];
+                position.block += blocks;
+                position.after = slot.sequence;
+            }
+            _ => unreachable!("an append was made to a stream that is open"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SegmentSizes, log_structured::segments::State};
+
+    #[test]
+    fn a_stream_names_its_next_segment_before_it_moves_there() {
+        let device = tantalum_device::MemoryDevice::new("data", 4 << 20);
+        let layout = Layout::new(&*device, 4096, SegmentSizes { segment: 9 * 4096, fill_percent: 60 }).unwrap();
+        let (mut streams, mut segments) = (Streams::default(), Segments::default());
+        segments.grow(6);
+        assert!(streams.begin(&mut segments, 1));
+        let first = streams.next_slot(Stream::Hot, &mut segments, layout, 0).unwrap();
+        streams.advance(&first, layout.segment_blocks());
+        assert!(streams.next_slot(Stream::Hot, &mut segments, layout, 2).is_none(), "two are free, and kept");
+        let second = streams.next_slot(Stream::Hot, &mut segments, layout, 1).unwrap();
+        assert_eq!((first.next, second.block), (Some(second.segment), 0));
+        assert!(second.sequence > first.sequence);
+        assert_eq!(segments.get(first.segment).state(), State::Closed);
+        assert_eq!(streams.newest_append(), first.sequence);
+    }
+
+    #[test]
+    fn streams_that_cannot_begin_leave_all_segments_free() {
+        let (mut streams, mut segments) = (Streams::default(), Segments::default());
+        segments.grow(3);
+        assert!(!streams.begin(&mut segments, 1));
+        assert_eq!((segments.free(), streams.pages), (3, None));
+    }
+}
