@@ -59,7 +59,7 @@ pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
 pub use db::{
     BarrierSummary, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices, LogChange, LogChangePhase, LogChangeProgress,
-    NewLogDevice, recorded_log_devices,
+    LogLocation, NewLogDevice, locate_log,
 };
 pub use error::{Error, Lack, Result};
 pub use options::{

@@ -18,7 +18,7 @@ use tantalum_store::PageObserver;
 
 use crate::{
     control,
-    db::{Db, DeviceOpener, DeviceUse, Devices, Wrap},
+    db::{Db, DeviceOpener, DeviceUse, Devices, Plan, Wrap},
     error::Result,
 };
 pub(crate) use declared::Settings;
@@ -174,6 +174,15 @@ pub enum OpenPhase {
 
 pub(crate) type Progress = Box<dyn FnMut(OpenProgress) + Send>;
 
+/// Calls the callback, if there is one.
+pub(crate) fn reporter(callback: &mut Option<Progress>) -> impl FnMut(OpenProgress) {
+    move |progress| {
+        if let Some(callback) = callback {
+            callback(progress);
+        }
+    }
+}
+
 /// Opens a database with settings other than the defaults.
 ///
 /// Each setting ([`SETTINGS`]) can also stand in the file `tantalum.toml` in the database's directory, under the method's name
@@ -259,7 +268,7 @@ impl Builder {
     /// [`Error::InUse`](crate::Error::InUse) when another process has it open; [`Error::Config`](crate::Error::Config) for a bad `tantalum.toml`;
     /// [`Error::Missing`](crate::Error::Missing) when one of its files is gone; whatever recovery finds damaged.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        let db = crate::db::open_directory(self, path.as_ref())?;
+        let db = Db::of_plan(Plan::in_directory(self, path.as_ref())?)?;
         control::serve(&db, path.as_ref());
         Ok(db)
     }
@@ -272,7 +281,7 @@ impl Builder {
     /// # Errors
     /// Whatever recovery finds missing or damaged.
     pub fn open_on(self, devices: Devices) -> Result<Db> {
-        crate::db::open_devices(self, devices)
+        Db::of_plan(Plan::on_devices(self, devices)?)
     }
 }
 

@@ -1,25 +1,38 @@
-//! `tantalum db inspect`: an erase unit of in-page logging, with its log sectors and what stands in them.
+//! `tantalum db inspect`: an erase unit of in-page logging, with its log sectors and what stands in them; or a segment of a
+//! log-structured store, with its appends and what stands in them.
 
 use std::{path::Path, process::ExitCode};
 
-use tantalum::{SectorInspection, UnitInspection};
+use tantalum::{SectorInspection, SegmentInspection, UnitInspection};
 use tantalum_report::{Table, units};
 
 use crate::error::{Out, Result};
 
-/// Shows an erase unit of the database in `dir`.
-pub fn run(dir: &Path, unit: u32, json: bool) -> Result<ExitCode> {
+/// Which part of the data device is shown.
+pub enum Part {
+    Unit(u32),
+    Segment(u32),
+}
+
+/// Shows a part of the database in `dir`.
+pub fn run(dir: &Path, part: Part, json: bool) -> Result<ExitCode> {
     let db = super::open(dir, false)?;
-    let inspection = db.inspect_unit(unit)?;
-    match json {
-        true => tantalum_report::print_json(&inspection)?,
-        false => print(&inspection)?,
+    match part {
+        Part::Unit(unit) => show(&db.inspect_unit(unit)?, json, print_unit)?,
+        Part::Segment(segment) => show(&db.inspect_segment(segment)?, json, print_segment)?,
     }
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(unit: &UnitInspection) -> Result<()> {
+fn show<T: serde::Serialize>(inspection: &T, json: bool, print: impl Fn(&T) -> Result<()>) -> Result<()> {
+    match json {
+        true => Ok(tantalum_report::print_json(inspection)?),
+        false => print(inspection),
+    }
+}
+
+fn print_unit(unit: &UnitInspection) -> Result<()> {
     let mut out = Out::new();
     let present = if unit.is_present { "in use" } else { "not in use" };
     let header = format!("unit {} at byte {}: {}, {present}", unit.unit, unit.offset_bytes, unit.purpose);
@@ -38,17 +51,8 @@ fn print(unit: &UnitInspection) -> Result<()> {
         let logical = sector.logical.map_or_else(String::new, |logical| logical.to_string());
         let head = [sector.number.to_string(), sector.state.clone(), logical];
         if sector.records.is_empty() {
-            let [number, state, logical] = head;
-            table.row([
-                number,
-                state,
-                logical,
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-            ]);
+            let none = [(); 5].map(|()| String::new());
+            table.row(head.into_iter().chain(none));
             continue;
         }
         for record in &sector.records {
@@ -66,6 +70,33 @@ fn print(unit: &UnitInspection) -> Result<()> {
     if !unit.sectors.is_empty() {
         let all = units::count(unit.sectors.len() as u64);
         out.line(format_args!("{all} places for log sectors, {} of them blank", units::count(blank as u64)))?;
+    }
+    out.line(table)
+}
+
+fn print_segment(segment: &SegmentInspection) -> Result<()> {
+    let mut out = Out::new();
+    let SegmentInspection { segment: number, offset_bytes, state, blocks, live_blocks, appends, .. } = segment;
+    out.line(format_args!("segment {number} at byte {offset_bytes}: {state}, {live_blocks} of {blocks} blocks live"))?;
+    let mut table = Table::new(["block", "append", "stream", "what", "number", "LSN", ""]);
+    for append in appends {
+        let earlier = if append.is_of_this_session { "" } else { "of an earlier session" };
+        let [what, none] = ["summary", ""].map(str::to_owned);
+        let (block, sequence) = (append.block.to_string(), append.sequence.to_string());
+        table.row([block, sequence.clone(), append.stream.clone(), what, none.clone(), none, earlier.to_owned()]);
+        for entry in &append.entries {
+            let lsn = entry.lsn.map_or_else(String::new, |lsn| lsn.to_string());
+            let state = if entry.is_live { "live" } else { "dead" };
+            table.row([
+                entry.block.to_string(),
+                sequence.clone(),
+                append.stream.clone(),
+                entry.kind.clone(),
+                entry.number.to_string(),
+                lsn,
+                state.to_owned(),
+            ]);
+        }
     }
     out.line(table)
 }

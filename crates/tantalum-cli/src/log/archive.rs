@@ -130,12 +130,10 @@ impl Place {
         if !settings.is_file() {
             return open(&self.path, Path::new(""));
         }
-        let text = std::fs::read_to_string(&settings).map_err(|error| Error::file("read", &settings, error))?;
-        let keys = text.parse::<toml::Table>().map_err(|error| Error::file("understand", &settings, error))?;
-        let Some(name) = keys.get("log_archive").and_then(toml::Value::as_str) else {
+        let Some(name) = tantalum::locate_log(&self.path)?.archive else {
             return Err(Error::file("find an archive in", &settings, "it has no log_archive; give the archive's path"));
         };
-        open(Path::new(name), &self.path)
+        open(&name, &self.path)
     }
 }
 

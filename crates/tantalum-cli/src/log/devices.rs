@@ -52,24 +52,13 @@ impl Log {
         if !dir.is_dir() {
             return Ok(named);
         }
-        let settings_path = dir.join("tantalum.toml");
-        let settings = match std::fs::read_to_string(&settings_path) {
-            Ok(text) => {
-                text.parse::<toml::Table>().map_err(|error| Error::file("understand", &settings_path, error))?
+        let log = tantalum::locate_log(dir).map_err(|error| match error {
+            tantalum::Error::NotFound { .. } => {
+                Error::Other(format!("{error}; give a database's directory, or the paths of the log's devices"))
             }
-            Err(error) => {
-                let what = format!("{error}; give a database's directory, or the paths of the log's devices");
-                return Err(Error::file("read", &settings_path, what));
-            }
-        };
-        let names = match (tantalum::recorded_log_devices(dir)?, settings.get("log_devices")) {
-            (Some(recorded), _) => recorded,
-            (None, None) => vec!["log-0".into()],
-            (None, Some(value)) => names(value)
-                .ok_or_else(|| Error::file("understand", &settings_path, "log_devices is not a list of paths"))?,
-        };
-        let bytes = settings.get("log_bytes").and_then(toml::Value::as_integer);
-        Ok(Self { names, directory: dir.clone(), bytes: bytes.and_then(|bytes| bytes.try_into().ok()) })
+            error => error.into(),
+        })?;
+        Ok(Self { names: log.devices, directory: dir.clone(), bytes: Some(log.device_bytes) })
     }
 
     fn open(&self, name: &Path, emulator: &Emulator) -> Result<Arc<dyn Device>> {
@@ -83,16 +72,11 @@ impl Log {
         let Some(device) = emulated else {
             return Ok(Arc::new(FileDevice::open(self.directory.join(name), Access::ReadOnly)?));
         };
-        match self.bytes.map(|bytes| bytes - bytes % BLOCK as u64) {
+        match self.bytes {
             Some(bytes) if bytes < device.capacity_bytes() => Ok(Arc::new(Partition::new(device, 0..bytes)?)),
             _ => Ok(device),
         }
     }
-}
-
-/// A list of paths.
-fn names(value: &toml::Value) -> Option<Vec<PathBuf>> {
-    value.as_array()?.iter().map(|path| Some(path.as_str()?.into())).collect()
 }
 
 /// How many partitions a device was cut into: as many as fit the size that its first superblock tells, and as most

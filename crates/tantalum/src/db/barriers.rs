@@ -10,7 +10,7 @@ use tantalum_device::{Device, WithoutBarriers, WriteCache};
 use tantalum_log::ArchiveTarget;
 use tantalum_rt::Mutex;
 
-use super::{DeviceUse, Devices, wrapping::Wrap};
+use super::{DeviceUse, Devices, Wrap};
 use crate::{
     error::{Error, Result},
     options::Barriers,

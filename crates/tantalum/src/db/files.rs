@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    options::{OpenPhase, OpenProgress, Progress, Settings},
+    options::{OpenPhase, OpenProgress, Settings},
 };
 
 pub(crate) const SETTINGS: &str = "tantalum.toml";
@@ -45,6 +45,10 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// None in a simulation, which has a file system of its own.
     lock: Option<File>,
+    /// What `tantalum.toml` says, if there is one. One that a creation wrote which did not end does not count.
+    pub settings: Option<Settings>,
+    /// The creation that did not end.
+    interrupted: Option<CreationMark>,
 }
 
 impl Drop for Directory {
@@ -70,7 +74,10 @@ impl Directory {
             return Err(no_database(path));
         }
         let lock = if files::is_simulated() { None } else { Some(lock(&path.join(LOCK))?) };
-        Ok(Self { path: path.into(), lock })
+        let mut directory = Self { path: path.into(), lock, settings: None, interrupted: None };
+        directory.interrupted = CreationMark::read(path)?;
+        directory.settings = directory.read_settings()?;
+        Ok(directory)
     }
 
     /// Where it is.
@@ -78,31 +85,23 @@ impl Directory {
         &self.path
     }
 
-    /// The settings that the directory's `tantalum.toml` has, if there is one. One that a creation wrote which did not end does
-    /// not count.
-    pub fn settings(&self) -> Result<Settings> {
-        match self.has_settings()? {
-            true => Ok(Settings::read(&self.path.join(SETTINGS))?.unwrap_or_default()),
-            false => Ok(Settings::default()),
-        }
-    }
-
-    fn has_settings(&self) -> Result<bool> {
+    fn read_settings(&self) -> Result<Option<Settings>> {
         let path = self.path.join(SETTINGS);
-        let written = CreationMark::read(&self.path)?.and_then(|mark| mark.settings);
+        let written = self.interrupted.as_ref().and_then(|mark| mark.settings.as_deref());
         match files::read(&path) {
             // An empty one says nothing: a creation of an earlier version may have left it.
-            Ok(bytes) => Ok(!bytes.is_empty() && written.is_none_or(|written| written.as_bytes() != bytes)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Ok(bytes) if bytes.is_empty() || written.is_some_and(|written| written.as_bytes() == bytes) => Ok(None),
+            Ok(_) => Settings::read(&path),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(&path, "read", error)),
         }
     }
 
     /// What `tantalum.toml` is to hold; `None` if there is one. What fixes the format is spelt out: defaults may change.
     fn new_settings(&self, settings: &Settings) -> Result<Option<String>> {
-        match self.has_settings()? {
-            true => Ok(None),
-            false => settings.with_format_spelt_out().to_toml().map(Some),
+        match self.settings {
+            Some(_) => Ok(None),
+            None => settings.with_format_spelt_out().to_toml().map(Some),
         }
     }
 
@@ -137,8 +136,7 @@ impl Directory {
 /// Where a database's bytes are: the files in its directory, and the devices that its settings name.
 pub(crate) struct Places<'a> {
     directory: &'a Directory,
-    settings: &'a Settings,
-    log: LogPlaces<'a>,
+    pub log: LogPlaces<'a>,
     /// The device of the setting `data_device`. Opened once: to open a device in memory again would give another.
     data_device: Option<Arc<dyn Device>>,
 }
@@ -152,7 +150,7 @@ impl<'a> Places<'a> {
         may_create: bool,
     ) -> Result<Self> {
         let log = LogPlaces { directory: &directory.path, settings, opener };
-        let mut places = Self { directory, settings, log, data_device: None };
+        let mut places = Self { directory, log, data_device: None };
         if let Some(name) = &settings.data_device {
             places.data_device = Some(match log.ask_opener(name, may_create, None)? {
                 Some(device) => device,
@@ -164,8 +162,8 @@ impl<'a> Places<'a> {
 
     /// The superblock; `None` when the database does not exist or its creation did not end.
     pub fn superblock(&self) -> Result<Option<Superblock>> {
-        let in_directory = |name| self.directory.path.join(name);
-        if files::exists(&in_directory(CREATING)) {
+        let in_directory = |name: &str| self.directory.path.join(name);
+        if self.directory.interrupted.is_some() {
             return Ok(None);
         }
         // The data is made before all other files, so others without it were a database once.
@@ -192,35 +190,21 @@ impl<'a> Places<'a> {
         Ok(found)
     }
 
-    /// Opens everything of an existing database.
-    pub fn open(self, superblock: &Superblock) -> Result<(Devices, Gathered)> {
-        let gathered = Gathered::open(&self.log, superblock.log_id)?;
-        gathered.check_not_behind()?;
-        self.with_log(superblock, gathered)
-    }
-
-    /// Opens everything of an existing database but its log, whose devices are lost, and makes new ones for it.
-    pub fn open_without_log(
+    /// Opens everything of an existing database; if it `rebuilds_log`, everything but its log, for which it makes new devices.
+    pub fn open(
         self,
         superblock: &Superblock,
-        progress: &mut Option<Progress>,
+        rebuilds_log: bool,
+        report: &mut dyn FnMut(OpenProgress),
     ) -> Result<(Devices, Gathered)> {
-        let mut report = |done| {
-            if let Some(callback) = progress {
-                callback(done);
-            }
+        let gathered = match rebuilds_log {
+            true => Gathered::made(self.log.make_in_place_of_lost(superblock.log_id, report)?),
+            false => Gathered::open(&self.log, superblock.log_id)?,
         };
-        let made = self.log.make_in_place_of_lost(superblock.log_id, &mut report)?;
-        self.with_log(superblock, Gathered::made(made))
-    }
-
-    fn with_log(self, superblock: &Superblock, gathered: Gathered) -> Result<(Devices, Gathered)> {
         let log = gathered.devices.clone();
         if let Some(device) = self.data_device {
-            return Ok((
-                Devices::on_data_device_for(superblock.store_kind, device, superblock.page_size, log)?,
-                gathered,
-            ));
+            let devices = Devices::on_data_device_for(device, self.log.settings, Some(superblock), log)?;
+            return Ok((devices, gathered));
         }
         // Whether it is used from now on depends on what the data device says today.
         let may_lack_area = match superblock.protection {
@@ -234,12 +218,12 @@ impl<'a> Places<'a> {
 
     /// Makes everything of a new database, over the remains of one whose creation did not end. The mark of the creation stays until
     /// it [ends](Directory::end_creation).
-    pub fn create(self, progress: &mut Option<Progress>) -> Result<(Devices, Gathered, CreationMark)> {
-        let directory = self.directory;
-        let interrupted = CreationMark::read(&directory.path)?.unwrap_or_default();
+    pub fn create(self, report: &mut dyn FnMut(OpenProgress)) -> Result<(Devices, Gathered, CreationMark)> {
+        let (directory, settings) = (self.directory, self.log.settings);
+        let interrupted = directory.interrupted.clone().unwrap_or_default();
         let mut named = Vec::new();
         let mut log = Vec::new();
-        if let (Some(device), Some(name)) = (&self.data_device, &self.settings.data_device) {
+        if let (Some(device), Some(name)) = (&self.data_device, &settings.data_device) {
             if !interrupted.names(name) || interrupted.is_foreign_data(&**device) {
                 check_blank(&**device)?;
             }
@@ -250,60 +234,33 @@ impl<'a> Places<'a> {
             named.push(name);
         }
         let log_id = Random::with_seed(random_seed()).u128(..);
-        let mark = interrupted.next(log_id, named, directory.new_settings(self.settings)?);
+        let mark = interrupted.next(log_id, named, directory.new_settings(settings)?);
         mark.write(&directory.path)?;
         // What an earlier database recorded there.
         directory.remove(RECORD)?;
-        let mut report = |done| {
-            if let Some(callback) = progress {
-                callback(done);
-            }
-        };
-        let mut own = |name: &str, bytes| make_file(&directory.path.join(name), bytes, true, &mut report);
-        let page_size = self.settings.page_size();
         let in_directory = match &self.data_device {
             Some(device) => {
                 Superblock::wipe(&**device)?;
                 None
             }
-            // The double-write area is always made: whether it is needed depends on what the devices say.
-            None => {
-                let area_bytes = DoubleWrite::area_bytes(page_size as usize, DoubleWrite::MAX_SLOTS);
-                match self.settings.page_store() {
-                    StoreKind::InPlace => Some((own(DATA, INITIAL_DATA_BYTES)?, Some(own(DOUBLE_WRITE, area_bytes)?))),
-                    StoreKind::InPageLogging => {
-                        let unit = self.settings.unit_sizes(4096).unit;
-                        Some((own(DATA, INITIAL_UNITS * u64::from(unit))?, None))
-                    }
-                    StoreKind::LogStructured => {
-                        let bytes = self.settings.segment_sizes().initial_bytes(page_size as usize);
-                        Some((own(DATA, bytes)?, None))
-                    }
-                }
-            }
+            None => Some(make_data_files(&directory.path, settings, report)?),
         };
         let mut made = Vec::new();
         for (name, claim) in self.log.names().into_iter().zip(log) {
-            let devices = self.log.make(claim, &mut report)?;
-            made.push((name, devices));
+            made.push((name, self.log.make(claim, report)?));
         }
         let log = made.iter().flat_map(|(_, devices)| devices.clone()).collect();
         let devices = match (in_directory, self.data_device) {
-            (Some((data, double_write)), _) => Devices { data, double_write, log },
-            (None, Some(device)) => Devices::on_data_device_for(self.settings.page_store(), device, page_size, log)?,
+            (Some(files), _) => Devices { log, ..files },
+            (None, Some(device)) => Devices::on_data_device_for(device, settings, None, log)?,
             (None, None) => unreachable!("without a data device the data is in the directory"),
         };
         Ok((devices, Gathered::made(made), mark))
     }
 
-    /// Where the log's devices are.
-    pub fn log(&self) -> LogPlaces<'a> {
-        self.log
-    }
-
     /// Where the log is archived: a device of the opener, a block device, or a directory.
     pub fn archive(&self, may_create: bool) -> Result<Option<ArchiveTarget>> {
-        let Some(name) = &self.settings.log_archive else { return Ok(None) };
+        let Some(name) = &self.log.settings.log_archive else { return Ok(None) };
         if let Some(device) = self.log.ask_opener(name, may_create, None)? {
             return Ok(Some(ArchiveTarget::Device(device)));
         }
@@ -358,19 +315,31 @@ fn lock(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Makes a file. One that is `ours`, the remains of a creation that did not end, is replaced; anything else that is there is left
-/// alone. A block device is taken if it is blank.
-pub(crate) fn make_file(
-    path: &Path,
-    bytes: u64,
-    is_ours: bool,
+/// Makes the data file of a new database, and the double-write area of one in place: whether that is needed depends on what the
+/// devices say. The log's devices are not among them yet.
+pub(super) fn make_data_files(
+    directory: &Path,
+    settings: &Settings,
     report: &mut dyn FnMut(OpenProgress),
-) -> Result<Arc<dyn Device>> {
+) -> Result<Devices> {
+    let page_bytes = settings.page_size() as usize;
+    let (data_bytes, area_bytes) = match settings.page_store() {
+        StoreKind::InPlace => (INITIAL_DATA_BYTES, Some(DoubleWrite::area_bytes(page_bytes, DoubleWrite::MAX_SLOTS))),
+        StoreKind::InPageLogging => (INITIAL_UNITS * u64::from(settings.unit_sizes(4096).unit), None),
+        StoreKind::LogStructured => (settings.segment_sizes().initial_bytes(page_bytes), None),
+    };
+    let mut make = |name: &str, bytes| make_file(&directory.join(name), bytes, report);
+    let data = make(DATA, data_bytes)?;
+    let double_write = area_bytes.map(|bytes| make(DOUBLE_WRITE, bytes)).transpose()?;
+    Ok(Devices { data, double_write, log: Vec::new() })
+}
+
+/// Makes a file, in place of the remains of a creation that did not end. A block device is taken if it is blank.
+pub(crate) fn make_file(path: &Path, bytes: u64, report: &mut dyn FnMut(OpenProgress)) -> Result<Arc<dyn Device>> {
     match files::kind(path) {
-        Ok(Some(FileKind::File)) if is_ours => {
+        Ok(Some(FileKind::File)) => {
             files::remove(path).map_err(|error| Error::io(path, "replace", error))?;
         }
-        Ok(Some(FileKind::File)) => return Err(Error::Exists { path: path.display().to_string() }),
         Ok(Some(FileKind::Directory | FileKind::Other)) => {
             let device = files::open(path, Access::ReadWrite)?;
             check_blank(&*device)?;

@@ -4,14 +4,14 @@ mod barriers;
 mod catalog;
 mod core;
 mod creation;
+mod devices;
 mod files;
 mod log_devices;
 mod open;
-mod opener;
 mod operations;
+mod plan;
 mod protection;
 mod remake;
-mod wrapping;
 
 use std::{
     fmt,
@@ -19,103 +19,29 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use tantalum_device::{Device, Partition, SharedFlushes};
-use tantalum_log::ArchiveTarget;
-use tantalum_store::{DoubleWrite, PageObserver, SegmentInspection, StoreKind, Superblock, UnitInspection};
+use tantalum_store::{SegmentInspection, Superblock, UnitInspection};
 
-use self::barriers::BarrierPolicy;
 pub use self::barriers::BarrierSummary;
 pub(crate) use self::core::Core;
+pub(crate) use self::devices::Wrap;
+pub use self::devices::{DeviceOpener, DeviceRequest, DeviceUse, Devices};
 pub(crate) use self::files::sync_parent;
-pub use self::log_devices::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice, recorded_log_devices};
-pub use self::opener::{DeviceOpener, DeviceRequest};
+pub use self::log_devices::{LogChange, LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, locate_log};
+use self::operations::Operations;
+pub(crate) use self::plan::Plan;
 pub(crate) use self::remake::Remaking;
-pub use self::wrapping::DeviceUse;
-pub(crate) use self::wrapping::Wrap;
-use self::{
-    files::{Directory, Places},
-    log_devices::LogDevices,
-    open::Opening,
-    operations::Operations,
-};
 use crate::{
     backup,
     buffer::BufferPool,
     check::{self, CheckReport},
     error::{Error, Result},
     options::{Builder, Isolation, Settings},
-    recovery::Opened,
     restore::{self, BaseBackup, RestoreProgress},
     space::Space,
     stats::Stats,
     table::Table,
     transaction::{Manager, Snapshot, Transaction, Value},
 };
-
-/// The devices of a database, for [`Builder::open_on`].
-///
-/// ```
-/// use tantalum_device::MemoryDevice;
-///
-/// let devices = tantalum::Devices {
-///     data: MemoryDevice::new("data", 4 << 20),
-///     double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
-///     log: vec![MemoryDevice::new("log-0", 4 << 20), MemoryDevice::new("log-1", 4 << 20)],
-/// };
-/// let db = tantalum::Db::builder().open_on(devices)?;
-/// # db.close()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Devices {
-    /// Where the pages are.
-    pub data: Arc<dyn Device>,
-    /// The double-write area, where that protection is used.
-    pub double_write: Option<Arc<dyn Device>>,
-    /// The log's devices, in any order.
-    pub log: Vec<Arc<dyn Device>>,
-}
-
-impl Devices {
-    /// A database on one device of fixed size beside its log's: pages, and what their store needs with them.
-    pub(crate) fn on_data_device_for(
-        store: StoreKind,
-        device: Arc<dyn Device>,
-        page_size: u32,
-        log: Vec<Arc<dyn Device>>,
-    ) -> Result<Self> {
-        match store {
-            StoreKind::InPlace => Self::on_data_device(device, page_size, log),
-            StoreKind::InPageLogging | StoreKind::LogStructured => Ok(Self { data: device, double_write: None, log }),
-        }
-    }
-
-    /// A database whose pages and double-write area share one device of fixed size: the area is its end. If there is a database
-    /// already, it says how large that is.
-    ///
-    /// # Errors
-    /// [`Error::Option`] when the device has no room for anything beside the area, and what [`Error`] says of a damaged superblock
-    /// or a device that cannot be read.
-    pub fn on_data_device(device: Arc<dyn Device>, page_size: u32, log: Vec<Arc<dyn Device>>) -> Result<Self> {
-        let (capacity, page) = (device.capacity_bytes(), u64::from(page_size));
-        let slots = match Superblock::read(&*device)? {
-            Some(superblock) => superblock.double_write_slots,
-            None => DoubleWrite::slots_at_end(capacity, page_size as usize),
-        };
-        let area_bytes = DoubleWrite::area_bytes(page_size as usize, slots);
-        let data_bytes = capacity.saturating_sub(area_bytes) / page * page;
-        if data_bytes < area_bytes {
-            let (name, needed) = (device.name(), 2 * area_bytes + page);
-            let what = format!("data_device: {name} has {capacity} bytes, a database needs at least {needed}");
-            return Err(Error::Option { what });
-        }
-        // A flush is for both of them.
-        let device = SharedFlushes::of(device);
-        let area = Partition::new(Arc::clone(&device), data_bytes..data_bytes + area_bytes)?;
-        let data = Partition::new(device, 0..data_bytes)?;
-        Ok(Self { data: Arc::new(data), double_write: Some(Arc::new(area)), log })
-    }
-}
 
 /// An open database. Clones are handles to the same one. All methods may be called by many threads at once.
 ///
@@ -487,8 +413,10 @@ impl Db {
         WeakDb { open: Arc::downgrade(&self.open) }
     }
 
-    fn start(core: Core) -> Self {
-        Self { open: Arc::new(Open { manager: Manager::new(Arc::new(core)) }) }
+    /// Opens the database of a plan, or creates it.
+    pub(crate) fn of_plan(plan: Plan) -> Result<Self> {
+        let core = Arc::new(open::open(plan)?);
+        Ok(Self { open: Arc::new(Open { manager: Manager::new(core) }) })
     }
 }
 
@@ -508,121 +436,5 @@ impl WeakDb {
 impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Db").field("data", &self.core().pool.store().name()).finish_non_exhaustive()
-    }
-}
-
-/// Opens or creates the database in a directory.
-pub(crate) fn open_directory(builder: Builder, path: &Path) -> Result<Db> {
-    let Builder {
-        settings,
-        refuses_to_create,
-        rebuilds_log,
-        lost_log_device,
-        mut progress,
-        opener,
-        archive_device,
-        page_observer,
-        wrap_devices,
-    } = builder;
-    let refuses_to_create = refuses_to_create || rebuilds_log || lost_log_device.is_some();
-    let directory = Directory::open(path, !refuses_to_create)?;
-    let settings = settings.over(directory.settings()?);
-    settings.check()?;
-    let places = Places::new(&directory, &settings, opener.as_deref(), !refuses_to_create)?;
-    let superblock = places.superblock()?;
-    let archive = match archive_device {
-        Some(device) => Some(ArchiveTarget::Device(device)),
-        None => places.archive(!refuses_to_create)?,
-    };
-    let log_places = places.log();
-    let (devices, gathered, creation) = match &superblock {
-        Some(superblock) => {
-            Opening::check_format(&settings, superblock, &path.display().to_string())?;
-            Opening::check_archiving(superblock.store_kind, archive.is_some(), rebuilds_log)?;
-            let (devices, gathered) = match rebuilds_log {
-                true => places.open_without_log(superblock, &mut progress)?,
-                false => places.open(superblock)?,
-            };
-            (devices, gathered, None)
-        }
-        None if refuses_to_create => {
-            return Err(Error::NotFound { path: path.display().to_string() });
-        }
-        None => {
-            let (devices, gathered, mark) = places.create(&mut progress)?;
-            (devices, gathered, Some(mark))
-        }
-    };
-    let barriers = BarrierPolicy::new(settings.barriers(), wrap_devices);
-    let devices = barriers.over_all(devices)?;
-    let archive = archive.map(|archive| barriers.over_archive(archive)).transpose()?;
-    let lost = lost_log_device.map(|name| gathered.lost(&name, &log_places)).transpose()?;
-    let mut opening = Opening {
-        settings: &settings,
-        directory: path,
-        log_names: gathered.names_in_settings(&log_places),
-        gathered: Some(&gathered),
-        creation: creation.as_ref(),
-        refuses_to_create,
-        rebuilds_log,
-        lost,
-        archive,
-        progress: &mut progress,
-    };
-    let (superblock, opened) = opening.run(&devices).map_err(|error| gathered.explain(error))?;
-    if let Some(mark) = &creation {
-        directory.end_creation(mark)?;
-    }
-    observe(&opened, page_observer);
-    let log = opened.pool.log();
-    let log_devices =
-        LogDevices::of_directory(directory.path().into(), &settings, opener, gathered, log, Arc::clone(&barriers));
-    let core = Core::start(settings, superblock, opened, &devices, log_devices, barriers, Some(directory))?;
-    Ok(Db::start(core))
-}
-
-/// Opens or creates the database on devices.
-pub(crate) fn open_devices(builder: Builder, devices: Devices) -> Result<Db> {
-    let Builder {
-        settings,
-        refuses_to_create,
-        rebuilds_log,
-        lost_log_device,
-        mut progress,
-        archive_device,
-        page_observer,
-        wrap_devices,
-        ..
-    } = builder;
-    let refuses_to_create = refuses_to_create || rebuilds_log || lost_log_device.is_some();
-    settings.check()?;
-    let lost = lost_log_device.map(|name| log_devices::lost_by_number(&name)).transpose()?;
-    let barriers = BarrierPolicy::new(settings.barriers(), wrap_devices);
-    let devices = barriers.over_all(devices)?;
-    let archive = archive_device.map(|device| barriers.over_archive(ArchiveTarget::Device(device))).transpose()?;
-    let partitions = devices.log.chunks(settings.log_partitions() as usize);
-    let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
-    let mut opening = Opening {
-        settings: &settings,
-        directory: Path::new("."),
-        log_names: partitions.map(names).collect(),
-        gathered: None,
-        creation: None,
-        refuses_to_create,
-        rebuilds_log,
-        lost,
-        archive,
-        progress: &mut progress,
-    };
-    let (superblock, opened) = opening.run(&devices)?;
-    observe(&opened, page_observer);
-    let log_devices = LogDevices::of_devices(&settings, opened.pool.log(), Arc::clone(&barriers));
-    Ok(Db::start(Core::start(settings, superblock, opened, &devices, log_devices, barriers, None)?))
-}
-
-/// Has the pool report changed and written pages to the observer, if there is one.
-fn observe(opened: &Opened, observer: Option<Arc<dyn PageObserver>>) {
-    if let Some(observer) = observer {
-        opened.pool.observe(observer);
     }
 }

@@ -1,28 +1,25 @@
-//! From devices to a database that can be used: created where there is none, recovered where there is one.
+//! From a [`Plan`] to a database that can be used: created where there is none, recovered where there is one.
 //!
 //! Creation writes the superblock last, so a creation that did not end leaves no database, and is simply begun anew.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tantalum_device::{AlignedBuffer, Characteristics, Device, Durability};
-use tantalum_log::{
-    ArchiveOptions, ArchiveTarget, Log, LogOptions, LostDevice, Recovery, inspect_archive, remove_archive,
-};
-use tantalum_rt::{Random, random_seed};
-use tantalum_store::{DoubleWrite, Logging, PageStore, Protection, StoreDevices, StoreKind, Superblock};
+use tantalum_log::{ArchiveOptions, Log, LogOptions, Recovery, inspect_archive, remove_archive};
+use tantalum_store::{Logging, PageStore, StoreDevices, Superblock};
 
 use super::{
-    Devices,
+    Core, Devices,
     catalog::Catalog,
     creation::CreationMark,
-    log_devices::{self, Gathered},
+    log_devices::{self, LogDevices},
+    plan::{Home, Plan, new_superblock},
     protection,
 };
 use crate::{
-    buffer::PoolOptions,
     error::{Error, Result},
     limits,
-    options::{OpenPhase, OpenProgress, Progress, Settings, TornPageProtection, wrong_number_of_files},
+    options::{OpenPhase, OpenProgress, Settings, reporter, wrong_number_of_files},
     recovery::{self, Opened, RedoProgress},
 };
 
@@ -32,111 +29,44 @@ const PAGES_OF_A_CREATION: usize = 4;
 /// Record bytes that the log gathers at most: room for a value of the largest size and the pages that it takes.
 pub(super) const LOG_BUFFER_BYTES: usize = 2 * limits::MAX_VALUE_BYTES;
 
-/// What is needed to open a database on devices.
-pub(crate) struct Opening<'a> {
-    pub settings: &'a Settings,
-    /// Where relative paths start.
-    pub directory: &'a Path,
-    /// The names of the log's devices that are open, for each that the settings name.
-    pub log_names: Vec<Vec<String>>,
-    pub refuses_to_create: bool,
-    /// The log's devices are new: its records are in the archive.
-    pub rebuilds_log: bool,
-    /// A device of the log that is said to be lost.
-    pub lost: Option<LostDevice>,
-    /// What the record of devices says of those that the log is opened on, if there is one.
-    pub gathered: Option<&'a Gathered>,
-    /// The creation that is under way, of a database in a directory.
-    pub creation: Option<&'a CreationMark>,
-    /// Where the log is archived.
-    pub archive: Option<ArchiveTarget>,
-    pub progress: &'a mut Option<Progress>,
+/// Opens the database of a plan, or creates it.
+pub(crate) fn open(mut plan: Plan) -> Result<Core> {
+    let (superblock, opened) = plan.run().map_err(|error| match &plan.home {
+        Some(home) => home.gathered.explain(error),
+        None => error,
+    })?;
+    if let Some(Home { directory, creation: Some(mark), .. }) = &plan.home {
+        directory.end_creation(mark)?;
+    }
+    let Plan { settings, devices, home, barriers, page_observer, .. } = plan;
+    if let Some(observer) = page_observer {
+        opened.pool.observe(observer);
+    }
+    let (log, policy) = (opened.pool.log(), Arc::clone(&barriers));
+    let (log_devices, directory) = match home {
+        Some(Home { directory, opener, gathered, .. }) => {
+            let path = directory.path().into();
+            (LogDevices::of_directory(path, &settings, opener, gathered, log, policy), Some(directory))
+        }
+        None => (LogDevices::of_devices(&settings, log, policy), None),
+    };
+    Core::start(settings, superblock, opened, &devices, log_devices, barriers, directory)
 }
 
-impl Opening<'_> {
-    /// Opens the database on `devices`, or creates it.
-    pub fn run(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
-        match Superblock::read(&*devices.data)? {
-            Some(superblock) => self.recover(devices, superblock),
-            None if self.refuses_to_create => Err(Error::NotFound { path: devices.data.name().into() }),
-            None => self.create(devices),
+impl Plan {
+    fn run(&mut self) -> Result<(Superblock, Opened)> {
+        let devices = self.devices.clone();
+        match self.superblock {
+            Some(superblock) => self.recover(&devices, superblock),
+            None => self.create(&devices),
         }
-    }
-
-    /// Refuses settings that differ from what the database was created with.
-    pub fn check_format(settings: &Settings, superblock: &Superblock, file: &str) -> Result<()> {
-        let refuse = |key: &str, asked: String, has: String| {
-            Err(Error::Option {
-                what: format!("{key}: {asked} was asked for, but {file} was created with {has}; it cannot be changed"),
-            })
-        };
-        if let Some(size) = settings.page_size
-            && size != superblock.page_size
-        {
-            return refuse("page_size", size.to_string(), superblock.page_size.to_string());
-        }
-        if let Some(asked) = settings.page_store
-            && asked != superblock.store_kind
-        {
-            return refuse("page_store", asked.to_string(), superblock.store_kind.to_string());
-        }
-        for (key, asked, has) in [
-            ("erase_unit_bytes", settings.erase_unit_bytes, superblock.units.map(|units| units.unit)),
-            ("log_region_bytes", settings.log_region_bytes, superblock.units.map(|units| units.region)),
-            ("segment_bytes", settings.segment_bytes, superblock.segments.map(|sizes| sizes.segment)),
-            (
-                "segment_fill_percent",
-                settings.segment_fill_percent,
-                superblock.segments.map(|sizes| sizes.fill_percent),
-            ),
-        ] {
-            if let (Some(asked), Some(has)) = (asked, has)
-                && asked != has
-            {
-                return refuse(key, asked.to_string(), has.to_string());
-            }
-        }
-        let fits = match settings.torn_page_protection() {
-            TornPageProtection::Auto => true,
-            // What redo repeats has no images in the log, unless they were there all along.
-            TornPageProtection::FullPageImages => superblock.protection == Protection::FullPageImages,
-            _ => superblock.protection != Protection::Store,
-        };
-        if !fits {
-            let (asked, has) = (settings.torn_page_protection(), superblock.protection);
-            return refuse("torn_page_protection", format!("{asked:?}"), format!("{has:?}"));
-        }
-        Ok(())
-    }
-
-    /// Refuses an archive where the log has nothing that could be restored from it, and to make such a log anew.
-    pub fn check_archiving(store: StoreKind, is_archived: bool, rebuilds_log: bool) -> Result<()> {
-        match store {
-            StoreKind::InPlace | StoreKind::LogStructured => return Ok(()),
-            StoreKind::InPageLogging => {}
-        }
-        let what = match (is_archived, rebuilds_log) {
-            (_, true) => {
-                "rebuild_log: the page store in-page-logging has no archive that its log could be made from; restore a \
-                 backup of rows"
-            }
-            (true, false) => {
-                "log_archive: the page store in-page-logging leaves nothing in the log that an archive could restore; \
-                 leave it out"
-            }
-            (false, false) => return Ok(()),
-        };
-        Err(Error::Option { what: what.into() })
     }
 
     fn recover(&mut self, devices: &Devices, superblock: Superblock) -> Result<(Superblock, Opened)> {
-        Self::check_format(self.settings, &superblock, devices.data.name())?;
-        self.settings.check_pool(superblock.page_size)?;
-        Self::check_archiving(superblock.store_kind, self.archive.is_some(), self.rebuilds_log)?;
-        let as_left = protection::store_as_left(devices, &superblock, self.settings)?;
-        let protection = protection::at_open(self.settings, devices, superblock.page_size, superblock.protection);
+        let as_left = protection::store_as_left(devices, &superblock, &self.settings)?;
+        let protection = protection::at_open(&self.settings, devices, superblock.page_size, superblock.protection);
         // Refused before the log is touched.
-        store_on(devices, &Superblock { protection, ..superblock }, self.settings)?;
+        store_on(devices, &Superblock { protection, ..superblock }, &self.settings)?;
         let archive = self.archive.clone().map(|target| self.settings.archive(target));
         if self.rebuilds_log {
             Self::check_archive(archive.as_ref(), &superblock)?;
@@ -154,17 +84,17 @@ impl Opening<'_> {
                 log: devices.log.first().map_or_else(String::new, |device| device.name().into()),
             });
         }
-        if let Some(gathered) = self.gathered {
-            gathered.check_used(&log.devices())?;
+        if let Some(home) = &self.home {
+            home.gathered.check_used(&log.devices())?;
         }
         let log_name = names_of(&devices.log);
         sessions.check_not_older(log.stamped_epoch(), &log_name)?;
         sessions.check_not_newer(log.epoch(), &log_name)?;
-        let (superblock, mended) = protection::change(devices, superblock, self.settings, protection)?;
-        let store = store_on(devices, &superblock, self.settings)?;
-        let (directory, is_in_directory) = (self.directory, self.gathered.is_some());
+        let (superblock, mended) = protection::change(devices, superblock, &self.settings, protection)?;
+        let store = store_on(devices, &superblock, &self.settings)?;
+        let directory = self.home.as_ref().map(|home| home.directory.path().to_owned());
         let mut stamp = |session| {
-            if is_in_directory {
+            if let Some(directory) = &directory {
                 log_devices::stamp_record(directory, session)?;
             }
             store.stamp(session)?;
@@ -182,8 +112,8 @@ impl Opening<'_> {
     /// The sessions that the database's files and devices bear, but for the log's.
     fn sessions(&self, devices: &Devices, superblock: &Superblock, store: &dyn PageStore) -> Result<Sessions> {
         let of_data = superblock.session.map(|session| (devices.data.name().to_owned(), session));
-        let record = if self.gathered.is_some() { log_devices::read_record(self.directory)? } else { None };
-        let name = || self.directory.join(log_devices::RECORD).display().to_string();
+        let record = if self.home.is_some() { log_devices::read_record(self.directory())? } else { None };
+        let name = || self.directory().join(log_devices::RECORD).display().to_string();
         let of_record = record.and_then(|record| record.session).map(|session| (name(), session));
         Ok(Sessions(store.sessions()?.into_iter().chain(of_data).chain(of_record).collect()))
     }
@@ -204,27 +134,10 @@ impl Opening<'_> {
     }
 
     fn create(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
-        let mut random = Random::with_seed(random_seed());
-        let store_kind = self.settings.page_store();
-        Self::check_archiving(store_kind, self.archive.is_some(), false)?;
-        let block = devices.data.capabilities().logical_block;
-        let superblock = Superblock {
-            database_id: random.u128(..),
-            log_id: self.creation.and_then(CreationMark::log_id).unwrap_or_else(|| random.u128(..)),
-            page_size: self.settings.page_size(),
-            store_kind,
-            units: (store_kind == StoreKind::InPageLogging).then(|| self.settings.unit_sizes(block)),
-            double_write_slots: match (store_kind, &devices.double_write) {
-                (StoreKind::InPlace, Some(area)) => {
-                    DoubleWrite::slots_in(area.capacity_bytes(), self.settings.page_size() as usize)
-                }
-                _ => 1,
-            },
-            segments: (store_kind == StoreKind::LogStructured).then(|| self.settings.segment_sizes()),
-            protection: protection::at_creation(self.settings, devices),
-            session: None,
-        };
-        let store = store_on(devices, &superblock, self.settings)?;
+        let protection = protection::at_creation(&self.settings, devices);
+        let log_id = self.creation().and_then(CreationMark::log_id);
+        let superblock = new_superblock(&self.settings, devices, log_id, protection);
+        let store = store_on(devices, &superblock, &self.settings)?;
         Self::prepare_data(devices, &*store, &superblock)?;
         let options = self.log_options()?;
         Log::create(superblock.log_id, devices.log.clone(), options.clone())?;
@@ -250,7 +163,7 @@ impl Opening<'_> {
         superblock.write(&*devices.data)?;
         store.stamp(session)?;
         if let Some(target) = &self.archive {
-            let interrupted = self.creation.map(CreationMark::logs).unwrap_or_default();
+            let interrupted = self.creation().map(CreationMark::logs).unwrap_or_default();
             remove_archive(target, &interrupted)?;
             opened.pool.log().attach_archive(&self.settings.archive(target.clone()))?;
         }
@@ -288,7 +201,7 @@ impl Opening<'_> {
             return Err(refuse(wrong_number_of_files(files.len(), self.log_names.len())));
         }
         for (path, names) in files.iter().zip(&self.log_names) {
-            let measured = Characteristics::load(self.directory.join(path))
+            let measured = Characteristics::load(self.directory().join(path))
                 .map_err(|error| Error::Characteristics { source: Arc::new(error) })?;
             characteristics.extend(names.iter().map(|name| (name.clone(), measured.clone())));
         }
@@ -361,22 +274,14 @@ impl Opening<'_> {
         superblock: &Superblock,
         stamp: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Opened> {
-        let frames = self.settings.buffer_pool_bytes() / u64::from(superblock.page_size);
-        let options = PoolOptions {
-            frames: frames as usize,
-            protection: superblock.protection,
-            cleaning: self.settings.page_cleaning(),
-            batches: self.settings.write_back_batches(),
-        };
+        let options = self.settings.pool_options(superblock.page_size, superblock.protection);
         recovery::open(store, log, &options, stamp, &mut |progress: RedoProgress| {
             self.report(OpenPhase::Redo, progress.done_bytes, progress.total_bytes);
         })
     }
 
     fn report(&mut self, phase: OpenPhase, done_bytes: u64, total_bytes: u64) {
-        if let Some(callback) = self.progress {
-            callback(OpenProgress { phase, done_bytes, total_bytes });
-        }
+        reporter(&mut self.progress)(OpenProgress { phase, done_bytes, total_bytes });
     }
 }
 

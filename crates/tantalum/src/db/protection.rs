@@ -20,19 +20,24 @@ pub(crate) fn is_atomic(devices: &Devices, page_size: u32) -> bool {
     devices.data.capabilities().writes_atomically(page_size)
 }
 
+/// The protection that the settings ask for, or the device allows; `None` where neither decides.
+fn asked(settings: &Settings, devices: &Devices, page_size: u32) -> Option<Protection> {
+    match settings.torn_page_protection() {
+        TornPageProtection::DoubleWrite => Some(Protection::DoubleWrite),
+        TornPageProtection::FullPageImages => Some(Protection::FullPageImages),
+        TornPageProtection::Device | TornPageProtection::TrustDevice => Some(Protection::Device),
+        TornPageProtection::Auto => is_atomic(devices, page_size).then_some(Protection::Device),
+    }
+}
+
 /// The protection of a new database.
 pub(super) fn at_creation(settings: &Settings, devices: &Devices) -> Protection {
     match settings.page_store() {
-        StoreKind::InPlace => {}
-        StoreKind::InPageLogging | StoreKind::LogStructured => return Protection::Store,
-    }
-    match settings.torn_page_protection() {
-        TornPageProtection::DoubleWrite => Protection::DoubleWrite,
-        TornPageProtection::FullPageImages => Protection::FullPageImages,
-        TornPageProtection::Device | TornPageProtection::TrustDevice => Protection::Device,
-        TornPageProtection::Auto if is_atomic(devices, settings.page_size()) => Protection::Device,
-        TornPageProtection::Auto if devices.double_write.is_some() => Protection::DoubleWrite,
-        TornPageProtection::Auto => Protection::FullPageImages,
+        StoreKind::InPageLogging | StoreKind::LogStructured => Protection::Store,
+        StoreKind::InPlace => asked(settings, devices, settings.page_size()).unwrap_or(match &devices.double_write {
+            Some(_) => Protection::DoubleWrite,
+            None => Protection::FullPageImages,
+        }),
     }
 }
 
@@ -41,17 +46,11 @@ pub(super) fn at_open(settings: &Settings, devices: &Devices, page_size: u32, be
     if before == Protection::Store {
         return before;
     }
-    match settings.torn_page_protection() {
-        TornPageProtection::DoubleWrite => Protection::DoubleWrite,
-        TornPageProtection::FullPageImages => Protection::FullPageImages,
-        TornPageProtection::Device | TornPageProtection::TrustDevice => Protection::Device,
-        TornPageProtection::Auto if is_atomic(devices, page_size) => Protection::Device,
-        TornPageProtection::Auto => match before {
-            Protection::Device if devices.double_write.is_some() => Protection::DoubleWrite,
-            // Without an area this is refused: what redo repeats has no images in the log.
-            other => other,
-        },
-    }
+    asked(settings, devices, page_size).unwrap_or(match before {
+        Protection::Device if devices.double_write.is_some() => Protection::DoubleWrite,
+        // Without an area this is refused: what redo repeats has no images in the log.
+        other => other,
+    })
 }
 
 /// The store as the last session left it, to read and mend it, whatever the device says today.

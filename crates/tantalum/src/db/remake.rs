@@ -3,13 +3,14 @@
 use std::{path::Path, sync::Arc};
 
 use tantalum_log::{Log, LogOptions, Lsn};
-use tantalum_store::{DoubleWrite, PageStore, Protection, SegmentSizes, StoreKind, Superblock};
+use tantalum_store::{PageStore, Protection, StoreKind, Superblock};
 
 use super::{
     Devices,
-    files::{DATA, DOUBLE_WRITE, Directory, make_file},
+    files::{Directory, make_data_files},
     log_devices::{Claimed, LOG, LogPlaces},
     open::{LOG_BUFFER_BYTES, store_on},
+    plan::new_superblock,
     protection::is_atomic,
 };
 use crate::{error::Result, options::Settings};
@@ -22,36 +23,26 @@ pub(crate) struct Remaking {
 }
 
 impl Remaking {
-    /// Makes the directory and its files: data, a double-write area, whether it is needed or not, and a log.
+    /// Makes the directory and its files.
     pub fn begin(directory: &Path, settings: &Settings, page_size: u32, store: StoreKind) -> Result<Self> {
         let page_store = (store != StoreKind::default()).then_some(store);
         let settings = Settings { page_size: Some(page_size), page_store, ..settings.without_places() };
         settings.check()?;
         let made = Directory::open(directory, true)?;
-        let file = |name: &str, bytes| make_file(&directory.join(name), bytes, true, &mut |_| {});
-        let data_bytes = match store {
-            StoreKind::LogStructured => settings.segment_sizes().initial_bytes(page_size as usize),
-            StoreKind::InPlace | StoreKind::InPageLogging => 16 * u64::from(page_size),
-        };
-        let data = file(DATA, data_bytes)?;
-        let double_write =
-            Some(file(DOUBLE_WRITE, DoubleWrite::area_bytes(page_size as usize, DoubleWrite::MAX_SLOTS))?);
+        let files = make_data_files(directory, &settings, &mut |_| {})?;
         let places = LogPlaces { directory, settings: &settings, opener: None };
         let log = places.make(Claimed::File(directory.join(LOG)), &mut |_| {})?;
-        Ok(Self { directory: made, devices: Devices { data, double_write, log }, settings })
+        Ok(Self { directory: made, devices: Devices { log, ..files }, settings })
     }
 
-    /// How a log-structured store here cuts its file, if there is one.
-    pub fn segment_sizes(&self) -> Option<SegmentSizes> {
-        (self.settings.page_store() == StoreKind::LogStructured).then(|| self.settings.segment_sizes())
-    }
-
-    /// How pages are protected here, if it was `before` where they come from: not every device writes pages atomically.
-    pub fn protection(&self, before: Protection) -> Protection {
-        match before {
+    /// The superblock of the new database, if pages were protected as `before` where they come from: not every device writes pages
+    /// atomically.
+    pub fn superblock(&self, before: Protection) -> Superblock {
+        let protection = match before {
             Protection::Device if !is_atomic(&self.devices, self.settings.page_size()) => Protection::DoubleWrite,
             other => other,
-        }
+        };
+        new_superblock(&self.settings, &self.devices, None, protection)
     }
 
     pub fn store(&self, superblock: &Superblock) -> Result<Arc<dyn PageStore>> {

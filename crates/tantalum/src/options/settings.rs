@@ -3,11 +3,11 @@
 use std::{path::Path, time::Duration};
 
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
-use tantalum_store::{SegmentSizes, StoreKind, StoreOptions, UnitSizes};
+use tantalum_store::{Protection, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
 
 use super::{Barriers, Isolation, LogHiding, Settings, TornPageProtection};
 use crate::{
-    buffer::PageCleaning,
+    buffer::{PageCleaning, PoolOptions},
     error::{Error, Result},
     limits,
 };
@@ -289,6 +289,16 @@ impl Settings {
 
     pub fn write_back_batches(&self) -> usize {
         self.write_back_batches.map_or_else(|| self.page_cleaning().default_batches(), |batches| batches as usize)
+    }
+
+    /// Of a pool for pages of this size.
+    pub fn pool_options(&self, page_size: u32, protection: Protection) -> PoolOptions {
+        PoolOptions {
+            frames: (self.buffer_pool_bytes() / u64::from(page_size)) as usize,
+            protection,
+            cleaning: self.page_cleaning(),
+            batches: self.write_back_batches(),
+        }
     }
 
     pub fn torn_page_protection(&self) -> TornPageProtection {

@@ -20,8 +20,7 @@ use std::{
 
 use tantalum_device::{AlignedBuffer, Device, FileDevice};
 use tantalum_log::{ArchiveReader, ArchiveTarget, ArchivedRecord, Lsn, inspect_archive};
-use tantalum_rt::{Random, random_seed};
-use tantalum_store::{DoubleWrite, PageId, Superblock, page::header};
+use tantalum_store::{PageId, Superblock, page::header};
 
 pub(crate) use base_backup::run as base_backup;
 pub use base_backup::{BaseBackup, RestorePhase, RestoreProgress};
@@ -30,7 +29,7 @@ use target::PageTarget;
 
 use crate::{
     backup::whole_directory,
-    buffer::{BufferPool, PageCleaning, PoolOptions},
+    buffer::BufferPool,
     db::Remaking,
     error::{Error, Result},
     recovery::Replay,
@@ -173,20 +172,8 @@ struct Restoring<'a> {
 impl Restoring<'_> {
     fn into_directory(mut self, directory: &Path) -> Result<Restored> {
         let manifest = self.manifest;
-        let mut random = Random::with_seed(random_seed());
         let remaking = Remaking::begin(directory, &manifest.settings, manifest.page_size, manifest.store_kind)?;
-        let superblock = Superblock {
-            database_id: random.u128(..),
-            log_id: random.u128(..),
-            page_size: manifest.page_size,
-            store_kind: manifest.store_kind,
-            // Only stores whose changes the log has are in base backups.
-            units: None,
-            double_write_slots: if remaking.segment_sizes().is_none() { DoubleWrite::MAX_SLOTS } else { 1 },
-            segments: remaking.segment_sizes(),
-            protection: remaking.protection(manifest.protection),
-            session: None,
-        };
+        let superblock = remaking.superblock(manifest.protection);
         let store = remaking.store(&superblock)?;
         match superblock.segments {
             None => self.copy_pages(&mut target::InPlace::new(&*remaking.devices.data))?,
@@ -196,13 +183,7 @@ impl Restoring<'_> {
                 self.copy_pages(&mut target::Stored::new(&*store))?;
             }
         }
-        let frames = manifest.settings.buffer_pool_bytes() / u64::from(manifest.page_size);
-        let options = PoolOptions {
-            frames: frames as usize,
-            protection: superblock.protection,
-            cleaning: PageCleaning::default(),
-            batches: PageCleaning::default().default_batches(),
-        };
+        let options = manifest.settings.pool_options(manifest.page_size, superblock.protection);
         let pool = BufferPool::new(store, &options);
         let restored = self.replay(&pool)?;
         // From here on the database is like one after any recovery.

@@ -31,6 +31,9 @@ impl Gathered {
     /// What the record names may be left over from a change that a crash interrupted, and is left out then. What only the
     /// settings name goes to the log, which refuses by name what does not belong to it; unless it was removed: the
     /// settings say where the log was when the database was created.
+    ///
+    /// # Errors
+    /// [`Error::LogLeftBehind`] where only devices are left that the log went on without.
     pub fn open(places: &LogPlaces<'_>, log_id: u128) -> Result<Self> {
         let recorded = record::read(places.directory)?;
         let mut gathered = Self { devices: Vec::new(), candidates: Vec::new(), recorded, failures: Vec::new() };
@@ -93,11 +96,12 @@ impl Gathered {
         }
         // An addition that was interrupted is no reason if there is another.
         gathered.failures.append(&mut left_out);
+        gathered.check_not_behind()?;
         Ok(gathered)
     }
 
     /// Refuses to go on where only devices are left that the log went on without.
-    pub fn check_not_behind(&self) -> Result<()> {
+    fn check_not_behind(&self) -> Result<()> {
         let is_there = |(_, names): &&(Entry, Vec<String>)| !names.is_empty();
         let path = |(entry, _): &(Entry, Vec<String>)| entry.path.display().to_string();
         let (mut there, missing): (Vec<_>, Vec<_>) = self.candidates.iter().partition(is_there);

@@ -19,26 +19,50 @@ pub(crate) use places::{Claimed, LOG, LogPlaces};
 pub(crate) use record::{RECORD, read as read_record, stamp as stamp_record};
 
 use crate::{
-    db::{DeviceOpener, barriers::BarrierPolicy},
-    error::Result,
+    db::{DeviceOpener, barriers::BarrierPolicy, files::SETTINGS},
+    error::{Error, Result},
     options::Settings,
 };
 use record::{Entry, Record};
 
-/// Where the log's devices of the database in `directory` are, by name, as the database recorded it when it was last open.
-/// `None` where there is no record. A device whose joining or leaving was interrupted may be among them.
+/// Where the log of a database is, from [`locate_log`].
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLocation {
+    /// Paths, relative ones from the database's directory on, or names of the [opener](DeviceOpener).
+    pub devices: Vec<PathBuf>,
+    /// Whether the database recorded them when it was last open. A device whose joining or leaving was interrupted may be among
+    /// them then. Otherwise they are those of the settings.
+    pub is_recorded: bool,
+    /// How many bytes of a device of the opener are used.
+    pub device_bytes: u64,
+    /// Where the log is archived, in the same way.
+    pub archive: Option<PathBuf>,
+}
+
+/// Where the log of the database in `directory` is, as its files tell.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?.close()?;
-/// assert_eq!(tantalum::recorded_log_devices(dir.path())?, Some(vec!["log-0".into()]));
+/// let log = tantalum::locate_log(dir.path())?;
+/// assert_eq!((log.devices, log.is_recorded, log.device_bytes), (vec!["log-0".into()], true, 4 << 20));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// When the record cannot be read.
-pub fn recorded_log_devices(directory: &Path) -> Result<Option<Vec<PathBuf>>> {
-    Ok(record::read(directory)?.map(|record| record.devices.into_iter().map(|entry| entry.path).collect()))
+/// [`Error::NotFound`] where there is no `tantalum.toml`; when the files cannot be read.
+pub fn locate_log(directory: &Path) -> Result<LogLocation> {
+    let path = directory.join(SETTINGS);
+    let settings = Settings::read(&path)?.ok_or_else(|| Error::NotFound { path: directory.display().to_string() })?;
+    let places = LogPlaces { directory, settings: &settings, opener: None };
+    let recorded = record::read(directory)?;
+    let is_recorded = recorded.is_some();
+    let devices = match recorded {
+        Some(record) => record.devices.into_iter().map(|entry| entry.path).collect(),
+        None => places.names(),
+    };
+    Ok(LogLocation { devices, is_recorded, device_bytes: places.device_bytes(), archive: settings.log_archive.clone() })
 }
 
 /// The log's devices by name. Of a database that was opened on devices, these are the devices' own.

@@ -91,7 +91,7 @@ impl LogPlaces<'_> {
     pub fn make(&self, claimed: Claimed, report: &mut dyn FnMut(OpenProgress)) -> Result<Vec<Arc<dyn Device>>> {
         match claimed {
             Claimed::Device(device) => self.partition(device),
-            Claimed::File(path) => self.partition(make_file(&path, self.file_bytes(), true, report)?),
+            Claimed::File(path) => self.partition(make_file(&path, self.file_bytes(), report)?),
         }
     }
 
@@ -160,18 +160,23 @@ impl LogPlaces<'_> {
         {
             return Err(Error::Exists { path: partial.display().to_string() });
         }
-        make_file(&partial, self.file_bytes(), true, report)?;
+        make_file(&partial, self.file_bytes(), report)?;
         files::rename(&partial, path).map_err(|error| Error::io(path, "create", error))?;
         sync_parent(path)
+    }
+
+    /// How much of a device of the opener is used: as much as a log file has.
+    pub fn device_bytes(&self) -> u64 {
+        self.settings.log_bytes() / 4096 * 4096
     }
 
     fn file_bytes(&self) -> u64 {
         self.settings.log_bytes().next_multiple_of(4096)
     }
 
-    /// A device that the opener knows; as much of it as a log file has.
+    /// A device that the opener knows, as much of it as is used.
     fn open_named(&self, name: &Path, may_create: bool) -> Result<Option<Arc<dyn Device>>> {
-        let bytes = self.settings.log_bytes() / 4096 * 4096;
+        let bytes = self.device_bytes();
         let Some(device) = self.ask_opener(name, may_create, Some(bytes))? else { return Ok(None) };
         if device.capacity_bytes() <= bytes {
             return Ok(Some(device));

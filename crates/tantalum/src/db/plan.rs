@@ -1,0 +1,249 @@
+//! The plan of an opening: where the database is, which settings hold, what its superblock says, and what it runs on. It is resolved
+//! once, from a directory or from devices, and refuses what cannot be; [`open`](super::open) acts on it. Restoring a base backup
+//! makes its new database by the same steps.
+
+use std::{path::Path, sync::Arc};
+
+use tantalum_device::Device;
+use tantalum_log::{ArchiveTarget, LostDevice};
+use tantalum_rt::{Random, random_seed};
+use tantalum_store::{DoubleWrite, PageObserver, Protection, StoreKind, Superblock};
+
+use super::{
+    DeviceOpener, Devices,
+    barriers::BarrierPolicy,
+    creation::CreationMark,
+    files::{Directory, Places},
+    log_devices::{Gathered, lost_by_number},
+};
+use crate::{
+    error::{Error, Result},
+    options::{Builder, Progress, Settings, TornPageProtection, reporter},
+};
+
+pub(crate) struct Plan {
+    pub settings: Settings,
+    /// `None` if the database is to be created.
+    pub superblock: Option<Superblock>,
+    /// As the database uses them: wrapped, and without the barriers that are spared.
+    pub devices: Devices,
+    /// Where the log is archived.
+    pub archive: Option<ArchiveTarget>,
+    /// The names of the log's devices that are open, for each that the settings name.
+    pub log_names: Vec<Vec<String>>,
+    /// The log's devices are new: its records are in the archive.
+    pub rebuilds_log: bool,
+    /// A device of the log that is said to be lost.
+    pub lost: Option<LostDevice>,
+    /// Absent if the database is opened on devices.
+    pub home: Option<Home>,
+    pub barriers: Arc<BarrierPolicy>,
+    pub page_observer: Option<Arc<dyn PageObserver>>,
+    pub progress: Option<Progress>,
+}
+
+/// The directory of a database, and what was found by way of it.
+pub(crate) struct Home {
+    pub directory: Directory,
+    pub opener: Option<Box<dyn DeviceOpener>>,
+    /// The log's devices, and what the record of devices says of them.
+    pub gathered: Gathered,
+    /// The creation that is under way.
+    pub creation: Option<CreationMark>,
+}
+
+impl Plan {
+    /// The plan for the database in a directory. One that does not exist is begun to be created: its files are there.
+    pub fn in_directory(mut builder: Builder, path: &Path) -> Result<Self> {
+        let may_create = builder.may_create();
+        let directory = Directory::open(path, may_create)?;
+        let settings = std::mem::take(&mut builder.settings).over(directory.settings.clone().unwrap_or_default());
+        settings.check()?;
+        let opener = builder.opener.take();
+        let places = Places::new(&directory, &settings, opener.as_deref(), may_create)?;
+        let superblock = places.superblock()?;
+        let archive = match builder.archive_device.take() {
+            Some(device) => Some(ArchiveTarget::Device(device)),
+            None => places.archive(may_create)?,
+        };
+        builder.check(&settings, superblock.as_ref(), &path.display().to_string(), archive.is_some())?;
+        let log_places = places.log;
+        let (devices, gathered, creation) = match &superblock {
+            Some(superblock) => {
+                let report = &mut reporter(&mut builder.progress);
+                let (devices, gathered) = places.open(superblock, builder.rebuilds_log, report)?;
+                (devices, gathered, None)
+            }
+            None => {
+                let (devices, gathered, mark) = places.create(&mut reporter(&mut builder.progress))?;
+                (devices, gathered, Some(mark))
+            }
+        };
+        let lost = builder.lost_log_device.take().map(|name| gathered.lost(&name, &log_places)).transpose()?;
+        let log_names = gathered.names_in_settings(&log_places);
+        let home = Some(Home { directory, opener, gathered, creation });
+        Self::resolved(builder, settings, superblock, devices, archive, log_names, lost, home)
+    }
+
+    /// The plan for the database on devices.
+    pub fn on_devices(mut builder: Builder, devices: Devices) -> Result<Self> {
+        let settings = std::mem::take(&mut builder.settings);
+        settings.check()?;
+        let lost = builder.lost_log_device.as_deref().map(lost_by_number).transpose()?;
+        let superblock = Superblock::read(&*devices.data)?;
+        let archive = builder.archive_device.take().map(ArchiveTarget::Device);
+        builder.check(&settings, superblock.as_ref(), devices.data.name(), archive.is_some())?;
+        let partitions = devices.log.chunks(settings.log_partitions() as usize);
+        let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
+        let log_names = partitions.map(names).collect();
+        Self::resolved(builder, settings, superblock, devices, archive, log_names, lost, None)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each is a field, in the order in which it is resolved")]
+    fn resolved(
+        builder: Builder,
+        settings: Settings,
+        superblock: Option<Superblock>,
+        devices: Devices,
+        archive: Option<ArchiveTarget>,
+        log_names: Vec<Vec<String>>,
+        lost: Option<LostDevice>,
+        home: Option<Home>,
+    ) -> Result<Self> {
+        let Builder { rebuilds_log, progress, page_observer, wrap_devices, .. } = builder;
+        let barriers = BarrierPolicy::new(settings.barriers(), wrap_devices);
+        let devices = barriers.over_all(devices)?;
+        let archive = archive.map(|archive| barriers.over_archive(archive)).transpose()?;
+        Ok(Self {
+            settings,
+            superblock,
+            devices,
+            archive,
+            log_names,
+            rebuilds_log,
+            lost,
+            home,
+            barriers,
+            page_observer,
+            progress,
+        })
+    }
+
+    /// Where relative paths start.
+    pub fn directory(&self) -> &Path {
+        self.home.as_ref().map_or(Path::new("."), |home| home.directory.path())
+    }
+
+    /// The mark of the creation that is under way in a directory.
+    pub fn creation(&self) -> Option<&CreationMark> {
+        self.home.as_ref().and_then(|home| home.creation.as_ref())
+    }
+}
+
+/// The superblock of a new database. It names no session yet.
+pub(super) fn new_superblock(
+    settings: &Settings,
+    devices: &Devices,
+    log_id: Option<u128>,
+    protection: Protection,
+) -> Superblock {
+    let mut random = Random::with_seed(random_seed());
+    let (store_kind, page_size) = (settings.page_store(), settings.page_size());
+    let block = devices.data.capabilities().logical_block;
+    Superblock {
+        database_id: random.u128(..),
+        log_id: log_id.unwrap_or_else(|| random.u128(..)),
+        page_size,
+        store_kind,
+        units: (store_kind == StoreKind::InPageLogging).then(|| settings.unit_sizes(block)),
+        double_write_slots: match (store_kind, &devices.double_write) {
+            (StoreKind::InPlace, Some(area)) => DoubleWrite::slots_in(area.capacity_bytes(), page_size as usize),
+            _ => 1,
+        },
+        segments: (store_kind == StoreKind::LogStructured).then(|| settings.segment_sizes()),
+        protection,
+        session: None,
+    }
+}
+
+impl Builder {
+    /// Whether a database that does not exist is created: not where one is to be mended.
+    fn may_create(&self) -> bool {
+        !self.refuses_to_create && !self.rebuilds_log && self.lost_log_device.is_none()
+    }
+
+    /// Refuses what the database `file` cannot be opened, or a new one be created with.
+    fn check(&self, settings: &Settings, superblock: Option<&Superblock>, file: &str, is_archived: bool) -> Result<()> {
+        let Some(superblock) = superblock else {
+            return match self.may_create() {
+                true => check_archiving(settings.page_store(), is_archived, false),
+                false => Err(Error::NotFound { path: file.into() }),
+            };
+        };
+        check_format(settings, superblock, file)?;
+        settings.check_pool(superblock.page_size)?;
+        check_archiving(superblock.store_kind, is_archived, self.rebuilds_log)
+    }
+}
+
+/// Refuses settings that differ from what the database was created with.
+fn check_format(settings: &Settings, superblock: &Superblock, file: &str) -> Result<()> {
+    let refuse = |key: &str, asked: String, has: String| {
+        Err(Error::Option {
+            what: format!("{key}: {asked} was asked for, but {file} was created with {has}; it cannot be changed"),
+        })
+    };
+    if let Some(size) = settings.page_size
+        && size != superblock.page_size
+    {
+        return refuse("page_size", size.to_string(), superblock.page_size.to_string());
+    }
+    if let Some(asked) = settings.page_store
+        && asked != superblock.store_kind
+    {
+        return refuse("page_store", asked.to_string(), superblock.store_kind.to_string());
+    }
+    for (key, asked, has) in [
+        ("erase_unit_bytes", settings.erase_unit_bytes, superblock.units.map(|units| units.unit)),
+        ("log_region_bytes", settings.log_region_bytes, superblock.units.map(|units| units.region)),
+        ("segment_bytes", settings.segment_bytes, superblock.segments.map(|sizes| sizes.segment)),
+        ("segment_fill_percent", settings.segment_fill_percent, superblock.segments.map(|sizes| sizes.fill_percent)),
+    ] {
+        if let (Some(asked), Some(has)) = (asked, has)
+            && asked != has
+        {
+            return refuse(key, asked.to_string(), has.to_string());
+        }
+    }
+    let fits = match settings.torn_page_protection() {
+        TornPageProtection::Auto => true,
+        // What redo repeats has no images in the log, unless they were there all along.
+        TornPageProtection::FullPageImages => superblock.protection == Protection::FullPageImages,
+        _ => superblock.protection != Protection::Store,
+    };
+    if !fits {
+        let (asked, has) = (settings.torn_page_protection(), superblock.protection);
+        return refuse("torn_page_protection", format!("{asked:?}"), format!("{has:?}"));
+    }
+    Ok(())
+}
+
+/// Refuses an archive where the log has nothing that could be restored from it, and to make such a log anew.
+fn check_archiving(store: StoreKind, is_archived: bool, rebuilds_log: bool) -> Result<()> {
+    match store {
+        StoreKind::InPlace | StoreKind::LogStructured => return Ok(()),
+        StoreKind::InPageLogging => {}
+    }
+    let what = match (is_archived, rebuilds_log) {
+        (_, true) => {
+            "rebuild_log: the page store in-page-logging has no archive that its log could be made from; restore a \
+             backup of rows"
+        }
+        (true, false) => {
+            "log_archive: the page store in-page-logging leaves nothing in the log that an archive could restore; \
+             leave it out"
+        }
+        (false, false) => return Ok(()),
+    };
+    Err(Error::Option { what: what.into() })
+}
