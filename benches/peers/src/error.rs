@@ -37,6 +37,21 @@ pub enum Error {
     Other(String),
 }
 
+impl From<Error> for tantalum_workloads::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Conflict => Self::Client { what: String::new(), is_retryable: true },
+            other => Self::Client { what: other.to_string(), is_retryable: false },
+        }
+    }
+}
+
+impl From<tantalum_workloads::Error> for Error {
+    fn from(error: tantalum_workloads::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
 impl Error {
     /// Makes an error of what an engine says.
     pub fn engine<E: Display>(engine: &'static str, doing: &'static str) -> impl Fn(E) -> Self {

@@ -11,10 +11,11 @@ use std::{
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
+use tantalum_workloads::driver::Latency;
 
 use crate::{
+    clients::{self, Counted, Run},
     data::{Dataset, key},
-    driver::{self, Counted, Latency, Run},
     engine::{Engine, Kind, Row, Setup},
     error::{Error, Result},
     meter::{Meter, load_average, peak_memory_bytes, space_bytes},
@@ -112,8 +113,7 @@ fn once(operations: u64, meter: &Meter, act: impl FnOnce() -> Result<()>) -> Res
     let (before, started) = (meter.read()?, Instant::now());
     act()?;
     let (elapsed, used) = (started.elapsed(), meter.read()?.since(&before));
-    let us = elapsed.as_secs_f64() * 1e6;
-    let latency = Latency { p50_us: us, p99_us: us, p999_us: us, max_us: us };
+    let latency = Latency::of_one(elapsed);
     Ok(Counted { seconds: elapsed.as_secs_f64(), operations, conflicts: 0, latency, used })
 }
 
@@ -147,7 +147,7 @@ fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<C
         measured: Duration::from_secs_f64(seconds),
         seed: job.seed,
     };
-    let counted = driver::run(&*engine, &work, run, &meter)?;
+    let (engine, counted) = clients::run(engine, work, run, &meter)?;
     if matches!(workload, Workload::Transfer | Workload::TransferContended) {
         let after = read_all(&*engine, &job.dataset)?;
         if before != Some(after) {

@@ -2,9 +2,9 @@
 //! each adapter in `engines/` how its engine is set up, and why so.
 
 mod arguments;
+mod clients;
 mod compare;
 mod data;
-mod driver;
 mod engine;
 mod engines;
 mod error;

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use serde::Serialize;
+use tantalum_workloads::driver::median;
 
 use crate::{
     arguments::Arguments,
@@ -64,11 +65,9 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        let (min, max, middle) = (*values.first()?, *values.last()?, values.len() / 2);
-        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Some(Self { median, min, max })
+    fn of(values: Vec<f64>) -> Option<Self> {
+        let (min, max) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+        Some(Self { median: median(values)?, min, max })
     }
 }
 
@@ -212,14 +211,13 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use tantalum_workloads::driver::Latency;
+
     use super::*;
-    use crate::{
-        driver::{Counted, Latency},
-        meter::Used,
-    };
+    use crate::{clients::Counted, meter::Used};
 
     fn outcome(operations: u64) -> Outcome {
-        let latency = Latency { p50_us: 5.0, p99_us: 6.0, p999_us: 7.0, max_us: 8.0 };
+        let latency = Latency { p50_us: 5.0, p99_us: 6.0, p999_us: 7.0, max_us: 8.0, ..Latency::default() };
         let used = Used {
             cpu_seconds: 0.5,
             device_written_bytes: Some(4096),

@@ -1,7 +1,5 @@
 //! What clients do: one operation after the other, the same for all engines.
 
-use std::{thread, time::Duration};
-
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -261,18 +259,6 @@ impl<'a> Client<'a> {
     /// Of the engine.
     pub fn start(&mut self, pipeline: &mut dyn Pipeline) -> Result<()> {
         pipeline.start(&self.rows())
-    }
-
-    /// Lets the winner of a conflict go first: at once after the first, then longer and at random.
-    pub fn back_off(&mut self, tries: u32) {
-        const LONGEST_US: u64 = 10_000;
-        match tries {
-            0 => thread::yield_now(),
-            _ => {
-                let most_us = (50 << tries.min(10)).min(LONGEST_US);
-                thread::sleep(Duration::from_micros(self.random.u64(1..=most_us)));
-            }
-        }
     }
 
     fn rows(&self) -> Vec<Row<'_>> {

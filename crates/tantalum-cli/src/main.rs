@@ -12,9 +12,8 @@ mod emulator;
 mod error;
 mod lab;
 mod log;
-mod opening;
-mod phases;
 mod probe;
+mod progress;
 mod stalled;
 mod time;
 

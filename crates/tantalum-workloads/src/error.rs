@@ -73,6 +73,14 @@ pub enum Error {
         /// Its size.
         capacity: u64,
     },
+    /// A workload of another crate failed.
+    #[error("{what}")]
+    Client {
+        /// What it says.
+        what: String,
+        /// Whether the same transaction may succeed when it is tried again.
+        is_retryable: bool,
+    },
     /// A client's task panicked; the panic was printed.
     #[error("{task} panicked; the message is above")]
     Panicked {
@@ -84,6 +92,10 @@ pub enum Error {
 impl Error {
     /// Whether the same transaction may succeed when it is tried again: deadlock victims, lock timeouts, conflicts.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Engine(error) if error.is_retryable())
+        match self {
+            Self::Engine(error) => error.is_retryable(),
+            Self::Client { is_retryable, .. } => *is_retryable,
+            _ => false,
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! - [`linkbench`]: LinkBench: a social graph, ten operations, three conditions.
 //! - [`ycsb`]: YCSB: the core workloads A to F.
 //! - [`append_only`]: an append-only copy-on-write tree, to compare with.
-//! - [`kv`]: durable updates of small values, and the raw limit of the device beside them.
+//! - [`kv`]: durable updates of small values.
 //! - [`history`]: were these concurrent transactions serializable?
 
 pub mod append_only;
@@ -25,3 +25,4 @@ pub mod ycsb;
 pub use conditions::Condition;
 pub use error::{Error, Result};
 pub use load::LoadProgress;
+pub use tasks::map_by_tasks;

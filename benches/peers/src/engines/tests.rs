@@ -4,8 +4,8 @@ use std::{path::Path, thread, time::Duration};
 
 use super::*;
 use crate::{
+    clients::{self, Run},
     data::{Dataset, key},
-    driver::{self, Run},
     engine::{Engine, Kind, Row, Setup},
     error::Error,
     meter::Meter,
@@ -181,7 +181,7 @@ fn clients_are_counted_when_they_have_fetched_what_the_cache_holds() {
     let (warm_up, measured, warm_up_bytes) = (Duration::ZERO, Duration::from_millis(1), setup.cache_bytes);
     let run = Run { clients: 4, is_pipelined: false, warm_up, warm_up_bytes, measured, seed: 1 };
     let before = meter.read().unwrap();
-    let counted = driver::run(&*engine, &work, run, &meter).unwrap();
+    let (_, counted) = clients::run(engine, work, run, &meter).unwrap();
     let fetched = meter.read().unwrap().since(&before).process_read_bytes;
     assert!(fetched >= warm_up_bytes + counted.operations * 4096, "{fetched} {counted:?}");
     assert!(counted.used.process_read_bytes < fetched, "{fetched} {counted:?}");

@@ -7,15 +7,15 @@ use std::{
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::{Builder, Db, LogSummary, PageObserver, limits};
+use tantalum::{Builder, Db, LogSummary, limits};
 use tantalum_device::{Access, Device, FileDevice};
 use tantalum_flash::Counters;
-use tantalum_lab::trace::Header;
+use tantalum_lab::trace::{Header, Totals};
 
 use super::{counters::DeviceReport, documents, settings::Settings, simulate, storage::StorageReport, trace::Trace};
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
-use crate::opening;
+use crate::progress;
 
 /// Options that all benchmarks share.
 #[derive(Args, Clone, Debug, Serialize)]
@@ -35,6 +35,11 @@ pub struct Options {
     #[command(flatten)]
     #[serde(flatten)]
     settings: Settings,
+    /// Write what happens to the database's pages in the run to this file: every change in the log and every page that is
+    /// written. For `tantalum lab trace`.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    trace: Option<PathBuf>,
     /// Write every request to the database's devices, from the end of the load to the end of the run, into this file, for
     /// `tantalum lab io-trace`.
     #[arg(long, value_name = "FILE")]
@@ -50,6 +55,7 @@ pub struct Database {
     /// None in a simulation.
     directory: Option<Directory>,
     emulator: Emulator,
+    page_trace: Option<Trace>,
     io_trace: Option<Trace>,
 }
 
@@ -73,27 +79,40 @@ impl Drop for Directory {
 }
 
 impl Options {
-    /// Opens the database, or creates it; `observer` is told of its pages.
-    pub fn open(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Database> {
+    /// Opens the database, or creates it: in its directory, or within a simulation on new emulated devices.
+    pub fn open(&self, is_simulated: bool) -> Result<Database> {
+        // Before anything takes time.
+        let page_trace = self.trace.as_deref().map(Trace::create).transpose()?;
         let io_trace = self.io_trace()?;
+        let mut builder = Db::builder();
+        if let Some(io_trace) = &io_trace {
+            builder = io_trace.wrap(builder);
+        }
+        if let Some(page_trace) = &page_trace {
+            builder = builder.expert(|expert| expert.observe_pages(page_trace.observer()));
+        }
+        let builder = self.settings.apply(builder)?;
+        let open = if is_simulated { Self::open_simulated } else { Self::open_directory };
+        Ok(Database { page_trace, io_trace, ..open(self, builder)? })
+    }
+
+    fn open_directory(&self, builder: Builder) -> Result<Database> {
         let directory = match &self.dir {
             Some(path) => Directory { path: path.clone(), is_temporary: false },
             None => Directory { path: own_directory()?, is_temporary: !self.keep },
         };
         let emulator = if directory.is_temporary { Emulator::for_this_run() } else { Emulator::for_keeps() };
-        let builder = self.settings.apply_devices(self.builder(observer, io_trace.as_ref())?)?;
+        let builder = self.settings.apply_devices(builder)?;
         let builder = builder.create_if_missing(!self.reuse).expert(|expert| expert.device_opener(emulator.clone()));
         let started = tantalum_rt::now();
-        let db = builder.progress(opening::show()).open(&directory.path)?;
+        let db = builder.progress(progress::show_opening()).open(&directory.path)?;
         eprintln!("opened {} in {:.2} s", directory.path.display(), started.elapsed().as_secs_f64());
         let device = db.stats()?.data_device;
-        Ok(Database { db, device, directory: Some(directory), emulator, io_trace })
+        Ok(Database { db, device, directory: Some(directory), emulator, page_trace: None, io_trace: None })
     }
 
-    /// Makes the database on new emulated devices, within a simulation.
-    pub fn open_simulated(&self, observer: Option<Arc<dyn PageObserver>>) -> Result<Database> {
-        let (io_trace, emulator) = (self.io_trace()?, Emulator::for_this_run());
-        let (data, log) = (self.data(), self.log());
+    fn open_simulated(&self, mut builder: Builder) -> Result<Database> {
+        let (data, log, emulator) = (self.data(), self.log(), Emulator::for_this_run());
         let devices = simulate::Wanted {
             page_size: self.page_size(),
             log_bytes: self.settings.number("log_bytes").unwrap_or(limits::DEFAULT_LOG_BYTES),
@@ -104,25 +123,12 @@ impl Options {
         };
         let devices = devices.devices(&emulator)?;
         let device = format!("{}: {}", devices.data.name(), devices.data.capabilities());
-        let mut builder = self.builder(observer, io_trace.as_ref())?;
         if let Some(path) = self.settings.paths("log_archive").last() {
             let archive = simulate::new_device(&emulator, path)?;
             builder = builder.expert(|expert| expert.log_archive_on(archive));
         }
         let db = builder.open_on(devices)?;
-        Ok(Database { db, device, directory: None, emulator, io_trace })
-    }
-
-    /// What holds for a database in a directory and for one in a simulation.
-    fn builder(&self, observer: Option<Arc<dyn PageObserver>>, io_trace: Option<&Trace>) -> Result<Builder> {
-        let mut builder = Db::builder();
-        if let Some(io_trace) = io_trace {
-            builder = io_trace.wrap(builder);
-        }
-        if let Some(observer) = observer {
-            builder = builder.expert(|expert| expert.observe_pages(observer));
-        }
-        self.settings.apply(builder)
+        Ok(Database { db, device, directory: None, emulator, page_trace: None, io_trace: None })
     }
 
     /// The trace of requests that is asked for.
@@ -137,6 +143,9 @@ impl Options {
 
     /// Refuses what means nothing to an append-only tree.
     pub fn check_for_documents(&self) -> Result<()> {
+        if self.trace.is_some() {
+            return Err(Error::Other("--trace is of the engine's pages; give --io-trace".to_owned()));
+        }
         match self.settings.names().find(|name| !["data_device", "buffer_pool_bytes"].contains(name)) {
             Some(setting) => Err(Error::Other(format!(
                 "--{} is a setting of the engine; --store append-only takes --dir or --data, and --buffer-pool for its nodes",
@@ -214,12 +223,7 @@ impl Options {
 }
 
 impl Database {
-    /// Log devices, each partition counted as one.
-    pub fn log_device_count(&self) -> Result<usize> {
-        Ok(self.log()?.devices.len())
-    }
-
-    /// What the log did since it was opened.
+    /// What the log did since it was opened; each partition counts as a device.
     pub fn log(&self) -> Result<LogSummary> {
         Ok(self.db.stats()?.log)
     }
@@ -240,15 +244,16 @@ impl Database {
         before.iter().zip(&devices).map(|(before, device)| DeviceReport::since(before, device)).collect()
     }
 
-    /// From now on requests to the devices are traced, if that is asked for.
-    pub fn begin_io_trace(&self, label: &str) -> Result<()> {
-        self.io_trace.as_ref().map_or(Ok(()), |io_trace| io_trace.begin(&Header::new(label)))
+    /// From now on pages and requests to the devices are traced, if that is asked for.
+    pub fn begin_traces(&self, label: &str) -> Result<()> {
+        self.io_trace.as_ref().map_or(Ok(()), |trace| trace.begin(&Header::new(label)))?;
+        self.page_trace.as_ref().map_or(Ok(()), |trace| trace.begin_pages(&self.db, label.to_owned()))
     }
 
     /// Ends that; the database did so much meanwhile.
-    pub fn end_io_trace(&self, transactions: u64, storage: &StorageReport, emulated: &[DeviceReport]) -> Result<()> {
-        let end = |trace: &Trace| trace.end_with(transactions, storage, emulated);
-        self.io_trace.as_ref().map_or(Ok(()), end)
+    pub fn end_traces(&self, transactions: u64, storage: &StorageReport, emulated: &[DeviceReport]) -> Result<()> {
+        self.page_trace.as_ref().map_or(Ok(()), |trace| trace.end(Totals::default()))?;
+        self.io_trace.as_ref().map_or(Ok(()), |trace| trace.end_with(transactions, storage, emulated))
     }
 
     /// Closes the database and removes a directory of this run only.

@@ -1,11 +1,6 @@
 //! `tantalum bench ycsb --store append-only`: YCSB's reads and updates on an append-only tree, to compare the engine with.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tantalum::DeviceUse;
@@ -14,19 +9,19 @@ use tantalum_lab::trace::{Header, Totals};
 use tantalum_report::units;
 use tantalum_workloads::{
     append_only::{AppendOnlyTree, BLOCK_BYTES, Options as TreeOptions, Stats},
-    driver::{self, RunReport},
+    driver::RunReport,
     ycsb::{Documents, Mix, Parameters},
 };
 
 use super::{
-    JSON_FORMAT, counted,
-    operations::{self, Running},
-    rate,
+    benchmark::{JSON_FORMAT, Running, table},
+    counted, rate,
     simulate::{World, clock_line},
-    watch::Watch,
-    write_json,
 };
-use crate::error::{Error, Out, Result};
+use crate::{
+    error::{Error, Out, Result},
+    progress::Watch,
+};
 
 /// The tree's file in a directory.
 const FILE: &str = "append-only";
@@ -121,35 +116,19 @@ fn updates_percent(mix: Mix) -> Result<u8> {
 }
 
 /// Loads the documents if need be, runs, opens the tree again and checks it.
-pub fn run(wanted: Wanted, arguments: Running) -> Result<ExitCode> {
-    const CPU_PER_OPERATION: Duration = Duration::from_micros(20);
+pub fn run(wanted: Wanted, running: Running) -> Result<ExitCode> {
     let percent = updates_percent(wanted.mix)?;
-    arguments.database().check_for_documents()?;
-    let options = arguments.driver_options(CPU_PER_OPERATION)?;
-    let (json, simulate): (Option<PathBuf>, _) = (arguments.json(), arguments.simulate().clone());
-    let world = simulate.world(CPU_PER_OPERATION);
-    let seed = wanted.load.seed;
-    let (outcome, speed) =
-        simulate.run(seed, move |watch| execute(&wanted, percent, &arguments, options, world, watch))?;
-    print(&outcome)?;
-    if let Some(speed) = speed {
-        Out::new().line(speed)?;
-    }
-    write_json(json.as_ref(), &outcome)?;
-    Ok(if outcome.is_consistent { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let common = running.common.clone();
+    common.database.check_for_documents()?;
+    running.check()?;
+    common.run(move |watch| execute(&wanted, percent, &running, watch), print, |outcome| outcome.is_consistent)
 }
 
-fn execute(
-    wanted: &Wanted,
-    percent: u8,
-    arguments: &Running,
-    options: driver::Options,
-    world: World,
-    watch: &Watch,
-) -> Result<Outcome> {
-    let database = arguments.database();
+fn execute(wanted: &Wanted, percent: u8, running: &Running, watch: &Watch) -> Result<Outcome> {
+    const CPU_PER_OPERATION: Duration = Duration::from_micros(20);
+    let (database, simulate) = (&running.common.database, &running.common.simulate);
     // The directory goes at the end, if it is for this run only.
-    let (place, _directory) = database.place_for_documents(arguments.simulate().is_on(), wanted.tree_bytes)?;
+    let (place, _directory) = database.place_for_documents(simulate.is_on(), wanted.tree_bytes)?;
     let io_trace = database.io_trace()?;
     let device = match &io_trace {
         Some(io_trace) => io_trace.wrap_device(DeviceUse::Data, place.device),
@@ -186,16 +165,17 @@ fn execute(
     let before = tree.stats();
     if let Some(io_trace) = &io_trace {
         let name = format!("YCSB workload {:?} on an append-only tree", wanted.mix);
-        let label = format!("{name}, {}, {}", wanted.load, counted(options.clients, "client"));
+        let label = format!("{name}, {}, {}", wanted.load, running.clients());
         io_trace.begin(&Header::new(label))?;
     }
-    let run = operations::drive(Documents::new(Arc::clone(&tree), wanted.load, percent), options, watch)?;
+    let documents = Arc::new(Documents::new(Arc::clone(&tree), wanted.load, percent));
+    let run = running.drive(&documents, CPU_PER_OPERATION, watch)?;
     tree.flush()?;
     if let Some(io_trace) = &io_trace {
         io_trace.end(Totals { transactions: Some(run.ended), ..Totals::default() })?;
     }
     let Stats { levels, sequence, appended_bytes, flushes, .. } = tree.stats();
-    drop(tree);
+    drop((tree, documents));
     watch.label("opening the tree again and checking it");
     let again = open()?;
     let documents = again.check()?;
@@ -217,7 +197,7 @@ fn execute(
             updates_percent: percent,
             batch_size: wanted.batch_size,
             clients: run.clients,
-            world,
+            world: simulate.world(CPU_PER_OPERATION),
         },
         device: named,
         load_seconds,
@@ -228,9 +208,8 @@ fn execute(
     })
 }
 
-fn print(outcome: &Outcome) -> Result<()> {
+fn print(out: &mut Out, outcome: &Outcome) -> Result<()> {
     let Outcome { configuration, run, tree, .. } = outcome;
-    let mut out = Out::new();
     out.line(format_args!(
         "YCSB workload {:?} on an append-only tree, a flush for each {}, {}, {}",
         configuration.workload,
@@ -245,7 +224,7 @@ fn print(outcome: &Outcome) -> Result<()> {
         None => out.line("the tree was loaded before")?,
     }
     out.line(format_args!("{} operations a second in {:.1} s", rate(run.total.per_second), run.seconds))?;
-    out.line(operations::table(run))?;
+    out.line(table(run))?;
     let each = tree.appended_bytes.checked_div(tree.updates).unwrap_or_default();
     out.line(format_args!(
         "{} updates of {} each in a tree of {}, {} flushes; {} of the device in use",

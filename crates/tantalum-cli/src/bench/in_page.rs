@@ -4,6 +4,7 @@ use serde::Serialize;
 use tantalum::{Db, InPageStats};
 use tantalum_report::{Table, units};
 
+use super::storage::Mark;
 use crate::error::Result;
 
 /// What the page store did from the end of loading to the end of the run, and what that is for each transaction.
@@ -19,16 +20,11 @@ pub struct InPageReport {
     change_memory_peak_share: f64,
 }
 
-/// The counters now; `None` with another page store.
-pub fn counts(db: &Db) -> Result<Option<InPageStats>> {
-    Ok(db.stats()?.store.in_page)
-}
-
 impl InPageReport {
-    /// What was done since the counters were `before`, in a run of so many transactions.
-    pub fn since(before: &InPageStats, db: &Db, transactions: u64) -> Result<Option<Self>> {
+    /// What was done since then, in a run of so many transactions; `None` with another page store.
+    pub fn since(before: &Mark, db: &Db, transactions: u64) -> Result<Option<Self>> {
         let stats = db.stats()?;
-        let Some(now) = stats.store.in_page else { return Ok(None) };
+        let (Some(before), Some(now)) = (&before.store.in_page, stats.store.in_page) else { return Ok(None) };
         let counts = now.since(before);
         let per_transaction = |count: u64| count as f64 / transactions.max(1) as f64;
         let pages_bytes = counts.pages_loaded * u64::from(stats.page_bytes);

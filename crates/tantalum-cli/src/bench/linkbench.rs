@@ -1,16 +1,20 @@
 //! `tantalum bench linkbench`.
 
-use std::{process::ExitCode, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use clap::Args;
+use serde::Serialize;
 use tantalum::Db;
 use tantalum_workloads::{
     Condition, LoadProgress,
     linkbench::{LinkBench, Parameters, consistency},
 };
 
-use super::operations::{self, Benchmark};
-use crate::error::Result;
+use super::{
+    benchmark::{Benchmark, Common, Pipelining, Run, Running, RunningConfiguration},
+    database::Database,
+};
+use crate::{error::Result, progress::Watch};
 
 #[derive(Args, Clone)]
 pub struct Arguments {
@@ -18,45 +22,59 @@ pub struct Arguments {
     #[arg(long, default_value_t = 100_000)]
     nodes: u64,
     #[command(flatten)]
-    operations: operations::Running,
+    pipelining: Pipelining,
+    #[command(flatten)]
+    running: Running,
 }
 
-/// Loads the graph if need be, runs, checks its lists and counts.
-pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { nodes, operations } = arguments;
-    operations::run(Graph(Parameters { nodes, seed: operations.seed }), operations)
+#[derive(Serialize)]
+pub struct Configuration {
+    parameters: Parameters,
+    #[serde(flatten)]
+    pipelining: Pipelining,
 }
 
-#[derive(Clone, Copy)]
-struct Graph(Parameters);
+impl Arguments {
+    fn parameters(&self) -> Parameters {
+        Parameters { nodes: self.nodes, seed: self.running.common.seed }
+    }
+}
 
-impl Benchmark for Graph {
-    type Workload = LinkBench;
-    type Parameters = Parameters;
-
+impl Benchmark for Arguments {
     const NAME: &'static str = "linkbench";
     const CPU_PER_ATTEMPT: Duration = Duration::from_micros(30);
+    type Loaded = Arc<LinkBench>;
+    type Configuration = RunningConfiguration<Configuration>;
+    type Measured = Run;
 
-    fn title(&self) -> String {
-        format!("LinkBench, {}", self.0)
+    fn common(&self) -> &Common {
+        &self.running.common
     }
 
-    fn parameters(&self) -> Parameters {
-        self.0
+    fn title(&self) -> String {
+        format!("LinkBench, {}, {}, {}", self.parameters(), self.running.clients(), self.pipelining)
+    }
+
+    fn check_arguments(&self) -> Result<()> {
+        self.running.check()
+    }
+
+    fn configuration(&self, _database: &Database) -> Result<Self::Configuration> {
+        let (parameters, pipelining) = (self.parameters(), self.pipelining);
+        Ok(self.running.configuration(Configuration { parameters, pipelining }))
     }
 
     fn is_loaded(&self, db: &Db) -> Result<bool> {
         Ok(LinkBench::open(db)?.is_some())
     }
 
-    fn load(
-        &self,
-        db: &Db,
-        loaders: usize,
-        async_depth: usize,
-        progress: &mut dyn FnMut(&LoadProgress),
-    ) -> Result<LinkBench> {
-        Ok(LinkBench::load_or_reuse(db, self.0, loaders, progress)?.with_async_depth(async_depth))
+    fn load(&self, database: &Database, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Arc<LinkBench>> {
+        let graph = LinkBench::load_or_reuse(&database.db, self.parameters(), self.running.loaders, progress)?;
+        Ok(Arc::new(graph.with_async_depth(self.pipelining.async_depth as usize)))
+    }
+
+    fn measure(&self, graph: Arc<LinkBench>, watch: &Watch) -> Result<Run> {
+        Ok(Run { tpmc: None, run: self.running.drive(&graph, Self::CPU_PER_ATTEMPT, watch)? })
     }
 
     fn check(&self, db: &Db) -> Result<Vec<Condition>> {

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tantalum::{Db, LogStructuredStats};
 use tantalum_report::{Table, units};
 
+use super::storage::Mark;
 use crate::error::Result;
 
 /// What the page store did from the end of loading to the end of the run, and what that is for each transaction.
@@ -18,16 +19,13 @@ pub struct LogStructuredReport {
     cleaned_fill: Option<f64>,
 }
 
-/// The counters now; `None` with another page store.
-pub fn counts(db: &Db) -> Result<Option<LogStructuredStats>> {
-    Ok(db.stats()?.store.log_structured)
-}
-
 impl LogStructuredReport {
-    /// What was done since the counters were `before`, in a run of so many transactions.
-    pub fn since(before: &LogStructuredStats, db: &Db, transactions: u64) -> Result<Option<Self>> {
+    /// What was done since then, in a run of so many transactions; `None` with another page store.
+    pub fn since(before: &Mark, db: &Db, transactions: u64) -> Result<Option<Self>> {
         let stats = db.stats()?;
-        let Some(now) = stats.store.log_structured else { return Ok(None) };
+        let (Some(before), Some(now)) = (&before.store.log_structured, stats.store.log_structured) else {
+            return Ok(None);
+        };
         let counts = now.since(before);
         Ok(Some(Self {
             bytes_written_per_transaction: counts.bytes_written as f64 / transactions.max(1) as f64,

@@ -1,6 +1,6 @@
 //! `tantalum bench`: workloads on a database in a directory, or on emulated devices in virtual time.
 
-mod acknowledged;
+mod benchmark;
 mod counters;
 mod database;
 mod documents;
@@ -8,20 +8,17 @@ mod in_page;
 mod kv;
 mod linkbench;
 mod log_structured;
-mod operations;
 mod raw;
 mod settings;
 mod simulate;
 mod storage;
 mod tpcc;
 mod trace;
-pub mod watch;
 mod ycsb;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use crate::error::{Error, Result};
 
@@ -47,21 +44,11 @@ enum Workload {
 /// Runs a benchmark.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     match arguments.workload {
-        Workload::Tpcc(arguments) => tpcc::run(arguments),
-        Workload::Linkbench(arguments) => linkbench::run(arguments),
+        Workload::Tpcc(arguments) => benchmark::run(arguments),
+        Workload::Linkbench(arguments) => benchmark::run(arguments),
         Workload::Ycsb(arguments) => ycsb::run(arguments),
-        Workload::Kv(arguments) => kv::run(arguments),
+        Workload::Kv(arguments) => benchmark::run(arguments),
     }
-}
-
-/// Version of the JSON outputs; raised when a field changes its meaning or goes away, not when one is added.
-const JSON_FORMAT: u32 = 1;
-
-fn write_json(path: Option<&PathBuf>, result: &impl Serialize) -> Result<()> {
-    if let Some(path) = path {
-        tantalum_report::to_json_file(path, result)?;
-    }
-    Ok(())
 }
 
 impl From<tantalum_workloads::Error> for Error {
@@ -87,11 +74,6 @@ fn rate(per_second: f64) -> String {
 /// So many things of this name.
 fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
-}
-
-/// A time that was given in seconds.
-fn seconds(name: &str, seconds: f64) -> Result<Duration> {
-    Ok(Duration::try_from_secs_f64(seconds).map_err(|error| format!("{name} {seconds} is not possible: {error}"))?)
 }
 
 /// A number of bytes such as 65536, 64k, 64M or 64GiB; the letters mean powers of 1024.

@@ -8,7 +8,7 @@ use std::{
 
 use tantalum_device::{AlignedBuffer, Device, Durability, FileDevice, Partition, WithoutBarriers, WriteCache};
 use tantalum_flash::{EmulatedDevice, EmulatedSpec};
-use tantalum_workloads::kv::raw::durable_writes_per_second;
+use tantalum_workloads::driver::{self, Completed, Recorder, Workload};
 
 use super::simulate::divide;
 use crate::{
@@ -65,9 +65,19 @@ impl Raw {
 
     /// Writes in a second by one writer, and by one for each of the log's devices.
     pub fn measure(&self, write_bytes: usize, slice: Duration) -> Result<(f64, f64)> {
-        let one = durable_writes_per_second(&self.one, write_bytes, slice)?;
-        let all = if self.all.len() == 1 { one } else { durable_writes_per_second(&self.all, write_bytes, slice)? };
+        let per_second = |devices: &[Arc<dyn Device>]| -> Result<f64> {
+            let options = driver::Options::timed(devices.len(), Duration::ZERO, slice);
+            let overwrites = Arc::new(Overwrites { devices: devices.to_vec(), write_bytes });
+            Ok(driver::run(&overwrites, options, &mut |_| ())?.total.per_second)
+        };
+        let one = per_second(&self.one)?;
+        let all = if self.all.len() == 1 { one } else { per_second(&self.all)? };
         Ok((one, all))
+    }
+
+    /// As many as the log has devices.
+    pub fn writers(&self) -> usize {
+        self.all.len()
     }
 }
 
@@ -78,6 +88,51 @@ impl Drop for Raw {
         {
             eprintln!("cannot remove {}: {error}; remove it by hand", path.display());
         }
+    }
+}
+
+/// Durable overwrites by a client for each device, one under way, going round it: the limit that a durable commit is measured
+/// against. Partitions of one device give it as many writes at a time.
+struct Overwrites {
+    devices: Vec<Arc<dyn Device>>,
+    write_bytes: usize,
+}
+
+struct Writer<'a> {
+    device: &'a dyn Device,
+    buffer: AlignedBuffer,
+    count: u64,
+}
+
+impl Workload for Overwrites {
+    type Client<'a> = Writer<'a>;
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["write"]
+    }
+
+    fn client(&self, number: usize, _seed: u64) -> tantalum_workloads::Result<Writer<'_>> {
+        let (device, buffer) = (&*self.devices[number], AlignedBuffer::zeroed(self.write_bytes));
+        if device.capacity_bytes() < self.write_bytes as u64 {
+            let value = format!("{} bytes on {}", self.write_bytes, device.name());
+            let expected = "a write that fits the device";
+            return Err(tantalum_workloads::Error::OutOfRange { name: "raw write", value, expected });
+        }
+        Ok(Writer { device, buffer, count: 0 })
+    }
+
+    fn step(&self, writer: &mut Writer<'_>, recorder: &mut Recorder) -> tantalum_workloads::Result<()> {
+        let Writer { device, buffer, count } = writer;
+        let places = device.capacity_bytes() / self.write_bytes as u64;
+        let offset = *count % places * self.write_bytes as u64;
+        // Each write differs, as a log's do.
+        buffer[..8].copy_from_slice(&count.to_le_bytes());
+        *count += 1;
+        let write = || {
+            device.write(offset, &[&buffer[..]], Durability::Durable)?;
+            Ok(Completed::Committed)
+        };
+        recorder.run(0, write).map(drop)
     }
 }
 

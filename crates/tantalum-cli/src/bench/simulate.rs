@@ -12,13 +12,11 @@ use tantalum_flash::EmulatedSpec;
 use tantalum_report::units;
 use tantalum_rt::{Instant, Scheduling, Simulation};
 
-use super::{
-    parse_duration,
-    watch::{Watch, watched},
-};
+use super::parse_duration;
 use crate::{
     emulator::Emulator,
     error::{Error, Result},
+    progress::{Watch, watched},
     stalled::Stalled,
 };
 

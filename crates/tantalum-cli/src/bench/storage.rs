@@ -38,7 +38,7 @@ pub struct StorageReport {
 /// The counters at some time.
 pub struct Mark {
     pool: PoolStats,
-    store: StoreStats,
+    pub store: StoreStats,
     log_end_lsn: u64,
 }
 

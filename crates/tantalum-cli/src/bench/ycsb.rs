@@ -1,6 +1,6 @@
 //! `tantalum bench ycsb`.
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -11,20 +11,20 @@ use tantalum_workloads::{
 };
 
 use super::{
-    documents,
-    operations::{self, Benchmark},
-    parse_bytes,
+    benchmark::{self, Benchmark, Common, Pipelining, Run, Running, RunningConfiguration},
+    database::Database,
+    documents, parse_bytes,
 };
-use crate::error::Result;
+use crate::{error::Result, progress::Watch};
 
 #[derive(Args, Clone)]
 pub struct Arguments {
     /// The core workload.
-    #[arg(long, value_enum, ignore_case = true, default_value_t = MixName::A)]
-    workload: MixName,
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Mix::A)]
+    workload: Mix,
     /// Which records are preferred. Default: what the workload is defined with.
     #[arg(long, value_enum)]
-    distribution: Option<ChooserName>,
+    distribution: Option<Chooser>,
     /// Records loaded.
     #[arg(long, default_value_t = 100_000)]
     records: u64,
@@ -45,7 +45,9 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     tree_bytes: Option<u64>,
     #[command(flatten)]
-    operations: operations::Running,
+    pipelining: Pipelining,
+    #[command(flatten)]
+    running: Running,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,78 +56,46 @@ enum Store {
     AppendOnly,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum MixName {
-    /// 50 % reads, 50 % updates.
-    A,
-    /// 95 % reads, 5 % updates.
-    B,
-    /// Reads only.
-    C,
-    /// 95 % reads of the latest records, 5 % inserts.
-    D,
-    /// 95 % scans of up to 100 records, 5 % inserts.
-    E,
-    /// 50 % reads, 50 % read-modify-writes.
-    F,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ChooserName {
-    /// A few favourites, by Zipf's distribution.
-    Zipfian,
-    /// Those that were inserted last.
-    Latest,
-    /// All alike.
-    Uniform,
-}
-
-impl From<MixName> for Mix {
-    fn from(name: MixName) -> Self {
-        match name {
-            MixName::A => Self::A,
-            MixName::B => Self::B,
-            MixName::C => Self::C,
-            MixName::D => Self::D,
-            MixName::E => Self::E,
-            MixName::F => Self::F,
-        }
-    }
-}
-
-impl From<ChooserName> for Chooser {
-    fn from(name: ChooserName) -> Self {
-        match name {
-            ChooserName::Zipfian => Self::Zipfian,
-            ChooserName::Latest => Self::Latest,
-            ChooserName::Uniform => Self::Uniform,
-        }
-    }
-}
-
 /// Loads the records if need be, and runs.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let Arguments { workload, distribution, records, fields, field_bytes, store, batch_size, tree_bytes, operations } =
-        arguments;
-    let mix = Mix::from(workload);
-    let load = Parameters { records, fields, field_bytes, seed: operations.seed };
-    if store == Store::AppendOnly {
-        if distribution.is_some() {
-            return Err("--distribution is of the engine; --store append-only prefers records by Zipf's distribution"
+    let load = arguments.parameters();
+    let Arguments { workload: mix, distribution, store, batch_size, tree_bytes, ref running, .. } = arguments;
+    match store {
+        Store::AppendOnly if distribution.is_some() => {
+            Err("--distribution is of the engine; --store append-only prefers records by Zipf's distribution"
                 .to_owned()
-                .into());
+                .into())
         }
-        let (batch_size, tree_bytes) = (batch_size.unwrap_or(1), tree_bytes.unwrap_or(1 << 30));
-        return documents::run(documents::Wanted { load, mix, batch_size, tree_bytes }, operations);
+        Store::AppendOnly => {
+            let (batch_size, tree_bytes) = (batch_size.unwrap_or(1), tree_bytes.unwrap_or(1 << 30));
+            documents::run(documents::Wanted { load, mix, batch_size, tree_bytes }, running.clone())
+        }
+        Store::Engine if batch_size.is_some() || tree_bytes.is_some() => {
+            Err("--batch-size and --tree-bytes are of --store append-only".to_owned().into())
+        }
+        Store::Engine => benchmark::run(arguments),
     }
-    if batch_size.is_some() || tree_bytes.is_some() {
-        return Err("--batch-size and --tree-bytes are of --store append-only".to_owned().into());
-    }
-    let chooser = distribution.map_or(mix.chooser(), Chooser::from);
-    operations::run(Core { load, workload: mix, distribution: chooser }, operations)
 }
 
-#[derive(Clone, Copy, Serialize)]
+impl Arguments {
+    fn parameters(&self) -> Parameters {
+        let Self { records, fields, field_bytes, .. } = *self;
+        Parameters { records, fields, field_bytes, seed: self.running.common.seed }
+    }
+
+    fn distribution(&self) -> Chooser {
+        self.distribution.unwrap_or_else(|| self.workload.chooser())
+    }
+}
+
+#[derive(Serialize)]
+pub struct Configuration {
+    parameters: Core,
+    #[serde(flatten)]
+    pipelining: Pipelining,
+}
+
+#[derive(Serialize)]
 struct Core {
     #[serde(flatten)]
     load: Parameters,
@@ -133,33 +103,43 @@ struct Core {
     distribution: Chooser,
 }
 
-impl Benchmark for Core {
-    type Workload = Ycsb;
-    type Parameters = Self;
-
+impl Benchmark for Arguments {
     const NAME: &'static str = "ycsb";
     const CPU_PER_ATTEMPT: Duration = Duration::from_micros(20);
+    type Loaded = Arc<Ycsb>;
+    type Configuration = RunningConfiguration<Configuration>;
+    type Measured = Run;
 
-    fn title(&self) -> String {
-        format!("YCSB workload {:?}, {:?} choices, {}", self.workload, self.distribution, self.load)
+    fn common(&self) -> &Common {
+        &self.running.common
     }
 
-    fn parameters(&self) -> Self {
-        *self
+    fn title(&self) -> String {
+        let (chooser, load, clients) = (self.distribution(), self.parameters(), self.running.clients());
+        format!("YCSB workload {:?}, {chooser:?} choices, {load}, {clients}, {}", self.workload, self.pipelining)
+    }
+
+    fn check_arguments(&self) -> Result<()> {
+        self.running.check()
+    }
+
+    fn configuration(&self, _database: &Database) -> Result<Self::Configuration> {
+        let (load, workload, distribution) = (self.parameters(), self.workload, self.distribution());
+        let parameters = Core { load, workload, distribution };
+        Ok(self.running.configuration(Configuration { parameters, pipelining: self.pipelining }))
     }
 
     fn is_loaded(&self, db: &Db) -> Result<bool> {
         Ok(Ycsb::open(db)?.is_some())
     }
 
-    fn load(
-        &self,
-        db: &Db,
-        loaders: usize,
-        async_depth: usize,
-        progress: &mut dyn FnMut(&LoadProgress),
-    ) -> Result<Ycsb> {
-        let ycsb = Ycsb::load_or_reuse(db, self.load, loaders, progress)?;
-        Ok(ycsb.with_mix(self.workload).with_chooser(self.distribution).with_async_depth(async_depth))
+    fn load(&self, database: &Database, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Arc<Ycsb>> {
+        let ycsb = Ycsb::load_or_reuse(&database.db, self.parameters(), self.running.loaders, progress)?;
+        let ycsb = ycsb.with_mix(self.workload).with_chooser(self.distribution());
+        Ok(Arc::new(ycsb.with_async_depth(self.pipelining.async_depth as usize)))
+    }
+
+    fn measure(&self, ycsb: Arc<Ycsb>, watch: &Watch) -> Result<Run> {
+        Ok(Run { tpmc: None, run: self.running.drive(&ycsb, Self::CPU_PER_ATTEMPT, watch)? })
     }
 }

@@ -21,7 +21,7 @@ use tantalum_report::{Progress, Table, Unit, units};
 
 use crate::emulator::Emulator;
 use crate::error::{Error, Out, Result};
-use crate::opening;
+use crate::progress;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -141,7 +141,7 @@ fn builder(create: bool) -> Builder {
     Db::builder()
         .create_if_missing(create)
         .expert(|expert| expert.device_opener(Emulator::for_keeps()))
-        .progress(opening::show())
+        .progress(progress::show_opening())
 }
 
 /// As [`open`], without a device of the log that is `lost`; `unreachable` is why no process that has it open could be asked.

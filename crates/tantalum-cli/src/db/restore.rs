@@ -18,7 +18,7 @@ use tantalum_report::units;
 use crate::{
     error::{Error, Out, Result},
     log::open_archive,
-    phases::Phases,
+    progress::Bars,
     time::{parse, rfc3339},
 };
 
@@ -115,13 +115,13 @@ pub fn run(arguments: RestoreArguments) -> Result<ExitCode> {
 
 /// Shows how far it is.
 fn show() -> impl FnMut(RestoreProgress) + Send + 'static {
-    let mut phases = Phases::new();
+    let mut bars = Bars::default();
     move |RestoreProgress { phase, done_bytes, total_bytes }| {
         let label = match phase {
             RestorePhase::Copy => "copying pages",
             RestorePhase::Replay => "reading the archive",
             _ => "restoring",
         };
-        phases.show(phase, label, done_bytes, total_bytes);
+        bars.bytes(label, done_bytes, total_bytes);
     }
 }

@@ -13,7 +13,7 @@ use tantalum_report::Table;
 use crate::{
     db,
     error::{Error, Out, Result},
-    phases::Phases,
+    progress::Bars,
 };
 
 /// A change of a log's devices, as both ways take it.
@@ -74,7 +74,7 @@ impl Change {
 
 /// Shows how far a change is.
 fn show() -> impl FnMut(LogChangeProgress) {
-    let mut phases = Phases::new();
+    let mut bars = Bars::default();
     move |LogChangeProgress { phase, done_bytes, total_bytes }| {
         let label = match phase {
             LogChangePhase::Create => "creating the file",
@@ -82,7 +82,7 @@ fn show() -> impl FnMut(LogChangeProgress) {
             LogChangePhase::Leave => "waiting for a checkpoint",
             _ => "changing the log's devices",
         };
-        phases.show(phase, label, done_bytes, total_bytes);
+        bars.bytes(label, done_bytes, total_bytes);
     }
 }
 

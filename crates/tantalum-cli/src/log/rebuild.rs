@@ -12,7 +12,7 @@ use tantalum::Db;
 use crate::{
     emulator::Emulator,
     error::{Error, Out, Result},
-    opening,
+    progress,
 };
 
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { dir, log, archive, json } = arguments;
     let mut builder = Db::builder()
         .expert(|expert| expert.rebuild_log().device_opener(Emulator::for_keeps()))
-        .progress(opening::show());
+        .progress(progress::show_opening());
     if !log.is_empty() {
         builder = builder.log_devices(log);
     }

@@ -11,12 +11,12 @@ use tantalum_report::units;
 use tantalum_rt::{Scheduling, Simulation};
 
 use crate::{
-    bench::watch::{Stage, Watch, watched},
     device::{
         emulated::{self, Emulated},
         overwrite, place,
     },
     error::{Error, Result},
+    progress::{Stage, Watch, watched},
 };
 
 /// Fewer bytes hide everything in a cache.

@@ -7,7 +7,7 @@ use tantalum::{Db, Snapshot, Table};
 use tantalum_rt::Random;
 use tantalum_workloads::{
     Error, Result,
-    driver::{Completed, Pipeline, Recorder, Workload},
+    driver::{Completed, Pipeline, Recorder, Workload, client_random},
 };
 
 /// What a client does.
@@ -116,14 +116,14 @@ pub(super) struct Client {
 }
 
 impl Workload for Rows {
-    type Client = Client;
+    type Client<'a> = Client;
 
     fn kinds(&self) -> &'static [&'static str] {
         &["operation"]
     }
 
     fn client(&self, number: usize, seed: u64) -> Result<Client> {
-        let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
+        let random = client_random(seed, number);
         let (depth, keeps_snapshot) = match self.operation {
             Operation::Update { depth } => (depth, false),
             operation => (1, operation == Operation::Read(Through::KeptSnapshot)),

@@ -1,13 +1,8 @@
 //! Many runs, side by side.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    time::Duration,
-};
+use std::{sync::mpsc, time::Duration};
+
+use tantalum_workloads::map_by_tasks;
 
 use crate::error::Result;
 
@@ -21,45 +16,26 @@ pub(crate) fn side_by_side<C: Send + Sync + 'static, R: Send + 'static>(
     run: impl Fn(&C) -> Result<R> + Send + Sync + 'static,
     progress: &dyn Fn(&str),
 ) -> Result<Vec<R>> {
-    let (cells, next, run) = (Arc::new(cells), Arc::new(AtomicUsize::new(0)), Arc::new(run));
+    const LOOK: Duration = Duration::from_millis(20);
+    let names: Vec<String> = cells.iter().map(describe).collect();
     let (sender, ended) = mpsc::channel();
-    let worker = |number| {
-        let (cells, next, run, sender) = (Arc::clone(&cells), Arc::clone(&next), Arc::clone(&run), sender.clone());
-        tantalum_rt::spawn(format!("lab {number}"), move || {
-            loop {
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                let Some(cell) = cells.get(place) else { break };
-                let result = run(cell);
-                let failed = result.is_err();
-                if sender.send((place, result)).is_err() || failed {
-                    break;
-                }
-            }
-        })
-    };
-    let count = tantalum_rt::available_cores().min(cells.len());
-    let mut workers: Vec<_> = (0..count).map(worker).collect();
-    drop(sender);
-    let (started, mut done, mut failure) = (tantalum_rt::now(), 0, None);
-    let mut results: Vec<Option<R>> = cells.iter().map(|_| None).collect();
-    while !workers.is_empty() {
-        tantalum_rt::sleep(Duration::from_millis(20));
-        // A worker that is over has sent all that it sends.
-        let (over, running) = workers.into_iter().partition(|worker| worker.is_finished());
-        workers = running;
-        for (place, result) in ended.try_iter() {
+    let (started, mut done, workers) = (tantalum_rt::now(), 0, tantalum_rt::available_cores().min(cells.len()));
+    let mut show = || {
+        for place in ended.try_iter() {
             done += 1;
-            let left = started.elapsed().as_secs_f64() / done as f64 * (cells.len() - done) as f64;
-            progress(&format!("{done} of {} runs ({}), {left:.0} s left", cells.len(), describe(&cells[place])));
-            match result {
-                Ok(run) => results[place] = Some(run),
-                Err(error) => failure = failure.or(Some(error)),
-            }
+            let left = started.elapsed().as_secs_f64() / done as f64 * (names.len() - done) as f64;
+            let name: &String = &names[place];
+            progress(&format!("{done} of {} runs ({name}), {left:.0} s left", names.len()));
         }
-        over.into_iter().for_each(tantalum_rt::JoinHandle::join_or_panic);
-    }
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(results.into_iter().flatten().collect()),
-    }
+        LOOK
+    };
+    let run = move |place, cell: &C| {
+        let result = run(cell);
+        // The receiver stays until all have ended.
+        let _ = sender.send(place);
+        result
+    };
+    let results = map_by_tasks("lab", workers, cells, run, &mut show)?;
+    show();
+    Ok(results)
 }

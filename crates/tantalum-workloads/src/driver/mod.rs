@@ -1,4 +1,4 @@
-//! Runs a workload: clients as tasks, each doing one transaction after the other, measured.
+//! The one driver of benchmarks: clients as tasks, each doing one transaction after the other, measured.
 //!
 //! Works the same on real threads and inside a simulation. Transactions that end before the warm-up is over, or after
 //! the run was told to stop, happen but are not counted.
@@ -11,33 +11,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tantalum_rt::{Instant, now};
+use tantalum_rt::{Instant, Random, now};
 
 use crate::error::Result;
 use crate::tasks;
 
 pub use pipeline::Pipeline;
 pub use recorder::{Completed, Recorder};
-pub use report::{KindReport, Latency, RunReport};
+pub use report::{KindReport, Latency, RunReport, median};
 
 /// Something that clients do again and again.
 pub trait Workload: Send + Sync + 'static {
-    /// What one client keeps between its transactions.
-    type Client: Send + 'static;
+    /// What one client keeps between its transactions; it stays in the client's task.
+    type Client<'a>
+    where
+        Self: 'a;
 
     /// The names of its types of transaction.
     fn kinds(&self) -> &'static [&'static str];
 
     /// The client with this number, from 0. `seed` is the run's.
-    fn client(&self, number: usize, seed: u64) -> Result<Self::Client>;
+    fn client(&self, number: usize, seed: u64) -> Result<Self::Client<'_>>;
 
     /// Does one transaction, or starts it, and tells the recorder of each that ended.
-    fn step(&self, client: &mut Self::Client, recorder: &mut Recorder) -> Result<()>;
+    fn step(&self, client: &mut Self::Client<'_>, recorder: &mut Recorder) -> Result<()>;
 
     /// Waits for what [`step`](Self::step) left under way.
-    fn finish(&self, _client: &mut Self::Client, _recorder: &mut Recorder) -> Result<()> {
+    fn finish(&self, _client: &mut Self::Client<'_>, _recorder: &mut Recorder) -> Result<()> {
         Ok(())
     }
+}
+
+/// The random numbers of one client of a run.
+pub fn client_random(seed: u64, number: usize) -> Random {
+    Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64))
 }
 
 /// How long and by how many a workload is run.
@@ -103,34 +110,76 @@ pub struct Progress {
     pub aborted: u64,
 }
 
+/// What is measured beside the clients of a run over time. The driver calls it from its own task.
+pub trait Monitor {
+    /// Whether counting may begin: asked when the time of the warm-up is over, and then again and again.
+    fn is_warm(&mut self) -> bool {
+        true
+    }
+
+    /// Counting begins.
+    fn begin(&mut self) {}
+
+    /// Counting has ended. Not called if a client fails before.
+    fn end(&mut self) {}
+
+    /// How far the run is.
+    fn progress(&mut self, _progress: &Progress) {}
+}
+
+/// Only shows progress.
+struct Shown<'a>(&'a mut dyn FnMut(&Progress));
+
+impl Monitor for Shown<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        (self.0)(progress);
+    }
+}
+
 /// What clients and the run share.
 struct Shared {
     is_counting: AtomicBool,
     is_stopping: AtomicBool,
-    committed: Vec<AtomicU64>,
+    clients: Vec<ClientProgress>,
+}
+
+/// What one client has done so far, on cache lines of its own: the fastest operations take less time than a line that two
+/// cores write in turn.
+#[repr(align(128))]
+#[derive(Default)]
+struct ClientProgress {
+    committed: [AtomicU64; MOST_KINDS],
     aborted: AtomicU64,
 }
+
+/// Kinds of transaction that a workload may have.
+const MOST_KINDS: usize = 15;
 
 const TICK: Duration = Duration::from_millis(500);
 
 /// Runs a workload. The first error of a client stops all and is returned.
 pub fn run<W: Workload>(workload: &Arc<W>, options: Options, progress: &mut dyn FnMut(&Progress)) -> Result<RunReport> {
+    run_monitored(workload, options, &mut Shown(progress))
+}
+
+/// As [`run`], with more than progress measured beside the clients.
+pub fn run_monitored<W: Workload>(workload: &Arc<W>, options: Options, monitor: &mut dyn Monitor) -> Result<RunReport> {
     let kinds = workload.kinds();
-    let mut clock = Clock::start(options.limit);
+    assert!(kinds.len() <= MOST_KINDS, "{} kinds of transaction", kinds.len());
+    let mut clock = Clock::start(options.limit, monitor);
     let shared = Arc::new(Shared {
         // Without a warm-up, not even the first transaction goes uncounted.
         is_counting: AtomicBool::new(clock.counting_since.is_some()),
         is_stopping: AtomicBool::new(false),
-        committed: kinds.iter().map(|_| AtomicU64::new(0)).collect(),
-        aborted: AtomicU64::new(0),
+        clients: (0..options.clients).map(|_| ClientProgress::default()).collect(),
     });
     let client = |number: usize| {
         let (workload, shared) = (workload.clone(), shared.clone());
         (format!("client {number}"), move || run_client(&*workload, number, options, shared))
     };
     let mut tick = || {
-        let next = clock.tick(&shared);
-        progress(&clock.progress(&shared));
+        let next = clock.tick(&shared, monitor);
+        monitor.progress(&clock.progress(&shared, kinds.len()));
         next
     };
     let recorders = tasks::run_all((0..options.clients).map(client).collect(), &mut tick)?;
@@ -164,20 +213,31 @@ struct Clock {
 }
 
 impl Clock {
-    fn start(limit: Limit) -> Self {
+    fn start(limit: Limit, monitor: &mut dyn Monitor) -> Self {
+        let has_warm_up = match limit {
+            Limit::Time { warm_up, .. } => !warm_up.is_zero() || !monitor.is_warm(),
+            Limit::Steps(_) => false,
+        };
+        if !has_warm_up {
+            monitor.begin();
+        }
         let started = now();
-        let has_warm_up = matches!(limit, Limit::Time { warm_up, .. } if !warm_up.is_zero());
         Self { started, counting_since: (!has_warm_up).then_some(started), stopped: None, limit }
     }
 
     /// Does what is due, and gives the time until it must be asked again.
-    fn tick(&mut self, shared: &Shared) -> Duration {
+    fn tick(&mut self, shared: &Shared, monitor: &mut dyn Monitor) -> Duration {
+        const UNTIL_WARM: Duration = Duration::from_millis(10);
         let Limit::Time { warm_up, measured } = self.limit else { return TICK };
         let Some(since) = self.counting_since else {
             let left = warm_up.saturating_sub(self.started.elapsed());
             if !left.is_zero() {
                 return left.min(TICK);
             }
+            if !monitor.is_warm() {
+                return UNTIL_WARM;
+            }
+            monitor.begin();
             self.counting_since = Some(now());
             shared.is_counting.store(true, Ordering::Relaxed);
             return measured.min(TICK);
@@ -190,19 +250,23 @@ impl Clock {
             shared.is_counting.store(false, Ordering::Relaxed);
             self.stopped = Some(now());
             shared.is_stopping.store(true, Ordering::Relaxed);
+            monitor.end();
         }
         TICK
     }
 
-    fn progress(&self, shared: &Shared) -> Progress {
+    fn progress(&self, shared: &Shared, kinds: usize) -> Progress {
+        let sum = |count: &dyn Fn(&ClientProgress) -> &AtomicU64| {
+            shared.clients.iter().map(|client| count(client).load(Ordering::Relaxed)).sum()
+        };
         Progress {
             elapsed: self.counting_since.map(|since| since.elapsed()).unwrap_or_default(),
             total: match self.limit {
                 Limit::Time { measured, .. } => Some(measured),
                 Limit::Steps(_) => None,
             },
-            committed: shared.committed.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
-            aborted: shared.aborted.load(Ordering::Relaxed),
+            committed: (0..kinds).map(|kind| sum(&|client| &client.committed[kind])).collect(),
+            aborted: sum(&|client| &client.aborted),
         }
     }
 }

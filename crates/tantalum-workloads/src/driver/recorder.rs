@@ -25,6 +25,7 @@ const LONGEST_LATENCY: Duration = Duration::from_secs(3600);
 /// Counts and latencies of one client.
 pub struct Recorder {
     shared: Arc<Shared>,
+    client: usize,
     random: Random,
     cpu_per_attempt: Duration,
     pub(super) kinds: Vec<KindCounts>,
@@ -52,7 +53,7 @@ impl Recorder {
     pub(super) fn new(kinds: usize, shared: Arc<Shared>, options: &Options, client: usize) -> Self {
         let kinds = (0..kinds).map(|_| KindCounts::new()).collect();
         let random = Random::with_seed(options.seed.wrapping_add(client as u64));
-        Self { shared, random, cpu_per_attempt: options.cpu_per_attempt, kinds, ended: 0 }
+        Self { shared, client, random, cpu_per_attempt: options.cpu_per_attempt, kinds, ended: 0 }
     }
 
     /// Charges an attempt's time of a core.
@@ -106,7 +107,7 @@ impl Recorder {
         match completed {
             Completed::Committed => {
                 counts.committed += 1;
-                self.shared.committed[kind].fetch_add(1, Ordering::Relaxed);
+                self.shared.clients[self.client].committed[kind].store(counts.committed, Ordering::Relaxed);
             }
             Completed::RolledBack => counts.rolled_back += 1,
         }
@@ -121,7 +122,7 @@ impl Recorder {
         }
         if self.is_counting() {
             self.kinds[kind].aborted += 1;
-            self.shared.aborted.fetch_add(1, Ordering::Relaxed);
+            self.shared.clients[self.client].aborted.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::recorder::{KindCounts, Recorder};
 
@@ -43,7 +43,7 @@ pub struct KindReport {
 }
 
 /// Percentiles in microseconds, exact to one percent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Mean.
     pub mean_us: f64,
@@ -78,9 +78,50 @@ impl Latency {
             max_us: us(histogram_ns.max()),
         }
     }
+
+    /// Of the one thing that was done.
+    pub fn of_one(duration: Duration) -> Self {
+        let us = duration.as_secs_f64() * 1e6;
+        Self { mean_us: us, p25_us: us, p50_us: us, p75_us: us, p95_us: us, p99_us: us, p999_us: us, max_us: us }
+    }
+
+    /// The median of each percentile over several runs, and the slowest of all.
+    pub fn median(runs: &[Self]) -> Self {
+        let of = |figure: &dyn Fn(&Self) -> f64| median(runs.iter().map(figure).collect()).unwrap_or_default();
+        Self {
+            mean_us: of(&|run| run.mean_us),
+            p25_us: of(&|run| run.p25_us),
+            p50_us: of(&|run| run.p50_us),
+            p75_us: of(&|run| run.p75_us),
+            p95_us: of(&|run| run.p95_us),
+            p99_us: of(&|run| run.p99_us),
+            p999_us: of(&|run| run.p999_us),
+            max_us: runs.iter().map(|run| run.max_us).fold(0.0, f64::max),
+        }
+    }
+}
+
+/// The median of some figures, of an even number the mean of the two in the middle; `None` without any.
+///
+/// ```
+/// use tantalum_workloads::driver::median;
+///
+/// assert_eq!(median(vec![]), None);
+/// assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+/// assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+/// ```
+pub fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(f64::total_cmp);
+    let upper = *figures.get(figures.len() / 2)?;
+    Some(if figures.len() % 2 == 1 { upper } else { (figures[figures.len() / 2 - 1] + upper) / 2.0 })
 }
 
 impl RunReport {
+    /// What transactions of this kind did.
+    pub fn kind(&self, name: &str) -> Option<&KindReport> {
+        self.kinds.iter().find(|kind| kind.name == name)
+    }
+
     pub(super) fn new(names: &[&'static str], clients: usize, measured: Duration, recorders: &[Recorder]) -> Self {
         let seconds = measured.as_secs_f64();
         let mut total = KindCounts::new();

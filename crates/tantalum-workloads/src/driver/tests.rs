@@ -11,17 +11,17 @@ struct Sleeper {
 }
 
 impl Workload for Sleeper {
-    type Client = (usize, u64);
+    type Client<'a> = (usize, u64);
 
     fn kinds(&self) -> &'static [&'static str] {
         &["even", "odd"]
     }
 
-    fn client(&self, number: usize, _seed: u64) -> Result<Self::Client> {
+    fn client(&self, number: usize, _seed: u64) -> Result<(usize, u64)> {
         Ok((number, 0))
     }
 
-    fn step(&self, (number, steps): &mut Self::Client, recorder: &mut Recorder) -> Result<()> {
+    fn step(&self, (number, steps): &mut (usize, u64), recorder: &mut Recorder) -> Result<()> {
         *steps += 1;
         if *number == 1 && self.fails_at == Some(*steps) {
             return Err(Error::Missing { table: "none", key: vec![] });

@@ -10,7 +10,7 @@ use super::parameters::{Loaded, Parameters};
 use super::schema::ListId;
 use super::{link_data, node_data};
 use crate::choice::geometric;
-use crate::driver::{Completed, Pipeline, Recorder, Workload};
+use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
 use crate::load::LoadProgress;
 
@@ -245,14 +245,14 @@ pub struct Requester {
 }
 
 impl Workload for LinkBench {
-    type Client = Requester;
+    type Client<'a> = Requester;
 
     fn kinds(&self) -> &'static [&'static str] {
         &Kind::NAMES
     }
 
     fn client(&self, number: usize, seed: u64) -> Result<Requester> {
-        let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
+        let random = client_random(seed, number);
         Ok(Requester { random, pipeline: Pipeline::new(self.async_depth)?, history: Vec::new() })
     }
 

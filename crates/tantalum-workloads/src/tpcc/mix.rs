@@ -29,6 +29,7 @@ impl Kind {
 /// SSDs (NAS 2010).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Mix {
     /// 43.48 % new-order and payment each, 4.35 % of the others: the specification's.
     #[default]

@@ -16,13 +16,14 @@ use super::random::Constants;
 use super::schema::{Key, Tables, number_at};
 use super::source::Source;
 use super::stock_level::StockLevel;
-use crate::driver::{Completed, Recorder, Workload};
+use crate::driver::{Completed, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
 use crate::load::LoadProgress;
 
 /// Where order-status and stock-level read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Reads {
     /// On a snapshot, which waits for no lock.
     #[default]
@@ -206,11 +207,11 @@ impl Tpcc {
     /// The terminal with this number, from 0: its warehouse is fixed, and its district for stock-level.
     pub fn terminal(&self, number: usize, seed: u64) -> Terminal {
         let Parameters { warehouses, scale, .. } = self.context.parameters;
-        let number = number as u32;
+        let place = number as u32;
         Terminal {
-            warehouse: number % warehouses + 1,
-            district: (number / warehouses % u32::from(scale.districts)) as u8 + 1,
-            random: Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number.into())),
+            warehouse: place % warehouses + 1,
+            district: (place / warehouses % u32::from(scale.districts)) as u8 + 1,
+            random: client_random(seed, number),
             deck: Deck::new(self.mix),
         }
     }
@@ -264,7 +265,7 @@ pub struct Terminal {
 }
 
 impl Workload for Tpcc {
-    type Client = Terminal;
+    type Client<'a> = Terminal;
 
     fn kinds(&self) -> &'static [&'static str] {
         &Kind::NAMES

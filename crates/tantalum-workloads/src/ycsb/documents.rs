@@ -8,7 +8,7 @@ use super::mix::Chooser;
 use super::parameters::Parameters;
 use super::records::{Records, key, record};
 use crate::append_only::AppendOnlyTree;
-use crate::driver::{Completed, Recorder, Workload};
+use crate::driver::{Completed, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
 
 /// Documents of an update while loading.
@@ -67,14 +67,14 @@ impl Documents {
 }
 
 impl Workload for Documents {
-    type Client = Random;
+    type Client<'a> = Random;
 
     fn kinds(&self) -> &'static [&'static str] {
         &["read", "update"]
     }
 
     fn client(&self, number: usize, seed: u64) -> Result<Random> {
-        Ok(Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64)))
+        Ok(client_random(seed, number))
     }
 
     fn step(&self, random: &mut Random, recorder: &mut Recorder) -> Result<()> {

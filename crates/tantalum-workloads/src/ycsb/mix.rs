@@ -32,6 +32,7 @@ impl Kind {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Mix {
     /// Update heavy: 50 % reads, 50 % updates.
     A,
@@ -50,6 +51,7 @@ pub enum Mix {
 /// Which records are preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Chooser {
     /// A few favourites by Zipf's distribution with a shape of 0.99, scattered over all records.
     Zipfian,

@@ -30,7 +30,7 @@ use tantalum::{Db, Table, Transaction};
 use tantalum_rt::Random;
 
 use crate::choice::bytes;
-use crate::driver::{Completed, Pipeline, Recorder, Workload};
+use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
 use crate::load::{self, Batch, LoadProgress, Units};
 use parameters::Loaded;
@@ -196,14 +196,14 @@ pub struct Client {
 }
 
 impl Workload for Ycsb {
-    type Client = Client;
+    type Client<'a> = Client;
 
     fn kinds(&self) -> &'static [&'static str] {
         &Kind::NAMES
     }
 
     fn client(&self, number: usize, seed: u64) -> Result<Client> {
-        let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
+        let random = client_random(seed, number);
         Ok(Client { random, pipeline: Pipeline::new(self.async_depth)? })
     }
 

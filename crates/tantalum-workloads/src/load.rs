@@ -3,19 +3,15 @@
 //! The work is cut into units. Each unit has its own random numbers, so the rows are the same whatever the number of
 //! tasks and their order. A mark, one row that the workload defines, tells whether a load came to its end.
 
-mod batch;
-
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tantalum::{Db, Table, Value};
+use tantalum::{Db, Table, Transaction, Value};
 use tantalum_rt::Random;
 
 use crate::error::Result;
-use crate::tasks;
-
-pub(crate) use batch::Batch;
+use crate::tasks::map_by_tasks;
 
 /// What a load tells while it is under way, about twice a second.
 #[derive(Clone, Copy, Debug)]
@@ -41,22 +37,62 @@ impl LoadProgress {
     }
 }
 
+/// A transaction is committed when its rows reach this many bytes. Small enough for the smallest log and buffer
+/// pool: a commit is one log record, and holds all pages that it changes.
+const TRANSACTION_BYTES: usize = 16 << 10;
+
+/// Rows, too: index entries are short and may each fall on another page.
+const TRANSACTION_ROWS: u64 = 200;
+
+/// Rows of one unit under way.
+pub(crate) struct Batch<'l> {
+    db: &'l Db,
+    /// Rows that are committed, of all units.
+    committed: &'l AtomicU64,
+    transaction: Option<Transaction>,
+    bytes: usize,
+    rows: u64,
+}
+
+impl<'l> Batch<'l> {
+    fn new(db: &'l Db, committed: &'l AtomicU64) -> Self {
+        Self { db, committed, transaction: None, bytes: 0, rows: 0 }
+    }
+
+    pub(crate) fn put(&mut self, table: &Table, key: &[u8], row: &[u8]) -> Result<()> {
+        let mut transaction = match self.transaction.take() {
+            Some(transaction) => transaction,
+            None => self.db.begin()?,
+        };
+        transaction.put(table, key, row)?;
+        self.transaction = Some(transaction);
+        self.bytes += key.len() + row.len();
+        self.rows += 1;
+        if self.bytes >= TRANSACTION_BYTES || self.rows >= TRANSACTION_ROWS { self.commit() } else { Ok(()) }
+    }
+
+    /// Index entries are put in order of their keys, so that a transaction touches few pages.
+    pub(crate) fn put_index(&mut self, table: &Table, mut keys: Vec<Vec<u8>>) -> Result<()> {
+        keys.sort_unstable();
+        keys.iter().try_for_each(|key| self.put(table, key, b""))
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        if let Some(transaction) = self.transaction.take() {
+            transaction.commit()?;
+        }
+        self.committed.fetch_add(self.rows, Ordering::Relaxed);
+        (self.bytes, self.rows) = (0, 0);
+        Ok(())
+    }
+}
+
 /// The pieces of a load.
 pub(crate) struct Units<U> {
     pub(crate) units: Vec<U>,
     /// Expected.
     pub(crate) total_rows: u64,
     pub(crate) seed: u64,
-}
-
-struct Shared<U, M> {
-    db: Db,
-    units: Vec<U>,
-    make: M,
-    seed: u64,
-    next_unit: AtomicUsize,
-    rows: AtomicU64,
-    has_failed: AtomicBool,
 }
 
 impl<U: Send + Sync + 'static> Units<U> {
@@ -66,42 +102,21 @@ impl<U: Send + Sync + 'static> Units<U> {
         M: Fn(&U, &mut Batch<'_>, &mut Random) -> Result<()> + Send + Sync + 'static,
     {
         let Self { units, total_rows, seed } = self;
-        let shared = Arc::new(Shared {
-            db: db.clone(),
-            units,
-            make,
-            seed,
-            next_unit: AtomicUsize::new(0),
-            rows: AtomicU64::new(0),
-            has_failed: AtomicBool::new(false),
-        });
-        let started = tantalum_rt::now();
-        let rows = || shared.rows.load(Ordering::Relaxed);
+        let (db, committed, started) = (db.clone(), Arc::new(AtomicU64::new(0)), tantalum_rt::now());
+        let rows = committed.clone();
+        let rows = || rows.load(Ordering::Relaxed);
         let mut tick = || {
             progress(&LoadProgress { rows: rows(), total_rows, elapsed: started.elapsed() });
             Duration::from_millis(500)
         };
-        let loader = |number| {
-            let shared = shared.clone();
-            (format!("loader {number}"), move || shared.run())
+        let make_unit = move |number: usize, unit: &U| {
+            let seed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut batch = Batch::new(&db, &committed);
+            make(unit, &mut batch, &mut Random::with_seed(seed))?;
+            batch.commit()
         };
-        tasks::run_all((0..loaders.max(1)).map(loader).collect(), &mut tick)?;
+        map_by_tasks("loader", loaders, units, make_unit, &mut tick)?;
         progress(&LoadProgress { rows: rows(), total_rows: rows(), elapsed: started.elapsed() });
-        Ok(())
-    }
-}
-
-impl<U, M: Fn(&U, &mut Batch<'_>, &mut Random) -> Result<()>> Shared<U, M> {
-    /// Takes unit after unit until none is left, or another loader has failed.
-    fn run(&self) -> Result<()> {
-        while !self.has_failed.load(Ordering::Relaxed) {
-            let number = self.next_unit.fetch_add(1, Ordering::Relaxed);
-            let Some(unit) = self.units.get(number) else { break };
-            let seed = self.seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            let mut batch = Batch::new(&self.db, &self.rows);
-            let made = (self.make)(unit, &mut batch, &mut Random::with_seed(seed)).and_then(|()| batch.commit());
-            made.inspect_err(|_| self.has_failed.store(true, Ordering::Relaxed))?;
-        }
         Ok(())
     }
 }

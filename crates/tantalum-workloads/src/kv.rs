@@ -2,17 +2,16 @@
 //! at random places.
 //!
 //! A client either waits until each transaction is durable before it begins the next, or keeps several commits
-//! under way. Other clients only read, one random key after the other. Beside it, [`raw`] measures what the device gives to a plain loop of durable writes.
-
-pub mod raw;
+//! under way. Other clients only read, one random key after the other.
 
 use std::collections::BTreeSet;
 
 use tantalum::{Db, Table, Transaction};
 use tantalum_rt::Random;
 
-use crate::driver::{Completed, Pipeline, Recorder, Workload};
+use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
+use crate::load::LoadProgress;
 
 /// The length of every key, in bytes.
 pub const KEY_BYTES: usize = 16;
@@ -72,12 +71,11 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    /// Puts the keys that are missing, and reads the others, so that the buffer pool holds what it can; `progress` hears
-    /// how many are there.
-    pub fn load_or_reuse(db: &Db, parameters: Parameters, progress: &mut dyn FnMut(u64)) -> Result<Self> {
+    /// Puts the keys that are missing, and reads the others, so that the buffer pool holds what it can.
+    pub fn load_or_reuse(db: &Db, parameters: Parameters, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Self> {
         const KEYS_PER_TRANSACTION: u64 = 200;
         parameters.validate()?;
-        let table = db.table(TABLE_NAME)?;
+        let (table, started) = (db.table(TABLE_NAME)?, tantalum_rt::now());
         let mut next = 0;
         for row in db.snapshot()?.range(&table, ..)? {
             next = number_of(&row?.0) + 1;
@@ -90,7 +88,7 @@ impl KeyValue {
             }
             tx.commit()?;
             next = end;
-            progress(next);
+            progress(&LoadProgress { rows: next, total_rows: parameters.keys, elapsed: started.elapsed() });
         }
         Ok(Self { db: db.clone(), table, parameters })
     }
@@ -176,14 +174,14 @@ impl Client {
 }
 
 impl Workload for KeyValue {
-    type Client = Client;
+    type Client<'a> = Client;
 
     fn kinds(&self) -> &'static [&'static str] {
         &[Self::UPDATE, Self::READ]
     }
 
     fn client(&self, number: usize, seed: u64) -> Result<Client> {
-        let random = Random::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number as u64));
+        let random = client_random(seed, number);
         let is_reader = number < self.parameters.readers;
         Ok(Client { random, pipeline: Pipeline::new(self.parameters.async_depth)?, is_reader })
     }
