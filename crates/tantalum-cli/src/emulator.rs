@@ -1,18 +1,18 @@
-//! `emulated:PROFILE` and `emulated:PROFILE:FILE` wherever the path of a device is asked for, and devices that stall
-//! on purpose ([`crate::stalled`]).
+//! Names of devices that are not paths: `emulated:PROFILE` and `emulated:PROFILE:FILE`; and `stalled:STALL/PERIOD:DEVICE`, a device
+//! that stands still for a while in every period, to see what a slow log device costs and what hiding saves.
 //!
 //! Promise: a database that is meant to stay never gets a device whose contents go with the process.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use tantalum::{DeviceOpener, DeviceRequest};
-use tantalum_device::Device;
+use tantalum_device::{Access, Device, FileDevice, StallingDevice};
 use tantalum_flash::{EmulatedDevice, EmulatedSpec, Profile};
 use tantalum_rt::Mutex;
 
 use crate::{
+    bench::parse_duration,
     error::{Error, Result},
-    stalled::{self, Stalled},
 };
 
 /// Opens emulated devices, and remembers them.
@@ -82,7 +82,7 @@ impl Emulator {
         };
         let device = match self.open(stalled.device, directory, may_create)? {
             Some(device) => device,
-            None => stalled::open_file(&directory.join(stalled.device), request.bytes, may_create)?,
+            None => open_file(&directory.join(stalled.device), request.bytes, may_create)?,
         };
         Ok(Some(stalled.wrap(device)))
     }
@@ -116,4 +116,69 @@ fn is_built_in(profile_name: &str) -> bool {
 
 fn without_number(name: &str) -> &str {
     name.rsplit_once(" #").map_or(name, |(name, _)| name)
+}
+
+const STALLED: &str = "stalled:";
+
+/// What such a name says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stalled<'a> {
+    /// How long the device stands still in each period.
+    stall: Duration,
+    period: Duration,
+    /// The device's own name.
+    pub device: &'a str,
+}
+
+impl<'a> Stalled<'a> {
+    /// What `name` says, if it is such a name.
+    pub fn parse(name: &'a str) -> Option<Result<Self>> {
+        let rest = name.strip_prefix(STALLED)?;
+        let parsed = parse_stalled(rest).map_err(|what| {
+            Error::Other(format!("{name}: {what}; give {STALLED}STALL/PERIOD:DEVICE, such as {STALLED}200ms/1s:log-b"))
+        });
+        Some(parsed)
+    }
+
+    /// Makes `device` stall.
+    pub fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(StallingDevice::new(device, self.stall, self.period))
+    }
+}
+
+fn parse_stalled(text: &str) -> Result<Stalled<'_>, String> {
+    let (times, device) = text.split_once(':').ok_or("the device is missing")?;
+    let (stall, period) = times.split_once('/').ok_or("the period is missing")?;
+    let [stall, period] = [parse_duration(stall)?, parse_duration(period)?];
+    if stall >= period {
+        return Err("a stall must be shorter than its period, or nothing is ever written".to_owned());
+    }
+    if device.is_empty() {
+        return Err("the device is missing".to_owned());
+    }
+    Ok(Stalled { stall, period, device })
+}
+
+/// The file that stalls; made, with `bytes` bytes, if it does not exist and may be made.
+fn open_file(path: &Path, bytes: Option<u64>, may_create: bool) -> Result<Arc<dyn Device>> {
+    match bytes {
+        Some(bytes) if may_create && !path.exists() => Ok(Arc::new(FileDevice::create(path, bytes, None)?)),
+        _ => Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read() {
+        let expected = Stalled { stall: Duration::from_millis(200), period: Duration::from_secs(1), device: "a:b" };
+        assert_eq!(Stalled::parse("stalled:200ms/1s:a:b").unwrap().unwrap(), expected);
+        assert!(Stalled::parse("log-b").is_none());
+        for bad in ["", "200ms", "200ms:b", "200ms/1s", "200ms/1s:", "1s/1s:b", "x/1s:b", "0s/1s:b"] {
+            let error = Stalled::parse(&format!("stalled:{bad}")).unwrap().unwrap_err().to_string();
+            assert!(error.contains("stalled:STALL/PERIOD:DEVICE"), "{bad}: {error}");
+        }
+    }
 }

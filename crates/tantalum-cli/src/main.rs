@@ -14,7 +14,6 @@ mod lab;
 mod log;
 mod probe;
 mod progress;
-mod stalled;
 mod time;
 
 use std::process::ExitCode;

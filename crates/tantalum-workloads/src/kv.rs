@@ -75,7 +75,7 @@ impl KeyValue {
     pub fn load_or_reuse(db: &Db, parameters: Parameters, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Self> {
         const KEYS_PER_TRANSACTION: u64 = 200;
         parameters.validate()?;
-        let (table, started) = (db.table(TABLE_NAME)?, tantalum_rt::now());
+        let table = db.table(TABLE_NAME)?;
         let mut next = 0;
         for row in db.snapshot()?.range(&table, ..)? {
             next = number_of(&row?.0) + 1;
@@ -88,7 +88,7 @@ impl KeyValue {
             }
             tx.commit()?;
             next = end;
-            progress(&LoadProgress { rows: next, total_rows: parameters.keys, elapsed: started.elapsed() });
+            progress(&LoadProgress { rows: next, total_rows: parameters.keys });
         }
         Ok(Self { db: db.clone(), table, parameters })
     }

@@ -20,21 +20,6 @@ pub struct LoadProgress {
     pub rows: u64,
     /// Rows to be written in all; where they depend on chance, their expected number.
     pub total_rows: u64,
-    /// Since the load began.
-    pub elapsed: Duration,
-}
-
-impl LoadProgress {
-    /// Rows in a second, so far.
-    pub fn rows_per_second(&self) -> f64 {
-        self.rows as f64 / self.elapsed.as_secs_f64().max(1e-9)
-    }
-
-    /// The time that the rest takes at the rate so far.
-    pub fn time_left(&self) -> Duration {
-        let rows_left = self.total_rows.saturating_sub(self.rows) as f64;
-        Duration::try_from_secs_f64(rows_left / self.rows_per_second().max(1e-9)).unwrap_or(Duration::MAX)
-    }
 }
 
 /// A transaction is committed when its rows reach this many bytes. Small enough for the smallest log and buffer
@@ -102,11 +87,11 @@ impl<U: Send + Sync + 'static> Units<U> {
         M: Fn(&U, &mut Batch<'_>, &mut Random) -> Result<()> + Send + Sync + 'static,
     {
         let Self { units, total_rows, seed } = self;
-        let (db, committed, started) = (db.clone(), Arc::new(AtomicU64::new(0)), tantalum_rt::now());
+        let (db, committed) = (db.clone(), Arc::new(AtomicU64::new(0)));
         let rows = committed.clone();
         let rows = || rows.load(Ordering::Relaxed);
         let mut tick = || {
-            progress(&LoadProgress { rows: rows(), total_rows, elapsed: started.elapsed() });
+            progress(&LoadProgress { rows: rows(), total_rows });
             Duration::from_millis(500)
         };
         let make_unit = move |number: usize, unit: &U| {
@@ -116,7 +101,7 @@ impl<U: Send + Sync + 'static> Units<U> {
             batch.commit()
         };
         map_by_tasks("loader", loaders, units, make_unit, &mut tick)?;
-        progress(&LoadProgress { rows: rows(), total_rows: rows(), elapsed: started.elapsed() });
+        progress(&LoadProgress { rows: rows(), total_rows: rows() });
         Ok(())
     }
 }

@@ -81,8 +81,9 @@ pub struct Configuration {
 #[derive(Serialize)]
 pub struct Results {
     results: Vec<Setup>,
+    /// How it was, for people.
     #[serde(skip)]
-    raw_write_bytes: usize,
+    method: [String; 2],
     #[serde(skip)]
     log_devices: usize,
 }
@@ -134,12 +135,9 @@ impl Benchmark for Arguments {
     }
 
     fn title(&self) -> String {
-        let Self { keys, updates, inserts, rounds, seconds, .. } = self;
+        let Self { keys, updates, inserts, .. } = self;
         let writes = if *inserts { "inserts" } else { "updates" };
-        format!(
-            "transactions of {updates} durable {writes} of {VALUE_BYTES} B under {KEY_BYTES} B, {keys} keys; medians of \
-             {rounds} rounds with slices of {seconds} s"
-        )
+        format!("transactions of {updates} durable {writes} of {VALUE_BYTES} B under {KEY_BYTES} B, {keys} keys")
     }
 
     fn check_arguments(&self) -> Result<()> {
@@ -201,13 +199,13 @@ impl Benchmark for Arguments {
             }
         }
         let results = setups.into_iter().zip(rounds);
-        Ok(Results {
-            results: results
-                .map(|((clients, depth), rounds)| Setup::of(self.updates, clients, depth, rounds))
-                .collect(),
-            raw_write_bytes: raw_write_bytes(self.updates),
-            log_devices: raw.writers(),
-        })
+        let results = results.map(|((clients, depth), rounds)| Setup::of(self.updates, clients, depth, rounds));
+        let (write_bytes, log_devices) = (raw_write_bytes(self.updates), raw.writers());
+        let method = [
+            format!("{}; raw: durable overwrites of {write_bytes} B", counted(log_devices, "log device")),
+            format!("medians of {} rounds with slices of {} s", self.rounds, self.seconds),
+        ];
+        Ok(Results { results: results.collect(), method, log_devices })
     }
 }
 
@@ -288,8 +286,7 @@ impl benchmark::Measured for Results {
     }
 
     fn print(&self, out: &mut Out) -> Result<()> {
-        let log_count = counted(self.log_devices, "log device");
-        out.line(format_args!("{log_count}; raw: durable overwrites of {} B", self.raw_write_bytes))?;
+        self.method.iter().try_for_each(|line| out.line(line))?;
         let raw_all = format!("raw x {}/s", self.log_devices);
         let titles = ["clients", "depth", "commits/s", "raw/s", "ratio", &raw_all, "ratio", "aborted"];
         let mut table = Table::new(titles.into_iter().chain(["p50", "p99", "p99.9", "max"]));

@@ -12,8 +12,8 @@ use tantalum_workloads::driver::{self, Completed, Recorder, Workload};
 
 use super::simulate::divide;
 use crate::{
+    emulator::Stalled,
     error::{Error, Result},
-    stalled::Stalled,
 };
 
 /// Bytes of the file.

@@ -14,10 +14,9 @@ use tantalum_rt::{Instant, Scheduling, Simulation};
 
 use super::parse_duration;
 use crate::{
-    emulator::Emulator,
+    emulator::{Emulator, Stalled},
     error::{Error, Result},
     progress::{Watch, watched},
-    stalled::Stalled,
 };
 
 #[derive(Args, Clone, Debug)]

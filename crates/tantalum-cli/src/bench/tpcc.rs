@@ -75,7 +75,7 @@ impl Benchmark for Arguments {
     fn title(&self) -> String {
         let Self { mix, reads, running, .. } = self;
         let (parameters, clients) = (self.parameters(), running.clients());
-        format!("TPC-C, {parameters}, {clients}, no think time, mix {mix:?}, read-only transactions by {reads:?}")
+        format!("TPC-C, {parameters}, {clients}, no think time, mix {mix:?}, reads by {reads:?}")
     }
 
     fn check_arguments(&self) -> Result<()> {

@@ -1,35 +1,38 @@
-//! `tantalum db inspect`: an erase unit of in-page logging, with its log sectors and what stands in them; or a segment of a
-//! log-structured store, with its appends and what stands in them.
+//! `tantalum db inspect`: an erase unit of in-page logging, with its log sectors and what stands in them; with `--segment` a
+//! segment of a log-structured store, with its appends and what stands in them.
 
 use std::{path::Path, process::ExitCode};
 
-use tantalum::{SectorInspection, SegmentInspection, UnitInspection};
+use serde::Serialize;
+use tantalum::{Db, SectorInspection, SegmentInspection, UnitInspection};
 use tantalum_report::{Table, units};
 
 use crate::error::{Out, Result};
 
-/// Which part of the data device is shown.
-pub enum Part {
-    Unit(u32),
-    Segment(u32),
+/// Shows an erase unit of the database in `dir`.
+pub fn unit(dir: &Path, unit: u32, json: bool) -> Result<ExitCode> {
+    show(dir, json, |db| db.inspect_unit(unit), print_unit)
 }
 
-/// Shows a part of the database in `dir`.
-pub fn run(dir: &Path, part: Part, json: bool) -> Result<ExitCode> {
+/// Shows a segment of the database in `dir`.
+pub fn segment(dir: &Path, segment: u32, json: bool) -> Result<ExitCode> {
+    show(dir, json, |db| db.inspect_segment(segment), print_segment)
+}
+
+fn show<I: Serialize>(
+    dir: &Path,
+    json: bool,
+    inspect: impl FnOnce(&Db) -> tantalum::Result<I>,
+    print: impl FnOnce(&I) -> Result<()>,
+) -> Result<ExitCode> {
     let db = super::open(dir, false)?;
-    match part {
-        Part::Unit(unit) => show(&db.inspect_unit(unit)?, json, print_unit)?,
-        Part::Segment(segment) => show(&db.inspect_segment(segment)?, json, print_segment)?,
+    let inspection = inspect(&db)?;
+    match json {
+        true => tantalum_report::print_json(&inspection)?,
+        false => print(&inspection)?,
     }
     db.close()?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn show<T: serde::Serialize>(inspection: &T, json: bool, print: impl Fn(&T) -> Result<()>) -> Result<()> {
-    match json {
-        true => Ok(tantalum_report::print_json(inspection)?),
-        false => print(inspection),
-    }
 }
 
 fn print_unit(unit: &UnitInspection) -> Result<()> {
@@ -51,8 +54,7 @@ fn print_unit(unit: &UnitInspection) -> Result<()> {
         let logical = sector.logical.map_or_else(String::new, |logical| logical.to_string());
         let head = [sector.number.to_string(), sector.state.clone(), logical];
         if sector.records.is_empty() {
-            let none = [(); 5].map(|()| String::new());
-            table.row(head.into_iter().chain(none));
+            table.row(head);
             continue;
         }
         for record in &sector.records {

@@ -118,10 +118,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Stat { dir, json } => stat(&dir, json),
         Command::Tables { dir, json } => tables(&dir, json),
         Command::Check { dir, json } => check(&dir, json),
-        Command::Inspect { dir, unit, segment, json } => {
-            let part = unit.map_or(inspect::Part::Segment(segment.unwrap_or_default()), inspect::Part::Unit);
-            inspect::run(&dir, part, json)
-        }
+        Command::Inspect { dir, unit: Some(unit), json, .. } => inspect::unit(&dir, unit, json),
+        Command::Inspect { dir, segment, json, .. } => inspect::segment(&dir, segment.unwrap_or_default(), json),
         Command::Dump { dir, table, output } => dump::run(&dir, &table, output.as_deref()),
         Command::Load { dir, input, page_store, merge } => {
             load::run(load::Target { dir: &dir, page_store, merge }, input.as_deref())

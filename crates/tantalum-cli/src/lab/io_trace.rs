@@ -8,7 +8,7 @@ use tantalum_lab::trace::{
 };
 use tantalum_report::{Table, units};
 
-use super::traces::{Output, analyse};
+use super::trace::{Output, analyse};
 use crate::error::{Out, Result};
 
 #[derive(clap::Args)]

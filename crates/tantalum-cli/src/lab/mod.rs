@@ -4,7 +4,6 @@ mod io_trace;
 mod report;
 pub mod run;
 mod trace;
-mod traces;
 
 use std::process::ExitCode;
 

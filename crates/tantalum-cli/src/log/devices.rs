@@ -9,9 +9,8 @@ use tantalum_device::{Access, Device, FileDevice, Partition};
 use tantalum_log::format::{BLOCK, superblock::Superblock};
 
 use crate::{
-    emulator::Emulator,
+    emulator::{Emulator, Stalled},
     error::{Error, Result},
-    stalled::Stalled,
 };
 
 /// Partitions that one device can be cut into.

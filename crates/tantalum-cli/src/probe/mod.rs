@@ -3,9 +3,8 @@
 //! Promises: what exists is only read unless its loss is allowed; time and bytes written are said before anything is written, and
 //! kept to; a file that is made has no name any more when measuring begins, so that it goes however the program ends.
 
-mod config;
 mod power_cut;
-mod show;
+mod results;
 mod subject;
 
 use std::{
@@ -17,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 use tantalum_lab::probe::{Advice, Effort, Found, Plan, page};
 
-use self::{config::Config, subject::Subject};
+use self::{results::Config, subject::Subject};
 use crate::{
     bench::parse_bytes,
     error::{Error, Out, Result},
@@ -98,13 +97,13 @@ fn probe(arguments: &Arguments, path: &Path) -> Result<ExitCode> {
     let subject = Subject::open(path, effort, size, arguments.destructive)?;
     let plan = subject.plan(effort, size, arguments.seed)?;
     let mut out = Out::new();
-    show::introduce(&mut out, &subject, &plan)?;
+    results::introduce(&mut out, &subject, &plan)?;
     let mut found = subject.probe(&plan)?;
     // The operator does not know the name of a file that the probe made for itself.
     found.claims.name = path.display().to_string();
     let advice = Advice::of(&found);
-    show::found(&mut out, &found)?;
-    show::advice(&mut out, &found, &advice)?;
+    results::found(&mut out, &found)?;
+    results::advice(&mut out, &found, &advice)?;
     if let Some(config) = config {
         config
             .write(&found, &advice)?

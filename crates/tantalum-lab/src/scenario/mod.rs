@@ -14,17 +14,19 @@ pub(crate) mod log_alone;
 mod outcome;
 pub(crate) mod paced;
 mod rows;
-mod side_by_side;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use tantalum::{Barriers, LogLayout, MetadataWrites, PageCleaning, TornPageProtection};
 use tantalum_flash::Profile;
 use tantalum_rt::{Mutex, simulation::LockCharges};
 use tantalum_workloads::{
-    linkbench,
+    linkbench, map_by_tasks,
     tpcc::{self, Mix},
 };
 
@@ -34,7 +36,6 @@ pub(crate) use self::{
     log::{FlushSizes, LogSetup, Writer},
     outcome::{DeviceWork, Outcome},
     rows::{Operation, Through},
-    side_by_side::side_by_side,
 };
 use crate::error::Result;
 
@@ -321,4 +322,38 @@ pub(crate) fn run(wanted: &[Scenario], progress: &dyn Fn(&str)) -> Result<Vec<Ar
     let outcomes = side_by_side(missing.clone(), describe, simulate, progress)?;
     KNOWN.lock().extend(missing.into_iter().map(|(scenario, _)| scenario).zip(outcomes.into_iter().map(Arc::new)));
     Ok(wanted.iter().map(|scenario| known(scenario).expect("each has run or failed")).collect())
+}
+
+/// Runs all, as many at a time as the machine has cores, and gives the results in their order. `progress` is called for each that ends.
+///
+/// # Errors
+/// The first of a run.
+pub(crate) fn side_by_side<C: Send + Sync + 'static, R: Send + 'static>(
+    cells: Vec<C>,
+    describe: impl Fn(&C) -> String,
+    run: impl Fn(&C) -> Result<R> + Send + Sync + 'static,
+    progress: &dyn Fn(&str),
+) -> Result<Vec<R>> {
+    const LOOK: Duration = Duration::from_millis(20);
+    let names: Vec<String> = cells.iter().map(describe).collect();
+    let (sender, ended) = mpsc::channel();
+    let (started, mut done, workers) = (tantalum_rt::now(), 0, tantalum_rt::available_cores().min(cells.len()));
+    let mut show = || {
+        for place in ended.try_iter() {
+            done += 1;
+            let left = started.elapsed().as_secs_f64() / done as f64 * (names.len() - done) as f64;
+            let name: &String = &names[place];
+            progress(&format!("{done} of {} runs ({name}), {left:.0} s left", names.len()));
+        }
+        LOOK
+    };
+    let run = move |place, cell: &C| {
+        let result = run(cell);
+        // The receiver stays until all have ended.
+        let _ = sender.send(place);
+        result
+    };
+    let results = map_by_tasks("lab", workers, cells, run, &mut show)?;
+    show();
+    Ok(results)
 }

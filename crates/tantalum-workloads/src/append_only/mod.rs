@@ -14,11 +14,8 @@
 //! next epoch and flushes; epochs never fall along the units, so what lies beyond from before the crash never comes back.
 
 mod anchor;
-mod cache;
-mod codec;
 mod node;
 mod rewrite;
-mod scan;
 mod unit;
 
 #[cfg(test)]
@@ -31,8 +28,7 @@ use tantalum_rt::Mutex;
 
 use self::{
     anchor::Anchor,
-    cache::Cache,
-    node::{Entry, Node, Place},
+    node::{Cache, Entry, Node, Place},
     unit::{Draft, Root, document},
 };
 use crate::error::{Error, Result};
@@ -171,7 +167,7 @@ impl AppendOnlyTree {
         check(options.updates_per_flush > 0, "updates per flush", options.updates_per_flush, "at least 1")?;
         check(options.cached_nodes > 1, "cached nodes", options.cached_nodes as u64, "at least 2")?;
         let anchor = Anchor::read(&*device)?;
-        let found = scan::last_complete(&*device, &anchor)?;
+        let found = anchor::last_complete(&*device, &anchor)?;
         let stats = Stats { sequence: found.sequence, ..Stats::default() };
         let writer = Writer { epoch: found.epoch + 1, end: found.end, updates_since_flush: 0, anchor, stats };
         let cache = Mutex::new(Cache::new(options.cached_nodes));

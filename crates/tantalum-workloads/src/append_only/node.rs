@@ -1,9 +1,9 @@
-//! A node of the tree: keys in order, each with the place of its document, or of the node with the keys from there on.
+//! A node of the tree: keys in order, each with the place of its document, or of the node with the keys from there on. Nodes that
+//! were used lately stay in memory. Last, numbers in blocks and checksums over them.
 
-use super::{
-    BLOCK_BYTES, MAX_KEY_BYTES,
-    codec::{is_sealed, seal, u32_at, u64_at},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use super::{BLOCK_BYTES, MAX_KEY_BYTES};
 
 /// A byte offset on the device.
 pub(super) type Place = u64;
@@ -129,6 +129,62 @@ pub(super) fn cut(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
     cut
 }
 
+/// Nodes that were used lately, in two generations: what is used goes into the young one; when that is full it becomes the old
+/// one, and what was in the old one and was not used since is dropped.
+#[derive(Default)]
+pub(super) struct Cache {
+    young: HashMap<Place, Arc<Node>>,
+    old: HashMap<Place, Arc<Node>>,
+    generation: usize,
+}
+
+impl Cache {
+    /// Of so many nodes, at least 2.
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { generation: nodes / 2, ..Self::default() }
+    }
+
+    pub(super) fn get(&mut self, place: Place) -> Option<Arc<Node>> {
+        if let Some(node) = self.young.get(&place) {
+            return Some(Arc::clone(node));
+        }
+        let node = self.old.remove(&place)?;
+        self.insert(place, Arc::clone(&node));
+        Some(node)
+    }
+
+    pub(super) fn insert(&mut self, place: Place, node: Arc<Node>) {
+        if self.young.len() >= self.generation {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(place, node);
+    }
+}
+
+/// The little-endian number of the first bytes of `bytes` from `at` on.
+///
+/// # Panics
+/// If they are not there: callers give blocks of fixed size.
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// As [`u64_at`], of four bytes.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// Puts into the first four bytes a checksum of all others.
+pub(super) fn seal(bytes: &mut [u8]) {
+    let crc = crc32c::crc32c(&bytes[4..]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Whether the first four bytes are a checksum of all others.
+pub(super) fn is_sealed(bytes: &[u8]) -> bool {
+    bytes.len() > 4 && crc32c::crc32c(&bytes[4..]) == u32_at(bytes, 0)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -177,5 +233,18 @@ mod tests {
                 prop_assert!(node.entries.iter().all(|entry| entry.place < PLACE));
             }
         }
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let mut cache = Cache::new(20);
+        let node = |place| Arc::new(Node::new(0, vec![Entry { key: vec![1], place }]));
+        cache.insert(0, node(0));
+        for place in 1..100 {
+            cache.insert(place, node(place));
+            assert!(cache.get(0).is_some(), "{place}");
+        }
+        assert!(cache.get(50).is_none());
+        assert!(cache.young.len() + cache.old.len() <= 21);
     }
 }

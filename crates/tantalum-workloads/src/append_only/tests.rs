@@ -95,13 +95,13 @@ proptest! {
             // Of nodes and anchors the checksums are of a block; units are repaired as far as their own lengths say.
             let mut at = 0;
             while at < used {
-                let blocks = codec::u32_at(&image[at..], 16) as usize;
-                let is_unit = codec::u32_at(&image[at..], 4) == u32::from_le_bytes(*b"AOCU");
+                let blocks = node::u32_at(&image[at..], 16) as usize;
+                let is_unit = node::u32_at(&image[at..], 4) == u32::from_le_bytes(*b"AOCU");
                 let bytes = if is_unit { (blocks * BLOCK_BYTES).clamp(BLOCK_BYTES, image.len() - at) } else { BLOCK_BYTES };
                 for block in image[at..at + bytes].chunks_exact_mut(BLOCK_BYTES).skip(usize::from(is_unit)) {
-                    codec::seal(block);
+                    node::seal(block);
                 }
-                codec::seal(&mut image[at..at + bytes]);
+                node::seal(&mut image[at..at + bytes]);
                 at += bytes;
             }
         }

@@ -8,8 +8,7 @@ use tantalum_device::AlignedBuffer;
 use super::{
     BLOCK_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES,
     anchor::FIRST_UNIT,
-    codec::{is_sealed, seal, u32_at, u64_at},
-    node::{Entry, MAX_LEVELS, Node, Place},
+    node::{Entry, MAX_LEVELS, Node, Place, is_sealed, seal, u32_at, u64_at},
 };
 use crate::error::{Error, Result};
 

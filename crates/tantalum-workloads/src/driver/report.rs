@@ -117,11 +117,6 @@ pub fn median(mut figures: Vec<f64>) -> Option<f64> {
 }
 
 impl RunReport {
-    /// What transactions of this kind did.
-    pub fn kind(&self, name: &str) -> Option<&KindReport> {
-        self.kinds.iter().find(|kind| kind.name == name)
-    }
-
     pub(super) fn new(names: &[&'static str], clients: usize, measured: Duration, recorders: &[Recorder]) -> Self {
         let seconds = measured.as_secs_f64();
         let mut total = KindCounts::new();

@@ -26,8 +26,7 @@ mod access;
 pub mod consistency;
 mod degree;
 mod graph;
-mod load;
-mod parameters;
+mod initial_graph;
 mod requester;
 mod schema;
 
@@ -38,7 +37,7 @@ use tantalum_rt::Random;
 
 use crate::choice::{bytes, log_normal};
 
-pub use parameters::Parameters;
+pub use initial_graph::Parameters;
 pub use requester::{Kind, LinkBench, Requester};
 pub use schema::TABLE_NAMES;
 

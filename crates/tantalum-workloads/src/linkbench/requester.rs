@@ -5,8 +5,7 @@ use tantalum_rt::Random;
 
 use super::access::Access;
 use super::graph::Graph;
-use super::load;
-use super::parameters::{Loaded, Parameters};
+use super::initial_graph::{self, Loaded, Parameters};
 use super::schema::ListId;
 use super::{link_data, node_data};
 use crate::choice::geometric;
@@ -134,12 +133,12 @@ impl LinkBench {
         progress: &mut dyn FnMut(&LoadProgress),
     ) -> Result<Self> {
         parameters.validate()?;
-        match load::loaded(db)? {
+        match initial_graph::loaded(db)? {
             Some(found) if found.nodes != parameters.nodes => {
                 return Err(Error::Parameters { found: found.to_string(), wanted: parameters.to_string() });
             }
             Some(_) => {}
-            None => load::load(db, parameters, loaders, progress)?,
+            None => initial_graph::load(db, parameters, loaders, progress)?,
         }
         Self::open(db)?.ok_or_else(|| Error::Missing { table: "linkbench_parameters", key: Loaded::KEY.to_vec() })
     }
@@ -149,7 +148,7 @@ impl LinkBench {
     /// # Errors
     /// Of the engine, or a row that does not decode.
     pub fn open(db: &Db) -> Result<Option<Self>> {
-        let Some(parameters) = load::loaded(db)? else { return Ok(None) };
+        let Some(parameters) = initial_graph::loaded(db)? else { return Ok(None) };
         let access = Access::new(parameters.nodes, parameters.seed);
         Ok(Some(Self { graph: Graph::open(db)?, access, parameters, async_depth: 1 }))
     }

@@ -27,18 +27,14 @@
 
 pub mod consistency;
 mod delivery;
-mod load;
 mod mix;
-mod names;
 mod new_order;
-mod order_status;
-mod parameters;
 mod payment;
+mod population;
 mod random;
+mod read_only;
 mod schema;
 mod session;
-mod source;
-mod stock_level;
 mod terminal;
 mod units;
 
@@ -46,6 +42,6 @@ mod units;
 mod tests;
 
 pub use mix::{Kind, Mix};
-pub use parameters::{Parameters, Scale};
+pub use population::{Parameters, Scale};
 pub use schema::{TABLE_NAMES, Tables};
 pub use terminal::{BeforeCall, Call, Observer, Output, Reads, Terminal, Tpcc};

@@ -3,7 +3,7 @@
 use tantalum_rt::Random;
 
 use super::schema::{Customer, District, History, Key, UNIT, Warehouse};
-use super::source::present;
+use super::session::present;
 use super::terminal::{Context, CustomerChoice, Output};
 use crate::error::Result;
 use crate::row::timestamp;

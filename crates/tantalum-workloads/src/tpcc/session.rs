@@ -1,10 +1,10 @@
-//! A transaction or snapshot as the five transactions use it: `before_call`, if set, is told of each call to the engine.
+//! A transaction or snapshot as the five transactions use it, and what both have in common for those that only read.
+//! `before_call`, if set, is told of each call to the engine.
 
 use tantalum::{Snapshot, Table, Transaction, Value};
 
-use super::source::Source;
 use super::terminal::{Call, Context};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A read-write transaction.
 pub(super) struct Session<'c> {
@@ -98,4 +98,37 @@ impl Source for Reading<'_> {
         self.context.before(Call::Read);
         Ok(self.snapshot.range(table, low..high)?)
     }
+}
+
+/// Reads rows.
+pub(super) trait Source {
+    fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>>;
+
+    /// Rows with keys from `low` to before `high`.
+    fn rows(
+        &mut self,
+        table: &Table,
+        low: &[u8],
+        high: &[u8],
+    ) -> Result<impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>>;
+}
+
+impl Source for &Snapshot {
+    fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        Ok(Snapshot::get(self, table, key)?)
+    }
+
+    fn rows(
+        &mut self,
+        table: &Table,
+        low: &[u8],
+        high: &[u8],
+    ) -> Result<impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>> {
+        Ok(self.range(table, low..high)?)
+    }
+}
+
+/// The row that must be there.
+pub(super) fn present(row: Option<Value>, table: &'static str, key: &[u8]) -> Result<Value> {
+    row.ok_or_else(|| Error::Missing { table, key: key.to_vec() })
 }

@@ -5,17 +5,14 @@ use tantalum::{Db, Table};
 use tantalum_rt::Random;
 
 use super::delivery::Delivery;
-use super::load;
 use super::mix::{Deck, Kind, Mix};
-use super::names::last_name;
 use super::new_order::NewOrder;
-use super::order_status::OrderStatus;
-use super::parameters::{Loaded, Parameters};
 use super::payment::Payment;
-use super::random::Constants;
+use super::population::{self, Loaded, Parameters};
+use super::random::{Constants, last_name};
+use super::read_only::{OrderStatus, StockLevel};
 use super::schema::{Key, Tables, number_at};
-use super::source::Source;
-use super::stock_level::StockLevel;
+use super::session::Source;
 use crate::driver::{Completed, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
 use crate::load::LoadProgress;
@@ -144,21 +141,21 @@ impl Tpcc {
         progress: &mut dyn FnMut(&LoadProgress),
     ) -> Result<Self> {
         parameters.validate()?;
-        match load::loaded(db)? {
+        match population::loaded(db)? {
             Some(loaded) => {
                 let found = loaded.parameters();
                 if (found.warehouses, found.scale) != (parameters.warehouses, parameters.scale) {
                     return Err(Error::Parameters { found: found.to_string(), wanted: parameters.to_string() });
                 }
             }
-            None => load::load(db, parameters, loaders, progress)?,
+            None => population::load(db, parameters, loaders, progress)?,
         }
         Self::open(db)?.ok_or_else(|| Error::Missing { table: "tpcc_parameters", key: Loaded::KEY.to_vec() })
     }
 
     /// Uses the database that is loaded; `None` if none is, or not to its end.
     pub fn open(db: &Db) -> Result<Option<Self>> {
-        let Some(loaded) = load::loaded(db)? else { return Ok(None) };
+        let Some(loaded) = population::loaded(db)? else { return Ok(None) };
         let mut random = Random::with_seed(loaded.seed);
         let context = Context {
             db: db.clone(),

@@ -4,9 +4,8 @@ use std::ops::RangeInclusive;
 
 use tantalum_rt::Random;
 
-use super::load::Load;
-use super::names::{self, Address, text};
-use super::parameters::{Parameters, Scale};
+use super::population::{Load, Parameters, Scale};
+use super::random::{self, Address, text};
 use super::schema::{
     Customer, DISTRICT_INFO_BYTES, District, History, Item, Key, Order, OrderLine, Stock, UNIT, Warehouse,
 };
@@ -73,7 +72,7 @@ fn make_item(load: &Load, batch: &mut Batch<'_>, random: &mut Random, i: u32) ->
         image: random.u32(1..=10_000),
         price: random.i64(UNIT..=100 * UNIT),
         name: &text(random, 14, 24),
-        data: &names::data(random),
+        data: &random::data(random),
     };
     batch.put(&load.tables.item, &Key::item(i), &item.encode())
 }
@@ -86,7 +85,7 @@ fn make_stock(load: &Load, batch: &mut Batch<'_>, random: &mut Random, w: u32, i
         order_count: 0,
         remote_count: 0,
         districts: &text(random, districts_bytes, districts_bytes),
-        data: &names::data(random),
+        data: &random::data(random),
     };
     batch.put(&load.tables.stock, &Key::stock(w, i), &stock.encode())
 }
@@ -130,7 +129,7 @@ fn make_customers(load: &Load, batch: &mut Batch<'_>, random: &mut Random, w: u3
     let (mut by_name, now) = (Vec::new(), timestamp());
     for c in 1..=scale.customers {
         let name_number = if c <= 1000 { c - 1 } else { load.constants.last_name_number(random, scale) };
-        let (last, first) = (names::last_name(name_number), text(random, 8, 16));
+        let (last, first) = (random::last_name(name_number), text(random, 8, 16));
         by_name.push(Key::customer_by_name(w, d, &last, &first, c).to_vec());
         let address = Address::random(random);
         let customer = Customer {
@@ -150,7 +149,7 @@ fn make_customers(load: &Load, batch: &mut Batch<'_>, random: &mut Random, w: u3
             city: &address.city,
             state: &address.state,
             zip: &address.zip,
-            phone: &names::digits(random, 16),
+            phone: &random::digits(random, 16),
             data: &text(random, 300, 500),
         };
         batch.put(&load.tables.customer, &Key::customer(w, d, c), &customer.encode())?;

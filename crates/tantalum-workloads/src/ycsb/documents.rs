@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tantalum_rt::Random;
 
+use super::load_phase::Parameters;
 use super::mix::Chooser;
-use super::parameters::Parameters;
 use super::records::{Records, key, record};
 use crate::append_only::AppendOnlyTree;
 use crate::driver::{Completed, Recorder, Workload, client_random};

@@ -18,8 +18,8 @@
 //! ```
 
 mod documents;
+mod load_phase;
 mod mix;
-mod parameters;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -32,21 +32,19 @@ use tantalum_rt::Random;
 use crate::choice::bytes;
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
-use crate::load::{self, Batch, LoadProgress, Units};
-use parameters::Loaded;
+use crate::load::LoadProgress;
+use load_phase::{Loaded, load, loaded};
 use records::{Records, key, record};
 
 pub use documents::Documents;
+pub use load_phase::Parameters;
 pub use mix::{Chooser, Kind, Mix};
-pub use parameters::Parameters;
 
 /// The names of the tables.
 pub const TABLE_NAMES: [&str; 2] = ["ycsb_parameters", "ycsb"];
 
 /// Records of a scan: 1 to this many.
 const SCAN_MOST: usize = 100;
-
-const RECORDS_PER_UNIT: u64 = 1000;
 
 /// A loaded database and how to run on it.
 pub struct Ycsb {
@@ -159,34 +157,6 @@ impl Ycsb {
             expected: "all fields",
         })
     }
-}
-
-/// The parameters of a finished load.
-fn loaded(db: &Db) -> Result<Option<Parameters>> {
-    let row = load::mark(db, TABLE_NAMES[0], Loaded::KEY)?;
-    let loaded = row.map(|row| Loaded::decode(&row)).transpose()?;
-    Ok(loaded.filter(Loaded::is_usable).map(|loaded| loaded.parameters()))
-}
-
-/// Loads, after dropping what an unfinished load left behind.
-fn load(db: &Db, parameters: Parameters, loaders: usize, progress: &mut dyn FnMut(&LoadProgress)) -> Result<()> {
-    load::drop_tables(db, &TABLE_NAMES)?;
-    let [marks, table] = [db.table(TABLE_NAMES[0])?, db.table(TABLE_NAMES[1])?];
-    load::put_mark(db, &marks, Loaded::KEY, &Loaded::new(&parameters, false).encode())?;
-    let first_ones = (0..parameters.records).step_by(RECORDS_PER_UNIT as usize);
-    let units = Units {
-        units: first_ones.map(|first| first..parameters.records.min(first + RECORDS_PER_UNIT)).collect(),
-        total_rows: parameters.records,
-        seed: parameters.seed,
-    };
-    let make = move |numbers: &Range<u64>, batch: &mut Batch<'_>, random: &mut Random| {
-        // In the order of keys, so that a transaction touches few pages.
-        let mut keys: Vec<Vec<u8>> = numbers.clone().map(key).collect();
-        keys.sort_unstable();
-        keys.iter().try_for_each(|key| batch.put(&table, key, &record(&parameters, random)))
-    };
-    units.make(db, loaders, make, progress)?;
-    load::put_mark(db, &marks, Loaded::KEY, &Loaded::new(&parameters, true).encode())
 }
 
 /// One client.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tantalum::{Db, Table};
 use tantalum_rt::{Mutex, Random};
 
+use super::load_phase::Parameters;
 use super::mix::Chooser;
-use super::parameters::Parameters;
 use crate::choice::{Zipf, bytes};
 use crate::error::Result;
 

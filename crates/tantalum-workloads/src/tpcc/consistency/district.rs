@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::schema::{Customer, District, Key, Order, OrderLine, number_at};
-use super::super::source::{Source, present};
+use super::super::session::{Source, present};
 use super::Check;
 use crate::error::Result;
 

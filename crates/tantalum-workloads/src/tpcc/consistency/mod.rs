@@ -10,10 +10,9 @@ mod district;
 
 use tantalum::{Db, Snapshot};
 
-use super::load;
-use super::parameters::{Loaded, Parameters};
+use super::population::{self, Loaded, Parameters};
 use super::schema::{History, Key, Tables, Warehouse};
-use super::source::{Source, present};
+use super::session::{Source, present};
 use crate::conditions::Verdicts;
 use crate::error::{Error, Result};
 
@@ -42,7 +41,7 @@ pub const CONDITIONS: [&str; 12] = [
 /// does not hold is not an error here.
 pub fn check(db: &Db) -> Result<Vec<Condition>> {
     let missing = || Error::Missing { table: "tpcc_parameters", key: Loaded::KEY.to_vec() };
-    let parameters = load::loaded(db)?.ok_or_else(missing)?.parameters();
+    let parameters = population::loaded(db)?.ok_or_else(missing)?.parameters();
     let (tables, snapshot) = (Tables::open(db)?, db.snapshot()?);
     let mut check = Check {
         tables: &tables,

@@ -1,11 +1,20 @@
-//! What is loaded and what is asked for.
+//! The load phase: how large the database is, and its records. The parameters are kept in the database, so that a later run knows
+//! what it finds.
 
 use std::fmt::{self, Display};
+use std::ops::Range;
 
 use serde::Serialize;
+use tantalum::Db;
+use tantalum_rt::Random;
 
+use super::TABLE_NAMES;
+use super::records::{key, record};
 use crate::error::{Error, Result};
+use crate::load::{self, Batch, LoadProgress, Units};
 use crate::row::row;
+
+const RECORDS_PER_UNIT: u64 = 1000;
 
 /// What a database is loaded with.
 ///
@@ -96,4 +105,37 @@ impl Loaded {
     pub(super) fn is_usable(&self) -> bool {
         self.format == FORMAT && self.is_loaded == 1
     }
+}
+
+/// The parameters of a finished load.
+pub(super) fn loaded(db: &Db) -> Result<Option<Parameters>> {
+    let row = load::mark(db, TABLE_NAMES[0], Loaded::KEY)?;
+    let loaded = row.map(|row| Loaded::decode(&row)).transpose()?;
+    Ok(loaded.filter(Loaded::is_usable).map(|loaded| loaded.parameters()))
+}
+
+/// Loads, after dropping what an unfinished load left behind.
+pub(super) fn load(
+    db: &Db,
+    parameters: Parameters,
+    loaders: usize,
+    progress: &mut dyn FnMut(&LoadProgress),
+) -> Result<()> {
+    load::drop_tables(db, &TABLE_NAMES)?;
+    let [marks, table] = [db.table(TABLE_NAMES[0])?, db.table(TABLE_NAMES[1])?];
+    load::put_mark(db, &marks, Loaded::KEY, &Loaded::new(&parameters, false).encode())?;
+    let first_ones = (0..parameters.records).step_by(RECORDS_PER_UNIT as usize);
+    let units = Units {
+        units: first_ones.map(|first| first..parameters.records.min(first + RECORDS_PER_UNIT)).collect(),
+        total_rows: parameters.records,
+        seed: parameters.seed,
+    };
+    let make = move |numbers: &Range<u64>, batch: &mut Batch<'_>, random: &mut Random| {
+        // In the order of keys, so that a transaction touches few pages.
+        let mut keys: Vec<Vec<u8>> = numbers.clone().map(key).collect();
+        keys.sort_unstable();
+        keys.iter().try_for_each(|key| batch.put(&table, key, &record(&parameters, random)))
+    };
+    units.make(db, loaders, make, progress)?;
+    load::put_mark(db, &marks, Loaded::KEY, &Loaded::new(&parameters, true).encode())
 }
