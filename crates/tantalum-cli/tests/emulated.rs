@@ -96,7 +96,7 @@ fn what_a_device_does_not_promise_is_left_out_on_your_word_only_and_shown() {
     let bench = |options: &[&str]| {
         let output =
             String::from_utf8(run(&TPCC, &[&ordinary[..], &["--json", &file], options].concat()).ok()).unwrap();
-        (output, json(&fs::read(&file).unwrap())["storage"].clone())
+        (output, json(&fs::read(&file).unwrap())["database"].clone())
     };
     run(&TPCC, &[&ordinary[..], &["--barriers", "off"]].concat()).fails(&["ssd-a", "volatile", "trust-device"]);
 
@@ -108,7 +108,7 @@ fn what_a_device_does_not_promise_is_left_out_on_your_word_only_and_shown() {
 
     let (output, storage) = bench(&["--barriers", "trust-device", "--protection", "trust-device"]);
     assert_eq!(output.matches("UNSAFE: ").count(), 4, "{output}");
-    assert_eq!(storage["on_users_word"].as_array().unwrap().len(), 4);
+    assert_eq!(storage["trusted_by_setting"].as_array().unwrap().len(), 4);
     assert_eq!(storage["barriers"]["trusted"].as_array().unwrap().len(), 3);
 }
 

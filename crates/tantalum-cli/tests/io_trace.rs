@@ -108,7 +108,7 @@ fn a_trace_counts_what_the_devices_count_and_changes_nothing() {
         let transactions = trace["totals"]["transactions"].as_u64().unwrap();
         assert!(transactions > result["run"]["total"]["committed"].as_u64().unwrap(), "with those of the warm-up");
         assert_eq!(transactions, result["run"]["ended"].as_u64().unwrap());
-        assert_eq!(trace["totals"]["pages_stored"], result["storage"]["pages_stored"]);
+        assert_eq!(trace["totals"]["pages_stored"], result["database"]["store"]["pages_stored"]);
         let medium = &trace["totals"]["media"][1];
         assert_eq!(medium["medium_bytes"], result["emulated_devices"][1]["media_written_bytes"]);
         assert_eq!(medium["writes"], result["emulated_devices"][1]["host_writes"]);

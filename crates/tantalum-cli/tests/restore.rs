@@ -30,7 +30,7 @@ fn put(db: &tantalum::Db, key: &str) -> u64 {
     let mut transaction = db.begin().unwrap();
     transaction.put(&table, key, "value").unwrap();
     transaction.commit().unwrap();
-    db.stats().unwrap().log.durable_lsn
+    db.stats().unwrap().log.durable_lsn.get()
 }
 
 fn dump(db: &str) -> Vec<u8> {

@@ -64,7 +64,7 @@ impl Operator {
         let Some(gone) = listed.iter().find(|device| device.name.is_empty()) else { return Ok(None) };
         let is_free = |device: &&Arc<dyn Device>| listed.iter().all(|other| other.name != device.name());
         let Some(free) = self.devices.iter().find(is_free) else { return Ok(None) };
-        self.db.replace_log_device(&gone.number.to_string(), Arc::clone(free))?;
+        self.db.replace_log_device(&gone.ordinal.to_string(), Arc::clone(free))?;
         Ok(Some("log devices that were lost replaced"))
     }
 

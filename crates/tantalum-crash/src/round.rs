@@ -128,7 +128,7 @@ fn live(start: Start) -> Result<(), Stop> {
     check(&db, &recorder)?;
     let contents = read_everything(&db.snapshot()?, &followed(&db)?, config.load.key_pad)?;
     let is_empty = contents.is_empty();
-    recorder.record(Event::Recovered { contents, log_end: recovery.end_lsn });
+    recorder.record(Event::Recovered { contents, log_end: recovery.end_lsn.get() });
     let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
     let transactions = match cut {
         Cut::Never { transactions } => Some(transactions),
@@ -330,7 +330,7 @@ fn follow_left_behind(db: &Db, mut left_behind: Vec<u32>, pause: Duration, recor
 fn standing(db: &Db) -> Result<(Vec<u32>, Vec<u32>), Stop> {
     let (aside, serving): (Vec<_>, Vec<_>) =
         db.stats()?.log.devices.into_iter().partition(|device| device.set_aside.is_some());
-    let numbers = |devices: Vec<tantalum::LogDevice>| devices.into_iter().map(|device| device.number).collect();
+    let numbers = |devices: Vec<tantalum::LogDeviceStats>| devices.into_iter().map(|device| device.ordinal).collect();
     Ok((numbers(serving), numbers(aside)))
 }
 
@@ -383,7 +383,7 @@ fn watch_archive(
         check_archive(db, config)?;
         let Ok(stats) = db.stats() else { return Ok(()) };
         if let Some(archive) = stats.log.archive.filter(|archive| archive.set_aside.is_none()) {
-            recorder.record(Event::Archived(archive.archived_lsn));
+            recorder.record(Event::Archived(archive.archived_lsn.get()));
         }
     }
     Ok(())

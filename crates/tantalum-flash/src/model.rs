@@ -224,12 +224,19 @@ pub enum MediaError {
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// What a device has done since it was made. A model counts what applies to it.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Counters {
-            $($(#[$doc])+ pub $name: u64,)+
+    ($($(#[$doc:meta])+ $name:ident,)+ now { $($(#[$now_doc:meta])+ $now:ident,)+ }) => {
+        tantalum_rt::statistics! {
+            /// What a device has done since it was made. A model counts what applies to it.
+            #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+            #[non_exhaustive]
+            pub struct Counters {
+                total {
+                    $($(#[$doc])+ $name: u64,)+
+                }
+                now {
+                    $($(#[$now_doc])+ $now: u64,)+
+                }
+            }
         }
 
         /// What two layers of a device have done, each of which counts other things.
@@ -237,7 +244,7 @@ macro_rules! counters {
             type Output = Self;
 
             fn add(self, other: Self) -> Self {
-                Self { $($name: self.$name + other.$name,)+ }
+                Self { $($name: self.$name + other.$name,)+ $($now: self.$now + other.$now,)+ }
             }
         }
     };
@@ -274,8 +281,6 @@ counters! {
     gc_blocks,
     /// Blocks moved to even out wear.
     wear_moves,
-    /// Flash blocks that are not used any more, or never were: an erase failed, or they came so from the factory.
-    bad_blocks,
     /// Pages written to keep the map.
     map_programs,
     /// Merges in which a full log block took the place of its data block.
@@ -296,6 +301,10 @@ counters! {
     dump_overruns,
     /// Acknowledged sectors that such a cut may have lost.
     dump_lost_sectors,
+    now {
+        /// Flash blocks that are not used any more, or never were: an erase failed, or they came so from the factory.
+        bad_blocks,
+    }
 }
 
 impl Counters {

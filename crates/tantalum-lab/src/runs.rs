@@ -26,19 +26,25 @@ const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct File {
+    /// Raised when a field changes its meaning or goes away.
     format: u32,
+    /// The seed of all experiments.
     seed: u64,
+    /// Each experiment.
     experiments: Vec<Entry>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
+    /// Its name for `lab run`.
     id: String,
     /// From the published numbers, for readers without them.
     #[serde(default)]
     place: String,
+    /// What it repeats.
     #[serde(default)]
     what: String,
+    /// What it found.
     findings: Findings,
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use tantalum_device::Device;
 
 use crate::format::BLOCK;
@@ -15,16 +16,17 @@ use crate::recovery::{Reader, survey};
 use crate::{Error, LogLayout, Lsn, Result};
 
 /// The structures on the devices of a log, from [`inspect`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
     /// The identity that the devices share.
+    #[serde(serialize_with = "as_hex::<32, _, _>")]
     pub log_id: u128,
     /// The newest valid checkpoint.
     pub checkpoint_lsn: Lsn,
     /// The newest epoch.
     pub epoch: u64,
     /// The newest slot's clean mark: where the log ended when it was closed.
-    pub clean_end: Option<Lsn>,
+    pub clean_end_lsn: Option<Lsn>,
     /// How many devices the log has.
     pub device_count: u32,
     /// The devices that were given, by their place in the log.
@@ -32,15 +34,17 @@ pub struct Inspection {
 }
 
 /// One device of an [`Inspection`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct DeviceInspection {
     /// The device's name.
     pub name: String,
     /// Its place in the log.
     pub ordinal: u32,
     /// Its identity.
+    #[serde(serialize_with = "as_hex::<16, _, _>")]
     pub device_id: u64,
     /// How requests are laid out on it.
+    #[serde(serialize_with = "as_text")]
     pub layout: LogLayout,
     /// Requests are written in multiples of this.
     pub block_bytes: u32,
@@ -59,7 +63,7 @@ pub struct DeviceInspection {
 }
 
 /// A valid checkpoint slot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct SlotInspection {
     /// Where it lies on the device, in bytes.
     pub offset: u64,
@@ -70,21 +74,25 @@ pub struct SlotInspection {
     /// The epoch.
     pub epoch: u64,
     /// Where recent epochs started: (epoch, start).
+    #[serde(skip)]
     pub epochs: Vec<(u64, Lsn)>,
     /// Where the log ended, if it was closed cleanly.
-    pub clean_end: Option<Lsn>,
+    pub clean_end_lsn: Option<Lsn>,
     /// Bit `n` set: device `n` holds nothing that is needed.
+    #[serde(skip)]
     pub not_needed: u64,
     /// The devices of the log: (ordinal, identity).
+    #[serde(skip)]
     pub members: Vec<(u32, u64)>,
 }
 
 /// A section that holds, or held, requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct SectionInspection {
     /// Where it lies on the device, in bytes.
     pub offset: u64,
     /// Whether it belongs to the hiding area.
+    #[serde(rename = "area", serialize_with = "as_area")]
     pub is_hiding: bool,
     /// Its number in its area.
     pub number: u64,
@@ -95,21 +103,24 @@ pub struct SectionInspection {
 }
 
 /// One request on a device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RequestInspection {
     /// Where it lies on the device, in bytes.
     pub offset: u64,
     /// Bytes on the device, padding included.
     pub bytes: u64,
     /// Whether it lies in the hiding area: another device was late with it.
+    #[serde(rename = "area", serialize_with = "as_area")]
     pub is_hidden: bool,
     /// The session that wrote it.
     pub epoch: u64,
     /// Its number among the area's writes.
     pub sequence: u64,
     /// Its first record's start.
+    #[serde(rename = "start_lsn")]
     pub start: Lsn,
     /// Its last record's end.
+    #[serde(rename = "end_lsn")]
     pub end: Lsn,
     /// How recovery would classify it.
     pub state: RequestState,
@@ -117,7 +128,8 @@ pub struct RequestInspection {
 
 /// How recovery classifies a request.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RequestState {
     /// It is replayed.
     Live,
@@ -132,7 +144,7 @@ pub enum RequestState {
 }
 
 /// Something wrong on a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// The device's name.
     pub device: String,
@@ -145,7 +157,7 @@ pub struct Damage {
 }
 
 /// The result of [`verify`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Verification {
     /// Everything that is wrong; empty if recovery would succeed.
     pub damage: Vec<Damage>,
@@ -159,6 +171,22 @@ pub struct Verification {
     pub checkpoint_lsn: Lsn,
     /// Where recovery would end.
     pub end_lsn: Lsn,
+}
+
+/// An identity in so many hexadecimal digits.
+pub(crate) fn as_hex<const DIGITS: usize, T: Copy + Into<u128>, S: Serializer>(
+    id: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{:0DIGITS$x}", (*id).into()))
+}
+
+fn as_text<S: Serializer>(text: &LogLayout, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(text)
+}
+
+fn as_area<S: Serializer>(is_hiding: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(if *is_hiding { "hiding" } else { "main" })
 }
 
 /// Lists all structures on the devices of a log, given in any order. Reads only; may be used on devices of a running
@@ -194,7 +222,7 @@ pub fn inspect(devices: &[Arc<dyn Device>]) -> Result<Inspection> {
         log_id: members.log_id,
         checkpoint_lsn: slot.checkpoint,
         epoch: slot.newest().epoch,
-        clean_end: slot.clean_end,
+        clean_end_lsn: slot.clean_end,
         device_count: slot.members.len() as u32,
         devices: members.members.iter().map(describe).collect::<Result<_>>()?,
     })
@@ -226,7 +254,7 @@ fn inspect_device<'a>(
             checkpoint_lsn: slot.checkpoint,
             epoch: slot.newest().epoch,
             epochs: slot.epochs.iter().map(|epoch| (epoch.epoch, epoch.start)).collect(),
-            clean_end: slot.clean_end,
+            clean_end_lsn: slot.clean_end,
             not_needed: slot.not_needed,
             members: slot.members.iter().map(|member| (member.ordinal, member.device_id)).collect(),
         })

@@ -67,5 +67,6 @@ pub use recovery::{
     LostDevice, MissingRecords, Rebuild, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings,
 };
 pub use scheduler::SpaceRequest;
-pub use stats::{ArchiveStats, DeviceState, DeviceStats, HidingStats, LogStats};
+pub(crate) use stats::DeviceState;
+pub use stats::{ArchiveStats, HidingStats, LogDeviceStats, LogStats};
 pub use ticket::Ticket;

@@ -15,7 +15,7 @@ use std::fmt;
 /// assert_eq!(later.bytes_since(first), 4096);
 /// assert_eq!(later.to_string(), "4096");
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Lsn(u64);
 
 impl Lsn {

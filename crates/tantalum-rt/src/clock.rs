@@ -104,6 +104,29 @@ pub fn wall_clock() -> SystemTime {
     }
 }
 
+/// The time in UTC, with microseconds: `2026-11-22T01:02:03.000004Z`.
+pub fn rfc3339(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (days, in_day) = ((since.as_secs() / 86_400) as i64, since.as_secs() % 86_400);
+    let (year, month, day) = date_of(days);
+    let (hour, minute, second) = (in_day / 3600, in_day / 60 % 60, in_day % 60);
+    let micros = since.subsec_micros();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+/// Year, month and day, so many days after the beginning of 1970.
+fn date_of(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days - era * 146_097;
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let year = year + era * 400;
+    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
+}
+
 /// Waits for `duration`: the task in a simulation, else the thread.
 pub fn sleep(duration: Duration) {
     match simulation::current() {

@@ -56,13 +56,15 @@ pub mod collections;
 mod held;
 mod random;
 pub mod simulation;
+mod statistics;
 mod sync;
 mod task;
 
-pub use clock::{Instant, now, sleep, wall_clock};
+pub use clock::{Instant, now, rfc3339, sleep, wall_clock};
 pub use held::{Held, HeldClass, MOST_CLASSES, hold, holds_none, may_wait};
 pub use random::{Random, random_seed};
 pub use simulation::{Outcome, Scheduling, Simulation};
+pub use statistics::Since;
 pub use sync::*;
 pub use task::{
     JoinHandle, available_cores, interleave, interleave_in_device, is_simulated, list_tasks, panicking, power_cut,

@@ -216,21 +216,29 @@ impl std::fmt::Display for Protection {
     }
 }
 
-/// Counters of a page store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct StoreStats {
-    /// Pages read.
-    pub pages_loaded: u64,
-    /// Pages written for the engine, wherever to.
-    pub pages_stored: u64,
-    /// Batches in which they were written.
-    pub batches: u64,
-    /// Pages written to the double-write area.
-    pub pages_double_written: u64,
-    /// Bytes that the store has room for.
-    pub capacity_bytes: u64,
-    /// What in-page logging did, if the store is one that does it.
-    pub in_page: Option<InPageStats>,
-    /// What the log-structured store did, if it is that.
-    pub log_structured: Option<LogStructuredStats>,
+tantalum_rt::statistics! {
+    /// Counters of a page store.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub struct StoreStats {
+        counted by Counters {
+            /// Pages read.
+            pages_loaded,
+            /// Pages written for the engine, wherever to.
+            pages_stored,
+            /// Batches in which they were written.
+            batches,
+            /// Pages written to the double-write area.
+            pages_double_written,
+        }
+        total {
+            /// What in-page logging did; null with another store.
+            in_page: Option<InPageStats>,
+            /// What the log-structured store did; null with another store.
+            log_structured: Option<LogStructuredStats>,
+        }
+        now {
+            /// Bytes that the store has room for.
+            capacity_bytes: u64,
+        }
+    }
 }

@@ -66,9 +66,11 @@ pub use options::{
     Barriers, Builder, Expert, Isolation, LogHiding, OpenPhase, OpenProgress, SETTINGS, Setting, SettingKind,
     TornPageProtection,
 };
+pub use recovery::RecoveryStats;
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
-pub use stats::{LogArchive, LogDevice, LogHidingSummary, LogSummary, RecoverySummary, Stats};
+pub use stats::Stats;
 pub use table::Table;
+pub use tantalum_log::{ArchiveStats, HidingStats, LogDeviceStats, LogStats};
 pub use tantalum_log::{LogLayout, Lsn};
 pub use tantalum_store::{
     AppendInspection, ChangeError, EntryInspection, InPageStats, LogStructuredStats, MetadataWrites, PageChange,

@@ -6,7 +6,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::{Db, LogSummary};
+use tantalum::Db;
 use tantalum_report::{Table, units};
 use tantalum_workloads::{
     Condition, LoadProgress,
@@ -15,14 +15,10 @@ use tantalum_workloads::{
 
 use super::{
     counted,
-    counters::{self, DeviceReport},
+    counters::Activity,
     database::{self, Database},
-    in_page::InPageReport,
-    latency,
-    log_structured::LogStructuredReport,
-    rate,
+    latency, rate,
     simulate::{Simulate, World, clock_line},
-    storage::{self, StorageReport},
 };
 use crate::{
     error::{Error, Out, Result},
@@ -30,7 +26,7 @@ use crate::{
 };
 
 /// Version of the JSON outputs; raised when a field changes its meaning or goes away, not when one is added.
-pub const JSON_FORMAT: u32 = 1;
+pub const JSON_FORMAT: u32 = 2;
 
 /// The arguments of every benchmark.
 #[derive(Args, Clone)]
@@ -210,6 +206,7 @@ pub struct Run {
     /// Of TPC-C: committed new-orders in a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tpmc: Option<f64>,
+    /// What the clients did.
     pub run: RunReport,
 }
 
@@ -266,25 +263,23 @@ pub fn percentiles(times: &driver::Latency) -> [String; 4] {
 /// The JSON output.
 #[derive(Serialize)]
 struct Outcome<C, M> {
+    /// `tpcc`, `linkbench`, `ycsb` or `kv`.
     benchmark: &'static str,
+    /// Raised when a field changes its meaning or goes away.
     format: u32,
+    /// What was asked for; settings are null where the default holds.
     configuration: Configuration<C>,
+    /// What the device below the data says of itself.
     device: String,
+    /// How long loading took; null if the database was loaded before.
     load_seconds: Option<f64>,
     #[serde(flatten)]
     measured: M,
-    /// What the log did, loading included.
-    log: LogSummary,
-    emulated_devices: Vec<DeviceReport>,
-    /// How pages were written.
-    storage: StorageReport,
-    /// What in-page logging did, if it is the page store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    in_page: Option<InPageReport>,
-    /// What the log-structured store did, if it is the page store.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log_structured: Option<LogStructuredReport>,
+    #[serde(flatten)]
+    activity: Activity,
+    /// Whether every condition holds.
     is_consistent: bool,
+    /// What must hold of the database, and whether it does.
     consistency: Vec<Condition>,
 }
 
@@ -292,8 +287,11 @@ struct Outcome<C, M> {
 struct Configuration<C> {
     #[serde(flatten)]
     own: C,
+    /// Seeds the load and the choices of clients.
     seed: u64,
+    /// Real or virtual time.
     world: World,
+    /// Directory and settings.
     database: database::Options,
 }
 
@@ -323,13 +321,11 @@ fn execute<B: Benchmark>(benchmark: &B, watch: &Watch) -> Result<Outcome<B::Conf
     };
     let loaded = benchmark.load(&database, &mut show)?;
     let load_seconds = (!is_loaded).then(|| started.elapsed().as_secs_f64());
-    let (before, stored_before) = (database.mark(), storage::Mark::of(&database.db)?);
+    let before = database.mark()?;
     database.begin_traces(&benchmark.title())?;
     let measured = benchmark.measure(loaded, watch)?;
-    let (emulated_devices, storage) = (database.since(&before), StorageReport::since(&stored_before, &database.db)?);
-    database.end_traces(measured.ended(), &storage, &emulated_devices)?;
-    let in_page = InPageReport::since(&stored_before, &database.db, measured.transactions())?;
-    let log_structured = LogStructuredReport::since(&stored_before, &database.db, measured.transactions())?;
+    let activity = database.since(&before, measured.transactions())?;
+    database.end_traces(measured.ended(), &activity)?;
     watch.label("checking the database");
     let consistency = benchmark.check(&database.db)?;
     let outcome = Outcome {
@@ -344,11 +340,7 @@ fn execute<B: Benchmark>(benchmark: &B, watch: &Watch) -> Result<Outcome<B::Conf
         device: database.device.clone(),
         load_seconds,
         measured,
-        log: database.log()?,
-        emulated_devices,
-        storage,
-        in_page,
-        log_structured,
+        activity,
         is_consistent: consistency.iter().all(Condition::is_ok),
         consistency,
     };
@@ -360,16 +352,13 @@ fn print<C, M: Measured>(out: &mut Out, title: &str, outcome: &Outcome<C, M>) ->
     out.line(title)?;
     out.line(clock_line(&outcome.configuration.world))?;
     out.line(format_args!("device: {}", outcome.device))?;
-    outcome.storage.print_settings(out)?;
+    outcome.activity.print_settings(out)?;
     match outcome.load_seconds {
         Some(seconds) => out.line(format_args!("loaded in {seconds:.1} s"))?,
         None => out.line("the database was loaded before")?,
     }
     outcome.measured.print(out)?;
-    outcome.storage.print_faults(out)?;
-    counters::print(out, &outcome.log, &outcome.emulated_devices)?;
-    outcome.in_page.as_ref().map_or(Ok(()), |in_page| out.line(in_page.table()))?;
-    outcome.log_structured.as_ref().map_or(Ok(()), |log_structured| out.line(log_structured.table()))?;
+    outcome.activity.print(out)?;
     outcome.consistency.iter().try_for_each(|condition| out.line(condition))?;
     match outcome.consistency.is_empty() {
         true => Ok(()),

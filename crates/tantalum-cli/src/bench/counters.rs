@@ -1,145 +1,181 @@
-//! What the log and emulated devices did below a benchmark.
+//! What the database and the emulated devices below it did in a benchmark's run.
 
 use serde::Serialize;
-use tantalum::{LogArchive, LogHidingSummary, LogSummary};
+use tantalum::{BarrierSummary, Db, Stats, StoreKind};
 use tantalum_device::Device;
-use tantalum_flash::{Counters, EmulatedDevice};
-use tantalum_lab::trace::Medium;
+use tantalum_flash::Counters;
+use tantalum_lab::trace::{Medium, Totals};
 use tantalum_report::{Table, units};
 
-use crate::error::{Out, Result};
+use crate::{
+    emulator::Emulator,
+    error::{Out, Result},
+};
 
-/// One device's counters, from the end of loading to the end of the run.
-#[derive(Debug, Serialize)]
-pub struct DeviceReport {
+/// The counters when the run begins.
+pub struct Mark {
+    database: Stats,
+    devices: Vec<Counters>,
+}
+
+impl Mark {
+    /// The counters now.
+    pub fn of(db: &Db, emulator: &Emulator) -> Result<Self> {
+        let devices = emulator.opened().iter().map(|device| device.counters()).collect();
+        Ok(Self { database: db.stats()?, devices })
+    }
+}
+
+/// What was done from the end of loading to the end of the run, in the JSON output of every benchmark.
+#[derive(Serialize)]
+pub struct Activity {
+    /// The database: counts of the run, and what is no count as it was at the end.
+    database: Stats,
+    /// What follows from the counts.
+    derived: Derived,
+    /// Each emulated device, in the run.
+    emulated_devices: Vec<DeviceActivity>,
+}
+
+/// What follows from counts. Null where there is nothing to divide by, or where the page store has no such counts.
+#[derive(Default, Serialize)]
+struct Derived {
+    /// The share of the pages read on faults that waited until another page was written.
+    blocked_share: Option<f64>,
+    /// Bytes of all changes in the log's records; null where the page store keeps them.
+    changed_bytes: Option<u64>,
+    /// Bytes that the page store wrote for each transaction; of in-page logging and the log-structured store, as below.
+    written_bytes_per_transaction: Option<f64>,
+    /// Bytes written over those of the pages stored; of the log-structured store.
+    write_amplification: Option<f64>,
+    /// How much of the segments that were cleaned was live, from 0 to 1; of the log-structured store.
+    cleaned_fill: Option<f64>,
+    /// Erases for each transaction; of in-page logging.
+    erases_per_transaction: Option<f64>,
+    /// Bytes read for pages, those of log sectors included, over those of the pages; of in-page logging.
+    read_amplification: Option<f64>,
+    /// The most memory that in-memory log sectors took since the database was opened, as a share of the buffer pool's; of in-page
+    /// logging.
+    change_memory_peak_share: Option<f64>,
+}
+
+/// What an emulated device did.
+#[derive(Serialize)]
+struct DeviceActivity {
+    /// The device.
     name: String,
-    host_reads: u64,
-    host_read_bytes: u64,
-    host_writes: u64,
-    host_written_bytes: u64,
-    flushes: u64,
-    coalesced: u64,
-    media_written_bytes: u64,
+    #[serde(flatten)]
+    counters: Counters,
     /// Bytes written to the medium for each of the host's; null where one of the two is zero.
     write_amplification: Option<f64>,
-    programs: u64,
-    erases: u64,
-    gc_copies: u64,
-    switch_merges: u64,
-    partial_merges: u64,
-    full_merges: u64,
-    seeks: u64,
 }
 
-impl DeviceReport {
-    /// What the device has done since its counters were `before`.
-    pub fn since(before: &Counters, device: &EmulatedDevice) -> Self {
-        let now = device.counters();
-        let (host_bytes, media_bytes) = (
-            now.host_written_bytes.saturating_sub(before.host_written_bytes),
-            now.media_written_bytes.saturating_sub(before.media_written_bytes),
-        );
-        Self {
-            name: device.name().to_owned(),
-            host_reads: now.host_reads.saturating_sub(before.host_reads),
-            host_read_bytes: now.host_read_bytes.saturating_sub(before.host_read_bytes),
-            host_writes: now.host_writes.saturating_sub(before.host_writes),
-            host_written_bytes: host_bytes,
-            flushes: now.flushes.saturating_sub(before.flushes),
-            coalesced: now.coalesced.saturating_sub(before.coalesced),
-            media_written_bytes: media_bytes,
-            write_amplification: (host_bytes > 0 && media_bytes > 0).then(|| media_bytes as f64 / host_bytes as f64),
-            programs: now.programs.saturating_sub(before.programs),
-            erases: now.erases.saturating_sub(before.erases),
-            gc_copies: now.gc_copies.saturating_sub(before.gc_copies),
-            switch_merges: now.switch_merges.saturating_sub(before.switch_merges),
-            partial_merges: now.partial_merges.saturating_sub(before.partial_merges),
-            full_merges: now.full_merges.saturating_sub(before.full_merges),
-            seeks: now.seeks.saturating_sub(before.seeks),
-        }
-    }
+/// The one over the other; `None` for nothing over nothing.
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
 
-    /// What it did inside, for a trace.
-    pub fn medium(&self) -> Medium {
-        Medium {
-            name: self.name.clone(),
-            reads: self.host_reads,
-            writes: self.host_writes,
-            host_bytes: self.host_written_bytes,
-            medium_bytes: self.media_written_bytes,
+impl Derived {
+    fn of(before: &Mark, database: &Stats, transactions: u64) -> Self {
+        let (pool, transactions) = (&database.pool, transactions.max(1));
+        let has_redo = database.page_store != StoreKind::InPageLogging;
+        let derived = Self {
+            blocked_share: ratio(pool.blocked_reads, pool.fault_reads),
+            changed_bytes: has_redo.then(|| database.log.end_lsn.bytes_since(before.database.log.end_lsn)),
+            ..Self::default()
+        };
+        match (&database.store.in_page, &database.store.log_structured) {
+            (Some(store), _) => Self {
+                written_bytes_per_transaction: ratio(store.bytes_written, transactions),
+                erases_per_transaction: ratio(store.erases, transactions),
+                read_amplification: ratio(store.bytes_loaded, store.pages_loaded * u64::from(database.page_bytes)),
+                change_memory_peak_share: ratio(pool.change_bytes_peak, pool.memory_bytes),
+                ..derived
+            },
+            (_, Some(store)) => Self {
+                written_bytes_per_transaction: ratio(store.bytes_written, transactions),
+                write_amplification: store.write_amplification(database.page_bytes),
+                cleaned_fill: store.cleaned_fill(),
+                ..derived
+            },
+            (None, None) => derived,
         }
     }
 }
 
-/// What the log hid and archived, and what the devices did, as far as there is something to tell.
-pub fn print(out: &mut Out, log: &LogSummary, devices: &[DeviceReport]) -> Result<()> {
-    hiding(log).map_or(Ok(()), |table| out.line(table))?;
-    table(devices).map_or(Ok(()), |table| out.line(table))?;
-    log.archive.as_ref().map_or(Ok(()), |archive| out.line(archive_line(archive)))
-}
-
-/// The devices as a table; `None` without any.
-fn table(devices: &[DeviceReport]) -> Option<Table> {
-    let mut table = Table::new([
-        "device",
-        "writes",
-        "written",
-        "reads",
-        "flushes",
-        "to the medium",
-        "amplification",
-        "erases",
-        "merges (switch/partial/full)",
-    ]);
-    for device in devices {
-        table.row([
-            device.name.clone(),
-            units::count(device.host_writes),
-            units::bytes(device.host_written_bytes),
-            units::count(device.host_reads),
-            units::count(device.flushes),
-            units::bytes(device.media_written_bytes),
-            device.write_amplification.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}")),
-            units::count(device.erases),
-            format!("{}/{}/{}", device.switch_merges, device.partial_merges, device.full_merges),
-        ]);
+impl Activity {
+    /// What was done since `before`, in a run of so many transactions.
+    pub fn since(before: &Mark, db: &Db, emulator: &Emulator, transactions: u64) -> Result<Self> {
+        let database = db.stats()?.since(&before.database);
+        let devices = emulator.opened();
+        let emulated_devices = before.devices.iter().zip(&devices).map(|(before, device)| {
+            let counters = device.counters().since(before);
+            let (media, host) = (counters.media_written_bytes, counters.host_written_bytes);
+            let write_amplification = ratio(media, host).filter(|_| media > 0);
+            DeviceActivity { name: device.name().to_owned(), counters, write_amplification }
+        });
+        Ok(Self {
+            derived: Derived::of(before, &database, transactions),
+            emulated_devices: emulated_devices.collect(),
+            database,
+        })
     }
-    (!devices.is_empty()).then_some(table)
-}
 
-/// What hiding late writes did on each log device; `None` if there was none.
-fn hiding(log: &LogSummary) -> Option<Table> {
-    let mut table =
-        Table::new(["log device", "writes", "outliers", "taken over", "first with", "late with", "time saved"]);
-    let mut row = |name: &str, writes: u64, hiding: &LogHidingSummary| {
-        table.row([
-            name.to_owned(),
-            units::count(writes),
-            units::count(hiding.outliers),
-            units::count(hiding.reissued),
-            units::count(hiding.won),
-            units::count(hiding.lost),
-            format!("{:.1} ms", hiding.saved_us as f64 / 1e3),
-        ]);
-    };
-    log.devices.iter().for_each(|device| row(&device.name, device.writes, &device.hiding));
-    row("all", log.devices.iter().map(|device| device.writes).sum(), &log.hiding);
-    (log.hiding.outliers > 0).then_some(table)
-}
+    /// The same, for a trace of requests.
+    pub fn totals(&self) -> Totals {
+        let medium = |device: &DeviceActivity| Medium {
+            name: device.name.clone(),
+            reads: device.counters.host_reads,
+            writes: device.counters.host_writes,
+            host_bytes: device.counters.host_written_bytes,
+            medium_bytes: device.counters.media_written_bytes,
+        };
+        Totals {
+            page_bytes: Some(self.database.page_bytes),
+            pages_read: Some(self.database.pool.fault_reads),
+            pages_stored: Some(self.database.store.pages_stored),
+            changed_bytes: self.derived.changed_bytes,
+            media: self.emulated_devices.iter().map(medium).collect(),
+            ..Totals::default()
+        }
+    }
 
-/// A line on the log's archive.
-fn archive_line(archive: &LogArchive) -> String {
-    let LogArchive { name, writes, completed, .. } = archive;
-    let (writes, completed) = (units::count(*writes), units::count(*completed));
-    let busy = units::duration_ns(archive.busy_us.saturating_mul(1000));
-    let line = format!(
-        "archive {name}: {writes} writes of {} of records, {busy}; it had {completed} requests before any log device, {} are \
-         not archived yet",
-        units::bytes(archive.bytes),
-        units::bytes(archive.behind_bytes)
-    );
-    match &archive.set_aside {
-        None => line,
-        Some(reason) => format!("{line}; SET ASIDE: {reason}"),
+    /// How the database keeps its pages, a line each; what is unsafe is shouted.
+    pub fn print_settings(&self, out: &mut Out) -> Result<()> {
+        let Stats { page_bytes, torn_page_protection, page_cleaning, .. } = &self.database;
+        let BarrierSummary { setting, sent_to, spared, trusted, .. } = &self.database.barriers;
+        let devices = [("sent to", sent_to), ("not needed by", spared), ("NOT SENT TO", trusted)];
+        let devices = devices.into_iter().filter(|(_, names)| !names.is_empty());
+        let devices: Vec<_> = devices.map(|(what, names)| format!("{what} {}", names.join(", "))).collect();
+        let durable = if self.database.durable_page_writes { ", each durable by a write of its own" } else { "" };
+        out.line(format_args!(
+            "pages of {}{durable}, torn pages prevented by: {torn_page_protection}, cleaned {page_cleaning}; barriers \
+             {setting}: {}",
+            units::bytes(u64::from(*page_bytes)),
+            devices.join("; ")
+        ))?;
+        self.database.trusted_by_setting.iter().try_for_each(|trusted| out.line(format_args!("UNSAFE: {trusted}")))
+    }
+
+    /// The counts as tables, zeros left out: of pages, late log writes, the archive and emulated devices.
+    pub fn print(&self, out: &mut Out) -> Result<()> {
+        let Stats { pool, store, log, .. } = &self.database;
+        let pages = serde_json::json!({ "pool": pool, "store": store, "derived": self.derived });
+        out.line(Table::of_fields(["pages", ""], [pages])?.without_zeros())?;
+        if log.hiding.outliers > 0 {
+            let names = log.devices.iter().map(|device| &*device.name);
+            let header = ["late log writes"].into_iter().chain(names).chain(["all"]);
+            let counts = log.devices.iter().map(|device| &device.hiding).chain([&log.hiding]);
+            out.line(Table::of_fields(header, counts)?)?;
+        }
+        if let Some(archive) = &log.archive {
+            out.line(Table::of_fields(["archive", ""], [archive])?)?;
+        }
+        if !self.emulated_devices.is_empty() {
+            let header = ["emulated device".to_owned()].into_iter().chain((1..).map(|number| number.to_string()));
+            let header = header.take(1 + self.emulated_devices.len());
+            out.line(Table::of_fields(header, &self.emulated_devices)?.without_zeros())?;
+        }
+        Ok(())
     }
 }

@@ -7,12 +7,17 @@ use std::{
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::{Builder, Db, LogSummary, limits};
+use tantalum::{Builder, Db, limits};
 use tantalum_device::{Access, Device, FileDevice};
-use tantalum_flash::Counters;
 use tantalum_lab::trace::{Header, Totals};
 
-use super::{counters::DeviceReport, documents, settings::Settings, simulate, storage::StorageReport, trace::Trace};
+use super::{
+    counters::{Activity, Mark},
+    documents,
+    settings::Settings,
+    simulate,
+    trace::Trace,
+};
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::progress;
@@ -58,9 +63,6 @@ pub struct Database {
     page_trace: Option<Trace>,
     io_trace: Option<Trace>,
 }
-
-/// What emulated devices had done at some time.
-pub struct Mark(Vec<Counters>);
 
 /// The directory; removed on drop if it is only for this run.
 struct Directory {
@@ -223,9 +225,9 @@ impl Options {
 }
 
 impl Database {
-    /// What the log did since it was opened; each partition counts as a device.
-    pub fn log(&self) -> Result<LogSummary> {
-        Ok(self.db.stats()?.log)
+    /// Log devices, each partition counted as one.
+    pub fn log_device_count(&self) -> Result<usize> {
+        Ok(self.db.stats()?.log.devices.len())
     }
 
     /// The database's directory; the current one in a simulation.
@@ -233,15 +235,14 @@ impl Database {
         self.directory.as_ref().map_or(Path::new(""), |directory| &directory.path)
     }
 
-    /// What the emulated devices have done so far.
-    pub fn mark(&self) -> Mark {
-        Mark(self.emulator.opened().iter().map(|device| device.counters()).collect())
+    /// The counters now.
+    pub fn mark(&self) -> Result<Mark> {
+        Mark::of(&self.db, &self.emulator)
     }
 
-    /// What the emulated devices have done since then.
-    pub fn since(&self, Mark(before): &Mark) -> Vec<DeviceReport> {
-        let devices = self.emulator.opened();
-        before.iter().zip(&devices).map(|(before, device)| DeviceReport::since(before, device)).collect()
+    /// What was done since `before`, in a run of so many transactions.
+    pub fn since(&self, before: &Mark, transactions: u64) -> Result<Activity> {
+        Activity::since(before, &self.db, &self.emulator, transactions)
     }
 
     /// From now on pages and requests to the devices are traced, if that is asked for.
@@ -251,9 +252,11 @@ impl Database {
     }
 
     /// Ends that; the database did so much meanwhile.
-    pub fn end_traces(&self, transactions: u64, storage: &StorageReport, emulated: &[DeviceReport]) -> Result<()> {
+    pub fn end_traces(&self, transactions: u64, activity: &Activity) -> Result<()> {
         self.page_trace.as_ref().map_or(Ok(()), |trace| trace.end(Totals::default()))?;
-        self.io_trace.as_ref().map_or(Ok(()), |trace| trace.end_with(transactions, storage, emulated))
+        self.io_trace
+            .as_ref()
+            .map_or(Ok(()), |trace| trace.end(Totals { transactions: Some(transactions), ..activity.totals() }))
     }
 
     /// Closes the database and removes a directory of this run only.

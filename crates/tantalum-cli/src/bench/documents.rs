@@ -40,14 +40,21 @@ pub struct Wanted {
 /// The JSON output.
 #[derive(Serialize)]
 struct Outcome {
+    /// `ycsb`.
     benchmark: &'static str,
+    /// Raised when a field changes its meaning or goes away.
     format: u32,
+    /// What was asked for.
     configuration: Configuration,
+    /// What the device says of itself.
     device: String,
     /// Absent if the tree was there.
     load_seconds: Option<f64>,
+    /// What the clients did.
     run: RunReport,
+    /// What the tree did.
     tree: TreeReport,
+    /// Whether every document was found after the tree was opened again.
     is_consistent: bool,
 }
 
@@ -65,10 +72,15 @@ struct Configuration {
 /// What the tree did in the run, and what is in it after it was opened again.
 #[derive(Serialize)]
 struct TreeReport {
+    /// Levels of the tree.
     levels: u32,
+    /// Updates in the run.
     updates: u64,
+    /// Flushes in the run.
     flushes: u64,
+    /// Bytes appended in the run.
     appended_bytes: u64,
+    /// Bytes of the device in use.
     used_bytes: u64,
     /// Documents found after the tree was opened again.
     documents: u64,

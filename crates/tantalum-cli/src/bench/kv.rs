@@ -80,6 +80,7 @@ pub struct Configuration {
 /// What was measured.
 #[derive(Serialize)]
 pub struct Results {
+    /// For each number of clients and depth.
     results: Vec<Setup>,
     /// How it was, for people.
     #[serde(skip)]
@@ -91,18 +92,31 @@ pub struct Results {
 /// Medians over the rounds, for one number of clients and one depth.
 #[derive(Serialize)]
 struct Setup {
+    /// Clients.
     clients: usize,
+    /// Commits that each keeps under way.
     async_depth: usize,
+    /// Commits.
     commits_per_second: f64,
+    /// Updated rows.
     updates_per_second: f64,
+    /// Writes of the raw device, one at a time.
     raw_depth_1_per_second: f64,
+    /// Writes of the raw devices, as many at a time as the log has devices.
     raw_depth_log_devices_per_second: f64,
+    /// Commits over the one.
     ratio_to_raw_depth_1: f64,
+    /// Commits over the other.
     ratio_to_raw_depth_log_devices: f64,
+    /// Transactions that the engine aborted, in all rounds.
     aborted: u64,
+    /// From the begin to the acknowledgement.
     latency: Latency,
+    /// Reads of the readers.
     reads_per_second: f64,
+    /// Of a read.
     read_latency: Latency,
+    /// What the medians are over.
     rounds: Vec<Round>,
 }
 
@@ -161,7 +175,7 @@ impl Benchmark for Arguments {
             rounds: self.rounds,
             slice_seconds: self.seconds,
             raw_write_bytes: raw_write_bytes(self.updates),
-            log_devices: database.log()?.devices.len(),
+            log_devices: database.log_device_count()?,
         })
     }
 
@@ -179,7 +193,7 @@ impl Benchmark for Arguments {
             Some(twins) if self.raw_dir.is_none() => twins,
             _ => {
                 let directory = self.raw_dir.as_deref().unwrap_or(database.path());
-                Raw::in_directory(directory, database.log()?.devices.len())?
+                Raw::in_directory(directory, database.log_device_count()?)?
             }
         };
         Ok((workload, raw))

@@ -12,7 +12,6 @@ use tantalum_device::Device;
 use tantalum_lab::trace::{Database, Header, Recorder, Totals, Writer};
 use tantalum_report::units;
 
-use super::{counters::DeviceReport, storage::StorageReport};
 use crate::error::{Error, Result};
 
 /// A trace that is to be written: of pages, or of requests to devices.
@@ -58,15 +57,6 @@ impl Trace {
         let start = || Writer::new(BufWriter::new(self.file.try_clone()?), header);
         self.recorder.begin(start().map_err(|error| self.failed(error))?, u64::MAX);
         Ok(())
-    }
-
-    /// Ends the trace of a database's devices, which did that meanwhile.
-    pub fn end_with(&self, transactions: u64, storage: &StorageReport, emulated: &[DeviceReport]) -> Result<()> {
-        self.end(Totals {
-            transactions: Some(transactions),
-            media: emulated.iter().map(DeviceReport::medium).collect(),
-            ..storage.totals()
-        })
     }
 
     /// Ends the trace, and says how long it is.

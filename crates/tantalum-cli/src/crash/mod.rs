@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, process::ExitCode, str::Fro
 
 use clap::Args;
 use serde::Serialize;
-use tantalum_crash::{Failure, FaultCounts, Faults, Options, Protection, Report, Scope};
+use tantalum_crash::{Failure, FaultCounts, Faults, Options, Protection, Scope};
 use tantalum_flash::faults::Plan;
 use tantalum_report::{Progress, Table, Unit, units};
 
@@ -149,12 +149,19 @@ impl fmt::Display for Seeds {
 /// The JSON output.
 #[derive(Serialize)]
 struct Summary<'a> {
+    /// As given.
     seeds: Seeds,
+    /// As given.
     options: &'a Options,
+    /// How long it took.
     seconds: f64,
+    /// Time of all cores.
     cpu_seconds: f64,
+    /// A schedule is a power cut, a complete recovery, and its check.
     schedules_per_core_hour: f64,
-    report: &'a Report,
+    /// What happened, by name.
+    report: &'a tantalum_crash::Report,
+    /// What must not be.
     failures: &'a [Failure],
 }
 

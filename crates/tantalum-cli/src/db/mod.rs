@@ -155,49 +155,22 @@ pub fn open_here(dir: &Path, lost: Option<String>, unreachable: &tantalum::Error
     }
 }
 
-/// Prints a structure of numbers and texts as a table of dotted names.
-fn print_flat(value: &impl Serialize) -> Result<()> {
-    let value = serde_json::to_value(value).map_err(|error| Error::Other(error.to_string()))?;
-    let mut table = Table::new(["name", "value"]);
-    flatten(String::new(), &value, &mut table);
-    Out::new().line(table)
-}
-
-fn flatten(name: String, value: &serde_json::Value, table: &mut Table) {
-    use serde_json::Value;
-    let below = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
-    match value {
-        Value::Object(fields) => fields.iter().for_each(|(part, value)| flatten(below(part), value, table)),
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(n, item)| flatten(below(&n.to_string()), item, table));
-        }
-        Value::String(text) => drop(table.row([name, text.clone()])),
-        Value::Number(number) if name.ends_with("bytes") => {
-            let text = number.as_u64().map_or_else(|| number.to_string(), units::bytes);
-            table.row([name, text]);
-        }
-        Value::Number(number) => {
-            let text = number.as_u64().map_or_else(|| number.to_string(), units::count);
-            table.row([name, text]);
-        }
-        Value::Bool(_) | Value::Null => drop(table.row([name, value.to_string()])),
+/// Prints what is serialized as JSON, or as a table of dotted names.
+fn print(value: &impl Serialize, json: bool) -> Result<()> {
+    match json {
+        true => Ok(tantalum_report::print_json(value)?),
+        false => Out::new().line(Table::of_fields(["name", "value"], [value])?),
     }
 }
 
 fn stat(dir: &Path, json: bool) -> Result<ExitCode> {
-    let print = |stats: &serde_json::Value| -> Result<()> {
-        match json {
-            true => Ok(tantalum_report::print_json(stats)?),
-            false => print_flat(stats),
-        }
-    };
     // A database that is open elsewhere tells of itself.
     if let Ok(mut client) = Client::connect(dir) {
-        print(&client.call(&control::Command::Stats, &mut |_| {})?)?;
+        print(&client.call(&control::Command::Stats, &mut |_| {})?, json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let db = open(dir, false)?;
-    print(&serde_json::to_value(db.stats()?).map_err(|error| Error::Other(error.to_string()))?)?;
+    print(&db.stats()?, json)?;
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -205,8 +178,11 @@ fn stat(dir: &Path, json: bool) -> Result<ExitCode> {
 /// One table in the JSON output of `db tables`.
 #[derive(Serialize)]
 struct TableRow {
+    /// The table.
     name: String,
+    /// Its rows.
     rows: u64,
+    /// Bytes of its keys and values.
     bytes: u64,
 }
 
@@ -243,11 +219,7 @@ fn tables(dir: &Path, json: bool) -> Result<ExitCode> {
 fn check(dir: &Path, json: bool) -> Result<ExitCode> {
     let db = open(dir, false)?;
     let report = db.check()?;
-    if json {
-        tantalum_report::print_json(&report)?
-    } else {
-        print_flat(&report)?
-    }
+    print(&report, json)?;
     db.close()?;
     match report.problems().len() {
         0 => Ok(ExitCode::SUCCESS),

@@ -7,7 +7,6 @@ use std::{
 };
 
 use clap::Args;
-use serde_json::{Value, json};
 use tantalum::{
     Lsn, Restore, RestorePhase, RestoreProgress, RestoreTarget,
     control::{Client, Command, Progress},
@@ -19,7 +18,7 @@ use crate::{
     error::{Error, Out, Result},
     log::open_archive,
     progress::Bars,
-    time::{parse, rfc3339},
+    time::parse,
 };
 
 #[derive(Args)]
@@ -70,7 +69,7 @@ pub fn base_backup(dir: &Path, to: &Path, json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let number = |field: &str| made[field].as_u64().unwrap_or_default();
-    let time = rfc3339(SystemTime::UNIX_EPOCH + Duration::from_micros(number("time_us")));
+    let time = tantalum_rt::rfc3339(SystemTime::UNIX_EPOCH + Duration::from_micros(number("time_us")));
     Out::new().line(format_args!(
         "{} is a base backup of {}, {} of pages; with the archive from LSN {} on, every state from LSN {} ({time}) on can be \
          restored",
@@ -96,12 +95,10 @@ pub fn run(arguments: RestoreArguments) -> Result<ExitCode> {
         ArchiveTarget::Device(device) => Restore::with_archive_on(backup, device),
     };
     let restored = restore.target(target).progress(show()).run(&to)?;
-    let time = rfc3339(restored.time);
     if json {
-        let (end_lsn, records, commits) = (restored.end_lsn.get(), restored.records, restored.commits);
-        let value: Value = json!({ "end_lsn": end_lsn, "time": time, "records": records, "commits": commits });
-        tantalum_report::print_json(&value)?;
+        tantalum_report::print_json(&restored)?;
     } else {
+        let time = tantalum_rt::rfc3339(restored.time);
         Out::new().line(format_args!(
             "{} is restored up to LSN {} ({time}), with {} commits from the archive; it is a database of its own, and is \
              not archived yet",

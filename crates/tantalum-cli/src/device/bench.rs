@@ -53,24 +53,38 @@ pub struct Arguments {
 /// The JSON output.
 #[derive(Serialize)]
 struct Report {
+    /// `device`.
     benchmark: &'static str,
+    /// Raised when a field changes its meaning or goes away.
     format: u32,
+    /// What was measured.
     device: Measured,
+    /// What was asked for.
     configuration: Suite,
+    /// What each job measured.
     results: Vec<Results>,
 }
 
 /// What was measured.
 #[derive(Serialize)]
 struct Measured {
+    /// The file or device.
     name: String,
+    /// Whether it is emulated.
     emulated: bool,
+    /// Its size.
     capacity_bytes: u64,
+    /// Requests are multiples of this.
     logical_block_bytes: u32,
+    /// Smaller writes read first.
     physical_block_bytes: u32,
+    /// `none`, `volatile` or `unknown`.
     write_cache: &'static str,
+    /// Whether it takes writes that are durable at once.
     fua: Option<bool>,
+    /// Whether it is a disk.
     rotational: Option<bool>,
+    /// Whether the page cache can be avoided.
     direct_io: bool,
 }
 

@@ -28,10 +28,15 @@ pub struct Emulated {
 /// The JSON output of `device list` (a list of these, without the text) and of `device show`.
 #[derive(Serialize)]
 struct Shown {
+    /// The profile.
     name: String,
+    /// What it is like.
     description: String,
+    /// The size of a device.
     capacity_bytes: u64,
+    /// Which of its parameters were fitted to published results, and how.
     fitted: Vec<String>,
+    /// The profile itself, TOML.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
 }

@@ -24,15 +24,25 @@ pub struct Arguments {
 /// The JSON output of `device show`.
 #[derive(Serialize)]
 struct Found {
+    /// The file or device.
     path: PathBuf,
+    /// Its size.
     capacity_bytes: Option<u64>,
+    /// Requests are multiples of this.
     logical_block_bytes: u32,
+    /// Smaller writes read first.
     physical_block_bytes: u32,
+    /// Up to this size a power cut leaves all or nothing of a write; 0: unknown.
     atomic_write_bytes: u32,
+    /// `none`, `volatile` or `unknown`.
     write_cache: &'static str,
+    /// Whether it takes writes that are durable at once.
     fua: Option<bool>,
+    /// Whether it is a disk.
     rotational: Option<bool>,
+    /// Whether the page cache can be avoided.
     direct_io: bool,
+    /// What follows for a database; a sentence each.
     advice: Vec<String>,
 }
 

@@ -8,19 +8,16 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use tantalum_device::{Access, FileDevice};
 use tantalum_log::{
-    ArchiveInspection, ArchiveRetention, ArchiveRun, ArchiveSegment, ArchiveTarget, ArchiveVerification, Lsn,
-    PrunedArchive, inspect_archive, prune_archive, verify_archive,
+    ArchiveInspection, ArchiveRetention, ArchiveRun, ArchiveTarget, ArchiveVerification, Lsn, PrunedArchive,
+    inspect_archive, prune_archive, verify_archive,
 };
 use tantalum_report::{Progress, Table, Unit, units};
 
-use super::DamageJson;
 use crate::{
     emulator::Emulator,
     error::{Error, Out, Result},
-    time::rfc3339,
 };
 
 #[derive(Subcommand)]
@@ -86,7 +83,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::List { place, json } => {
             let inspection = inspect_archive(&place.open()?)?;
             match json {
-                true => tantalum_report::print_json(&InspectionJson::new(&inspection))?,
+                true => tantalum_report::print_json(&inspection)?,
                 false => print_inspection(&inspection)?,
             }
             Ok(ExitCode::SUCCESS)
@@ -95,7 +92,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
             let target = place.open()?;
             let verification = verify(&target)?;
             match json {
-                true => tantalum_report::print_json(&VerificationJson::new(&verification))?,
+                true => tantalum_report::print_json(&verification)?,
                 false => print_verification(&verification)?,
             }
             match verification.damage.len() {
@@ -115,8 +112,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
             };
             let pruned = prune_archive(&place.open()?, &retention, dry_run)?;
             match json {
-                true => tantalum_report::print_json(&PrunedJson::new(&pruned, dry_run))?,
-                false => print_pruned(&pruned, dry_run)?,
+                true => tantalum_report::print_json(&pruned)?,
+                false => print_pruned(&pruned)?,
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -176,15 +173,7 @@ fn print_inspection(inspection: &ArchiveInspection) -> Result<()> {
     };
     out.line(format_args!("{}: archive of log {:032x}, {places}; {checkpoint}", inspection.name, inspection.log_id))?;
     print_runs(&mut out, &inspection.runs)?;
-    let mut table = Table::new(["segment", "start", "end", "begun", "bytes", "place", "offset"]);
-    for segment in &inspection.segments {
-        let number = segment.number.map_or_else(|| "damaged header".to_owned(), |number| number.to_string());
-        let begun = segment.begun.map_or_else(String::new, rfc3339);
-        let ArchiveSegment { start, end, place, offset, .. } = segment;
-        let (start, end, bytes) = (start.to_string(), end.to_string(), units::bytes(segment.bytes));
-        table.row([number, start, end, begun, bytes, place.clone(), offset.to_string()]);
-    }
-    out.line(table)
+    out.line(Table::of_rows(&inspection.segments)?)
 }
 
 /// Tells what there is without gaps, and the gaps.
@@ -196,7 +185,7 @@ fn print_runs(out: &mut Out, runs: &[ArchiveRun]) -> Result<()> {
         if at > 0 {
             out.line(format_args!("LSN {} to {} are missing: they were not archived", runs[at - 1].end, run.start))?;
         }
-        let (begun, last) = (rfc3339(run.begun), rfc3339(run.last));
+        let (begun, last) = (tantalum_rt::rfc3339(run.begun), tantalum_rt::rfc3339(run.last));
         out.line(format_args!("LSN {} to {} without a gap, from {begun} to {last}", run.start, run.end))?;
     }
     Ok(())
@@ -216,138 +205,19 @@ fn print_verification(verification: &ArchiveVerification) -> Result<()> {
     ))
 }
 
-fn print_pruned(pruned: &PrunedArchive, dry_run: bool) -> Result<()> {
+fn print_pruned(pruned: &PrunedArchive) -> Result<()> {
     let mut out = Out::new();
     if !pruned.removed.is_empty() {
-        let mut table = Table::new([if dry_run { "would be removed" } else { "removed" }, "start", "end", "bytes"]);
-        for segment in &pruned.removed {
-            let (start, end) = (segment.start.to_string(), segment.end.to_string());
-            table.row([segment.place.clone(), start, end, units::bytes(segment.bytes)]);
-        }
-        out.line(table)?;
+        out.line(Table::of_rows(&pruned.removed)?)?;
     }
     let removed_bytes = pruned.removed.iter().map(|segment| segment.bytes).sum();
     out.line(format_args!(
         "{} of {} segments{}, {} of {}; what lies behind the checkpoint, LSN {}, always stays",
         pruned.removed.len(),
         pruned.removed.len() as u64 + pruned.kept,
-        if dry_run { " would be removed" } else { " removed" },
+        if pruned.dry_run { " would be removed" } else { " removed" },
         units::bytes(removed_bytes),
         units::bytes(removed_bytes + pruned.kept_bytes),
         pruned.needed_lsn
     ))
-}
-
-/// The JSON output of `log archive list`.
-#[derive(Serialize)]
-struct InspectionJson {
-    name: String,
-    log_id: String,
-    segment_bytes: u32,
-    segment_count: Option<u32>,
-    checkpoint_lsn: Option<u64>,
-    is_needed: bool,
-    runs: Vec<RunJson>,
-    segments: Vec<SegmentJson>,
-}
-
-#[derive(Serialize)]
-struct RunJson {
-    start_lsn: u64,
-    end_lsn: u64,
-    begun: String,
-    last: String,
-}
-
-#[derive(Serialize)]
-struct SegmentJson {
-    number: Option<u64>,
-    place: String,
-    offset: u64,
-    bytes: u64,
-    start_lsn: u64,
-    end_lsn: u64,
-    begun: Option<String>,
-    damage: Option<String>,
-}
-
-/// The JSON output of `log archive verify`.
-#[derive(Serialize)]
-struct VerificationJson {
-    requests: u64,
-    records: u64,
-    record_bytes: u64,
-    runs: Vec<RunJson>,
-    damage: Vec<DamageJson>,
-}
-
-/// The JSON output of `log archive prune`.
-#[derive(Serialize)]
-struct PrunedJson {
-    dry_run: bool,
-    removed: Vec<SegmentJson>,
-    kept: u64,
-    kept_bytes: u64,
-    needed_lsn: u64,
-}
-
-impl InspectionJson {
-    fn new(inspection: &ArchiveInspection) -> Self {
-        Self {
-            name: inspection.name.clone(),
-            log_id: format!("{:032x}", inspection.log_id),
-            segment_bytes: inspection.segment_bytes,
-            segment_count: inspection.segment_count,
-            checkpoint_lsn: inspection.checkpoint_lsn.map(Lsn::get),
-            is_needed: inspection.is_needed,
-            runs: inspection.runs.iter().map(RunJson::new).collect(),
-            segments: inspection.segments.iter().map(SegmentJson::new).collect(),
-        }
-    }
-}
-
-impl RunJson {
-    fn new(run: &ArchiveRun) -> Self {
-        let (start_lsn, end_lsn) = (run.start.get(), run.end.get());
-        Self { start_lsn, end_lsn, begun: rfc3339(run.begun), last: rfc3339(run.last) }
-    }
-}
-
-impl SegmentJson {
-    fn new(segment: &ArchiveSegment) -> Self {
-        Self {
-            number: segment.number,
-            place: segment.place.clone(),
-            offset: segment.offset,
-            bytes: segment.bytes,
-            start_lsn: segment.start.get(),
-            end_lsn: segment.end.get(),
-            begun: segment.begun.map(rfc3339),
-            damage: segment.damage.clone(),
-        }
-    }
-}
-
-impl VerificationJson {
-    fn new(verification: &ArchiveVerification) -> Self {
-        Self {
-            requests: verification.requests,
-            records: verification.records,
-            record_bytes: verification.record_bytes,
-            runs: verification.runs.iter().map(RunJson::new).collect(),
-            damage: verification.damage.iter().map(DamageJson::new).collect(),
-        }
-    }
-}
-
-impl PrunedJson {
-    fn new(pruned: &PrunedArchive, dry_run: bool) -> Self {
-        Self {
-            dry_run,
-            removed: pruned.removed.iter().map(SegmentJson::new).collect(),
-            kept: pruned.kept,
-            kept_bytes: pruned.kept_bytes,
-            needed_lsn: pruned.needed_lsn.get(),
-        }
-    }
 }

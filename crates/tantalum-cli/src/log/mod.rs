@@ -8,7 +8,6 @@ mod rebuild;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use tantalum_log::{Damage, Inspection, RequestState, Verification, inspect, verify};
 use tantalum_report::{Table, units};
 
@@ -108,7 +107,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Inspect { place, requests, json } => {
             let inspection = inspect(&place.open()?)?;
             if json {
-                tantalum_report::print_json(&InspectionJson::new(&inspection))?;
+                tantalum_report::print_json(&inspection)?;
             } else {
                 print_inspection(&inspection, requests)?;
             }
@@ -122,7 +121,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Verify { place, json } => {
             let verification = verify(&place.open()?)?;
             if json {
-                tantalum_report::print_json(&VerificationJson::new(&verification))?;
+                tantalum_report::print_json(&verification)?;
             } else {
                 print_verification(&verification)?;
             }
@@ -142,7 +141,7 @@ impl Place {
 
 fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> {
     let mut out = Out::new();
-    let clean = match inspection.clean_end {
+    let clean = match inspection.clean_end_lsn {
         Some(end) => format!("closed cleanly at {end}"),
         None => "not closed cleanly".to_owned(),
     };
@@ -172,31 +171,11 @@ fn print_inspection(inspection: &Inspection, with_requests: bool) -> Result<()> 
                 ))?,
             }
         }
-        let mut table = Table::new(["area", "section", "offset", "header", "lsn before it"]);
-        for section in &device.sections {
-            let header = if section.header_valid { "valid" } else { "invalid" };
-            let number = section.number.to_string();
-            let area = area_name(section.is_hiding).to_owned();
-            table.row([area, number, section.offset.to_string(), header.to_owned(), section.stream_lsn.to_string()]);
-        }
-        out.line(table)?;
+        out.line(Table::of_rows(&device.sections)?)?;
         let live = device.requests.iter().filter(|request| request.state == RequestState::Live).count();
         out.line(format_args!("  {} requests, {live} of them live", device.requests.len()))?;
         if with_requests {
-            let mut table = Table::new(["area", "offset", "bytes", "epoch", "sequence", "start", "end", "state"]);
-            for request in &device.requests {
-                table.row([
-                    area_name(request.is_hidden).to_owned(),
-                    request.offset.to_string(),
-                    request.bytes.to_string(),
-                    request.epoch.to_string(),
-                    request.sequence.to_string(),
-                    request.start.to_string(),
-                    request.end.to_string(),
-                    state_name(request.state).to_owned(),
-                ]);
-            }
-            out.line(table)?;
+            out.line(Table::of_rows(&device.requests)?)?;
         }
     }
     Ok(())
@@ -221,169 +200,4 @@ fn print_verification(verification: &Verification) -> Result<()> {
 fn damage_line(Damage { device, offset, lsn, what }: &Damage) -> String {
     let lsn = lsn.map_or_else(String::new, |lsn| format!(" (LSN {lsn})"));
     format!("{device}: offset {offset}{lsn}: {what}")
-}
-
-fn area_name(is_hiding: bool) -> &'static str {
-    if is_hiding { "hiding" } else { "main" }
-}
-
-fn state_name(state: RequestState) -> &'static str {
-    match state {
-        RequestState::Live => "live",
-        RequestState::Released => "released",
-        RequestState::Void => "void",
-        RequestState::BehindGap => "behind-gap",
-        RequestState::Damaged => "damaged",
-        _ => "other",
-    }
-}
-
-/// The JSON output of `log inspect`.
-#[derive(Serialize)]
-struct InspectionJson {
-    log_id: String,
-    checkpoint_lsn: u64,
-    epoch: u64,
-    clean_end_lsn: Option<u64>,
-    devices: Vec<DeviceJson>,
-}
-
-#[derive(Serialize)]
-struct DeviceJson {
-    name: String,
-    ordinal: u32,
-    device_id: String,
-    device_count: u32,
-    layout: String,
-    block_bytes: u32,
-    section_bytes: u32,
-    section_count: u32,
-    hiding_section_count: u32,
-    slots: Vec<Option<SlotJson>>,
-    sections: Vec<SectionJson>,
-    requests: Vec<RequestJson>,
-}
-
-#[derive(Serialize)]
-struct SlotJson {
-    offset: u64,
-    sequence: u64,
-    checkpoint_lsn: u64,
-    epoch: u64,
-    clean_end_lsn: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct SectionJson {
-    area: &'static str,
-    offset: u64,
-    number: u64,
-    header_valid: bool,
-    stream_lsn: u64,
-}
-
-#[derive(Serialize)]
-struct RequestJson {
-    area: &'static str,
-    offset: u64,
-    bytes: u64,
-    epoch: u64,
-    sequence: u64,
-    start_lsn: u64,
-    end_lsn: u64,
-    state: &'static str,
-}
-
-impl InspectionJson {
-    fn new(inspection: &Inspection) -> Self {
-        Self {
-            log_id: format!("{:032x}", inspection.log_id),
-            checkpoint_lsn: inspection.checkpoint_lsn.get(),
-            epoch: inspection.epoch,
-            clean_end_lsn: inspection.clean_end.map(|lsn| lsn.get()),
-            devices: inspection.devices.iter().map(|device| DeviceJson::new(device, inspection.device_count)).collect(),
-        }
-    }
-}
-
-impl DeviceJson {
-    fn new(device: &tantalum_log::DeviceInspection, device_count: u32) -> Self {
-        let slot = |slot: &tantalum_log::SlotInspection| SlotJson {
-            offset: slot.offset,
-            sequence: slot.sequence,
-            checkpoint_lsn: slot.checkpoint_lsn.get(),
-            epoch: slot.epoch,
-            clean_end_lsn: slot.clean_end.map(|lsn| lsn.get()),
-        };
-        let section = |section: &tantalum_log::SectionInspection| SectionJson {
-            area: area_name(section.is_hiding),
-            offset: section.offset,
-            number: section.number,
-            header_valid: section.header_valid,
-            stream_lsn: section.stream_lsn.get(),
-        };
-        let request = |request: &tantalum_log::RequestInspection| RequestJson {
-            area: area_name(request.is_hidden),
-            offset: request.offset,
-            bytes: request.bytes,
-            epoch: request.epoch,
-            sequence: request.sequence,
-            start_lsn: request.start.get(),
-            end_lsn: request.end.get(),
-            state: state_name(request.state),
-        };
-        Self {
-            name: device.name.clone(),
-            ordinal: device.ordinal,
-            device_id: format!("{:016x}", device.device_id),
-            device_count,
-            layout: device.layout.to_string(),
-            block_bytes: device.block_bytes,
-            section_bytes: device.section_bytes,
-            section_count: device.section_count,
-            hiding_section_count: device.hiding_section_count,
-            slots: device.slots.iter().map(|found| found.as_ref().map(slot)).collect(),
-            sections: device.sections.iter().map(section).collect(),
-            requests: device.requests.iter().map(request).collect(),
-        }
-    }
-}
-
-/// The JSON output of `log verify`.
-#[derive(Serialize)]
-struct VerificationJson {
-    requests: u64,
-    records: u64,
-    record_bytes: u64,
-    checkpoint_lsn: u64,
-    end_lsn: u64,
-    damage: Vec<DamageJson>,
-}
-
-#[derive(Serialize)]
-struct DamageJson {
-    device: String,
-    offset: u64,
-    lsn: Option<u64>,
-    what: String,
-}
-
-impl DamageJson {
-    fn new(damage: &Damage) -> Self {
-        let lsn = damage.lsn.map(|lsn| lsn.get());
-        Self { device: damage.device.clone(), offset: damage.offset, lsn, what: damage.what.clone() }
-    }
-}
-
-impl VerificationJson {
-    fn new(verification: &Verification) -> Self {
-        Self {
-            requests: verification.requests,
-            records: verification.records,
-            record_bytes: verification.record_bytes,
-            checkpoint_lsn: verification.checkpoint_lsn.get(),
-            end_lsn: verification.end_lsn.get(),
-            damage: verification.damage.iter().map(DamageJson::new).collect(),
-        }
-    }
 }

@@ -6,8 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use serde_json::json;
-use tantalum::Db;
+use tantalum::{Db, RecoveryStats};
 
 use crate::{
     emulator::Emulator,
@@ -45,10 +44,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     let db = builder.open(&dir)?;
     let recovery = db.stats()?.recovery;
-    let (end_lsn, commits) = (recovery.end_lsn, recovery.commits);
     let problems = db.check()?.problems().len();
     db.close()?;
-    print(&dir, end_lsn, commits, json)?;
+    print(&dir, &recovery, json)?;
     match problems {
         0 => Ok(ExitCode::SUCCESS),
         n => Err(Error::Other(format!(
@@ -59,13 +57,14 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-fn print(dir: &Path, end_lsn: u64, commits: u64, json: bool) -> Result<()> {
+fn print(dir: &Path, recovery: &RecoveryStats, json: bool) -> Result<()> {
     if json {
-        return Ok(tantalum_report::print_json(&json!({ "end_lsn": end_lsn, "commits": commits }))?);
+        return Ok(tantalum_report::print_json(recovery)?);
     }
     Out::new().line(format_args!(
-        "{} has a new log, from its archive up to LSN {end_lsn}; what was committed and not archived yet when the old devices \
+        "{} has a new log, from its archive up to LSN {}; what was committed and not archived yet when the old devices \
          were lost is lost with them",
-        dir.display()
+        dir.display(),
+        recovery.end_lsn
     ))
 }

@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args;
 use serde::Serialize;
-use tantalum_lab::probe::{Advice, Effort, Found, Plan, page};
+use tantalum_lab::probe::{Advice, Effort, Plan, page};
 
 use self::{results::Config, subject::Subject};
 use crate::{
@@ -62,10 +62,15 @@ pub struct Arguments {
 /// The JSON output.
 #[derive(Serialize)]
 struct Report<'a> {
+    /// `probe`.
     benchmark: &'static str,
+    /// Raised when a field changes its meaning or goes away.
     format: u32,
+    /// What was asked for.
     plan: &'a Plan,
-    found: &'a Found,
+    /// What was measured.
+    found: &'a tantalum_lab::probe::Found,
+    /// What follows from it.
     advice: &'a Advice,
 }
 

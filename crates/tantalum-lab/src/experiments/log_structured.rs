@@ -224,7 +224,7 @@ fn write_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
         let runs = runs_on(drive, settings, progress)?;
         let mut sizes = [0.0; 2];
         for (at, ([in_place, nilfs2, _], dbms)) in runs.iter().zip(SERVERS).enumerate() {
-            let size = |run: &Outcome| run.data.written_bytes as f64 / run.data.writes.max(1) as f64;
+            let size = |run: &Outcome| run.data.host_written_bytes as f64 / run.data.host_writes.max(1) as f64;
             sizes[at] = size(nilfs2);
             let what = format!("{name}, {}", dbms.name());
             findings.compared(what.clone(), Bound::Value(published[at]), sizes[at], "bytes");
@@ -416,8 +416,8 @@ fn amplification(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings
         for ([in_place, nilfs2, own], dbms) in runs_on(drive, settings, progress)?.iter().zip(SERVERS) {
             let written = |run: &Outcome| {
                 let page_bytes = u64::from(dbms.page_bytes());
-                let issued = run.stored(|store| store.pages_stored) * page_bytes;
-                run.data.written_bytes as f64 / issued.max(1) as f64
+                let issued = run.done.store.pages_stored * page_bytes;
+                run.data.host_written_bytes as f64 / issued.max(1) as f64
             };
             let what = format!("{name}, {}", dbms.name());
             // The paper counts double writes as issued.
@@ -433,8 +433,8 @@ fn amplification(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings
             for (way, run) in [("in place", in_place), ("as NILFS2", nilfs2)] {
                 let done = run.report.total.committed.max(1) as f64;
                 for (io, issued, at_drive) in [
-                    ("reads", run.stored(|store| store.pages_loaded), run.data.reads),
-                    ("writes", run.stored(|store| store.pages_stored), run.data.writes),
+                    ("reads", run.done.store.pages_loaded, run.data.host_reads),
+                    ("writes", run.done.store.pages_stored, run.data.host_writes),
                 ] {
                     let what = format!("{what}, {way}: {io} a transaction");
                     findings.measured(format!("{what}, by the engine"), issued as f64 / done, "IOs");

@@ -60,7 +60,7 @@ fn scenario(drive: &str, page_bytes: u32, protection: TornPageProtection, settin
 
 /// Bytes that the engine wrote to both drives for an operation.
 fn written(run: &Outcome) -> f64 {
-    (run.data.written_bytes + run.log.written_bytes) as f64 / run.report.total.committed as f64
+    (run.data.host_written_bytes + run.log.host_written_bytes) as f64 / run.report.total.committed as f64
 }
 
 fn rate(run: &Outcome) -> f64 {

@@ -81,9 +81,7 @@ fn space_use(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     for (&drive, runs) in DRIVES.iter().zip(runs.chunks_exact(USES.len())) {
         let mut curve = Vec::new();
         for (used, run) in USES.into_iter().zip(runs) {
-            let [before, after] = [&run.before, &run.after].map(|stats| stats.store.log_structured);
-            let (before, after) = before.zip(after).expect("the store is log-structured");
-            let store = after.since(&before);
+            let store = run.done.store.log_structured.expect("the store is log-structured");
             let what = format!("{drive}, {used} %");
             let share = store.live_bytes as f64 / (store.segments * u64::from(SEGMENT_BYTES)) as f64;
             let moved = 1.0 + store.pages_moved as f64 / store.pages_stored.max(1) as f64;

@@ -23,8 +23,8 @@ use tantalum_workloads::{
 };
 
 use super::{
-    Contents, Cpu, Data, DeviceWork, Drive, FileUse, Filled, FlushSizes, Length, Log, Operation, Outcome, STACK_BYTES,
-    Scenario, Trace, Writer,
+    Contents, Cpu, Data, Drive, FileUse, Filled, FlushSizes, Length, Log, Operation, Outcome, STACK_BYTES, Scenario,
+    Trace, Writer,
     devices::{Instant, Timed},
     file::File,
     image::{self, Image, LOADERS},
@@ -305,8 +305,9 @@ impl Scenario {
         }
         let cpu_share = charged / (begun.elapsed().as_secs_f64() * self.cores as f64);
         let (sum, after, drives_after) = (sum(&workload)?, db.stats()?, devices.counters());
-        let [data, log] = [0, 1].map(|drive: usize| DeviceWork::between(&drives_before[drive], &drives_after[drive]));
-        let (page_trace, requests) = self.end_trace(recorder, &report, &before, &after)?;
+        let [data, log] = [0, 1].map(|drive: usize| drives_after[drive].since(&drives_before[drive]));
+        let done = after.since(&before);
+        let (page_trace, requests) = self.end_trace(recorder, &report, &done)?;
         if let Data::Instant(_) | Data::Resident(_) = self.data {
             devices.timed.iter().for_each(|timed| timed.end());
             drop(workload);
@@ -316,7 +317,7 @@ impl Scenario {
         Ok(Outcome {
             report,
             seconds,
-            before,
+            done,
             after,
             pool,
             data,
@@ -350,14 +351,13 @@ impl Scenario {
         &self,
         recorder: &Recorder<Vec<u8>>,
         report: &RunReport,
-        before: &Stats,
-        after: &Stats,
+        done: &Stats,
     ) -> Result<(Vec<u8>, Option<requests::Analysis>)> {
         let totals = Totals {
             transactions: Some(report.ended),
             page_bytes: Some(self.page_bytes),
-            pages_read: Some(after.store.pages_loaded - before.store.pages_loaded),
-            pages_stored: Some(after.store.pages_stored - before.store.pages_stored),
+            pages_read: Some(done.store.pages_loaded),
+            pages_stored: Some(done.store.pages_stored),
             ..Totals::default()
         };
         Ok(match self.trace {

@@ -34,7 +34,7 @@ use self::image::{Image, Load};
 pub(crate) use self::{
     clients::{VOLUME, in_use},
     log::{FlushSizes, LogSetup, Writer},
-    outcome::{DeviceWork, Outcome},
+    outcome::Outcome,
     rows::{Operation, Through},
 };
 use crate::error::Result;

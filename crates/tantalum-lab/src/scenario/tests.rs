@@ -140,10 +140,10 @@ fn a_page_store_costs_what_its_device_does_in_the_run() {
     let in_place = stored(in_place, "hdd-7200");
     for cost in [&in_page, &in_place] {
         assert!(cost.report.total.committed > 380 && cost.seconds > 0.0 && !cost.pool.is_empty(), "{cost:?}");
-        assert!(cost.data.written_bytes > 400 * 512 && cost.data.read_bytes > 0, "{cost:?}");
+        assert!(cost.data.host_written_bytes > 400 * 512 && cost.data.host_read_bytes > 0, "{cost:?}");
     }
     let stats = in_page.after.store.in_page.unwrap();
-    assert!(stats.bytes_written > in_page.data.written_bytes, "the load counts in one of them: {in_page:?}");
+    assert!(stats.bytes_written > in_page.data.host_written_bytes, "the load counts in one of them: {in_page:?}");
     assert!(in_page.pool.iter().any(|pool| pool.change_bytes > 0), "{in_page:?}");
     assert!(in_place.after.store.in_page.is_none() && in_place.data.erases == 0, "{in_place:?}");
 }
@@ -187,10 +187,10 @@ fn barriers_and_double_writes_cost_what_they_do() {
     let safe = one(&on_two_drives(true, TornPageProtection::DoubleWrite));
     let [device, fast] = [true, false].map(|barriers| one(&on_two_drives(barriers, TornPageProtection::TrustDevice)));
     assert!(fast.per_second() > 2.0 * device.per_second() && device.per_second() > 1.3 * safe.per_second());
-    let written = |run: &Outcome| run.per_transaction(run.data.written_bytes);
+    let written = |run: &Outcome| run.per_transaction(run.data.host_written_bytes);
     let ratio = written(&safe) / written(&device);
     assert!((1.5..4.0).contains(&ratio), "each page twice, and a header with each batch: {ratio}");
-    let [blocked, all] = [safe.pooled(|pool| pool.blocked_reads), safe.pooled(|pool| pool.fault_reads)];
+    let [blocked, all] = [safe.done.pool.blocked_reads, safe.done.pool.fault_reads];
     assert!(blocked > 0 && blocked <= all);
 }
 

@@ -29,8 +29,10 @@ pub struct ArchiveRetention {
 }
 
 /// What [`prune_archive`] removed, or would.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct PrunedArchive {
+    /// Whether nothing was removed, and is only said to be.
+    pub dry_run: bool,
     /// The segments, oldest first.
     pub removed: Vec<ArchiveSegment>,
     /// How many segments stay.
@@ -78,6 +80,7 @@ pub fn prune_archive(target: &ArchiveTarget, retention: &ArchiveRetention, dry_r
     }
     let end_of = |at: usize| segments.get(at + 1).map_or(segments[at].start, |next| next.start);
     Ok(PrunedArchive {
+        dry_run,
         removed: goes.iter().enumerate().map(|(at, segment)| ArchiveSegment::new(segment, end_of(at))).collect(),
         kept: stays.len() as u64,
         kept_bytes: stays.iter().map(|segment| segment.place.bytes()).sum(),

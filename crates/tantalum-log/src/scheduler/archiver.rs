@@ -17,7 +17,7 @@ use super::{Scheduler, State, write_slots};
 use crate::archive::{Archive, Archived, Batch, Resume, Writer, device_bytes, prune};
 use crate::format::wall_clock_us;
 use crate::group::{PREFIX_BYTES, Source};
-use crate::stats::ArchiveStats;
+use crate::stats::{ArchiveStats, micros};
 use crate::{ArchiveOptions, DeviceState, Error, Lsn, Result};
 
 /// So much that is not archived makes a write worth its while, on a disk as well ("FlashLogging", section 3.7).
@@ -155,13 +155,13 @@ impl ArchiveProgress {
     fn stats(&self, end: Lsn) -> ArchiveStats {
         ArchiveStats {
             name: self.name.clone(),
-            state: self.state.clone(),
+            set_aside: self.state.cause(),
             run_start_lsn: self.run_start,
             archived_lsn: self.archived,
             behind_bytes: end.bytes_since(self.archived),
             writes: self.writes,
             bytes: self.bytes,
-            busy: self.busy,
+            busy_us: micros(self.busy),
             completed: self.completed,
         }
     }

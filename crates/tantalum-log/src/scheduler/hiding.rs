@@ -28,6 +28,7 @@ use crate::format::request::HEADER_BYTES;
 use crate::group::Source;
 use crate::latency::{OUTLIER_FACTOR, outlier_after_unknown};
 use crate::log_device::{InFlight, LogDevice, Target};
+use crate::stats::micros;
 use crate::{Hiding, Lsn};
 
 /// A request that is under way on a device that is late with it, and not complete.
@@ -241,7 +242,7 @@ impl Scheduler {
             }
         } else if let Some(overtaken) = in_flight.overtaken {
             let saved = now - overtaken;
-            counts.saved += saved;
+            counts.saved_us += micros(saved);
             state.outliers.adaptive.settle(saved, now);
         }
     }

@@ -29,7 +29,7 @@ use crate::format::superblock::Superblock;
 use crate::layout::Layout;
 use crate::log_device::{Duty, LogDevice};
 use crate::recovery::members::read_superblock;
-use crate::stats::{DeviceState, DeviceStats, HidingStats};
+use crate::stats::{HidingStats, LogDeviceStats, micros};
 use crate::{Error, LogLayout, Lsn, Result};
 
 /// Which devices belong to the log, those that are not here included. Guarded by the state's lock.
@@ -67,22 +67,23 @@ impl Membership {
     }
 
     /// The counters of each device, by ordinal.
-    pub(super) fn stats(&self, placement: &mut Placement) -> Vec<DeviceStats> {
+    pub(super) fn stats(&self, placement: &mut Placement) -> Vec<LogDeviceStats> {
         let describe = |&SlotMember { ordinal, device_id, .. }: &SlotMember| match placement.device_mut(device_id) {
-            None => DeviceStats {
+            None => LogDeviceStats {
                 ordinal,
                 device_id,
-                state: DeviceState::SetAside { cause: Error::Absent { ordinal } },
-                ..DeviceStats::default()
+                set_aside: Some(Error::Absent { ordinal }),
+                ..LogDeviceStats::default()
             },
-            Some(device) => DeviceStats {
+            Some(device) => LogDeviceStats {
                 name: device.device().name().into(),
                 ordinal,
                 device_id,
-                state: device.reported_state(),
+                set_aside: device.state.cause(),
+                is_changing: device.state.is_healthy() && device.duty != Duty::Serving,
                 writes: device.writes,
                 bytes: device.bytes,
-                busy: device.busy,
+                busy_us: micros(device.busy),
                 still_writing: device.still_writing(),
                 hiding: device.hidden,
             },
@@ -435,14 +436,5 @@ impl LogDevice {
     /// Whether the device gets no more requests and a checkpoint covers those that it got.
     fn is_superfluous(&self, checkpoint: Lsn) -> bool {
         !self.takes_requests() && !self.is_busy() && self.max_end() <= checkpoint
-    }
-
-    /// The state in statistics.
-    pub(super) fn reported_state(&self) -> DeviceState {
-        match (&self.state, self.duty) {
-            (DeviceState::Healthy, Duty::Serving) => DeviceState::Healthy,
-            (DeviceState::Healthy, _) => DeviceState::Changing,
-            (state, _) => state.clone(),
-        }
     }
 }

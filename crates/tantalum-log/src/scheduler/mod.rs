@@ -269,20 +269,25 @@ impl Scheduler {
         let capacity = |device: &LogDevice| device.main.layout.section_bytes * device.main.layout.section_count;
         let mut hiding = state.membership.hidden_by_departed;
         state.placement.devices.iter().for_each(|device| hiding.add(&device.hidden));
+        let mirror = state.placement.mirror.as_ref();
+        let mirrored_from_lsn = mirror.and_then(Mirror::from);
+        let GroupCommit { requests, request_bytes, flush_waits, .. } = state.commits;
         LogStats {
             devices,
             hiding,
             hides: self.can_give_up() && self.options.hiding != Hiding::Off && state.outliers.adaptive.is_on(),
             hiding_breaks: state.outliers.adaptive.breaks,
-            requests: state.commits.requests,
-            request_bytes: state.commits.request_bytes,
+            requests,
+            request_bytes,
+            mean_group_bytes: request_bytes.checked_div(requests).unwrap_or(0),
             records,
-            flush_waits: state.commits.flush_waits,
+            flush_waits,
             reissued: state.placement.reissued,
             copies: self.options.copies,
-            keeps_copies: state.placement.mirror.as_ref().is_none_or(|mirror| mirror.from().is_some()),
-            single_copies: state.placement.mirror.as_ref().map_or(0, Mirror::single),
-            mirrored_from_lsn: state.placement.mirror.as_ref().and_then(Mirror::from),
+            keeps_copies: mirror.is_none() || mirrored_from_lsn.is_some(),
+            may_lose_a_device: mirrored_from_lsn.is_some_and(|from| from <= state.checkpoint),
+            single_copies: mirror.map_or(0, Mirror::single),
+            mirrored_from_lsn,
             used_bytes: healthy.clone().map(|device| device.main.used_bytes()).sum(),
             capacity_bytes: healthy.map(capacity).sum(),
             checkpoint_lsn: state.checkpoint,

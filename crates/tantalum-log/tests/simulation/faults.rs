@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile, Partition};
 
-use tantalum_log::{DeviceState, Error, Log, LogOptions, LostDevice, Lsn, inspect};
+use tantalum_log::{Error, Log, LogOptions, LostDevice, Lsn, inspect};
 use tantalum_rt::{Simulation, now, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices, lock, random};
@@ -66,12 +66,10 @@ fn a_failing_device_is_set_aside_and_nothing_is_lost() {
         // So many that each device gets some.
         load(&log, 3, 60);
         let stats = log.stats();
-        let aside: Vec<_> = stats.devices.iter().filter(|device| !device.state.is_healthy()).collect();
+        let aside: Vec<_> = stats.devices.iter().filter(|device| device.set_aside.is_some()).collect();
         assert_eq!(aside.len(), 1, "{stats:?}");
-        assert!(
-            matches!(&aside[0].state, DeviceState::SetAside { cause } if cause.to_string().contains(&aside[0].name))
-        );
-        let DeviceState::SetAside { cause } = &aside[0].state else { panic!("{stats:?}") };
+        let Some(cause) = &aside[0].set_aside else { panic!("{stats:?}") };
+        assert!(cause.to_string().contains(&aside[0].name), "{cause:?}");
         let is_of_device = cause.source().is_some_and(|source| source.is::<tantalum_device::Error>());
         assert!(is_of_device || matches!(cause, Error::DeviceHung { .. }), "{cause:?}");
         assert!(log.wait_for_pressure(Duration::ZERO), "the owner is told to checkpoint");
@@ -116,7 +114,7 @@ fn a_device_set_aside_may_go_once_a_checkpoint_covers_it() {
         drop(log);
         let (log, records) = open(&rest).expect("open without the device");
         assert_eq!(numbers(&records), [7]);
-        assert!(!log.stats().devices[victim].state.is_healthy());
+        assert!(log.stats().devices[victim].set_aside.is_some());
         load(&log, 2, 5);
         drop(log);
 
@@ -124,7 +122,7 @@ fn a_device_set_aside_may_go_once_a_checkpoint_covers_it() {
         devices[victim].clear_faults();
         let (log, records) = open(&devices).expect("open with the old device");
         assert_eq!(records.len(), 11);
-        assert!(log.stats().devices[victim].state.is_healthy());
+        assert!(log.stats().devices[victim].set_aside.is_none());
         load(&log, 4, 5);
         drop(log);
         assert!(matches!(open(&rest), Err(Error::MissingDevice { .. })), "it is needed again");
@@ -189,7 +187,7 @@ fn what_hangs_is_waited_for_if_nothing_can_take_its_place() {
             })
         };
         load(&log, 3, 10);
-        assert!(log.stats().devices.iter().all(|device| device.state.is_healthy()), "{:?}", log.stats());
+        assert!(log.stats().devices.iter().all(|device| device.set_aside.is_none()), "{:?}", log.stats());
         repair.join().expect("no panic");
     });
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{DeviceState, Error, Log, LogOptions, Lsn};
+use tantalum_log::{Error, Log, LogOptions, Lsn};
 use tantalum_rt::{JoinHandle, Outcome, Simulation, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices, lock, random};
@@ -149,7 +149,7 @@ fn a_device_joins_takes_requests_and_is_needed_from_then_on() {
         let before = a.fork();
         assert_eq!(log.add_devices(&as_devices(from_ref(&b))).expect("add"), [1]);
         assert_eq!(names(&log), ["a", "b"]);
-        assert!(log.stats().devices.iter().all(|device| device.state.is_serving()));
+        assert!(log.stats().devices.iter().all(|device| device.set_aside.is_none() && !device.is_changing));
         let clients: Vec<_> = (0..3)
             .map(|n| {
                 let log = log.clone();
@@ -182,7 +182,7 @@ fn a_device_leaves_only_when_a_checkpoint_covers_what_it_holds() {
             spawn("remover", move || log.remove_devices(&[0]))
         };
         sleep(Duration::from_millis(1));
-        assert!(log.stats().devices[0].state.is_changing());
+        assert!(log.stats().devices[0].is_changing);
         let writes = log.stats().devices[0].writes;
         append_all(&log, 20..30);
         assert_eq!(log.stats().devices[0].writes, writes, "it takes no more requests");
@@ -225,7 +225,10 @@ fn a_device_stays_when_its_owner_cannot_checkpoint() {
         let writes = log.stats().devices[0].writes;
         append_all(&log, 20..40);
         let stats = &log.stats().devices[0];
-        assert!(stats.state.is_serving() && stats.writes > writes, "it serves as before: {stats:?}");
+        assert!(
+            stats.set_aside.is_none() && !stats.is_changing && stats.writes > writes,
+            "it serves as before: {stats:?}"
+        );
         // The next try is a new one.
         log.set_checkpoint(log.durable_lsn()).expect("checkpoint");
         log.remove_devices(&[0]).expect("removed");
@@ -287,7 +290,7 @@ fn a_device_that_hangs_is_replaced_and_rejoins_when_it_no_longer_writes() {
         a.inject(Fault::HangWrites);
         sleep(Duration::from_millis(20));
         let stats = log.stats();
-        let DeviceState::SetAside { cause } = &stats.devices[0].state else { panic!("{stats:?}") };
+        let Some(cause) = &stats.devices[0].set_aside else { panic!("{stats:?}") };
         assert!(cause.to_string().contains("a: a write of"), "{cause}");
 
         let again = log.replace_devices(&[0], &as_devices(from_ref(&a)));
@@ -310,7 +313,7 @@ fn a_device_that_hangs_is_replaced_and_rejoins_when_it_no_longer_writes() {
         }
         sleep(Duration::from_millis(10));
         let stats = log.stats();
-        assert!(stats.devices.iter().all(|device| device.state.is_serving()), "{stats:?}");
+        assert!(stats.devices.iter().all(|device| device.set_aside.is_none() && !device.is_changing), "{stats:?}");
         let used = stats.devices.iter().find(|device| device.name == "a").expect("it is back");
         assert!(used.writes > 0, "{stats:?}");
         log.close().expect("close");
@@ -334,7 +337,7 @@ fn the_last_healthy_device_stays() {
         assert!(matches!(log.replace_devices(&[2], &[]), Err(Error::NoSuchDevice { ordinal: 2 })));
         b.inject(Fault::FailWrites { after: 0 });
         append_all(&log, 0..4);
-        assert!(!log.stats().devices[1].state.is_healthy());
+        assert!(log.stats().devices[1].set_aside.is_some());
         let refused = log.remove_devices(&[0]);
         assert!(matches!(&refused, Err(Error::LastDevice { device }) if device == "a"), "{refused:?}");
         assert!(matches!(log.replace_devices(&[0], &as_devices(from_ref(&a))), Err(Error::LastDevice { .. })));
@@ -362,7 +365,8 @@ fn a_device_on_its_way_out_stays_if_it_becomes_the_last_one() {
         append_all(&log, 10..20);
         let refused = remover.join().expect("no panic");
         assert!(matches!(&refused, Err(Error::LastDevice { device }) if device == "a"), "{refused:?}");
-        assert!(log.stats().devices[0].state.is_serving());
+        let device = &log.stats().devices[0];
+        assert!(device.set_aside.is_none() && !device.is_changing, "{device:?}");
         drop(log);
         assert_eq!(open(&[a.fork(), b.fork()]).expect("open").1, (0..20).collect::<Vec<_>>());
     });

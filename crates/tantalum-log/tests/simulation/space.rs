@@ -137,7 +137,7 @@ fn flushes_that_wait_share_a_write() {
             let stats = log.stats();
             assert_eq!(stats.records, 100);
             assert!(stats.requests <= 30, "{stats:?}");
-            assert!(stats.mean_group_bytes() > 30);
+            assert!(stats.mean_group_bytes > 30);
         })
         .expect_finished();
 }
@@ -197,7 +197,7 @@ fn inspection_lists_what_is_there() {
     }
     log.set_checkpoint(Lsn::new(104 * 5)).expect("checkpoint");
     let found = inspect(&as_devices(&devices)).expect("inspect");
-    assert_eq!((found.log_id, found.epoch, found.checkpoint_lsn.get(), found.clean_end), (LOG_ID, 2, 520, None));
+    assert_eq!((found.log_id, found.epoch, found.checkpoint_lsn.get(), found.clean_end_lsn), (LOG_ID, 2, 520, None));
     let requests: Vec<_> = found.devices.iter().flat_map(|device| &device.requests).collect();
     let count = |state| requests.iter().filter(|request| request.state == state).count();
     assert_eq!((requests.len(), count(RequestState::Released), count(RequestState::Live)), (10, 5, 5));

@@ -394,9 +394,9 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
     if let Some(archive) = &stats.archive {
         let mut model = lock(model);
         model.counts.archived_first += archive.completed;
-        let is_healthy = archive.state.is_healthy();
-        assert!(is_healthy || model.archive_failed, "the archive is set aside without need: {:?}", archive.state);
-        model.counts.archives_set_aside += u64::from(!archive.state.is_healthy());
+        let is_healthy = archive.set_aside.is_none();
+        assert!(is_healthy || model.archive_failed, "the archive is set aside without need: {:?}", archive.set_aside);
+        model.counts.archives_set_aside += u64::from(archive.set_aside.is_some());
     }
     // With the others removed, the device that fails may be the last, or hang with nothing to go to.
     let may_be_stuck = has_faults && plan.spares > 0;
@@ -422,8 +422,8 @@ fn note_losable(log: &Log, plan: &Plan, model: &Mutex<Model>, victim: Option<&st
         return;
     }
     let stats = log.stats();
-    let is_whole = stats.mirrored_from_lsn.is_some_and(|from| from <= stats.checkpoint_lsn);
-    let all_serve = stats.devices.iter().all(|device| device.state.is_healthy());
+    let is_whole = stats.may_lose_a_device;
+    let all_serve = stats.devices.iter().all(|device| device.set_aside.is_none());
     let names = stats.devices.iter().map(|device| device.name.clone());
     let archive = plan.archive.then(|| "archive".to_owned());
     lock(model).may_lose = match victim {

@@ -2,99 +2,70 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters, as they are counted.
-        #[derive(Debug, Default)]
-        pub(super) struct Counters {
-            $($(#[$doc])* pub(super) $name: AtomicU64,)*
+tantalum_rt::statistics! {
+    /// What an in-page logging store has done since it was opened.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub struct InPageStats {
+        counted by Counters {
+            /// Pages read.
+            pages_loaded,
+            /// Pages that had changes in log sectors when they were read.
+            pages_with_changes,
+            /// Log sectors read for them.
+            sectors_loaded,
+            /// Bytes read for pages: their own, and those of the log sectors. Divided by `pages_loaded` times the page size, it is the
+            /// read amplification.
+            bytes_loaded,
+            /// Log sectors written into regions.
+            sectors_written,
+            /// Log sectors written into overflow units.
+            overflow_sectors_written,
+            /// Change groups' records of one page each that were stored.
+            records_stored,
+            /// Versions of units that were written: merges, and first writes.
+            merges,
+            /// Merges of a unit for the first time: there was nothing to merge.
+            units_begun,
+            /// Merges that carried changes of active groups over.
+            merges_with_carry,
+            /// Records of active groups that merges carried over.
+            records_carried,
+            /// Records of committed groups that merges applied.
+            records_applied,
+            /// Records of aborted groups that merges dropped.
+            records_dropped,
+            /// Times that too much would have been carried over, so that sectors went to an overflow unit.
+            merges_avoided,
+            /// Merges to free overflow units.
+            cleanings,
+            /// Units moved because they had been left behind in wear.
+            levelings,
+            /// Writes that failed, after which what was to be written was written elsewhere.
+            failed_writes,
+            /// Units erased; on a block device, freed.
+            erases,
+            /// Bytes written.
+            bytes_written,
         }
-
-        /// What an in-page logging store has done since it was opened.
-        ///
-        /// ```
-        /// let now = tantalum_store::InPageStats { merges: 5, units: 100, ..Default::default() };
-        /// let before = tantalum_store::InPageStats { merges: 3, units: 90, ..Default::default() };
-        /// assert_eq!((now.since(&before).merges, now.since(&before).units), (2, 100));
-        /// ```
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-        pub struct InPageStats {
-            $($(#[$doc])* pub $name: u64,)*
+        now {
             /// Overflow units in use.
-            pub overflow_units: u64,
+            overflow_units: u64,
             /// Physical units, without those of the superblock.
-            pub units: u64,
+            units: u64,
             /// Of them, free.
-            pub free_units: u64,
+            free_units: u64,
             /// Of them, failed.
-            pub bad_units: u64,
+            bad_units: u64,
             /// Erases of the least worn unit; on a block device, times that it was written anew.
-            pub erases_min: u64,
+            erases_min: u64,
             /// Erases of the most worn unit.
-            pub erases_max: u64,
+            erases_max: u64,
             /// Erases of all units together.
-            pub erases_sum: u64,
+            erases_sum: u64,
             /// Past sessions whose statuses are kept.
-            pub sessions_kept: u64,
+            sessions_kept: u64,
         }
-
-        impl InPageStats {
-            /// What was done since the counters were `before`. What is no counter stays as it is.
-            #[must_use]
-            pub fn since(self, before: &Self) -> Self {
-                Self { $($name: self.$name.saturating_sub(before.$name),)* ..self }
-            }
-        }
-
-        impl Counters {
-            /// The counters, and nothing else yet.
-            pub(super) fn read(&self) -> InPageStats {
-                InPageStats { $($name: self.$name.load(Ordering::Relaxed),)* ..InPageStats::default() }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Pages read.
-    pages_loaded,
-    /// Pages that had changes in log sectors when they were read.
-    pages_with_changes,
-    /// Log sectors read for them.
-    sectors_loaded,
-    /// Bytes read for pages: their own, and those of the log sectors. Divided by `pages_loaded` times the page size, it is the
-    /// read amplification.
-    bytes_loaded,
-    /// Log sectors written into regions.
-    sectors_written,
-    /// Log sectors written into overflow units.
-    overflow_sectors_written,
-    /// Change groups' records of one page each that were stored.
-    records_stored,
-    /// Versions of units that were written: merges, and first writes.
-    merges,
-    /// Merges of a unit for the first time: there was nothing to merge.
-    units_begun,
-    /// Merges that carried changes of active groups over.
-    merges_with_carry,
-    /// Records of active groups that merges carried over.
-    records_carried,
-    /// Records of committed groups that merges applied.
-    records_applied,
-    /// Records of aborted groups that merges dropped.
-    records_dropped,
-    /// Times that too much would have been carried over, so that sectors went to an overflow unit.
-    merges_avoided,
-    /// Merges to free overflow units.
-    cleanings,
-    /// Units moved because they had been left behind in wear.
-    levelings,
-    /// Writes that failed, after which what was to be written was written elsewhere.
-    failed_writes,
-    /// Units erased; on a block device, freed.
-    erases,
-    /// Bytes written.
-    bytes_written,
+    }
 }
 
 impl Counters {

@@ -7,17 +7,14 @@ pub mod double_write;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use tantalum_device::{Device, Durability, PendingWrite, SharedFlushes};
 
 use self::double_write::{Copies, DoubleWrite};
 use super::{Load, PageBatch, PageStore, Protection, StoreStats};
-use crate::{Error, PageId, Result, page::header};
+use crate::{Error, PageId, Result, page::header, page_store::Counters};
 
 /// The least and the most by which the data file grows.
 const MIN_GROWTH_BYTES: u64 = 1 << 20;
@@ -34,14 +31,6 @@ pub struct InPlaceStore {
     /// Each page is made durable by its own write.
     writes_durably: bool,
     counters: Counters,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    loaded: AtomicU64,
-    stored: AtomicU64,
-    batches: AtomicU64,
-    double_written: AtomicU64,
 }
 
 impl InPlaceStore {
@@ -145,7 +134,7 @@ impl InPlaceStore {
                 break guard;
             }
         };
-        self.counters.double_written.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
+        self.counters.pages_double_written.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
         match self.write_in_place(batch) {
             Ok(()) => area.release(guard),
             Err(error) => {
@@ -187,14 +176,14 @@ impl PageStore for InPlaceStore {
             )));
         }
         self.data.read(self.offset(id), page)?;
-        self.counters.loaded.fetch_add(1, Ordering::Relaxed);
+        self.counters.pages_loaded.fetch_add(1, Ordering::Relaxed);
         Ok(found(id, page))
     }
 
     fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
         self.data.read(self.offset(first), pages)?;
         let pages = pages.chunks_exact(self.page_size);
-        self.counters.loaded.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        self.counters.pages_loaded.fetch_add(pages.len() as u64, Ordering::Relaxed);
         Ok((first.0..).zip(pages).map(|(id, page)| found(PageId(id), page)).collect())
     }
 
@@ -206,7 +195,7 @@ impl PageStore for InPlaceStore {
             None => self.write_in_place(batch)?,
         }
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
-        self.counters.stored.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
+        self.counters.pages_stored.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -271,15 +260,6 @@ impl PageStore for InPlaceStore {
     }
 
     fn stats(&self) -> StoreStats {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        StoreStats {
-            pages_loaded: count(&self.counters.loaded),
-            pages_stored: count(&self.counters.stored),
-            batches: count(&self.counters.batches),
-            pages_double_written: count(&self.counters.double_written),
-            capacity_bytes: self.data.capacity_bytes(),
-            in_page: None,
-            log_structured: None,
-        }
+        StoreStats { capacity_bytes: self.data.capacity_bytes(), ..self.counters.read() }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
@@ -98,54 +98,53 @@ pub(super) struct Shared {
     pub counters: Counters,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub misses: AtomicU64,
-    pub fault_reads: AtomicU64,
-    pub blocked_reads: AtomicU64,
-    pub evictions: AtomicU64,
-    pub failed_write_backs: AtomicU64,
-    pub page_images: AtomicU64,
-}
-
-/// Counters of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct PoolStats {
-    /// Frames, used or not.
-    pub frames: u64,
-    /// Frames that hold no page.
-    pub free_frames: u64,
-    /// Batches of pages that may be on their way to the store at a time.
-    pub batches: u64,
-    /// The most that were.
-    pub batches_peak: u64,
-    /// Pages that differ from the stored ones.
-    pub dirty_pages: u64,
-    /// Pages that were wanted and in memory.
-    pub hits: u64,
-    /// Pages that were wanted and were not.
-    pub misses: u64,
-    /// Pages that were read because of that; others are new.
-    pub fault_reads: u64,
-    /// Those of them that had to wait until another page was written to make room ("Durable Write Cache in Flash Memory SSD",
-    /// section 2, Figure 1).
-    pub blocked_reads: u64,
-    /// How often commits, and drops of tables, had to wait because others held too many frames: if often, the pool is too small.
-    pub pin_waits: u64,
-    /// Free frames that the cleaner aims at, as the device and the load need them; 0 without a cleaner.
-    pub reserve_frames: u64,
-    /// Pages dropped from memory to make room.
-    pub evictions: u64,
-    /// Batches of pages that could not be written; they are written again later.
-    pub failed_write_backs: u64,
-    /// Page images written to the log.
-    pub page_images: u64,
-    /// Memory for changes that are not stored, where the store keeps them: the in-memory log sectors, in bytes.
-    pub change_bytes: u64,
-    /// The most that this was.
-    pub change_bytes_peak: u64,
-    /// Memory for all frames, in bytes.
-    pub memory_bytes: u64,
+tantalum_rt::statistics! {
+    /// Counters of a pool.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub struct PoolStats {
+        counted by Counters {
+            /// Pages that were wanted and not in memory.
+            misses,
+            /// Pages that were read because of that; others are new.
+            fault_reads,
+            /// Those of them that had to wait until another page was written to make room ("Durable Write Cache in Flash Memory
+            /// SSD", section 2, Figure 1).
+            blocked_reads,
+            /// Pages dropped from memory to make room.
+            evictions,
+            /// Batches of pages that could not be written; they are written again later.
+            failed_write_backs,
+            /// Page images written to the log.
+            page_images,
+        }
+        total {
+            /// Pages that were wanted and in memory.
+            hits: u64,
+            /// How often commits, and drops of tables, had to wait because others held too many frames: if often, the pool is
+            /// too small.
+            pin_waits: u64,
+        }
+        now {
+            /// Frames, used or not.
+            frames: u64,
+            /// Frames that hold no page.
+            free_frames: u64,
+            /// Memory for all frames.
+            memory_bytes: u64,
+            /// Pages that differ from the stored ones.
+            dirty_pages: u64,
+            /// Free frames that the cleaner aims at, as the device and the load need them; 0 without a cleaner.
+            reserve_frames: u64,
+            /// Batches of pages that may be on their way to the store at a time.
+            batches: u64,
+            /// The most that were.
+            batches_peak: u64,
+            /// Memory for changes that are not stored, where the store keeps them: the in-memory log sectors.
+            change_bytes: u64,
+            /// The most that this was.
+            change_bytes_peak: u64,
+        }
+    }
 }
 
 /// Where a page comes from that is not in memory.
@@ -414,29 +413,23 @@ impl BufferPool {
     /// What the pool has done so far.
     pub fn stats(&self) -> PoolStats {
         let shared = &*self.shared;
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (change_bytes, change_bytes_peak) = shared.sink.memory_bytes();
         PoolStats {
             frames: shared.frames.len() as u64,
             free_frames: shared.free_list.free() as u64,
-            batches: shared.free_list.most_batches() as u64,
-            batches_peak: shared.free_list.batches_peak() as u64,
+            memory_bytes: (shared.frames.len() * shared.page_size) as u64,
             dirty_pages: shared.frames.iter().filter(|frame| frame.state.rec_lsn().is_some()).count() as u64,
-            hits: shared.table.hits() + shared.hints.followed(),
-            misses: count(&shared.counters.misses),
-            fault_reads: count(&shared.counters.fault_reads),
-            blocked_reads: count(&shared.counters.blocked_reads),
-            pin_waits: shared.pins.waits(),
             reserve_frames: match shared.free_list.has_cleaners() {
                 true => shared.free_list.reserve.frames() as u64,
                 false => 0,
             },
-            evictions: count(&shared.counters.evictions),
-            failed_write_backs: count(&shared.counters.failed_write_backs),
-            page_images: count(&shared.counters.page_images),
+            batches: shared.free_list.most_batches() as u64,
+            batches_peak: shared.free_list.batches_peak() as u64,
             change_bytes,
             change_bytes_peak,
-            memory_bytes: (shared.frames.len() * shared.page_size) as u64,
+            hits: shared.table.hits() + shared.hints.followed(),
+            pin_waits: shared.pins.waits(),
+            ..shared.counters.read()
         }
     }
 }

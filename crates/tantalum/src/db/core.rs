@@ -23,7 +23,7 @@ use crate::{
     buffer::{BufferPool, Cleaner, PageCleaning},
     error::{Error, Result},
     options::Settings,
-    recovery::{Checkpointer, Opened, Redo},
+    recovery::{Checkpointer, Opened, RecoveryStats},
     space::{Grower, Space},
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Core {
     pub space: Space,
     pub catalog: Catalog,
     /// What recovery did.
-    pub redo: Redo,
+    pub redo: RecoveryStats,
     pub data_capabilities: Capabilities,
     pub barriers: Arc<BarrierPolicy>,
     pub log_devices: Arc<LogDevices>,
@@ -98,7 +98,7 @@ impl Core {
             companions: Mutex::default(),
             directory: Mutex::new(directory),
         };
-        core.on_users_word().iter().for_each(|trusted| tracing::warn!("{trusted}"));
+        core.trusted_by_setting().iter().for_each(|trusted| tracing::warn!("{trusted}"));
         Ok(core)
     }
 
@@ -107,7 +107,7 @@ impl Core {
     }
 
     /// What is trusted against what the devices say, a sentence each.
-    pub fn on_users_word(&self) -> Vec<String> {
+    pub fn trusted_by_setting(&self) -> Vec<String> {
         let (page, atomic) = (self.superblock.page_size, self.data_capabilities.atomic_write_bytes);
         let is_torn =
             self.superblock.protection == Protection::Device && !self.data_capabilities.writes_atomically(page);

@@ -173,7 +173,7 @@ settings! {
 
     /// On how many log devices, on different hardware, a commit must be before it is acknowledged: 1 or 2. With 2, losing any one log
     /// device loses nothing, and the database opens without it. While only one is left the log goes on with one copy and says so
-    /// ([`LogSummary::keeps_copies`](crate::LogSummary::keeps_copies)). Can be changed from one open to the next.
+    /// ([`LogStats::keeps_copies`](crate::LogStats::keeps_copies)). Can be changed from one open to the next.
     user open Number log_copies: u8 = "1";
 
     /// Where the whole log is kept once more, a little behind its end (FlashLogging, section 3.7): a directory, a raw block device, or

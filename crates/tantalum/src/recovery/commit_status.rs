@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tantalum_log::{LsnRange, Recovery};
 use tantalum_store::{PageStore, Session, Watermarks, page::status_record::StatusRecord, position};
 
-use super::{Opened, Redo, RedoProgress};
+use super::{Opened, RecoveryStats, RedoProgress};
 use crate::{
     buffer::{BufferPool, CommitStatusLog, PoolOptions},
     error::{Error, Result},
@@ -24,12 +24,12 @@ pub(super) fn open(
 ) -> Result<Opened> {
     // A session's number must never be used again, once a change bears it.
     log.begin_epoch(stamp)?;
-    let mut redo = Redo::default();
+    let mut redo = RecoveryStats::default();
     let (past, newest) = read(&mut log, &mut redo, progress)?;
     let log = log.finish()?;
     let statuses = Arc::new(CommitStatusLog::new(log.clone(), past.clone(), redo.last_commit, newest));
-    redo.end = statuses.last_position();
-    let epoch = position::epoch_of(redo.end);
+    redo.end_lsn = statuses.last_position();
+    let epoch = position::epoch_of(redo.end_lsn);
     let horizon: Arc<dyn tantalum_store::Horizon> = statuses.clone();
     let oldest = store.begin_session(Session { epoch, past, horizon })?;
     statuses.forget_before(oldest);
@@ -47,7 +47,7 @@ pub(super) fn open(
 /// How far past sessions were committed: the newest record says it of all of them.
 fn read(
     log: &mut Recovery,
-    redo: &mut Redo,
+    redo: &mut RecoveryStats,
     progress: &mut dyn FnMut(RedoProgress),
 ) -> Result<(Watermarks, Option<LsnRange>)> {
     let (start, end) = (log.checkpoint_lsn(), log.end_lsn());

@@ -17,7 +17,7 @@ use tantalum_store::{Logging, PageStore};
 
 pub use checkpointer::Checkpointer;
 pub use lost_log::check_pages;
-pub use redo::{Redo, RedoProgress, Replay};
+pub use redo::{RecoveryStats, RedoProgress, Replay};
 pub(crate) use watch::remedy;
 
 use crate::{
@@ -34,7 +34,7 @@ pub struct Opened {
     /// The space of the pool's store.
     pub space: Space,
     /// What recovery did.
-    pub redo: Redo,
+    pub redo: RecoveryStats,
 }
 
 /// Recovers a database; also the way to open one that was closed cleanly, or was just created and is empty. `stamp` notes the

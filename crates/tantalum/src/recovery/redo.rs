@@ -31,26 +31,28 @@ pub struct RedoProgress {
     pub total_bytes: u64,
 }
 
-/// What redo did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Redo {
-    /// Where the records ended; where the store keeps the changes, the position before the session's first.
-    pub end: Lsn,
-    /// Records read.
+/// What opening a database had to do.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RecoveryStats {
+    /// Where the log ended; where the store keeps the changes, the position before the session's first.
+    pub end_lsn: Lsn,
+    /// Log records read.
     pub records: u64,
     /// Commits among them.
     pub commits: u64,
     /// The highest commit sequence number; 0 if there was no commit.
-    pub last_commit: u64,
-    /// Pages changed, each counted once per record.
+    #[serde(skip)]
+    pub(crate) last_commit: u64,
+    /// Pages that lacked changes, each counted once per record.
     pub pages_changed: u64,
     /// Pages that had the changes of a record already.
     pub pages_skipped: u64,
-    /// Torn pages that the store mended before.
+    /// Torn pages put back from the double-write area.
     pub torn_pages: u64,
 }
 
-impl Redo {
+impl RecoveryStats {
     /// Whether there were changes of pages, which a later redo need not look at again if a checkpoint follows.
     pub(super) fn has_applied(&self) -> bool {
         self.pages_changed + self.pages_skipped > 0
@@ -65,12 +67,16 @@ const FRAMES_FOR_EACH: usize = 4;
 const PIECE_BYTES: u64 = 4 << 20;
 
 /// Applies all records that `log` still has.
-pub(super) fn run(pool: &BufferPool, log: &mut Recovery, progress: &mut dyn FnMut(RedoProgress)) -> Result<Redo> {
+pub(super) fn run(
+    pool: &BufferPool,
+    log: &mut Recovery,
+    progress: &mut dyn FnMut(RedoProgress),
+) -> Result<RecoveryStats> {
     let (start, end) = (log.checkpoint_lsn(), log.end_lsn());
     let total_bytes = end.bytes_since(start);
     let appliers = APPLIERS.min(pool.frames() / FRAMES_FOR_EACH).max(1);
     let mut replay = Replay {
-        redo: Redo { end, ..Redo::default() },
+        redo: RecoveryStats { end_lsn: end, ..RecoveryStats::default() },
         newest: end,
         may_grow: false,
         shares: (0..appliers).map(|_| Share::default()).collect(),
@@ -100,7 +106,7 @@ pub(super) fn run(pool: &BufferPool, log: &mut Recovery, progress: &mut dyn FnMu
 /// Redo, record by record.
 #[derive(Debug)]
 pub struct Replay {
-    redo: Redo,
+    redo: RecoveryStats,
     /// No page was changed at or past it before its changes are applied here.
     newest: Lsn,
     /// Whether there may be pages that the store has no room for yet; otherwise the store was truncated.
@@ -112,7 +118,7 @@ pub struct Replay {
 impl Replay {
     /// Redo on copies of pages, none of which was changed at or past `newest`, and of which there may be too few.
     pub fn onto_copies(newest: Lsn) -> Self {
-        Self { redo: Redo::default(), newest, may_grow: true, shares: vec![Share::default()] }
+        Self { redo: RecoveryStats::default(), newest, may_grow: true, shares: vec![Share::default()] }
     }
 
     /// Applies one record, which follows the one before.
@@ -132,7 +138,7 @@ impl Replay {
         let corrupt = |what: &str| Error::CorruptRecord { lsn: record.start, what: what.into() };
         let group = GroupRecord::decode(&record.bytes).map_err(corrupt)?;
         let redo = &mut self.redo;
-        redo.end = redo.end.max(record.end);
+        redo.end_lsn = redo.end_lsn.max(record.end);
         redo.records += 1;
         if group.is_commit() {
             redo.commits += 1;
@@ -155,7 +161,7 @@ impl Replay {
     }
 
     /// What was done.
-    pub fn done(self) -> Redo {
+    pub fn done(self) -> RecoveryStats {
         self.redo
     }
 }

@@ -258,7 +258,7 @@ fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) 
             return;
         }
         let _cleaner = Cleaner::start(&rows.pool);
-        let _checkpointer = Checkpointer::start(&rows.pool, &crate::recovery::Redo::default(), |_| {});
+        let _checkpointer = Checkpointer::start(&rows.pool, &crate::recovery::RecoveryStats::default(), |_| {});
         let clients: Vec<_> = (0..3)
             .map(|client| {
                 let (rows, model) = (rows.clone(), Arc::clone(&model));

@@ -1,6 +1,6 @@
 //! Tells the operator about devices of the log that were set aside, and when two copies are no longer kept.
 
-use tantalum_log::{DeviceState, Log, LogStats};
+use tantalum_log::{Log, LogStats};
 
 /// Remembers what was told.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ impl Watch {
     /// `changed` hears of it first.
     pub fn look(&mut self, log: &Log, changed: &mut impl FnMut(&LogStats)) {
         let stats = log.stats();
-        let aside = stats.devices.iter().filter(|device| !device.state.is_healthy());
+        let aside = stats.devices.iter().filter(|device| device.set_aside.is_some());
         let aside: Vec<u64> = aside.map(|device| device.device_id).collect();
         if aside != self.aside {
             changed(&stats);
@@ -34,7 +34,7 @@ impl Watch {
         let devices = stats.devices;
         self.told.retain(|id| devices.iter().any(|device| device.device_id == *id));
         for device in devices {
-            if let DeviceState::SetAside { cause } = device.state
+            if let Some(cause) = device.set_aside
                 && !self.told.contains(&device.device_id)
             {
                 let number = device.ordinal;

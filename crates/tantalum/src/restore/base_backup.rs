@@ -127,7 +127,7 @@ fn check_archived(log: &Log, start: Lsn) -> Result<()> {
                     or make a backup of rows instead";
         return Err(Error::Restore { what: what.into() });
     };
-    if let tantalum_log::DeviceState::SetAside { cause } = archive.state {
+    if let Some(cause) = archive.set_aside {
         return Err(Error::ArchiveSetAside { archive: archive.name, cause: Box::new(cause) });
     }
     if archive.run_start_lsn > start {

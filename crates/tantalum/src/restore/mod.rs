@@ -18,6 +18,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use serde::{Serialize, Serializer};
 use tantalum_device::{AlignedBuffer, Device, FileDevice};
 use tantalum_log::{ArchiveReader, ArchiveTarget, ArchivedRecord, Lsn, inspect_archive};
 use tantalum_store::{PageId, Superblock, page::header};
@@ -82,16 +83,21 @@ enum Archive {
 }
 
 /// What was restored, from [`Restore::run`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Restored {
     /// Every change before it is there, and none behind it.
     pub end_lsn: Lsn,
     /// The time of the last change that was repeated; that of the backup if there was none.
+    #[serde(serialize_with = "as_text")]
     pub time: SystemTime,
     /// Records of the log that were repeated.
     pub records: u64,
     /// Commits among them.
     pub commits: u64,
+}
+
+fn as_text<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    tantalum_rt::rfc3339(*time).serialize(serializer)
 }
 
 impl Restore {

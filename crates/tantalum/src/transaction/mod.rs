@@ -67,38 +67,45 @@ pub(crate) struct Manager {
     next_id: AtomicU64,
     /// Numbers commit records; goes on from the last that recovery has read.
     commit_count: AtomicU64,
-    commits: AtomicU64,
-    rollbacks: AtomicU64,
+    counters: Counters,
 }
 
-/// Counters of transactions since the database was opened.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TransactionStats {
-    /// Transactions begun.
-    pub begun: u64,
-    /// Transactions committed, those that wrote nothing included.
-    pub commits: u64,
-    /// Transactions rolled back, by their owner or by the engine.
-    pub rollbacks: u64,
-    /// Times that a lock was waited for.
-    pub lock_waits: u64,
-    /// Deadlocks, each ended by aborting a transaction.
-    pub deadlocks: u64,
-    /// Locks that were not granted in time.
-    pub lock_timeouts: u64,
-    /// Snapshots that are alive, those of transactions included.
-    pub snapshots: u64,
-    /// Snapshots that were given up because there was no room for the row versions that they see.
-    pub snapshots_given_up: u64,
-    /// Old row versions in memory for them.
-    pub versions: u64,
-    /// Memory for these, in bytes, about.
-    pub version_bytes: u64,
-    /// Old row versions on scratch pages of the data device.
-    pub spilled_versions: u64,
-    /// Pages of the data device that are in use as scratch pages.
-    pub scratch_pages: u64,
+tantalum_rt::statistics! {
+    /// Counters of transactions since the database was opened.
+    #[non_exhaustive]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub struct TransactionStats {
+        counted by Counters {
+            /// Transactions committed, those that wrote nothing included.
+            commits,
+            /// Transactions rolled back, by their owner or by the engine.
+            rollbacks,
+        }
+        total {
+            /// Transactions begun.
+            begun: u64,
+            /// Times that a lock was waited for.
+            lock_waits: u64,
+            /// Deadlocks, each ended by aborting a transaction.
+            deadlocks: u64,
+            /// Locks that were not granted in time.
+            lock_timeouts: u64,
+            /// Snapshots that were given up because there was no room for the row versions that they see.
+            snapshots_given_up: u64,
+        }
+        now {
+            /// Snapshots that are alive, those of transactions included.
+            snapshots: u64,
+            /// Old row versions in memory for them.
+            versions: u64,
+            /// Memory for these, about.
+            version_bytes: u64,
+            /// Old row versions on scratch pages of the data device.
+            spilled_versions: u64,
+            /// Pages of the data device that are in use as scratch pages.
+            scratch_pages: u64,
+        }
+    }
 }
 
 impl Manager {
@@ -110,8 +117,7 @@ impl Manager {
             commit_count: AtomicU64::new(core.redo.last_commit),
             core,
             next_id: AtomicU64::new(1),
-            commits: AtomicU64::new(0),
-            rollbacks: AtomicU64::new(0),
+            counters: Counters::default(),
         })
     }
 
@@ -124,8 +130,6 @@ impl Manager {
         let versions = self.versions.counts();
         TransactionStats {
             begun: count(&self.next_id) - 1,
-            commits: count(&self.commits),
-            rollbacks: count(&self.rollbacks),
             lock_waits: count(&self.locks.lock_waits),
             deadlocks: count(&self.locks.deadlocks),
             lock_timeouts: count(&self.locks.timeouts),
@@ -135,6 +139,7 @@ impl Manager {
             version_bytes: versions.bytes,
             spilled_versions: versions.spilled_versions,
             scratch_pages: versions.scratch_pages,
+            ..self.counters.read()
         }
     }
 
@@ -464,7 +469,7 @@ impl Transaction {
             Appended { position: Some(end.get()), lsn: end.max(self.read_lsn) }
         };
         self.is_over = true;
-        self.manager().commits.fetch_add(1, Ordering::Relaxed);
+        self.manager().counters.commits.fetch_add(1, Ordering::Relaxed);
         Ok(appended)
     }
 
@@ -577,7 +582,7 @@ impl Transaction {
     fn roll_back(&mut self) {
         self.is_over = true;
         self.writes = WriteSet::default();
-        self.manager().rollbacks.fetch_add(1, Ordering::Relaxed);
+        self.manager().counters.rollbacks.fetch_add(1, Ordering::Relaxed);
         self.release_locks();
     }
 

@@ -145,7 +145,9 @@ fn a_durable_cache_is_spared_barriers_and_double_writes() {
         assert_eq!((stats.page_bytes, stats.torn_page_protection), (4096, Protection::Device));
         assert_eq!(stats.barriers.spared, ["data", "doublewrite", "log"]);
         assert!(
-            stats.barriers.sent_to.is_empty() && stats.barriers.trusted.is_empty() && stats.on_users_word.is_empty()
+            stats.barriers.sent_to.is_empty()
+                && stats.barriers.trusted.is_empty()
+                && stats.trusted_by_setting.is_empty()
         );
         let asked = media.asked();
         assert_eq!((asked.durable_writes, asked.flushes), (0, 0));
@@ -209,8 +211,8 @@ fn barriers_off_needs_a_device_that_needs_none_or_the_users_word() {
     assert_eq!((media.asked().flushes, media.asked().durable_writes), (0, 0));
     let stats = db.stats().unwrap();
     assert_eq!(stats.barriers.trusted, ["data", "doublewrite", "log"]);
-    assert_eq!(stats.on_users_word.len(), 3);
-    assert!(stats.on_users_word.iter().all(|trusted| trusted.contains("barriers = trust-device")));
+    assert_eq!(stats.trusted_by_setting.len(), 3);
+    assert!(stats.trusted_by_setting.iter().all(|trusted| trusted.contains("barriers = trust-device")));
     db.close().unwrap();
 
     let db = builder().expert(|expert| expert.barriers(Barriers::Off)).open_on(media.devices(DURASSD)).unwrap();
@@ -224,7 +226,7 @@ fn a_trusted_data_device_stays_known() {
     let media = Media::durable();
     let trusting = builder().expert(|expert| expert.torn_page_protection(TornPageProtection::TrustDevice));
     let db = trusting.open_on(media.devices(Says(WriteCache::None, 512))).unwrap();
-    let [trusted] = &db.stats().unwrap().on_users_word[..] else { panic!("one setting is unsafe") };
+    let [trusted] = &db.stats().unwrap().trusted_by_setting[..] else { panic!("one setting is unsafe") };
     for word in ["torn_page_protection = trust-device", "data", "512", "4096"] {
         assert!(trusted.contains(word), "{word} in {trusted}");
     }

@@ -59,11 +59,7 @@ fn run(load: Load) -> PoolStats {
         clients.into_iter().for_each(|client| client.join().unwrap());
         let stats = db.stats().unwrap().pool;
         check(&db);
-        PoolStats {
-            fault_reads: stats.fault_reads - loaded.fault_reads,
-            blocked_reads: stats.blocked_reads - loaded.blocked_reads,
-            ..stats
-        }
+        stats.since(&loaded)
     };
     Simulation::new(1).scheduling(Scheduling::InOrder).run(simulated).expect_finished()
 }

@@ -64,7 +64,7 @@ impl Bed {
 /// Where everything lies that was committed, and is durable.
 fn durable(db: &Db) -> Lsn {
     drop(db.snapshot().unwrap());
-    Lsn::new(db.stats().unwrap().log.durable_lsn)
+    db.stats().unwrap().log.durable_lsn
 }
 
 fn refused(result: tantalum::Result<tantalum::Restored>, words: &[&str]) {

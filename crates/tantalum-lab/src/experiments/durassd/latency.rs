@@ -88,10 +88,8 @@ pub(super) fn blocked_reads(settings: Settings, progress: &dyn Fn(&str)) -> Resu
     let ahead = paper.iter().cloned().map(cleaned_ahead).collect();
     let setups: Vec<_> = [paper, ahead].concat();
     let runs = bed.run(&setups)?;
-    let shares: Vec<f64> = runs
-        .iter()
-        .map(|run| run.pooled(|pool| pool.blocked_reads) as f64 / run.pooled(|pool| pool.fault_reads).max(1) as f64)
-        .collect();
+    let shares: Vec<f64> =
+        runs.iter().map(|run| run.done.pool.blocked_reads as f64 / run.done.pool.fault_reads.max(1) as f64).collect();
     for (at, (setup, share)) in setups.iter().zip(&shares).enumerate() {
         // "Every other read request" is of the server as it is by default.
         let published = if at == 0 { published::of(BLOCKED).bound() } else { Bound::Unpublished };

@@ -132,7 +132,7 @@ pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Find
         runs.chunks(BUFFERS_GB.len()).map(|line| line.iter().map(|run| of(run)).collect()).collect()
     };
     let ratios = lines(&|run| {
-        let [hits, misses] = [run.pooled(|pool| pool.hits), run.pooled(|pool| pool.misses)];
+        let [hits, misses] = [run.done.pool.hits, run.done.pool.misses];
         misses as f64 / (hits + misses) as f64
     });
     let rates = lines(&|run| run.per_second());
@@ -192,9 +192,9 @@ pub(super) fn written(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
     for (setup, run) in setups.iter().zip(&runs) {
         let what = format!("{}, {}", notation(setup), kilobytes(setup.page_bytes));
         findings.measured(format!("{what}: to flash"), media(run), "KiB/operation");
-        let host = per_operation(run, run.data.written_bytes);
+        let host = per_operation(run, run.data.host_written_bytes);
         findings.measured(format!("{what}: pages, by the engine"), host, "KiB/operation");
-        let log = per_operation(run, run.log.written_bytes);
+        let log = per_operation(run, run.log.host_written_bytes);
         findings.measured(format!("{what}: log, by the engine"), log, "KiB/operation");
     }
     Ok(findings)

@@ -147,7 +147,7 @@ pub(super) fn compare(findings: &mut Findings, settings: Settings, progress: &dy
         let work = cost.data;
         for (what, value, unit) in [
             ("time of a transaction", cost.seconds * 1e3 / cost.report.total.committed as f64, "ms"),
-            ("read for a transaction", per_transaction(work.read_bytes) / 1024.0, "KiB"),
+            ("read for a transaction", per_transaction(work.host_read_bytes) / 1024.0, "KiB"),
             ("written to the medium for a transaction", per_transaction(work.media_written_bytes) / 1024.0, "KiB"),
             ("erases for a transaction", per_transaction(work.erases), "erases"),
         ] {

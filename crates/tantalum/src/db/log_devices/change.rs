@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tantalum_device::Device;
-use tantalum_log::{DeviceStats, Log, LogLayout};
+use tantalum_log::{Log, LogDeviceStats, LogLayout};
 
 use super::{LogDevices, places::LogPlaces, record::Entry};
 use crate::{
@@ -189,7 +189,7 @@ impl UnderWay<'_> {
     /// may refuse everything until then, and a block device cannot be opened twice.
     fn format_anew(&self, old: Known, report: Report<'_>) -> Result<()> {
         let stats = self.log.stats().devices;
-        let writing = |device: &&DeviceStats| old.ordinals.contains(&device.ordinal) && device.still_writing > 0;
+        let writing = |device: &&LogDeviceStats| old.ordinals.contains(&device.ordinal) && device.still_writing > 0;
         if let Some(device) = stats.iter().find(writing) {
             return Err(tantalum_log::Error::StillWriting { device: device.name.clone() }.into());
         }
@@ -268,7 +268,7 @@ impl UnderWay<'_> {
 
     /// The numbers under which the log lists these devices.
     fn ordinals_of(&self, devices: &[Arc<dyn Device>]) -> Vec<u32> {
-        let is_one = |stats: &&DeviceStats| devices.iter().any(|device| device.name() == stats.name);
+        let is_one = |stats: &&LogDeviceStats| devices.iter().any(|device| device.name() == stats.name);
         self.log.stats().devices.iter().filter(is_one).map(|stats| stats.ordinal).collect()
     }
 
@@ -283,7 +283,7 @@ impl UnderWay<'_> {
         // As the statistics tell it: of a partition, its device is meant.
         let as_reported = || {
             let number = name.parse::<u32>().ok();
-            let is_it = |device: &&DeviceStats| device.name == name || Some(device.ordinal) == number;
+            let is_it = |device: &&LogDeviceStats| device.name == name || Some(device.ordinal) == number;
             let id = devices.iter().filter(|_| !name.is_empty()).find(is_it)?.device_id;
             Some(entries.iter().find(|entry| entry.ids.contains(&id)).cloned().unwrap_or_else(|| {
                 // No entry has its path.
@@ -295,7 +295,7 @@ impl UnderWay<'_> {
             let what = format!("{name} is no device of the log; it has {}", known.join(", "));
             return Err(Error::LogDevice { what });
         };
-        let is_it = |device: &&DeviceStats| entry.ids.contains(&device.device_id);
+        let is_it = |device: &&LogDeviceStats| entry.ids.contains(&device.device_id);
         let ordinals = devices.iter().filter(is_it).map(|device| device.ordinal).collect();
         Ok(Known { path: entry.path, ordinals })
     }

@@ -114,7 +114,7 @@ impl LogDevices {
 
     /// The devices of a database that was opened on devices.
     pub fn of_devices(settings: &Settings, log: &Log, barriers: Arc<BarrierPolicy>) -> Self {
-        let entry = |device: tantalum_log::DeviceStats| Entry::new(device.name.into(), vec![device.device_id]);
+        let entry = |device: tantalum_log::LogDeviceStats| Entry::new(device.name.into(), vec![device.device_id]);
         let entries = log.stats().devices.into_iter().filter(|device| !device.name.is_empty()).map(entry).collect();
         Self {
             directory: None,

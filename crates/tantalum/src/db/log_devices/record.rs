@@ -43,7 +43,7 @@ impl Entry {
     /// Takes over whether the log goes on without it.
     pub fn follow(&mut self, stats: &LogStats) {
         let mut own = stats.devices.iter().filter(|device| self.ids.contains(&device.device_id));
-        self.left_behind = own.any(|device| !device.state.is_healthy());
+        self.left_behind = own.any(|device| device.set_aside.is_some());
     }
 }
 
