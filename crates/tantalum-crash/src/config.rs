@@ -174,8 +174,8 @@ pub(crate) struct Config {
     pub log: LogLayout,
     /// Bytes of each log device or partition.
     pub log_bytes: u64,
-    /// What happens to late log writes.
-    pub log_hiding: LogHiding,
+    /// What happens to late log writes: when the log is created, which decides whether it has hiding areas, and when it is opened.
+    pub log_hiding: [LogHiding; 2],
     /// On how many log devices a commit must be. With two, a power cut may take one.
     pub log_copies: u8,
     /// Bytes of a data device that cannot grow.
@@ -306,7 +306,6 @@ impl Config {
             Archive { drive, logs, loses_log_one_in }
         });
         let mut ending = Random::with_seed(seed ^ 0xc105_e000);
-        let log_hiding = [LogHiding::On, LogHiding::On, LogHiding::On, LogHiding::Naive, LogHiding::Off];
         Self {
             protection,
             writing,
@@ -315,7 +314,11 @@ impl Config {
             log,
             // A section must hold a page's image several times over.
             log_bytes: (page_size as u64 / 4096) * random.u64(128..=256) * 4096,
-            log_hiding: log_hiding[random.usize(0..5)],
+            log_hiding: match random.usize(0..5) {
+                0..3 => [LogHiding::On, LogHiding::On],
+                3 => [LogHiding::Off, LogHiding::On],
+                _ => [LogHiding::Off, LogHiding::Off],
+            },
             log_copies,
             units,
             segments,
@@ -506,7 +509,7 @@ impl fmt::Display for Config {
             self.pool_pages,
             self.log_bytes >> 10,
             self.log_copies,
-            self.log_hiding,
+            self.log_hiding[1],
             drives.join(", "),
             self.faults,
             if self.is_serializable { "serializable" } else { "snapshot isolation" },

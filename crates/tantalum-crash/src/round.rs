@@ -421,14 +421,17 @@ fn open(
     spares: &[Arc<dyn Device>],
     archive: Option<Arc<dyn Device>>,
 ) -> Result<Db, Stop> {
-    if spares.is_empty() && !config.may_lose_log_devices() {
+    let [created, opened] = config.log_hiding;
+    if spares.is_empty() && !config.may_lose_log_devices() && created == opened {
         return Ok(builder(config, archive).open_on(devices)?);
     }
     let mut given = devices.clone();
     given.log.extend_from_slice(spares);
     loop {
         match builder(config, archive.clone()).create_if_missing(false).open_on(given.clone()) {
-            Err(Error::NotFound { .. }) => return Ok(builder(config, archive).open_on(devices)?),
+            Err(Error::NotFound { .. }) => {
+                return Ok(builder(config, archive).expert(|expert| expert.log_hiding(created)).open_on(devices)?);
+            }
             Err(Error::Log(
                 tantalum_log::Error::NotAMember { device, .. } | tantalum_log::Error::NotALog { device },
             )) if given.log.len() > 1 => given.log.retain(|other| other.name() != device),
@@ -454,7 +457,7 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
         .page_size(config.page_size as u32)
         .buffer_pool_bytes((config.pool_pages * config.page_size) as u64)
         .isolation(isolation)
-        .expert(|expert| expert.early_lock_release(config.early_lock_release).log_hiding(config.log_hiding))
+        .expert(|expert| expert.early_lock_release(config.early_lock_release).log_hiding(config.log_hiding[1]))
         .log_copies(config.log_copies)
         .expert(|expert| expert.log_layout(config.log.of_engine()));
     let builder = config.writing.tell(builder);

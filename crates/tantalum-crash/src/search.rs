@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use tantalum::LogHiding;
 use tantalum_flash::faults::FaultKind;
 use tantalum_rt::{Outcome, Random, Simulation};
 
@@ -504,7 +505,10 @@ impl Search {
         let release = if config.early_lock_release { "early lock release" } else { "locks held until durable" };
         let faults = config.faults.describe();
         let hiding = match config.log {
-            LogLayout::Devices(n) if n > 1 => format!("late log writes: hiding {:?}", config.log_hiding).to_lowercase(),
+            LogLayout::Devices(n) if n > 1 => match config.log_hiding {
+                [LogHiding::Off, LogHiding::On] => "late log writes: hiding without areas".to_owned(),
+                [_, opened] => format!("late log writes: hiding {opened:?}").to_lowercase(),
+            },
             _ => "late log writes waited for: one device".to_owned(),
         };
         let copies = match config.log_copies {

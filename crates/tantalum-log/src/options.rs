@@ -69,15 +69,12 @@ pub struct LogOptions {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hiding {
-    /// An outlier is written to the hiding area of another device as well, and counts as soon as either has it. On
-    /// a device without such an area as with [`Hiding::Naive`].
+    /// An outlier is written to the hiding area of another device as well, and counts as soon as either has it. A device
+    /// without such an area takes it into its main area, if it has taken no newer request yet, which is rare.
     #[default]
     On,
     /// Outliers are waited for.
     Off,
-    /// As [`Hiding::On`], but without hiding areas: the other device takes the outlier only if it has not taken a newer
-    /// request yet, which is rare. For comparisons.
-    Naive,
 }
 
 impl Default for LogOptions {

@@ -126,13 +126,12 @@ impl FromStr for Barriers {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogHiding {
-    /// Another device writes the same into an area set aside for that; the commit returns when either has it.
+    /// Another device writes the same into an area set aside for that when the log was created; the commit returns when either
+    /// has it.
     #[default]
     On,
     /// The threads that wait for the write go on waiting.
     Off,
-    /// As `On` without such areas: another device takes the write only if it has not gone on meanwhile. For comparisons.
-    Naive,
 }
 
 impl From<LogHiding> for tantalum_log::Hiding {
@@ -140,7 +139,6 @@ impl From<LogHiding> for tantalum_log::Hiding {
         match hiding {
             LogHiding::On => Self::On,
             LogHiding::Off => Self::Off,
-            LogHiding::Naive => Self::Naive,
         }
     }
 }

@@ -180,7 +180,7 @@ impl Scenario {
     fn open(&self, image: Option<&Image>, devices: &Devices, recorder: &Arc<Recorder<Vec<u8>>>) -> Result<Db> {
         let Devices { data, log, archive, .. } = devices;
         let options = match &self.log {
-            Log::Setup(setup) => setup.options(None),
+            Log::Setup(setup) => setup.options_at_creation(None),
             Log::Drive { layout, .. } => LogOptions { layout: *layout, ..LogOptions::default() },
             Log::Instant(_) | Log::Volume(_) => LogOptions::default(),
         };

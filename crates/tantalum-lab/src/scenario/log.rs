@@ -27,6 +27,9 @@ pub(crate) struct LogSetup {
     pub layout: LogLayout,
     /// What happens to late writes.
     pub hiding: LogHiding,
+    /// Whether the log is created with hiding areas, if it hides. A drive without one takes a late request only if it has not
+    /// taken a newer one: naive hiding, which the paper compares with.
+    pub has_hiding_areas: bool,
     /// Whether it is archived on a disk.
     pub has_archive: bool,
     /// How it is written.
@@ -81,6 +84,7 @@ impl LogSetup {
             partitions: 1,
             layout: LogLayout::FlashLogging,
             hiding: LogHiding::Off,
+            has_hiding_areas: true,
             has_archive: false,
             writer: Writer::Paper,
             copies: 1,
@@ -107,6 +111,11 @@ impl LogSetup {
         Self { hiding, ..self }
     }
 
+    /// The same, created without hiding areas.
+    pub const fn without_hiding_areas(self) -> Self {
+        Self { has_hiding_areas: false, ..self }
+    }
+
     /// The same, with an archival disk.
     pub const fn with_archive(self) -> Self {
         Self { has_archive: true, ..self }
@@ -117,7 +126,13 @@ impl LogSetup {
         Self { copies: 2, ..self }
     }
 
-    /// What the log is created and opened with.
+    /// What the log is created with.
+    pub fn options_at_creation(&self, archive: Option<&Arc<dyn Device>>) -> LogOptions {
+        let hiding = if self.has_hiding_areas { self.hiding } else { LogHiding::Off };
+        LogOptions { hiding: hiding.into(), ..self.options(archive) }
+    }
+
+    /// What the log is opened with.
     pub fn options(&self, archive: Option<&Arc<dyn Device>>) -> LogOptions {
         LogOptions {
             layout: self.layout,

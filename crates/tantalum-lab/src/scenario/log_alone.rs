@@ -159,9 +159,9 @@ pub(super) fn end_tasks_of<T>(log: T) {
 }
 
 fn new_log(setup: &LogSetup, built: &Built) -> Result<Log> {
-    let options = setup.options(built.archive.as_ref());
-    Log::create(LOG_ID, built.devices.clone(), options.clone())?;
-    Ok(Log::open(built.devices.clone(), options, &mut |_| ())?.finish()?)
+    let (devices, archive) = (&built.devices, built.archive.as_ref());
+    Log::create(LOG_ID, devices.clone(), setup.options_at_creation(archive))?;
+    Ok(Log::open(devices.clone(), setup.options(archive), &mut |_| ())?.finish()?)
 }
 
 /// Of all logs without a database.

@@ -88,7 +88,7 @@ impl Paced {
         if let (Some(Stuck { from, lasts }), Some(first)) = (self.stuck, devices.first_mut()) {
             *first = Arc::new(StallingDevice::new(Arc::clone(first), lasts, from + lasts));
         }
-        Log::create(LOG_ID, devices.clone(), options.clone())?;
+        Log::create(LOG_ID, devices.clone(), self.log.options_at_creation(archive.as_ref()))?;
         let log = Log::open(devices.clone(), options.clone(), &mut |_| ())?.finish()?;
         let started = tantalum_rt::now();
         let owner = {

@@ -200,10 +200,8 @@ impl Scheduler {
                     continue;
                 }
                 let (target, area, has_room) = match &device.hiding {
-                    Some(hiding) if self.options.hiding == Hiding::On => {
-                        (Target::Hiding, hiding, hiding.has_room(bytes))
-                    }
-                    _ => (Target::Main, &device.main, device.has_room(bytes)),
+                    Some(hiding) => (Target::Hiding, hiding, hiding.has_room(bytes)),
+                    None => (Target::Main, &device.main, device.has_room(bytes)),
                 };
                 let is_free = target == Target::Hiding || self.space.has(area.layout.request_bytes(bytes));
                 if !area.keeps_order(overdue.start) || !is_free {

@@ -197,12 +197,13 @@ fn after_a_power_cut_at_any_moment_any_one_device_may_be_lost() {
 
 #[test]
 fn a_third_device_takes_the_copy_that_another_is_late_with() {
-    for hiding in [Hiding::On, Hiding::Naive] {
+    // With hiding areas and without.
+    for created in [Hiding::On, Hiding::Off] {
         simulate(10, move |_| {
             let [a, b, c] = devices(["a", "b", "c"]);
             let all = [a.clone(), b, c];
-            let options = || LogOptions { hiding, hang_timeout: 1000 * MS, ..options() };
-            Log::create(LOG_ID, as_devices(&all), options()).expect("create");
+            let options = || LogOptions { hiding: Hiding::On, hang_timeout: 1000 * MS, ..options() };
+            Log::create(LOG_ID, as_devices(&all), LogOptions { hiding: created, ..options() }).expect("create");
             let (log, _) = open_as(&all, options()).expect("open");
             (0..60).for_each(|n| _ = flush(&log, n));
             a.inject(Fault::SlowWrites { by: 300 * MS });

@@ -36,7 +36,8 @@ pub struct Plan {
     pub faults: bool,
     /// Whether devices stall now and then instead.
     pub stalls: bool,
-    pub hiding: Hiding,
+    /// When the log is created, which decides whether it has hiding areas, and when it is opened.
+    pub hiding: [Hiding; 2],
     /// Devices that may join while the log runs. If there are any, devices also leave.
     pub spares: usize,
     /// The mean of a record's bytes.
@@ -76,7 +77,11 @@ impl Plan {
             rounds: random.u64(2..=6),
             faults,
             stalls: is_array && !faults && random.u8(0..4) > 0,
-            hiding: [Hiding::On, Hiding::On, Hiding::On, Hiding::Naive, Hiding::Off][random.usize(0..5)],
+            hiding: match random.usize(0..5) {
+                0..3 => [Hiding::On, Hiding::On],
+                3 => [Hiding::Off, Hiding::On],
+                _ => [Hiding::Off, Hiding::Off],
+            },
             record_bytes: [20, 300, 3000, 12000][random.usize(0..4)],
             buffer_bytes: [1 << 20, 5000][random.usize(0..2)],
             one_size: random.bool(),
@@ -136,7 +141,7 @@ impl Plan {
             buffer_bytes: self.buffer_bytes,
             hang_timeout: Duration::from_millis(if self.stalls { 30 } else { 3 }),
             recovery_memory_bytes: if self.seed.is_multiple_of(3) { 10_000 } else { 1 << 20 },
-            hiding: self.hiding,
+            hiding: self.hiding[1],
             request_per_flush: self.seed.is_multiple_of(7),
             group_commit_delay: !self.seed.is_multiple_of(5),
             copies: self.copies,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice};
-use tantalum_log::{Error, Log, Lsn};
+use tantalum_log::{Error, Log, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 use crate::members;
@@ -465,7 +465,8 @@ pub fn run(plan: &Plan) -> Counts {
     let mut devices = plan.create_devices();
     let names = |devices: &[Arc<MemoryDevice>]| devices.iter().map(|device| device.name().to_owned()).collect();
     lock(&model).devices = vec![names(plan.first_devices(&devices))];
-    Log::create(LOG_ID, as_devices(plan.first_devices(&devices)), plan.options(&devices)).expect("create");
+    let at_creation = LogOptions { hiding: plan.hiding[0], ..plan.options(&devices) };
+    Log::create(LOG_ID, as_devices(plan.first_devices(&devices)), at_creation).expect("create");
     let mut random = random(plan.seed ^ 0xc0ffee);
     for round in 0..plan.rounds {
         let survivors: Survivors = Arc::default();

@@ -209,8 +209,7 @@ settings! {
     expert open Bytes version_bytes: u64 = "a quarter of the pool";
 
     /// What happens to log writes that take more than twice as long as usual: `on`, another device writes the same; `off`, the
-    /// committing thread waits on; `naive`, as `on` without areas set aside, for comparisons. It makes a difference only where the log stands on
-    /// several devices. A database that was created with `on` has areas set aside for it on its log devices.
+    /// committing thread waits on. It makes a difference only where the log stands on several devices. A database that was created with `on` has areas set aside for it on its log devices.
     expert open Name log_hiding: LogHiding = "`on`";
 
     /// Whether a commit that could be written at once waits briefly for those that follow what the last write completed (adaptive

@@ -351,7 +351,7 @@ mod tests {
             page_cleaning: Some(PageCleaning::OnDemand),
             write_back_batches: Some(2),
             isolation: Some(Isolation::SnapshotIsolation),
-            log_hiding: Some(LogHiding::Naive),
+            log_hiding: Some(LogHiding::Off),
             log_request_per_flush: Some(true),
             log_gather: Some(false),
             log_copies: Some(2),

@@ -26,8 +26,14 @@ const SIZES: [usize; 7] = [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32
 const REQUESTERS: usize = 4;
 const TIME: std::time::Duration = std::time::Duration::from_secs(60);
 
-fn run(settings: Settings, profile: &'static str, hiding: LogHiding, request_bytes: usize) -> Result<Reached> {
-    let log = LogSetup::paper(profile, 2).with_hiding(hiding);
+/// The logs that are compared: without hiding, with naive hiding, with hiding areas.
+fn logs(profile: &'static str) -> [LogSetup; 3] {
+    let without = LogSetup::paper(profile, 2);
+    let with = without.with_hiding(LogHiding::On);
+    [without, with.without_hiding_areas(), with]
+}
+
+fn run(settings: Settings, log: LogSetup, request_bytes: usize) -> Result<Reached> {
     Requesters { log, count: REQUESTERS, request_bytes, time: TIME, seed: settings.seed }.run()
 }
 
@@ -50,8 +56,8 @@ pub(super) fn bandwidth(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
         let mut points = Vec::new();
         for bytes in SIZES {
             progress(&format!("{profile}, {}", size(bytes)));
-            let [without, naive, with] = [LogHiding::Off, LogHiding::Naive, LogHiding::On]
-                .map(|hiding| run(settings, profile, hiding, bytes).map(|reached| reached.bytes_per_second));
+            let [without, naive, with] =
+                logs(profile).map(|log| run(settings, log, bytes).map(|reached| reached.bytes_per_second));
             let (without, naive, with) = (without?, naive?, with?);
             points.push((bytes as f64, with / without));
             for (name, rate) in [("no hiding", without), ("naive hiding", naive), ("hiding", with)] {
@@ -85,8 +91,8 @@ pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fi
     let (mut most, mut bars) = (0.0_f64, [Vec::new(), Vec::new()]);
     for bytes in SIZES {
         progress(&size(bytes));
-        let [two_streams, naive] =
-            [LogHiding::On, LogHiding::Naive].map(|hiding| run(settings, profile, hiding, bytes));
+        let [_, naive, two_streams] = logs(profile);
+        let [two_streams, naive] = [two_streams, naive].map(|log| run(settings, log, bytes));
         let (two_streams, naive) = (two_streams?.hiding, naive?.hiding);
         let share = |reissued: u64, outliers: u64| reissued as f64 / outliers.max(1) as f64;
         let shares = [share(two_streams.reissued, two_streams.outliers), share(naive.reissued, naive.outliers)];
