@@ -1,11 +1,11 @@
-//! The archive: what it completes, what its failure costs, and recovery from it alone.
+//! The archive: what it completes, and what its failure costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{ArchiveOptions, ArchiveTarget, Error, Log, LogOptions, Lsn, Standing, standings};
+use tantalum_log::{ArchiveOptions, ArchiveTarget, Error, Log, LogOptions, Lsn};
 use tantalum_rt::{now, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices, random};
@@ -13,7 +13,7 @@ use crate::steps::{read, simulate};
 
 const HANG: Duration = Duration::from_millis(5);
 
-fn device(name: &str, bytes: u64, latency_us: u64) -> Arc<MemoryDevice> {
+pub fn device(name: &str, bytes: u64, latency_us: u64) -> Arc<MemoryDevice> {
     let us = Duration::from_micros;
     let profile = MemoryProfile { write_latency: us(latency_us)..us(latency_us + 50), ..MemoryProfile::default() };
     MemoryDevice::with_profile(name, bytes, profile)
@@ -21,20 +21,20 @@ fn device(name: &str, bytes: u64, latency_us: u64) -> Arc<MemoryDevice> {
 
 /// Log devices and an archive.
 #[derive(Clone)]
-struct Bed {
-    log: Vec<Arc<MemoryDevice>>,
-    archive: Arc<MemoryDevice>,
-    copies: u8,
+pub struct Bed {
+    pub log: Vec<Arc<MemoryDevice>>,
+    pub archive: Arc<MemoryDevice>,
+    pub copies: u8,
 }
 
 impl Bed {
-    fn new(count: usize, archive_us: u64) -> Bed {
+    pub fn new(count: usize, archive_us: u64) -> Bed {
         let log = (0..count).map(|n| device(&format!("log-{n}"), 1 << 20, 50)).collect();
         Bed { log, archive: device("archive", 2 << 20, archive_us), copies: 1 }.created()
     }
 
     /// Two devices, and everything on both.
-    fn mirrored() -> Bed {
+    pub fn mirrored() -> Bed {
         let bed = Bed::new(2, 100);
         Bed { archive: device("archive", 2 << 20, 100), copies: 2, ..bed }.created()
     }
@@ -49,7 +49,7 @@ impl Bed {
         ArchiveOptions { segment_bytes: Some(65536), delay, ..ArchiveOptions::on_device(self.archive.clone()) }
     }
 
-    fn options(&self) -> LogOptions {
+    pub fn options(&self) -> LogOptions {
         LogOptions { archive: Some(self.archive_options()), ..self.options_without() }
     }
 
@@ -58,22 +58,22 @@ impl Bed {
         LogOptions { section_bytes: Some(65536), hang_timeout: HANG, copies, ..LogOptions::default() }
     }
 
-    fn open(&self) -> Result<(Log, Vec<Vec<u8>>), Error> {
+    pub fn open(&self) -> Result<(Log, Vec<Vec<u8>>), Error> {
         read(Log::open(as_devices(&self.log), self.options(), &mut |_| {})?)
     }
 
-    fn lose_log(&mut self) {
+    pub fn lose_log(&mut self) {
         self.log = self.log.iter().map(|lost| device(lost.name(), 1 << 20, 50)).collect();
     }
 
     /// On new log devices.
-    fn rebuild(&mut self) -> Result<(Log, Vec<Vec<u8>>), Error> {
+    pub fn rebuild(&mut self) -> Result<(Log, Vec<Vec<u8>>), Error> {
         self.lose_log();
         read(Log::rebuild(self.options(), &mut |_| {})?.onto(as_devices(&self.log), &mut |_| {})?)
     }
 
     /// After a power cut.
-    fn cut(&self, seed: u64) -> Bed {
+    pub fn cut(&self, seed: u64) -> Bed {
         let mut random = random(seed);
         let mut cut = |device: &Arc<MemoryDevice>| {
             let fork = device.fork();
@@ -84,11 +84,11 @@ impl Bed {
     }
 }
 
-fn append(log: &Log, n: u64, bytes: usize) -> Lsn {
+pub fn append(log: &Log, n: u64, bytes: usize) -> Lsn {
     log.append(&[&n.to_le_bytes(), &vec![n as u8; bytes]]).expect("append").end
 }
 
-fn numbers(records: &[Vec<u8>]) -> Vec<u64> {
+pub fn numbers(records: &[Vec<u8>]) -> Vec<u64> {
     records.iter().map(|record| u64::from_le_bytes(record[..8].try_into().expect("eight bytes"))).collect()
 }
 
@@ -134,133 +134,6 @@ fn the_archive_completes_what_the_devices_are_too_slow_for() {
         assert!(matches!(without, Err(Error::MissingArchive { .. })), "the archive alone has the records");
         let (_, records) = after.open().expect("open");
         assert_eq!(numbers(&records), (0..known + 10).collect::<Vec<_>>());
-    });
-}
-
-#[test]
-fn what_is_archived_survives_the_loss_of_all_log_devices() {
-    simulate(40, |seed| {
-        let mut bed = Bed::new(2, 300);
-        let (mut log, _) = bed.open().expect("open");
-        let mut expected = Vec::new();
-        for round in 0..5 {
-            let first = expected.len() as u64;
-            let ends: Vec<_> = (first..first + 20).map(|n| append(&log, n, 700)).collect();
-            if round == 2 {
-                log.set_checkpoint(ends[3].min(log.durable_lsn())).expect("checkpoint");
-            }
-            log.flush_archived(ends[seed as usize % 20]).expect("flush");
-            let archived = log.archived_lsn().expect("an archive");
-            drop(log);
-            bed = bed.cut(seed);
-            let records;
-            (log, records) = bed.rebuild().expect("rebuild");
-            assert!(log.durable_lsn() >= archived, "everything archived is there");
-            assert!(log.checkpoint_lsn() <= archived);
-            let numbers = numbers(&records);
-            expected = (0..numbers.last().map_or(0, |last| last + 1)).collect();
-            assert!(numbers.len() <= expected.len() && numbers == expected[expected.len() - numbers.len()..]);
-            assert!(log.durable_lsn() < ends[19] || expected.len() as u64 == first + 20);
-        }
-    });
-}
-
-/// The archive of two copies is not needed, so nothing but its slots tells where a run of it starts.
-#[test]
-fn a_mirrored_log_is_made_anew_from_an_archive_that_has_only_begun() {
-    simulate(10, |seed| {
-        let mut bed = Bed::mirrored();
-        let (log, _) = bed.open().expect("open");
-        for n in 0..20 {
-            append(&log, n, 10);
-        }
-        drop(log);
-        bed = bed.cut(seed);
-        let (log, records) = bed.rebuild().expect("nothing was written to the archive");
-        assert!(records.is_empty() && log.archived_lsn() == Some(Lsn::ZERO));
-        (0..20).for_each(|n| log.flush(append(&log, n, 700)).expect("flush"));
-        drop(log);
-
-        // The archive is lost, and a new one begins where the log ends.
-        bed = bed.cut(seed);
-        bed.archive = device("archive", 2 << 20, 100);
-        let (log, records) = bed.open().expect("open");
-        assert_eq!(records.len(), 20);
-        let run_start = log.end_lsn();
-        let early = bed.cut(seed).rebuild().map(drop);
-        assert!(matches!(early, Err(Error::NotArchived { from: Lsn::ZERO, to, .. }) if to == run_start), "{early:?}");
-        log.set_checkpoint(run_start).expect("checkpoint");
-        drop(log);
-        bed = bed.cut(seed);
-        let (log, records) = bed.rebuild().expect("rebuild");
-        assert_eq!((records.len(), log.end_lsn()), (0, run_start));
-    });
-}
-
-#[test]
-fn a_damaged_archive_is_not_taken_for_one_that_has_only_begun() {
-    let mut bed = Bed::mirrored();
-    let (log, _) = bed.open().expect("open");
-    for n in 0..3 {
-        log.flush_archived(append(&log, n, 5000)).expect("flush");
-    }
-    log.close().expect("close");
-    // The first of three writes, behind four fixed blocks and the segment's header.
-    bed.archive.corrupt(5 * 4096 + 2000, 1, |bytes| bytes[0] ^= 1);
-    let error = bed.rebuild().map(drop).unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { device, .. } if device == "archive"), "{error}");
-}
-
-#[test]
-fn making_a_log_anew_can_be_interrupted_anywhere() {
-    let mut bed = Bed::new(2, 10);
-    let (log, _) = bed.open().expect("open");
-    (0..30).for_each(|n| {
-        append(&log, n, 500);
-    });
-    log.close().expect("close");
-    let (mut again, mut opened) = (0, 0);
-    for at in 0..2 {
-        for after in 0.. {
-            bed.lose_log();
-            let bed = Bed { archive: bed.archive.fork(), ..bed.clone() };
-            bed.log[at].inject(Fault::FailWrites { after });
-            let rebuild =
-                || Log::rebuild(bed.options(), &mut |_| {}).and_then(|log| log.onto(as_devices(&bed.log), &mut |_| {}));
-            if rebuild().is_ok() {
-                break;
-            }
-            bed.log[at].clear_faults();
-            let is_one = |standing: &Standing| matches!(standing, Standing::Member { .. });
-            let (_, records) = match standings(LOG_ID, &as_devices(&bed.log)).iter().filter(|at| is_one(at)).count() {
-                0 => {
-                    again += 1;
-                    read(rebuild().expect("it can be done again")).expect("read")
-                }
-                members => {
-                    assert_eq!(members, 2, "a log on some of its devices only");
-                    opened += 1;
-                    bed.open().expect("it can be opened")
-                }
-            };
-            assert_eq!(numbers(&records), (0..30).collect::<Vec<_>>(), "write {after} to device {at} failed");
-        }
-    }
-    assert!(again > 20 && opened > 2, "done again {again} times, opened {opened} times");
-}
-
-#[test]
-fn a_closed_log_lies_in_its_archive_as_a_whole() {
-    simulate(10, |_| {
-        let mut bed = Bed::new(2, 3000);
-        let (log, _) = bed.open().expect("open");
-        (0..50).for_each(|n| {
-            append(&log, n, 3000);
-        });
-        log.close().expect("close");
-        assert!(bed.open().expect("open").0.stats().archive.is_some());
-        let (_, records) = bed.rebuild().expect("rebuild");
-        assert_eq!(numbers(&records), (0..50).collect::<Vec<_>>());
     });
 }
 

@@ -11,6 +11,7 @@ mod mirror;
 mod newcomers;
 mod plan;
 mod power_cuts;
+mod rebuild;
 mod recorder;
 mod single;
 mod space;
