@@ -226,7 +226,9 @@ impl Log {
     /// - [`Error::RecordTooLarge`]: the parts exceed [`Log::max_record_bytes`].
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
-        self.scheduler().append(parts)
+        let space = &self.scheduler().space;
+        // Not past those that wait for space.
+        self.scheduler().append_if(parts, |charge| !space.has_waiters() && space.take(charge))
     }
 
     /// As [`append`](Self::append), for a record that lets the owner's next checkpoint release something: when it is durable,
@@ -236,7 +238,8 @@ impl Log {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_to_relieve(&self, parts: &[&[u8]]) -> Result<LsnRange> {
-        self.scheduler().append_to_relieve(parts)
+        let scheduler = self.scheduler();
+        scheduler.append_if(parts, |charge| scheduler.space.take(charge) || scheduler.take_reserved_for_loss(charge))
     }
 
     /// The largest record in bytes.

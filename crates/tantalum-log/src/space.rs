@@ -15,7 +15,7 @@
 //! With two copies kept the rule is another: [`spare_for_copies`].
 //!
 //! A record that lets the owner's checkpoint go on keeps the first rule only
-//! ([`Scheduler::append_to_relieve`](crate::scheduler::Scheduler::append_to_relieve)): the reserve of the second rule is
+//! ([`Log::append_to_relieve`](crate::Log::append_to_relieve)): the reserve of the second rule is
 //! better used up than kept for ever. If a device is lost just then, the record waits until there is room.
 //!
 //! Placing a request of charge `c` in `b <= c` bytes on `d` lowers `O` by `c` and `g(d)` by at most `b`, so it keeps
@@ -40,11 +40,6 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Takes `charge` bytes, or nothing; and nothing while others wait for space.
-    pub(crate) fn take_in_turn(&self, charge: u64) -> bool {
-        !self.has_waiters() && self.take(charge)
-    }
-
     /// Takes `charge` bytes, or nothing.
     pub(crate) fn take(&self, charge: u64) -> bool {
         let charge = charge as i64;

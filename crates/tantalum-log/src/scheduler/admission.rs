@@ -16,6 +16,7 @@ use tantalum_rt::{Parker, Unparker, now};
 
 use super::archiver::ArchiveProgress;
 use super::{Scheduler, State};
+use crate::log_device::LogDevice;
 use crate::space::MAX_BUFFERED_BYTES;
 use crate::{LsnRange, Result};
 
@@ -43,11 +44,6 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Moves the bound. Returns by how much.
-    fn move_bound(&mut self, bound: i64) -> i64 {
-        bound - std::mem::replace(&mut self.bound, bound)
-    }
-
     /// Wakes the tasks that wait for space, to look again.
     pub(super) fn wake_all(&self) {
         self.waiting.iter().for_each(|waiting| waiting.unparker.unpark());
@@ -67,7 +63,7 @@ impl Scheduler {
         let parker = Parker::new();
         let mut state = self.lock();
         state.check_running()?;
-        let all = state.placement.spare_when_empty();
+        let all = state.placement.spare(LogDevice::share_when_empty);
         let most = u64::try_from(all / LARGEST_PART).unwrap_or(0).max(self.charge(self.max_record_bytes())?);
         let charge = needed.min(most);
         let waiting = Arc::new(Waiting { charge, is_granted: AtomicBool::new(false), unparker: parker.unparker() });
@@ -108,7 +104,7 @@ impl Scheduler {
         let deadline = now() + timeout;
         let mut state = self.lock();
         loop {
-            if self.checkpoint_is_due(&state, state.placement.spare()) {
+            if self.checkpoint_is_due(&state, state.placement.spare(LogDevice::share)) {
                 return true;
             }
             let rest = deadline - now();
@@ -127,9 +123,9 @@ impl Scheduler {
 
     /// Recomputes the bound on appends after anything in it changed; `released` charges were given up as well.
     pub(super) fn rebalance(&self, state: &mut State, released: u64) {
-        let spare = state.placement.spare();
+        let spare = state.placement.spare(LogDevice::share);
         let bound = spare.min(MAX_BUFFERED_BYTES as i64).min(state.placement.room_for_leaving());
-        let delta = state.admission.move_bound(bound) + released as i64;
+        let delta = bound - std::mem::replace(&mut state.admission.bound, bound) + released as i64;
         self.space.shift(delta);
         if delta > 0 {
             self.serve_space(state);
@@ -141,7 +137,7 @@ impl Scheduler {
     }
 
     /// Takes space that is kept for the loss of a device, if all devices together have it.
-    pub(super) fn take_reserved_for_loss(&self, charge: u64) -> bool {
+    pub(crate) fn take_reserved_for_loss(&self, charge: u64) -> bool {
         let state = self.lock();
         let together = state.placement.assured_bytes();
         let not_placed = state.admission.bound - self.space.available();
@@ -163,7 +159,7 @@ impl Scheduler {
         self.space.has_waiters()
             || state.membership.aside_is_needed
             || state.outliers.areas_are_full
-            || spare < state.placement.spare_when_empty() / 2
+            || spare < state.placement.spare(LogDevice::share_when_empty) / 2
             || state.placement.leaving_awaits_checkpoint(checkpoint)
             || state.archive.as_ref().is_some_and(ArchiveProgress::is_pressed)
             || state.placement.mirror.as_ref().is_some_and(|mirror| mirror.awaits_checkpoint(checkpoint))

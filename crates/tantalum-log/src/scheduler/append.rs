@@ -16,17 +16,8 @@ use crate::space::GROUP_CHARGE;
 use crate::{Error, Lsn, LsnRange, Result};
 
 impl Scheduler {
-    /// Adds one record; see [`Log::append`](crate::Log::append).
-    pub(crate) fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
-        self.append_if(parts, |charge| self.space.take_in_turn(charge))
-    }
-
-    /// Adds one record that lets a checkpoint go on; see [`Log::append_to_relieve`](crate::Log::append_to_relieve).
-    pub(crate) fn append_to_relieve(&self, parts: &[&[u8]]) -> Result<LsnRange> {
-        self.append_if(parts, |charge| self.space.take(charge) || self.take_reserved_for_loss(charge))
-    }
-
-    pub(super) fn append_if(&self, parts: &[&[u8]], takes: impl FnOnce(u64) -> bool) -> Result<LsnRange> {
+    /// Adds one record if `takes` takes the space that it needs at most; see [`Log::append`](crate::Log::append).
+    pub(crate) fn append_if(&self, parts: &[&[u8]], takes: impl FnOnce(u64) -> bool) -> Result<LsnRange> {
         let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
         let charge = self.charge(bytes)?;
         if !takes(charge) {

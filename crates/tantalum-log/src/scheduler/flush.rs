@@ -14,6 +14,7 @@ use tantalum_rt::{MutexGuard, Parker};
 use super::group_commit::{Waiter, Wake};
 use super::write::{Job, Outcome, UnderWay, Written};
 use super::{Scheduler, State};
+use crate::group::Request;
 use crate::log_device::LogDevice;
 use crate::{Error, Lsn, Result};
 
@@ -57,8 +58,8 @@ impl Scheduler {
                 return Ok(());
             }
             state.check_failure()?;
-            if self.options.request_per_flush {
-                self.seal_up_to(&mut state, lsn);
+            if self.options.request_per_flush && lsn > state.commits.sealed_end {
+                self.seal(&mut state);
             }
             if let Some(job) = self.next_job(&mut state, lsn) {
                 if let Some(late) = self.carry_out(state, job) {
@@ -96,13 +97,6 @@ impl Scheduler {
             && lsn > state.commits.sealed_end
             && state.placement.devices.iter().any(LogDevice::is_idle)
             && self.is_worth_a_request(state)
-    }
-
-    /// Makes a request of everything appended, unless `lsn` is in one: where each flush has a request of its own.
-    fn seal_up_to(&self, state: &mut State, lsn: Lsn) {
-        if lsn > state.commits.sealed_end {
-            self.seal(state);
-        }
     }
 
     /// Writes a request, with the lock released, and wakes the tasks that wait for it. Returns a write that is late, which the
@@ -158,7 +152,12 @@ impl Scheduler {
         let copies = usize::from(is_mirrored && state.placement.next_copy_start().is_some());
         // The work is counted only if a device is idle: most commits come while all devices write.
         let may_begin = !self.delay.has_leader() && (!is_mirrored || state.placement.may_begin());
-        let idle = if may_begin { state.placement.idle_with_room(state.commits.queue.front()) } else { 0 };
+        if !may_begin {
+            return copies;
+        }
+        let bytes = state.commits.queue.front().map_or(0, Request::bytes);
+        let has_room = |device: &&LogDevice| device.is_idle() && device.has_room(bytes);
+        let idle = state.placement.devices.iter().filter(has_room).count();
         if idle == 0 {
             return copies;
         }
@@ -212,8 +211,8 @@ impl Scheduler {
         self.check_appended(lsn)?;
         let mut state = self.lock();
         state.check_failure()?;
-        if self.options.request_per_flush {
-            self.seal_up_to(&mut state, lsn);
+        if self.options.request_per_flush && lsn > state.commits.sealed_end {
+            self.seal(&mut state);
         }
         state.commits.want(lsn);
         self.wake_writers(&mut state);

@@ -73,7 +73,7 @@ pub(crate) struct Scheduler {
     /// Set once the log is poisoned or closed, so that appends need no lock to know.
     stopped: AtomicBool,
     records: AtomicU64,
-    space: Space,
+    pub(crate) space: Space,
     pool: Pool,
     delay: GroupDelay,
     state: Mutex<State>,

@@ -12,7 +12,6 @@ use tantalum_device::Hardware;
 
 use super::mirror::{COPIES, Mirror};
 use crate::create::stand_on_several;
-use crate::group::Request;
 use crate::log_device::{Duty, LogDevice};
 use crate::space::{self, Share};
 use crate::{Error, Lsn, Result};
@@ -59,12 +58,6 @@ impl Placement {
         let fastest = usable().map(|(_, device)| device.latency).min()?;
         let near = usable().filter(|(_, device)| device.latency <= fastest * 2);
         near.max_by_key(|(index, device)| (device.share().assured, usize::MAX - index)).map(|(index, _)| index)
-    }
-
-    /// How many idle devices could take the next request.
-    pub(super) fn idle_with_room(&self, next: Option<&Request>) -> usize {
-        let bytes = next.map_or(0, Request::bytes);
-        self.devices.iter().filter(|device| device.is_idle() && device.has_room(bytes)).count()
     }
 
     /// Whether a write of the request that starts at `start` is under way.
@@ -115,17 +108,9 @@ impl Placement {
         self.serving().map(|device| device.main.assured_bytes()).sum()
     }
 
-    /// What the serving devices certainly take of what is not placed, by the rule for one copy or for two.
-    pub(super) fn spare(&self) -> i64 {
-        self.spare_of(LogDevice::share)
-    }
-
-    /// As [`spare`](Self::spare), if the devices were empty.
-    pub(super) fn spare_when_empty(&self) -> i64 {
-        self.spare_of(LogDevice::share_when_empty)
-    }
-
-    fn spare_of(&self, share: impl Fn(&LogDevice) -> Share + Clone) -> i64 {
+    /// What the serving devices certainly take of what is not placed, by the rule for one copy or for two: with
+    /// [`LogDevice::share`] now, with [`LogDevice::share_when_empty`] if they were empty.
+    pub(super) fn spare(&self, share: impl Fn(&LogDevice) -> Share + Clone) -> i64 {
         if self.mirror.is_some() {
             let mut pieces: Vec<(Hardware, Share)> = Vec::new();
             for device in self.serving() {

@@ -5,7 +5,11 @@
 //! [change sink](super::change_sink), usually as one log record; the copies then become the pages.
 //! A group that is dropped before, or whose append fails, leaves no trace.
 
-use std::{cell::OnceCell, sync::Arc};
+use std::{
+    cell::{OnceCell, RefCell},
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use tantalum_log::Lsn;
 use tantalum_store::{
@@ -13,7 +17,7 @@ use tantalum_store::{
     page::{change, header, record},
 };
 
-use super::{BufferPool, PageWriteGuard, Reservation, change_sink::Group, planned::Planned, poison::PoisonGuard};
+use super::{BufferPool, PageWriteGuard, Reservation, change_sink::Group};
 use crate::error::{Error, Lack, Result};
 
 /// Collects the changes of latched pages and makes them one record of the log.
@@ -56,34 +60,6 @@ impl GroupPage {
 fn apply_checked(page: &mut [u8], changes: &[u8]) {
     for change in record::Changes::checked(changes) {
         change::apply(page, &change).expect("the page is latched, and as it was when the change was found to suit it");
-    }
-}
-
-/// What the sink has taken, up to `end`, happens in memory.
-fn apply(pool: &BufferPool, pages: &mut [GroupPage], end: Lsn, guard: PoisonGuard<'_>) -> Result<Lsn> {
-    // While the pages are latched, so that it is told in its order.
-    let observer = pool.shared.observer.get();
-    let told = observer
-        .map_or(Ok(()), |observer| pages.iter().try_for_each(|page| observer.changed(page.guard.id(), &page.changes)));
-    if let Err(panic) = told {
-        return Err(Error::outcome_unknown(pool.shared.poison(panic)));
-    }
-    tantalum_rt::interleave();
-    stamp(pages, end);
-    guard.end();
-    Ok(end)
-}
-
-/// The planned pages become the pages.
-fn stamp(pages: &mut [GroupPage], end: Lsn) {
-    for page in pages {
-        assert!(page.guard.lsn() < end, "a page is never newer than the log");
-        let bytes = page.guard.bytes_mut();
-        match page.planned.get() {
-            Some(planned) => bytes.copy_from_slice(planned),
-            None => apply_checked(bytes, &page.changes),
-        }
-        header::set_lsn(bytes, end);
     }
 }
 
@@ -183,8 +159,87 @@ impl ChangeGroup {
         self.pages.retain(|page| page.count > 0);
         let (shared, reservation) = (&*self.pool.shared, self.reservation.as_deref());
         let group = Group { pages: &self.pages, reservation, flags, sequence };
-        let (position, guard) = shared.sink.append(shared, group)?;
-        after_append(position);
-        apply(&self.pool, &mut self.pages, position, guard)
+        let (end, guard) = shared.sink.append(shared, group)?;
+        after_append(end);
+        if let Some(observer) = shared.observer.get() {
+            // While the pages are latched, so that the observer learns of their changes in their order.
+            let told = self.pages.iter().try_for_each(|page| observer.changed(page.guard.id(), &page.changes));
+            told.map_err(|panic| Error::outcome_unknown(shared.poison(panic)))?;
+        }
+        tantalum_rt::interleave();
+        for page in &mut self.pages {
+            assert!(page.guard.lsn() < end, "a page is never newer than the log");
+            let bytes = page.guard.bytes_mut();
+            match page.planned.get() {
+                Some(planned) => bytes.copy_from_slice(planned),
+                None => apply_checked(bytes, &page.changes),
+            }
+            header::set_lsn(bytes, end);
+        }
+        guard.end();
+        Ok(end)
+    }
+}
+
+/// Pages that each thread keeps memory for: taking a few KiB from the heap and giving it back costs more than filling it.
+const KEPT: usize = 4;
+
+thread_local! {
+    static KEPT_PAGES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A page as it will be, in memory that the thread uses again for its next groups.
+#[derive(Debug)]
+struct Planned(Vec<u8>);
+
+impl Planned {
+    /// A copy of a page.
+    fn of(page: &[u8]) -> Self {
+        let mut bytes = KEPT_PAGES.with_borrow_mut(Vec::pop).unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(page);
+        Self(bytes)
+    }
+}
+
+impl Drop for Planned {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.0);
+        // A thread that ends keeps nothing any more.
+        _ = KEPT_PAGES.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT {
+                kept.push(bytes);
+            }
+        });
+    }
+}
+
+impl Deref for Planned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Planned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_planned_before_is_not_in_the_next() {
+        let mut first = Planned::of(&[1; 4096]);
+        first[0] = 9;
+        assert_eq!(first.len(), 4096);
+        drop(first);
+        assert_eq!(*Planned::of(&[2; 8]), [2; 8]);
+        assert!(KEPT_PAGES.with_borrow(|kept| (1..=KEPT).contains(&kept.len())));
     }
 }

@@ -42,9 +42,7 @@ pub(super) trait ChangeSink: Send + Sync + Debug {
     fn force(&self, pool: &Shared, position: Lsn) -> Result<Lsn>;
 
     /// Waits until all groups up to `position` survive a power cut. No latch may be held.
-    fn flush(&self, pool: &Shared, position: Lsn) -> Result<()> {
-        Ok(pool.log().flush(self.force(pool, position)?)?)
-    }
+    fn flush(&self, pool: &Shared, position: Lsn) -> Result<()>;
 
     /// Stores those of the pages (at most a batch) that are still dirty and that no task is changing or storing right now. Never
     /// waits for a latch, so callers may hold some. Returns how many were stored.

@@ -27,27 +27,23 @@ mod frame;
 mod free_list;
 mod hints;
 mod latches;
-mod page_cleaning;
 mod page_table;
 mod pin_budget;
-mod planned;
 mod poison;
 mod pool;
 mod redo_log;
 mod redo_point;
 mod reservation;
-mod reserve;
 #[cfg(test)]
 mod tests;
 mod write_back;
 
 pub use change_group::ChangeGroup;
-pub use cleaner::Cleaner;
+pub use cleaner::{Cleaner, PageCleaning};
 pub use commit_status_log::CommitStatusLog;
 pub use frame::{PageReadGuard, PageView, PageWriteGuard, PinnedPage};
 pub use hints::Question;
 pub use latches::SNAPSHOT_GATE;
-pub use page_cleaning::PageCleaning;
 pub use pin_budget::Pins;
 pub use pool::{BufferPool, PoolOptions, PoolStats};
 pub use reservation::Reservation;

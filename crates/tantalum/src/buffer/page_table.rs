@@ -40,23 +40,20 @@ impl PageTable {
 
     /// Pins a page that is in a frame, loaded or not, and returns the frame's index too.
     pub fn pin(&self, id: PageId, frames: &[Frame]) -> Option<(usize, PinnedPage)> {
-        self.find_and(id, |frame| {
-            (frame, PinnedPage { id, frame: frame as u32, latch: Arc::clone(&frames[frame].latch) })
-        })
+        let shard = self.shard(id);
+        // Locked until the page is pinned, so that it is not evicted meanwhile.
+        let known = shard.frames.read();
+        let frame = *known.get(&id)?;
+        shard.hits.fetch_add(1, Ordering::Relaxed);
+        Some((frame, PinnedPage { id, frame: frame as u32, latch: Arc::clone(&frames[frame].latch) }))
     }
 
     /// The frame that a page is in, loaded or not; perhaps not any more when this returns.
     pub fn find(&self, id: PageId) -> Option<usize> {
-        self.find_and(id, |frame| frame)
-    }
-
-    /// What `f` makes of the frame that a page is in, while the page is not evicted.
-    fn find_and<R>(&self, id: PageId, f: impl FnOnce(usize) -> R) -> Option<R> {
         let shard = self.shard(id);
-        let known = shard.frames.read();
-        let frame = *known.get(&id)?;
+        let frame = *shard.frames.read().get(&id)?;
         shard.hits.fetch_add(1, Ordering::Relaxed);
-        Some(f(frame))
+        Some(frame)
     }
 
     /// Notes that a page is in a frame, unless it already is in one: then false.

@@ -18,11 +18,11 @@ use tantalum_store::{Load, Observer, PageBatch, PageId, PageObserver, PageStore,
 use super::{
     CommitStatusLog,
     change_sink::ChangeSink,
+    cleaner::PageCleaning,
     eviction::Taken,
     frame::{Content, Frame, FrameState, PageView, PinnedPage},
     free_list::FreeList,
     hints::Hints,
-    page_cleaning::PageCleaning,
     page_table::PageTable,
     pin_budget::PinBudget,
     poison::Poison,
@@ -330,12 +330,46 @@ impl BufferPool {
     /// # Errors
     /// As [`pin`](Self::pin).
     pub fn read(&self, id: PageId) -> Result<PageView<'_>> {
-        self.shared.read(id)
+        let shared = &*self.shared;
+        loop {
+            // Pinned until it is latched, if it was loaded for this.
+            let (index, _pin) = match shared.table.find(id) {
+                Some(index) => (index, None),
+                None => match shared.load_into(shared.take_frame()?, id, Source::Store)? {
+                    Some((index, pin)) => (index, Some(pin)),
+                    None => continue,
+                },
+            };
+            let frame = &shared.frames[index];
+            let content = frame.latch.read();
+            // Meanwhile it may have been evicted, or the task that was reading it may have failed.
+            if content.is_present() && content.id == id {
+                frame.touch();
+                return Ok(PageView::new(frame, index as u32, content));
+            }
+            shared.check_poison()?;
+        }
     }
 
     /// As [`read`](Self::read), but `None` instead of waiting for the store: for a task that has latched other pages.
     pub fn read_in_memory(&self, id: PageId) -> Option<PageView<'_>> {
-        self.shared.read_in_memory(id)
+        let shared = &*self.shared;
+        let mut index = shared.table.find(id)?;
+        let content = match shared.frames[index].latch.try_read() {
+            Some(content) => content,
+            // A task that changes the page has the latch, or one that reads it from the store. While it is pinned, only the first.
+            None => {
+                let (pinned, _pin) = shared.pin_in_memory(id)?;
+                index = pinned;
+                shared.frames[index].latch.read()
+            }
+        };
+        let is_it = content.is_present() && content.id == id;
+        is_it.then(|| {
+            let frame = &shared.frames[index];
+            frame.touch();
+            PageView::new(frame, index as u32, content)
+        })
     }
 
     /// As [`pin`](Self::pin), but `None` instead of waiting for the store.
@@ -446,7 +480,7 @@ impl Shared {
     fn pin(&self, id: PageId, source: Source) -> Result<PinnedPage> {
         loop {
             let Some((frame, page)) = self.table.pin(id, &self.frames) else {
-                match self.load(id, source)? {
+                match self.load_into(self.take_frame()?, id, source)? {
                     Some((_, page)) => return Ok(page),
                     None => continue,
                 }
@@ -466,25 +500,6 @@ impl Shared {
         }
     }
 
-    fn read_in_memory(&self, id: PageId) -> Option<PageView<'_>> {
-        let mut index = self.table.find(id)?;
-        let content = match self.frames[index].latch.try_read() {
-            Some(content) => content,
-            // A task that changes the page has the latch, or one that reads it from the store. While it is pinned, only the first.
-            None => {
-                let (pinned, _pin) = self.pin_in_memory(id)?;
-                index = pinned;
-                self.frames[index].latch.read()
-            }
-        };
-        let is_it = content.is_present() && content.id == id;
-        is_it.then(|| {
-            let frame = &self.frames[index];
-            frame.touch();
-            PageView::new(frame, index as u32, content)
-        })
-    }
-
     fn pin_in_memory(&self, id: PageId) -> Option<(usize, PinnedPage)> {
         let (index, page) = self.table.pin(id, &self.frames)?;
         let frame = &self.frames[index];
@@ -494,35 +509,8 @@ impl Shared {
         })
     }
 
-    fn read(&self, id: PageId) -> Result<PageView<'_>> {
-        loop {
-            // Pinned until it is latched, if it was loaded for this.
-            let (index, _pin) = match self.table.find(id) {
-                Some(index) => (index, None),
-                None => match self.load(id, Source::Store)? {
-                    Some((index, pin)) => (index, Some(pin)),
-                    None => continue,
-                },
-            };
-            let frame = &self.frames[index];
-            let content = frame.latch.read();
-            // Meanwhile it may have been evicted, or the task that was reading it may have failed.
-            if content.is_present() && content.id == id {
-                frame.touch();
-                return Ok(PageView::new(frame, index as u32, content));
-            }
-            self.check_poison()?;
-        }
-    }
-
-    /// Brings a page into memory, into the frame that is returned. `None` when another task did so first.
+    /// Brings a page into memory, into a frame that was taken and is returned. `None` when another task did so first.
     #[cold]
-    fn load(&self, id: PageId, source: Source) -> Result<Option<(usize, PinnedPage)>> {
-        let taken = self.take_frame()?;
-        self.load_into(taken, id, source)
-    }
-
-    /// As [`load`](Self::load), into a frame that was taken.
     fn load_into(&self, taken: Taken, id: PageId, source: Source) -> Result<Option<(usize, PinnedPage)>> {
         let Taken { frame: index, has_waited } = taken;
         let frame = &self.frames[index];

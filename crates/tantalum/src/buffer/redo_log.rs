@@ -68,6 +68,10 @@ impl ChangeSink for RedoLog {
         Ok(position)
     }
 
+    fn flush(&self, pool: &Shared, position: Lsn) -> Result<()> {
+        Ok(pool.log().flush(position)?)
+    }
+
     fn write_back(&self, pool: &Shared, permit: &mut WritePermit<'_>, pages: &mut [(PageId, usize)]) -> Result<usize> {
         pool.write_pages_back(permit, pages)
     }

@@ -21,7 +21,7 @@ use crate::{
     error::{Error, Lack, Result},
     limits::GroupLimit,
     table::Table,
-    tree::{Chains, LeafWrite, Place, Staged},
+    tree::{Chains, LeafWrite, Place},
 };
 
 /// Writes that go to one leaf.
@@ -81,7 +81,7 @@ impl Manager {
             match self.try_append(&tables, &mut pins, &reservation, &tries) {
                 Ok(Try::Done { end, sparse }) => {
                     drop((pins, tries));
-                    self.spill_versions();
+                    self.versions.spill(self.core());
                     self.rebalance(sparse);
                     return Ok(end);
                 }
@@ -90,7 +90,7 @@ impl Manager {
                     drop(pins);
                     reservation.clear();
                     self.core().check_open()?;
-                    self.spill_versions();
+                    self.versions.spill(self.core());
                     self.versions.wait_for_room();
                     pins = pool.pins().begin();
                 }
@@ -200,8 +200,7 @@ impl Manager {
         let mut sparse = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
             let places = &places[plan.places.clone()];
-            let Staged { is_sparse } = plan.table.tree().stage(&mut group, index, plan.writes, places, chains)?;
-            if is_sparse {
+            if plan.table.tree().stage(&mut group, index, plan.writes, places, chains)? {
                 sparse.push((plan.table, plan.writes[0].key));
             }
         }
@@ -241,13 +240,6 @@ impl Manager {
         }
         let full = Arc::new(error);
         if self.versions.give_up_scratch_pages(&full) { Ok(()) } else { Err(Arc::unwrap_or_clone(full)) }
-    }
-
-    /// Has old versions written to scratch pages that exceed their memory.
-    fn spill_versions(&self) {
-        if let Some(stop) = self.versions.spill() {
-            self.core().keep(stop);
-        }
     }
 
     /// Merges leaves that the commit has nearly emptied. The commit stands, whatever comes of it.

@@ -148,11 +148,6 @@ impl Manager {
         let limit = self.core.pool.group_limit();
         GroupLimit { bytes: limit.bytes.saturating_sub(RECORD_RESERVE_BYTES), ..limit }
     }
-
-    /// Waits until the log is durable up to `lsn`. After a failure it is unknown what the devices hold.
-    fn make_durable(&self, lsn: Lsn) -> Result<()> {
-        self.core.pool.flush(lsn).map_err(Error::outcome_unknown)
-    }
 }
 
 /// A commit that is in the log's order, and perhaps not durable.
@@ -432,8 +427,9 @@ impl Transaction {
         if early {
             self.release_locks();
         }
-        // What is still locked is released when the transaction is dropped, at the end.
-        self.manager().make_durable(lsn)?;
+        // What is still locked is released when the transaction is dropped, at the end. After a failure it is unknown what the
+        // devices hold.
+        self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
         Ok(Commit { position })
     }
 
@@ -445,7 +441,7 @@ impl Transaction {
     pub fn commit_async(mut self) -> Result<Ticket> {
         let Appended { position, lsn } = self.append_writes()?;
         if !self.core().settings.early_lock_release() {
-            self.manager().make_durable(lsn)?;
+            self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
         }
         self.release_locks();
         let ticket = self.core().pool.ticket(lsn).map_err(Error::outcome_unknown)?;

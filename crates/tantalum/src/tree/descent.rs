@@ -1,4 +1,8 @@
-//! Ways down the tree: with read latches to a node, and with write latches to a node and its parent.
+//! Ways to a node: by a hint to a leaf, down the tree with read latches, and with write latches to a node and its parent.
+//!
+//! A leaf of this table whose fences include a position is the leaf of that position: a table has one tree, and whatever takes keys
+//! from a leaf, or a leaf from the tree, changes its page in the same group, under its latch. So a hint needs nothing but a look at
+//! the page that it leads to.
 //!
 //! No latch is held while a page is read from the store: a writer that wants a latched page waits, and keeps out all tasks that
 //! come after it, so that one read would hold up everything below.
@@ -6,7 +10,7 @@
 use super::cursor::LeafPosition;
 use super::node::Node;
 use super::{Tree, damaged};
-use crate::buffer::{PageView, PageWriteGuard, PinnedPage};
+use crate::buffer::{PageView, PageWriteGuard, PinnedPage, Question};
 use crate::error::Result;
 use tantalum_rt::interleave;
 use tantalum_store::{PageId, PageKind, page::header};
@@ -25,6 +29,16 @@ pub(super) struct Parent {
 }
 
 impl LeafPosition<'_> {
+    fn question(self, tree: &Tree) -> Question {
+        let (kind, key) = match self {
+            LeafPosition::Containing(key) => (0u8, key),
+            LeafPosition::Before(bound) => (1, bound),
+            LeafPosition::First => (2, &[][..]),
+            LeafPosition::Last => (3, &[][..]),
+        };
+        Question::new((tree.owner.0, kind, key))
+    }
+
     /// The entry of an inner node to go down by.
     fn choose(self, node: &Node<'_>) -> Result<usize> {
         match self {
@@ -48,6 +62,28 @@ impl LeafPosition<'_> {
 }
 
 impl Tree {
+    /// Shows `f` the leaf of a position, latched for reading meanwhile, and the entry that `f` returned of it the last time, or any
+    /// other. `f` must be quick and wait for no inner page.
+    pub(super) fn at_leaf<R>(
+        &self,
+        at: LeafPosition<'_>,
+        f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
+    ) -> Result<R> {
+        let question = at.question(self);
+        // What was guessed wrong is let go before anything else is latched.
+        if let Some((page, entry)) = self.pool.guess(question)
+            && let Some(node) = self.node_on_way(at, &page).filter(Node::is_leaf)
+        {
+            let (result, found) = f(&node, &page, entry)?;
+            self.pool.found(question, &page, found, Some(entry));
+            return Ok(result);
+        }
+        let page = self.descend(at, 0)?;
+        let (result, found) = f(&Node::read(&page)?, &page, 0)?;
+        self.pool.found(question, &page, found, None);
+        Ok(result)
+    }
+
     /// Goes down to the node of the given level, or to the root when the tree is lower than that, taking each read
     /// latch before it releases the parent's. What is not in memory is read while nothing is latched; then the parent is looked at
     /// again. The caller holds no latch.

@@ -32,13 +32,6 @@ pub(crate) struct Place {
     pub(super) large: Option<(u32, PageId)>,
 }
 
-/// Writes are in the group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Staged {
-    /// Whether the leaf shrinks and will be so empty that [`Tree::rebalance`] is worth a try.
-    pub(crate) is_sparse: bool,
-}
-
 impl Tree {
     /// Makes room for the first of `writes`, which must be in key order without duplicates and not empty: splits the
     /// leaf of the first key, in groups of its own, until all those that belong to it fit. Returns that leaf, not
@@ -118,7 +111,8 @@ impl Tree {
     /// Puts `writes`, in key order, into `group`, in which the page at `index` is the latched leaf that
     /// [`Tree::prepare`] returned and that [`accepts`](Self::accepts) them in these places. Large values get pages of their
     /// own in the group, and those of the values replaced are freed in it: they stand in `chains`, which
-    /// [`find_chains`](Self::find_chains) has found.
+    /// [`find_chains`](Self::find_chains) has found. Returns whether the leaf shrinks and will be so empty that
+    /// [`Tree::rebalance`] is worth a try.
     ///
     /// # Errors
     /// The group must then be dropped. Nothing has changed. [`Error::Lacking`] and [`Error::Busy`]: let
@@ -130,32 +124,15 @@ impl Tree {
         writes: &[LeafWrite<'_>],
         places: &[Place],
         chains: &Chains,
-    ) -> Result<Staged> {
+    ) -> Result<bool> {
         debug_assert_eq!(writes.len(), places.len());
         let node = Node::read(group.page(index))?;
-        let (prefix_bytes, used_bytes) = (node.prefix().len(), node.used_bytes());
-        let placed = writes.iter().zip(places).rev();
-        let after = self.stage_fitting(group, index, prefix_bytes, used_bytes, placed, chains)?;
-        // A leaf that grows is not worth a merge, however empty: where a table grows, new leaves begin so.
-        Ok(Staged { is_sparse: after < used_bytes && after < merge::sparse_bytes(self.pool.page_size()) })
-    }
-
-    /// Stages writes that were found to fit, the highest key first; returns the bytes that the leaf will use.
-    fn stage_fitting<'w>(
-        &self,
-        group: &mut ChangeGroup,
-        index: usize,
-        prefix_bytes: usize,
-        mut used_bytes: usize,
-        writes: impl Iterator<Item = (&'w LeafWrite<'w>, &'w Place)>,
-        chains: &Chains,
-    ) -> Result<usize> {
-        let mut deletions = Deletions::default();
-        let mut freed = Vec::new();
+        let (prefix_bytes, before_bytes) = (node.prefix().len(), node.used_bytes());
         let leaf = header::page_id(group.page(index));
-        let mut added = Added::default();
+        let (mut used_bytes, mut freed) = (before_bytes, Vec::new());
+        let (mut deletions, mut added) = (Deletions::default(), Added::default());
         // From the highest key down: no change moves a slot that a later one names.
-        for (write, place) in writes {
+        for (write, place) in writes.iter().zip(places).rev() {
             if let Some((length, first)) = place.large {
                 let lacking = Error::Lacking { lack: Lack::Chain { length, first } };
                 freed.extend_from_slice(chains.get(first).ok_or(lacking)?);
@@ -187,7 +164,8 @@ impl Tree {
         if let Some(next) = added.end() {
             self.runs.note(leaf, next);
         }
-        Ok(used_bytes)
+        // A leaf that grows is not worth a merge, however empty: where a table grows, new leaves begin so.
+        Ok(used_bytes < before_bytes && used_bytes < merge::sparse_bytes(self.pool.page_size()))
     }
 
     /// The cell for a value; a large value's chain is written into fresh pages of the group.

@@ -1,7 +1,7 @@
 //! The B+-tree of one table: keys and values of any bytes, in key order, in slotted pages.
 //!
 //! Reading goes down from the root with read latches, each taken before its parent's is released (but none is held while a page is
-//! read from the store), or to the leaf at once where it was found before ([`leaf_search`]). Writing is done in
+//! read from the store), or to the leaf at once where a hint says that it was found before ([`descent`]). Writing is done in
 //! two steps, so that one transaction can change many leaves in one change group: [`Tree::prepare`] makes room in the
 //! leaf that a key belongs to, by splits that are change groups of their own and change no contents; [`Tree::stage`]
 //! then puts the writes into the transaction's group, under the leaf's write latch, or reports that the leaf is not the
@@ -20,7 +20,6 @@ mod draft;
 mod drop;
 mod insert_runs;
 mod leaf_copy;
-mod leaf_search;
 mod leaf_writes;
 mod merge;
 mod node;
@@ -33,7 +32,7 @@ mod tree_check;
 pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
-pub(crate) use leaf_writes::{LeafWrite, Place, Staged};
+pub(crate) use leaf_writes::{LeafWrite, Place};
 pub(crate) use overflow::Chains;
 pub use tree_check::TreeReport;
 

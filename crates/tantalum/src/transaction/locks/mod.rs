@@ -9,7 +9,6 @@
 //! - every circle of waits loses its youngest member before that member's wait has begun, or while it waits
 
 mod deadlock;
-mod holders;
 mod ranges;
 mod table;
 #[cfg(test)]

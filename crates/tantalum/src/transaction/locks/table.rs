@@ -17,7 +17,7 @@ use std::{
 
 use tantalum_rt::{Mutex, Unparker, collections::FixedState};
 
-use super::{Mode, TransactionId, holders::Holders, ranges::RangeLocks};
+use super::{Mode, TransactionId, ranges::RangeLocks};
 use crate::transaction::{Value, key_range::Interval};
 
 const SHARDS: usize = 16;
@@ -38,6 +38,45 @@ type Shard = BTreeMap<Value, Entry>;
 struct Entry {
     holders: Holders,
     queue: Vec<Arc<Waiter>>,
+}
+
+/// The transactions that hold a key's lock, each once. Nearly always that is one, for which nothing is allocated.
+#[derive(Debug, Default)]
+struct Holders {
+    /// `None` only if there are no `others`.
+    first: Option<(TransactionId, Mode)>,
+    others: Vec<(TransactionId, Mode)>,
+}
+
+impl Holders {
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (TransactionId, Mode)> {
+        self.first.iter().chain(&self.others).copied()
+    }
+
+    /// Notes how `owner` holds the lock from now on.
+    fn set(&mut self, owner: TransactionId, mode: Mode) {
+        if self.first.is_none() {
+            self.first = Some((owner, mode));
+            return;
+        }
+        match self.first.iter_mut().chain(&mut self.others).find(|(holder, _)| *holder == owner) {
+            Some(held) => held.1 = mode,
+            None => self.others.push((owner, mode)),
+        }
+    }
+
+    /// Takes `owner` out, if it is one of them.
+    fn remove(&mut self, owner: TransactionId) {
+        if self.first.is_some_and(|(holder, _)| holder == owner) {
+            self.first = self.others.pop();
+        } else {
+            self.others.retain(|(holder, _)| *holder != owner);
+        }
+    }
 }
 
 /// What came of asking for a lock.
@@ -307,5 +346,31 @@ impl TableLocks {
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().is_empty()) && self.ranges.lock().len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_goes_the_others_stay() {
+        let all: Vec<_> = [1, 2, 3].map(TransactionId).into();
+        for goes in all.clone() {
+            let mut holders = Holders::default();
+            assert!(holders.is_empty());
+            all.iter().for_each(|owner| holders.set(*owner, Mode::Shared));
+            holders.set(all[0], Mode::Exclusive);
+            holders.remove(TransactionId(9));
+            assert_eq!(holders.iter().count(), 3);
+            holders.remove(goes);
+            let mut left: Vec<_> = holders.iter().collect();
+            left.sort();
+            let mode = |owner| if owner == all[0] { Mode::Exclusive } else { Mode::Shared };
+            let expected: Vec<_> = all.iter().filter(|o| **o != goes).map(|o| (*o, mode(*o))).collect();
+            assert_eq!(left, expected);
+            all.iter().for_each(|owner| holders.remove(*owner));
+            assert!(holders.is_empty());
+        }
     }
 }

@@ -46,6 +46,7 @@ use self::{
 use super::{Value, key_range::Interval};
 use crate::{
     buffer::SNAPSHOT_GATE,
+    db::Core,
     error::{Error, Result},
     space::Space,
 };
@@ -196,11 +197,11 @@ impl Versions {
         Some(Reserved { versions: self, bytes })
     }
 
-    /// Has a table written that was frozen, if there is one. No latch may be held. What stops the spiller is returned when it is
-    /// started for this, to be dropped when the database is closed.
-    pub fn spill(self: &Arc<Self>) -> Option<StopSpiller> {
+    /// Has a table written that was frozen, if there is one. No latch may be held. The first time this starts the spiller, which
+    /// ends with the database.
+    pub fn spill(self: &Arc<Self>, core: &Core) {
         if !self.has_work.load(Ordering::Relaxed) || !self.has_work.swap(false, Ordering::AcqRel) {
-            return None;
+            return;
         }
         let mut spiller = self.spiller.lock();
         let is_new = spiller.is_none();
@@ -209,7 +210,9 @@ impl Versions {
         }
         drop(spiller);
         self.announce_change();
-        is_new.then(|| StopSpiller(Arc::clone(self)))
+        if is_new {
+            core.keep(StopSpiller(Arc::clone(self)));
+        }
     }
 
     /// Waits for a frozen table to be gone, and room in memory with it. No latch may be held.
@@ -413,7 +416,7 @@ impl Kept {
 }
 
 /// Stops the spiller when it is dropped.
-pub(super) struct StopSpiller(Arc<Versions>);
+struct StopSpiller(Arc<Versions>);
 
 impl Drop for StopSpiller {
     fn drop(&mut self) {

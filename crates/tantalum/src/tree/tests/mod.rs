@@ -79,7 +79,7 @@ fn try_commit(
     }
     let mut sparse = Vec::new();
     for (index, range) in staged {
-        if bed.tree.stage(&mut group, index, &writes[range.clone()], &places[range.clone()], &chains)?.is_sparse {
+        if bed.tree.stage(&mut group, index, &writes[range.clone()], &places[range.clone()], &chains)? {
             sparse.push(range.start);
         }
     }
