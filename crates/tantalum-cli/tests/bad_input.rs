@@ -179,7 +179,7 @@ fn a_directory_that_is_no_database() {
         tantalum(&["db", command, &path]).fails(&[&path]);
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was created");
-    tantalum(&["log", "verify", &path]).fails(&["tantalum.toml"]);
+    tantalum(&["log", "verify", &path]).fails(&[&path, "there is no database here"]);
     tantalum(&["db", "check", "/nowhere/at/all"]).fails(&["/nowhere/at/all"]);
 }
 

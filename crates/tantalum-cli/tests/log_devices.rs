@@ -49,7 +49,7 @@ fn the_devices_of_a_closed_database_change() {
     tantalum(&["log", "verify", &db]).ok();
     let inspection = tantalum(&["log", "inspect", &db, "--json"]).ok();
     let inspection: serde_json::Value = serde_json::from_slice(&inspection).unwrap();
-    assert_eq!(inspection["devices"][0]["device_count"], 2);
+    assert_eq!(inspection["device_count"], 2);
     assert_eq!(names(&tantalum(&["log", "remove-device", &db, "1", "--json"]).ok()).len(), 1);
     assert_eq!(tantalum(&["db", "dump", &db]).ok(), dump);
     tantalum(&["db", "check", &db]).ok();

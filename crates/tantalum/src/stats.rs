@@ -18,7 +18,7 @@ tantalum_rt::statistics! {
     /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
     /// let before = db.stats()?;
     /// assert_eq!(before.page_bytes, 4096);
-    /// db.create_table("t")?;
+    /// db.table("t")?;
     /// assert!(db.stats()?.since(&before).log.records > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
