@@ -31,7 +31,7 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (4096, b"EFI PART", "a partition table (GPT)"),
 ];
 
-/// What devices of our own begin with (docs/understand/format.md).
+/// What devices of our own begin with (docs/format.md).
 const OURS: &[(&[u8], &str)] = &[
     (b"TANTALUM", "pages of a Tantalum database"),
     (b"TNTLDBLW", "pages of a Tantalum database that are being stored"),

@@ -1,4 +1,4 @@
-//! A trace's bytes, written and read; docs/understand/format.md describes them.
+//! A trace's bytes, written and read; docs/format.md describes them.
 //!
 //! Promise: whatever the bytes are, reading them gives what was written or says where they are damaged, in memory for one block.
 

@@ -223,7 +223,7 @@ fn the_archive_acknowledges_nothing_that_recovery_cannot_read() {
     assert!(torn > 2, "{torn} of 10 were torn");
 }
 
-/// Where a byte of the array lies: device and offset, as docs/understand/format.md says.
+/// Where a byte of the array lies: device and offset, as docs/format.md says.
 fn place(offset: u64, unit: u64, count: u64) -> (usize, u64) {
     let (number, within) = ((offset - HEAD_BYTES) / unit, (offset - HEAD_BYTES) % unit);
     ((number % count) as usize, HEAD_BYTES + number / count * unit + within)
