@@ -1,8 +1,7 @@
-//! Where pages were found before, so that they are found again without coming down a tree.
+//! Hints: in which frame the leaf of a key was found before, so that a search need not descend the tree.
 //!
-//! A hint says that the answer to a question (such as: which leaf has this key?) was in a frame. It is never more than that:
-//! the frame may hold another page by now, and the page may answer other questions. A task that follows a hint latches the frame
-//! and looks whether the page answers the question. So hints need no lock, and are never taken back.
+//! A hint says no more than that: the frame may hold another page by now, and the page may have other keys. A task that follows a
+//! hint latches the frame and checks the page. So hints need no lock, and are never taken back.
 
 use std::{
     hash::{BuildHasher, Hash},
@@ -16,40 +15,40 @@ use super::{BufferPool, frame::PageView};
 /// Hints for each frame, of 8 bytes each: 64 bytes for a page of 4096 or more.
 const PER_FRAME: usize = 8;
 
-/// Hints that a question may be answered by. They are neighbours, in one cache line.
+/// Hints of a set, in one cache line: a key's hint is in either.
 const WAYS: usize = 2;
 
 const COUNTERS: usize = 64;
 
-/// A question that has been asked of the pool's pages, as a number.
+/// What a hint is for: the hash of a position in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question(u64);
+pub struct HintKey(u64);
 
-impl Question {
-    /// Questions that are equal have equal numbers, and others hardly ever.
-    pub fn new(question: impl Hash) -> Self {
-        Self(FixedState::default().hash_one(question))
+impl HintKey {
+    /// Equal positions have equal keys, and others hardly ever.
+    pub fn new(position: impl Hash) -> Self {
+        Self(FixedState::default().hash_one(position))
     }
 
-    /// What tells questions apart whose hints have one place. Not 0.
+    /// What tells apart the keys of one set. Not 0.
     fn tag(self) -> u16 {
         (self.0 >> 48) as u16 | 1
     }
 }
 
-/// Where a question was answered.
+/// Where a key's page was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hint {
     pub frame: u32,
-    /// Which entry of the page it was.
+    /// The entry of the page that was wanted.
     pub entry: u16,
 }
 
 impl BufferPool {
-    /// The page that a question was answered by before, latched for reading, and its entry that did so. Both may be others by
-    /// now: look, and if the page is still the right one, tell [`found`](Self::found). `None` if nothing is known.
-    pub fn guess(&self, question: Question) -> Option<(PageView<'_>, usize)> {
-        let Hint { frame: index, entry } = self.shared.hints.find(question)?;
+    /// The page that the hint for a key leads to, latched for reading, and the entry that was wanted of it. Both may be others by
+    /// now: check the page, and if it is still the right one, call [`note_hint`](Self::note_hint). `None` without a hint.
+    pub fn hinted_page(&self, key: HintKey) -> Option<(PageView<'_>, usize)> {
+        let Hint { frame: index, entry } = self.shared.hints.find(key)?;
         let frame = self.shared.frames.get(index as usize)?;
         let content = match frame.latch.try_read() {
             Some(content) => content,
@@ -60,28 +59,28 @@ impl BufferPool {
         content.is_present().then(|| (PageView::new(frame, index, content), entry.into()))
     }
 
-    /// Notes that a page answered a question, and which of its entries did. If the page was [guessed](Self::guess), `guessed`
-    /// is the entry that came with it.
-    pub fn found(&self, question: Question, page: &PageView<'_>, entry: usize, guessed: Option<usize>) {
-        if guessed.is_some() {
+    /// Notes which page is the right one for a key, and which of its entries was wanted. If a [hint](Self::hinted_page) led to the
+    /// page, `hinted` is the entry that came with it.
+    pub fn note_hint(&self, key: HintKey, page: &PageView<'_>, entry: usize, hinted: Option<usize>) {
+        if hinted.is_some() {
             page.frame.touch();
-            self.shared.hints.count(question);
+            self.shared.hints.count_hit(key);
         }
-        if guessed != Some(entry) {
+        if hinted != Some(entry) {
             // A page has fewer slots than that.
             let entry = u16::try_from(entry).unwrap_or(u16::MAX);
-            self.shared.hints.note(question, Hint { frame: page.index, entry });
+            self.shared.hints.note(key, Hint { frame: page.index, entry });
         }
     }
 }
 
-/// The hints of a pool.
+/// The hints of a pool: a set-associative cache.
 #[derive(Debug)]
 pub(super) struct Hints {
     /// Each a frame, an entry and a tag; 0 if there is none.
-    places: Box<[AtomicU64]>,
-    /// How often pages were found by them, in parts that are not often counted at the same time.
-    followed: Box<[Counter]>,
+    slots: Box<[AtomicU64]>,
+    /// How often hints led to the right page, in parts that are not often counted at the same time.
+    hits: Box<[Counter]>,
 }
 
 /// On a cache line of its own.
@@ -92,45 +91,45 @@ struct Counter(AtomicU64);
 impl Hints {
     /// For a pool of so many frames.
     pub fn new(frames: usize) -> Self {
-        let places = (frames * PER_FRAME).next_power_of_two();
+        let slots = (frames * PER_FRAME).next_power_of_two();
         Self {
             // Zeros that are not touched take no memory.
-            places: vec![0; places].into_iter().map(AtomicU64::new).collect(),
-            followed: (0..COUNTERS).map(|_| Counter::default()).collect(),
+            slots: vec![0; slots].into_iter().map(AtomicU64::new).collect(),
+            hits: (0..COUNTERS).map(|_| Counter::default()).collect(),
         }
     }
 
-    /// Where the question was answered last, if there is a hint.
-    pub fn find(&self, question: Question) -> Option<Hint> {
-        let hints = self.ways(question).iter().map(|place| place.load(Ordering::Relaxed));
-        hints.into_iter().find_map(|hint| (hint as u16 == question.tag()).then(|| decode(hint)))
+    /// The hint for a key.
+    pub fn find(&self, key: HintKey) -> Option<Hint> {
+        let hints = self.set(key).iter().map(|slot| slot.load(Ordering::Relaxed));
+        hints.into_iter().find_map(|hint| (hint as u16 == key.tag()).then(|| decode(hint)))
     }
 
-    /// Remembers where the question was answered.
-    pub fn note(&self, question: Question, hint: Hint) {
-        let ways = self.ways(question);
-        let its = ways.iter().find(|place| place.load(Ordering::Relaxed) as u16 == question.tag());
-        let place = its.unwrap_or_else(|| {
-            // The newest comes first: what was asked once gives way to what is asked again.
-            ways[1].store(ways[0].load(Ordering::Relaxed), Ordering::Relaxed);
-            &ways[0]
+    /// Replaces the hint for a key, or the older one of the key's set.
+    pub fn note(&self, key: HintKey, hint: Hint) {
+        let set = self.set(key);
+        let own = set.iter().find(|slot| slot.load(Ordering::Relaxed) as u16 == key.tag());
+        let slot = own.unwrap_or_else(|| {
+            // The newest comes first: a key that is sought once gives way to one that is sought again.
+            set[1].store(set[0].load(Ordering::Relaxed), Ordering::Relaxed);
+            &set[0]
         });
-        place.store(encode(hint, question.tag()), Ordering::Relaxed);
+        slot.store(encode(hint, key.tag()), Ordering::Relaxed);
     }
 
-    /// Counts a page that was found by a hint.
-    pub fn count(&self, question: Question) {
-        self.followed[question.0 as usize % COUNTERS].0.fetch_add(1, Ordering::Relaxed);
+    /// Counts a hint that led to the right page.
+    pub fn count_hit(&self, key: HintKey) {
+        self.hits[key.0 as usize % COUNTERS].0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The pages found by hints.
-    pub fn followed(&self) -> u64 {
-        self.followed.iter().map(|counter| counter.0.load(Ordering::Relaxed)).sum()
+    /// How often hints led to the right page.
+    pub fn hits(&self) -> u64 {
+        self.hits.iter().map(|counter| counter.0.load(Ordering::Relaxed)).sum()
     }
 
-    fn ways(&self, question: Question) -> &[AtomicU64] {
-        let first = question.0 as usize & (self.places.len() - 1) & !(WAYS - 1);
-        &self.places[first..first + WAYS]
+    fn set(&self, key: HintKey) -> &[AtomicU64] {
+        let first = key.0 as usize & (self.slots.len() - 1) & !(WAYS - 1);
+        &self.slots[first..first + WAYS]
     }
 }
 
@@ -147,9 +146,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_last_is_found() {
+    fn the_hint_noted_last_is_found() {
         let hints = Hints::new(16);
-        let (key, other) = (Question::new(b"key"), Question::new(b"other"));
+        let (key, other) = (HintKey::new(b"key"), HintKey::new(b"other"));
         assert_eq!(hints.find(key), None);
         hints.note(key, Hint { frame: u32::MAX, entry: u16::MAX });
         hints.note(key, Hint { frame: 3, entry: 5 });
@@ -159,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn two_questions_share_a_place_and_a_third_takes_the_older_ones() {
+    fn a_set_has_two_hints_and_a_third_replaces_the_older() {
         let hints = Hints::new(16);
-        let questions = [1u64, 2, 3].map(|number| Question(number << 50 | 6));
-        for (frame, question) in (0..).zip(questions) {
-            hints.note(question, Hint { frame, entry: 0 });
+        let keys = [1u64, 2, 3].map(|number| HintKey(number << 50 | 6));
+        for (frame, key) in (0..).zip(keys) {
+            hints.note(key, Hint { frame, entry: 0 });
         }
-        let frames = questions.map(|question| hints.find(question).map(|hint| hint.frame));
+        let frames = keys.map(|key| hints.find(key).map(|hint| hint.frame));
         assert_eq!(frames, [None, Some(1), Some(2)]);
     }
 }

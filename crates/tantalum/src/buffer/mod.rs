@@ -42,7 +42,7 @@ pub use change_group::ChangeGroup;
 pub use cleaner::{Cleaner, PageCleaning};
 pub use commit_status_log::CommitStatusLog;
 pub use frame::{PageReadGuard, PageView, PageWriteGuard, PinnedPage};
-pub use hints::Question;
+pub use hints::HintKey;
 pub use latches::SNAPSHOT_GATE;
 pub use pin_budget::Pins;
 pub use pool::{BufferPool, PoolOptions, PoolStats};

@@ -461,7 +461,7 @@ impl BufferPool {
             batches_peak: shared.free_list.batches_peak() as u64,
             change_bytes,
             change_bytes_peak,
-            hits: shared.table.hits() + shared.hints.followed(),
+            hits: shared.table.hits() + shared.hints.hits(),
             pin_waits: shared.pins.waits(),
             ..shared.counters.read()
         }

@@ -10,7 +10,7 @@
 use super::cursor::LeafPosition;
 use super::node::Node;
 use super::{Tree, damaged};
-use crate::buffer::{PageView, PageWriteGuard, PinnedPage, Question};
+use crate::buffer::{HintKey, PageView, PageWriteGuard, PinnedPage};
 use crate::error::Result;
 use tantalum_rt::interleave;
 use tantalum_store::{PageId, PageKind, page::header};
@@ -29,14 +29,14 @@ pub(super) struct Parent {
 }
 
 impl LeafPosition<'_> {
-    fn question(self, tree: &Tree) -> Question {
+    fn hint_key(self, tree: &Tree) -> HintKey {
         let (kind, key) = match self {
             LeafPosition::Containing(key) => (0u8, key),
             LeafPosition::Before(bound) => (1, bound),
             LeafPosition::First => (2, &[][..]),
             LeafPosition::Last => (3, &[][..]),
         };
-        Question::new((tree.owner.0, kind, key))
+        HintKey::new((tree.owner.0, kind, key))
     }
 
     /// The entry of an inner node to go down by.
@@ -62,25 +62,25 @@ impl LeafPosition<'_> {
 }
 
 impl Tree {
-    /// Shows `f` the leaf of a position, latched for reading meanwhile, and the entry that `f` returned of it the last time, or any
+    /// Shows `f` the leaf of a position, latched for reading meanwhile, and the entry of it that `f` returned the last time, or any
     /// other. `f` must be quick and wait for no inner page.
     pub(super) fn at_leaf<R>(
         &self,
         at: LeafPosition<'_>,
         f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
     ) -> Result<R> {
-        let question = at.question(self);
-        // What was guessed wrong is let go before anything else is latched.
-        if let Some((page, entry)) = self.pool.guess(question)
+        let key = at.hint_key(self);
+        // A page that a hint wrongly leads to is let go before anything else is latched.
+        if let Some((page, entry)) = self.pool.hinted_page(key)
             && let Some(node) = self.node_on_way(at, &page).filter(Node::is_leaf)
         {
             let (result, found) = f(&node, &page, entry)?;
-            self.pool.found(question, &page, found, Some(entry));
+            self.pool.note_hint(key, &page, found, Some(entry));
             return Ok(result);
         }
         let page = self.descend(at, 0)?;
         let (result, found) = f(&Node::read(&page)?, &page, 0)?;
-        self.pool.found(question, &page, found, None);
+        self.pool.note_hint(key, &page, found, None);
         Ok(result)
     }
 
