@@ -29,6 +29,7 @@ mod hints;
 mod latches;
 mod page_table;
 mod pin_budget;
+mod pinning;
 mod poison;
 mod pool;
 mod redo_log;

@@ -1,44 +1,21 @@
-//! The buffer pool: pages by number, at the cost of a look-up when they are in memory.
-//!
-//! A hit takes the lock of one shard of the page table and counts one reference, or latches the page; nothing else is shared.
-//! Where a hint says in which frame a question was answered ([`hints`](super::hints)), it takes the latch only. A miss
-//! takes a clean frame, which the [`Cleaner`](super::Cleaner) keeps ready, and reads the page under the frame's exclusive latch,
-//! so that other tasks that want the same page wait for it there.
+//! The buffer pool: its options and statistics, what its parts share, and its handle. [`pinning`](super::pinning) finds pages,
+//! and reads those that are not in memory.
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize},
 };
 
-use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
+use tantalum_device::AlignedBuffer;
 use tantalum_log::{Log, Lsn, SpaceRequest};
 use tantalum_rt::{Condvar, Mutex, RwLock, SharedRun, may_wait};
-use tantalum_store::{Load, Observer, PageBatch, PageId, PageObserver, PageStore, Protection, page::header};
+use tantalum_store::{Observer, PageBatch, PageObserver, PageStore, Protection};
 
 use super::{
-    CommitStatusLog,
-    change_sink::ChangeSink,
-    cleaner::PageCleaning,
-    eviction::Taken,
-    frame::{Content, Frame, FrameState, PageView, PinnedPage},
-    free_list::FreeList,
-    hints::Hints,
-    page_table::PageTable,
-    pin_budget::PinBudget,
-    poison::Poison,
-    redo_log::RedoLog,
-    redo_point::RedoPoint,
-    reservation::Reservation,
+    CommitStatusLog, change_sink::ChangeSink, cleaner::PageCleaning, frame::Frame, free_list::FreeList, hints::Hints,
+    page_table::PageTable, pin_budget::PinBudget, poison::Poison, redo_log::RedoLog, redo_point::RedoPoint,
 };
-use crate::{
-    error::{Error, Lack, Result},
-    limits::GroupLimit,
-};
-
-/// Memory for frames is taken in pieces of so many bytes, a multiple of every page size.
-const MEMORY_BYTES: usize = 256 << 10;
-/// Pools of so many bytes and more take it in huge pages.
-const HUGE_PAGES_FROM: usize = 16 << 20;
+use crate::{error::Result, limits::GroupLimit};
 
 /// How large a pool is and what its pages need.
 #[derive(Clone, Debug)]
@@ -72,7 +49,7 @@ pub(super) struct Shared {
     pub hints: Hints,
     pub frames: Box<[Frame]>,
     /// Memory that was taken for frames and has none yet.
-    memory: Mutex<Vec<AlignedBuffer>>,
+    pub memory: Mutex<Vec<AlignedBuffer>>,
     /// Frames without a page, and the permits to write batches, which frees some.
     pub free_list: FreeList,
     /// The frames that commits may hold.
@@ -93,7 +70,7 @@ pub(super) struct Shared {
     /// beginning between the decision that a page needs no image and the append of its change.
     pub redo_point: RwLock<RedoPoint>,
     pub checkpoints: SharedRun<Result<Lsn>>,
-    /// What is told of changed and written pages.
+    /// Hears of changed and written pages.
     pub observer: OnceLock<Observer>,
     pub counters: Counters,
 }
@@ -145,17 +122,6 @@ tantalum_rt::statistics! {
             change_bytes_peak: u64,
         }
     }
-}
-
-/// Where a page comes from that is not in memory.
-#[derive(Clone, Copy)]
-enum Source {
-    /// The store, which must have it.
-    Store,
-    /// Nowhere: it is about to be formatted.
-    Nothing,
-    /// The store; if it was never written it is blank, and if `rebuilt`, also if it is damaged.
-    StoreOrBlank { rebuilt: bool },
 }
 
 impl BufferPool {
@@ -315,135 +281,6 @@ impl BufferPool {
         self.shared.page_size
     }
 
-    /// Keeps a page in memory, reading it if it is not there.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] when the page is damaged or was never written, [`Error::PoolExhausted`], and what the device
-    /// reports.
-    pub fn pin(&self, id: PageId) -> Result<PinnedPage> {
-        self.shared.pin(id, Source::Store)
-    }
-
-    /// Latches a page for reading, which keeps it in memory; reads it if it is not there. Waits while another task writes or
-    /// waits to write.
-    ///
-    /// # Errors
-    /// As [`pin`](Self::pin).
-    pub fn read(&self, id: PageId) -> Result<PageView<'_>> {
-        let shared = &*self.shared;
-        loop {
-            // Pinned until it is latched, if it was loaded for this.
-            let (index, _pin) = match shared.table.find(id) {
-                Some(index) => (index, None),
-                None => match shared.load_into(shared.take_frame()?, id, Source::Store)? {
-                    Some((index, pin)) => (index, Some(pin)),
-                    None => continue,
-                },
-            };
-            let frame = &shared.frames[index];
-            let content = frame.latch.read();
-            // Meanwhile it may have been evicted, or the task that was reading it may have failed.
-            if content.is_present() && content.id == id {
-                frame.touch();
-                return Ok(PageView::new(frame, index as u32, content));
-            }
-            shared.check_poison()?;
-        }
-    }
-
-    /// As [`read`](Self::read), but `None` instead of waiting for the store: for a task that has latched other pages.
-    pub fn read_in_memory(&self, id: PageId) -> Option<PageView<'_>> {
-        let shared = &*self.shared;
-        let mut index = shared.table.find(id)?;
-        let content = match shared.frames[index].latch.try_read() {
-            Some(content) => content,
-            // A task that changes the page has the latch, or one that reads it from the store. While it is pinned, only the first.
-            None => {
-                let (pinned, _pin) = shared.pin_in_memory(id)?;
-                index = pinned;
-                shared.frames[index].latch.read()
-            }
-        };
-        let is_it = content.is_present() && content.id == id;
-        is_it.then(|| {
-            let frame = &shared.frames[index];
-            frame.touch();
-            PageView::new(frame, index as u32, content)
-        })
-    }
-
-    /// As [`pin`](Self::pin), but `None` instead of waiting for the store.
-    pub fn pin_in_memory(&self, id: PageId) -> Option<PinnedPage> {
-        self.shared.pin_in_memory(id).map(|(_, page)| page)
-    }
-
-    /// Latches a pinned page for reading.
-    pub fn latch(&self, page: &PinnedPage) -> PageView<'_> {
-        let frame = &self.shared.frames[page.frame as usize];
-        PageView::new(frame, page.frame, frame.latch.read())
-    }
-
-    /// Waits until no task has the page latched, or is reading it. No latch may be held.
-    pub(super) fn wait_for_latch(&self, id: PageId) {
-        may_wait("a latch out of order");
-        if let Some((_, page)) = self.shared.table.pin(id, &self.shared.frames) {
-            drop(page.latch.write());
-        }
-    }
-
-    /// As [`pin`](Self::pin), for a page that was just allocated: it is not read, and stands for nothing until its first change,
-    /// which must be a format. Waits for no frame; one of the reservation's is taken if it has some.
-    ///
-    /// # Errors
-    /// [`Error::Lacking`] without a frame; [`Error::Busy`] while another task reads the page, as it was before.
-    pub(super) fn pin_new(&self, id: PageId, reservation: Option<&Reservation>) -> Result<PinnedPage> {
-        let shared = &*self.shared;
-        loop {
-            if let Some(page) = self.pin_in_memory(id) {
-                return Ok(page);
-            }
-            if shared.table.find(id).is_some() {
-                return Err(Error::Busy { page: id });
-            }
-            let reserved = reservation.and_then(Reservation::take_frame);
-            let Some(frame) = reserved.or_else(|| shared.take_frame_at_hand()) else {
-                return Err(Error::Lacking { lack: Lack::Frames(1) });
-            };
-            if let Some((_, page)) = shared.load_into(Taken { frame, has_waited: false }, id, Source::Nothing)? {
-                return Ok(page);
-            }
-        }
-    }
-
-    /// As [`pin`](Self::pin), but a page that was never written is blank: of kind
-    /// [`Free`](tantalum_store::PageKind::Free).
-    ///
-    /// # Errors
-    /// As [`pin`](Self::pin).
-    pub fn pin_or_blank(&self, id: PageId) -> Result<PinnedPage> {
-        self.shared.pin(id, Source::StoreOrBlank { rebuilt: false })
-    }
-
-    /// As [`pin_or_blank`](Self::pin_or_blank), for a page that redo is about to rebuild: it may be damaged too, and is
-    /// then blank.
-    ///
-    /// # Errors
-    /// As [`pin`](Self::pin), but no damage.
-    pub fn pin_to_rebuild(&self, id: PageId) -> Result<PinnedPage> {
-        self.shared.pin(id, Source::StoreOrBlank { rebuilt: true })
-    }
-
-    /// Drops a clean page from memory. False if a task uses it, or it is dirty; true if it is not in memory.
-    pub fn discard_clean(&self, id: PageId) -> bool {
-        let shared = &*self.shared;
-        let Some(index) = shared.table.find(id) else { return true };
-        let is_gone = shared.table.remove_if(id, index, || shared.frames[index].vacate());
-        if is_gone {
-            shared.free_list.give([index]);
-        }
-        is_gone
-    }
-
     /// What the pool has done so far.
     pub fn stats(&self) -> PoolStats {
         let shared = &*self.shared;
@@ -476,127 +313,4 @@ impl Shared {
     pub fn log(&self) -> &Log {
         self.log.get().expect("redo is done and attached the log before anything else runs")
     }
-
-    fn pin(&self, id: PageId, source: Source) -> Result<PinnedPage> {
-        loop {
-            let Some((frame, page)) = self.table.pin(id, &self.frames) else {
-                match self.load_into(self.take_frame()?, id, source)? {
-                    Some((_, page)) => return Ok(page),
-                    None => continue,
-                }
-            };
-            let state = &self.frames[frame].state;
-            if holds(state, id) {
-                self.frames[frame].touch();
-                return Ok(page);
-            }
-            // Another task reads the page and holds the latch meanwhile. If its read fails, the frame may even get another
-            // page before we see it.
-            drop(page.latch.read());
-            if holds(state, id) {
-                return Ok(page);
-            }
-            self.check_poison()?;
-        }
-    }
-
-    fn pin_in_memory(&self, id: PageId) -> Option<(usize, PinnedPage)> {
-        let (index, page) = self.table.pin(id, &self.frames)?;
-        let frame = &self.frames[index];
-        holds(&frame.state, id).then(|| {
-            frame.touch();
-            (index, page)
-        })
-    }
-
-    /// Brings a page into memory, into a frame that was taken and is returned. `None` when another task did so first.
-    #[cold]
-    fn load_into(&self, taken: Taken, id: PageId, source: Source) -> Result<Option<(usize, PinnedPage)>> {
-        let Taken { frame: index, has_waited } = taken;
-        let frame = &self.frames[index];
-        // Held through an `Arc`, and so pinned. Only a task that waited for a failed load, or followed an old hint, can hold it,
-        // for a moment.
-        let mut content = frame.latch.write_arc();
-        debug_assert!(frame.state.rec_lsn().is_none() && !content.is_present(), "a frame without a page is clean");
-        frame.state.set_page(Some(id));
-        content.id = id;
-        if content.bytes.is_empty() {
-            content.bytes = self.page_memory();
-        }
-        let guard = self.poison_unless_ended("a page was being read");
-        if !self.table.insert(id, index) {
-            guard.end();
-            frame.state.set_page(None);
-            drop(content);
-            self.free_list.give([index]);
-            return Ok(None);
-        }
-        self.counters.misses.fetch_add(1, Ordering::Relaxed);
-        if !matches!(source, Source::Nothing) {
-            self.counters.fault_reads.fetch_add(1, Ordering::Relaxed);
-            self.counters.blocked_reads.fetch_add(u64::from(has_waited), Ordering::Relaxed);
-        }
-        let filled = self.fill(&mut content, source);
-        guard.end();
-        match filled {
-            Ok(()) => {
-                content.set_present(true);
-                frame.touch();
-                Ok(Some((index, PinnedPage { id, frame: index as u32, latch: Arc::clone(&frame.latch) })))
-            }
-            Err(error) => {
-                self.table.remove_if(id, index, || true);
-                frame.state.set_page(None);
-                drop(content);
-                self.free_list.give([index]);
-                Err(error)
-            }
-        }
-    }
-
-    /// Memory for one more frame.
-    fn page_memory(&self) -> AlignedBuffer {
-        let mut memory = self.memory.lock();
-        memory.pop().unwrap_or_else(|| {
-            let is_large = self.frames.len() * self.page_size >= HUGE_PAGES_FROM;
-            let bytes = if is_large { HUGE_PAGE_BYTES } else { MEMORY_BYTES };
-            memory.extend(AlignedBuffer::zeroed(bytes).into_pieces(self.page_size));
-            memory.pop().expect("a page is smaller than what is taken at once")
-        })
-    }
-
-    fn fill(&self, content: &mut Content, source: Source) -> Result<()> {
-        let id = content.id;
-        let corrupt = |what: String| Error::Corrupt {
-            file: self.store.name().into(),
-            page: id,
-            offset: id.0.saturating_mul(self.page_size as u64),
-            what,
-        };
-        if matches!(source, Source::Nothing) {
-            header::clear(&mut content.bytes, id);
-            return Ok(());
-        }
-        may_wait("a page of the store");
-        match (self.store.load(id, &mut content.bytes)?, source) {
-            (Load::Page, _) => {}
-            (Load::NeverWritten, Source::Store) => return Err(corrupt("it was never written".into())),
-            (Load::Damaged(_), Source::StoreOrBlank { rebuilt: true }) | (Load::NeverWritten, _) => {
-                header::clear(&mut content.bytes, id);
-            }
-            (Load::Damaged(what), _) => return Err(corrupt(what)),
-        }
-        match self.sink.end(self) {
-            Some(end) if header::lsn(&content.bytes) > end => Err(corrupt(format!(
-                "it was changed at LSN {}, beyond the end of the log, so the log is not the one that belongs to it",
-                header::lsn(&content.bytes)
-            ))),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Whether a pinned frame holds the page `id`, ready for use.
-fn holds(state: &FrameState, id: PageId) -> bool {
-    state.is_loaded() && state.page() == Some(id)
 }
