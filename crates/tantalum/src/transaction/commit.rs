@@ -1,4 +1,4 @@
-//! Making a transaction's writes part of the database: one change group, and so one record of the log.
+//! The commit of a [`Transaction`]: its writes become part of the database in one change group, and so one record of the log.
 //!
 //! Leaves are found and room is made in them first. Then they are latched in ascending page order, each looked at again as
 //! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
@@ -14,7 +14,7 @@ use tantalum_log::Lsn;
 use tantalum_rt::interleave;
 use tantalum_store::{TableId, page::record};
 
-use super::{Manager, Value, precedence::Tries, write_set::WriteSet};
+use super::{Manager, Transaction, Value, precedence::Tries, write_set::WriteSet};
 use crate::{
     buffer::{ChangeGroup, PinnedPage, Pins, Reservation},
     db::Core,
@@ -23,6 +23,133 @@ use crate::{
     table::Table,
     tree::{Chains, LeafWrite, Place},
 };
+
+/// A commit that is durable; see [`Transaction::commit`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// assert_eq!(db.begin()?.commit()?.position(), None, "nothing was written");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    position: Option<u64>,
+}
+
+impl Commit {
+    /// The commit's place in the log: of two transactions that wrote, the one with the lower place comes first in the
+    /// serial order. `None` for one that wrote nothing.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+}
+
+/// A commit on its way to the devices; see [`Transaction::commit_async`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let letters = db.table("letters")?;
+/// let mut tickets = Vec::new();
+/// for letter in ["a", "b", "c"] {
+///     let mut tx = db.begin()?;
+///     tx.put(&letters, letter, "")?;
+///     tickets.push(tx.commit_async()?);
+/// }
+/// for ticket in tickets {
+///     ticket.wait()?; // durable now
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Ticket {
+    ticket: tantalum_log::Ticket,
+    position: Option<u64>,
+    /// Keeps the directory locked until the outcome is known, should a panic end the database meanwhile.
+    _manager: Arc<Manager>,
+}
+
+impl Ticket {
+    /// Blocks until the commit is durable.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] when the log failed.
+    pub fn wait(self) -> Result<Commit> {
+        self.ticket.wait().map_err(|cause| Error::OutcomeUnknown { cause })?;
+        Ok(Commit { position: self.position })
+    }
+
+    /// As [`Commit::position`]; known before the commit is durable.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way.
+    pub fn is_done(&self) -> Option<Result<()>> {
+        Some(self.ticket.is_done()?.map_err(|cause| Error::OutcomeUnknown { cause }))
+    }
+}
+
+/// A commit that is in the log's order, and perhaps not durable.
+struct Appended {
+    position: Option<u64>,
+    /// Where the log must be durable before anyone is told.
+    lsn: Lsn,
+}
+
+impl Transaction {
+    /// Commits. When it returns, everything that the transaction wrote, and everything that it read, survives a power cut.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] when the log fails meanwhile: after the next open the transaction is there whole or not at
+    /// all. After any other error it is not. [`Error::TransactionTooLarge`] when the buffer pool has too few frames for the pages
+    /// that it writes, or the log takes no such record.
+    pub fn commit(mut self) -> Result<Commit> {
+        let early = self.core().settings.early_lock_release();
+        let Appended { position, lsn } = self.append_writes()?;
+        if early {
+            self.release_locks();
+        }
+        // What is still locked is released when the transaction is dropped, at the end. After a failure it is unknown what the
+        // devices hold.
+        self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
+        Ok(Commit { position })
+    }
+
+    /// Commits without waiting for durability, which the ticket tells: many commits can be on their way from one thread.
+    /// Without early lock release it waits all the same, since the locks must be held until then.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_async(mut self) -> Result<Ticket> {
+        let Appended { position, lsn } = self.append_writes()?;
+        if !self.core().settings.early_lock_release() {
+            self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
+        }
+        self.release_locks();
+        let ticket = self.core().pool.ticket(lsn).map_err(Error::outcome_unknown)?;
+        Ok(Ticket { ticket, position, _manager: Arc::clone(self.manager()) })
+    }
+
+    /// Logs and applies the writes. From here until the transaction is dropped, closing waits for it.
+    fn append_writes(&mut self) -> Result<Appended> {
+        self.check_running()?;
+        self.core().operations.enter()?;
+        self.is_committing = true;
+        let appended = if self.writes.is_empty() {
+            Appended { position: None, lsn: self.read_lsn }
+        } else {
+            let touched = &self.touched;
+            let table_of = |id| touched.get(&id).expect("a written table was touched").table.table().clone();
+            let end = self.manager().append_commit(&self.writes, table_of)?;
+            Appended { position: Some(end.get()), lsn: end.max(self.read_lsn) }
+        };
+        self.is_over = true;
+        self.manager().counters.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(appended)
+    }
+}
 
 /// Writes that go to one leaf.
 struct LeafPlan<'a> {
@@ -200,7 +327,8 @@ impl Manager {
         let mut sparse = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
             let places = &places[plan.places.clone()];
-            if plan.table.tree().stage(&mut group, index, plan.writes, places, chains)? {
+            let is_sparse = plan.table.tree().stage(&mut group, index, plan.writes, places, chains)?;
+            if is_sparse {
                 sparse.push((plan.table, plan.writes[0].key));
             }
         }

@@ -13,6 +13,7 @@ mod batch;
 mod commit;
 mod key_range;
 mod locks;
+mod manager;
 mod precedence;
 mod range;
 mod snapshot;
@@ -24,138 +25,34 @@ mod write_set;
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use tantalum_log::Lsn;
 use tantalum_store::TableId;
 
+pub use commit::{Commit, Ticket};
 pub use key_range::KeyRange;
 pub(crate) use locks::TableLocks;
+pub(crate) use manager::Manager;
+pub use manager::TransactionStats;
 pub use range::RangeIter;
 pub use snapshot::Snapshot;
 pub use value::Value;
 
 use self::{
     key_range::Interval,
-    locks::{Granted, LockManager, Mode, Refusal, TransactionId},
-    precedence::Precedence,
+    locks::{Granted, Mode, Refusal, TransactionId},
     snapshot::View,
-    versions::Versions,
     write_set::WriteSet,
 };
 use crate::{
     db::{Core, Open},
     error::{Error, Result},
-    limits::{self, GroupLimit},
+    limits,
     options::Isolation,
     table::{Table, TableUse},
 };
-
-/// What a commit's log record needs beyond the writes: its head, and some change heads.
-const RECORD_RESERVE_BYTES: usize = 4096;
-
-/// What all transactions of a database share.
-pub(crate) struct Manager {
-    core: Arc<Core>,
-    locks: LockManager,
-    versions: Arc<Versions>,
-    precedence: Precedence,
-    next_id: AtomicU64,
-    /// Numbers commit records; goes on from the last that recovery has read.
-    commit_count: AtomicU64,
-    counters: Counters,
-}
-
-tantalum_rt::statistics! {
-    /// Counters of transactions since the database was opened.
-    #[non_exhaustive]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-    pub struct TransactionStats {
-        counted by Counters {
-            /// Transactions committed, those that wrote nothing included.
-            commits,
-            /// Transactions rolled back, by their owner or by the engine.
-            rollbacks,
-        }
-        total {
-            /// Transactions begun.
-            begun: u64,
-            /// Times that a lock was waited for.
-            lock_waits: u64,
-            /// Deadlocks, each ended by aborting a transaction.
-            deadlocks: u64,
-            /// Locks that were not granted in time.
-            lock_timeouts: u64,
-            /// Snapshots that were given up because there was no room for the row versions that they see.
-            snapshots_given_up: u64,
-        }
-        now {
-            /// Snapshots that are alive, those of transactions included.
-            snapshots: u64,
-            /// Old row versions in memory for them.
-            versions: u64,
-            /// Memory for these, about.
-            version_bytes: u64,
-            /// Old row versions on scratch pages of the data device.
-            spilled_versions: u64,
-            /// Pages of the data device that are in use as scratch pages.
-            scratch_pages: u64,
-        }
-    }
-}
-
-impl Manager {
-    pub fn new(core: Arc<Core>) -> Arc<Self> {
-        Arc::new(Self {
-            locks: LockManager::new(core.settings.lock_timeout()),
-            versions: Versions::new(&core.space, core.settings.version_bytes()),
-            precedence: Precedence::default(),
-            commit_count: AtomicU64::new(core.redo.last_commit),
-            core,
-            next_id: AtomicU64::new(1),
-            counters: Counters::default(),
-        })
-    }
-
-    pub fn core(&self) -> &Core {
-        &self.core
-    }
-
-    pub fn stats(&self) -> TransactionStats {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let versions = self.versions.counts();
-        TransactionStats {
-            begun: count(&self.next_id) - 1,
-            lock_waits: count(&self.locks.lock_waits),
-            deadlocks: count(&self.locks.deadlocks),
-            lock_timeouts: count(&self.locks.timeouts),
-            snapshots: versions.snapshots,
-            snapshots_given_up: versions.given_up,
-            versions: versions.versions,
-            version_bytes: versions.bytes,
-            spilled_versions: versions.spilled_versions,
-            scratch_pages: versions.scratch_pages,
-            ..self.counters.read()
-        }
-    }
-
-    /// How much a transaction's writes may be.
-    fn write_limit(&self) -> GroupLimit {
-        let limit = self.core.pool.group_limit();
-        GroupLimit { bytes: limit.bytes.saturating_sub(RECORD_RESERVE_BYTES), ..limit }
-    }
-}
-
-/// A commit that is in the log's order, and perhaps not durable.
-struct Appended {
-    position: Option<u64>,
-    /// Where the log must be durable before anyone is told.
-    lsn: Lsn,
-}
 
 /// A table that a transaction has touched, and its locks there.
 struct Touched {
@@ -225,73 +122,6 @@ enum Database {
 pub struct Savepoint {
     transaction: TransactionId,
     number: u64,
-}
-
-/// A commit that is durable; see [`Transaction::commit`].
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
-/// assert_eq!(db.begin()?.commit()?.position(), None, "nothing was written");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Commit {
-    position: Option<u64>,
-}
-
-impl Commit {
-    /// The commit's place in the log: of two transactions that wrote, the one with the lower place comes first in the
-    /// serial order. `None` for one that wrote nothing.
-    pub fn position(&self) -> Option<u64> {
-        self.position
-    }
-}
-
-/// A commit on its way to the devices; see [`Transaction::commit_async`].
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
-/// let letters = db.table("letters")?;
-/// let mut tickets = Vec::new();
-/// for letter in ["a", "b", "c"] {
-///     let mut tx = db.begin()?;
-///     tx.put(&letters, letter, "")?;
-///     tickets.push(tx.commit_async()?);
-/// }
-/// for ticket in tickets {
-///     ticket.wait()?; // durable now
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Ticket {
-    ticket: tantalum_log::Ticket,
-    position: Option<u64>,
-    /// Keeps the directory locked until the outcome is known, should a panic end the database meanwhile.
-    _manager: Arc<Manager>,
-}
-
-impl Ticket {
-    /// Blocks until the commit is durable.
-    ///
-    /// # Errors
-    /// [`Error::OutcomeUnknown`] when the log failed.
-    pub fn wait(self) -> Result<Commit> {
-        self.ticket.wait().map_err(|cause| Error::OutcomeUnknown { cause })?;
-        Ok(Commit { position: self.position })
-    }
-
-    /// As [`Commit::position`]; known before the commit is durable.
-    pub fn position(&self) -> Option<u64> {
-        self.position
-    }
-
-    /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way.
-    pub fn is_done(&self) -> Option<Result<()>> {
-        Some(self.ticket.is_done()?.map_err(|cause| Error::OutcomeUnknown { cause }))
-    }
 }
 
 impl Transaction {
@@ -415,59 +245,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits. When it returns, everything that the transaction wrote, and everything that it read, survives a power cut.
-    ///
-    /// # Errors
-    /// [`Error::OutcomeUnknown`] when the log fails meanwhile: after the next open the transaction is there whole or not at
-    /// all. After any other error it is not. [`Error::TransactionTooLarge`] when the buffer pool has too few frames for the pages
-    /// that it writes, or the log takes no such record.
-    pub fn commit(mut self) -> Result<Commit> {
-        let early = self.core().settings.early_lock_release();
-        let Appended { position, lsn } = self.append_writes()?;
-        if early {
-            self.release_locks();
-        }
-        // What is still locked is released when the transaction is dropped, at the end. After a failure it is unknown what the
-        // devices hold.
-        self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
-        Ok(Commit { position })
-    }
-
-    /// Commits without waiting for durability, which the ticket tells: many commits can be on their way from one thread.
-    /// Without early lock release it waits all the same, since the locks must be held until then.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
-    pub fn commit_async(mut self) -> Result<Ticket> {
-        let Appended { position, lsn } = self.append_writes()?;
-        if !self.core().settings.early_lock_release() {
-            self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
-        }
-        self.release_locks();
-        let ticket = self.core().pool.ticket(lsn).map_err(Error::outcome_unknown)?;
-        Ok(Ticket { ticket, position, _manager: Arc::clone(self.manager()) })
-    }
-
     /// Forgets everything that the transaction wrote, and ends it. Dropping it does the same.
     pub fn rollback(self) {}
-
-    /// Logs and applies the writes. From here until the transaction is dropped, closing waits for it.
-    fn append_writes(&mut self) -> Result<Appended> {
-        self.check_running()?;
-        self.core().operations.enter()?;
-        self.is_committing = true;
-        let appended = if self.writes.is_empty() {
-            Appended { position: None, lsn: self.read_lsn }
-        } else {
-            let touched = &self.touched;
-            let table_of = |id| touched.get(&id).expect("a written table was touched").table.table().clone();
-            let end = self.manager().append_commit(&self.writes, table_of)?;
-            Appended { position: Some(end.get()), lsn: end.max(self.read_lsn) }
-        };
-        self.is_over = true;
-        self.manager().counters.commits.fetch_add(1, Ordering::Relaxed);
-        Ok(appended)
-    }
 
     fn check_running(&self) -> Result<()> {
         self.core().check_open()?;
@@ -613,11 +392,5 @@ impl Drop for Transaction {
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transaction").field("id", &self.id.0).field("is_over", &self.is_over).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Manager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager").finish_non_exhaustive()
     }
 }

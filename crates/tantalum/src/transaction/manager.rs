@@ -1,0 +1,113 @@
+//! What all transactions of a database share, and their statistics.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{locks::LockManager, precedence::Precedence, versions::Versions};
+use crate::{db::Core, limits::GroupLimit};
+
+/// What a commit's log record needs beyond the writes: its head, and some change heads.
+const RECORD_RESERVE_BYTES: usize = 4096;
+
+/// What all transactions of a database share.
+pub(crate) struct Manager {
+    pub(super) core: Arc<Core>,
+    pub(super) locks: LockManager,
+    pub(super) versions: Arc<Versions>,
+    pub(super) precedence: Precedence,
+    pub(super) next_id: AtomicU64,
+    /// Numbers commit records; goes on from the last that recovery has read.
+    pub(super) commit_count: AtomicU64,
+    pub(super) counters: Counters,
+}
+
+tantalum_rt::statistics! {
+    /// Counters of transactions since the database was opened.
+    #[non_exhaustive]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    pub struct TransactionStats {
+        counted by Counters {
+            /// Transactions committed, those that wrote nothing included.
+            commits,
+            /// Transactions rolled back, by their owner or by the engine.
+            rollbacks,
+        }
+        total {
+            /// Transactions begun.
+            begun: u64,
+            /// Times that a lock was waited for.
+            lock_waits: u64,
+            /// Deadlocks, each ended by aborting a transaction.
+            deadlocks: u64,
+            /// Locks that were not granted in time.
+            lock_timeouts: u64,
+            /// Snapshots that were given up because there was no room for the row versions that they see.
+            snapshots_given_up: u64,
+        }
+        now {
+            /// Snapshots that are alive, those of transactions included.
+            snapshots: u64,
+            /// Old row versions in memory for them.
+            versions: u64,
+            /// Memory for these, about.
+            version_bytes: u64,
+            /// Old row versions on scratch pages of the data device.
+            spilled_versions: u64,
+            /// Pages of the data device that are in use as scratch pages.
+            scratch_pages: u64,
+        }
+    }
+}
+
+impl Manager {
+    pub fn new(core: Arc<Core>) -> Arc<Self> {
+        Arc::new(Self {
+            locks: LockManager::new(core.settings.lock_timeout()),
+            versions: Versions::new(&core.space, core.settings.version_bytes()),
+            precedence: Precedence::default(),
+            commit_count: AtomicU64::new(core.redo.last_commit),
+            core,
+            next_id: AtomicU64::new(1),
+            counters: Counters::default(),
+        })
+    }
+
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub fn stats(&self) -> TransactionStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let versions = self.versions.counts();
+        TransactionStats {
+            begun: count(&self.next_id) - 1,
+            lock_waits: count(&self.locks.lock_waits),
+            deadlocks: count(&self.locks.deadlocks),
+            lock_timeouts: count(&self.locks.timeouts),
+            snapshots: versions.snapshots,
+            snapshots_given_up: versions.given_up,
+            versions: versions.versions,
+            version_bytes: versions.bytes,
+            spilled_versions: versions.spilled_versions,
+            scratch_pages: versions.scratch_pages,
+            ..self.counters.read()
+        }
+    }
+
+    /// How much a transaction's writes may be.
+    pub(super) fn write_limit(&self) -> GroupLimit {
+        let limit = self.core.pool.group_limit();
+        GroupLimit { bytes: limit.bytes.saturating_sub(RECORD_RESERVE_BYTES), ..limit }
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager").finish_non_exhaustive()
+    }
+}
