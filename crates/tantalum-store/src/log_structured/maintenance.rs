@@ -17,7 +17,7 @@ use tantalum_rt::{MutexGuard, Random, random_seed};
 use super::{
     Shared,
     layout::{BLOCK_BYTES, Place, SLOTS},
-    map::{LEVELS, MapBlock},
+    map::{BlockNumber, LEVELS, MapBlock},
     root::Root,
     segment_counters::Counters,
     summary::{ENTRIES_MAX, Entry},
@@ -25,18 +25,12 @@ use super::{
 };
 use crate::Result;
 
-/// A block of the map, by its level and number on it.
-type Number = (usize, usize);
-
-/// What a checkpoint has written, and not yet made count.
-#[derive(Default)]
-struct Written {
-    blocks: Vec<(Number, Place)>,
-}
+/// The blocks of the map that a checkpoint has written and that do not count yet, and where.
+type Written = Vec<(BlockNumber, Place)>;
 
 /// The store as it was when a checkpoint began.
 struct Snapshot {
-    chunks: Vec<(usize, MapBlock)>,
+    chunks: Vec<(BlockNumber, MapBlock)>,
     root: Root,
     /// Its number among those taken since the store was opened.
     taken: u64,
@@ -100,7 +94,7 @@ impl<'s> Maintenance<'s> {
             }
             Err(error) => {
                 let mut table = self.shared.table.write();
-                for (number, place) in written.blocks {
+                for (number, place) in written {
                     table.map.touch(number);
                     table.forget_map_block(place);
                 }
@@ -111,8 +105,7 @@ impl<'s> Maintenance<'s> {
 
     fn snapshot(&self) -> Snapshot {
         let mut table = self.shared.table.write();
-        let dirty = table.map.dirty(0);
-        let chunks = table.map.take(0, &dirty);
+        let chunks = table.map.take_dirty(0);
         table.clock_at_checkpoint = table.clock;
         let root = Root {
             number: self.root.checkpoint + 1,
@@ -122,29 +115,25 @@ impl<'s> Maintenance<'s> {
             positions: table.streams.pages,
             directories: Vec::new(),
         };
-        Snapshot { chunks: dirty.into_iter().zip(chunks).collect(), root, taken: table.segments.take_checkpoint() }
+        Snapshot { chunks, root, taken: table.segments.take_checkpoint() }
     }
 
     fn write_checkpoint(&mut self, snapshot: Snapshot, written: &mut Written) -> Result<()> {
         let Shared { io, table, .. } = self.shared;
         let Snapshot { chunks, mut root, taken } = snapshot;
-        let count = chunks.len();
-        let chunks: Vec<(Number, MapBlock)> = chunks.into_iter().map(|(index, block)| ((0, index), block)).collect();
         self.write_map_blocks(&chunks, written).inspect_err(|_| self.touch(&chunks))?;
-        let directories: Vec<(Number, MapBlock)> = {
+        let directories = {
             let mut table = table.write();
-            for ((_, index), place) in &written.blocks[..count] {
+            for ((_, index), place) in &*written {
                 table.map.point_at(*index, *place);
             }
-            let dirty = table.map.dirty(1);
-            let blocks = table.map.take(1, &dirty);
-            dirty.into_iter().map(|index| (1, index)).zip(blocks).collect()
+            table.map.take_dirty(1)
         };
         self.write_map_blocks(&directories, written).inspect_err(|_| self.touch(&directories))?;
         root.directories = {
             let table = table.read();
             let mut places: Vec<_> = table.map.level(1).iter().map(MapBlock::at).collect();
-            for ((level, index), place) in &written.blocks {
+            for ((level, index), place) in &*written {
                 if *level == LEVELS - 1 {
                     places[*index] = Some(*place);
                 }
@@ -159,7 +148,7 @@ impl<'s> Maintenance<'s> {
             Counters::add(counter, SLOTS * BLOCK_BYTES as u64);
         }
         let mut table = table.write();
-        for (number, place) in written.blocks.drain(..) {
+        for (number, place) in written.drain(..) {
             if let Some(old) = table.map.moved(number, place) {
                 table.forget_map_block(old);
             }
@@ -190,15 +179,17 @@ impl<'s> Maintenance<'s> {
     }
 
     /// Appends blocks to the map's stream, and notes where they are.
-    fn write_map_blocks(&self, blocks: &[(Number, MapBlock)], written: &mut Written) -> Result<()> {
+    fn write_map_blocks(&self, blocks: &[(BlockNumber, MapBlock)], written: &mut Written) -> Result<()> {
         let Shared { io, table, .. } = self.shared;
         let mut rest = blocks;
         while !rest.is_empty() {
             let slot = table.write().slot_for_map().ok_or_else(|| io.full())?;
             let room = (io.layout.segment_blocks() - slot.block - 1) as usize;
             let (now, later) = rest.split_at(rest.len().min(room).min(ENTRIES_MAX));
-            let entry =
-                |((level, index), _): &(Number, MapBlock)| Entry::Map { level: *level as u8, index: *index as u64 };
+            let entry = |((level, index), _): &(BlockNumber, MapBlock)| Entry::Map {
+                level: *level as u8,
+                index: *index as u64,
+            };
             let summary = slot.summary(0, now.iter().map(entry).collect(), 0);
             // The root follows a flush.
             let written_blocks = io.write(&summary, Durability::Cached, |buffer| {
@@ -212,14 +203,14 @@ impl<'s> Maintenance<'s> {
             table.segments.get_mut(slot.segment).map_blocks += now.len() as u32;
             let at = io.layout.place(slot.segment, slot.block);
             let places = (1..).map(|block| at.plus(block));
-            written.blocks.extend(now.iter().map(|(number, _)| *number).zip(places));
+            written.extend(now.iter().map(|(number, _)| *number).zip(places));
             rest = later;
         }
         Ok(())
     }
 
     /// Blocks that were taken to be written, and were not, have to be.
-    fn touch(&self, blocks: &[(Number, MapBlock)]) {
+    fn touch(&self, blocks: &[(BlockNumber, MapBlock)]) {
         let mut table = self.shared.table.write();
         blocks.iter().for_each(|(number, _)| table.map.touch(*number));
     }

@@ -20,6 +20,9 @@ pub const CHUNKS_MAX: usize = DIRECTORIES_MAX * ENTRIES;
 /// Levels of blocks below the root.
 pub const LEVELS: usize = 2;
 
+/// Which block of the map: its level, and its number on it.
+pub type BlockNumber = (usize, usize);
+
 /// A block of the map: `ENTRIES` places, 0 for none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapBlock {
@@ -50,7 +53,7 @@ impl MapBlock {
     }
 
     /// As it is written.
-    pub fn encode(&self, (level, index): (usize, usize), database: u128, block: &mut [u8]) {
+    pub fn encode(&self, (level, index): BlockNumber, database: u128, block: &mut [u8]) {
         let block = KIND.begin(block, database);
         block[TAG] = level as u8;
         block[BODY..40].copy_from_slice(&(index as u64).to_le_bytes());
@@ -66,7 +69,7 @@ impl MapBlock {
     }
 
     /// Reads the block `index` of `level` of the database's map. `None` if these bytes are something else.
-    pub fn decode(block: &[u8], (level, index): (usize, usize), database: u128) -> Option<Self> {
+    pub fn decode(block: &[u8], (level, index): BlockNumber, database: u128) -> Option<Self> {
         let block = KIND.open(block, database)?;
         if usize::from(block[TAG]) != level || u64_at(block, BODY) != index as u64 {
             return None;
@@ -131,14 +134,14 @@ impl PageMap {
     }
 
     /// Blocks of the map that stand somewhere, and where.
-    pub fn blocks(&self) -> impl Iterator<Item = ((usize, usize), Place)> {
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockNumber, Place)> {
         let blocks =
             |level: usize| self.levels[level].iter().enumerate().map(move |(index, block)| ((level, index), block));
         blocks(0).chain(blocks(1)).filter_map(|(number, block)| Some((number, block.at?)))
     }
 
     /// Adds a block that was read from `at`.
-    pub fn adopt(&mut self, (level, index): (usize, usize), block: MapBlock, at: Place) {
+    pub fn adopt(&mut self, (level, index): BlockNumber, block: MapBlock, at: Place) {
         *Self::block(&mut self.levels[level], index) = MapBlock { at: Some(at), ..block };
     }
 
@@ -148,24 +151,18 @@ impl PageMap {
         (0..ENTRIES).filter_map(move |index| Some((directory * ENTRIES + index, block.get(index)?)))
     }
 
-    /// The dirty blocks of a level.
-    pub fn dirty(&self, level: usize) -> Vec<usize> {
-        let dirty = self.levels[level].iter().enumerate().filter(|(_, block)| block.is_dirty);
-        dirty.map(|(index, _)| index).collect()
-    }
-
-    /// Copies of blocks, which are as of now. They are clean from now on.
-    pub fn take(&mut self, level: usize, blocks: &[usize]) -> Vec<MapBlock> {
-        let take = |&index: &usize| {
-            let block = &mut self.levels[level][index];
+    /// Copies of a level's dirty blocks. They are clean from now on.
+    pub fn take_dirty(&mut self, level: usize) -> Vec<(BlockNumber, MapBlock)> {
+        let dirty = self.levels[level].iter_mut().enumerate().filter(|(_, block)| block.is_dirty);
+        let take = |(index, block): (usize, &mut MapBlock)| {
             block.is_dirty = false;
-            block.clone()
+            ((level, index), block.clone())
         };
-        blocks.iter().map(take).collect()
+        dirty.map(take).collect()
     }
 
     /// Notes that a block has to be written.
-    pub fn touch(&mut self, (level, index): (usize, usize)) {
+    pub fn touch(&mut self, (level, index): BlockNumber) {
         self.levels[level][index].is_dirty = true;
     }
 
@@ -175,7 +172,7 @@ impl PageMap {
     }
 
     /// Notes that a block's new place is durable. Returns its old one.
-    pub fn moved(&mut self, (level, index): (usize, usize), place: Place) -> Option<Place> {
+    pub fn moved(&mut self, (level, index): BlockNumber, place: Place) -> Option<Place> {
         self.levels[level][index].at.replace(place)
     }
 
@@ -195,11 +192,12 @@ mod tests {
         assert_eq!(map.set(PageId(5), Place(9)), None);
         assert_eq!(map.set(PageId(5), Place(10)), Some(Place(9)));
         map.set(PageId(3 * ENTRIES as u64 + 1), Place(11));
-        assert_eq!(map.dirty(0), [0, 3]);
-        assert_eq!(map.take(0, &[0, 3]).len(), 2);
-        assert!(map.dirty(0).is_empty() && map.dirty(1).is_empty());
+        let take =
+            |map: &mut PageMap, level| map.take_dirty(level).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
+        assert_eq!(take(&mut map, 0), [(0, 0), (0, 3)]);
+        assert_eq!((take(&mut map, 0), take(&mut map, 1)), (vec![], vec![]));
         map.point_at(3, Place(99));
-        assert_eq!(map.dirty(1), [0]);
+        assert_eq!(take(&mut map, 1), [(1, 0)]);
         assert_eq!(map.chunks_of(0).collect::<Vec<_>>(), [(3, Place(99))]);
         assert_eq!(
             map.pages().collect::<Vec<_>>(),

@@ -56,7 +56,6 @@ pub use nilfs2::MetadataWrites;
 use root::Root;
 use segment_counters::Counters;
 pub use segment_counters::LogStructuredStats;
-use segment_inspection::Inspector;
 use segment_io::SegmentIo;
 use segments::State;
 use table::Table;
@@ -193,11 +192,11 @@ impl PageStore for LogStructuredStore {
     }
 
     fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
-        self.reader().load_page(id, page)
+        self.shared.load_page(id, page)
     }
 
     fn load_run(&self, first: PageId, pages: &mut [u8]) -> Result<Vec<Load>> {
-        self.reader().load_pages(first, pages)
+        self.shared.load_pages(first, pages)
     }
 
     fn store(&self, batch: &PageBatch) -> Result<()> {
@@ -262,12 +261,12 @@ impl PageStore for LogStructuredStore {
     }
 
     fn check(&self, found: &mut dyn FnMut(String)) -> Result<()> {
-        self.inspector().check(found);
+        self.shared.check(found);
         Ok(())
     }
 
     fn inspect_segment(&self, segment: u32) -> Result<Option<SegmentInspection>> {
-        self.inspector().inspect(segment).map(Some)
+        self.shared.inspect(segment).map(Some)
     }
 
     fn stats(&self) -> StoreStats {
@@ -284,14 +283,6 @@ impl PageStore for LogStructuredStore {
 }
 
 impl LogStructuredStore {
-    fn reader(&self) -> Reader<'_> {
-        Reader { io: &self.shared.io, table: &self.shared.table }
-    }
-
-    fn inspector(&self) -> Inspector<'_> {
-        Inspector { io: &self.shared.io, table: &self.shared.table }
-    }
-
     fn counts(&self) -> LogStructuredStats {
         let mut counts = self.shared.io.counters.read();
         let table = self.shared.table.read();
@@ -322,13 +313,8 @@ struct Run {
     pages: usize,
 }
 
-/// Reads pages, which may move meanwhile: then it looks again.
-struct Reader<'a> {
-    io: &'a SegmentIo,
-    table: &'a RwLock<Table>,
-}
-
-impl Reader<'_> {
+/// Reads pages. They may move meanwhile: then it looks again.
+impl Shared {
     /// Reads a page.
     ///
     /// # Errors

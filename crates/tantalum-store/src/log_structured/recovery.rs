@@ -13,7 +13,7 @@ use tantalum_device::AlignedBuffer;
 use super::{
     layout::{BLOCK_BYTES, Layout, Place},
     maintenance::RootState,
-    map::{ENTRIES, MapBlock, PageMap},
+    map::{BlockNumber, ENTRIES, MapBlock, PageMap},
     root::{Position, Root},
     segment_counters::Counters,
     segment_io::SegmentIo,
@@ -24,9 +24,6 @@ use crate::{Error, PageId, Result, page::header};
 
 /// Blocks of the map that are read at once, where they lie one behind the other.
 const RUN_BLOCKS: usize = 64;
-
-/// A block of the map, by its level and number on it.
-type Number = (usize, usize);
 
 /// Finds where everything is.
 ///
@@ -86,16 +83,16 @@ impl Recovery<'_> {
     fn read_map(&self, root: &Root) -> Result<PageMap> {
         let mut map = PageMap::default();
         let places = (0..).zip(&root.directories);
-        let directories: Vec<(Number, Place)> =
+        let directories: Vec<(BlockNumber, Place)> =
             places.filter_map(|(index, place)| Some(((1, index), (*place)?))).collect();
         self.read_blocks(&directories, &mut map)?;
         let chunks = directories.iter().flat_map(|((_, directory), _)| map.chunks_of(*directory));
-        let chunks: Vec<(Number, Place)> = chunks.map(|(index, place)| ((0, index), place)).collect();
+        let chunks: Vec<(BlockNumber, Place)> = chunks.map(|(index, place)| ((0, index), place)).collect();
         self.read_blocks(&chunks, &mut map)?;
         Ok(map)
     }
 
-    fn read_blocks(&self, blocks: &[(Number, Place)], map: &mut PageMap) -> Result<()> {
+    fn read_blocks(&self, blocks: &[(BlockNumber, Place)], map: &mut PageMap) -> Result<()> {
         let mut blocks = blocks.to_vec();
         blocks.sort_unstable_by_key(|(_, place)| *place);
         for run in blocks.chunk_by(|a, b| a.1.plus(1) == b.1) {
@@ -111,7 +108,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn damaged_map(&self, (level, index): Number, place: Place) -> Error {
+    fn damaged_map(&self, (level, index): BlockNumber, place: Place) -> Error {
         let pages = (index * ENTRIES.pow(1 + level as u32)) as u64;
         Error::Corrupt {
             file: self.io.device.name().into(),

@@ -1,34 +1,24 @@
-//! Looking at segments, beside what the engine asks for: what stands in one, and whether the map and what is known of segments say the
-//! same.
+//! What [`Shared`] tells of its segments: what stands in one, and whether the map and what is known of segments say the same.
 //!
 //! For the latter both are copied at one moment, and compared afterwards: the store stands still for as long as it takes to copy
 //! eight bytes a page in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tantalum_rt::RwLock;
-
 use super::{
+    Shared,
     layout::Place,
-    segment_io::SegmentIo,
     segments::{Segment, State},
     summary::{Entry, Summary},
-    table::Table,
 };
 use crate::{AppendInspection, EntryInspection, Error, Result, SegmentInspection};
 
-/// A look at the store's segments.
-pub struct Inspector<'a> {
-    pub io: &'a SegmentIo,
-    pub table: &'a RwLock<Table>,
-}
-
-impl Inspector<'_> {
+impl Shared {
     /// Shows a segment.
     ///
     /// # Errors
     /// [`Error::Option`] if there is no such segment, or when the device cannot read.
-    pub fn inspect(&self, segment: u32) -> Result<SegmentInspection> {
+    pub(super) fn inspect(&self, segment: u32) -> Result<SegmentInspection> {
         let mut inspection = {
             let table = self.table.read();
             let count = table.segments.count();
@@ -92,7 +82,7 @@ impl Inspector<'_> {
     }
 
     /// Tells where the map and what is known of segments differ.
-    pub fn check(&self, found: &mut dyn FnMut(String)) {
+    pub(super) fn check(&self, found: &mut dyn FnMut(String)) {
         let (map, segments) = {
             // Nothing of it changes meanwhile: the lock is that of every change.
             let table = self.table.read();
