@@ -81,8 +81,20 @@ impl Plan {
         };
         let lost = builder.lost_log_device.take().map(|name| gathered.lost(&name, &log_places)).transpose()?;
         let log_names = gathered.names_in_settings(&log_places);
-        let home = Some(Home { directory, opener, gathered, creation });
-        Self::resolved(builder, settings, superblock, devices, archive, log_names, lost, home)
+        let barriers = BarrierPolicy::new(settings.barriers(), builder.wrap_devices);
+        Ok(Self {
+            settings,
+            superblock,
+            devices: barriers.over_all(devices)?,
+            archive: archive.map(|archive| barriers.over_archive(archive)).transpose()?,
+            log_names,
+            rebuilds_log: builder.rebuilds_log,
+            lost,
+            home: Some(Home { directory, opener, gathered, creation }),
+            barriers,
+            page_observer: builder.page_observer,
+            progress: builder.progress,
+        })
     }
 
     /// The plan for the database on devices.
@@ -96,36 +108,19 @@ impl Plan {
         let partitions = devices.log.chunks(settings.log_partitions() as usize);
         let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
         let log_names = partitions.map(names).collect();
-        Self::resolved(builder, settings, superblock, devices, archive, log_names, lost, None)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "each is a field, in the order in which it is resolved")]
-    fn resolved(
-        builder: Builder,
-        settings: Settings,
-        superblock: Option<Superblock>,
-        devices: Devices,
-        archive: Option<ArchiveTarget>,
-        log_names: Vec<Vec<String>>,
-        lost: Option<LostDevice>,
-        home: Option<Home>,
-    ) -> Result<Self> {
-        let Builder { rebuilds_log, progress, page_observer, wrap_devices, .. } = builder;
-        let barriers = BarrierPolicy::new(settings.barriers(), wrap_devices);
-        let devices = barriers.over_all(devices)?;
-        let archive = archive.map(|archive| barriers.over_archive(archive)).transpose()?;
+        let barriers = BarrierPolicy::new(settings.barriers(), builder.wrap_devices);
         Ok(Self {
             settings,
             superblock,
-            devices,
-            archive,
+            devices: barriers.over_all(devices)?,
+            archive: archive.map(|archive| barriers.over_archive(archive)).transpose()?,
             log_names,
-            rebuilds_log,
+            rebuilds_log: builder.rebuilds_log,
             lost,
-            home,
+            home: None,
             barriers,
-            page_observer,
-            progress,
+            page_observer: builder.page_observer,
+            progress: builder.progress,
         })
     }
 
