@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_nobody_uses_is_found() {
+    fn an_allocated_page_that_is_not_reachable_is_found() {
         is_found("in use in the space map, but no table uses it", |db| {
             let mut group = ChangeGroup::new(db.pool());
             db.core().space.allocate(&mut group, TableId(2)).unwrap();

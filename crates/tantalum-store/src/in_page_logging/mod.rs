@@ -270,8 +270,6 @@ impl PageStore for InPageStore {
     }
 
     fn begin_session(&self, session: Session) -> Result<u64> {
-        // The survey reads a sector or two of each unit and the overflow units, many at the same time; what else there is in log
-        // sectors is read when its unit is first used.
         // Versions of another session have other numbers, those included that a crash left incomplete.
         self.sequence.store(position::start_of(session.epoch).get(), Ordering::SeqCst);
         self.scan()?;

@@ -141,7 +141,7 @@ impl Physical {
     pub fn give_back(&self, unit: Taken) {
         let mut state = self.state.lock();
         let slot = &mut state.units[unit.physical as usize];
-        assert_eq!(slot.place, Place::Taken, "a unit is freed once, by whoever has it");
+        assert_eq!(slot.place, Place::Taken, "a unit is freed once, by the task that took it");
         *slot = Unit { erase_count: unit.erase_count, place: Place::Free { is_erased: unit.is_erased } };
         state.free.insert((unit.erase_count, unit.physical));
     }
@@ -159,7 +159,7 @@ impl Physical {
     /// A unit that was taken is never used again.
     pub fn retire(&self, physical: u32) {
         let slot = &mut self.state.lock().units[physical as usize];
-        assert_eq!(slot.place, Place::Taken, "a unit fails while somebody has it");
+        assert_eq!(slot.place, Place::Taken, "a unit that is retired was taken");
         slot.place = Place::Bad;
     }
 

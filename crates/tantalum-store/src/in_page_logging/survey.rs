@@ -1,6 +1,7 @@
 //! Opening: the map from logical to physical units is what the units' headers say.
 //!
-//! Many units are read at the same time: most devices serve many reads in little more than the time of one.
+//! A sector or two of each unit are read, and the overflow units, many at the same time: most devices serve many reads in little
+//! more than the time of one. What else there is in log sectors is read when its unit is first used.
 
 use std::{
     ops::Range,

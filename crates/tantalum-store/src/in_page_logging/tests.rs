@@ -276,7 +276,7 @@ fn on_a_block_device_a_power_cut_leaves_what_was_committed_and_no_more() {
 }
 
 #[test]
-fn overflow_units_are_freed_by_merging_those_who_need_them() {
+fn overflow_units_are_freed_by_merging_the_units_that_need_them() {
     Simulation::new(1)
         .run(|| {
             let (device, committed) = (device("nand-k9wag08u1a"), Arc::new(Committed::default()));

@@ -188,7 +188,7 @@ impl FreeList {
         drop(state);
         match self.wait(&parker, &waiting) {
             Got::Permit => WritePermit::of(self),
-            Got::Frame(_) => unreachable!("frames go to those who want one"),
+            Got::Frame(_) => unreachable!("only a task that waits for a frame gets one"),
         }
     }
 

@@ -6,7 +6,7 @@
 //! page never waits for a second, and is not counted. Dropping a table takes what it can get, and does as much with it.
 //!
 //! One that needs more than all of them together may have gets it while no other commit has any, up to what is always left for
-//! others. Beyond that it is refused at once, before it holds up everybody.
+//! others. Beyond that it is refused at once, before it holds up the others.
 
 use std::collections::VecDeque;
 
@@ -153,7 +153,7 @@ mod tests {
     use crate::Error;
 
     #[test]
-    fn who_is_refused_waits_in_line_for_all_that_it_may_need() {
+    fn a_commit_that_is_refused_waits_in_line_for_all_that_it_may_need() {
         Simulation::new(1)
             .run(|| {
                 let budget = Arc::new(PinBudget::new(21, 4096));

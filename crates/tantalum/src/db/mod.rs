@@ -46,8 +46,8 @@ use crate::{
 /// An open database. Clones are handles to the same one. All methods may be called by many threads at once.
 ///
 /// It is closed by [`Db::close`], or when the last handle is dropped, no transaction is running, and no order from the control
-/// socket is being carried out. Its directory can then be opened again at once. Transactions and snapshots that are still there answer [`Error::Closed`] from then on; a snapshot, or a
-/// transaction that was aborted, keeps no database open.
+/// socket is being carried out. Its directory can then be opened again at once. Transactions and snapshots that are still there
+/// answer [`Error::Closed`] from then on; a snapshot, or a transaction that was aborted, keeps no database open.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

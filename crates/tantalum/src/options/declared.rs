@@ -209,7 +209,8 @@ settings! {
     expert open Bytes version_bytes: u64 = "a quarter of the pool";
 
     /// What happens to log writes that take more than twice as long as usual: `on`, another device writes the same; `off`, the
-    /// committing thread waits on. It makes a difference only where the log stands on several devices. A database that was created with `on` has areas set aside for it on its log devices.
+    /// committing thread waits on. It makes a difference only where the log stands on several devices. A database that was created
+    /// with `on` has areas set aside for it on its log devices.
     expert open Name log_hiding: LogHiding = "`on`";
 
     /// Whether a commit that could be written at once waits briefly for those that follow what the last write completed (adaptive
@@ -221,8 +222,8 @@ settings! {
     /// 3.5), instead of sharing one with all commits that come while no log device is free. For comparisons.
     expert open Flag log_request_per_flush: bool = "`false`";
 
-    /// What was measured of the log devices: a file for each (`docs/use/devices.md#characteristics-files`), in the order of `log_devices`. Relative paths start at the
-    /// directory. Without them, how long writes usually take is learnt from the writes.
+    /// What was measured of the log devices: a file for each (`docs/use/devices.md#characteristics-files`), in the order of
+    /// `log_devices`. Relative paths start at the directory. Without them, how long writes usually take is learnt from the writes.
     expert open Paths log_characteristics: Vec<PathBuf> = "learnt";
 
     /// How the log lies on its devices: as FlashLogging does, or in a layout to compare it with: `single` (one device, overlapping

@@ -94,7 +94,7 @@ impl Ticket {
 /// A commit that is in the log's order, and perhaps not durable.
 struct Appended {
     position: Option<u64>,
-    /// Where the log must be durable before anyone is told.
+    /// The log must be durable up to here before the commit is acknowledged.
     lsn: Lsn,
 }
 

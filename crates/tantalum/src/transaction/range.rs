@@ -63,7 +63,7 @@ enum Source<'s> {
 struct Look {
     /// The part of the range that the rows are all rows of.
     covered: Interval,
-    /// The log must be durable up to here before anyone is told of the rows.
+    /// The log must be durable up to here before the rows are returned.
     lsn: Lsn,
     /// The leaf's LSN.
     leaf_lsn: Lsn,

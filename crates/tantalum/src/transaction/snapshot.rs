@@ -30,13 +30,13 @@ impl View {
         Self { snapshot, manager: Arc::clone(manager) }
     }
 
-    /// The log must be durable up to here before anyone is told of what the view shows of a leaf with this LSN: up to the
+    /// The log must be durable up to here before the caller gets what the view shows of a leaf with this LSN: up to the
     /// leaf's last change, if the view has it.
     pub fn shown_lsn(&self, leaf: Lsn) -> Lsn {
         leaf.min(Lsn::new(self.snapshot.number))
     }
 
-    /// The value of a key in this view, and how far the log must be durable before anyone is told of it.
+    /// The value of a key in this view, and how far the log must be durable before the caller gets it.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
         let mut show = Some(|value: Option<&[u8]>, leaf| (value.map(Value::from), self.shown_lsn(leaf)));
         loop {

@@ -44,7 +44,7 @@ impl Value {
     pub(crate) fn row(key: &[u8], value: &[u8]) -> (Self, Self) {
         // Zeros first, as one allocation without unsafe code asks for; both are known to be well below 4 GiB by now.
         let mut shared: Arc<[u8]> = std::iter::repeat_n(0, key.len() + value.len()).collect();
-        let bytes = Arc::get_mut(&mut shared).expect("nobody else has it yet");
+        let bytes = Arc::get_mut(&mut shared).expect("a new value has one reference");
         bytes[..key.len()].copy_from_slice(key);
         bytes[key.len()..].copy_from_slice(value);
         Self::divided(shared, key.len())

@@ -263,7 +263,7 @@ fn closing_does_not_wait_for_all_pages_of_a_table_that_is_dropped() {
 
 /// Tables can be looked up, made and used while another is dropped.
 #[test]
-fn a_long_drop_holds_nobody_up() {
+fn a_long_drop_holds_up_no_use_of_other_tables() {
     simulate_stores(0..12, |_, store, devices| {
         let db = on_store(store).open_on(devices).unwrap();
         let (table, other) = (db.table("large").unwrap(), db.table("other").unwrap());

@@ -358,6 +358,6 @@ fn each_page_can_be_made_durable_by_itself() {
         assert_eq!(asked.durable_writes, pages + requests + 1, "{asked:?}, {pages} pages, {requests} log requests");
         assert_eq!(asked.writes, asked.durable_writes);
         assert!(stats.durable_page_writes && stats.page_cleaning == PageCleaning::OnDemand);
-        assert_eq!(stats.pool.reserve_frames, 0, "nobody cleans ahead");
+        assert_eq!(stats.pool.reserve_frames, 0, "no task cleans ahead");
     });
 }

@@ -108,7 +108,7 @@ fn large_values_are_read_deleted_and_dropped() {
     });
 }
 
-/// It would hold all frames while it waits for one more, and everybody else would wait for it.
+/// It would hold all frames while it waits for one more, and all others would wait for it.
 #[test]
 fn a_transaction_of_more_pages_than_there_are_frames_is_refused_at_once() {
     simulate(0..4, |seed, _| {
@@ -120,7 +120,7 @@ fn a_transaction_of_more_pages_than_there_are_frames_is_refused_at_once() {
             let mut tx = db.begin().unwrap();
             keys.for_each(|key| tx.put(&table, key.to_be_bytes(), vec![7; value_bytes]).unwrap());
             let result = tx.commit();
-            assert!(tantalum_rt::now().duration_since(begun) < Duration::from_secs(1), "nobody's patience is used up");
+            assert!(tantalum_rt::now().duration_since(begun) < Duration::from_secs(1), "it waits for no timeout");
             result
         };
         writing(&mut (0..45).map(|n| 8 * n), 600).unwrap();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_a_group_is_written_shares_the_next() {
+    fn batches_that_come_while_a_group_is_written_share_the_next() {
         let together = groups(vec![(0, 1), (1, 2), (2, 3), (9, 1), (25, 4)]);
         assert_eq!(together, [(1, 10), (6, 20), (6, 20), (6, 20), (4, 35)]);
     }

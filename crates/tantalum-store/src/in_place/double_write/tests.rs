@@ -82,7 +82,7 @@ fn no_copy_of_a_page_outlives_a_newer_one() {
 }
 
 #[test]
-fn who_shares_a_write_shares_its_error() {
+fn batches_that_share_a_write_share_its_error() {
     Simulation::new(1)
         .run(|| {
             let (device, area) = area();

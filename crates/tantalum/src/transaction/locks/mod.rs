@@ -179,7 +179,7 @@ impl LockManager {
         let mut waits = self.waits.lock();
         let known = waits.insert(owner, wait);
         assert!(known.is_none(), "a transaction waits for one lock at a time");
-        // A victim no longer waits for anyone, so each round takes a circle away.
+        // A victim waits for no lock any more, so each round takes a circle away.
         while let Some(victim) = deadlock::find_victim(&waits, owner) {
             tracing::debug!(victim = victim.0, "deadlock");
             waits[&victim].waiter.decide(Outcome::Victim);

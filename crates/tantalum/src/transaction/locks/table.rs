@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_goes_the_others_stay() {
+    fn when_one_holder_goes_the_others_stay() {
         let all: Vec<_> = [1, 2, 3].map(TransactionId).into();
         for goes in all.clone() {
             let mut holders = Holders::default();

@@ -85,12 +85,12 @@ fn a_latched_page_stays_in_memory_and_so_does_one_that_was_pinned_while_latched(
 }
 
 #[test]
-fn who_reads_what_was_read_before_pins_no_inner_page() {
+fn a_read_that_follows_a_hint_looks_at_its_leaf_only() {
     let (bed, rows) = filled(256, 600);
     assert_reads(&bed.tree, &rows);
     let hits = bed.pool.stats().hits;
     assert_reads(&bed.tree, &rows);
-    // One page each; where the hints of more than two keys have one place, some are found by coming down the tree.
+    // One page each; where the hints of more than two keys share a set, some reads descend.
     let pages = bed.pool.stats().hits - hits;
     assert!((600..700).contains(&pages), "{pages} pages for 600 reads");
 }

@@ -35,7 +35,7 @@ fn reader(bed: &Arc<Bed>, key: &[u8]) -> JoinHandle<(Option<Vec<u8>>, Duration)>
 }
 
 #[test]
-fn a_miss_holds_up_nobody_who_reads_other_children_of_the_same_parent() {
+fn a_miss_holds_up_no_reader_of_other_children_of_the_same_parent() {
     Simulation::new(1)
         .run(|| {
             let (bed, rows) = tree();
@@ -56,7 +56,7 @@ fn a_miss_holds_up_nobody_who_reads_other_children_of_the_same_parent() {
 }
 
 #[test]
-fn a_large_value_that_is_not_in_memory_holds_up_nobody_in_its_leaf() {
+fn a_large_value_that_is_not_in_memory_holds_up_no_other_task_in_its_leaf() {
     Simulation::new(1)
         .run(|| {
             let bed = Arc::new(Devices::with_slow_reads(READ).open(64));
