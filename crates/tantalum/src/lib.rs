@@ -70,8 +70,7 @@ pub use recovery::RecoveryStats;
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::Stats;
 pub use table::Table;
-pub use tantalum_log::{ArchiveStats, HidingStats, LogDeviceStats, LogStats};
-pub use tantalum_log::{LogLayout, Lsn};
+pub use tantalum_log::{ArchiveStats, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn};
 pub use tantalum_store::{
     AppendInspection, ChangeError, EntryInspection, InPageStats, LogStructuredStats, MetadataWrites, PageChange,
     PageId, PageObserver, PageOperation, Protection, RecordInspection, SectorInspection, SegmentInspection, StoreKind,

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_planned_before_is_not_in_the_next() {
+    fn memory_used_again_holds_the_new_page_alone() {
         let mut first = Planned::of(&[1; 4096]);
         first[0] = 9;
         assert_eq!(first.len(), 4096);
