@@ -1,5 +1,5 @@
-//! Appends of pages. Batches of new pages are queued: one task appends for all that came while the last append was under way. An
-//! append is one write: a summary, and the pages behind it.
+//! How [`Shared`] appends pages. Batches of new pages are queued: one task appends for all that came while the last append was under
+//! way. An append is one write: a summary, and the pages behind it.
 
 use std::{
     collections::{BTreeMap, VecDeque},

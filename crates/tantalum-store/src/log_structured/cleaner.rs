@@ -1,5 +1,5 @@
-//! The cleaner: moves what is live in a segment, so that the segment can be written again. A task does so in the background, and
-//! checkpoints the map.
+//! The cleaner: a task in the background that, by the permit of [`Maintenance`], moves what is live in a segment, so that the segment
+//! can be written again, and checkpoints the map.
 //!
 //! Which segment is cleaned is decided by what waiting would save ("Efficiently Reclaiming Space in a Log Structured Store",
 //! Lomet and Luo, ICDE 2021: minimum declining cost). Each block won costs as much as `live / dead` moved ones; that falls the

@@ -18,7 +18,7 @@
 //! - [`BatchQueue`] and appends ([`append`]), [`Maintenance`] with its checkpoints, the [`cleaner`], and [`recovery`]
 //!
 //! Locks, in this order: the queue of batches (not held while a task writes them); maintenance, held by the task that checkpoints,
-//! cleans, or begins the streams; the table, never held while a device works.
+//! cleans, or begins the streams; the table, never held while a device works. Under that of [`SpaceSignal`] no other is taken.
 
 mod append;
 mod cleaner;

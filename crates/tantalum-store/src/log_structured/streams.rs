@@ -3,7 +3,7 @@
 //! Invariants:
 //! - a stream of pages always has the segment after its open one, opened before: each append names it, so that recovery finds the
 //!   way without a checkpoint
-//! - an append's number is higher than that of every earlier one, on whatever stream
+//! - in a session, an append's number is higher than that of every earlier one, on whatever stream
 
 use super::{
     layout::Layout,

@@ -1,7 +1,8 @@
 //! The state of the store: where each page is, what each segment holds, where appends go. It is behind one lock, changes only in
 //! memory, and a checkpoint and the appends behind it tell it again after a crash.
 //!
-//! Invariant: a segment has as many live blocks as the map says is there.
+//! Invariant: a segment has as many live blocks as the map says are there, and those that a checkpoint under way has written for the
+//! map.
 
 use super::{
     free_space::FreeSpace,

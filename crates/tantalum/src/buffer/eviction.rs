@@ -1,7 +1,8 @@
-//! Which page leaves when another needs room: the clock, an approximation of least recently used.
+//! Which page leaves the [`BufferPool`](super::BufferPool) when another needs room: the clock, an approximation of least recently used.
 //!
 //! Only clean pages that are not pinned leave. A task that misses takes a free frame, else evicts, else writes dirty
-//! pages back itself or waits for others that do ([`free_list`](super::free_list)); the cleaner works ahead so that it rarely comes to that.
+//! pages back itself or waits for others that do ([`free_list`](super::free_list)); the cleaner works ahead so that it rarely
+//! comes to that.
 
 use std::{sync::atomic::Ordering, time::Duration};
 

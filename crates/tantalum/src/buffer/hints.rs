@@ -1,4 +1,4 @@
-//! Hints: in which frame the leaf of a key was found before, so that a search need not descend the tree.
+//! Hints of the [`BufferPool`]: in which frame the leaf of a key was found before, so that a search need not descend the tree.
 //!
 //! A hint says no more than that: the frame may hold another page by now, and the page may have other keys. A task that follows a
 //! hint latches the frame and checks the page. So hints need no lock, and are never taken back.

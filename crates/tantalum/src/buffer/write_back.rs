@@ -1,4 +1,4 @@
-//! Dirty pages on their way back to the store. The write-ahead rule lives here.
+//! Dirty pages of the [`BufferPool`](super::BufferPool) on their way back to the store. The write-ahead rule lives here.
 //!
 //! A page is copied under its read latch and stored without it. It is clean afterwards only if no task has begun to
 //! change it since it was copied. A page that could not be stored stays dirty.

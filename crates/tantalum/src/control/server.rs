@@ -43,7 +43,7 @@ type Failure = Box<dyn std::error::Error>;
 /// Connections at the same time.
 const CONNECTIONS_MAX: usize = 4;
 /// How long a request may take to arrive, and an answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The socket of an open database. Dropping it ends it; commands that were begun go on.
 struct Server {
@@ -173,7 +173,7 @@ struct Connection {
 impl Connection {
     /// Carries out requests until the other side hangs up.
     fn serve(&mut self) -> io::Result<()> {
-        self.stream.set_write_timeout(Some(PATIENCE))?;
+        self.stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
         let mut buffer = Vec::new();
         while let Some(line) = self.read_line(&mut buffer)? {
             let result = match Command::of_line(&line) {
@@ -191,7 +191,7 @@ impl Connection {
 
     /// The next line, `None` when the other side has hung up. What was read beyond it stays in `buffer`.
     fn read_line(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-        let deadline = now() + PATIENCE;
+        let deadline = now() + REQUEST_TIMEOUT;
         loop {
             if let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
                 let rest = buffer.split_off(end + 1);
@@ -200,7 +200,7 @@ impl Connection {
             let refusal = if buffer.len() > LINE_BYTES_MAX {
                 Some(format!("a request has at most {LINE_BYTES_MAX} bytes"))
             } else if now() >= deadline {
-                Some(format!("no request came within {PATIENCE:?}"))
+                Some(format!("no request came within {REQUEST_TIMEOUT:?}"))
             } else {
                 None
             };

@@ -16,7 +16,7 @@ use super::{RecoveryStats, watch::Watch};
 use crate::buffer::BufferPool;
 
 /// How long the task waits at a time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it rests after a checkpoint: a log that asks for more of them at once cannot be satisfied.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ impl Checkpointer {
                     if stop.load(Ordering::Acquire) {
                         break;
                     }
-                    is_due = pool.log().wait_for_pressure(PATIENCE);
+                    is_due = pool.log().wait_for_pressure(WAIT_TIMEOUT);
                 }
             }
         });

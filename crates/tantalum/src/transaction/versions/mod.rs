@@ -220,7 +220,7 @@ impl Versions {
         let (lock, signal) = &self.changed;
         let mut guard = lock.lock();
         if self.kept.read().frozen.is_some() {
-            signal.wait_for(&mut guard, spill::PATIENCE);
+            signal.wait_for(&mut guard, spill::WAIT_TIMEOUT);
         } else {
             // Other commits have reserved the room, and are about to use it.
             drop(guard);

@@ -20,7 +20,7 @@ use super::{
 use crate::error::{Error, Result};
 
 /// How long a task waits at a time, for the spiller or for work.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Spiller {
@@ -82,7 +82,7 @@ fn run(versions: &Weak<Versions>, stop: &AtomicBool) {
         let (lock, signal) = &versions.changed;
         let mut guard = lock.lock();
         if versions.kept.read().frozen.is_none() && !stop.load(Ordering::Acquire) {
-            signal.wait_for(&mut guard, PATIENCE);
+            signal.wait_for(&mut guard, WAIT_TIMEOUT);
         }
     }
 }
