@@ -67,6 +67,5 @@ pub use recovery::{
     LostDevice, MissingRecords, Rebuild, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings,
 };
 pub use scheduler::SpaceRequest;
-pub(crate) use stats::DeviceState;
 pub use stats::{ArchiveStats, HidingStats, LogDeviceStats, LogStats};
 pub use ticket::Ticket;

@@ -17,7 +17,7 @@ use crate::format::slot::SlotMember;
 use crate::latency::LatencyTable;
 use crate::layout::Layout;
 use crate::space::Share;
-use crate::{DeviceState, Error, HidingStats, LogOptions, Lsn};
+use crate::{Error, HidingStats, LogOptions, Lsn};
 
 /// Which of a device's areas takes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,8 @@ pub(crate) struct LogDevice {
     pub(crate) device_id: u64,
     pub(crate) main: Area,
     pub(crate) hiding: Option<Area>,
-    pub(crate) state: DeviceState,
+    /// Why it gets no more requests until the log is opened again or the device replaced: it failed or hung.
+    pub(crate) set_aside: Option<Error>,
     pub(crate) duty: Duty,
     /// Writes that hung and were given up. They may still land.
     given_up: Vec<Box<dyn PendingWrite>>,
@@ -92,7 +93,7 @@ impl LogDevice {
             hiding: None,
             latencies: LatencyTable::default(),
             hidden: HidingStats::default(),
-            state: DeviceState::Healthy,
+            set_aside: None,
             duty: Duty::Serving,
             given_up: Vec::new(),
             in_flight: Vec::new(),
@@ -139,7 +140,7 @@ impl LogDevice {
         self.device = None;
         self.hiding = None;
         self.duty = Duty::Left;
-        self.state = DeviceState::SetAside { cause: Error::Absent { ordinal: self.ordinal } };
+        self.set_aside = Some(Error::Absent { ordinal: self.ordinal });
     }
 
     /// Remembers a write that was given up.
@@ -158,9 +159,14 @@ impl LogDevice {
         self.is_busy() || self.still_writing() > 0
     }
 
+    /// Whether nothing is wrong with the device.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.set_aside.is_none()
+    }
+
     /// Whether the device is healthy and takes requests.
     pub(crate) fn takes_requests(&self) -> bool {
-        self.state.is_healthy() && matches!(self.duty, Duty::Serving | Duty::Draining)
+        self.is_healthy() && matches!(self.duty, Duty::Serving | Duty::Draining)
     }
 
     /// Whether the device takes requests, and one more now.

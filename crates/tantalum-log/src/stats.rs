@@ -44,8 +44,8 @@ statistics! {
             mean_group_bytes: u64,
             /// On how many devices a commit must be before it is acknowledged.
             copies: u8,
-            /// Whether it is. False while only one piece of hardware is left of a log of two copies: then losing that device
-            /// loses commits. Add or replace one.
+            /// Whether each commit is on so many devices. False while only one piece of hardware is left of a log of two copies:
+            /// then losing that device loses commits. Add or replace one.
             keeps_copies: bool,
             /// Whether any one device can be lost now without losing anything.
             may_lose_a_device: bool,
@@ -190,32 +190,4 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 
 fn as_text<S: Serializer>(cause: &Option<Error>, serializer: S) -> Result<S::Ok, S::Error> {
     cause.as_ref().map(Error::to_string).serialize(serializer)
-}
-
-/// Whether a device takes requests, and if not, why.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum DeviceState {
-    /// It takes requests.
-    #[default]
-    Healthy,
-    /// It failed or hung, and takes no requests until the log is opened again or the device replaced.
-    SetAside {
-        /// The failure.
-        cause: Error,
-    },
-}
-
-impl DeviceState {
-    /// Whether nothing is wrong with the device.
-    pub(crate) fn is_healthy(&self) -> bool {
-        !matches!(self, DeviceState::SetAside { .. })
-    }
-
-    /// The failure.
-    pub(crate) fn cause(&self) -> Option<Error> {
-        match self {
-            DeviceState::Healthy => None,
-            DeviceState::SetAside { cause } => Some(cause.clone()),
-        }
-    }
 }

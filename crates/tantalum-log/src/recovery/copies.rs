@@ -20,7 +20,7 @@ use crate::group::{PREFIX_BYTES, compose};
 use crate::layout::device_tag;
 use crate::log_device::{LogDevice, Target};
 use crate::scheduler::COPIES;
-use crate::{DeviceState, Error, Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// Bytes of requests that are copied at most: where a device is gone there may be much to copy, and a checkpoint is
 /// quicker.
@@ -31,7 +31,7 @@ const COPIED_BYTES_MAX: u64 = 16 << 20;
 pub(super) fn restore(recovery: &Recovery, devices: &mut [LogDevice]) -> Option<Lsn> {
     let (checkpoint, end) = (recovery.members.slot.checkpoint, recovery.end);
     let is_whole = recovery.order.as_ref().is_some_and(|order| make_copies(recovery, order, devices));
-    let healthy = || devices.iter().filter(|device| device.state.is_healthy());
+    let healthy = || devices.iter().filter(|device| device.is_healthy());
     let first = healthy().next()?.hardware;
     let are_several = healthy().any(|device| device.hardware != first);
     are_several.then_some(if is_whole { checkpoint } else { end })
@@ -89,7 +89,7 @@ fn copy(recovery: &Recovery, found: &Found, on: &[Hardware], devices: &mut [LogD
         let Ok(records) = payload(&recovery.scans, found) else { return false };
         match write(recovery, header, &records, device) {
             Ok(()) => return true,
-            Err(error) => device.state = DeviceState::SetAside { cause: error },
+            Err(error) => device.set_aside = Some(error),
         }
     }
 }

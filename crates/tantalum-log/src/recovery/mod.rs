@@ -41,7 +41,7 @@ use crate::archive::{Archive, Scanned};
 use crate::area::{Resume, UsedSection};
 use crate::log_device::LogDevice;
 use crate::scheduler::{SlotWriter, Start, StartArchive, write_slots};
-use crate::{Damage, DeviceState, Error, Log, LogLayout, LogOptions, Lsn, Result};
+use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result};
 
 /// One record as it was appended.
 ///
@@ -326,7 +326,7 @@ impl Recovery {
         let is_needed = |archive: &OpenArchive| self.options.copies == 1 || archive.only_here() > slots.checkpoint();
         let is_needed = archive.as_ref().is_some_and(is_needed);
         slots.set_archive(archive.as_ref().map(OpenArchive::run_start), is_needed);
-        let failed = devices.iter().filter(|device| !device.state.is_healthy());
+        let failed = devices.iter().filter(|device| !device.is_healthy());
         let failed = failed.fold(0, |bits, device| bits | 1 << device.ordinal);
         slots.set_not_needed(missing | lagging & failed);
         if failed == 0 {
@@ -348,16 +348,16 @@ impl Recovery {
         archive: Option<&Arc<dyn Device>>,
         slot: (u64, Arc<AlignedBuffer>),
     ) -> Result<()> {
-        let healthy: Vec<usize> = (0..devices.len()).filter(|&at| devices[at].state.is_healthy()).collect();
+        let healthy: Vec<usize> = (0..devices.len()).filter(|&at| devices[at].is_healthy()).collect();
         let targets = healthy.iter().map(|&at| devices[at].device()).chain(archive).cloned().collect::<Vec<_>>();
         for (at, outcome) in write_slots(&targets, slot, self.options.hang_timeout).into_iter().enumerate() {
             let Err(error) = outcome.result else { continue };
             let Some(device) = healthy.get(at).map(|&at| &mut devices[at]) else { return Err(error) };
-            device.state = DeviceState::SetAside { cause: error.clone() };
+            device.set_aside = Some(error.clone());
             outcome.given_up.into_iter().for_each(|write| device.give_up(write));
-            let lost = devices.iter().filter(|device| !device.state.is_healthy());
+            let lost = devices.iter().filter(|device| !device.is_healthy());
             let lost = lost.fold(self.members.missing_bits(), |bits, device| bits | 1 << device.ordinal);
-            if !self.members.tolerates(lost) || devices.iter().all(|device| !device.state.is_healthy()) {
+            if !self.members.tolerates(lost) || devices.iter().all(|device| !device.is_healthy()) {
                 return Err(error);
             }
         }

@@ -18,7 +18,7 @@ use crate::archive::{Archive, Archived, Batch, Resume, Writer, device_bytes, pru
 use crate::format::wall_clock_us;
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::{ArchiveStats, micros};
-use crate::{ArchiveOptions, DeviceState, Error, Lsn, Result};
+use crate::{ArchiveOptions, Error, Lsn, Result};
 
 /// So much that is not archived makes a write worth its while, on a disk as well ("FlashLogging", section 3.7).
 const EAGER_BYTES: u64 = 32 << 10;
@@ -42,7 +42,8 @@ pub(crate) struct StartArchive {
 pub(super) struct ArchiveProgress {
     name: String,
     control: Arc<dyn Device>,
-    state: DeviceState,
+    /// Why it gets nothing more in this session.
+    set_aside: Option<Error>,
     options: ArchiveOptions,
     run_start: Lsn,
     /// The run is durable in the archive up to here.
@@ -79,15 +80,11 @@ impl ArchiveProgress {
         checkpoint: Lsn,
     ) -> ArchiveProgress {
         let archived = start.writer.end();
-        let state = match &start.failure {
-            None => DeviceState::Healthy,
-            Some(error) => DeviceState::SetAside { cause: error.clone() },
-        };
         let largest_bytes = device_bytes(max_payload_bytes);
         let archiving = ArchiveProgress {
             name: start.writer.store().name().into(),
             control: Arc::clone(start.writer.store().control()),
-            state,
+            set_aside: start.failure.clone(),
             options: start.options.clone(),
             run_start: start.writer.run_start(),
             archived,
@@ -111,7 +108,7 @@ impl ArchiveProgress {
     }
 
     pub(super) fn is_healthy(&self) -> bool {
-        self.state.is_healthy()
+        self.set_aside.is_none()
     }
 
     /// Whether a checkpoint should make room.
@@ -155,7 +152,7 @@ impl ArchiveProgress {
     fn stats(&self, end: Lsn) -> ArchiveStats {
         ArchiveStats {
             name: self.name.clone(),
-            set_aside: self.state.cause(),
+            set_aside: self.set_aside.clone(),
             run_start_lsn: self.run_start,
             archived_lsn: self.archived,
             behind_bytes: end.bytes_since(self.archived),
@@ -254,7 +251,7 @@ impl Scheduler {
         // Before it completes anything: a log that is opened must know that it needs the archive.
         self.refresh_slot()?;
         match &self.lock().archive {
-            Some(ArchiveProgress { state: DeviceState::SetAside { cause }, .. }) => Err(cause.clone()),
+            Some(ArchiveProgress { set_aside: Some(cause), .. }) => Err(cause.clone()),
             _ => Ok(start.writer),
         }
     }
@@ -415,7 +412,7 @@ impl Scheduler {
         if !archive.is_healthy() {
             return;
         }
-        archive.state = DeviceState::SetAside { cause: error };
+        archive.set_aside = Some(error);
         if archive.only_here > checkpoint {
             state.membership.aside_is_needed = true;
         }

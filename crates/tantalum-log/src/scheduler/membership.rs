@@ -61,7 +61,7 @@ impl Membership {
         let others_have_all = placement.others_have_all(checkpoint);
         let is_not_needed = |member: &&SlotMember| match placement.device(member.device_id) {
             None => true,
-            Some(device) => !device.state.is_healthy() && (device.max_end() <= checkpoint || others_have_all),
+            Some(device) => !device.is_healthy() && (device.max_end() <= checkpoint || others_have_all),
         };
         self.listed.iter().filter(is_not_needed).fold(0, |bits, member| bits | 1 << member.ordinal)
     }
@@ -79,8 +79,8 @@ impl Membership {
                 name: device.device().name().into(),
                 ordinal,
                 device_id,
-                set_aside: device.state.cause(),
-                is_changing: device.state.is_healthy() && device.duty != Duty::Serving,
+                set_aside: device.set_aside.clone(),
+                is_changing: device.is_healthy() && device.duty != Duty::Serving,
                 writes: device.writes,
                 bytes: device.bytes,
                 busy_us: micros(device.busy),
@@ -399,7 +399,7 @@ impl Scheduler {
         if announced.is_ok() {
             // The devices themselves should say so, too. Those that cannot are refused all the same.
             let healthy: Vec<usize> =
-                places.iter().copied().filter(|&at| self.lock().placement.devices[at].state.is_healthy()).collect();
+                places.iter().copied().filter(|&at| self.lock().placement.devices[at].is_healthy()).collect();
             self.write_slot_on(slots.current(), &healthy, None);
         }
         let mut state = self.lock();
@@ -417,7 +417,7 @@ impl Scheduler {
             state.membership.hidden_by_departed.add(&hidden);
         }
         let mut present = state.placement.devices.iter().filter(|device| device.is_present());
-        let is_aside = present.any(|device| !device.state.is_healthy());
+        let is_aside = present.any(|device| !device.is_healthy());
         state.membership.aside_is_needed &=
             is_aside || state.archive.as_ref().is_some_and(|archive| !archive.is_healthy());
         self.rebalance_devices(state);

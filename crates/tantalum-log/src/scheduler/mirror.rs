@@ -167,7 +167,7 @@ impl Scheduler {
 
     /// Takes note of a write that ended well. True if its request is complete now, which it was not before.
     pub(super) fn note_copy(&self, state: &mut State, outcome: &Outcome) -> bool {
-        let is_healthy = state.placement.devices[outcome.device_index].state.is_healthy();
+        let is_healthy = state.placement.devices[outcome.device_index].is_healthy();
         let Some(mirror) = &mut state.placement.mirror else { return true };
         let pair = mirror.pairs.get_mut(&outcome.start).expect("a request that is not complete lacks a copy");
         if is_healthy {
@@ -203,7 +203,7 @@ impl Scheduler {
             _ => {}
         }
         for pair in mirror.pairs.values_mut() {
-            pair.done.retain(|&at| devices[at].state.is_healthy());
+            pair.done.retain(|&at| devices[at].is_healthy());
         }
         let starts: Vec<Lsn> = mirror.pairs.keys().copied().collect();
         let mut released = 0;
@@ -227,7 +227,7 @@ impl Placement {
     /// The hardware of the devices that were set aside and hold what is behind `checkpoint`, if that is one piece.
     fn only_lost(&self, checkpoint: Lsn) -> Option<Hardware> {
         let present = self.devices.iter().filter(|device| device.is_present());
-        let lost = present.filter(|device| !device.state.is_healthy() && device.max_end() > checkpoint);
+        let lost = present.filter(|device| !device.is_healthy() && device.max_end() > checkpoint);
         if let [lost] = distinct(lost)[..] { Some(lost) } else { None }
     }
 
@@ -252,12 +252,12 @@ impl Placement {
     }
 
     fn done_on(&self, pair: &Pair) -> Vec<Hardware> {
-        distinct(pair.done.iter().map(|&at| &self.devices[at]).filter(|device| device.state.is_healthy()))
+        distinct(pair.done.iter().map(|&at| &self.devices[at]).filter(|device| device.is_healthy()))
     }
 
     /// Hardware that has the request, or is writing it.
     fn placed(&self, start: Lsn, pair: &Pair) -> Vec<Hardware> {
-        let healthy = self.devices.iter().enumerate().filter(|(_, device)| device.state.is_healthy());
+        let healthy = self.devices.iter().enumerate().filter(|(_, device)| device.is_healthy());
         let with_it = healthy.filter(|(at, device)| pair.done.contains(at) || device.is_writing(start));
         distinct(with_it.map(|(_, device)| device))
     }

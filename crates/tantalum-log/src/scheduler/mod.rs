@@ -265,7 +265,7 @@ impl Scheduler {
         let mut state = self.lock();
         let State { membership, placement, .. } = &mut *state;
         let devices = membership.stats(placement);
-        let healthy = state.placement.devices.iter().filter(|device| device.state.is_healthy());
+        let healthy = state.placement.devices.iter().filter(|device| device.is_healthy());
         let capacity = |device: &LogDevice| device.main.layout.section_bytes * device.main.layout.section_count;
         let mut hiding = state.membership.hidden_by_departed;
         state.placement.devices.iter().for_each(|device| hiding.add(&device.hidden));

@@ -38,7 +38,7 @@ pub(super) struct UnderWayCount {
 
 impl Placement {
     pub(super) fn new(devices: Vec<LogDevice>, mirror: Option<Mirror>) -> Placement {
-        let set_aside = devices.iter().filter(|device| !device.state.is_healthy()).count();
+        let set_aside = devices.iter().filter(|device| !device.is_healthy()).count();
         Placement { devices, mirror, under_way: UnderWayCount::default(), set_aside, reissued: 0 }
     }
 
@@ -100,7 +100,7 @@ impl Placement {
 
     /// Healthy devices whose space is counted on.
     fn serving(&self) -> impl Iterator<Item = &LogDevice> + Clone {
-        self.devices.iter().filter(|device| device.state.is_healthy() && device.duty == Duty::Serving)
+        self.devices.iter().filter(|device| device.is_healthy() && device.duty == Duty::Serving)
     }
 
     /// Request bytes that the serving devices together certainly take.
@@ -154,7 +154,7 @@ impl Placement {
         let goes = |device: &&LogDevice| ordinals.contains(&device.ordinal);
         let others = distinct(self.serving().filter(|device| !goes(device))).len();
         let copies = if self.mirror.is_some() { COPIES } else { 1 };
-        let with_them = self.devices.iter().filter(|device| device.state.is_healthy() && device.duty != Duty::Left);
+        let with_them = self.devices.iter().filter(|device| device.is_healthy() && device.duty != Duty::Left);
         if others >= copies.min(distinct(with_them).len()).max(1) {
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl Placement {
             return;
         }
         for device in &mut self.devices {
-            if device.state.is_healthy() && matches!(device.duty, Duty::Draining | Duty::Leaving) {
+            if device.is_healthy() && matches!(device.duty, Duty::Draining | Duty::Leaving) {
                 device.duty = Duty::Serving;
             }
         }
@@ -180,7 +180,7 @@ impl Placement {
 
     /// Whether a device is left that is healthy and belongs to the log.
     pub(super) fn has_healthy(&self) -> bool {
-        self.devices.iter().any(|device| device.state.is_healthy() && device.duty != Duty::Left)
+        self.devices.iter().any(|device| device.is_healthy() && device.duty != Duty::Left)
     }
 }
 

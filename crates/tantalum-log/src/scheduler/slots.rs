@@ -172,8 +172,7 @@ impl Scheduler {
         state.outliers.areas_are_full = false;
         let recorded = slots.slot.not_needed;
         let archive_is_needed = slots.slot.needs_archive && state.archive_control().is_none();
-        let mut aside =
-            state.placement.devices.iter().filter(|device| device.is_present() && !device.state.is_healthy());
+        let mut aside = state.placement.devices.iter().filter(|device| device.is_present() && !device.is_healthy());
         state.membership.aside_is_needed = archive_is_needed || aside.any(|device| recorded & 1 << device.ordinal == 0);
         for device in &mut state.placement.devices {
             device.release(checkpoint);
@@ -188,7 +187,7 @@ impl Scheduler {
     pub(super) fn write_slot(&self, slots: &mut SlotWriter) -> Result<()> {
         let state = self.lock();
         state.check_failure()?;
-        let gets_it = |device: &LogDevice| device.state.is_healthy() && device.duty != Duty::Left;
+        let gets_it = |device: &LogDevice| device.is_healthy() && device.duty != Duty::Left;
         let healthy: Vec<usize> =
             (0..state.placement.devices.len()).filter(|&at| gets_it(&state.placement.devices[at])).collect();
         slots.describe(&state);

@@ -17,7 +17,7 @@ use crate::format::section::SectionHeader;
 use crate::group::{PREFIX_BYTES, Request, Source, compose};
 use crate::layout::device_tag;
 use crate::log_device::{LogDevice, Target};
-use crate::{DeviceState, Error, Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// A request with its place, to be written outside the lock.
 pub(super) struct Job {
@@ -130,7 +130,7 @@ impl Scheduler {
         let bytes = state.commits.queue.front()?.bytes();
         let chosen = state.placement.choose(bytes, |_| true);
         if chosen.is_none() {
-            let stuck = state.placement.devices.iter().all(|device| !device.is_busy() || !device.state.is_healthy());
+            let stuck = state.placement.devices.iter().all(|device| !device.is_busy() || !device.is_healthy());
             assert!(!stuck || state.placement.set_aside > 1, "admission leaves room for what was appended");
         }
         chosen
@@ -316,8 +316,8 @@ impl Scheduler {
 
     /// Gives a device no more requests, because it failed or hung.
     pub(super) fn set_aside(&self, state: &mut State, index: usize, error: Error) {
-        if state.placement.devices[index].state.is_healthy() {
-            state.placement.devices[index].state = DeviceState::SetAside { cause: error.clone() };
+        if state.placement.devices[index].is_healthy() {
+            state.placement.devices[index].set_aside = Some(error.clone());
             state.placement.set_aside += 1;
             state.membership.aside_is_needed = true;
         }
