@@ -1,8 +1,7 @@
 //! A client: random transactions, recorded as they go.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    ops::Bound,
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -10,73 +9,17 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Db, Error, Snapshot, Table, Ticket, Transaction, Value};
+use tantalum::{Db, Error, Snapshot, Table, Ticket, Transaction};
 use tantalum_rt::{Random, simulation::panic_at};
 
 use crate::{
-    content::{Key, VALUE_LEN_MIN, Version, decode_key, decode_value, encode_key, encode_value},
+    content::{Key, VALUE_LEN_MIN, Version, encode_key, encode_value},
     history::{Event, Kind, Recorder},
     load::{Load, LoadKind},
-    session::{Contradiction, Session},
+    rows::{Covered, Span, version_of},
+    session::Session,
+    stop::Stop,
 };
-
-/// Why a transaction went no further.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// The engine refused, as it may: a deadlock, a conflict, too large a transaction.
-    Refused(&'static str),
-    /// The engine reports a failure that only a device can be the cause of.
-    Failed(Error),
-    /// The engine has stopped because a panic was injected.
-    Poisoned(Error),
-    /// What must not happen on sound devices.
-    Odd(String),
-    /// The engine's own check found something wrong.
-    Unsound(String),
-    /// What must never happen.
-    Violation(String),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        match &error {
-            Error::Deadlock { .. } => Self::Refused("deadlocks"),
-            Error::LockTimeout { .. } => Self::Refused("lock time-outs"),
-            Error::WriteConflict { .. } => Self::Refused("write conflicts"),
-            Error::TransactionTooLarge { .. } => Self::Refused("transactions too large"),
-            // Any other cause is a device's.
-            Error::SnapshotTooOld { cause } if matches!(**cause, Error::DiskFull { .. }) => {
-                Self::Refused("snapshots given up")
-            }
-            Error::Log(cause) | Error::OutcomeUnknown { cause }
-                if matches!(cause.first_cause(), tantalum_log::Error::Interrupted { .. }) =>
-            {
-                Self::Poisoned(error)
-            }
-            _ => Self::Failed(error),
-        }
-    }
-}
-
-impl From<Contradiction> for Stop {
-    fn from(contradiction: Contradiction) -> Self {
-        Self::Odd(contradiction)
-    }
-}
-
-impl Stop {
-    /// As the history has it.
-    pub fn into_event(self) -> Event {
-        match self {
-            Self::Refused(why) => Event::Violation(format!("refused where nothing stands against it: {why}")),
-            Self::Failed(error) => Event::Reported(error.to_string()),
-            Self::Poisoned(error) => Event::Poisoned(error.to_string()),
-            Self::Odd(what) => Event::Oddity(what),
-            Self::Unsound(what) => Event::Unsound(what),
-            Self::Violation(what) => Event::Violation(what),
-        }
-    }
-}
 
 /// What all clients of a round share.
 #[derive(Clone)]
@@ -315,7 +258,7 @@ impl Client {
                 0 => self.range(transaction, session, key.table),
                 1 => {
                     let value = transaction.get_for_update(self.table(key), self.bytes(key))?;
-                    Ok(session.saw(key, self.version(key, value.as_ref())?)?)
+                    saw(session, key, value.as_deref())
                 }
                 _ => self.get(transaction, session, key),
             };
@@ -334,7 +277,7 @@ impl Client {
 
     fn get(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
         let value = transaction.get(self.table(key), self.bytes(key))?;
-        Ok(session.saw(key, self.version(key, value.as_ref())?)?)
+        saw(session, key, value.as_deref())
     }
 
     fn put(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
@@ -387,10 +330,9 @@ impl Client {
 
     /// Reads a range from one end, to the other or only some rows of it.
     fn range(&mut self, transaction: &mut Transaction, session: &mut Session, table: u8) -> Result<(), Stop> {
-        let span = self.span();
-        let bounds = self.bounds(&span);
-        let rows = transaction.range(&self.shared.tables[usize::from(table)], bounds)?;
-        let (low, high, rows) = self.collect(table, &span, rows)?;
+        let span = self.span(table);
+        let rows = transaction.range(&self.shared.tables[usize::from(table)], span.bounds())?;
+        let Covered { low, high, rows } = span.read(rows)?;
         Ok(session.saw_range(table, low, high, rows)?)
     }
 
@@ -417,7 +359,7 @@ impl Client {
         if reads == 1 && self.random.bool() {
             let key = self.key();
             let value = self.shared.db.get(self.table(key), self.bytes(key))?;
-            session.saw(key, self.version(key, value.as_ref())?)?;
+            saw(session, key, value.as_deref())?;
         } else {
             let snapshot = self.shared.db.snapshot()?;
             for _ in 0..reads {
@@ -450,11 +392,11 @@ impl Client {
         let key = self.key();
         if self.random.bool() {
             let value = snapshot.get(self.table(key), self.bytes(key))?;
-            return Ok(session.saw(key, self.version(key, value.as_ref())?)?);
+            return saw(session, key, value.as_deref());
         }
-        let span = self.span();
-        let rows = snapshot.range(self.table(key), self.bounds(&span))?;
-        let (low, high, rows) = self.collect(key.table, &span, rows)?;
+        let span = self.span(key.table);
+        let rows = snapshot.range(self.table(key), span.bounds())?;
+        let Covered { low, high, rows } = span.read(rows)?;
         Ok(session.saw_range(key.table, low, high, rows)?)
     }
 
@@ -518,101 +460,12 @@ impl Client {
         encode_value(version, len.max(VALUE_LEN_MIN))
     }
 
-    /// The operation that wrote the value found at `key`.
-    fn version(&self, key: Key, value: Option<&Value>) -> Result<Option<Version>, Stop> {
-        value.map(|value| version_of(key, value)).transpose()
-    }
-
-    fn span(&mut self) -> Span {
-        let keys = self.shared.load.keys;
-        let low = self.random.u32(0..keys);
-        let high = low + self.random.u32(0..=keys - low).min(self.random.u32(1..=40));
-        let rows_max = if self.random.bool() { usize::MAX } else { self.random.usize(1..6) };
-        Span { low, high, is_backward: self.random.bool(), rows_max }
-    }
-
-    fn bounds(&self, span: &Span) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-        let pad = self.shared.load.key_pad;
-        let high = if span.high.is_multiple_of(2) {
-            Bound::Included(encode_key(span.high, pad))
-        } else {
-            Bound::Excluded(encode_key(span.high + 1, pad))
-        };
-        (Bound::Included(encode_key(span.low, pad)), high)
-    }
-
-    /// Takes rows as `span` says; returns what was covered, and the rows in ascending order.
-    fn collect(
-        &self,
-        table: u8,
-        span: &Span,
-        rows: impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>,
-    ) -> Result<Covered, Stop> {
-        let found = if span.is_backward {
-            rows.rev().take(span.rows_max).collect::<tantalum::Result<Vec<_>>>()?
-        } else {
-            rows.take(span.rows_max).collect::<tantalum::Result<Vec<_>>>()?
-        };
-        let mut found = rows_of(table, self.shared.load.key_pad, &found)?;
-        let (mut low, mut high) = (span.low, span.high);
-        if let Some(&(last, _)) = found.last()
-            && found.len() == span.rows_max
-        {
-            *(if span.is_backward { &mut low } else { &mut high }) = last;
-        }
-        if span.is_backward {
-            found.reverse();
-        }
-        Ok((low, high, found))
+    fn span(&mut self, table: u8) -> Span {
+        Span::new(&mut self.random, table, self.shared.load.keys, self.shared.load.key_pad)
     }
 }
 
-/// The lowest and the highest key that a range read has covered, and the rows in ascending order.
-type Covered = (u32, u32, Vec<(u32, Version)>);
-
-/// A range to read: keys `low..=high`, from one end, so many rows at most.
-struct Span {
-    low: u32,
-    high: u32,
-    is_backward: bool,
-    rows_max: usize,
-}
-
-/// The model's names of rows.
-pub(crate) fn rows_of(table: u8, key_pad: u16, rows: &[(Value, Value)]) -> Result<Vec<(u32, Version)>, Stop> {
-    let name = |(key, value): &(Value, Value)| {
-        let number = decode_key(key, key_pad).ok_or_else(|| {
-            let key = key.escape_ascii().to_string();
-            Stop::Violation(format!("table {table} holds a key that nobody wrote: {key:?}"))
-        })?;
-        Ok((number, version_of(Key { table, number }, value)?))
-    };
-    rows.iter().map(name).collect()
-}
-
-fn version_of(key: Key, value: &[u8]) -> Result<Version, Stop> {
-    decode_value(value).ok_or_else(|| {
-        let begins = value[..value.len().min(16)].escape_ascii();
-        Stop::Violation(format!("key {key} holds {} bytes that nobody wrote: {begins}...", value.len()))
-    })
-}
-
-/// All rows of all tables.
-pub(crate) fn read_everything(
-    snapshot: &Snapshot,
-    tables: &[(u8, Table)],
-    key_pad: u16,
-) -> Result<BTreeMap<Key, Version>, Stop> {
-    let mut contents = BTreeMap::new();
-    for (number, table) in tables {
-        let forward = snapshot.range(table, ..)?.collect::<tantalum::Result<Vec<_>>>()?;
-        let mut backward = snapshot.range(table, ..)?.rev().collect::<tantalum::Result<Vec<_>>>()?;
-        backward.reverse();
-        if forward != backward {
-            return Err(Stop::Odd(format!("table {number} reads differently backward")));
-        }
-        let rows = rows_of(*number, key_pad, &forward)?;
-        contents.extend(rows.into_iter().map(|(row, version)| (Key { table: *number, number: row }, version)));
-    }
-    Ok(contents)
+/// Takes note of what a read of `key` found.
+fn saw(session: &mut Session, key: Key, value: Option<&[u8]>) -> Result<(), Stop> {
+    Ok(session.saw(key, value.map(|value| version_of(key, value)).transpose()?)?)
 }

@@ -7,9 +7,10 @@
 //!
 //! How a seed runs: `scope` knows the devices to choose from, `config` chooses. `search` prepares them (`machine`) and
 //! starts simulations on them, one after another; inside each, `round` recovers and checks the database and lets the
-//! clients (`client`) loose until the cut, beside an `operator` task that adds, removes and replaces log devices. What they did
-//! and saw comes out as events (`history`), and `model` judges it against what the next recovery finds. What then counts as a
-//! failure depends on the `faults` that there were.
+//! clients (`client`, which read through `rows`) loose until the cut, beside an `operator` task that adds, removes and
+//! replaces log devices. What they did and saw comes out as events (`history`), as does what stopped them (`stop`), and
+//! `model` judges it against what the next recovery finds. What then counts as a failure depends on the `faults` that
+//! there were.
 //!
 //! Beside that, each seed makes a database in a directory (`directory`), on a file system in memory: its creation is cut, and old
 //! copies of its files must be refused.
@@ -29,10 +30,12 @@ mod model;
 mod operator;
 mod report;
 mod round;
+mod rows;
 mod scope;
 mod search;
 mod segments;
 mod session;
+mod stop;
 mod writing;
 
 pub use config::Protection;

@@ -12,7 +12,7 @@ use tantalum::{Db, Error};
 use tantalum_device::Device;
 use tantalum_rt::{Random, sleep};
 
-use crate::{client::Stop, history::Recorder};
+use crate::{history::Recorder, stop::Stop};
 
 /// Adds, removes and replaces devices at random.
 pub(crate) struct Operator {
@@ -31,7 +31,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Changes devices until told to stop, or until a change fails as no sound device lets it.
+    /// Changes devices until `stop` is set, or until a change fails as no sound device lets it.
     pub fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             sleep(self.pause.mul_f64(self.random.f64()));

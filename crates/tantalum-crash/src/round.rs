@@ -13,12 +13,14 @@ use tantalum_device::Device;
 use tantalum_rt::{Random, spawn};
 
 use crate::{
-    client::{Client, Shared, Stop, read_everything},
+    client::{Client, Shared},
     config::{Config, Units},
     history::{Event, Kind, Recorder},
     load::Load,
     machine::{Fuse, Machine},
     operator::Operator,
+    rows::read_everything,
+    stop::Stop,
 };
 
 /// Virtual time after which a start that is not to be cut is one that hangs.
