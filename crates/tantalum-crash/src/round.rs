@@ -424,19 +424,21 @@ fn open(
     archive: Option<Arc<dyn Device>>,
 ) -> Result<Db, Stop> {
     let [created, opened] = config.log_hiding;
-    if spares.is_empty() && !config.may_lose_log_devices() && created == opened {
+    let changes_devices = !spares.is_empty() || config.may_lose_log_devices();
+    if !changes_devices && created == opened {
         return Ok(builder(config, archive).open_on(devices)?);
     }
     let mut given = devices.clone();
     given.log.extend_from_slice(spares);
     loop {
         match builder(config, archive.clone()).create_if_missing(false).open_on(given.clone()) {
+            // There is no superblock: the very thing that creation goes by.
             Err(Error::NotFound { .. }) => {
                 return Ok(builder(config, archive).expert(|expert| expert.log_hiding(created)).open_on(devices)?);
             }
             Err(Error::Log(
                 tantalum_log::Error::NotAMember { device, .. } | tantalum_log::Error::NotALog { device },
-            )) if given.log.len() > 1 => given.log.retain(|other| other.name() != device),
+            )) if changes_devices && given.log.len() > 1 => given.log.retain(|other| other.name() != device),
             opened => return Ok(opened?),
         }
     }
