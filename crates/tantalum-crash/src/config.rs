@@ -98,7 +98,7 @@ impl LogLayout {
         }
     }
 
-    /// What the engine is told.
+    /// As an option of the engine.
     pub fn of_engine(self) -> tantalum::LogLayout {
         match self {
             Self::Devices(_) | Self::Partitions(_) => tantalum::LogLayout::FlashLogging,
@@ -144,7 +144,7 @@ pub(crate) struct Archive {
     pub loses_log_one_in: u8,
 }
 
-/// What in-page logging is told.
+/// The options of in-page logging.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
     /// Bytes of an erase unit.
@@ -160,7 +160,7 @@ pub(crate) struct Units {
 pub(crate) struct Config {
     /// How torn pages are prevented.
     pub protection: Protection,
-    /// How the engine is told to write pages.
+    /// The engine's options for writing pages.
     pub writing: Writing,
     /// How the store of in-page logging cuts the data device, if it is that.
     pub units: Option<Units>,

@@ -126,8 +126,8 @@ pub enum Event {
     LeftBehind(Vec<u32>),
     /// The log was opened on such devices alone.
     OnlyLeftBehind,
-    /// Patience was lost; what each task waited for then.
-    OutOfPatience(String),
+    /// The start took longer than any sound one; what each task waited for then.
+    TimedOut(String),
     /// The named thing was counted.
     Count(&'static str, u64),
 }
@@ -215,7 +215,7 @@ impl History {
             | Event::MayLoseLogDevice
             | Event::LeftBehind(_)
             | Event::OnlyLeftBehind
-            | Event::OutOfPatience(_)
+            | Event::TimedOut(_)
             | Event::Count(..) => {}
         }
     }

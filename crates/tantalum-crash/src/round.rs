@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Virtual time after which a start that is not to be cut is one that hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1800);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Transactions of one start.
 const TRANSACTIONS_MAX: u32 = 4000;
@@ -88,19 +88,19 @@ pub(crate) struct Start {
 }
 
 /// The root task. Returns the virtual time at the orderly end.
-pub(crate) fn play(start: Start) -> Duration {
+pub(crate) fn run_start(start: Start) -> Duration {
     let recorder = start.recorder.clone();
-    if let Err(stop) = live(start) {
+    if let Err(stop) = run_until_the_end(start) {
         recorder.record(stop.into_event());
     }
     Duration::from_nanos(tantalum_rt::now().as_nanos())
 }
 
-fn live(start: Start) -> Result<(), Stop> {
+fn run_until_the_end(start: Start) -> Result<(), Stop> {
     let Start { config, machine, log_is_lost, left_behind, fuse, cut, checks, seed, recorder, next_id } = start;
     let last = recorder.clone();
-    let patience = Length { time: PATIENCE, operations: None };
-    patience.start(&fuse, move || last.record(Event::OutOfPatience(tantalum_rt::list_tasks())));
+    let timeout = Length { time: START_TIMEOUT, operations: None };
+    timeout.start(&fuse, move || last.record(Event::TimedOut(tantalum_rt::list_tasks())));
     if let Cut::DuringStart(length) = cut {
         length.start(&fuse, || ());
     }
@@ -450,7 +450,7 @@ const LEAST_VERSION_BYTES: u64 = 16 << 10;
 fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
     let builder = match config.units {
-        None => config.segments.map_or_else(Db::builder, |segments| segments.tell(Db::builder())),
+        None => config.segments.map_or_else(Db::builder, |segments| segments.configure(Db::builder())),
         Some(Units { unit, region, carry_over_percent }) => {
             Db::builder().page_store(StoreKind::InPageLogging).expert(|expert| {
                 expert.erase_unit_bytes(unit).log_region_bytes(region).carry_over_percent(carry_over_percent)
@@ -464,7 +464,7 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
         .expert(|expert| expert.early_lock_release(config.early_lock_release).log_hiding(config.log_hiding[1]))
         .log_copies(config.log_copies)
         .expert(|expert| expert.log_layout(config.log.of_engine()));
-    let builder = config.writing.tell(builder);
+    let builder = config.writing.configure(builder);
     let builder = if config.load.holds_snapshots {
         builder.expert(|expert| expert.version_bytes(LEAST_VERSION_BYTES))
     } else {

@@ -26,12 +26,12 @@ use crate::{
     machine::{Fuse, Machine},
     model::{Contents, Rule, judge},
     report::{Failure, Report},
-    round::{Cut, Length, PATIENCE, Start, play},
+    round::{Cut, Length, START_TIMEOUT, Start, run_start},
     scope::{MEMORY, Scope},
 };
 
 /// Virtual time after which a run that goes on is one that never ends.
-const TIME_LIMIT: Duration = PATIENCE.saturating_mul(2);
+const TIME_LIMIT: Duration = START_TIMEOUT.saturating_mul(2);
 /// Task switches after which a run that goes on is one that never ends.
 const STEP_LIMIT: u64 = 20_000_000;
 /// Power cuts in a row that may hit recovery, before it is let through.
@@ -275,7 +275,7 @@ impl Search {
             .start_at(self.clock)
             .time_limit(self.clock + TIME_LIMIT)
             .step_limit(STEP_LIMIT);
-        let root = move || play(start);
+        let root = move || run_start(start);
         let outcome = catch_unwind(AssertUnwindSafe(|| simulation.run(root)));
         if let Err(panic) = outcome {
             return Err(format!("panic: {}", message(panic.as_ref())));
@@ -289,8 +289,8 @@ impl Search {
         if let Ok(Outcome::Finished(now) | Outcome::PowerCut { at: now }) = outcome {
             self.clock = now;
         }
-        if let Some(tasks) = seen.out_of_patience.take().filter(|_| !self.has_hung()) {
-            return Err(format!("it hangs: no end after {PATIENCE:?}{tasks}"));
+        if let Some(tasks) = seen.timed_out.take().filter(|_| !self.has_hung()) {
+            return Err(format!("it hangs: no end after {START_TIMEOUT:?}{tasks}"));
         }
         if is_cut_short {
             self.recent.was_cut = true;
@@ -383,7 +383,7 @@ impl Search {
                 seen.only_left_behind = true;
                 self.report.count("logs on devices that were left behind, given up", 1);
             }
-            Event::OutOfPatience(tasks) => seen.out_of_patience = Some(tasks),
+            Event::TimedOut(tasks) => seen.timed_out = Some(tasks),
             Event::MayLoseLogDevice => seen.may_lose_device = true,
             Event::Count(name, n) => self.report.count(name, n),
             Event::Archived(lsn) => self.archived = self.archived.max(lsn),
@@ -429,10 +429,10 @@ impl Search {
             Err(violation) => {
                 let invented = contents.iter().find(|&(&key, &version)| !self.committed.contains(&(key, version)));
                 if let Some((key, version)) = invented {
-                    return Err(format!("key {key} holds {version}, which nobody committed, ever"));
+                    return Err(format!("key {key} holds {version}, which was never committed"));
                 }
                 self.recent.was_lost = true;
-                self.report.count("losses that nobody could know", u64::from(violation.rule != Rule::Undecided));
+                self.report.count("losses that no device reported", u64::from(violation.rule != Rule::Undecided));
             }
         }
         self.report.count("recoveries checked", 1);
@@ -558,8 +558,8 @@ struct Seen {
     gave_up: bool,
     may_lose_device: bool,
     only_left_behind: bool,
-    /// What each task waited for when patience was lost.
-    out_of_patience: Option<String>,
+    /// What each task waited for when the start timed out.
+    timed_out: Option<String>,
 }
 
 /// What a panic said.

@@ -53,8 +53,8 @@ impl Segments {
         (HEAD_BYTES + segments * u64::from(self.bytes)).next_multiple_of(1 << 16).max(self.first_bytes())
     }
 
-    /// Tells the engine.
-    pub fn tell(self, builder: Builder) -> Builder {
+    /// Sets the options of the engine.
+    pub fn configure(self, builder: Builder) -> Builder {
         builder.page_store(StoreKind::LogStructured).expert(|expert| {
             expert
                 .segment_bytes(self.bytes)

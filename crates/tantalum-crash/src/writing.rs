@@ -45,8 +45,8 @@ impl Writing {
         }
     }
 
-    /// Tells the engine.
-    pub fn tell(self, builder: Builder) -> Builder {
+    /// Sets the options of the engine.
+    pub fn configure(self, builder: Builder) -> Builder {
         builder.expert(|expert| {
             expert
                 .barriers(self.barriers)

@@ -226,9 +226,9 @@ impl Log {
     /// - [`Error::RecordTooLarge`]: the parts exceed [`Log::max_record_bytes`].
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
-        let space = &self.scheduler().space;
-        // Not past those that wait for space.
-        self.scheduler().append_if(parts, |charge| !space.has_waiters() && space.take(charge))
+        let scheduler = self.scheduler();
+        // It does not overtake appends that wait for space.
+        scheduler.append_if(parts, |charge| !scheduler.space.has_waiters() && scheduler.space.take(charge))
     }
 
     /// As [`append`](Self::append), for a record that lets the owner's next checkpoint release something: when it is durable,

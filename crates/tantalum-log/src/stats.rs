@@ -44,8 +44,8 @@ statistics! {
             mean_group_bytes: u64,
             /// On how many devices a commit must be before it is acknowledged.
             copies: u8,
-            /// Whether each commit is on so many devices. False while only one piece of hardware is left of a log of two copies:
-            /// then losing that device loses commits. Add or replace one.
+            /// Whether each commit is on `copies` devices. False while only one piece of hardware is left of a log of two
+            /// copies: then losing that device loses commits. Add or replace one.
             keeps_copies: bool,
             /// Whether any one device can be lost now without losing anything.
             may_lose_a_device: bool,

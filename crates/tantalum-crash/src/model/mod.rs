@@ -53,7 +53,7 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rule = match self.rule {
-            Rule::NoSuchVersion => "a value that nobody committed",
+            Rule::NoSuchVersion => "a value that was never committed",
             Rule::Isolation => "isolation is broken",
             Rule::Durability => "recovery is wrong",
             Rule::Undecided => "the model could not decide",

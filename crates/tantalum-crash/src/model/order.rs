@@ -280,10 +280,11 @@ impl<'a> Search<'a> {
     fn was_tried_the_other_way(&self, n: usize, place: usize) -> bool {
         let Some(&last) = self.placed.last() else { return false };
         let is_last = |m: &Floating| m.transaction == last && m.placed_at == Some(place);
-        self.floating[n + 1..].iter().any(|m| is_last(m) && self.nobody_can_order(&self.floating[n], m))
+        self.floating[n + 1..].iter().any(|m| is_last(m) && self.are_unordered(&self.floating[n], m))
     }
 
-    fn nobody_can_order(&self, a: &Floating, b: &Floating) -> bool {
+    /// Whether the history does not tell in which order these stand.
+    fn are_unordered(&self, a: &Floating, b: &Floating) -> bool {
         let [x, y] = [a, b].map(|floating| &self.transactions[floating.transaction]);
         let meet = x.writes.keys().any(|key| y.writes.contains_key(key))
             || x.reads.iter().any(|read| y.writes.keys().any(|&key| sources::covers(read, key)))

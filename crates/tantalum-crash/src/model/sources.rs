@@ -48,7 +48,7 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    fn check_one(&self, key: Key, version: Version, who: &str) -> Result<(), Violation> {
+    fn check_one(&self, key: Key, version: Version, found_by: &str) -> Result<(), Violation> {
         if self.initial.get(&key) == Some(&version) {
             return Ok(());
         }
@@ -65,7 +65,7 @@ impl Sources<'_> {
                 None => format!("but T{} committed nothing there", writer.id),
             },
         };
-        let detail = format!("{who} {version} at key {key}, {detail}");
+        let detail = format!("{found_by} {version} at key {key}, {detail}");
         Err(Violation { rule: Rule::NoSuchVersion, detail })
     }
 }

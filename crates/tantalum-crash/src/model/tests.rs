@@ -109,7 +109,7 @@ fn whoever_survives_has_everything_below_it() {
 }
 
 #[test]
-fn rolled_back_intermediate_and_invented_values_are_seen_by_nobody() {
+fn a_read_of_a_rolled_back_intermediate_or_invented_value_is_refused() {
     let rolled_back = || Story::new().begin(1, SERIALIZABLE).rolled_back(1, &[]);
     assert_eq!(rule(rolled_back().recovered(&[(A, 1), (B, 101)])), Rule::NoSuchVersion);
     assert_eq!(rule(rolled_back().ran(2, &[is(A, 1)], &[], &[]).recovered(&[(A, 100), (B, 101)])), Rule::NoSuchVersion);

@@ -31,7 +31,7 @@ pub struct ArchiveRetention {
 /// What [`prune_archive`] removed, or would.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct PrunedArchive {
-    /// Whether nothing was removed, and is only said to be.
+    /// Whether it was a dry run, which removes nothing.
     pub dry_run: bool,
     /// The segments, oldest first.
     pub removed: Vec<ArchiveSegment>,

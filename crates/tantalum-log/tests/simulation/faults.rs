@@ -131,7 +131,7 @@ fn a_device_set_aside_may_go_once_a_checkpoint_covers_it() {
 }
 
 #[test]
-fn without_any_device_everybody_gets_the_first_cause() {
+fn without_any_device_every_call_returns_the_first_cause() {
     simulate(40, |seed| {
         let devices = devices(1 + seed as usize % 3);
         create(&devices);

@@ -81,7 +81,7 @@ fn a_request_on_a_stalled_device_takes_three_times_the_average() {
 }
 
 #[test]
-fn a_stuck_device_holds_up_nobody_and_is_set_aside() {
+fn a_stuck_device_holds_up_no_flush_and_is_set_aside() {
     simulate(40, |_| {
         let (devices, log) = warm_log(3);
         devices[1].inject(Fault::HangWrites);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{Error, Log, LogOptions, Lsn};
+use tantalum_log::{Error, Log, LogDeviceStats, LogOptions, Lsn};
 use tantalum_rt::{JoinHandle, Outcome, Simulation, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices, lock, random};
@@ -140,6 +140,11 @@ fn names(log: &Log) -> Vec<String> {
     log.stats().devices.into_iter().map(|device| device.name).collect()
 }
 
+/// Whether a device takes requests, and is neither joining nor leaving.
+fn serves(device: &LogDeviceStats) -> bool {
+    device.set_aside.is_none() && !device.is_changing
+}
+
 #[test]
 fn a_device_joins_takes_requests_and_is_needed_from_then_on() {
     simulate(20, |_| {
@@ -149,7 +154,7 @@ fn a_device_joins_takes_requests_and_is_needed_from_then_on() {
         let before = a.fork();
         assert_eq!(log.add_devices(&as_devices(from_ref(&b))).expect("add"), [1]);
         assert_eq!(names(&log), ["a", "b"]);
-        assert!(log.stats().devices.iter().all(|device| device.set_aside.is_none() && !device.is_changing));
+        assert!(log.stats().devices.iter().all(serves));
         let clients: Vec<_> = (0..3)
             .map(|n| {
                 let log = log.clone();
@@ -225,10 +230,7 @@ fn a_device_stays_when_its_owner_cannot_checkpoint() {
         let writes = log.stats().devices[0].writes;
         append_all(&log, 20..40);
         let stats = &log.stats().devices[0];
-        assert!(
-            stats.set_aside.is_none() && !stats.is_changing && stats.writes > writes,
-            "it serves as before: {stats:?}"
-        );
+        assert!(serves(stats) && stats.writes > writes, "it serves as before: {stats:?}");
         // The next try is a new one.
         log.set_checkpoint(log.durable_lsn()).expect("checkpoint");
         log.remove_devices(&[0]).expect("removed");
@@ -313,7 +315,7 @@ fn a_device_that_hangs_is_replaced_and_rejoins_when_it_no_longer_writes() {
         }
         sleep(Duration::from_millis(10));
         let stats = log.stats();
-        assert!(stats.devices.iter().all(|device| device.set_aside.is_none() && !device.is_changing), "{stats:?}");
+        assert!(stats.devices.iter().all(serves), "{stats:?}");
         let used = stats.devices.iter().find(|device| device.name == "a").expect("it is back");
         assert!(used.writes > 0, "{stats:?}");
         log.close().expect("close");
@@ -366,7 +368,7 @@ fn a_device_on_its_way_out_stays_if_it_becomes_the_last_one() {
         let refused = remover.join().expect("no panic");
         assert!(matches!(&refused, Err(Error::LastDevice { device }) if device == "a"), "{refused:?}");
         let device = &log.stats().devices[0];
-        assert!(device.set_aside.is_none() && !device.is_changing, "{device:?}");
+        assert!(serves(device), "{device:?}");
         drop(log);
         assert_eq!(open(&[a.fork(), b.fork()]).expect("open").1, (0..20).collect::<Vec<_>>());
     });
