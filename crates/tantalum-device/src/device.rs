@@ -131,6 +131,14 @@ pub trait Device: Send + Sync + Debug {
         self.flush()
     }
 
+    /// Refuses a range that is not whole blocks, or reaches beyond the end. Implementations begin requests with it.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`], [`Error::OutOfRange`].
+    fn check_range(&self, offset: u64, len: u64) -> Result<()> {
+        check_blocks(self.name(), self.capabilities().logical_block, self.capacity_bytes(), offset, len)
+    }
+
     /// Tells the device that the range is no longer needed. A hint: afterwards it reads as zeros or as before.
     ///
     /// # Errors
@@ -251,14 +259,14 @@ pub trait PendingWrite: Send {
     fn is_done(&mut self) -> bool;
 }
 
-/// Checks a range against a device's block and size.
-pub(crate) fn check_range(device: &Arc<str>, block: u32, capacity: u64, offset: u64, len: u64) -> Result<()> {
+/// Checks a range against a block and a size; `device` is named in the error.
+pub(crate) fn check_blocks(device: &str, block: u32, capacity: u64, offset: u64, len: u64) -> Result<()> {
     if !offset.is_multiple_of(u64::from(block)) || !len.is_multiple_of(u64::from(block)) {
-        return Err(Error::Misaligned { device: Arc::clone(device), offset, len, block });
+        return Err(Error::Misaligned { device: device.into(), offset, len, block });
     }
     match offset.checked_add(len) {
         Some(end) if end <= capacity => Ok(()),
-        _ => Err(Error::OutOfRange { device: Arc::clone(device), offset, len, capacity }),
+        _ => Err(Error::OutOfRange { device: device.into(), offset, len, capacity }),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{check_range, total_len};
+use crate::device::{check_blocks, total_len};
 use crate::{ALIGNMENT, AlignedBuffer, Capabilities, Device, Durability, Error, PendingWrite, Result};
 
 /// A byte range of a device, with offsets of its own from 0. Its size is fixed.
@@ -43,7 +43,7 @@ impl Partition {
         let Some(len) = range.end.checked_sub(range.start) else {
             return Err(Error::OutOfRange { device: name, offset: range.start, len: 0, capacity });
         };
-        check_range(&name, device.capabilities().logical_block, capacity, range.start, len)?;
+        check_blocks(&name, device.capabilities().logical_block, capacity, range.start, len)?;
         Ok(Self { device, name, range })
     }
 
@@ -68,9 +68,8 @@ impl Partition {
     }
 
     /// The device's offset of `offset`, once the range is found to lie within.
-    fn translate(&self, offset: u64, len: usize) -> Result<u64> {
-        let block = self.device.capabilities().logical_block;
-        check_range(&self.name, block, self.capacity_bytes(), offset, len as u64)?;
+    fn translate(&self, offset: u64, len: u64) -> Result<u64> {
+        self.check_range(offset, len)?;
         Ok(self.range.start + offset)
     }
 }
@@ -97,11 +96,11 @@ impl Device for Partition {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.device.read(self.translate(offset, buffer.len())?, buffer)
+        self.device.read(self.translate(offset, buffer.len() as u64)?, buffer)
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
-        self.device.write(self.translate(offset, total_len(buffers))?, buffers, durability)
+        self.device.write(self.translate(offset, total_len(buffers) as u64)?, buffers, durability)
     }
 
     fn submit(
@@ -111,13 +110,11 @@ impl Device for Partition {
         range: Range<usize>,
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
-        self.device.submit(self.translate(offset, range.len())?, buffer, range, durability)
+        self.device.submit(self.translate(offset, range.len() as u64)?, buffer, range, durability)
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        let block = self.device.capabilities().logical_block;
-        check_range(&self.name, block, self.capacity_bytes(), offset, len)?;
-        self.device.discard(self.range.start + offset, len)
+        self.device.discard(self.translate(offset, len)?, len)
     }
 
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {

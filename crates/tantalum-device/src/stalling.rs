@@ -227,7 +227,7 @@ mod tests {
             sleep(start + 2900 * MS - now());
             drop(submit(&device, 4));
             sleep(MS);
-            assert_eq!(memory.image()[0], 4, "a write that nobody waits for still happens");
+            assert_eq!(memory.image()[0], 4, "a write that no task waits for still happens");
         });
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{check_range, gather, total_len};
+use crate::device::{gather, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, WriteCache};
 
 /// Several devices as one, striped in units of a fixed size (RAID 0). If one fails, so does the whole.
@@ -84,7 +84,7 @@ impl Striped {
 
     /// The range's pieces, once it is found to lie within; those in the head on the first `heads` devices.
     fn pieces(&self, offset: u64, len: usize, heads: usize) -> Result<Vec<Piece>> {
-        check_range(&self.name, self.capabilities.logical_block, self.capacity_bytes, offset, len as u64)?;
+        self.check_range(offset, len as u64)?;
         let in_head = self.head_bytes.saturating_sub(offset).min(len as u64) as usize;
         let heads = if in_head > 0 { heads } else { 0 };
         let head = (0..heads).map(|device| Piece { device, offset, parts: iter::once(0..in_head).collect() });

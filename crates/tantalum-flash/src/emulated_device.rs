@@ -201,7 +201,7 @@ impl EmulatedDevice {
 
     fn start_write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<Pending> {
         let len = data.len() as u64;
-        self.check(offset, len)?;
+        self.check_range(offset, len)?;
         let durable = durability == Durability::Durable && self.0.sends_barriers;
         let pending = self.start("write", (offset, len), true, |model, now| model.write(now, offset, data, durable))?;
         if durable {
@@ -214,18 +214,6 @@ impl EmulatedDevice {
     fn poison(&self, pending: &Pending) {
         if let Some(Err(error)) = &pending.result {
             lock_unswitched(&self.0.state).poison.get_or_insert_with(|| error.clone());
-        }
-    }
-
-    fn check(&self, offset: u64, len: u64) -> Result<()> {
-        let (device, block) = (Arc::clone(&self.0.name), self.0.shape.logical_block);
-        if !offset.is_multiple_of(u64::from(block)) || !len.is_multiple_of(u64::from(block)) {
-            return Err(Error::Misaligned { device, offset, len, block });
-        }
-        let capacity = self.0.shape.capacity_bytes;
-        match offset.checked_add(len) {
-            Some(end) if end <= capacity => Ok(()),
-            _ => Err(Error::OutOfRange { device, offset, len, capacity }),
         }
     }
 }
@@ -292,7 +280,7 @@ impl Device for EmulatedDevice {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let len = buffer.len() as u64;
-        self.check(offset, len)?;
+        self.check_range(offset, len)?;
         self.start("read", (offset, len), false, |model, now| model.read(now, offset, buffer))?.finish()
     }
 
@@ -322,7 +310,7 @@ impl Device for EmulatedDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.check(offset, len)?;
+        self.check_range(offset, len)?;
         self.start("discard", (offset, len), true, |model, now| model.discard(now, offset, len))?.finish()
     }
 
@@ -393,7 +381,7 @@ impl Pending {
         if state.cuts.len() == self.cuts {
             state.model.catch_up(state.now);
         }
-        let result = self.result.take().expect("nobody asks again after the result");
+        let result = self.result.take().expect("no call follows the result");
         Some(if is_lost { Err(self.device.power_lost(self.offset, self.len)) } else { result })
     }
 }

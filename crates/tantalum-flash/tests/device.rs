@@ -159,7 +159,7 @@ fn errors_say_what_they_are() {
         assert!(message.contains("unreadable") && message.contains("ssd-a"), "{message}");
         write().unwrap();
         assert!(matches!(device.flush(), Err(Error::Io { operation: "flush", .. })));
-        assert!(write().unwrap_err().is_poisoned(), "nobody can tell what was lost");
+        assert!(write().unwrap_err().is_poisoned(), "the host cannot tell what was lost");
         device.power_cut(&mut Random::with_seed(1));
         device.power_on().unwrap();
         write().unwrap();

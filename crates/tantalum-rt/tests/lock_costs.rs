@@ -126,7 +126,7 @@ fn uses_are_told_by_place_the_longest_waits_first() {
     let seen: Vec<_> = uses.iter().map(|used| (used.acquisitions, used.waits, used.waited)).collect();
     assert_eq!(seen, [(2, 1, ns(130)), (1, 0, ns(0)), (1, 0, ns(0))]);
     let lines: Vec<_> = uses.iter().map(|used| used.place.line()).collect();
-    assert!(lines[1] < lines[0] && lines[0] < lines[2], "in their order, but for who waited: {lines:?}");
+    assert!(lines[1] < lines[0] && lines[0] < lines[2], "in their order, but for the task that waited: {lines:?}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_holder_keeps_its_core_and_others_get_it_at_its_next_work() {
     assert_eq!(
         uses.iter().map(|used| used.waits).sum::<u64>(),
         0,
-        "one core, and nobody leaves it with the lock: {uses:?}"
+        "one core, and no task leaves it with the lock: {uses:?}"
     );
 }
 

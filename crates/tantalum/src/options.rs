@@ -295,14 +295,14 @@ impl Expert {
         &mut self.builder.settings
     }
 
-    /// The device on which the log is archived, for [`open_on`](Self::open_on).
+    /// The device on which the log is archived, for [`Builder::open_on`].
     pub fn log_archive_on(mut self, device: Arc<dyn Device>) -> Self {
         self.builder.archive_device = Some(device);
         self
     }
 
-    /// All of the log's devices are lost: opening makes new ones, at the places of [`log_devices`](Self::log_devices), from the
-    /// [archive](Self::log_archive), as far as that goes. What was acknowledged by a device of the log and not archived yet is
+    /// All of the log's devices are lost: opening makes new ones, at the places of [`log_devices`](Builder::log_devices), from the
+    /// [archive](Builder::log_archive), as far as that goes. What was acknowledged by a device of the log and not archived yet is
     /// lost with them; the old devices are refused from then on. A database that does not exist is not created.
     ///
     /// Refused while any of the log's devices is still there: then [`Db::replace_log_device`] is the way. Refused, after reading
@@ -320,7 +320,7 @@ impl Expert {
         self
     }
 
-    /// The opener of the devices of [`data_device`](Self::data_device) and [`log_devices`](Self::log_devices) that are not
+    /// The opener of the devices of [`data_device`](Builder::data_device) and [`log_devices`](Builder::log_devices) that are not
     /// files: emulated ones, for example. Default: all are paths.
     pub fn device_opener(mut self, opener: impl DeviceOpener + 'static) -> Self {
         self.builder.opener = Some(Box::new(opener));

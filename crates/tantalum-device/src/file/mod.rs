@@ -17,7 +17,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tantalum_rt::{JoinHandle, Mutex};
 
-use crate::device::{check_range, total_len};
+use crate::device::{check_blocks, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
 use pending::{HelperWrite, RingPool, UringWrite, Write};
 use raw::RawFile;
@@ -75,13 +75,6 @@ struct Shared {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl FileDevice {
-    fn check(&self, offset: u64, len: usize) -> Result<()> {
-        let block = self.capabilities.logical_block;
-        check_range(&self.shared.raw.name, block, self.capacity_bytes(), offset, len as u64)
-    }
-}
-
 impl Device for FileDevice {
     fn name(&self) -> &str {
         &self.shared.raw.name
@@ -100,12 +93,12 @@ impl Device for FileDevice {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.check(offset, buffer.len())?;
+        self.check_range(offset, buffer.len() as u64)?;
         self.shared.raw.read(offset, buffer)
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
-        self.check(offset, total_len(buffers))?;
+        self.check_range(offset, total_len(buffers) as u64)?;
         self.shared.raw.write(offset, buffers, durability)
     }
 
@@ -117,7 +110,7 @@ impl Device for FileDevice {
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
         let bytes = &buffer[range.clone()];
-        self.check(offset, bytes.len())?;
+        self.check_range(offset, bytes.len() as u64)?;
         self.shared.raw.check_writable()?;
         let write = if self.shared.raw.limits.takes(bytes) {
             Write { offset, buffer, range, durability }
@@ -137,7 +130,7 @@ impl Device for FileDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         let raw = &self.shared.raw;
-        check_range(&raw.name, self.capabilities.logical_block, self.capacity_bytes(), offset, len)?;
+        self.check_range(offset, len)?;
         raw.check_writable()?;
         if !self.is_block_device || len == 0 {
             return Ok(());
@@ -162,7 +155,7 @@ impl Device for FileDevice {
                 operation: "grow: a block device has a fixed size",
             });
         }
-        check_range(&raw.name, self.capabilities.logical_block, u64::MAX, old, new_capacity_bytes - old)?;
+        check_blocks(&raw.name, self.capabilities.logical_block, u64::MAX, old, new_capacity_bytes - old)?;
         open::extend(raw, old, new_capacity_bytes, None)?;
         self.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
         Ok(())

@@ -16,7 +16,7 @@ use tantalum_rt::Mutex;
 use super::pending::RingPool;
 use super::raw::RawFile;
 use super::{Access, FileDevice, Shared, sysfs};
-use crate::device::check_range;
+use crate::device::check_blocks;
 use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, Hardware, Result};
 
 /// Bytes of zeros written at once.
@@ -39,7 +39,7 @@ impl FileDevice {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
         let failed = |source: io::Error| Error::io(&name, "create", 0, size_bytes, &source);
-        check_range(&name, ALIGNMENT as u32, u64::MAX, 0, size_bytes)?;
+        check_blocks(&name, ALIGNMENT as u32, u64::MAX, 0, size_bytes)?;
         // Without O_DIRECT: a file system that refuses it would create the file and then fail.
         OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
         let created = FileDevice::open(path, Access::ReadWrite).and_then(|device| {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tantalum_rt::{Condvar, Mutex, MutexGuard, Random, lock_unswitched};
 
-use crate::device::{check_range, gather, total_len};
+use crate::device::{check_blocks, gather, total_len};
 use crate::sparse::SparseBytes;
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, WriteCache};
 use contents::{Change, Contents, Effect};
@@ -193,10 +193,6 @@ impl MemoryDevice {
         self.0.lock().in_flight.len()
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<()> {
-        check_range(&self.0.name, self.0.profile.logical_block, self.capacity_bytes(), offset, len)
-    }
-
     fn begin(
         &self,
         offset: u64,
@@ -205,7 +201,7 @@ impl MemoryDevice {
         durability: Durability,
         borrowed: Option<Borrowed>,
     ) -> Result<MemoryWrite> {
-        self.check(offset, len)?;
+        self.check_range(offset, len)?;
         tantalum_rt::interleave_in_device();
         let mut state = self.0.lock();
         state.check_poison(&self.0.name)?;
@@ -258,7 +254,7 @@ impl Device for MemoryDevice {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.check(offset, buffer.len() as u64)?;
+        self.check_range(offset, buffer.len() as u64)?;
         tantalum_rt::interleave_in_device();
         if self.0.lock().faults.fail_read() {
             return Err(io_error(&self.0.name, "read", offset, buffer.len() as u64));
@@ -323,7 +319,7 @@ impl Device for MemoryDevice {
             return Ok(());
         }
         let len = new_capacity_bytes - old;
-        check_range(&self.0.name, self.0.profile.logical_block, u64::MAX, old, len)?;
+        check_blocks(&self.0.name, self.0.profile.logical_block, u64::MAX, old, len)?;
         state.check_poison(&self.0.name)?;
         if state.faults.no_space_on_grow {
             return Err(Error::NoSpace { device: Arc::clone(&self.0.name), offset: old, len });

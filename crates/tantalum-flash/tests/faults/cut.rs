@@ -141,7 +141,7 @@ pub fn neighbour_damage() {
     let results = prove("hdd-7200", at_cut(FaultKind::NeighbourDamage), schedule, clean, damaged);
     assert!((0..4).all(|n| [0, 2].contains(&n) == results.iter().any(|found| found[n].is_err())));
     let results = prove("ssd-a", at_cut(FaultKind::NeighbourDamage), schedule, clean, damaged);
-    assert!(results.iter().all(|found| found[3].is_ok()), "nobody wrote block 3");
+    assert!(results.iter().all(|found| found[3].is_ok()), "block 3 was not written");
 }
 
 pub fn dead_after_cut() {

@@ -1,6 +1,6 @@
 //! The papers' experiments that run here, each by the id of what was published.
 //!
-//! An experiment takes the numbers that it compares with from [`published`](crate::published). It runs on emulated devices in
+//! An experiment takes the numbers that it compares with from [`published`]. It runs on emulated devices in
 //! virtual time, so that the same seed finds the same on every machine.
 
 mod bed;

@@ -163,7 +163,7 @@ impl Plan {
     }
 }
 
-/// All of them. Those that read do not write first: [`fill`](super::fill) the range before.
+/// All of them. Those that read do not write first: [`fill`] the range before.
 pub fn benchmarks(plan: &Plan) -> Vec<Benchmark> {
     let reads = |job| Job { reads_percent: 100, ..job };
     let random = |job| Job { pattern: Pattern::Random, ..job };

@@ -35,19 +35,6 @@ impl Instant {
     pub fn contents(&self) -> Contents {
         self.contents.lock().fork().expect("its contents lie in memory")
     }
-
-    fn check(&self, offset: u64, len: u64) -> Result<()> {
-        if !offset.is_multiple_of(BLOCK.into()) || !len.is_multiple_of(BLOCK.into()) {
-            return Err(Error::Misaligned { device: Arc::clone(&self.name), offset, len, block: BLOCK });
-        }
-        match offset.checked_add(len) {
-            Some(end) if end <= self.capacity_bytes => Ok(()),
-            _ => {
-                let (device, capacity) = (Arc::clone(&self.name), self.capacity_bytes);
-                Err(Error::OutOfRange { device, offset, len, capacity })
-            }
-        }
-    }
 }
 
 impl Device for Instant {
@@ -68,13 +55,13 @@ impl Device for Instant {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.check(offset, buffer.len() as u64)?;
+        self.check_range(offset, buffer.len() as u64)?;
         self.contents.lock().read(offset, buffer);
         Ok(())
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], _durability: Durability) -> Result<()> {
-        self.check(offset, buffers.iter().map(|buffer| buffer.len() as u64).sum())?;
+        self.check_range(offset, buffers.iter().map(|buffer| buffer.len() as u64).sum())?;
         let (mut contents, mut at) = (self.contents.lock(), offset);
         for buffer in buffers {
             contents.write(at, buffer);

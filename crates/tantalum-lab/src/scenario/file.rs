@@ -40,13 +40,6 @@ impl File {
         Self(Arc::new(Inner { drive, file_bytes, journal, grows }))
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<()> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.0.file_bytes => Ok(()),
-            _ => Err(Error::OutOfRange { device: self.name().into(), offset, len, capacity: self.0.file_bytes }),
-        }
-    }
-
     fn fsync(&self) -> Result<()> {
         let Inner { drive, journal, grows, .. } = &*self.0;
         if *grows { journal.fsync_grown(&**drive) } else { journal.fsync(&**drive) }
@@ -71,12 +64,12 @@ impl Device for File {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.check(offset, buffer.len() as u64)?;
+        self.check_range(offset, buffer.len() as u64)?;
         self.0.drive.read(offset, buffer)
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
-        self.check(offset, buffers.iter().map(|buffer| buffer.len() as u64).sum())?;
+        self.check_range(offset, buffers.iter().map(|buffer| buffer.len() as u64).sum())?;
         self.0.drive.write(offset, buffers, Durability::Cached)?;
         if durability == Durability::Durable { self.fsync() } else { Ok(()) }
     }
@@ -88,7 +81,7 @@ impl Device for File {
         range: Range<usize>,
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
-        self.check(offset, range.len() as u64)?;
+        self.check_range(offset, range.len() as u64)?;
         let mut write = self.0.drive.submit(offset, buffer, range, Durability::Cached)?;
         if durability != Durability::Durable {
             return Ok(write);
@@ -109,7 +102,7 @@ impl Device for File {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.check(offset, len)?;
+        self.check_range(offset, len)?;
         self.0.drive.discard(offset, len)
     }
 

@@ -355,7 +355,7 @@ impl State {
             Scheduling::InOrder => self.runnable.pop_front(),
             Scheduling::Random => self.runnable.swap_remove_back(index),
         }
-        .expect("moving the clock has woken somebody");
+        .expect("moving the clock has woken a task");
         self.current = id;
         self.record(id, || "runs".into());
         id

@@ -6,7 +6,7 @@
 //! Nothing that was written is modified. After every so many updates the device is flushed; what was put since the last
 //! flush may be lost in a crash.
 //!
-//! The device holds, in blocks of 4 KiB: two [anchors](anchor), then units, one behind the other.
+//! The device holds, in blocks of 4 KiB: two anchors (`anchor.rs`), then units, one behind the other.
 //!
 //! *A root is complete* when its unit and all units before it are whole: a device without an order among cached writes may
 //! keep a later unit and lose an earlier one. [`open`](AppendOnlyTree::open) follows the units from an anchor, which names a

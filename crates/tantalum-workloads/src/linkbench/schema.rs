@@ -17,7 +17,7 @@ use tantalum::{Db, Table};
 use crate::error::{Error, Result};
 use crate::row::row;
 
-/// The names of all tables, in the order of [`Tables`]' fields.
+/// The names of all tables, in the order of the fields of `Tables`.
 pub const TABLE_NAMES: [&str; 5] =
     ["linkbench_parameters", "linkbench_node", "linkbench_link", "linkbench_link_list", "linkbench_link_count"];
 
