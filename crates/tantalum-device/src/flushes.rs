@@ -1,5 +1,5 @@
 //! Devices that are flushed less: one whose flushes are shared by the tasks that wait for one at the same time, and one that is
-//! never asked to flush its cache, since that outlives a power cut.
+//! never flushed, since its cache survives a power cut.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,9 +101,9 @@ impl AnnouncedFlush<'_> {
 /// A device without barriers ("Durable Write Cache in Flash Memory SSD for Relational and NoSQL Databases", section 2.2):
 /// every write is [`Durability::Delivered`], and a flush does nothing, since whatever has completed is kept already.
 ///
-/// Order is kept by waiting: a caller that needs one write before another waits for the first before it begins the second. That
-/// is what a flush between them would add to, on other devices. On a device that loses what it has completed, whatever was
-/// acknowledged may be lost: the caller that makes one of these has asked the device, or its owner.
+/// A caller that needs one write before another waits for the first before it begins the second, so no flush between them is
+/// needed for order. On a device that loses what it has completed, whatever was acknowledged may be lost: make one of these only
+/// if the device, or the operator, says that its cache survives.
 ///
 /// ```
 /// use std::sync::Arc;

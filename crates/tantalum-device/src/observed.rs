@@ -211,9 +211,9 @@ mod tests {
 
     impl RequestObserver for Diary {
         fn began(&self, request: Request) -> u64 {
-            let mut told = self.0.lock();
-            told.push((request, Vec::new()));
-            told.len() as u64 - 1
+            let mut requests = self.0.lock();
+            requests.push((request, Vec::new()));
+            requests.len() as u64 - 1
         }
 
         fn ended(&self, number: u64, ending: Ending) {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_told_with_its_end() {
+    fn each_request_is_observed_with_its_end() {
         let (diary, device) = observed();
         device.write(4096, &[&[1; 4096], &[2; 4096]], Durability::Cached).unwrap();
         device.read(8192, &mut [0; 4096]).unwrap();

@@ -97,7 +97,7 @@ enum Write {
     PassedOn(Box<dyn PendingWrite>),
     /// It could not be passed on.
     Refused(Error),
-    /// Its outcome was told.
+    /// Its outcome was returned.
     Over,
 }
 
@@ -139,7 +139,7 @@ impl PendingWrite for Stalled {
                 outcome
             }
             Write::Refused(error) => Some(Err(error)),
-            Write::Held(_) | Write::Over => panic!("the outcome of a write is told once"),
+            Write::Held(_) | Write::Over => panic!("the outcome of a write is returned once"),
         }
     }
 

@@ -50,7 +50,7 @@ struct Shared {
 
 struct State {
     model: Box<dyn Model>,
-    /// The latest time that the model was told.
+    /// The latest time that the model was given.
     now: Nanos,
     power: Power,
     /// The times of all power cuts. Their number dates operations.

@@ -207,7 +207,7 @@ pub(crate) struct InFile {
     model: Box<dyn Model>,
     /// When the device was ready after it was powered on, in the model's time: the beginning of the host's.
     origin: Nanos,
-    /// The latest time that the model was told.
+    /// The latest time that the model was given.
     now: Nanos,
     has_power: bool,
 }

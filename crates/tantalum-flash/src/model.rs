@@ -57,8 +57,8 @@ pub trait Model: Send + Debug {
     /// is found there should the program die. Called before the host learns that an operation has ended.
     fn catch_up(&mut self, _now: Nanos) {}
 
-    /// The device is told to stop: writes its memory to the medium, as a drive does before it is switched off in good
-    /// order. Returns when that is done; nothing but [`Model::power_on`] is called afterwards.
+    /// A clean stop: writes its memory to the medium, as a drive does before it is switched off. Returns when that is
+    /// done; nothing but [`Model::power_on`] is called afterwards.
     fn shut_down(&mut self, now: Nanos) -> Nanos {
         let done = self.flush(now).end(self);
         self.catch_up(done);

@@ -431,7 +431,7 @@ fn tasks_that_the_root_leaves_behind_are_not_unwound() {
 }
 
 #[test]
-fn a_panic_that_nobody_joins_ends_the_run() {
+fn a_panic_of_a_task_that_is_not_joined_ends_the_run() {
     let message = panic_message(|| {
         in_order().run(|| {
             spawn("faulty", || panic!("detached"));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_device_waits_for_a_task_that_nobody_waits_for() {
+    fn dropping_the_device_waits_for_abandoned_tasks() {
         let (directory, device) = create();
         let device = without_io_uring(device);
         for i in 0..4 {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn writes_that_fit_are_atomic_and_what_the_kernel_refuses_is_not_claimed() {
         let (_directory, device) = create();
-        let told = device.shared.raw.limits.atomic_max;
+        let reported = device.shared.raw.limits.atomic_max;
         let file = device.shared.raw.file.try_clone().unwrap();
         let limits = Limits { atomic_min: 4096, atomic_max: 16384, ..device.shared.raw.limits };
         let atomic = ReadWriteFlags::from_bits_retain(0x40);
@@ -299,15 +299,15 @@ mod tests {
         assert!(is_atomic(4096, 4096) && is_atomic(16384, 16384) && is_atomic(24576, 8192));
         assert!(!is_atomic(4096, 8192), "it must lie at a multiple of its size");
         assert!(!is_atomic(0, 12288) && !is_atomic(0, 512) && !is_atomic(0, 32768));
-        // As if statx told of them: only a system that does tell takes them.
+        // As if statx reported them: only a system that does report them takes them.
         let raw = RawFile { name: "claimed".into(), file, limits, writable: true, poison: Default::default() };
-        assert_eq!(raw.confirm_atomic_writes(FILE_BYTES).unwrap(), told >= 16384);
+        assert_eq!(raw.confirm_atomic_writes(FILE_BYTES).unwrap(), reported >= 16384);
         assert!(raw.confirm_atomic_writes(4096).unwrap(), "too short to try");
         assert_eq!(block(&device, 0), [0; 4096]);
-        assert_eq!(device.capabilities().atomic_write_bytes as usize, told);
-        if told > 0 {
-            device.write(0, &[&vec![5; told.min(4096)]], Durability::Durable).unwrap();
-            assert_eq!(block(&device, 0)[..told.min(4096)], vec![5; told.min(4096)]);
+        assert_eq!(device.capabilities().atomic_write_bytes as usize, reported);
+        if reported > 0 {
+            device.write(0, &[&vec![5; reported.min(4096)]], Durability::Durable).unwrap();
+            assert_eq!(block(&device, 0)[..reported.min(4096)], vec![5; reported.min(4096)]);
         }
     }
 

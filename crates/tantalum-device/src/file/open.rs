@@ -25,7 +25,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 type Progress<'a> = Option<&'a mut dyn FnMut(u64, u64)>;
 
 impl FileDevice {
-    /// Creates a regular file of `size_bytes` zeros, allocated, written and durable, its name too. `progress` is told
+    /// Creates a regular file of `size_bytes` zeros, allocated, written and durable, its name too. `progress` gets
     /// the bytes done and the total after each step of about 1 MiB. On failure the file is removed.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ impl RingPool {
             }
         }
         for (in_flight, result) in done {
-            let _nobody_waits = self.finish(in_flight, result, file);
+            let _abandoned = self.finish(in_flight, result, file);
         }
     }
 
@@ -128,7 +128,7 @@ impl RingPool {
                     break result;
                 }
             };
-            let _nobody_waits = self.finish(in_flight, result, file);
+            let _abandoned = self.finish(in_flight, result, file);
         }
     }
 }
@@ -232,7 +232,7 @@ impl Drop for UringWrite {
         let Some(in_flight) = self.in_flight.take() else { return };
         match self.answer {
             Some(result) => {
-                let _nobody_waits = self.shared.rings.finish(in_flight, result, &self.shared.raw);
+                let _abandoned = self.shared.rings.finish(in_flight, result, &self.shared.raw);
             }
             None => self.shared.rings.abandon(in_flight),
         }

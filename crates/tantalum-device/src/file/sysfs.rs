@@ -1,6 +1,6 @@
 //! What the system says of a file's device: `statx` for the file, `/sys/dev/block` for the disk below it.
 //!
-//! Everything is optional. What is not told stays unknown, and then the careful value is taken.
+//! Everything is optional. What the kernel does not report stays unknown, and then the careful value is taken.
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,8 +18,8 @@ const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
 pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabilities, Limits) {
     let queue = Queue::of(metadata);
     let default_block = queue.size("logical_block_size").unwrap_or(ALIGNMENT as u32);
-    let told = direct_limits(file);
-    let logical_block = told.offset_align.filter(|_| direct).unwrap_or(default_block);
+    let reported = direct_limits(file);
+    let logical_block = reported.offset_align.filter(|_| direct).unwrap_or(default_block);
     let write_cache = match queue.read("write_cache").as_deref() {
         Some("write back") => WriteCache::Volatile,
         Some("write through") => WriteCache::None,
@@ -27,9 +27,9 @@ pub(super) fn inspect(file: &File, metadata: &Metadata, direct: bool) -> (Capabi
     };
     let limits = Limits {
         direct,
-        memory_align: told.memory_align.unwrap_or(logical_block) as usize,
-        atomic_min: told.atomic_min as usize,
-        atomic_max: if direct { told.atomic_max as usize } else { 0 },
+        memory_align: reported.memory_align.unwrap_or(logical_block) as usize,
+        atomic_min: reported.atomic_min as usize,
+        atomic_max: if direct { reported.atomic_max as usize } else { 0 },
         // Where the kernel sends no flushes anyway, there is nothing to save by not asking.
         delivers_plainly: write_cache != WriteCache::None && direct && stays_in_place(file, metadata),
     };
@@ -70,21 +70,21 @@ fn directory_of(device: u64) -> PathBuf {
 }
 
 #[derive(Default)]
-struct Told {
+struct Reported {
     offset_align: Option<u32>,
     memory_align: Option<u32>,
     atomic_min: u32,
     atomic_max: u32,
 }
 
-fn direct_limits(file: &File) -> Told {
+fn direct_limits(file: &File) -> Reported {
     let wanted = StatxFlags::DIOALIGN | STATX_WRITE_ATOMIC;
-    let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Told::default() };
+    let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Reported::default() };
     let filled = StatxFlags::from_bits_retain(stat.stx_mask);
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     if filled.contains(StatxFlags::DIOALIGN) {
-        told.offset_align = block_size(stat.stx_dio_offset_align);
-        told.memory_align = Some(stat.stx_dio_mem_align).filter(|align| align.is_power_of_two() && *align <= 4096);
+        reported.offset_align = block_size(stat.stx_dio_offset_align);
+        reported.memory_align = Some(stat.stx_dio_mem_align).filter(|align| align.is_power_of_two() && *align <= 4096);
     }
     if filled.contains(STATX_WRITE_ATOMIC) {
         let units = [
@@ -93,9 +93,9 @@ fn direct_limits(file: &File) -> Told {
             stat.stx_atomic_write_unit_max_opt,
             stat.stx_atomic_write_segments_max,
         ];
-        (told.atomic_min, told.atomic_max) = atomic_units(units);
+        (reported.atomic_min, reported.atomic_max) = atomic_units(units);
     }
-    told
+    reported
 }
 
 /// The least and the most that one write is atomic of, from what `statx` tells: least, most, most without the help of the file

@@ -28,7 +28,7 @@ pub(super) struct Transfer {
     pub data: Vec<u8>,
     /// The number of the oldest write whose flush waits for it.
     pub oldest: u64,
-    /// Whether the host was told that the write has ended.
+    /// Whether the write was acknowledged to the host.
     pub is_acknowledged: bool,
 }
 
@@ -164,8 +164,8 @@ impl HardDisk {
                 (self.arm.reach(&self.geometry, at, command.place, is_write), Choice::Command(index))
             })
             .min_by_key(|&(begin, _)| begin);
-        let somebody_waits = through.is_some() || known().any(|(_, command)| command.wants_room());
-        if nearest.is_some() && !somebody_waits {
+        let a_request_waits = through.is_some() || known().any(|(_, command)| command.wants_room());
+        if nearest.is_some() && !a_request_waits {
             return nearest.map(|(_, choice)| choice);
         }
         nearest.into_iter().chain(nearest_run()).min_by_key(|&(begin, _)| begin).map(|(_, choice)| choice)

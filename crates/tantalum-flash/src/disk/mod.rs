@@ -243,8 +243,8 @@ impl Model for HardDisk {
     fn power_cut(&mut self, now: Nanos, random: &mut Random) {
         self.advance(now);
         self.counters.power_cuts += 1;
-        // Firmware may destage in another order than ours: what the host was told of survives sector by sector, run
-        // by run, or only where the arm has been.
+        // Firmware may destage in another order than ours: what was acknowledged survives sector by sector, run by run,
+        // or only where the arm has been.
         let survives = random.u8(..3);
         if let Some(Transfer { begin, offset, data, is_acknowledged, .. }) = self.writing.take() {
             let first = offset / SECTOR_BYTES;

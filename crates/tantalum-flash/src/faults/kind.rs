@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Survival {
     /// The device keeps its promises: every guarantee must hold.
     Survivable,
-    /// A promise is broken and the engine is told, or sees it in the bytes that it reads: it must report the fault, and
-    /// lose nothing silently that it has read or was told of.
+    /// A promise is broken, and the engine gets an error or sees it in the bytes that it reads: it must report the fault,
+    /// and lose nothing of this silently.
     Reported,
     /// What the device returns may have been right at another time, so that no engine can tell.
     Unknowable,

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_late_keeps_nobody_from_the_time_before() {
+    fn what_is_needed_late_leaves_the_time_before_free() {
         let mut line = Line::new(true);
         assert_eq!(line.take(0, 10), 0);
         assert_eq!(line.take(100, 10), 100, "it waits for something else");

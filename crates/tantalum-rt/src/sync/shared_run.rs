@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drops_an_announcement_holds_up_nobody() {
+    fn a_dropped_announcement_holds_up_no_task() {
         Simulation::new(1)
             .run(|| {
                 let (shared, work) = runs();
