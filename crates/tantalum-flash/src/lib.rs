@@ -40,5 +40,4 @@ pub use model::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
 pub use nand::{Geometry, Timing, Wear};
 pub use profile::{Kind, Profile, RawFlash, SolidStateDrive};
 pub use spec::EmulatedSpec;
-pub use ssd::Capacitors;
 pub use usb::UsbParameters;

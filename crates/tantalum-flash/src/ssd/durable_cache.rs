@@ -53,7 +53,7 @@ impl Capacitors {
 
 /// The state of a protected memory.
 #[derive(Debug)]
-pub struct Protection {
+pub(crate) struct Protection {
     hold_ns: Nanos,
     recharge_ns: Nanos,
     /// Memory is restored, and can be dumped, from then on.

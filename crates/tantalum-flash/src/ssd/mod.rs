@@ -14,7 +14,8 @@ use tantalum_device::WriteCache;
 use tantalum_device::sparse::{PIECE_BYTES, Piece, piece_in, piece_of};
 use tantalum_rt::Random;
 
-pub use durable_cache::{Capacitors, Protection};
+pub use durable_cache::Capacitors;
+pub(crate) use durable_cache::Protection;
 pub use interface::Interface;
 
 use crate::ftl::page_mapped::PageMapped;
