@@ -1,6 +1,6 @@
 //! File systems on SSD (NAS 2010), section III: the plain speed of three SSDs, write-back caching on.
 
-use super::bed::Bed;
+use super::device_under_test::DeviceUnderTest;
 use super::{Experiment, Settings};
 use crate::{
     error::Result,
@@ -23,9 +23,9 @@ const RESPONSE: &str = "fs.fig5.response_times";
 
 /// All of the device, written once before, and then a while by the same load. Page-mapped drives are small ones, so that
 /// a while is enough for collection to be as busy as it will ever be.
-fn bed(profile: &'static str, settings: Settings, warm_up: u64) -> Bed {
+fn tested_device(profile: &'static str, settings: Settings, warm_up: u64) -> DeviceUnderTest {
     let capacity_bytes = if profile == "mtron" { None } else { Some(512 << 20) };
-    Bed { warm_up, capacity_bytes, ..Bed::new(profile, settings.seed) }
+    DeviceUnderTest { warm_up, capacity_bytes, ..DeviceUnderTest::new(profile, settings.seed) }
 }
 
 fn configuration(what: &str) -> Vec<String> {
@@ -35,12 +35,12 @@ fn configuration(what: &str) -> Vec<String> {
 fn mtron_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let mut findings =
         Findings::new(vec!["sequential requests of 1 MiB, one at a time, in 2 GiB that were written before"]);
-    let bed = Bed { used_bytes: 2 << 30, ..bed("mtron", settings, 0) };
+    let tested = DeviceUnderTest { used_bytes: 2 << 30, ..tested_device("mtron", settings, 0) };
     let mut rate = |what: &str, reads_percent| -> Result<f64> {
         progress(what);
         let job = Job { reads_percent, ..Job::writes(1 << 20, 2000, 0..0) };
-        let rate = bed.measure(job)?.summary().bytes_per_second / 1e6;
-        let basis = bed.basis(SEQUENTIAL)?;
+        let rate = tested.measure(job)?.summary().bytes_per_second / 1e6;
+        let basis = tested.basis(SEQUENTIAL)?;
         findings.comparisons.push(Comparison::new(
             format!("mtron, {what}"),
             published::of(SEQUENTIAL).bound(),
@@ -57,16 +57,16 @@ fn mtron_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
 }
 
 fn intel_gap(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = bed("intel-x25e", settings, 40_000);
+    let tested = tested_device("intel-x25e", settings, 40_000);
     let gap = |request_bytes, operations| -> Result<f64> {
         let rate = |pattern| -> Result<f64> {
             let job = Job { pattern, ..Job::writes(request_bytes, operations, 0..0) };
-            Ok(bed.measure(job)?.summary().bytes_per_second)
+            Ok(tested.measure(job)?.summary().bytes_per_second)
         };
         Ok(rate(Pattern::Sequential)? / rate(Pattern::Random)?)
     };
     progress("32 KiB");
-    let basis = bed.basis(GAP)?;
+    let basis = tested.basis(GAP)?;
     let published =
         Comparison::new("intel-x25e, 32 KiB", published::of(GAP).bound(), gap(32 << 10, 40_000)?, "ratio", basis);
     progress("256 KiB");
@@ -88,10 +88,10 @@ fn response_times(settings: Settings, progress: &dyn Fn(&str)) -> Result<Finding
     let mut measure = |profile: &'static str, reads_percent| -> Result<Measured> {
         let what = format!("{profile}, {}", if reads_percent > 0 { "reads" } else { "writes" });
         progress(&what);
-        let bed = bed(profile, settings, if profile == "mtron" { 20_000 } else { 200_000 });
+        let tested = tested_device(profile, settings, if profile == "mtron" { 20_000 } else { 200_000 });
         let job = Job { pattern: Pattern::Random, reads_percent, ..Job::writes(4096, 20_000, 0..0) };
-        let measured = bed.measure(job)?;
-        let basis = bed.basis(RESPONSE)?;
+        let measured = tested.measure(job)?;
+        let basis = tested.basis(RESPONSE)?;
         let mut row = |name: &str, share: f64| {
             let what = format!("{what}: {name}");
             findings.comparisons.push(Comparison::new(what, Bound::Unpublished, share * 100.0, "%", basis));

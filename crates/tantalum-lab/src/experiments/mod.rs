@@ -3,9 +3,9 @@
 //! An experiment takes the numbers that it compares with from [`published`]. It runs on emulated devices in
 //! virtual time, so that the same seed finds the same on every machine.
 
-mod bed;
 mod choice;
 mod cores;
+mod device_under_test;
 mod durassd;
 mod early_lock_release;
 mod file_systems;

@@ -8,7 +8,7 @@ use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
     Experiment, Settings,
-    transactions::{Bed, MANY},
+    transactions::{MANY, TpccServer},
 };
 use crate::{
     error::Result,
@@ -177,7 +177,7 @@ fn stuck_volume(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
 }
 
 fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
+    let server = TpccServer::new(settings, progress);
     let mut findings = Findings::new(vec![format!(
         "TPC-C as in FlashLogging's experiments, {MANY} clients, but {} us of one of four hardware threads for each call, a \
              tenth (assumed: a processor of today); {} virtual seconds after {} of warm-up",
@@ -189,9 +189,9 @@ fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         let logs = logs(profile);
         let cell = |(_, log): &(String, LogSetup)| -> Result<Scenario> {
             let length = Length::Time { warm_up: WARM_UP, counted: MEASURED };
-            Ok(Scenario { cpu: Cpu::PerCall(CPU_PER_CALL), length, ..bed.cell(*log, MANY)? })
+            Ok(Scenario { cpu: Cpu::PerCall(CPU_PER_CALL), length, ..server.cell(*log, MANY)? })
         };
-        let runs = bed.run(&logs.iter().map(cell).collect::<Result<Vec<_>>>()?)?;
+        let runs = server.run(&logs.iter().map(cell).collect::<Result<Vec<_>>>()?)?;
         let mut rates = Vec::new();
         for ((name, _), run) in logs.iter().zip(&runs) {
             findings.measured(format!("{name}: new orders a minute"), run.new_orders_per_minute(), "NOTPM");

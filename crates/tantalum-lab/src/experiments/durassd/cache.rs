@@ -2,12 +2,12 @@
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::{FILE_BYTES, OPERATIONS, bed};
+use super::{FILE_BYTES, OPERATIONS, tested_device};
 use crate::{
     error::Result,
     experiments::{
         Settings,
-        bed::{Bed, Cache},
+        device_under_test::{Cache, DeviceUnderTest},
     },
     finding::{Basis, Bound, Comparison, Findings},
     micro::{Job, Kind, Measured, Pattern},
@@ -67,10 +67,10 @@ pub(super) fn sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
         let (device, memory) = (texts[0], memory[0]);
         progress(device);
         // What warms up would leave the cache full.
-        let bed = Bed { warm_up: 0, ..bed(device, Cache::On, settings.seed) };
+        let tested = DeviceUnderTest { warm_up: 0, ..tested_device(device, Cache::On, settings.seed) };
         let is_disk = device == "hdd-15k";
         let burst = if is_disk { Job::writes(STREAM_BYTES, STREAM_WRITES, 0..0) } else { writes(OPERATIONS) };
-        let ahead = ahead_of_medium(&bed.measure(burst)?) / MIB;
+        let ahead = ahead_of_medium(&tested.measure(burst)?) / MIB;
         let what = format!("{device}: ahead of the medium in a burst");
         if is_disk {
             disk_mib = ahead;
@@ -79,7 +79,7 @@ pub(super) fn sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
         } else {
             row(what, Bound::Max(memory), ahead, "MiB", Basis::Predicted);
         }
-        if let Some(pool_bytes) = bed.pool_bytes()? {
+        if let Some(pool_bytes) = tested.pool_bytes()? {
             let pool = pool_bytes as f64 / MIB;
             row(format!("{device}: buffer for writes"), Bound::Max(memory), pool, "MiB", Basis::Predicted);
             let mapped = (memory - pool) * MIB / MAP_ENTRY_BYTES * f64::from(PAGE_BYTES) / 1e9;
@@ -93,8 +93,11 @@ pub(super) fn sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
     for pool_bytes in POOLS {
         let size = tantalum_report::units::bytes(pool_bytes);
         progress(&format!("durassd with a buffer of {size}"));
-        let bed = Bed { pool_bytes: Some(pool_bytes), ..bed("durassd", Cache::NoBarrier, settings.seed) };
-        let rate = bed.measure(many())?.summary().per_second;
+        let tested = DeviceUnderTest {
+            pool_bytes: Some(pool_bytes),
+            ..tested_device("durassd", Cache::NoBarrier, settings.seed)
+        };
+        let rate = tested.measure(many())?.summary().per_second;
         row(format!("durassd, buffer of {size}, 128 threads"), Bound::Unpublished, rate, "IOPS", Basis::Predicted);
         rates.push((pool_bytes as f64, rate));
     }

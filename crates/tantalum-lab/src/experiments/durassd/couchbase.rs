@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::{bed::Sizes, order};
+use super::{order, scaled_server::Sizes};
 use crate::{
     error::Result,
     experiments::Settings,

@@ -3,7 +3,7 @@
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::driver::Latency;
 
-use super::bed::{Bed, Sizes, cleaned_ahead, kilobytes, notation};
+use super::scaled_server::{ScaledServer, Sizes, cleaned_ahead, kilobytes, notation};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -29,11 +29,11 @@ const P99: usize = 4;
 const TWO_ORDERS: f64 = 50.0;
 
 pub(super) fn latencies(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(bed.configuration()?);
-    let setups = [bed.paper(true, true, 16 << 10)?, bed.paper(false, false, 4 << 10)?];
+    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let mut findings = Findings::new(server.configuration()?);
+    let setups = [server.paper(true, true, 16 << 10)?, server.paper(false, false, 4 << 10)?];
     let names = ["ON/ON, 16KB", "OFF/OFF, 4KB"];
-    let runs = bed.run(&setups)?;
+    let runs = server.run(&setups)?;
     let table = published::of(LATENCIES).table();
     let kinds = || runs[0].report.kinds.iter().zip(&runs[1].report.kinds).zip(&table);
     for ((slow, fast), (row, published)) in kinds() {
@@ -80,14 +80,14 @@ pub(super) fn latencies(settings: Settings, progress: &dyn Fn(&str)) -> Result<F
 }
 
 pub(super) fn blocked_reads(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(bed.configuration()?);
+    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let mut findings = Findings::new(server.configuration()?);
     let paper = [(true, true, 16 << 10), (true, false, 4 << 10), (false, false, 4 << 10)]
-        .map(|(barriers, double_writes, page)| bed.paper(barriers, double_writes, page));
+        .map(|(barriers, double_writes, page)| server.paper(barriers, double_writes, page));
     let paper = paper.into_iter().collect::<Result<Vec<_>>>()?;
     let ahead = paper.iter().cloned().map(cleaned_ahead).collect();
     let setups: Vec<_> = [paper, ahead].concat();
-    let runs = bed.run(&setups)?;
+    let runs = server.run(&setups)?;
     let shares: Vec<f64> =
         runs.iter().map(|run| run.done.pool.blocked_reads as f64 / run.done.pool.fault_reads.max(1) as f64).collect();
     for (at, (setup, share)) in setups.iter().zip(&shares).enumerate() {

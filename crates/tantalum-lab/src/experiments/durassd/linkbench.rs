@@ -2,7 +2,7 @@
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::bed::{Bed, PAGES, Sizes, cleaned_ahead, kilobytes, notation};
+use super::scaled_server::{PAGES, ScaledServer, Sizes, cleaned_ahead, kilobytes, notation};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -26,10 +26,10 @@ const LARGE: u32 = 16 << 10;
 struct Grid(Vec<((bool, bool), Scenario, f64)>);
 
 impl Grid {
-    fn run(bed: &Bed<'_>) -> Result<Self> {
-        let cell = |page| SETTINGS.map(|(barriers, double_writes)| bed.paper(barriers, double_writes, page));
+    fn run(server: &ScaledServer<'_>) -> Result<Self> {
+        let cell = |page| SETTINGS.map(|(barriers, double_writes)| server.paper(barriers, double_writes, page));
         let setups = PAGES.into_iter().flat_map(cell).collect::<Result<Vec<Scenario>>>()?;
-        let runs = bed.run(&setups)?;
+        let runs = server.run(&setups)?;
         let rates = runs.iter().map(|run| run.per_second());
         let settings = SETTINGS.into_iter().cycle().zip(setups);
         Ok(Self(settings.zip(rates).map(|((setting, setup), rate)| (setting, setup, rate)).collect()))
@@ -45,9 +45,9 @@ impl Grid {
 }
 
 pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let grid = Grid::run(&bed)?;
-    let mut findings = Findings::new(bed.configuration()?);
+    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let grid = Grid::run(&server)?;
+    let mut findings = Findings::new(server.configuration()?);
     let published = published::of(THROUGHPUT).column("ratio");
     let published = |row: usize| published[row];
     let value = |row: usize| Bound::Value(published(row));
@@ -70,10 +70,10 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
         findings.measured(what, *rate, "operations/s");
     }
     let own = PAGES.into_iter().flat_map(|page| {
-        SETTINGS.map(|(barriers, double_writes)| bed.paper(barriers, double_writes, page).map(cleaned_ahead))
+        SETTINGS.map(|(barriers, double_writes)| server.paper(barriers, double_writes, page).map(cleaned_ahead))
     });
     let own = own.collect::<Result<Vec<Scenario>>>()?;
-    for (setup, run) in own.iter().zip(bed.run(&own)?) {
+    for (setup, run) in own.iter().zip(server.run(&own)?) {
         let what = format!("cleaned ahead, {}, {}", notation(setup), kilobytes(setup.page_bytes));
         findings.measured(what, run.per_second(), "operations/s");
     }
@@ -102,9 +102,9 @@ pub(super) fn throughput(settings: Settings, progress: &dyn Fn(&str)) -> Result<
 }
 
 pub(super) fn anomaly(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let grid = Grid::run(&bed)?;
-    let mut findings = Findings::new(bed.configuration()?);
+    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let grid = Grid::run(&server)?;
+    let mut findings = Findings::new(server.configuration()?);
     for (double_writes, what) in [(true, "ON/ON"), (false, "ON/OFF")] {
         let [eight, four] = [8 << 10, SMALL].map(|page| grid.rate(true, double_writes, page));
         findings.measured(format!("{what}: 4KB over 8KB"), four / eight, "ratio");
@@ -121,13 +121,13 @@ pub(super) fn anomaly(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
 const BUFFERS_GB: [u64; 5] = [2, 4, 6, 8, 10];
 
 pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(bed.configuration()?);
+    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let mut findings = Findings::new(server.configuration()?);
     let setup = |page, gb| -> Result<Scenario> {
-        Ok(Scenario { buffer_pool_bytes: bed.buffer(gb), ..bed.paper(false, false, page)? })
+        Ok(Scenario { buffer_pool_bytes: server.buffer(gb), ..server.paper(false, false, page)? })
     };
     let setups = PAGES.iter().flat_map(|&page| BUFFERS_GB.map(|gb| setup(page, gb))).collect::<Result<Vec<_>>>()?;
-    let runs = bed.run(&setups)?;
+    let runs = server.run(&setups)?;
     let lines = |of: &dyn Fn(&Outcome) -> f64| -> Vec<Vec<f64>> {
         runs.chunks(BUFFERS_GB.len()).map(|line| line.iter().map(|run| of(run)).collect()).collect()
     };
@@ -179,12 +179,12 @@ pub(super) fn misses(settings: Settings, progress: &dyn Fn(&str)) -> Result<Find
 }
 
 pub(super) fn written(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(Sizes::linkbench(settings), settings, progress);
-    let mut findings = Findings::new(bed.configuration()?);
+    let server = ScaledServer::new(Sizes::linkbench(settings), settings, progress);
+    let mut findings = Findings::new(server.configuration()?);
     let settings = [(true, true, LARGE), (true, false, LARGE), (false, false, LARGE), (false, false, SMALL)];
-    let setups = settings.map(|(barriers, double_writes, page)| bed.paper(barriers, double_writes, page));
+    let setups = settings.map(|(barriers, double_writes, page)| server.paper(barriers, double_writes, page));
     let setups = setups.into_iter().collect::<Result<Vec<_>>>()?;
-    let runs = bed.run(&setups)?;
+    let runs = server.run(&setups)?;
     let per_operation = |run: &Outcome, bytes: u64| bytes as f64 / run.report.total.committed as f64 / 1024.0;
     let media = |run: &Outcome| per_operation(run, run.data.media_written_bytes + run.log.media_written_bytes);
     let reduction = 1.0 - media(&runs[3]) / media(&runs[0]);

@@ -4,16 +4,16 @@
 //! The paper runs fio on a file. What its file system does at an `fsync` is a journal commit; see
 //! [`Fsync`](crate::micro::Fsync). How many writes to the journal that takes is not published.
 
-mod bed;
 mod cache;
 mod couchbase;
 mod latency;
 mod linkbench;
+mod scaled_server;
 mod tpcc;
 
-pub(super) use bed::on_two_drives;
+pub(super) use scaled_server::on_two_drives;
 
-use super::bed::{Bed, Cache};
+use super::device_under_test::{Cache, DeviceUnderTest};
 use super::{Experiment, Settings};
 use serde::Deserialize;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
@@ -30,14 +30,14 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment { id: FSYNC, profiles: PROFILES, run: fsync_frequency },
     Experiment { id: cache::SIZES, profiles: PROFILES, run: cache::sizes },
     Experiment { id: PAGES, profiles: &["durassd", "hdd-15k"], run: page_size },
-    Experiment { id: linkbench::THROUGHPUT, profiles: &[bed::DRIVE], run: linkbench::throughput },
-    Experiment { id: linkbench::ANOMALY, profiles: &[bed::DRIVE], run: linkbench::anomaly },
-    Experiment { id: linkbench::MISSES, profiles: &[bed::DRIVE], run: linkbench::misses },
-    Experiment { id: latency::LATENCIES, profiles: &[bed::DRIVE], run: latency::latencies },
-    Experiment { id: latency::BLOCKED, profiles: &[bed::DRIVE], run: latency::blocked_reads },
-    Experiment { id: tpcc::TPCC, profiles: &[bed::DRIVE], run: tpcc::tpcc },
-    Experiment { id: couchbase::COUCHBASE, profiles: &[bed::DRIVE], run: couchbase::couchbase },
-    Experiment { id: linkbench::WRITTEN, profiles: &[bed::DRIVE], run: linkbench::written },
+    Experiment { id: linkbench::THROUGHPUT, profiles: &[scaled_server::DRIVE], run: linkbench::throughput },
+    Experiment { id: linkbench::ANOMALY, profiles: &[scaled_server::DRIVE], run: linkbench::anomaly },
+    Experiment { id: linkbench::MISSES, profiles: &[scaled_server::DRIVE], run: linkbench::misses },
+    Experiment { id: latency::LATENCIES, profiles: &[scaled_server::DRIVE], run: latency::latencies },
+    Experiment { id: latency::BLOCKED, profiles: &[scaled_server::DRIVE], run: latency::blocked_reads },
+    Experiment { id: tpcc::TPCC, profiles: &[scaled_server::DRIVE], run: tpcc::tpcc },
+    Experiment { id: couchbase::COUCHBASE, profiles: &[scaled_server::DRIVE], run: couchbase::couchbase },
+    Experiment { id: linkbench::WRITTEN, profiles: &[scaled_server::DRIVE], run: linkbench::written },
 ];
 
 /// Of Table 1, which calls the devices so.
@@ -73,11 +73,17 @@ fn fsync(device: &str, after: u32) -> Flushing {
     }
 }
 
-fn bed(device: &str, cache: Cache, seed: u64) -> Bed {
+fn tested_device(device: &str, cache: Cache, seed: u64) -> DeviceUnderTest {
     let used_bytes = if device == "hdd-15k" { u64::MAX } else { FILE_BYTES };
     // Larger than any of the devices' caches. A disk has no history but its cache.
     let warm_up = if device == "hdd-15k" { 6000 } else { 150_000 };
-    Bed { cache, used_bytes, is_filled: device != "hdd-15k", warm_up, ..Bed::new(profile(device), seed) }
+    DeviceUnderTest {
+        cache,
+        used_bytes,
+        is_filled: device != "hdd-15k",
+        warm_up,
+        ..DeviceUnderTest::new(profile(device), seed)
+    }
 }
 
 /// The profile of a device of the tables, which has its name.
@@ -111,12 +117,12 @@ fn fsync_frequency(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
         let rates = measure_row(&mut findings, &format!("{device}, cache {name}"), cells, progress, |column| {
             let flushing = fsync(device, column.parse().expect("a column for a number of writes"));
             let job = Job { pattern: Pattern::Random, flushing, ..Job::writes(4096, OPERATIONS, 0..0) };
-            let bed = bed(device, cache, settings.seed);
+            let tested = tested_device(device, cache, settings.seed);
             let basis = match (cache, column) {
                 CHOSEN_BY | CALL_CHOSEN_BY => Basis::Fitted,
-                _ => bed.basis_of_cell(FSYNC, &format!("{device} {name}"), column)?,
+                _ => tested.basis_of_cell(FSYNC, &format!("{device} {name}"), column)?,
             };
-            Ok((bed.measure(job)?, basis))
+            Ok((tested.measure(job)?, basis))
         })?;
         let (plot, name) = match cache {
             Cache::Off => (&mut off, device.to_owned()),
@@ -157,9 +163,9 @@ fn page_size(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         let cells = columns.iter().zip(&published);
         let rates = measure_row(&mut findings, &format!("{device}, {workload}"), cells, progress, |column| {
             let (cache, job) = load.job(device, bytes(column));
-            let bed = bed(device, cache, settings.seed);
-            let basis = bed.basis_of_cell(PAGES, &format!("{device} {column}"), load.fitted_name())?;
-            Ok((bed.measure(job)?, basis))
+            let tested = tested_device(device, cache, settings.seed);
+            let basis = tested.basis_of_cell(PAGES, &format!("{device} {column}"), load.fitted_name())?;
+            Ok((tested.measure(job)?, basis))
         })?;
         for (_, plot) in plots.iter_mut().filter(|(of, _)| *of == device) {
             let x = |place: usize| bytes(&columns[place]).into();

@@ -4,7 +4,7 @@ use tantalum::TornPageProtection;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_workloads::tpcc::{Parameters, Scale};
 
-use super::bed::{Bed, PAGES, Sizes, has_barriers, kilobytes};
+use super::scaled_server::{PAGES, ScaledServer, Sizes, has_barriers, kilobytes};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -38,13 +38,13 @@ fn sizes(settings: Settings) -> Sizes {
 }
 
 pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(sizes(settings), settings, progress);
+    let server = ScaledServer::new(sizes(settings), settings, progress);
     let pages = Pages::InPlace { protection: TornPageProtection::TrustDevice, durable_writes: true };
-    let setup = |has_barriers, page| bed.paper(has_barriers, false, page).map(|paper| Scenario { pages, ..paper });
+    let setup = |has_barriers, page| server.paper(has_barriers, false, page).map(|paper| Scenario { pages, ..paper });
     let setups = [true, false].iter().flat_map(|&barriers| PAGES.map(|page| setup(barriers, page)));
     let setups = setups.collect::<Result<Vec<_>>>()?;
-    let runs = bed.run(&setups)?;
-    let mut findings = Findings::new(bed.configuration()?);
+    let runs = server.run(&setups)?;
+    let mut findings = Findings::new(server.configuration()?);
     findings.configuration.push("each page is written durably by itself (O_DSYNC); no double writes".into());
     let rates: Vec<f64> = runs.iter().map(|run| run.new_orders_per_minute()).collect();
     let table = published::of(TPCC).table();

@@ -11,7 +11,7 @@ use tantalum_report::{
     units,
 };
 
-use super::{Experiment, Settings, bed::Bed};
+use super::{Experiment, Settings, device_under_test::DeviceUnderTest};
 use crate::{
     error::Result,
     finding::{Bound, Comparison, Findings},
@@ -49,9 +49,9 @@ const DISK: &str = "hdd-10k";
 /// Bytes of the disk and the SSD that are used, and of USB drives in all; they are written once before.
 const USED_BYTES: u64 = 256 << 20;
 
-fn bed(profile: &'static str, settings: Settings) -> Bed {
+fn tested_device(profile: &'static str, settings: Settings) -> DeviceUnderTest {
     let capacity_bytes = USB.contains(&profile).then_some(USED_BYTES);
-    Bed { used_bytes: USED_BYTES, capacity_bytes, ..Bed::new(profile, settings.seed) }
+    DeviceUnderTest { used_bytes: USED_BYTES, capacity_bytes, ..DeviceUnderTest::new(profile, settings.seed) }
 }
 
 /// Requests of this size, as many as in the paper's Figure 3: synchronous writes, or reads.
@@ -59,7 +59,7 @@ fn sequential(profile: &'static str, settings: Settings, request_bytes: u32, is_
     let operations = if request_bytes > 32 << 10 { 1000 } else { 10_000 };
     let job = Job { flushing: Flushing::EachWrite, ..Job::writes(request_bytes, operations, 0..0) };
     let job = if is_read { Job { reads_percent: 100, ..job } } else { job };
-    Ok(bed(profile, settings).measure(job)?.summary())
+    Ok(tested_device(profile, settings).measure(job)?.summary())
 }
 
 fn configuration(what: &str) -> Vec<String> {
@@ -75,7 +75,7 @@ fn disk_small_write(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findi
     for request_bytes in [512, 4096, 16384] {
         progress(&size(request_bytes));
         let mean_ms = sequential(DISK, settings, request_bytes, false)?.latency.mean_ns / 1e6;
-        let basis = bed(DISK, settings).basis(DISK_WRITE)?;
+        let basis = tested_device(DISK, settings).basis(DISK_WRITE)?;
         let what = format!("{DISK}, {}", size(request_bytes));
         findings.comparisons.push(Comparison::new(what, published::of(DISK_WRITE).bound(), mean_ms, "ms", basis));
     }
@@ -93,7 +93,7 @@ fn flash_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
         let disk = sequential(DISK, settings, request_bytes, false)?.per_second;
         for (profile, line) in USB.into_iter().chain(["ssd-2008"]).zip(&mut lines) {
             let ratio = sequential(profile, settings, request_bytes, false)?.per_second / disk;
-            let basis = bed(profile, settings).basis(FLASH_OVER_DISK)?;
+            let basis = tested_device(profile, settings).basis(FLASH_OVER_DISK)?;
             let what = format!("{profile} over {DISK}, {}", size(request_bytes));
             findings.comparisons.push(Comparison::new(what, published, ratio, "ratio", basis));
             line.points.push((request_bytes.into(), ratio));
@@ -116,7 +116,7 @@ fn disk_over_flash(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
         let disk = sequential(DISK, settings, request_bytes, true)?.per_second;
         for profile in USB {
             let ratio = disk / sequential(profile, settings, request_bytes, true)?.per_second;
-            let basis = bed(profile, settings).basis(DISK_OVER_FLASH)?;
+            let basis = tested_device(profile, settings).basis(DISK_OVER_FLASH)?;
             let what = format!("{DISK} over {profile}, {}", size(request_bytes));
             findings.comparisons.push(Comparison::new(
                 what,
@@ -150,7 +150,7 @@ fn disk_competitive_from(settings: Settings, progress: &dyn Fn(&str)) -> Result<
         let slower = disk.iter().zip(&flash).rposition(|(disk, flash)| disk < flash);
         let from = sizes.get(slower.map_or(0, |place| place + 1));
         let kib = from.map_or(f64::INFINITY, |&size| f64::from(size) / 1024.0);
-        let basis = bed(profile, settings).basis(COMPETITIVE)?;
+        let basis = tested_device(profile, settings).basis(COMPETITIVE)?;
         findings.comparisons.push(Comparison::new(
             format!("{DISK} as fast as {profile}"),
             published::of(COMPETITIVE).bound(),
@@ -173,14 +173,14 @@ fn ssd_peak(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
     let peak = |column| Bound::Value(published::of(SSD_PEAK).column(column)[0]);
     for (what, column, reads_percent) in [("read", "read_MB_per_s", 100), ("write", "write_MB_per_s", 0)] {
         progress(what);
-        let bed = bed("ssd-2008", settings);
+        let tested = tested_device("ssd-2008", settings);
         let job = Job { reads_percent, threads: 4, ..Job::writes(1 << 20, 1000, 0..0) };
-        let rate = bed.measure(job)?.summary().bytes_per_second / 1e6;
-        let basis = bed.basis(SSD_PEAK)?;
+        let rate = tested.measure(job)?.summary().bytes_per_second / 1e6;
+        let basis = tested.basis(SSD_PEAK)?;
         findings.comparisons.push(Comparison::new(format!("ssd-2008, {what}"), peak(column), rate, "MB/s", basis));
     }
     if let Kind::SolidState(drive) = Profile::named("ssd-2008")?.device {
-        let basis = bed("ssd-2008", settings).basis(SSD_PEAK)?;
+        let basis = tested_device("ssd-2008", settings).basis(SSD_PEAK)?;
         let (what, channels) = ("ssd-2008, parallel channels", f64::from(drive.geometry.channels));
         findings.comparisons.push(Comparison::new(what, peak("parallel_channels"), channels, "channels", basis));
     }
@@ -195,7 +195,7 @@ fn usb_peak(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         for request_bytes in [256 << 10, 512 << 10, 1 << 20, 2 << 20] {
             rate = rate.max(sequential(profile, settings, request_bytes, false)?.bytes_per_second / 1e6);
         }
-        let basis = bed(profile, settings).basis(USB_PEAK)?;
+        let basis = tested_device(profile, settings).basis(USB_PEAK)?;
         findings.comparisons.push(Comparison::new(profile, published::of(USB_PEAK).bound(), rate, "MB/s", basis));
     }
     Ok(findings)
@@ -211,11 +211,11 @@ fn no_splitting(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings>
             let requesters = *requesters;
             let what = format!("two {profile}, {requesters} requesters");
             progress(&what);
-            let bed = bed(profile, settings);
+            let tested = tested_device(profile, settings);
             let bandwidth =
-                |is_split| bed.measure_two(Together { request_bytes: 4096, operations: 5000, requesters, is_split });
+                |is_split| tested.measure_two(Together { request_bytes: 4096, operations: 5000, requesters, is_split });
             let ratio = bandwidth(false)? / bandwidth(true)?;
-            let basis = bed.basis(SPLITTING)?;
+            let basis = tested.basis(SPLITTING)?;
             let range = Bound::Range(published[0], published[1]);
             findings.comparisons.push(Comparison::new(what, range, ratio, "ratio", basis));
             bars.points.push((device, ratio));
@@ -238,11 +238,11 @@ fn two_streams(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> 
     let mut bars = ["one stream alone", "first of two", "second of two"].map(|stream| Series::bars(stream, []));
     for (profile, device) in USB.into_iter().zip([0.0, 1.0, 2.0]) {
         progress(profile);
-        let bed = bed(profile, settings);
+        let tested = tested_device(profile, settings);
         let job = Job { flushing: Flushing::EachWrite, ..Job::writes(4096, 10_000, 0..0) };
-        let normal = bed.measure(job.clone())?.summary().latency.mean_ns;
-        let measured = bed.measure(Job { pattern: Pattern::TwoStreams { second_percent: 1 }, ..job })?;
-        let basis = bed.basis(TWO_STREAMS)?;
+        let normal = tested.measure(job.clone())?.summary().latency.mean_ns;
+        let measured = tested.measure(Job { pattern: Pattern::TwoStreams { second_percent: 1 }, ..job })?;
+        let basis = tested.basis(TWO_STREAMS)?;
         let [first, second] = [0, 1].map(|stream| measured.latency_of(|sample| sample.stream == stream).mean_ns);
         for (bars, value) in bars.iter_mut().zip([normal, first, second]) {
             bars.points.push((device, value));
@@ -277,11 +277,12 @@ fn overlapping_writes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
             let request_bytes = *request_bytes;
             let what = format!("{profile}, {}", size(request_bytes));
             progress(&what);
-            let bed = bed(profile, settings);
+            let tested = tested_device(profile, settings);
             let job = Job { flushing: Flushing::EachWrite, ..Job::writes(request_bytes, 2000, 0..0) };
-            let apart = bed.measure(job.clone())?.summary().latency.mean_ns;
-            let overlapping = bed.measure(Job { pattern: Pattern::Overlapping(512), ..job })?.summary().latency.mean_ns;
-            let basis = bed.basis(OVERLAPPING)?;
+            let apart = tested.measure(job.clone())?.summary().latency.mean_ns;
+            let overlapping =
+                tested.measure(Job { pattern: Pattern::Overlapping(512), ..job })?.summary().latency.mean_ns;
+            let basis = tested.basis(OVERLAPPING)?;
             worst = worst.max(overlapping / apart);
             bars.points.push((device, overlapping / apart));
             findings.comparisons.push(Comparison::new(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::{USB, bed, configuration, size};
+use super::{USB, configuration, size, tested_device};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -47,14 +47,14 @@ pub(super) fn outliers(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fi
         for (request_bytes, plot) in SIZES.into_iter().zip(&mut plots) {
             let what = format!("{profile}, {}", size(request_bytes));
             progress(&what);
-            let bed = bed(profile, settings);
+            let tested = tested_device(profile, settings);
             let job = Job { flushing: Flushing::EachWrite, ..Job::writes(request_bytes, WRITTEN, 0..0) };
-            let times = bed.measure(job)?.writes_ns();
+            let times = tested.measure(job)?.writes_ns();
             let dots = (0u32..).map(f64::from).zip(times[..SHOWN].iter().map(|&time| time as f64));
             plot.series.push(Series::dots(profile, dots.collect()));
             let (shown, all) = (Outliers::of(&times[..SHOWN]), Outliers::of(&times));
             let series = Written { profile, request_bytes, shown, gap_mean: all.gap_mean, lift: lift(&times) };
-            let basis = bed.basis(ID)?;
+            let basis = tested.basis(ID)?;
             let mut row = |name: &str, value, unit| {
                 let what = format!("{what}: {name}");
                 findings.comparisons.push(Comparison::new(what, Bound::Unpublished, value, unit, basis));

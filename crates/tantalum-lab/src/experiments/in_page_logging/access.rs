@@ -8,7 +8,7 @@ use tantalum_rt::Simulation;
 
 use super::super::{
     Settings,
-    bed::{Bed, Cache},
+    device_under_test::{Cache, DeviceUnderTest},
 };
 use crate::{
     error::Result,
@@ -36,7 +36,7 @@ pub(super) fn access_times(settings: Settings, progress: &dyn Fn(&str)) -> Resul
     let transfer = (page - sector) * 4.0 / 3.0;
     let mut comparisons = Vec::new();
     let mut compare = |row: &str, column: &str, measured, profile| -> Result<()> {
-        let basis = Bed::new(profile, settings.seed).basis_of_cell(ID, row, column)?;
+        let basis = DeviceUnderTest::new(profile, settings.seed).basis_of_cell(ID, row, column)?;
         let published = Bound::Value(published::of(ID).cell(&[row], &format!("{column}_ms")));
         comparisons.push(Comparison::new(format!("{row}, {column}"), published, measured, "ms", basis));
         Ok(())
@@ -62,9 +62,10 @@ pub(super) fn access_times(settings: Settings, progress: &dyn Fn(&str)) -> Resul
 
 /// Mean milliseconds of 2 KiB anywhere on the disk.
 fn on_disk(reads_percent: u8, settings: Settings) -> Result<f64> {
-    let bed = Bed { cache: Cache::Off, is_filled: false, ..Bed::new(PROFILES[0], settings.seed) };
+    let tested =
+        DeviceUnderTest { cache: Cache::Off, is_filled: false, ..DeviceUnderTest::new(PROFILES[0], settings.seed) };
     let job = Job { pattern: Pattern::Random, reads_percent, ..Job::writes(PAGE_BYTES, 5000, 0..0) };
-    Ok(bed.measure(job)?.summary().latency.mean_ns / 1e6)
+    Ok(tested.measure(job)?.summary().latency.mean_ns / 1e6)
 }
 
 /// Mean milliseconds of an operation of the chip.

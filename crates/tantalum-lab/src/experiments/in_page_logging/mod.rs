@@ -11,7 +11,7 @@ use tantalum_report::plot::{Axis, Plot, Series, Unit};
 use tantalum_rt::Simulation;
 
 use self::server::{CHANGE_A_PAGE, Query, READ_A_PAGE, Server, TABLE_PAGES, TOGETHER};
-use super::bed::Bed;
+use super::device_under_test::DeviceUnderTest;
 use super::{Experiment, Settings};
 use crate::{
     error::Result,
@@ -105,7 +105,7 @@ fn queries(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         {
             let basis = match CHOSEN_BY.contains(&(row[0], column)) {
                 true => Basis::Fitted,
-                false => Bed::new(profile, settings.seed).basis_of_cell(QUERIES, row[0], column)?,
+                false => DeviceUnderTest::new(profile, settings.seed).basis_of_cell(QUERIES, row[0], column)?,
             };
             let what = format!("{}, {column}", row[0]);
             findings.comparisons.push(Comparison::new(what, Bound::Value(published), ran.seconds, "s", basis));
@@ -147,7 +147,7 @@ fn random_over_sequential(settings: Settings, progress: &dyn Fn(&str)) -> Result
         let ran = run(profile, &ALL, settings)?;
         let over = |random: usize, sequential: usize| ran[random].seconds / ran[sequential].seconds;
         let measured = [over(1, 0), over(2, 0), over(4, 3), over(5, 3)];
-        let basis = Bed::new(profile, settings.seed).basis(RATIOS)?;
+        let basis = DeviceUnderTest::new(profile, settings.seed).basis(RATIOS)?;
         for ((what, &published), measured) in WHAT.into_iter().zip(published).zip(measured) {
             let what = format!("{}, {what}", row[0]);
             findings.comparisons.push(Comparison::new(what, Bound::Value(published), measured, "ratio", basis));
@@ -180,9 +180,9 @@ fn erases(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
         "a table of 64,000 pages of 8 KiB, every page changed once; erases as the drive counts them",
         "at a query's end what is in the drive's memory is flushed",
     ]);
-    let bed = Bed::new(FLASH, settings.seed);
+    let tested = DeviceUnderTest::new(FLASH, settings.seed);
     for ((row, published), ran) in published::of(ERASES).table().into_iter().zip(run(FLASH, UPDATES, settings)?) {
-        let (published, basis) = (Bound::Value(published[0]), bed.basis_of_cell(ERASES, row[0], "erases")?);
+        let (published, basis) = (Bound::Value(published[0]), tested.basis_of_cell(ERASES, row[0], "erases")?);
         findings.comparisons.push(Comparison::new(row[0], published, ran.erases as f64, "erases", basis));
     }
     let exact = findings.comparisons.iter().all(|erases| erases.deviation() == Some(0.0));

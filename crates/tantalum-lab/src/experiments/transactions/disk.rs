@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::bed::{Bed, CLIENTS, MANY};
+use super::tpcc_server::{CLIENTS, MANY, TpccServer};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -21,13 +21,13 @@ pub(super) const DISK: &str = "hdd-10k";
 pub(super) const IDEAL: &str = "hdd-10k-cached";
 
 pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
-    let (disk, ideal) = (bed.on_disk(DISK, &[MANY])?, bed.on_disk(IDEAL, &[MANY])?);
+    let server = TpccServer::new(settings, progress);
+    let (disk, ideal) = (server.on_disk(DISK, &[MANY])?, server.on_disk(IDEAL, &[MANY])?);
     let rates = [&disk, &ideal].map(|runs| runs[0].new_orders_per_minute());
     let ratio = rates[1] / rates[0];
-    let ours = bed.grid(&[LogSetup::ours(DISK, 1)], &[MANY])?[0][0].new_orders_per_minute();
+    let ours = server.grid(&[LogSetup::ours(DISK, 1)], &[MANY])?[0][0].new_orders_per_minute();
     Ok(Findings {
-        configuration: bed.configuration()?,
+        configuration: server.configuration()?,
         comparisons: vec![
             Comparison::new(
                 "ideal over disk",
@@ -72,8 +72,8 @@ pub(super) fn ideal_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Re
 }
 
 pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
-    let runs = bed.grid(&[LogSetup::original(DISK)], &[MANY])?;
+    let server = TpccServer::new(settings, progress);
+    let runs = server.grid(&[LogSetup::original(DISK)], &[MANY])?;
     let sizes = &runs[0][0].flushes;
     let table = published::of(FLUSH_SIZES).table();
     let mut comparisons: Vec<Comparison> = table
@@ -100,7 +100,7 @@ pub(super) fn flush_sizes(settings: Settings, progress: &dyn Fn(&str)) -> Result
             Series::dots("log writes", table.iter().map(|(_, row)| (row[0] * 1e3, row[1])).collect()).published(),
         ],
     );
-    Ok(Findings { configuration: bed.configuration()?, comparisons, plots: vec![plot], ..Findings::default() })
+    Ok(Findings { configuration: server.configuration()?, comparisons, plots: vec![plot], ..Findings::default() })
 }
 
 fn share_below(sizes: &FlushSizes, bytes: f64) -> f64 {
@@ -110,10 +110,10 @@ fn share_below(sizes: &FlushSizes, bytes: f64) -> f64 {
 }
 
 pub(super) fn disk_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
+    let server = TpccServer::new(settings, progress);
     let rates = |runs: &[Arc<Outcome>]| -> Vec<f64> { runs.iter().map(|run| run.new_orders_per_minute()).collect() };
-    let (disk, ideal) = (rates(&bed.on_disk(DISK, &CLIENTS)?), rates(&bed.on_disk(IDEAL, &CLIENTS)?));
-    let ours = rates(&bed.grid(&[LogSetup::ours(DISK, 1)], &CLIENTS)?[0]);
+    let (disk, ideal) = (rates(&server.on_disk(DISK, &CLIENTS)?), rates(&server.on_disk(IDEAL, &CLIENTS)?));
+    let ours = rates(&server.grid(&[LogSetup::ours(DISK, 1)], &CLIENTS)?[0]);
     let comparisons = CLIENTS.iter().zip(disk.iter().zip(&ideal)).map(|(clients, (disk, ideal))| {
         let what = format!("disk over ideal, {clients} clients");
         Comparison::new(what, published::of(DISK_OVER_IDEAL).bound(), disk / ideal, "share", Basis::Fitted)
@@ -123,7 +123,7 @@ pub(super) fn disk_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Re
     let (disk_peak, ideal_peak) = (peak(&disk), peak(&ideal));
     let points = |rates: &[f64]| CLIENTS.iter().map(|&clients| clients as f64).zip(rates.iter().copied()).collect();
     Ok(Findings {
-        configuration: bed.configuration()?,
+        configuration: server.configuration()?,
         comparisons: comparisons.collect(),
         statements: vec![Statement::new(
             "with more clients the rates first rise, then fall; most at about 32 clients",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
-    bed::{Bed, CLIENTS, DRIVES, MANY},
     disk::{DISK, IDEAL},
+    tpcc_server::{CLIENTS, DRIVES, MANY, TpccServer},
 };
 use crate::{
     error::Result,
@@ -38,10 +38,10 @@ fn plot(title: impl Into<String>, lines: Vec<Series>) -> Plot {
 
 /// The original server, its log on one drive.
 pub(super) fn naive(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
-    let disk = rates(&bed.on_disk(DISK, &CLIENTS)?);
-    let runs = bed.grid(&DRIVES.map(|(_, profile)| LogSetup::original(profile)), &CLIENTS)?;
-    let mut findings = Findings::new(bed.configuration()?);
+    let server = TpccServer::new(settings, progress);
+    let disk = rates(&server.on_disk(DISK, &CLIENTS)?);
+    let runs = server.grid(&DRIVES.map(|(_, profile)| LogSetup::original(profile)), &CLIENTS)?;
+    let mut findings = Findings::new(server.configuration()?);
     let mut lines = vec![line("disk", &disk)];
     for ((device, profile), runs) in DRIVES.iter().zip(&runs) {
         let flash = rates(runs);
@@ -80,16 +80,16 @@ fn configurations((device, profile): (&str, &'static str)) -> [(&'static str, Lo
 }
 
 pub(super) fn best_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
-    let (disk, ideal) = (rates(&bed.on_disk(DISK, &CLIENTS)?), rates(&bed.on_disk(IDEAL, &CLIENTS)?));
+    let server = TpccServer::new(settings, progress);
+    let (disk, ideal) = (rates(&server.on_disk(DISK, &CLIENTS)?), rates(&server.on_disk(IDEAL, &CLIENTS)?));
     let many = CLIENTS.iter().position(|&clients| clients == MANY).expect("one of the numbers of clients");
-    let mut findings = Findings::new(bed.configuration()?);
+    let mut findings = Findings::new(server.configuration()?);
     let mut bars: Vec<Vec<f64>> = vec![Vec::new(); 4];
     let published = published::of(BEST_OVER_DISK).column("ratio");
     for (drive, &published) in DRIVES.into_iter().zip(&published) {
         let (device, profile) = drive;
         let configurations = configurations(drive);
-        let runs = bed.grid(&configurations.map(|(_, log)| log), &CLIENTS)?;
+        let runs = server.grid(&configurations.map(|(_, log)| log), &CLIENTS)?;
         let mut lines = vec![line("disk", &disk), line("ideal", &ideal)];
         for (at, ((name, log), runs)) in configurations.iter().zip(&runs).enumerate() {
             let rates = rates(runs);
@@ -124,13 +124,13 @@ pub(super) fn best_over_disk(settings: Settings, progress: &dyn Fn(&str)) -> Res
 }
 
 pub(super) fn best_over_ideal(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
-    let ideal = bed.on_disk(IDEAL, &[MANY])?[0].new_orders_per_minute();
-    let mut findings = Findings::new(bed.configuration()?);
+    let server = TpccServer::new(settings, progress);
+    let ideal = server.on_disk(IDEAL, &[MANY])?[0].new_orders_per_minute();
+    let mut findings = Findings::new(server.configuration()?);
     let mut reached: f64 = 0.0;
     for (device, profile) in DRIVES {
         let logs = [best(device, profile), LogSetup::ours(profile, 2).with_archive()];
-        let runs = bed.grid(&logs, &[MANY])?;
+        let runs = server.grid(&logs, &[MANY])?;
         let [paper, ours] = [0, 1].map(|log: usize| runs[log][0].new_orders_per_minute() / ideal);
         reached = reached.max(paper);
         let what = format!("{profile}, two and an archival disk, over the ideal");

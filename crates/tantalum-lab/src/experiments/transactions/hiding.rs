@@ -6,7 +6,7 @@ use tantalum_report::{
     units,
 };
 
-use super::bed::{Bed, CLIENTS, DRIVES};
+use super::tpcc_server::{CLIENTS, DRIVES, TpccServer};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -123,13 +123,13 @@ pub(super) fn reissues(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fi
 }
 
 pub(super) fn tpcc(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
+    let server = TpccServer::new(settings, progress);
     let profile = DRIVES[2].1;
     let without = LogSetup::paper(profile, 2);
     let ours = LogSetup::ours(profile, 2);
     let logs = [without, without.with_hiding(LogHiding::On), ours.with_hiding(LogHiding::Off), ours];
-    let runs = bed.grid(&logs, &CLIENTS)?;
-    let mut findings = Findings::new(bed.configuration()?);
+    let runs = server.grid(&logs, &CLIENTS)?;
+    let mut findings = Findings::new(server.configuration()?);
     let mut lines = Vec::new();
     for (name, bound, pair) in [("", published::of(TPCC).bound(), 0), (", Tantalum's log", Bound::Unpublished, 2)] {
         let mut points = Vec::new();

@@ -1,16 +1,16 @@
 //! FlashLogging (SIGMOD 2009), sections 1.1 and 5: TPC-C on a server whose log lies on a disk, USB drives or an SSD.
 //!
-//! The server is that of [`bed`]. Its one free parameter is what a call to the engine takes of a hardware thread.
+//! The server is that of [`tpcc_server`]. Its one free parameter is what a call to the engine takes of a hardware thread.
 
-mod bed;
 mod disk;
 mod flash;
 mod hiding;
 mod recovery;
 mod ssd;
 mod striping;
+mod tpcc_server;
 
-pub(super) use bed::{Bed, MANY};
+pub(super) use tpcc_server::{MANY, TpccServer};
 
 use super::Experiment;
 

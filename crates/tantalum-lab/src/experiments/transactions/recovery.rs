@@ -3,8 +3,8 @@
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
-    bed::{Bed, DRIVES, MANY},
     disk::DISK,
+    tpcc_server::{DRIVES, MANY, TpccServer},
 };
 use crate::{
     error::Result,
@@ -30,17 +30,17 @@ fn drives(profile: &'static str) -> [LogSetup; 3] {
 }
 
 /// Scans of logs, each written in flushes as the server makes them on it.
-fn scan(bed: &Bed<'_>, settings: Settings, logs: &[LogSetup]) -> Result<Vec<Scanned>> {
-    let runs = bed.grid(logs, &[MANY])?;
+fn scan(server: &TpccServer<'_>, settings: Settings, logs: &[LogSetup]) -> Result<Vec<Scanned>> {
+    let runs = server.grid(logs, &[MANY])?;
     let scan = |(&log, runs): (&LogSetup, &Vec<std::sync::Arc<Outcome>>)| {
-        bed.progress(&format!("scan of {} {}", log.drives, log.profile));
+        server.progress(&format!("scan of {} {}", log.drives, log.profile));
         Killed { log, flushes: runs[0].flushes.clone(), log_bytes: LOG_BYTES, seed: settings.seed }.scan()
     };
     logs.iter().zip(&runs).map(scan).collect()
 }
 
-fn configuration(bed: &Bed<'_>) -> Result<Vec<String>> {
-    let mut lines = bed.configuration()?;
+fn configuration(server: &TpccServer<'_>) -> Result<Vec<String>> {
+    let mut lines = server.configuration()?;
     lines.push(format!(
         "the log is written in flushes of the sizes that this server makes with {MANY} clients, {} MB of records, and ends \
          without being closed; scanned is all of it, in virtual time",
@@ -54,10 +54,10 @@ fn megabytes_per_second(scanned: &Scanned) -> f64 {
 }
 
 pub(super) fn parallel_scan(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
-    let mut findings = Findings::new(configuration(&bed)?);
+    let server = TpccServer::new(settings, progress);
+    let mut findings = Findings::new(configuration(&server)?);
     for (_, profile) in DRIVES {
-        let scanned = scan(&bed, settings, &drives(profile)[..2])?;
+        let scanned = scan(&server, settings, &drives(profile)[..2])?;
         let [one, two] = [0, 1].map(|at: usize| megabytes_per_second(&scanned[at]));
         let what = format!("{profile}, two drives over one");
         findings.compared(what, published::of(PARALLEL).bound(), two / one, "ratio");
@@ -66,9 +66,9 @@ pub(super) fn parallel_scan(settings: Settings, progress: &dyn Fn(&str)) -> Resu
 }
 
 pub(super) fn against_disk(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
-    let disk = scan(&bed, settings, &[LogSetup::original(DISK)])?[0];
-    let mut findings = Findings::new(configuration(&bed)?);
+    let server = TpccServer::new(settings, progress);
+    let disk = scan(&server, settings, &[LogSetup::original(DISK)])?[0];
+    let mut findings = Findings::new(configuration(&server)?);
     let mut add = |what: String, scanned: &Scanned| {
         let rate = megabytes_per_second(scanned);
         findings.measured(what.clone(), rate, "MB/s");
@@ -78,7 +78,7 @@ pub(super) fn against_disk(settings: Settings, progress: &dyn Fn(&str)) -> Resul
     let (mut bars, mut slowest, mut gains) = ([const { Vec::new() }; 3], 0.0_f64, Vec::new());
     let mut pairs = Vec::new();
     for (_, profile) in DRIVES {
-        let scanned = scan(&bed, settings, &drives(profile))?;
+        let scanned = scan(&server, settings, &drives(profile))?;
         for ((name, scanned), bars) in NAMES.iter().zip(&scanned).zip(&mut bars) {
             add(format!("{profile}, {name}"), scanned);
             bars.push(megabytes_per_second(scanned));

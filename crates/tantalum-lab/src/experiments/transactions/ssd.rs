@@ -3,8 +3,8 @@
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
 use super::{
-    bed::{Bed, MANY},
     disk::{DISK, IDEAL},
+    tpcc_server::{MANY, TpccServer},
 };
 use crate::{
     error::Result,
@@ -21,12 +21,12 @@ pub(super) const PROFILE: &str = "ssd-2008";
 const PARTITIONS: [u32; 5] = [1, 2, 4, 8, 10];
 
 pub(super) fn partitions(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
+    let server = TpccServer::new(settings, progress);
     let mut logs = vec![LogSetup::original(PROFILE)];
     logs.extend(PARTITIONS.map(|count| LogSetup::paper(PROFILE, 1).in_partitions(count)));
     logs.push(LogSetup::ours(PROFILE, 1));
-    let mut runs = vec![bed.on_disk(DISK, &[MANY])?, bed.on_disk(IDEAL, &[MANY])?];
-    runs.extend(bed.grid(&logs, &[MANY])?);
+    let mut runs = vec![server.on_disk(DISK, &[MANY])?, server.on_disk(IDEAL, &[MANY])?];
+    runs.extend(server.grid(&logs, &[MANY])?);
     let rates: Vec<f64> = runs.iter().map(|runs| runs[0].new_orders_per_minute()).collect();
     let [disk, _ideal, naive, one, two, four, eight, ten, _ours] = rates[..] else {
         unreachable!("a rate for each log")
@@ -46,7 +46,7 @@ pub(super) fn partitions(settings: Settings, progress: &dyn Fn(&str)) -> Result<
         comparisons.push(Comparison::new(*name, Bound::Unpublished, *rate, "NOTPM", Basis::Predicted));
     }
     Ok(Findings {
-        configuration: bed.configuration()?,
+        configuration: server.configuration()?,
         comparisons,
         statements: vec![Statement::new(
             "gains fade beyond 4 partitions",

@@ -3,7 +3,7 @@
 use tantalum_log::LogLayout;
 use tantalum_report::plot::{Axis, Plot, Series, Unit};
 
-use super::bed::{Bed, DRIVES, MANY};
+use super::tpcc_server::{DRIVES, MANY, TpccServer};
 use crate::{
     error::Result,
     experiments::Settings,
@@ -18,14 +18,14 @@ pub(super) const LOSS: &str = "fl.fig13.striping_loss";
 const UNITS: [u32; 10] = [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
 
 pub(super) fn loss(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findings> {
-    let bed = Bed::new(settings, progress);
+    let server = TpccServer::new(settings, progress);
     let mut logs = Vec::new();
     for (_, profile) in DRIVES {
         let two = LogSetup::paper(profile, 2);
         logs.push(two);
         logs.extend(UNITS.map(|unit_bytes| two.with_layout(LogLayout::Striped { unit_bytes })));
     }
-    let runs = bed.grid(&logs, &[MANY])?;
+    let runs = server.grid(&logs, &[MANY])?;
     let mut losses = Vec::new();
     for runs in runs.chunks(1 + UNITS.len()) {
         let rate = |at: usize| runs[at][0].new_orders_per_minute();
@@ -81,7 +81,7 @@ pub(super) fn loss(settings: Settings, progress: &dyn Fn(&str)) -> Result<Findin
             .collect(),
     );
     Ok(Findings {
-        configuration: bed.configuration()?,
+        configuration: server.configuration()?,
         comparisons,
         statements: vec![
             Statement::new("striping is never better", never_better, format!("least loss {:.1}%", least * 100.0)),

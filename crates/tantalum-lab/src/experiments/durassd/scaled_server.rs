@@ -1,4 +1,4 @@
-//! The paper's database server, scaled down, and what all its experiments share.
+//! The paper's database server, scaled down.
 
 use std::{sync::Arc, time::Duration};
 
@@ -73,13 +73,13 @@ const CORES: usize = 32;
 const LOG_BYTES: u64 = 512 << 20;
 
 /// A database of the paper on its server.
-pub(super) struct Bed<'a> {
+pub(super) struct ScaledServer<'a> {
     sizes: Sizes,
     seed: u64,
     progress: &'a dyn Fn(&str),
 }
 
-impl<'a> Bed<'a> {
+impl<'a> ScaledServer<'a> {
     pub(super) fn new(sizes: Sizes, settings: Settings, progress: &'a dyn Fn(&str)) -> Self {
         Self { sizes, seed: settings.seed, progress }
     }

@@ -1,4 +1,4 @@
-//! What all these experiments share: TPC-C with 20 warehouses in memory, the paper's numbers of clients, and the one free parameter.
+//! The server of these experiments: TPC-C with 20 warehouses in memory, the paper's numbers of clients, and the one free parameter.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,13 +34,13 @@ const POOL_BYTES: u64 = 2 << 30;
 const DATA_BYTES: u64 = 8 << 30;
 
 /// The server of an experiment.
-pub(in crate::experiments) struct Bed<'a> {
+pub(in crate::experiments) struct TpccServer<'a> {
     seed: u64,
     cpu_per_call: Duration,
     progress: &'a dyn Fn(&str),
 }
 
-impl<'a> Bed<'a> {
+impl<'a> TpccServer<'a> {
     pub(in crate::experiments) fn new(settings: Settings, progress: &'a dyn Fn(&str)) -> Self {
         Self { seed: settings.seed, cpu_per_call: CPU_PER_CALL, progress }
     }
@@ -127,9 +127,9 @@ mod tests {
         let [from, to] = [published.from, published.to].map(Option::unwrap);
         for us in [45, 48, 50, 52, 55] {
             let cpu_per_call = Duration::from_micros(us);
-            let bed = Bed { cpu_per_call, ..Bed::new(Settings::default(), &|_| ()) };
+            let server = TpccServer { cpu_per_call, ..TpccServer::new(Settings::default(), &|_| ()) };
             let [disk, ideal] = [DISK, IDEAL].map(|profile| -> Vec<f64> {
-                let runs = bed.on_disk(profile, &CLIENTS).unwrap();
+                let runs = server.on_disk(profile, &CLIENTS).unwrap();
                 runs.iter().map(|run| run.new_orders_per_minute()).collect()
             });
             let shares: Vec<f64> = disk.iter().zip(&ideal).map(|(disk, ideal)| disk / ideal).collect();

@@ -1,4 +1,4 @@
-//! The test bed: a fresh emulated device for each measurement, in a simulation of its own.
+//! The device under test: a fresh emulated device for each measurement, in a simulation of its own.
 
 use std::{ops::Range, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// How a device is built and made ready.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bed {
+pub(super) struct DeviceUnderTest {
     /// The profile's name.
     pub profile: &'static str,
     /// What is different from the profile.
@@ -52,7 +52,7 @@ pub(super) enum Cache {
     NoBarrier,
 }
 
-impl Bed {
+impl DeviceUnderTest {
     /// A profile as it is, all of it used, written once before.
     pub fn new(profile: &'static str, seed: u64) -> Self {
         Self {
@@ -67,19 +67,19 @@ impl Bed {
         }
     }
 
-    /// Runs a job on a new device. The bed decides the job's range, seed and data.
+    /// Runs a job on a new device. The job's range, seed and data follow from the device.
     ///
     /// # Errors
     /// As [`micro::run`], and if there is no such profile.
     pub fn measure(&self, job: Job) -> Result<Measured> {
-        let bed = *self;
+        let tested = *self;
         let profile = self.load()?;
         let run = move || {
-            let device = bed.device(&profile)?;
-            let range = bed.range(&*device);
-            let job = Job { range, seed: bed.seed, data: Data::Zeros, ..job };
-            if bed.warm_up > 0 {
-                micro::run(&device, &Job { operations: bed.warm_up, seed: !bed.seed, ..job.clone() }, &|_| ())?;
+            let device = tested.device(&profile)?;
+            let range = tested.range(&*device);
+            let job = Job { range, seed: tested.seed, data: Data::Zeros, ..job };
+            if tested.warm_up > 0 {
+                micro::run(&device, &Job { operations: tested.warm_up, seed: !tested.seed, ..job.clone() }, &|_| ())?;
             }
             micro::run(&device, &job, &|_| ())
         };
@@ -89,18 +89,18 @@ impl Bed {
     /// Writes to two new devices at once: bytes a second.
     ///
     /// # Errors
-    /// As [`Bed::measure`].
+    /// As [`DeviceUnderTest::measure`].
     pub fn measure_two(&self, load: Together) -> Result<f64> {
-        let bed = *self;
+        let tested = *self;
         let profile = self.load()?;
-        let run = move || micro::run_together(&[bed.device(&profile)?, bed.device(&profile)?], load);
+        let run = move || micro::run_together(&[tested.device(&profile)?, tested.device(&profile)?], load);
         Simulation::new(self.seed).run(run).expect_finished()
     }
 
     /// Whether what was published by this id was used to choose the profile's parameters.
     ///
     /// # Errors
-    /// As [`Bed::measure`].
+    /// As [`DeviceUnderTest::measure`].
     pub fn basis(&self, id: &str) -> Result<Basis> {
         self.basis_of_cell(id, "", "")
     }
@@ -109,7 +109,7 @@ impl Bed {
     /// which cells.
     ///
     /// # Errors
-    /// As [`Bed::measure`].
+    /// As [`DeviceUnderTest::measure`].
     pub fn basis_of_cell(&self, id: &str, row: &str, cell: &str) -> Result<Basis> {
         let is_fitted = Profile::named(self.profile)?.fitted.iter().any(|fitted| match fitted.split_once(':') {
             None => fitted == id,
@@ -193,8 +193,8 @@ mod tests {
             assert!(names_cell(cells, row, cell), "{row} {cell}");
         }
         assert!(!names_cell(cells, "durassd off", "1") && !names_cell(cells, "durassd", "0"));
-        let bed = Bed::new("durassd", 1);
-        assert_eq!(bed.basis_of_cell("ds.table1.fsync_frequency", "durassd on", "0").unwrap(), Basis::Fitted);
-        assert_eq!(bed.basis_of_cell("ds.table1.fsync_frequency", "durassd on", "64").unwrap(), Basis::Predicted);
+        let tested = DeviceUnderTest::new("durassd", 1);
+        assert_eq!(tested.basis_of_cell("ds.table1.fsync_frequency", "durassd on", "0").unwrap(), Basis::Fitted);
+        assert_eq!(tested.basis_of_cell("ds.table1.fsync_frequency", "durassd on", "64").unwrap(), Basis::Predicted);
     }
 }
