@@ -1,16 +1,17 @@
 //! Initial databases, made by several tasks in many transactions of bounded size.
 //!
 //! The work is cut into units. Each unit has its own random numbers, so the rows are the same whatever the number of
-//! tasks and their order. A mark, one row that the workload defines, tells whether a load came to its end.
+//! tasks and their order. The first table of a workload has one row: its parameters, and whether the load is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tantalum::{Db, Table, Transaction, Value};
+use tantalum::{Db, Table, Transaction};
 use tantalum_rt::Random;
 
 use crate::error::Result;
+use crate::row::{Decoder, Field};
 use crate::tasks::map_by_tasks;
 
 /// What a load tells while it is under way, about twice a second.
@@ -106,25 +107,47 @@ impl<U: Send + Sync + 'static> Units<U> {
     }
 }
 
-/// The row that says what the database was loaded with, if there is one.
-pub(crate) fn mark(db: &Db, table: &str, key: &[u8]) -> Result<Option<Value>> {
+/// The key of the one row of a workload's first table: the format of the parameters, whether the load is complete, and the
+/// parameters that the database was loaded with.
+pub(crate) const PARAMETERS_KEY: &[u8] = b"parameters";
+
+/// Of the encoding of parameters; raised when it changes.
+const FORMAT: u16 = 1;
+
+/// The parameters that the database was loaded with; `None` unless a load in today's format is complete.
+pub(crate) fn loaded<P>(db: &Db, table: &'static str, decode: impl FnOnce(&[u8]) -> Result<P>) -> Result<Option<P>> {
     // Opening a table would create it.
     if !db.tables()?.iter().any(|name| name == table) {
         return Ok(None);
     }
-    Ok(db.get(&db.table(table)?, key)?)
+    let Some(row) = db.get(&db.table(table)?, PARAMETERS_KEY)? else { return Ok(None) };
+    let mut decoder = Decoder::new(table, &row);
+    let head = (u16::take(&mut decoder)?, u8::take(&mut decoder)?);
+    (head == (FORMAT, 1)).then(|| decode(decoder.rest())).transpose()
 }
 
-/// Makes it say something else.
-pub(crate) fn put_mark(db: &Db, table: &Table, key: &[u8], row: &[u8]) -> Result<()> {
-    let mut tx = db.begin()?;
-    tx.put(table, key, row)?;
-    tx.commit()?;
-    Ok(())
+/// Creates the tables and has `load` fill them, after dropping what an unfinished load left behind. The row of parameters is
+/// written first as unfinished and last as finished, so that a later run sees whether the load came to its end.
+pub(crate) fn load(db: &Db, tables: &[&str], parameters: &[u8], load: impl FnOnce() -> Result<()>) -> Result<()> {
+    drop_tables(db, tables)?;
+    let tables = tables.iter().map(|name| db.table(name)).collect::<tantalum::Result<Vec<Table>>>()?;
+    let mark = |is_complete: u8| -> Result<()> {
+        let mut row = Vec::new();
+        FORMAT.put(&mut row);
+        is_complete.put(&mut row);
+        row.extend_from_slice(parameters);
+        let mut tx = db.begin()?;
+        tx.put(&tables[0], PARAMETERS_KEY, &row)?;
+        tx.commit()?;
+        Ok(())
+    };
+    mark(0)?;
+    load()?;
+    mark(1)
 }
 
 /// Drops those of the tables that exist.
-pub(crate) fn drop_tables(db: &Db, names: &[&str]) -> Result<()> {
+fn drop_tables(db: &Db, names: &[&str]) -> Result<()> {
     let existing = db.tables()?;
     for name in names {
         if existing.iter().any(|existing| existing == name) {

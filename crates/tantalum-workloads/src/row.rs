@@ -24,6 +24,11 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
+    /// What was not taken yet.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        &self.row[self.at..]
+    }
+
     pub(crate) fn finish(self) -> Result<()> {
         if self.at == self.row.len() { Ok(()) } else { Err(self.damaged("the end of the row")) }
     }
@@ -70,13 +75,17 @@ impl<'a> Field<'a> for &'a [u8] {
     }
 }
 
-/// Declares a row type with `encode` and `decode`.
+/// Declares a row type with `encode` and `decode`; its fields are as visible as it is.
 macro_rules! row {
-    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? of $table:literal { $($field:ident: $kind:ty),* $(,)? }) => {
-        $(#[$doc])*
+    (
+        $(#[$attribute:meta])* $visible:vis struct $name:ident $(<$life:lifetime>)? of $table:literal {
+            $($(#[$doc:meta])* $field:ident: $kind:ty),* $(,)?
+        }
+    ) => {
+        $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub(crate) struct $name $(<$life>)? {
-            $(pub(crate) $field: $kind),*
+        $visible struct $name $(<$life>)? {
+            $($(#[$doc])* $visible $field: $kind),*
         }
 
         impl $(<$life>)? $name $(<$life>)? {

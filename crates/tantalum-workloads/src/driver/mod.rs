@@ -143,8 +143,8 @@ struct Shared {
     clients: Vec<ClientProgress>,
 }
 
-/// What one client has done so far, on cache lines of its own: the fastest operations take less time than a line that two
-/// cores write in turn.
+/// What one client has done so far, on cache lines of its own: a line that goes from core to core takes longer than the fastest
+/// operations.
 #[repr(align(128))]
 #[derive(Default)]
 struct ClientProgress {

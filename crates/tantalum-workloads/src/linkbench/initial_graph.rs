@@ -1,6 +1,4 @@
 //! The initial graph: how large it is; nodes, then their links with lists and counts, in units of many nodes.
-//!
-//! The parameters are kept in the database, so that a later run knows what it finds.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
@@ -12,27 +10,29 @@ use tantalum_rt::Random;
 
 use super::access::{Access, LINK_TYPES};
 use super::graph::node;
-use super::schema::{Count, Link, ListId, Listed, TABLE_NAMES, Tables};
+use super::schema::{Count, Link, ListId, Listed, Tables};
 use super::{link_data, node_data};
 use crate::error::{Error, Result};
-use crate::load::{self, Batch, LoadProgress, Units};
+use crate::load::{Batch, LoadProgress, Units};
 use crate::row::{row, timestamp};
 
-/// What a database is loaded with.
-///
-/// ```
-/// use tantalum_workloads::linkbench::Parameters;
-///
-/// assert!(Parameters { nodes: 1000, seed: 1 }.validate().is_ok());
-/// assert!(Parameters { nodes: 0, seed: 1 }.validate().is_err());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Parameters {
-    /// Nodes, numbered from 1; each takes about 1 KB with its links.
-    pub nodes: u64,
-    /// Seeds the load, which is the same for the same seed whatever the number of loaders.
-    pub seed: u64,
-}
+row!(
+    /// What a database is loaded with.
+    ///
+    /// ```
+    /// use tantalum_workloads::linkbench::Parameters;
+    ///
+    /// assert!(Parameters { nodes: 1000, seed: 1 }.validate().is_ok());
+    /// assert!(Parameters { nodes: 0, seed: 1 }.validate().is_err());
+    /// ```
+    #[derive(Copy, Serialize)]
+    pub struct Parameters of "linkbench_parameters" {
+        /// Nodes, numbered from 1; each takes about 1 KB with its links.
+        nodes: u64,
+        /// Seeds the load, which is the same for the same seed whatever the number of loaders.
+        seed: u64,
+    }
+);
 
 impl Parameters {
     /// Refuses what the load cannot make.
@@ -54,37 +54,6 @@ impl Display for Parameters {
     }
 }
 
-row!(
-    /// The one row of the table of parameters; `is_loaded` is set when the load is complete.
-    Loaded of "linkbench_parameters" {
-        format: u16,
-        is_loaded: u8,
-        nodes: u64,
-        seed: u64,
-    }
-);
-
-/// Of the row encoding; raised when it changes.
-const FORMAT: u16 = 1;
-
-impl Loaded {
-    pub(super) const KEY: &'static [u8] = b"parameters";
-
-    pub(super) fn new(parameters: &Parameters, is_loaded: bool) -> Self {
-        let Parameters { nodes, seed } = *parameters;
-        Self { format: FORMAT, is_loaded: is_loaded.into(), nodes, seed }
-    }
-
-    pub(super) fn parameters(&self) -> Parameters {
-        Parameters { nodes: self.nodes, seed: self.seed }
-    }
-
-    /// Whether this is a complete load in today's format.
-    pub(super) fn is_usable(&self) -> bool {
-        self.format == FORMAT && self.is_loaded == 1
-    }
-}
-
 const NODES_PER_UNIT: u64 = 500;
 
 /// Links of a mean node: what `degree` gives.
@@ -95,26 +64,14 @@ enum Unit {
     Links(RangeInclusive<u64>),
 }
 
-/// The parameters of a finished load.
-pub(super) fn loaded(db: &Db) -> Result<Option<Parameters>> {
-    let [parameters, ..] = TABLE_NAMES;
-    let row = load::mark(db, parameters, Loaded::KEY)?;
-    let loaded = row.map(|row| Loaded::decode(&row)).transpose()?;
-    Ok(loaded.filter(Loaded::is_usable).map(|loaded| loaded.parameters()))
-}
-
-/// Loads, after dropping what an unfinished load left behind.
+/// Fills the tables.
 pub(super) fn load(
     db: &Db,
     parameters: Parameters,
     loaders: usize,
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<()> {
-    load::drop_tables(db, &TABLE_NAMES)?;
     let tables = Tables::open(db)?;
-    let mark =
-        |is_loaded| load::put_mark(db, &tables.parameters, Loaded::KEY, &Loaded::new(&parameters, is_loaded).encode());
-    mark(false)?;
     let pieces = || {
         let first_ones = (1..=parameters.nodes).step_by(NODES_PER_UNIT as usize);
         first_ones.map(|first| first..=parameters.nodes.min(first + NODES_PER_UNIT - 1))
@@ -125,7 +82,7 @@ pub(super) fn load(
         total_rows: parameters.nodes * (2 + 2 * MEAN_LINKS),
         seed: parameters.seed,
     };
-    let maker = Arc::new((tables.clone(), Access::new(parameters.nodes, parameters.seed)));
+    let maker = Arc::new((tables, Access::new(parameters.nodes, parameters.seed)));
     let make = move |unit: &Unit, batch: &mut Batch<'_>, random: &mut Random| {
         let (tables, access) = &*maker;
         match unit {
@@ -139,8 +96,7 @@ pub(super) fn load(
             }),
         }
     };
-    units.make(db, loaders, make, progress)?;
-    mark(true)
+    units.make(db, loaders, make, progress)
 }
 
 fn make_list(tables: &Tables, access: &Access, batch: &mut Batch<'_>, random: &mut Random, list: ListId) -> Result<()> {

@@ -5,13 +5,13 @@ use tantalum_rt::Random;
 
 use super::access::Access;
 use super::graph::Graph;
-use super::initial_graph::{self, Loaded, Parameters};
-use super::schema::ListId;
+use super::initial_graph::{self, Parameters};
+use super::schema::{ListId, TABLE_NAMES};
 use super::{link_data, node_data};
 use crate::choice::geometric;
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
-use crate::load::LoadProgress;
+use crate::load::{self, LoadProgress, PARAMETERS_KEY};
 
 /// An operation, in the order of the published tables.
 ///
@@ -133,14 +133,16 @@ impl LinkBench {
         progress: &mut dyn FnMut(&LoadProgress),
     ) -> Result<Self> {
         parameters.validate()?;
-        match initial_graph::loaded(db)? {
+        match load::loaded(db, TABLE_NAMES[0], Parameters::decode)? {
             Some(found) if found.nodes != parameters.nodes => {
                 return Err(Error::Parameters { found: found.to_string(), wanted: parameters.to_string() });
             }
             Some(_) => {}
-            None => initial_graph::load(db, parameters, loaders, progress)?,
+            None => load::load(db, &TABLE_NAMES, &parameters.encode(), || {
+                initial_graph::load(db, parameters, loaders, progress)
+            })?,
         }
-        Self::open(db)?.ok_or_else(|| Error::Missing { table: "linkbench_parameters", key: Loaded::KEY.to_vec() })
+        Self::open(db)?.ok_or_else(|| Error::Missing { table: TABLE_NAMES[0], key: PARAMETERS_KEY.to_vec() })
     }
 
     /// Uses the graph that is loaded; `None` if none is, or not to its end.
@@ -148,7 +150,7 @@ impl LinkBench {
     /// # Errors
     /// Of the engine, or a row that does not decode.
     pub fn open(db: &Db) -> Result<Option<Self>> {
-        let Some(parameters) = initial_graph::loaded(db)? else { return Ok(None) };
+        let Some(parameters) = load::loaded(db, TABLE_NAMES[0], Parameters::decode)? else { return Ok(None) };
         let access = Access::new(parameters.nodes, parameters.seed);
         Ok(Some(Self { graph: Graph::open(db)?, access, parameters, async_depth: 1 }))
     }

@@ -24,7 +24,6 @@ pub const TABLE_NAMES: [&str; 5] =
 /// Handles of all tables; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Tables {
-    pub(super) parameters: Table,
     pub(super) node: Table,
     pub(super) link: Table,
     pub(super) link_list: Table,
@@ -34,9 +33,8 @@ pub(super) struct Tables {
 impl Tables {
     /// Opens the tables, creating those that are missing.
     pub(super) fn open(db: &Db) -> Result<Self> {
-        let [parameters, node, link, link_list, link_count] = TABLE_NAMES;
+        let [_, node, link, link_list, link_count] = TABLE_NAMES;
         Ok(Self {
-            parameters: db.table(parameters)?,
             node: db.table(node)?,
             link: db.table(link)?,
             link_list: db.table(link_list)?,
@@ -47,7 +45,7 @@ impl Tables {
 
 row!(
     /// A node of the graph.
-    Node<'a> of "linkbench_node" {
+    pub(crate) struct Node<'a> of "linkbench_node" {
         node_type: u32,
         version: u64,
         time: u64,
@@ -57,7 +55,7 @@ row!(
 
 row!(
     /// A link; one that was deleted stays, hidden.
-    Link<'a> of "linkbench_link" {
+    pub(crate) struct Link<'a> of "linkbench_link" {
         is_visible: u8,
         time: u64,
         version: u32,
@@ -67,7 +65,7 @@ row!(
 
 row!(
     /// What the list repeats of a visible link.
-    Listed<'a> of "linkbench_link_list" {
+    pub(crate) struct Listed<'a> of "linkbench_link_list" {
         version: u32,
         data: &'a [u8],
     }
@@ -75,7 +73,7 @@ row!(
 
 row!(
     /// How many visible links of a type a node has.
-    Count of "linkbench_link_count" {
+    pub(crate) struct Count of "linkbench_link_count" {
         count: u64,
         time: u64,
         version: u64,

@@ -3,8 +3,7 @@
 use tantalum_rt::Random;
 
 use super::schema::{Customer, Key, Order, OrderLine, number_at};
-use super::session::Session;
-use super::session::{Source, present};
+use super::session::{Session, Source, present};
 use super::terminal::{Context, Output};
 use crate::error::Result;
 use crate::row::timestamp;

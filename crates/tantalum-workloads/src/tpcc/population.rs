@@ -1,10 +1,6 @@
 //! The initial database of clause 4.3.3: how large it is, and how it is loaded in units: a thousand items, one district's orders, ...
-//!
-//! The row of parameters is written first as unfinished and last as finished: a load that was cut off is seen,
-//! dropped and made anew, and a later run knows what it finds.
 
 use std::fmt::{self, Display};
-use std::sync::Arc;
 
 use serde::Serialize;
 use tantalum::Db;
@@ -14,7 +10,7 @@ use super::random::Constants;
 use super::schema::{TABLE_NAMES, Tables};
 use super::units::{self, Unit};
 use crate::error::{Error, Result};
-use crate::load::{self, LoadProgress, Units};
+use crate::load::{self, Batch, LoadProgress, Units};
 use crate::row::row;
 
 /// The cardinalities of clause 1.2.1, for one warehouse. Tests make them smaller; results mean something in full only.
@@ -98,10 +94,8 @@ impl Display for Parameters {
 }
 
 row!(
-    /// The one row of the table of parameters; `is_loaded` is set when the load is complete.
-    Loaded of "tpcc_parameters" {
-        format: u16,
-        is_loaded: u8,
+    /// What a database was loaded with.
+    pub(crate) struct Loaded of "tpcc_parameters" {
         warehouses: u32,
         items: u32,
         districts: u8,
@@ -112,36 +106,16 @@ row!(
     }
 );
 
-/// Of the row encoding; raised when it changes.
-const FORMAT: u16 = 1;
-
 impl Loaded {
-    pub(super) const KEY: &'static [u8] = b"parameters";
-
-    pub(super) fn new(parameters: &Parameters, last_name_constant: u32, is_loaded: bool) -> Self {
-        let Scale { items, districts, customers, new_orders } = parameters.scale;
-        Self {
-            format: FORMAT,
-            is_loaded: is_loaded.into(),
-            warehouses: parameters.warehouses,
-            items,
-            districts,
-            customers,
-            new_orders,
-            seed: parameters.seed,
-            last_name_constant,
-        }
+    fn new(parameters: &Parameters, constants: &Constants) -> Self {
+        let Parameters { warehouses, scale: Scale { items, districts, customers, new_orders }, seed } = *parameters;
+        Self { warehouses, items, districts, customers, new_orders, seed, last_name_constant: constants.last_name }
     }
 
     pub(super) fn parameters(&self) -> Parameters {
         let Self { items, districts, customers, new_orders, .. } = *self;
         let scale = Scale { items, districts, customers, new_orders };
         Parameters { warehouses: self.warehouses, scale, seed: self.seed }
-    }
-
-    /// Whether this is a complete load in today's format.
-    pub(super) fn is_usable(&self) -> bool {
-        self.format == FORMAT && self.is_loaded == 1
     }
 }
 
@@ -152,35 +126,24 @@ pub(super) struct Load {
     pub(super) constants: Constants,
 }
 
-/// The parameters of a finished load.
+/// What the database was loaded with; `None` unless a load is complete.
 pub(super) fn loaded(db: &Db) -> Result<Option<Loaded>> {
-    let [parameters, ..] = TABLE_NAMES;
-    let row = load::mark(db, parameters, Loaded::KEY)?;
-    let loaded = row.map(|row| Loaded::decode(&row)).transpose()?;
-    Ok(loaded.filter(Loaded::is_usable))
+    load::loaded(db, TABLE_NAMES[0], Loaded::decode)
 }
 
-/// Loads, after dropping what an unfinished load left behind.
+/// Fills the tables, after dropping what an unfinished load left behind.
 pub(super) fn load(
     db: &Db,
     parameters: Parameters,
     loaders: usize,
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<()> {
-    load::drop_tables(db, &TABLE_NAMES)?;
     let constants = Constants::for_load(&mut Random::with_seed(parameters.seed));
-    let load = Arc::new(Load { tables: Tables::open(db)?, parameters, constants });
-    load.mark(db, false)?;
-    let units =
-        Units { units: Unit::all(&parameters), total_rows: units::expected_rows(&parameters), seed: parameters.seed };
-    let maker = load.clone();
-    units.make(db, loaders, move |unit, batch, random| unit.make(&maker, batch, random), progress)?;
-    load.mark(db, true)
-}
-
-impl Load {
-    fn mark(&self, db: &Db, is_loaded: bool) -> Result<()> {
-        let row = Loaded::new(&self.parameters, self.constants.last_name, is_loaded).encode();
-        load::put_mark(db, &self.tables.parameters, Loaded::KEY, &row)
-    }
+    let loaded = Loaded::new(&parameters, &constants);
+    load::load(db, &TABLE_NAMES, &loaded.encode(), || {
+        let load = Load { tables: Tables::open(db)?, parameters, constants };
+        let (units, total_rows, seed) = (Unit::all(&parameters), units::expected_rows(&parameters), parameters.seed);
+        let make = move |unit: &Unit, batch: &mut Batch<'_>, random: &mut Random| unit.make(&load, batch, random);
+        Units { units, total_rows, seed }.make(db, loaders, make, progress)
+    })
 }

@@ -26,7 +26,7 @@ use tantalum::{Db, Table};
 use crate::error::Result;
 use crate::row::row;
 
-/// The names of all tables, in the order of [`Tables`]' fields.
+/// The names of all tables: of parameters, then in the order of [`Tables`]' fields.
 pub const TABLE_NAMES: [&str; 12] = [
     "tpcc_parameters",
     "warehouse",
@@ -45,8 +45,6 @@ pub const TABLE_NAMES: [&str; 12] = [
 /// Handles of all tables; cheap to clone.
 #[derive(Clone)]
 pub struct Tables {
-    /// What the database was loaded with.
-    pub parameters: Table,
     /// WAREHOUSE.
     pub warehouse: Table,
     /// DISTRICT.
@@ -75,7 +73,7 @@ impl Tables {
     /// Opens the tables, creating those that are missing.
     pub fn open(db: &Db) -> Result<Self> {
         let [
-            parameters,
+            _,
             warehouse,
             district,
             customer,
@@ -89,7 +87,6 @@ impl Tables {
             order_by_customer,
         ] = TABLE_NAMES;
         Ok(Self {
-            parameters: db.table(parameters)?,
             warehouse: db.table(warehouse)?,
             district: db.table(district)?,
             customer: db.table(customer)?,
@@ -204,7 +201,7 @@ pub(super) fn number_at(key: &[u8], at: usize) -> u32 {
     key.get(at..at + 4).map_or(0, |bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-row!(Warehouse<'a> of "warehouse" {
+row!(pub(crate) struct Warehouse<'a> of "warehouse" {
     ytd: i64,
     tax: u32,
     name: &'a [u8],
@@ -215,7 +212,7 @@ row!(Warehouse<'a> of "warehouse" {
     zip: &'a [u8],
 });
 
-row!(District<'a> of "district" {
+row!(pub(crate) struct District<'a> of "district" {
     ytd: i64,
     next_order: u32,
     tax: u32,
@@ -227,7 +224,7 @@ row!(District<'a> of "district" {
     zip: &'a [u8],
 });
 
-row!(Customer<'a> of "customer" {
+row!(pub(crate) struct Customer<'a> of "customer" {
     balance: i64,
     ytd_payment: i64,
     payment_count: u32,
@@ -248,7 +245,7 @@ row!(Customer<'a> of "customer" {
     data: &'a [u8],
 });
 
-row!(History<'a> of "history" {
+row!(pub(crate) struct History<'a> of "history" {
     customer_warehouse: u32,
     customer_district: u8,
     customer: u32,
@@ -259,7 +256,7 @@ row!(History<'a> of "history" {
 
 row!(
     /// A carrier of 0 is null: not delivered.
-    Order of "order" {
+    pub(crate) struct Order of "order" {
         customer: u32,
         entry_date: u64,
         carrier: u8,
@@ -268,7 +265,7 @@ row!(
     }
 );
 
-row!(OrderLine<'a> of "order_line" {
+row!(pub(crate) struct OrderLine<'a> of "order_line" {
     delivery_date: u64,
     item: u32,
     supply_warehouse: u32,
@@ -277,7 +274,7 @@ row!(OrderLine<'a> of "order_line" {
     district_info: &'a [u8],
 });
 
-row!(Item<'a> of "item" {
+row!(pub(crate) struct Item<'a> of "item" {
     image: u32,
     price: i64,
     name: &'a [u8],
@@ -286,7 +283,7 @@ row!(Item<'a> of "item" {
 
 row!(
     /// `districts` holds S_DIST_01 to S_DIST_10, of 24 bytes each.
-    Stock<'a> of "stock" {
+    pub(crate) struct Stock<'a> of "stock" {
         quantity: i32,
         ytd: u32,
         order_count: u32,

@@ -8,14 +8,14 @@ use super::delivery::Delivery;
 use super::mix::{Deck, Kind, Mix};
 use super::new_order::NewOrder;
 use super::payment::Payment;
-use super::population::{self, Loaded, Parameters};
+use super::population::{self, Parameters};
 use super::random::{Constants, last_name};
 use super::read_only::{OrderStatus, StockLevel};
-use super::schema::{Key, Tables, number_at};
+use super::schema::{Key, TABLE_NAMES, Tables, number_at};
 use super::session::Source;
 use crate::driver::{Completed, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
-use crate::load::LoadProgress;
+use crate::load::{LoadProgress, PARAMETERS_KEY};
 
 /// Where order-status and stock-level read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -150,7 +150,7 @@ impl Tpcc {
             }
             None => population::load(db, parameters, loaders, progress)?,
         }
-        Self::open(db)?.ok_or_else(|| Error::Missing { table: "tpcc_parameters", key: Loaded::KEY.to_vec() })
+        Self::open(db)?.ok_or_else(|| Error::Missing { table: TABLE_NAMES[0], key: PARAMETERS_KEY.to_vec() })
     }
 
     /// Uses the database that is loaded; `None` if none is, or not to its end.

@@ -1,5 +1,4 @@
-//! The load phase: how large the database is, and its records. The parameters are kept in the database, so that a later run knows
-//! what it finds.
+//! The load phase: how large the database is, and its records.
 
 use std::fmt::{self, Display};
 use std::ops::Range;
@@ -11,30 +10,32 @@ use tantalum_rt::Random;
 use super::TABLE_NAMES;
 use super::records::{key, record};
 use crate::error::{Error, Result};
-use crate::load::{self, Batch, LoadProgress, Units};
+use crate::load::{Batch, LoadProgress, Units};
 use crate::row::row;
 
 const RECORDS_PER_UNIT: u64 = 1000;
 
-/// What a database is loaded with.
-///
-/// ```
-/// use tantalum_workloads::ycsb::Parameters;
-///
-/// assert_eq!(Parameters::new(1000).record_bytes(), 1000);
-/// assert!(Parameters { field_bytes: 0, ..Parameters::new(1000) }.validate().is_err());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Parameters {
-    /// Records loaded.
-    pub records: u64,
-    /// Fields of a record.
-    pub fields: u32,
-    /// Bytes of a field.
-    pub field_bytes: u32,
-    /// Seeds the load, which is the same for the same seed whatever the number of loaders.
-    pub seed: u64,
-}
+row!(
+    /// What a database is loaded with.
+    ///
+    /// ```
+    /// use tantalum_workloads::ycsb::Parameters;
+    ///
+    /// assert_eq!(Parameters::new(1000).record_bytes(), 1000);
+    /// assert!(Parameters { field_bytes: 0, ..Parameters::new(1000) }.validate().is_err());
+    /// ```
+    #[derive(Copy, Serialize)]
+    pub struct Parameters of "ycsb_parameters" {
+        /// Records loaded.
+        records: u64,
+        /// Fields of a record.
+        fields: u32,
+        /// Bytes of a field.
+        field_bytes: u32,
+        /// Seeds the load, which is the same for the same seed whatever the number of loaders.
+        seed: u64,
+    }
+);
 
 impl Parameters {
     /// So many records of ten fields of 100 bytes, as YCSB has them.
@@ -73,57 +74,14 @@ impl Display for Parameters {
     }
 }
 
-row!(
-    /// The one row of the table of parameters; `is_loaded` is set when the load is complete.
-    Loaded of "ycsb_parameters" {
-        format: u16,
-        is_loaded: u8,
-        records: u64,
-        fields: u32,
-        field_bytes: u32,
-        seed: u64,
-    }
-);
-
-/// Of the row encoding; raised when it changes.
-const FORMAT: u16 = 1;
-
-impl Loaded {
-    pub(super) const KEY: &'static [u8] = b"parameters";
-
-    pub(super) fn new(parameters: &Parameters, is_loaded: bool) -> Self {
-        let Parameters { records, fields, field_bytes, seed } = *parameters;
-        Self { format: FORMAT, is_loaded: is_loaded.into(), records, fields, field_bytes, seed }
-    }
-
-    pub(super) fn parameters(&self) -> Parameters {
-        let Self { records, fields, field_bytes, seed, .. } = *self;
-        Parameters { records, fields, field_bytes, seed }
-    }
-
-    /// Whether this is a complete load in today's format.
-    pub(super) fn is_usable(&self) -> bool {
-        self.format == FORMAT && self.is_loaded == 1
-    }
-}
-
-/// The parameters of a finished load.
-pub(super) fn loaded(db: &Db) -> Result<Option<Parameters>> {
-    let row = load::mark(db, TABLE_NAMES[0], Loaded::KEY)?;
-    let loaded = row.map(|row| Loaded::decode(&row)).transpose()?;
-    Ok(loaded.filter(Loaded::is_usable).map(|loaded| loaded.parameters()))
-}
-
-/// Loads, after dropping what an unfinished load left behind.
+/// Fills the table.
 pub(super) fn load(
     db: &Db,
     parameters: Parameters,
     loaders: usize,
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<()> {
-    load::drop_tables(db, &TABLE_NAMES)?;
-    let [marks, table] = [db.table(TABLE_NAMES[0])?, db.table(TABLE_NAMES[1])?];
-    load::put_mark(db, &marks, Loaded::KEY, &Loaded::new(&parameters, false).encode())?;
+    let table = db.table(TABLE_NAMES[1])?;
     let first_ones = (0..parameters.records).step_by(RECORDS_PER_UNIT as usize);
     let units = Units {
         units: first_ones.map(|first| first..parameters.records.min(first + RECORDS_PER_UNIT)).collect(),
@@ -136,6 +94,5 @@ pub(super) fn load(
         keys.sort_unstable();
         keys.iter().try_for_each(|key| batch.put(&table, key, &record(&parameters, random)))
     };
-    units.make(db, loaders, make, progress)?;
-    load::put_mark(db, &marks, Loaded::KEY, &Loaded::new(&parameters, true).encode())
+    units.make(db, loaders, make, progress)
 }

@@ -32,8 +32,7 @@ use tantalum_rt::Random;
 use crate::choice::bytes;
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
 use crate::error::{Error, Result};
-use crate::load::LoadProgress;
-use load_phase::{Loaded, load, loaded};
+use crate::load::{self, LoadProgress, PARAMETERS_KEY};
 use records::{Records, key, record};
 
 pub use documents::Documents;
@@ -69,14 +68,16 @@ impl Ycsb {
         progress: &mut dyn FnMut(&LoadProgress),
     ) -> Result<Self> {
         parameters.validate()?;
-        match loaded(db)? {
+        match load::loaded(db, TABLE_NAMES[0], Parameters::decode)? {
             Some(found) if !found.has_shape_of(&parameters) => {
                 return Err(Error::Parameters { found: found.to_string(), wanted: parameters.to_string() });
             }
             Some(_) => {}
-            None => load(db, parameters, loaders, progress)?,
+            None => load::load(db, &TABLE_NAMES, &parameters.encode(), || {
+                load_phase::load(db, parameters, loaders, progress)
+            })?,
         }
-        Self::open(db)?.ok_or_else(|| Error::Missing { table: TABLE_NAMES[0], key: Loaded::KEY.to_vec() })
+        Self::open(db)?.ok_or_else(|| Error::Missing { table: TABLE_NAMES[0], key: PARAMETERS_KEY.to_vec() })
     }
 
     /// Uses the records that are loaded; `None` if none are, or not all.
@@ -84,7 +85,7 @@ impl Ycsb {
     /// # Errors
     /// Of the engine, or a row that does not decode.
     pub fn open(db: &Db) -> Result<Option<Self>> {
-        let Some(parameters) = loaded(db)? else { return Ok(None) };
+        let Some(parameters) = load::loaded(db, TABLE_NAMES[0], Parameters::decode)? else { return Ok(None) };
         let table = db.table(TABLE_NAMES[1])?;
         let records = Records::find(db, &table, &parameters)?;
         let mix = Mix::A;
