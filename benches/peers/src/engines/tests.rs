@@ -148,7 +148,7 @@ fn commits_under_way_are_there_in_the_end() {
 
 /// Every client hears of its commits, whichever client leads, and the file holds what they wrote.
 #[test]
-fn the_bare_log_forgets_nobody() {
+fn the_bare_log_has_the_commits_of_all_clients() {
     const THREADS: u64 = 8;
     const COMMITS: u64 = 500;
     let directory = tempfile::tempdir().unwrap();

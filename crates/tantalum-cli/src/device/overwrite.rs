@@ -55,7 +55,7 @@ pub fn open(path: &Path) -> Result<FileDevice> {
         Some((what, remedy)) => {
             let path = path.display();
             Err(Error::Other(format!(
-                "{path} holds {what}; name another, or, if nobody needs that any more, remove it first: {remedy}{path}"
+                "{path} holds {what}; name another, or, if that is no longer needed, remove it first: {remedy}{path}"
             )))
         }
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_may_need_is_not_opened() {
+    fn a_device_with_known_contents_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         let open_with = |at: usize, sign: &[u8]| {

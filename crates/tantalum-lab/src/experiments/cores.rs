@@ -110,7 +110,7 @@ fn configuration() -> Vec<String> {
             WARM_UP.as_millis()
         ),
         format!(
-            "each lock takes a core {} ns, in {} of which nobody else can take it, readers neither; beside locks a read takes {} ns \
+            "each lock takes a core {} ns, in {} of which no other task can take it, not even to read; beside locks a read takes {} ns \
              and a commit {} us",
             (LOCKS.word + LOCKS.exclusive).as_nanos(),
             LOCKS.word.as_nanos(),

@@ -88,7 +88,7 @@ fn early_lock_release(settings: Settings, progress: &dyn Fn(&str)) -> Result<Fin
     }
     findings.states("no transfer is lost or half done", is_whole, "by the sum of all accounts");
     findings.states(
-        "where hardly anybody waits for locks, it does not matter when they are released",
+        "where transactions hardly ever wait for locks, it does not matter when they are released",
         speedups[2].iter().all(|ratio| (0.98..=1.02).contains(ratio)),
         format!("{:.3} times as many at most", speedups[2].iter().copied().fold(0.0, f64::max)),
     );

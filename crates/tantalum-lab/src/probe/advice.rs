@@ -230,7 +230,7 @@ fn log_hiding(found: &Found) -> Option<Recommendation> {
         (
             "on",
             format!(
-                "{measured}: a second log device would take over meanwhile (alone, the device has nobody to hide behind)"
+                "{measured}: a second log device would take over meanwhile (alone, the device has none to hide behind)"
             ),
         )
     } else {

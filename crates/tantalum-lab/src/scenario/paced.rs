@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_that_stands_still_is_seen_only_by_commits_that_nobody_saves() {
+    fn a_volume_that_stands_still_is_seen_only_by_commits_that_are_not_hedged() {
         let run = |drives, hiding| {
             let stuck = Some(Stuck { from: Duration::from_secs(1), lasts: Duration::from_secs(2) });
             let (clients, per_second, record_bytes) = (4, 100.0, 200);

@@ -267,7 +267,7 @@ fn letting_locks_go_early_is_worth_five_times_where_they_are_fought_over() {
 }
 
 #[test]
-fn when_locks_go_does_not_matter_where_nobody_wants_them() {
+fn when_locks_are_released_does_not_matter_without_contention() {
     // One client goes as fast as the device answers; four share two writes, since one is under way at a time.
     for (clients, expected) in [(1, 980.0), (4, 2000.0)] {
         let [early, late] = [true, false].map(|early| transfers(5000, true, clients, early));

@@ -108,7 +108,7 @@ impl<K: Debug> Display for Anomaly<K> {
                 )
             }
             Self::UnwrittenRead { reader, key, version } => {
-                write!(f, "transaction {reader} read version {version} of {key:?}, which nobody wrote")
+                write!(f, "transaction {reader} read version {version} of {key:?}, which no transaction wrote")
             }
             Self::ImpossibleAbsence { reader, key } => {
                 write!(f, "transaction {reader} found no {key:?}, which was there from the start and never deleted")
