@@ -174,21 +174,14 @@ fn flatten(name: String, value: &Value, fields: &mut Vec<(String, String)>) {
 
 /// A text in lines of up to 44 bytes, where it has spaces: beside most names that is 80 columns.
 fn wrapped(text: &str) -> String {
-    let (mut lines, mut line_bytes) = (String::new(), 0);
+    let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
-        let is_first = lines.is_empty();
-        let fits = line_bytes + 1 + word.len() <= 44;
-        line_bytes = if fits && !is_first { line_bytes + 1 + word.len() } else { word.len() };
-        lines += if is_first {
-            ""
-        } else if fits {
-            " "
-        } else {
-            "\n"
-        };
-        lines += word;
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= 44 => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
     }
-    lines
+    lines.join("\n")
 }
 
 /// A number in the unit that the name of its field says.
