@@ -227,35 +227,34 @@ impl Measured for Run {
                 out.line(format_args!("{} operations a second in {seconds:.1} s", rate(self.run.total.per_second)))?;
             }
         }
-        out.line(table(&self.run))
+        print_kinds(out, &self.run)
     }
 }
 
-/// What each kind of operation did.
-pub fn table(run: &RunReport) -> Table {
+/// What each kind of operation did, and how long it took: two tables, since one would be wider than 80 columns.
+pub fn print_kinds(out: &mut Out, run: &RunReport) -> Result<()> {
     let ended = |kind: &driver::KindReport| kind.committed + kind.rolled_back;
-    let rolls_back = run.total.rolled_back > 0;
-    let mut table = Table::new(
-        ["operation", "done", "share"]
-            .into_iter()
-            .chain(rolls_back.then_some("undone"))
-            .chain(["aborted", "per s", "p50", "p99", "p99.9", "max"]),
-    );
+    let undone = (run.total.rolled_back > 0).then_some("undone");
+    let mut counts = Table::new(["operation", "done", "share"].into_iter().chain(undone).chain(["aborted", "per s"]));
+    let mut times = Table::new(["latency of"].into_iter().chain(PERCENTILES));
     let shown = run.kinds.iter().filter(|kind| ended(kind) + kind.aborted > 0);
     for kind in shown.chain([&run.total]) {
         let share = 100.0 * ended(kind) as f64 / ended(&run.total).max(1) as f64;
-        table.row(
+        counts.row(
             [kind.name.to_owned(), units::count(kind.committed), format!("{share:.2}%")]
                 .into_iter()
-                .chain(rolls_back.then(|| units::count(kind.rolled_back)))
-                .chain([units::count(kind.aborted), rate(kind.per_second)])
-                .chain(percentiles(&kind.latency)),
+                .chain(undone.map(|_| units::count(kind.rolled_back)))
+                .chain([units::count(kind.aborted), rate(kind.per_second)]),
         );
+        times.row([kind.name.to_owned()].into_iter().chain(percentiles(&kind.latency)));
     }
-    table
+    out.line(counts)?;
+    out.line(times)
 }
 
-/// The columns `p50`, `p99`, `p99.9` and `max`.
+/// The columns of [`percentiles`].
+pub const PERCENTILES: [&str; 4] = ["p50", "p99", "p99.9", "max"];
+
 pub fn percentiles(times: &driver::Latency) -> [String; 4] {
     [times.p50_us, times.p99_us, times.p999_us, times.max_us].map(latency)
 }

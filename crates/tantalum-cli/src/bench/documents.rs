@@ -14,7 +14,7 @@ use tantalum_workloads::{
 };
 
 use super::{
-    benchmark::{JSON_FORMAT, Running, table},
+    benchmark::{JSON_FORMAT, Running, print_kinds},
     counted, rate,
     simulate::{World, clock_line},
 };
@@ -236,7 +236,7 @@ fn print(out: &mut Out, outcome: &Outcome) -> Result<()> {
         None => out.line("the tree was loaded before")?,
     }
     out.line(format_args!("{} operations a second in {:.1} s", rate(run.total.per_second), run.seconds))?;
-    out.line(table(run))?;
+    print_kinds(out, run)?;
     let each = tree.appended_bytes.checked_div(tree.updates).unwrap_or_default();
     out.line(format_args!(
         "{} updates of {} each in a tree of {}, {} flushes; {} of the device in use",

@@ -18,7 +18,7 @@ use tantalum_workloads::{
 };
 
 use super::{
-    benchmark::{self, Benchmark, Common, percentiles},
+    benchmark::{self, Benchmark, Common, PERCENTILES, percentiles},
     counted,
     database::Database,
     rate,
@@ -302,30 +302,34 @@ impl benchmark::Measured for Results {
     fn print(&self, out: &mut Out) -> Result<()> {
         self.method.iter().try_for_each(|line| out.line(line))?;
         let raw_all = format!("raw x {}/s", self.log_devices);
-        let titles = ["clients", "depth", "commits/s", "raw/s", "ratio", &raw_all, "ratio", "aborted"];
-        let mut table = Table::new(titles.into_iter().chain(["p50", "p99", "p99.9", "max"]));
-        let setup_cells = |setup: &Setup| [setup.clients.to_string(), setup.async_depth.to_string()];
+        let mut table = Table::new(["clients", "depth", "commits/s", "raw/s", "ratio", &raw_all, "ratio", "aborted"]);
         for setup in &self.results {
-            let cells = [
+            table.row([
+                setup.clients.to_string(),
+                setup.async_depth.to_string(),
                 rate(setup.commits_per_second),
                 rate(setup.raw_depth_1_per_second),
                 format!("{:.2}", setup.ratio_to_raw_depth_1),
                 rate(setup.raw_depth_log_devices_per_second),
                 format!("{:.2}", setup.ratio_to_raw_depth_log_devices),
                 setup.aborted.to_string(),
-            ];
-            table.row(setup_cells(setup).into_iter().chain(cells).chain(percentiles(&setup.latency)));
+            ]);
         }
         out.line(table)?;
+        let times = |per_second: &str, of: &dyn Fn(&Setup) -> (f64, Latency)| {
+            let mut table = Table::new(["clients", "depth", per_second].into_iter().chain(PERCENTILES));
+            for setup in &self.results {
+                let (per_second, latency) = of(setup);
+                let head = [setup.clients.to_string(), setup.async_depth.to_string(), rate(per_second)];
+                table.row(head.into_iter().chain(percentiles(&latency)));
+            }
+            table
+        };
+        out.line(times("commits/s", &|setup| (setup.commits_per_second, setup.latency)))?;
         if self.results.iter().all(|setup| setup.reads_per_second == 0.0) {
             return Ok(());
         }
-        let mut table = Table::new(["clients", "depth", "reads/s", "p50", "p99", "p99.9", "max"]);
-        for setup in &self.results {
-            let reads = [rate(setup.reads_per_second)];
-            table.row(setup_cells(setup).into_iter().chain(reads).chain(percentiles(&setup.read_latency)));
-        }
-        out.line(table)
+        out.line(times("reads/s", &|setup| (setup.reads_per_second, setup.read_latency)))
     }
 }
 
