@@ -136,12 +136,13 @@ impl Reference {
                 if let Some(kind) = kind.filter(|_| attributes.contains("Serialize")) {
                     let end = format!("{}}}", &line[..line.len() - code.len()]);
                     let lines = lines.by_ref().take_while(|line| *line != end).map(|line| line.trim().to_owned());
-                    self.declared.entry(words.next().unwrap().to_owned()).or_default().push(Declared {
-                        file: file.into(),
-                        is_enum: kind == "enum",
-                        doc: first_paragraph(&doc),
-                        lines: lines.collect(),
-                    });
+                    let lines: Vec<String> = lines.collect();
+                    // What a macro makes is not declared where the macro is.
+                    if !lines.iter().any(|line| line.contains('$')) {
+                        let (is_enum, doc) = (kind == "enum", first_paragraph(&doc));
+                        let declared = Declared { file: file.into(), is_enum, doc, lines };
+                        self.declared.entry(words.next().unwrap().to_owned()).or_default().push(declared);
+                    }
                 }
                 (doc, attributes) = (Vec::new(), String::new());
             }
@@ -194,8 +195,13 @@ impl Reference {
         for Field { name, of, doc, is_flat } in self.resolve(name, file).map(fields).unwrap_or_default() {
             let (inner, is_list) = inner(&of);
             let inner_file = self.resolve(inner, file).map(|declared| declared.file.clone());
+            if is_flat && let Some(file) = inner_file {
+                rows += &self.rows(last(inner), &file);
+                continue;
+            }
+            assert!(!doc.is_empty(), "{name} of {} has no doc comment", file.display());
             if is_flat {
-                rows += &inner_file.map_or_else(String::new, |file| self.rows(last(inner), &file));
+                rows += &format!("| ... | {doc} |\n");
                 continue;
             }
             let values = self.resolve(inner, file).filter(|declared| declared.is_enum).map(values);

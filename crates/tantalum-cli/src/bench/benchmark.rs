@@ -272,6 +272,7 @@ struct Outcome<C, M> {
     device: String,
     /// How long loading took; null if the database was loaded before.
     load_seconds: Option<f64>,
+    /// What it measured, in fields that depend on the benchmark.
     #[serde(flatten)]
     measured: M,
     #[serde(flatten)]
@@ -282,8 +283,10 @@ struct Outcome<C, M> {
     consistency: Vec<Condition>,
 }
 
+/// What was asked for.
 #[derive(Serialize)]
 struct Configuration<C> {
+    /// The benchmark's own arguments.
     #[serde(flatten)]
     own: C,
     /// Seeds the load and the choices of clients.

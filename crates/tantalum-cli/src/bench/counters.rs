@@ -64,13 +64,14 @@ struct Derived {
 struct DeviceActivity {
     /// The device.
     name: String,
+    /// Its counters, such as `host_writes`, `media_written_bytes` and `erases`.
     #[serde(flatten)]
     counters: Counters,
     /// Bytes written to the medium for each of the host's; null where one of the two is zero.
     write_amplification: Option<f64>,
 }
 
-/// The one over the other; `None` for nothing over nothing.
+/// `part` over `whole`; `None` where there is no whole.
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

@@ -37,6 +37,7 @@ pub struct Options {
     #[arg(long, requires = "dir")]
     #[serde(skip)]
     reuse: bool,
+    /// The settings that were given, as in `tantalum.toml`.
     #[command(flatten)]
     #[serde(flatten)]
     settings: Settings,

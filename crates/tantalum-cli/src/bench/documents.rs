@@ -58,14 +58,22 @@ struct Outcome {
     is_consistent: bool,
 }
 
+/// What a benchmark of the append-only tree was asked for.
 #[derive(Serialize)]
 struct Configuration {
+    /// What was loaded.
     parameters: Parameters,
+    /// `append-only`.
     store: &'static str,
+    /// The core workload.
     workload: Mix,
+    /// Updates among its operations.
     updates_percent: u8,
+    /// Updates from one flush to the next.
     batch_size: u64,
+    /// Clients at the same time.
     clients: usize,
+    /// Real or virtual time.
     world: World,
 }
 

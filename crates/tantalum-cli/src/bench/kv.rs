@@ -82,7 +82,7 @@ pub struct Configuration {
 pub struct Results {
     /// For each number of clients and depth.
     results: Vec<Setup>,
-    /// How it was, for people.
+    /// How it was measured, a line each.
     #[serde(skip)]
     method: [String; 2],
     #[serde(skip)]
@@ -104,9 +104,9 @@ struct Setup {
     raw_depth_1_per_second: f64,
     /// Writes of the raw devices, as many at a time as the log has devices.
     raw_depth_log_devices_per_second: f64,
-    /// Commits over the one.
+    /// Commits for each write of the raw device, one at a time.
     ratio_to_raw_depth_1: f64,
-    /// Commits over the other.
+    /// Commits for each write of the raw devices, as many at a time as the log has devices.
     ratio_to_raw_depth_log_devices: f64,
     /// Transactions that the engine aborted, in all rounds.
     aborted: u64,
@@ -123,12 +123,19 @@ struct Setup {
 /// One round.
 #[derive(Clone, Serialize)]
 struct Round {
+    /// Commits.
     commits_per_second: f64,
+    /// Writes of the raw device, one at a time.
     raw_depth_1_per_second: f64,
+    /// Writes of the raw devices, as many at a time as the log has devices.
     raw_depth_log_devices_per_second: f64,
+    /// Transactions that the engine aborted.
     aborted: u64,
+    /// From the begin to the acknowledgement.
     latency: Latency,
+    /// Reads of the readers.
     reads_per_second: f64,
+    /// Of a read.
     read_latency: Latency,
     #[serde(skip)]
     ended: u64,

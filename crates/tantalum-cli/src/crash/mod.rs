@@ -117,7 +117,9 @@ fn other(error: impl fmt::Display) -> Error {
 /// A range of seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Seeds {
+    /// The first.
     from: u64,
+    /// The one after the last.
     to: u64,
 }
 
@@ -152,7 +154,7 @@ struct Summary<'a> {
     /// As given.
     seeds: Seeds,
     /// As given.
-    options: &'a Options,
+    options: &'a tantalum_crash::Options,
     /// How long it took.
     seconds: f64,
     /// Time of all cores.

@@ -154,7 +154,7 @@ pub struct Medium {
 }
 
 impl Medium {
-    /// The one over the other; `None` if nothing was written.
+    /// Bytes written to the medium for each byte written to the device; `None` if nothing was written.
     pub fn amplification(&self) -> Option<f64> {
         (self.host_bytes > 0).then(|| self.medium_bytes as f64 / self.host_bytes as f64)
     }
