@@ -16,6 +16,9 @@ const STEPS_MAX: u64 = 50_000_000;
 /// How many floating writers the model can keep apart.
 const FLOATING_MAX: usize = 64;
 
+/// How many readers the search follows as it goes; the last check is for all.
+const FOLLOWED_MAX: usize = 64;
+
 /// An order of the writers.
 #[derive(Debug)]
 pub(super) struct Order {
@@ -67,8 +70,12 @@ struct Search<'a> {
     acknowledged_left: usize,
     /// Transactions that had not ended when the first floating one began.
     late_readers: Vec<usize>,
+    /// Those of them that write nothing, so that a moment between writers is all they need.
+    followed: Vec<usize>,
+    /// For each number of placed writers, what became of the followed readers.
+    moments: Vec<Moments>,
     /// Situations that lead nowhere.
-    dead_ends: BTreeSet<(usize, u64, u64, bool)>,
+    dead_ends: BTreeSet<(usize, u64, u64, u64, bool)>,
     /// Writers that were looked at.
     steps: u64,
     /// The furthest that the chain could be followed, and why not further.
@@ -77,7 +84,18 @@ struct Search<'a> {
     /// and some of them.
     nearest: Option<(usize, String)>,
     was_ordered: bool,
+    /// The first complete order that failed for its readers, and how many did.
     reader_violation: Option<Violation>,
+    reader_violations: u64,
+}
+
+/// The followed readers, a bit each.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    /// A moment was found at which all its reads are so, behind all that it must have seen.
+    settled: u64,
+    /// A writer was placed that began after it had ended: no later moment counts.
+    closed: u64,
 }
 
 impl<'a> Search<'a> {
@@ -90,9 +108,11 @@ impl<'a> Search<'a> {
         let acknowledged_left = acknowledged.count();
         let first_floating = unplaced.iter().map(|&n| transactions[n].begun).min().unwrap_or(usize::MAX);
         let is_late = |t: &Transaction| t.ended.is_none_or(|end| end > first_floating);
-        let late_readers = (0..transactions.len()).filter(|&n| is_late(&transactions[n])).collect();
+        let late_readers: Vec<_> = (0..transactions.len()).filter(|&n| is_late(&transactions[n])).collect();
+        let is_followed = |n: &&usize| readers::only_reads(&transactions[**n]);
+        let followed = late_readers.iter().filter(is_followed).copied().take(FOLLOWED_MAX).collect();
         let floating = unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n)).collect();
-        Self {
+        let mut search = Self {
             initial,
             transactions,
             chain,
@@ -102,13 +122,19 @@ impl<'a> Search<'a> {
             recovered_at: Vec::new(),
             acknowledged_left,
             late_readers,
+            followed,
+            moments: vec![Moments::default()],
             dead_ends: BTreeSet::new(),
             steps: 0,
             furthest: (0, String::new()),
             nearest: None,
             was_ordered: false,
             reader_violation: None,
-        }
+            reader_violations: 0,
+        };
+        let now = search.settle(Moments::default());
+        search.moments = vec![now];
+        search
     }
 
     /// Places in the log must not contradict real time: a transaction that was in the log before another called commit comes first.
@@ -132,7 +158,9 @@ impl<'a> Search<'a> {
     /// Completes the order from the chain's place `from` on; what was placed so far stays. Leaves all as it was when
     /// that is impossible.
     fn explore(&mut self, from: usize) -> bool {
-        let situation = (from, self.mask(), self.fingerprint(), !self.recovered_at.is_empty());
+        let settled = self.moments_now().settled;
+        let situation = (from, self.mask(), self.fingerprint(), settled, !self.recovered_at.is_empty());
+        let violations = self.reader_violations;
         if self.dead_ends.contains(&situation) {
             return false;
         }
@@ -157,8 +185,8 @@ impl<'a> Search<'a> {
         for _ in from..place {
             self.pop();
         }
-        // Readers depend on the way, and not only on where it has led.
-        if self.reader_violation.is_none() {
+        // Readers that are not followed depend on the way, and not only on where it has led.
+        if self.reader_violations == violations {
             self.dead_ends.insert(situation);
         }
         false
@@ -237,6 +265,7 @@ impl<'a> Search<'a> {
         match check(self, &late).and_then(|()| check(self, &all)) {
             Ok(()) => true,
             Err(violation) => {
+                self.reader_violations += 1;
                 self.reader_violation.get_or_insert(violation);
                 false
             }
@@ -249,7 +278,7 @@ impl<'a> Search<'a> {
         let contradiction = if self.floating.iter().any(is_too_late) {
             Some("what an unfinished commit wrote was seen by it, or before it began".to_owned())
         } else {
-            self.contradiction(self.chain[place])
+            self.stranded_by(self.chain[place]).or_else(|| self.contradiction(self.chain[place]))
         };
         match contradiction {
             None => true,
@@ -272,7 +301,45 @@ impl<'a> Search<'a> {
         if !may_stand_here || self.steps >= STEPS_MAX {
             return false;
         }
-        self.contradiction(self.floating[n].transaction).is_none()
+        let writer = self.floating[n].transaction;
+        self.stranded_by(writer).is_none() && self.contradiction(writer).is_none()
+    }
+
+    fn moments_now(&self) -> Moments {
+        *self.moments.last().expect("there is one for no writers")
+    }
+
+    /// The followed readers, by bit, of which `is_so`.
+    fn readers_of(&self, is_so: impl Fn(&Transaction) -> bool) -> u64 {
+        let followed = self.followed.iter().enumerate();
+        followed.fold(0, |bits, (bit, &n)| bits | u64::from(is_so(&self.transactions[n])) << bit)
+    }
+
+    /// What becomes of the readers when writer `n` is placed next, but for the moment behind it.
+    fn moments_with(&self, n: usize) -> Moments {
+        let (now, writer) = (self.moments_now(), &self.transactions[n]);
+        Moments {
+            settled: now.settled & !self.readers_of(|reader| readers::must_be_seen(reader, writer)),
+            closed: now.closed | self.readers_of(|reader| reader.ended.is_some_and(|end| writer.begun > end)),
+        }
+    }
+
+    /// Finds the readers for which the present moment is one.
+    fn settle(&self, moments: Moments) -> Moments {
+        let waiting = !(moments.settled | moments.closed);
+        let followed = self.followed.iter().enumerate().filter(|(bit, _)| waiting >> bit & 1 == 1);
+        let settled = followed.filter(|&(_, &n)| self.state.agrees(&self.transactions[n].reads));
+        Moments { settled: settled.fold(moments.settled, |bits, (bit, _)| bits | 1 << bit), ..moments }
+    }
+
+    /// A followed reader for which no moment would be left if writer `n` were the next.
+    fn stranded_by(&self, n: usize) -> Option<String> {
+        let Moments { settled, closed } = self.moments_with(n);
+        let stranded = closed & !settled;
+        (stranded != 0).then(|| {
+            let reader = &self.transactions[self.followed[stranded.trailing_zeros() as usize]];
+            format!("no moment would be left at which all is so that T{} ({:?}) read", reader.id, reader.fate)
+        })
     }
 
     /// Whether floating writer `n` would follow one right before it that comes after it in the list, though the
@@ -319,14 +386,17 @@ impl<'a> Search<'a> {
         let transaction = &self.transactions[n];
         self.steps += 1;
         self.acknowledged_left -= usize::from(transaction.fate == Fate::Acknowledged);
+        let moments = self.moments_with(n);
         self.state.apply(transaction);
         self.placed.push(n);
+        self.moments.push(self.settle(moments));
     }
 
     fn pop(&mut self) {
         let n = self.placed.pop().expect("as many steps back as forward");
         self.acknowledged_left += usize::from(self.transactions[n].fate == Fate::Acknowledged);
         self.state.undo();
+        self.moments.pop();
         if self.recovered_at.last().is_some_and(|&length| length > self.placed.len()) {
             self.recovered_at.pop();
         }

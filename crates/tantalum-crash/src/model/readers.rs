@@ -41,14 +41,21 @@ pub(super) fn check(
 /// The first moment that transaction `n` may have read at, if it comes after `writers`: not before what was acknowledged
 /// before it began, and, as the first committer wins, not before another write of its own keys.
 pub(super) fn first_moment(transactions: &[Transaction], writers: &[usize], n: usize) -> usize {
-    let transaction = &transactions[n];
-    let must_be_seen = |&writer: &usize| {
-        let writer = &transactions[writer];
-        let is_rival = transaction.kind == Kind::SnapshotIsolation
-            && writer.writes.keys().any(|key| transaction.writes.contains_key(key));
-        is_rival || writer.ended.is_some_and(|end| end < transaction.begun)
-    };
+    let must_be_seen = |&writer: &usize| must_be_seen(&transactions[n], &transactions[writer]);
     writers.iter().rposition(must_be_seen).map_or(0, |place| place + 1)
+}
+
+/// Whether the reader's moment cannot lie before the writer.
+pub(super) fn must_be_seen(reader: &Transaction, writer: &Transaction) -> bool {
+    let is_rival =
+        reader.kind == Kind::SnapshotIsolation && writer.writes.keys().any(|key| reader.writes.contains_key(key));
+    is_rival || writer.ended.is_some_and(|end| end < reader.begun)
+}
+
+/// Whether a transaction has no place among the writers, and has read something.
+pub(super) fn only_reads(transaction: &Transaction) -> bool {
+    let is_writer = transaction.fate != Fate::RolledBack && !transaction.writes.is_empty();
+    !is_writer && !transaction.reads.is_empty()
 }
 
 impl<'a> Reader<'a> {
