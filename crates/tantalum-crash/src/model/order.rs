@@ -45,8 +45,8 @@ pub(super) fn find(initial: &Contents, transactions: &[Transaction], recovered: 
 
 struct Floating {
     transaction: usize,
-    /// How many of the chain must come before it: those in the log when it called commit, and those whose writes it
-    /// overwrote as others saw.
+    /// How many of the chain must come before it: those in the log when it called commit, those whose writes it overwrote as
+    /// others saw, and those whose writes others saw before it began.
     first_place: usize,
     /// How many of the chain may come before it: those that did not see its writes, nor began after others had.
     last_place: usize,
@@ -262,10 +262,15 @@ impl<'a> Search<'a> {
             search.steps += (search.placed.len() * (1 + readers.len() / 16)) as u64;
             readers::check(search.initial, search.transactions, &search.placed, survivors, readers)
         };
+        let are_settled = self.moments_now().settled.count_ones() as usize == self.followed.len();
+        if !are_settled && self.reader_violation.is_some() {
+            return false;
+        }
         match check(self, &late).and_then(|()| check(self, &all)) {
             Ok(()) => true,
             Err(violation) => {
-                self.reader_violations += 1;
+                // What the search follows is a part of the situation.
+                self.reader_violations += u64::from(are_settled);
                 self.reader_violation.get_or_insert(violation);
                 false
             }
@@ -429,7 +434,10 @@ impl Floating {
             chain.iter().rposition(|&w| must_be_before(&transactions[w])).map_or(0, |place| place + 1)
         };
         let ended_before = |w: &Transaction, event| w.ended.is_some_and(|end| end < event);
-        let mut first_place = after(&|w| w.was_placed_before(transaction));
+        let earlier = transactions.iter().filter(|observer| ended_before(observer, transaction.begun));
+        let earlier_reads = earlier.flat_map(|observer| &observer.reads).flat_map(sources::versions);
+        let seen_before: BTreeSet<u32> = earlier_reads.map(|(_, version)| version.transaction).collect();
+        let mut first_place = after(&|w| w.was_placed_before(transaction) || seen_before.contains(&w.id));
         let mut last_place = chain.len();
         let mut was_met = false;
         let mut seen_by = transaction.ended.unwrap_or(usize::MAX);
