@@ -2,6 +2,8 @@
 
 use std::{fmt::Display, io, path::Path};
 
+use tantalum_workloads::ErrorKind;
+
 /// The result of everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -39,10 +41,11 @@ pub enum Error {
 
 impl From<Error> for tantalum_workloads::Error {
     fn from(error: Error) -> Self {
-        match error {
-            Error::Conflict => Self::Client { what: String::new(), is_retryable: true },
-            other => Self::Client { what: other.to_string(), is_retryable: false },
-        }
+        let kind = match error {
+            Error::Conflict => ErrorKind::WriteConflict,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, error.to_string()).with_source(error)
     }
 }
 

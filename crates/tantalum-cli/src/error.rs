@@ -11,18 +11,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a command failed. Its text says what, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The engine says so.
+    /// A device, the log, the engine or a workload says so.
     #[error(transparent)]
     Engine(#[from] tantalum::Error),
-    /// The log says so.
-    #[error(transparent)]
-    Log(#[from] tantalum_log::Error),
-    /// A device says so.
-    #[error(transparent)]
-    Device(#[from] tantalum_device::Error),
-    /// An emulated device cannot be made.
-    #[error(transparent)]
-    Flash(#[from] tantalum_flash::Error),
     /// The lab says so.
     #[error(transparent)]
     Lab(#[from] tantalum_lab::Error),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Db, Error, Snapshot, Table, Ticket, Transaction};
+use tantalum::{Db, Error, ErrorKind, Snapshot, Table, Ticket, Transaction};
 use tantalum_rt::{Random, simulation::panic_at};
 
 use crate::{
@@ -178,8 +178,7 @@ impl Client {
                 Ok(())
             }
             // Only these leave open whether it took place.
-            stop @ (Stop::Failed(Error::OutcomeUnknown { .. } | Error::NotStored { .. })
-            | Stop::Poisoned(Error::OutcomeUnknown { .. })) => Err(stop),
+            stop @ (Stop::Failed(_) | Stop::Poisoned(_)) if stop.leaves_outcome_open() => Err(stop),
             stop => {
                 recorder.record(Event::RolledBack { id, reads });
                 Err(stop)
@@ -296,7 +295,7 @@ impl Client {
                 session.saw_presence(key, false)?;
                 session.writes.insert(key, Some(version));
             }
-            Err(Error::KeyExists { .. }) => session.saw_presence(key, true)?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => session.saw_presence(key, true)?,
             Err(error) => return Err(error.into()),
         }
         Ok(())

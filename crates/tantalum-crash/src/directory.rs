@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, DeviceRequest, Error, LogLayout, StoreKind, TornPageProtection};
+use tantalum::{Builder, Db, DeviceRequest, Error, ErrorKind, LogLayout, StoreKind, TornPageProtection};
 use tantalum_device::{
     Device, MemoryDevice, MemoryProfile,
     files::{self, SimulatedFiles},
@@ -348,7 +348,7 @@ impl Search {
             let (setup, machine) = (self.setup.clone(), self.machine.clone());
             let opened = self.simulate(move || setup.builder(&machine).open(DIRECTORY).map(drop))?;
             let file = match opened.finished().expect("nothing cuts the power") {
-                Err(Error::Stale { file, .. } | Error::Log(tantalum_log::Error::Stale { device: file, .. })) => file,
+                Err(error) if error.kind() == ErrorKind::Stale => error.about().unwrap_or_default().to_owned(),
                 Ok(()) => return Err(format!("an old copy of {name} is taken for the present one")),
                 Err(error) => return Err(format!("an old copy of {name} is refused as something else: {error}")),
             };

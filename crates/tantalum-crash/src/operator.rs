@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Db, Error};
+use tantalum::{Db, Error, ErrorKind};
 use tantalum_device::Device;
 use tantalum_rt::{Random, sleep};
 
@@ -40,19 +40,13 @@ impl Operator {
                 Ok(None) => return,
                 // The last one stays, and the last two of a mirror; one that hung must not be used while its write may still
                 // land.
-                Err(Error::Log(
-                    tantalum_log::Error::LastDevice { .. }
-                    | tantalum_log::Error::LastCopy { .. }
-                    | tantalum_log::Error::StillWriting { .. },
-                )) => self.recorder.count("changes of log devices refused", 1),
-                Err(Error::Log(
-                    tantalum_log::Error::Device(_)
-                    | tantalum_log::Error::DeviceHung { .. }
-                    | tantalum_log::Error::CheckpointFailed { .. },
-                )) if self.may_fail => {
+                Err(error) if is_refusal(&error) => {
+                    self.recorder.count("changes of log devices refused", 1);
+                }
+                Err(error) if self.may_fail && is_failure(&error) => {
                     self.recorder.count("changes of log devices that failed", 1);
                 }
-                Err(Error::Closed) => return,
+                Err(error) if error.kind() == ErrorKind::Closed => return,
                 Err(error) => return self.recorder.record(Stop::from(error).into_event()),
             }
         }
@@ -94,7 +88,10 @@ impl Operator {
             }
             2 => {
                 let Some(own) = self.devices.iter().find(|device| device.name() == victim) else {
-                    return Err(Error::LogDevice { what: format!("{victim} is none of the machine's") });
+                    return Err(Error::new(
+                        ErrorKind::InvalidInput,
+                        format!("log device {victim} is none of the machine's"),
+                    ));
                 };
                 self.db.replace_log_device(&victim, Arc::clone(own))?;
                 Ok("log devices formatted anew")
@@ -105,4 +102,14 @@ impl Operator {
             }
         }
     }
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::InUse | ErrorKind::Busy)
+}
+
+/// A device failed, or the checkpoint that a device waited for.
+fn is_failure(error: &Error) -> bool {
+    use ErrorKind::{NoSpace, OutOfRange, PowerLost, TimedOut, Truncated, WritesLost};
+    error.is_io() || matches!(error.kind(), NoSpace | OutOfRange | PowerLost | TimedOut | Truncated | WritesLost)
 }

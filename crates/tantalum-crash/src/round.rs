@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, Devices, Error, Isolation, StoreKind, Table};
+use tantalum::{Builder, Db, Devices, ErrorKind, Isolation, StoreKind, Table};
 use tantalum_device::Device;
 use tantalum_rt::{Random, spawn};
 
@@ -108,7 +108,7 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
     if let Cut::DuringRecovery(length) = cut {
         length.start(&fuse, || ());
     }
-    let (devices, spares) = (machine.devices(&fuse).map_err(tantalum::Error::from)?, machine.spares(&fuse));
+    let (devices, spares) = (machine.devices(&fuse)?, machine.spares(&fuse));
     let all: Vec<_> = devices.log.iter().chain(&spares).cloned().collect();
     let archive = machine.archive(&fuse);
     let db = match log_is_lost {
@@ -175,7 +175,9 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
                 let result = if fills { client.fill() } else { Ok(()) };
                 let result = match result.and_then(|()| client.run(transactions)) {
                     // What was placed in the log before is durable.
-                    Err(Stop::Failed(Error::Closed)) if is_closed_meanwhile => client.finish_all(),
+                    Err(Stop::Failed(error)) if is_closed_meanwhile && error.kind() == ErrorKind::Closed => {
+                        client.finish_all()
+                    }
                     result => result,
                 };
                 if let Err(stop) = result {
@@ -270,7 +272,7 @@ fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
         db.checkpoint().err(),
         db.check().err(),
     ];
-    match answers.iter().find(|answer| !matches!(answer, Some(Error::Closed))) {
+    match answers.iter().find(|answer| !matches!(&answer, Some(error) if error.kind() == ErrorKind::Closed)) {
         None => Ok(()),
         Some(answer) => Err(Stop::Violation(format!("a closed database answers {answer:?}"))),
     }
@@ -282,7 +284,7 @@ fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause:
         tantalum_rt::sleep(pause);
         match check(db, recorder) {
             Ok(()) => recorder.count("database checks beside clients", 1),
-            Err(Stop::Failed(Error::Closed)) => return,
+            Err(Stop::Failed(error)) if error.kind() == ErrorKind::Closed => return,
             Err(stop) => return recorder.record(stop.into_event()),
         }
     }
@@ -404,12 +406,8 @@ fn check_archive(db: &Db, config: &Config) -> Result<(), Stop> {
 
 /// Opens the database on new log devices. An archive whose device is sound leads there, whatever faults the other devices have.
 fn rebuild(config: &Config, devices: Devices, archive: Option<Arc<dyn Device>>) -> Result<Db, Stop> {
-    use tantalum_log::Error::{ArchiveTooShort, MissingArchive, NotAnArchive, NotArchived};
     builder(config, archive).expert(|expert| expert.rebuild_log()).open_on(devices).map_err(|error| match error {
-        Error::BeyondArchive { .. }
-        | Error::Log(ArchiveTooShort { .. } | MissingArchive { .. } | NotAnArchive { .. } | NotArchived { .. })
-            if config.archive_is_sound() =>
-        {
+        error if config.archive_is_sound() && error.kind() == ErrorKind::NotArchived => {
             Stop::Violation(error.to_string())
         }
         error => error.into(),
@@ -433,12 +431,13 @@ fn open(
     loop {
         match builder(config, archive.clone()).create_if_missing(false).open_on(given.clone()) {
             // There is no superblock: the very thing that creation goes by.
-            Err(Error::NotFound { .. }) => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(builder(config, archive).expert(|expert| expert.log_hiding(created)).open_on(devices)?);
             }
-            Err(Error::Log(
-                tantalum_log::Error::NotAMember { device, .. } | tantalum_log::Error::NotALog { device },
-            )) if changes_devices && given.log.len() > 1 => given.log.retain(|other| other.name() != device),
+            Err(error) if error.kind() == ErrorKind::NotAMember && changes_devices && given.log.len() > 1 => {
+                let refused = given.log.iter().position(|device| error.about() == Some(device.name()));
+                given.log.remove(refused.ok_or(error)?);
+            }
             opened => return Ok(opened?),
         }
     }

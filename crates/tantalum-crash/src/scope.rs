@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tantalum::ErrorKind;
 use tantalum_device::WriteCache;
 use tantalum_flash::{Error, Kind, Profile, Result, Shape, disk::CacheMode, faults::Plan};
 use tantalum_rt::Random;
@@ -96,8 +97,9 @@ impl Scope {
             list.push(Stock::new(name, profile, &options)?);
         }
         if let (true, Some(flash)) = (stock.is_empty(), raw.first()) {
-            let problem = "a log needs a device with a translation layer; name one beside it".to_owned();
-            return Err(Error::Impossible { file: flash.name.clone(), key: "device.raw-flash", problem });
+            let problem = "a log needs a device with a translation layer; name one beside it";
+            let what = format!("profile {}, key device.raw-flash: {problem}", flash.name);
+            return Err(Error::new(ErrorKind::InvalidInput, what));
         }
         Ok(Self { options, stock, raw })
     }

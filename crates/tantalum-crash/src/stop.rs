@@ -1,6 +1,6 @@
 //! What ends a transaction, a check, or a start of the database: how severe each error of the engine is.
 
-use tantalum::Error;
+use tantalum::{Error, ErrorKind};
 
 use crate::{history::Event, session::Contradiction};
 
@@ -23,18 +23,18 @@ pub(crate) enum Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        match &error {
-            Error::Deadlock { .. } => Self::Refused("deadlocks"),
-            Error::LockTimeout { .. } => Self::Refused("lock time-outs"),
-            Error::WriteConflict { .. } => Self::Refused("write conflicts"),
-            Error::TransactionTooLarge { .. } => Self::Refused("transactions too large"),
+        match error.kind() {
+            ErrorKind::Deadlock => Self::Refused("deadlocks"),
+            ErrorKind::LockTimeout => Self::Refused("lock time-outs"),
+            ErrorKind::WriteConflict => Self::Refused("write conflicts"),
+            ErrorKind::TooLarge => Self::Refused("transactions too large"),
             // Any other cause is a device's.
-            Error::SnapshotTooOld { cause } if matches!(**cause, Error::DiskFull { .. }) => {
+            ErrorKind::SnapshotTooOld
+                if error.cause::<Error>().is_some_and(|cause| cause.kind() == ErrorKind::NoSpace) =>
+            {
                 Self::Refused("snapshots given up")
             }
-            Error::Log(cause) | Error::OutcomeUnknown { cause }
-                if matches!(cause.first_cause(), tantalum_log::Error::Interrupted { .. }) =>
-            {
+            ErrorKind::Poisoned | ErrorKind::OutcomeUnknown if error.first_cause().kind() == ErrorKind::Poisoned => {
                 Self::Poisoned(error)
             }
             _ => Self::Failed(error),
@@ -49,6 +49,11 @@ impl From<Contradiction> for Stop {
 }
 
 impl Stop {
+    /// Whether a commit may have taken place.
+    pub fn leaves_outcome_open(&self) -> bool {
+        matches!(self, Self::Failed(error) | Self::Poisoned(error) if error.kind() == ErrorKind::OutcomeUnknown)
+    }
+
     /// As the history has it.
     pub fn into_event(self) -> Event {
         match self {

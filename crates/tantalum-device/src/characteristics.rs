@@ -1,9 +1,11 @@
 //! What was measured of a device, in a file that can be kept beside it: `docs/use/devices.md#characteristics-files`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::{Error, ErrorKind, Result};
 
 /// The newest format that this code reads.
 const FORMAT: u32 = 1;
@@ -23,7 +25,7 @@ const MEAN_US_MAX: f64 = 3.6e9;
 /// let measured = Characteristics::parse(text)?;
 /// assert_eq!(measured.write_latency[1].bytes, 65536);
 /// assert_eq!(Characteristics::parse(&measured.to_toml())?, measured);
-/// # Ok::<(), tantalum_device::CharacteristicsError>(())
+/// # Ok::<(), tantalum_device::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,37 +60,12 @@ impl WriteLatency {
     }
 }
 
-/// What is wrong with a characteristics file.
-#[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
-pub enum CharacteristicsError {
-    /// The file cannot be read.
-    #[error("{}: cannot read the device characteristics: {cause}; check the path", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The system's reason.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// The text is not what it should be.
-    #[error("{}: line {line}: {what}; measure the device again, or write the file as docs/use/devices.md#characteristics-files says", file.display())]
-    Invalid {
-        /// The file; empty for text.
-        file: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What was found and what was expected.
-        what: String,
-    },
-}
-
 impl Characteristics {
     /// Reads the file at `path`.
     ///
     /// # Errors
     /// The file cannot be read, or as [`Characteristics::parse`].
-    pub fn load(path: impl AsRef<Path>) -> Result<Characteristics, CharacteristicsError> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Characteristics> {
         let path = path.as_ref();
         let read = || -> std::io::Result<String> {
             use std::io::Read;
@@ -99,22 +76,28 @@ impl Characteristics {
             }
             Ok(text)
         };
-        let text = read().map_err(|cause| CharacteristicsError::Read { file: path.into(), cause })?;
-        Characteristics::parse(&text).map_err(|error| match error {
-            CharacteristicsError::Invalid { line, what, .. } => {
-                CharacteristicsError::Invalid { file: path.into(), line, what }
-            }
-            error => error,
-        })
+        let text = read().map_err(|cause| {
+            let what = format!("{}: cannot read the device characteristics: {cause}; check the path", path.display());
+            Error::new(ErrorKind::Io, what).with_source(cause)
+        })?;
+        Characteristics::parse_named(path, &text)
     }
 
     /// Reads the text of such a file.
     ///
     /// # Errors
-    /// [`CharacteristicsError::Invalid`]: a format that is not known, an unknown or missing key, sizes that do not
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): a format that is not known, an unknown or missing key, sizes that do not
     /// ascend, or a latency that no device has.
-    pub fn parse(text: &str) -> Result<Characteristics, CharacteristicsError> {
-        let invalid = |line, what| CharacteristicsError::Invalid { file: PathBuf::new(), line, what };
+    pub fn parse(text: &str) -> Result<Characteristics> {
+        Self::parse_named(Path::new(""), text)
+    }
+
+    fn parse_named(file: &Path, text: &str) -> Result<Characteristics> {
+        let invalid = |line, what| {
+            let remedy =
+                "measure the device again, or write the file as docs/use/devices.md#characteristics-files says";
+            Error::new(ErrorKind::InvalidInput, format!("{}: line {line}: {what}; {remedy}", file.display()))
+        };
         let line_at = |span: Option<std::ops::Range<usize>>| {
             let start = span.map_or(0, |span| span.start);
             1 + text.bytes().take(start).filter(|&byte| byte == b'\n').count()

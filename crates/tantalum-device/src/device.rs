@@ -77,7 +77,7 @@ pub trait Device: Send + Sync + Debug {
     /// Fills the whole of `buffer`, or fails.
     ///
     /// # Errors
-    /// [`Error::Misaligned`], [`Error::OutOfRange`], [`Error::Truncated`], [`Error::Io`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`OutOfRange`](crate::ErrorKind::OutOfRange), [`Truncated`](crate::ErrorKind::Truncated), [`Unreadable`](crate::ErrorKind::Unreadable).
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 
     /// Writes the concatenation of `buffers` as one write, and returns when it has completed.
@@ -86,7 +86,7 @@ pub trait Device: Send + Sync + Debug {
     /// get copied first. After an error the range may hold old bytes, new bytes, or some of both.
     ///
     /// # Errors
-    /// As [`Device::read`], and [`Error::ReadOnly`], [`Error::NoSpace`], [`Error::Poisoned`].
+    /// As [`Device::read`], and [`ReadOnly`](crate::ErrorKind::ReadOnly), [`NoSpace`](crate::ErrorKind::NoSpace), [`WritesLost`](crate::ErrorKind::WritesLost).
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()>;
 
     /// Starts to write `buffer[range]` and returns without waiting for it.
@@ -110,11 +110,11 @@ pub trait Device: Send + Sync + Debug {
     /// Makes every write that completed before the call durable.
     ///
     /// A failed flush is final: no caller can tell which writes were lost, so every later write and flush fails with
-    /// [`Error::Poisoned`], which carries the first cause, until the device is opened anew. The same holds for a
+    /// [`WritesLost`](crate::ErrorKind::WritesLost), which carries the first cause, until the device is opened anew. The same holds for a
     /// failed durable write, which may have a flush within it, unless it merely found no space.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`].
+    /// [`Io`](crate::ErrorKind::Io), [`WritesLost`](crate::ErrorKind::WritesLost), [`ReadOnly`](crate::ErrorKind::ReadOnly).
     fn flush(&self) -> Result<()>;
 
     /// Its flushes, where the tasks that wait for one share it; for a part of a device, the flushes of the whole. Cheap.
@@ -149,7 +149,7 @@ pub trait Device: Send + Sync + Debug {
     /// above the present one changes nothing.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: the old size goes on working. [`Error::Unsupported`]: the device has a fixed size.
+    /// [`NoSpace`](crate::ErrorKind::NoSpace): the old size goes on working. [`Unsupported`](crate::ErrorKind::Unsupported): the device has a fixed size.
     fn grow(&self, new_capacity_bytes: u64) -> Result<()>;
 }
 
@@ -262,11 +262,11 @@ pub trait PendingWrite: Send {
 /// Checks a range against a block and a size; `device` is named in the error.
 pub(crate) fn check_blocks(device: &str, block: u32, capacity: u64, offset: u64, len: u64) -> Result<()> {
     if !offset.is_multiple_of(u64::from(block)) || !len.is_multiple_of(u64::from(block)) {
-        return Err(Error::Misaligned { device: device.into(), offset, len, block });
+        return Err(Error::misaligned(device, offset, len, block));
     }
     match offset.checked_add(len) {
         Some(end) if end <= capacity => Ok(()),
-        _ => Err(Error::OutOfRange { device: device.into(), offset, len, capacity }),
+        _ => Err(Error::out_of_range(device, offset, len, capacity)),
     }
 }
 

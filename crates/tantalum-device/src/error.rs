@@ -1,209 +1,325 @@
-//! What can go wrong with a device, and where.
-//!
-//! Errors can be cloned, because a device whose flush failed answers every later write with the first cause.
+//! The error of every crate of the workspace.
 
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What the crate's functions return.
-pub type Result<T> = std::result::Result<T, Error>;
+/// What functions that can fail return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation on a device failed.
+/// Why an operation failed: a kind to act on, a message to show, and the cause if there is one.
+///
+/// The message says what is wrong, where, and what to do about it, and contains those of its causes. An error is small and can
+/// be cloned, because a poisoned device or log answers every later caller with the first cause.
 ///
 /// ```
-/// # use tantalum_device::{Device, Error, MemoryDevice};
+/// # use tantalum_device::{Device, ErrorKind, MemoryDevice};
 /// let device = MemoryDevice::new("log", 1 << 20);
 /// let error = device.read(1 << 20, &mut [0; 4096]).unwrap_err();
-/// assert!(matches!(error, Error::OutOfRange { .. }));
+/// assert_eq!(error.kind(), ErrorKind::OutOfRange);
 /// assert!(error.to_string().contains("log"));
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone)]
+pub struct Error(Repr);
+
+/// Without space in the log an append fails, waits and tries again; so often that it does not allocate.
+#[derive(Clone)]
+enum Repr {
+    LogFull { needed: u64 },
+    Other(Arc<Inner>),
+}
+
+/// Results are returned on every path, so an error must not make them large.
+const _: () = assert!(size_of::<Result<()>>() <= 16);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+    about: Option<Box<str>>,
+}
+
+/// What a program can do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Error {
-    /// The operating system or the medium refused the operation.
-    #[error("cannot {operation} {device}{}: {cause}", place(*offset, *len))]
-    Io {
-        /// Name of the device.
-        device: Arc<str>,
-        /// What was tried: `read`, `write`, `flush`, `open`, ...
-        operation: &'static str,
-        /// First byte concerned.
-        offset: u64,
-        /// Bytes concerned; 0 where the operation concerns the whole device.
-        len: u64,
-        /// What the operating system said.
-        #[source]
-        cause: Cause,
-    },
-    /// Offset or length is not a multiple of the logical block.
-    #[error("{device}: byte {offset}, length {len} is not a whole number of blocks; align both to {block} bytes")]
-    Misaligned {
-        /// Name of the device.
-        device: Arc<str>,
-        /// First byte asked for.
-        offset: u64,
-        /// Bytes asked for.
-        len: u64,
-        /// Alignment expected, in bytes.
-        block: u32,
-    },
-    /// The range does not lie within the device.
-    #[error("{device}: byte {offset}, length {len} ends past the device, which has {capacity} bytes; grow it first")]
-    OutOfRange {
-        /// Name of the device.
-        device: Arc<str>,
-        /// First byte asked for.
-        offset: u64,
-        /// Bytes asked for.
-        len: u64,
-        /// Size of the device in bytes.
-        capacity: u64,
-    },
-    /// The file is shorter than it was when it was opened.
-    #[error(
-        "{device}: expected {len} bytes at byte {offset}, but the file ends after {found} of them; it was truncated, \
-         restore it from a backup"
-    )]
-    Truncated {
-        /// Name of the device.
-        device: Arc<str>,
-        /// First byte asked for.
-        offset: u64,
-        /// Bytes expected.
-        len: u64,
-        /// Bytes found.
-        found: u64,
-    },
-    /// The file system has no room.
-    #[error("{device}: no space for {len} bytes at byte {offset}; free some space or use a smaller size")]
-    NoSpace {
-        /// Name of the device.
-        device: Arc<str>,
-        /// First byte for which space was wanted.
-        offset: u64,
-        /// Bytes for which space was wanted.
-        len: u64,
-    },
-    /// A write, flush, discard or growth on a device that was opened for reading only.
-    #[error("{device} is open for reading only; open it with Access::ReadWrite")]
-    ReadOnly {
-        /// Name of the device.
-        device: Arc<str>,
-    },
-    /// The path names neither a regular file nor a block device.
-    #[error("{device} is {found}; expected a regular file or a block device")]
-    NotADevice {
-        /// Name of the device.
-        device: Arc<str>,
-        /// What is there.
-        found: &'static str,
-    },
-    /// The block device is mounted or otherwise in use.
-    #[error("{device} is in use (mounted, or part of another device); unmount it first")]
-    InUse {
-        /// Name of the device.
-        device: Arc<str>,
-    },
-    /// The block device refuses all writes.
-    #[error("{device} is write-protected; let it be written to first (losetup without --read-only, blockdev --setrw)")]
-    WriteProtected {
-        /// Name of the device.
-        device: Arc<str>,
-    },
-    /// This kind of device cannot do that.
-    #[error("{device} cannot {operation}")]
-    Unsupported {
-        /// Name of the device.
-        device: Arc<str>,
-        /// What was asked for.
-        operation: &'static str,
-    },
-    /// An earlier flush or durable write failed, so it is unknown which earlier writes the medium holds.
-    #[error(
-        "{device} no longer accepts writes, since an earlier one was lost; reopen and recover it. First cause: {cause}"
-    )]
-    Poisoned {
-        /// Name of the device.
-        device: Arc<str>,
-        /// The first failure.
-        #[source]
-        cause: Box<Error>,
-    },
-    /// The device lost power while the operation was under way, so it may have taken effect in part.
-    #[error("{device} lost power while {len} bytes at byte {offset} were under way; reopen and recover it")]
-    PowerLost {
-        /// Name of the device.
-        device: Arc<str>,
-        /// First byte concerned.
-        offset: u64,
-        /// Bytes concerned.
-        len: u64,
-    },
+pub enum ErrorKind {
+    /// Transactions waited for each other in a circle, and this one was aborted. Run it again.
+    Deadlock,
+    /// A lock was not granted in time, and the transaction was aborted. Run it again, or raise `lock_timeout`.
+    LockTimeout,
+    /// Another transaction wrote the same key first, and this one was aborted. Run it again.
+    WriteConflict,
+    /// The row versions that a snapshot sees could not be kept. Read again from a new snapshot.
+    SnapshotTooOld,
+    /// The transaction was aborted by an earlier failure. Drop it and run it again.
+    Aborted,
+    /// The log has no space until the next checkpoint. Wait for space and append again; the engine does so by itself.
+    LogFull,
+    /// Something else of the same sort is under way. Try again later.
+    Busy,
+    /// All frames of the buffer pool are in use. Make the pool larger or the transactions smaller.
+    PoolExhausted,
+    /// The file system, the device or a number space is full. Free some space, or use a larger device.
+    NoSpace,
+    /// A record, key, value or transaction exceeds a limit. Split it.
+    TooLarge,
+    /// A database, table, log or device of this name is not there. Check the name, or create it.
+    NotFound,
+    /// What is to be created is there. Choose another name, or use what is there.
+    AlreadyExists,
+    /// It is in use, here or by another process, or still needed. Let go of it first.
+    InUse,
+    /// An argument, option or file of settings is wrong. Correct it as the message says.
+    InvalidInput,
+    /// A byte range ends past the device. Grow it first.
+    OutOfRange,
+    /// It is open for reading only, or write-protected.
+    ReadOnly,
+    /// This version, device or configuration cannot do that. Use another.
+    Unsupported,
+    /// The database, log or device was closed. Open it again.
+    Closed,
+    /// A device or file is missing that the database needs. Bring it back, or restore a backup.
+    Missing,
+    /// A device, file or archive belongs to another database or log, or is not what the settings say. Pass the right one.
+    Mismatch,
+    /// A device or file is a copy from an earlier session. Put the present one in its place; [`Error::about`] names it.
+    Stale,
+    /// The device is not formatted for the log, or the log does not list it (any more). Leave it out; [`Error::about`] names it.
+    NotAMember,
+    /// The archive of the log is missing, or lacks records that are needed. Name the right one, or restore a backup.
+    NotArchived,
+    /// Stored bytes are damaged. Restore a backup.
+    Corrupt,
+    /// A file has become shorter. Restore it from a backup.
+    Truncated,
+    /// The device cannot read the bytes. Check it, and restore a backup if they are gone.
+    Unreadable,
+    /// The operating system or a device refused the operation. Check it; the source is its answer.
+    Io,
+    /// A device did not answer in time, and was set aside. Check it.
+    TimedOut,
+    /// A simulated or emulated device lost its power. Reopen and recover it.
+    PowerLost,
+    /// The device has lost an earlier write, and takes no more. Reopen and recover it; the source is the first failure.
+    WritesLost,
+    /// The log or the database stopped after a failure. Reopen it; the source is the first failure.
+    Poisoned,
+    /// The outcome of the commit is unknown. Open the database again and look.
+    OutcomeUnknown,
 }
 
 impl Error {
-    /// Whether the operation can succeed once there is more room.
-    pub fn is_no_space(&self) -> bool {
-        matches!(self, Error::NoSpace { .. })
+    /// An error whose `message` says what is wrong, where, and what to do about it.
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Repr::Other(Arc::new(Inner { kind, message: message.into(), source: None, about: None })))
     }
 
-    /// Whether the device refuses writes until it is opened anew, because an earlier flush failed.
-    pub fn is_poisoned(&self) -> bool {
-        matches!(self, Error::Poisoned { .. })
+    /// The log has no space for so many bytes until the next checkpoint.
+    pub fn log_full(needed: u64) -> Self {
+        Self(Repr::LogFull { needed })
     }
 
-    /// Whether a file was not there.
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Error::Io { cause, .. } if cause.kind == io::ErrorKind::NotFound)
+    /// The same, caused by `source`, whose text the message contains.
+    #[must_use]
+    pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.with_boxed_source(Box::new(source))
     }
 
-    /// Name of the device concerned.
-    pub fn device(&self) -> &str {
-        match self {
-            Error::Io { device, .. }
-            | Error::Misaligned { device, .. }
-            | Error::OutOfRange { device, .. }
-            | Error::Truncated { device, .. }
-            | Error::NoSpace { device, .. }
-            | Error::ReadOnly { device }
-            | Error::NotADevice { device, .. }
-            | Error::InUse { device }
-            | Error::WriteProtected { device }
-            | Error::Unsupported { device, .. }
-            | Error::Poisoned { device, .. }
-            | Error::PowerLost { device, .. } => device,
+    /// As [`with_source`](Self::with_source), for a source of a type that is not known.
+    #[must_use]
+    pub fn with_boxed_source(self, source: Box<dyn StdError + Send + Sync>) -> Self {
+        self.change(|inner| inner.source = Some(source.into()))
+    }
+
+    /// The same, about this file or device, which a program may want to know.
+    #[must_use]
+    pub fn with_subject(self, name: impl Into<Box<str>>) -> Self {
+        self.change(|inner| inner.about = Some(name.into()))
+    }
+
+    /// The same, saying first where it happened, or to what.
+    #[must_use]
+    pub fn context(self, place: impl fmt::Display) -> Self {
+        let message = format!("{place}: {self}").into();
+        self.change(|inner| inner.message = message)
+    }
+
+    fn change(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = match self.0 {
+            Repr::LogFull { .. } => {
+                Inner { kind: ErrorKind::LogFull, message: self.to_string().into(), source: None, about: None }
+            }
+            Repr::Other(inner) => Arc::unwrap_or_clone(inner),
+        };
+        change(&mut inner);
+        Self(Repr::Other(Arc::new(inner)))
+    }
+
+    /// What can be done about it.
+    pub fn kind(&self) -> ErrorKind {
+        match &self.0 {
+            Repr::LogFull { .. } => ErrorKind::LogFull,
+            Repr::Other(inner) => inner.kind,
         }
     }
 
-    /// The error for a system call that failed; running out of room is told apart.
-    pub(crate) fn io(device: &Arc<str>, operation: &'static str, offset: u64, len: u64, source: &io::Error) -> Self {
-        let device = Arc::clone(device);
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { device, offset, len },
-            _ => Error::Io { device, operation, offset, len, cause: Cause::from(source) },
+    /// The bytes of log space to wait for, if the log was full.
+    pub fn needed_log_space(&self) -> Option<u64> {
+        match &self.0 {
+            Repr::LogFull { needed } => Some(*needed),
+            Repr::Other(_) => None,
+        }
+    }
+
+    /// The file or device that it is about, where a program may act on that.
+    pub fn about(&self) -> Option<&str> {
+        match &self.0 {
+            Repr::LogFull { .. } => None,
+            Repr::Other(inner) => inner.about.as_deref(),
+        }
+    }
+
+    /// What caused it, if that is a `T`.
+    pub fn cause<T: StdError + 'static>(&self) -> Option<&T> {
+        self.source().and_then(|source| source.downcast_ref())
+    }
+
+    fn shared_source(&self) -> Option<&Arc<dyn StdError + Send + Sync>> {
+        match &self.0 {
+            Repr::LogFull { .. } => None,
+            Repr::Other(inner) => inner.source.as_ref(),
+        }
+    }
+
+    /// The innermost error of this type: the failure that led to the others.
+    pub fn first_cause(&self) -> &Error {
+        let (mut first, mut next) = (self, self.source());
+        while let Some(cause) = next {
+            first = cause.downcast_ref().unwrap_or(first);
+            next = cause.source();
+        }
+        first
+    }
+
+    /// Whether the same transaction may succeed when it is run again: it was the victim of a deadlock, a lock time-out, a write
+    /// conflict, or its snapshot was given up.
+    pub fn is_retryable(&self) -> bool {
+        use ErrorKind::{Deadlock, LockTimeout, SnapshotTooOld, WriteConflict};
+        matches!(self.kind(), Deadlock | LockTimeout | WriteConflict | SnapshotTooOld)
+    }
+
+    /// Whether the operating system, the medium or its file system refused to read or write.
+    pub fn is_io(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Io | ErrorKind::Unreadable)
+    }
+}
+
+/// What devices fail with.
+impl Error {
+    /// The operating system or the medium refused the operation; `len` is 0 where it concerns the whole device.
+    pub fn io(
+        device: &str,
+        operation: &str,
+        offset: u64,
+        len: u64,
+        source: impl StdError + Send + Sync + 'static,
+    ) -> Self {
+        let kind = (&source as &dyn StdError).downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+            return Self::no_space(device, offset, len);
+        }
+        let place = if len == 0 { String::new() } else { format!(" at byte {offset} for {len} bytes") };
+        let kind = if operation == "read" { ErrorKind::Unreadable } else { ErrorKind::Io };
+        Self::new(kind, format!("cannot {operation} {device}{place}: {source}")).with_source(source)
+    }
+
+    /// The file system has no space.
+    pub fn no_space(device: &str, offset: u64, len: u64) -> Self {
+        let what =
+            format!("{device}: no space for {len} bytes at byte {offset}; free some space or use a smaller size");
+        Self::new(ErrorKind::NoSpace, what)
+    }
+
+    /// Offset or length is not a multiple of the logical block.
+    pub fn misaligned(device: &str, offset: u64, len: u64, block: u32) -> Self {
+        Self::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "{device}: byte {offset}, length {len} is not a whole number of blocks; align both to {block} bytes"
+            ),
+        )
+    }
+
+    /// The range does not lie within the device.
+    pub fn out_of_range(device: &str, offset: u64, len: u64, capacity: u64) -> Self {
+        Self::new(
+            ErrorKind::OutOfRange,
+            format!(
+                "{device}: byte {offset}, length {len} ends past the device, which has {capacity} bytes; grow it first"
+            ),
+        )
+    }
+
+    /// The file is shorter than it was when it was opened.
+    pub fn truncated(device: &str, offset: u64, len: u64, found: u64) -> Self {
+        Self::new(
+            ErrorKind::Truncated,
+            format!(
+                "{device}: expected {len} bytes at byte {offset}, but the file ends after {found} of them; it was truncated, \
+                 restore it from a backup"
+            ),
+        )
+    }
+
+    /// This kind of device cannot do that.
+    pub fn unsupported(device: &str, operation: &str) -> Self {
+        Self::new(ErrorKind::Unsupported, format!("{device} cannot {operation}"))
+    }
+
+    /// An earlier flush or durable write failed, so it is unknown which earlier writes the medium holds.
+    pub fn writes_lost(device: &str, cause: &Error) -> Self {
+        Self::new(
+            ErrorKind::WritesLost,
+            format!(
+                "{device} no longer accepts writes, since an earlier one was lost; reopen and recover it. First cause: {cause}"
+            ),
+        )
+        .with_source(cause.clone())
+    }
+
+    /// The device lost power while the operation was under way, so it may have taken effect in part.
+    pub fn power_lost(device: &str, offset: u64, len: u64) -> Self {
+        Self::new(
+            ErrorKind::PowerLost,
+            format!("{device} lost power while {len} bytes at byte {offset} were under way; reopen and recover it"),
+        )
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::LogFull { needed } => write!(
+                f,
+                "the log has no room for {needed} more bytes; release what a checkpoint needs, wait for space, and append again"
+            ),
+            Repr::Other(inner) => f.write_str(&inner.message),
         }
     }
 }
 
-/// Where an operation failed, unless it concerns the whole device.
-fn place(offset: u64, len: u64) -> String {
-    if len == 0 { String::new() } else { format!(" at byte {offset} for {len} bytes") }
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
+    }
 }
 
-/// What the operating system said, in a form that can be repeated.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{message}")]
-pub struct Cause {
-    /// Portable kind of the error.
-    pub kind: io::ErrorKind,
-    /// The system's own error number, if there is one.
-    pub raw_os_error: Option<i32>,
-    /// The system's own words.
-    pub message: String,
-}
-
-impl From<&io::Error> for Cause {
-    fn from(source: &io::Error) -> Self {
-        Self { kind: source.kind(), raw_os_error: source.raw_os_error(), message: source.to_string() }
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.shared_source().map(|source| &**source as _)
     }
 }

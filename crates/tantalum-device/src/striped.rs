@@ -54,8 +54,8 @@ impl Striped {
     /// unused.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] if the unit or the head is no multiple of every device's logical block or the unit is 0,
-    /// [`Error::OutOfRange`] if a device has no room for head and unit.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the unit or the head is no multiple of every device's logical block or the unit is 0,
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if a device has no room for head and unit.
     ///
     /// # Panics
     /// If there is no device.
@@ -66,12 +66,12 @@ impl Striped {
         let capabilities = combine(&devices);
         let block = capabilities.logical_block;
         if unit_bytes == 0 || !unit_bytes.is_multiple_of(block.into()) || !head_bytes.is_multiple_of(block.into()) {
-            return Err(Error::Misaligned { device: name, offset: head_bytes, len: unit_bytes, block });
+            return Err(Error::misaligned(&name, head_bytes, unit_bytes, block));
         }
         let smallest = devices.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
         let units = smallest.saturating_sub(head_bytes) / unit_bytes;
         if units == 0 {
-            return Err(Error::OutOfRange { device: name, offset: head_bytes, len: unit_bytes, capacity: smallest });
+            return Err(Error::out_of_range(&name, head_bytes, unit_bytes, smallest));
         }
         let capacity_bytes = head_bytes + units * unit_bytes * devices.len() as u64;
         Ok(Striped { devices, name, unit_bytes, head_bytes, capacity_bytes, capabilities })
@@ -225,12 +225,8 @@ impl Device for Striped {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        let bytes = usize::try_from(len).map_err(|_| Error::OutOfRange {
-            device: Arc::clone(&self.name),
-            offset,
-            len,
-            capacity: self.capacity_bytes,
-        })?;
+        let bytes =
+            usize::try_from(len).map_err(|_| Error::out_of_range(&self.name, offset, len, self.capacity_bytes))?;
         for piece in self.pieces(offset, bytes, self.devices.len())? {
             let len: usize = piece.parts.iter().map(Range::len).sum();
             self.devices[piece.device].discard(piece.offset, len as u64)?;
@@ -242,7 +238,7 @@ impl Device for Striped {
         if new_capacity_bytes <= self.capacity_bytes {
             return Ok(());
         }
-        Err(Error::Unsupported { device: Arc::clone(&self.name), operation: "grow: stripes have a fixed size" })
+        Err(Error::unsupported(&self.name, "grow: stripes have a fixed size"))
     }
 }
 
@@ -279,7 +275,7 @@ mod tests {
     use tantalum_rt::{Random, Simulation, now};
 
     use super::*;
-    use crate::{Fault, MemoryDevice, MemoryProfile};
+    use crate::{ErrorKind, Fault, MemoryDevice, MemoryProfile};
 
     fn devices(count: usize, bytes: u64, profile: &MemoryProfile) -> Vec<Arc<MemoryDevice>> {
         (0..count).map(|n| MemoryDevice::with_profile(format!("d{n}"), bytes, profile.clone())).collect()
@@ -397,18 +393,22 @@ mod tests {
     #[test]
     fn what_cannot_be_striped_is_refused() {
         let members = || devices(2, 64 << 10, &sectors()).into_iter().map(|device| device as Arc<dyn Device>).collect();
-        assert!(matches!(Striped::new(members(), 700, 0), Err(Error::Misaligned { .. })));
-        assert!(matches!(Striped::new(members(), 0, 0), Err(Error::Misaligned { .. })));
-        assert!(matches!(Striped::new(members(), 512, 100), Err(Error::Misaligned { .. })));
-        assert!(matches!(Striped::new(members(), 64 << 10, 512), Err(Error::OutOfRange { .. })));
+        assert!(matches!(Striped::new(members(), 700, 0), Err(error) if error.kind() == ErrorKind::InvalidInput));
+        assert!(matches!(Striped::new(members(), 0, 0), Err(error) if error.kind() == ErrorKind::InvalidInput));
+        assert!(matches!(Striped::new(members(), 512, 100), Err(error) if error.kind() == ErrorKind::InvalidInput));
+        assert!(matches!(Striped::new(members(), 64 << 10, 512), Err(error) if error.kind() == ErrorKind::OutOfRange));
 
         let striped = Striped::new(members(), 512, 512).unwrap();
         let capacity = striped.capacity_bytes();
         let mut bytes = [0; 1024];
-        assert!(matches!(striped.read(capacity - 512, &mut bytes), Err(Error::OutOfRange { .. })));
-        assert!(matches!(striped.write(1, &[&bytes], Durability::Cached), Err(Error::Misaligned { .. })));
-        assert!(matches!(striped.discard(512, u64::MAX - 511), Err(Error::OutOfRange { .. })));
-        assert!(matches!(striped.grow(capacity + 512), Err(Error::Unsupported { .. })));
+        assert!(
+            matches!(striped.read(capacity - 512, &mut bytes), Err(error) if error.kind() == ErrorKind::OutOfRange)
+        );
+        assert!(
+            matches!(striped.write(1, &[&bytes], Durability::Cached), Err(error) if error.kind() == ErrorKind::InvalidInput)
+        );
+        assert!(matches!(striped.discard(512, u64::MAX - 511), Err(error) if error.kind() == ErrorKind::OutOfRange));
+        assert!(matches!(striped.grow(capacity + 512), Err(error) if error.kind() == ErrorKind::Unsupported));
         striped.grow(capacity).unwrap();
     }
 

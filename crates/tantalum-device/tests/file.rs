@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{Access, AlignedBuffer, Device, Durability, Error, FileDevice, Partition};
+use tantalum_device::{Access, AlignedBuffer, Device, Durability, Error, ErrorKind, FileDevice, Partition};
 use tempfile::TempDir;
 
 const BLOCK: usize = 4096;
@@ -45,7 +45,7 @@ fn creating_over_a_file_is_refused_and_leaves_it_alone() {
     let (_directory, path, device) = create(1);
     device.write(0, &[&[1; BLOCK]], Durability::Durable).unwrap();
     let error = FileDevice::create(&path, BLOCK as u64, None).unwrap_err();
-    assert!(matches!(&error, Error::Io { operation: "create", .. }), "{error}");
+    assert!(error.is_io() && error.to_string().starts_with("cannot create"), "{error}");
     assert_eq!(read(&device, 0, BLOCK), [1; BLOCK]);
 }
 
@@ -54,9 +54,9 @@ fn creating_without_room_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("device");
     let error = FileDevice::create(&path, 1 << 60, None).unwrap_err();
-    assert!(error.is_no_space(), "{error}");
+    assert!(error.kind() == ErrorKind::NoSpace, "{error}");
     assert!(!path.exists());
-    assert!(matches!(FileDevice::create(&path, 4097, None), Err(Error::Misaligned { .. })));
+    assert!(matches!(FileDevice::create(&path, 4097, None), Err(error) if error.kind() == ErrorKind::InvalidInput));
     assert!(!path.exists());
 }
 
@@ -189,18 +189,24 @@ fn ranges_are_checked() {
     let (_directory, _path, device) = create(2);
     let block = device.capabilities().logical_block;
     let mut bytes = [0; BLOCK];
-    assert!(matches!(device.read(1, &mut bytes), Err(Error::Misaligned { offset: 1, block: b, .. }) if b == block));
-    assert!(matches!(device.read(0, &mut bytes[..1]), Err(Error::Misaligned { len: 1, .. })));
-    let past = Error::OutOfRange { device: device.name().into(), offset: 8192, len: 4096, capacity: 8192 };
+    assert!(
+        matches!(device.read(1, &mut bytes), Err(error) if error.to_string().contains(&format!("byte 1, length {}", bytes.len())) && error.to_string().contains(&format!("align both to {block} bytes")))
+    );
+    assert!(
+        matches!(device.read(0, &mut bytes[..1]), Err(error) if error.to_string().contains("length 1 is not a whole number"))
+    );
+    let past = Error::out_of_range(device.name(), 8192, 4096, 8192);
     assert_eq!(device.read(8192, &mut bytes).unwrap_err().to_string(), past.to_string());
-    assert!(matches!(device.write(8192, &[&bytes], Durability::Cached), Err(Error::OutOfRange { .. })));
-    assert!(matches!(device.discard(8192, 4096), Err(Error::OutOfRange { .. })));
+    assert!(
+        matches!(device.write(8192, &[&bytes], Durability::Cached), Err(error) if error.kind() == ErrorKind::OutOfRange)
+    );
+    assert!(matches!(device.discard(8192, 4096), Err(error) if error.kind() == ErrorKind::OutOfRange));
     let last = u64::MAX - u64::MAX % u64::from(block);
-    assert!(matches!(device.read(last, &mut bytes), Err(Error::OutOfRange { .. })));
+    assert!(matches!(device.read(last, &mut bytes), Err(error) if error.kind() == ErrorKind::OutOfRange));
     let buffer = Arc::new(AlignedBuffer::zeroed(BLOCK));
     assert!(matches!(
         device.submit(8192, buffer, 0..BLOCK, Durability::Cached).map(drop),
-        Err(Error::OutOfRange { .. })
+        Err(error) if error.kind() == ErrorKind::OutOfRange
     ));
 }
 
@@ -209,7 +215,11 @@ fn a_truncated_file_is_named_with_what_was_expected() {
     let (_directory, path, device) = create(4);
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * BLOCK as u64).unwrap();
     let error = device.read(BLOCK as u64, &mut [0; 2 * BLOCK]).unwrap_err();
-    assert!(matches!(error, Error::Truncated { offset: 4096, len: 8192, found: 4096, .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Truncated);
+    assert!(
+        error.to_string().contains("expected 8192 bytes at byte 4096, but the file ends after 4096 of them"),
+        "{error}"
+    );
     assert!(error.to_string().contains(path.to_str().unwrap()));
 }
 
@@ -227,7 +237,7 @@ fn a_file_opened_for_reading_is_never_changed() {
         device.discard(0, BLOCK as u64),
         device.grow(1 << 20),
     ] {
-        assert!(matches!(result, Err(Error::ReadOnly { .. })));
+        assert!(matches!(result, Err(error) if error.kind() == ErrorKind::ReadOnly));
     }
 }
 
@@ -242,8 +252,8 @@ fn growth_adds_zeros_and_keeps_the_rest() {
     assert_eq!(read(&device, 2 * BLOCK as u64, 2 * BLOCK), [0; 2 * BLOCK]);
     device.write(3 * BLOCK as u64, &[&[9; BLOCK]], Durability::Durable).unwrap();
 
-    assert!(device.grow(1 << 60).unwrap_err().is_no_space());
-    assert!(matches!(device.grow((4 * BLOCK + 1) as u64), Err(Error::Misaligned { .. })));
+    assert_eq!(device.grow(1 << 60).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(matches!(device.grow((4 * BLOCK + 1) as u64), Err(error) if error.kind() == ErrorKind::InvalidInput));
     assert_eq!(device.capacity_bytes(), 4 * BLOCK as u64);
     assert_eq!(read(&device, 3 * BLOCK as u64, BLOCK), [9; BLOCK]);
     drop(device);
@@ -271,9 +281,12 @@ fn discard_leaves_a_file_allocated() {
 fn other_kinds_of_files_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let error = FileDevice::open(directory.path(), Access::ReadOnly).unwrap_err();
-    assert!(matches!(error, Error::NotADevice { found: "a directory", .. }), "{error}");
+    assert!(error.to_string().contains("is a directory; expected a regular file"), "{error}");
     let error = FileDevice::open("/dev/null", Access::ReadWrite).unwrap_err();
-    assert!(matches!(error, Error::NotADevice { found: "a character device", .. }), "{error}");
+    assert!(error.to_string().contains("is a character device; expected a regular file"), "{error}");
     let error = FileDevice::open(directory.path().join("missing"), Access::ReadWrite).unwrap_err();
-    assert!(error.is_not_found() && error.to_string().contains("missing"), "{error}");
+    assert!(
+        error.is_io() && error.to_string().contains("No such file") && error.to_string().contains("missing"),
+        "{error}"
+    );
 }

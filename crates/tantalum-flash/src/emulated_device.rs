@@ -6,12 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{AlignedBuffer, Capabilities, Cause, Device, Durability, Error, Hardware, PendingWrite, Result};
+use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
 use tantalum_rt::{Condvar, Instant, Mutex, MutexGuard, Random, lock_unswitched};
 
 use crate::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
@@ -104,7 +103,7 @@ impl EmulatedDevice {
         })))
     }
 
-    /// The power fails now. Operations under way end with [`Error::PowerLost`], and so does every later one until
+    /// The power fails now. Operations under way end with [`tantalum_device::ErrorKind::PowerLost`], and so does every later one until
     /// [`EmulatedDevice::power_on`] has returned. A device without power stays as it is.
     pub fn power_cut(&self, random: &mut Random) {
         let mut state = self.0.lock();
@@ -125,7 +124,7 @@ impl EmulatedDevice {
     /// The power returns; waits until the firmware has recovered, and says how long that took.
     ///
     /// # Errors
-    /// [`Error::PowerLost`] if the power fails again before.
+    /// [`tantalum_device::ErrorKind::PowerLost`] if the power fails again before.
     pub fn power_on(&self) -> Result<Duration> {
         let mut state = self.0.lock();
         let start = state.now;
@@ -186,7 +185,7 @@ impl EmulatedDevice {
             return Err(self.0.power_lost(offset, len));
         }
         if let (true, Some(cause)) = (changes, &state.poison) {
-            return Err(Error::Poisoned { device: Arc::clone(&self.0.name), cause: Box::new(cause.clone()) });
+            return Err(Error::writes_lost(&self.0.name, cause));
         }
         let now = state.now;
         let outcome = if state.is_hung { Outcome::ok(Nanos::MAX) } else { act(&mut *state.model, now) };
@@ -231,18 +230,15 @@ impl Shared {
     }
 
     fn power_lost(&self, offset: u64, len: u64) -> Error {
-        Error::PowerLost { device: Arc::clone(&self.name), offset, len }
+        Error::power_lost(&self.name, offset, len)
     }
 
     fn io_error(&self, operation: &'static str, offset: u64, len: u64, error: &MediaError) -> Error {
-        let device = || Arc::clone(&self.name);
         match *error {
-            MediaError::NoSpace { .. } => return Error::NoSpace { device: device(), offset, len },
-            MediaError::Short { found, .. } => return Error::Truncated { device: device(), offset, len, found },
-            _ => {}
+            MediaError::NoSpace { .. } => Error::no_space(&self.name, offset, len),
+            MediaError::Short { found, .. } => Error::truncated(&self.name, offset, len, found),
+            _ => Error::io(&self.name, operation, offset, len, error.clone()),
         }
-        let cause = Cause { kind: io::ErrorKind::Other, raw_os_error: None, message: error.to_string() };
-        Error::Io { device: Arc::clone(&self.name), operation, offset, len, cause }
     }
 }
 
@@ -318,7 +314,7 @@ impl Device for EmulatedDevice {
         if new_capacity_bytes <= self.0.shape.capacity_bytes {
             return Ok(());
         }
-        Err(Error::Unsupported { device: Arc::clone(&self.0.name), operation: "grow: its size is fixed" })
+        Err(Error::unsupported(&self.0.name, "grow: its size is fixed"))
     }
 }
 

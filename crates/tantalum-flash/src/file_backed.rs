@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 
 use tantalum_rt::Random;
 
-use crate::{Counters, Error, MediaError, Model, Nanos, Outcome, Result, Shape, Ticket};
+use crate::{Counters, Error, ErrorKind, MediaError, Model, Nanos, Outcome, Result, Shape, Ticket};
 
 const MAGIC: &[u8; 8] = b"TANTALUM";
 const VERSION: u32 = 1;
@@ -91,20 +91,46 @@ impl Head {
     }
 }
 
+/// The file with a device's contents, or of a profile, cannot be used.
+pub(crate) fn file_error(path: &Path, operation: &str, source: std::io::Error) -> Error {
+    let path = path.display();
+    let what = format!("cannot {operation} {path}, which holds an emulated device's contents: {source}");
+    Error::new(ErrorKind::Io, what).with_source(source)
+}
+
+/// The file holds a device's contents, but not all of them.
+fn wrong_size(path: &Path, found: u64, expected: u64) -> Error {
+    let path = path.display();
+    let what = format!(
+        "{path} has {found} bytes, but the device in it takes {expected}; restore it from a copy, or remove it"
+    );
+    Error::new(ErrorKind::Corrupt, what)
+}
+
 impl MediumFile {
     /// Opens and locks the file of the device with this identity. One that is not there, is empty, or was not completed
     /// makes a new device: allocate its areas, fill them, and [`MediumFile::complete`] it.
     pub fn open(path: &Path, identity: &str) -> Result<Arc<Self>> {
         assert!(identity.len() <= HEAD_BYTES - IDENTITY_AT, "the identity fits the head");
-        let failed = |operation| move |source| Error::File { path: path.to_owned(), operation, source };
-        let refused = |problem: String| Error::ForeignFile { path: path.to_owned(), problem };
+        let failed = |operation| move |source| file_error(path, operation, source);
+        let refused = |problem: String| {
+            let what = format!("cannot use {} for an emulated device: {problem}", path.display());
+            Error::new(ErrorKind::Mismatch, what)
+        };
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(refused("it is not a regular file; choose another name".to_owned()));
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.map_err(failed("open"))?;
         file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Busy { path: path.to_owned() },
+            TryLockError::WouldBlock => Error::new(
+                ErrorKind::InUse,
+                format!(
+                    "{} is in use: it holds an emulated device's contents, and one program at a time can open it; stop the other \
+                     one, or use another file",
+                    path.display()
+                ),
+            ),
             TryLockError::Error(source) => failed("lock")(source),
         })?;
         let found = file.metadata().map_err(failed("inspect"))?.len();
@@ -124,7 +150,7 @@ impl MediumFile {
                 return Err(refused(problem));
             }
             if head.file_bytes != found {
-                return Err(Error::WrongSize { path: path.to_owned(), found, expected: head.file_bytes });
+                return Err(wrong_size(path, found, head.file_bytes));
             }
         } else {
             file.set_len(0).map_err(failed("empty"))?;
@@ -159,15 +185,15 @@ impl MediumFile {
     /// All areas are allocated and filled: the device exists from now on, or is found as it was.
     ///
     /// # Errors
-    /// [`Error::WrongSize`] if the areas do not fill the file that was found; [`Error::File`].
+    /// `Corrupt` if the areas do not fill the file that was found; `Io`.
     pub fn complete(&self) -> Result<()> {
         let file_bytes = self.end.load(Ordering::Relaxed);
         if let Some(found) = self.complete_bytes {
             let fits = found == file_bytes;
-            let wrong = || Error::WrongSize { path: self.path.clone(), found, expected: file_bytes };
+            let wrong = || wrong_size(&self.path, found, file_bytes);
             return if fits { Ok(()) } else { Err(wrong()) };
         }
-        let failed = |source| Error::File { path: self.path.clone(), operation: "write", source };
+        let failed = |source| file_error(&self.path, "write", source);
         if let Some(MediaError::File { message }) = self.failure() {
             return Err(failed(std::io::Error::other(message)));
         }

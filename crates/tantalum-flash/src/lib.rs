@@ -11,7 +11,6 @@ mod cloud;
 mod contents;
 pub mod disk;
 mod emulated_device;
-mod error;
 pub mod faults;
 pub mod ftl {
     //! Flash translation layers: how logical sectors find their place on flash that is erased in blocks.
@@ -34,10 +33,10 @@ pub use block_ssd::BlockSsdParameters;
 pub use cloud::CloudParameters;
 pub use contents::Contents;
 pub use emulated_device::EmulatedDevice;
-pub use error::{Error, Result};
 pub use ftl::page_mapped::{Collection, PageMapping};
 pub use model::{Counters, MediaError, Model, Nanos, Outcome, Shape, Ticket};
 pub use nand::{Geometry, Timing, Wear};
 pub use profile::{Kind, Profile, RawFlash, SolidStateDrive};
 pub use spec::EmulatedSpec;
+pub use tantalum_device::{Error, ErrorKind, Result};
 pub use usb::UsbParameters;

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tantalum_device::ErrorKind;
+
 use crate::{EmulatedDevice, Error, Profile, Result};
 
 /// What such a name begins with.
@@ -35,7 +37,7 @@ impl EmulatedSpec {
     /// Reads a name; `None` if it is not that of an emulated device.
     ///
     /// # Errors
-    /// [`Error::Spec`] if the profile or the file is empty. Whether they exist is seen when the device is opened.
+    /// [`ErrorKind::InvalidInput`] if the profile or the file is empty. Whether they exist is seen when the device is opened.
     pub fn parse(text: &str) -> Option<Result<Self>> {
         let rest = text.strip_prefix(PREFIX)?;
         let (profile_name, file) = match rest.split_once(':') {
@@ -47,7 +49,12 @@ impl EmulatedSpec {
             (_, Some("")) => "the file is missing after the second colon",
             _ => return Some(Ok(Self { profile_name: profile_name.to_owned(), file: file.map(PathBuf::from) })),
         };
-        Some(Err(Error::Spec { spec: text.to_owned(), problem, known: Profile::known() }))
+        let what = format!(
+            "{text:?} names no emulated device: {problem}; write emulated:PROFILE or emulated:PROFILE:FILE, with one of {}, or the \
+             path of a TOML file",
+            Profile::known()
+        );
+        Some(Err(Error::new(ErrorKind::InvalidInput, what)))
     }
 
     /// The profile that it names.

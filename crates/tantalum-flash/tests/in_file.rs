@@ -9,8 +9,9 @@ mod edited;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use tantalum_device::ErrorKind;
 use tantalum_device::WriteCache;
-use tantalum_flash::{Error, Model, Nanos, Outcome, Profile};
+use tantalum_flash::{Model, Nanos, Outcome, Profile};
 use tantalum_rt::Random;
 
 use edited::{SMALL, edited};
@@ -228,7 +229,7 @@ fn files_that_are_not_this_device_s_are_refused_and_not_touched() {
     let message = profile.open_file(directory.path()).unwrap_err().to_string();
     assert!(message.contains("not a regular file"), "{message}");
     let holder = profile.open_file(&path).unwrap();
-    assert!(matches!(profile.open_file(&path).unwrap_err(), Error::Busy { .. }));
+    assert_eq!(profile.open_file(&path).err().unwrap().kind(), ErrorKind::InUse);
     drop(holder);
     profile.open_file(&path).unwrap();
 }

@@ -11,12 +11,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device failed.
+    /// A device, the log, the engine or a workload failed.
     #[error(transparent)]
-    Device(#[from] tantalum_device::Error),
-    /// An emulated device cannot be made.
-    #[error(transparent)]
-    Flash(#[from] tantalum_flash::Error),
+    Engine(#[from] tantalum::Error),
     /// Results could not be written as JSON or read back.
     #[error(transparent)]
     Json(#[from] tantalum_report::Error),
@@ -54,15 +51,6 @@ pub enum Error {
     /// A trace could not be written into memory.
     #[error("a trace of an experiment cannot be kept: {0}; report it, this is a defect")]
     TraceOutput(#[from] std::io::Error),
-    /// The engine failed under an experiment.
-    #[error(transparent)]
-    Engine(Box<tantalum::Error>),
-    /// The log failed under an experiment.
-    #[error(transparent)]
-    Log(Box<tantalum_log::Error>),
-    /// A workload failed under an experiment.
-    #[error(transparent)]
-    Workload(Box<tantalum_workloads::Error>),
     /// The job cannot run on this device.
     #[error("the job ({job}) cannot run on {device}: {why}")]
     Job {
@@ -73,22 +61,4 @@ pub enum Error {
         /// What is wrong and what would be right.
         why: String,
     },
-}
-
-impl From<tantalum::Error> for Error {
-    fn from(error: tantalum::Error) -> Self {
-        Self::Engine(Box::new(error))
-    }
-}
-
-impl From<tantalum_log::Error> for Error {
-    fn from(error: tantalum_log::Error) -> Self {
-        Self::Log(Box::new(error))
-    }
-}
-
-impl From<tantalum_workloads::Error> for Error {
-    fn from(error: tantalum_workloads::Error) -> Self {
-        Self::Workload(Box::new(error))
-    }
 }

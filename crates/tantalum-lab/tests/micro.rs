@@ -158,5 +158,5 @@ fn the_first_error_of_a_device_ends_all_threads() {
     device.inject(Fault::FailWrites { after: 10 });
     let device: Arc<dyn Device> = device;
     let job = Job { threads: 4, ..Job::writes(4096, u64::MAX, RANGE) };
-    assert!(matches!(micro::run(&device, &job, &|_| ()), Err(Error::Device(_))));
+    assert!(matches!(micro::run(&device, &job, &|_| ()), Err(Error::Engine(_))));
 }

@@ -10,7 +10,7 @@ use crate::format::slot::{EpochStart, Slot, SlotMember};
 use crate::format::superblock::{FIXED_BLOCKS, Superblock, area_bytes_of};
 use crate::format::{BLOCK, MAX_DEVICES};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
-use crate::{Error, Hiding, LogLayout, LogOptions, Lsn, Result};
+use crate::{Hiding, LogLayout, LogOptions, Lsn, Result, error};
 
 /// Formats `devices` as a new, empty log that begins at `start`, and makes its archive. Its first epoch follows `epoch`.
 pub(crate) fn create(
@@ -79,7 +79,7 @@ pub(crate) fn format_devices(
     };
     if options.copies > 1 && !stand_on_several(devices.iter().map(|device| device.hardware())) {
         let expected = "its devices must stand on at least two pieces of hardware";
-        return Err(Error::InvalidOption { option: "copies", value: options.copies.into(), expected });
+        return Err(error::invalid_option("copies", options.copies.into(), expected));
     }
     let mut members: Vec<_> =
         (0..).zip(new_ids(devices.len())).map(|(ordinal, id)| SlotMember::new(ordinal, id)).collect();
@@ -184,7 +184,7 @@ fn blank(device: &dyn Device, superblock: &Superblock) -> Result<()> {
             device.write(area.section(number).start, &[&zeros[..2 * BLOCK]], Durability::Cached)?;
         }
     }
-    Ok(device.flush()?)
+    device.flush()
 }
 
 fn write_superblock(device: &dyn Device, superblock: &Superblock) -> Result<()> {
@@ -204,15 +204,15 @@ pub(crate) fn stand_on_several(mut hardware: impl Iterator<Item = Hardware>) -> 
 /// Refuses devices that cannot carry a log, whatever is on them.
 pub(crate) fn check_devices(devices: &[Arc<dyn Device>]) -> Result<()> {
     if devices.is_empty() {
-        return Err(Error::NoDevices);
+        return Err(error::no_devices());
     }
     if devices.len() > MAX_DEVICES {
-        return Err(Error::TooManyDevices { count: devices.len(), limit: MAX_DEVICES });
+        return Err(error::too_many_devices(devices.len(), MAX_DEVICES));
     }
     for device in devices {
         let found = device.capabilities().logical_block;
         if found == 0 || !(BLOCK as u32).is_multiple_of(found) {
-            return Err(Error::UnsupportedBlock { device: device.name().into(), found, expected: BLOCK as u32 });
+            return Err(error::unsupported_block(device.name(), found, BLOCK as u32));
         }
     }
     Ok(())

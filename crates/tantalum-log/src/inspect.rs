@@ -1,5 +1,6 @@
 //! Inspecting and verifying log devices without changing them.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
@@ -13,7 +14,7 @@ use crate::recovery::chunks::read_unaligned;
 use crate::recovery::members::{Member, identify};
 use crate::recovery::merge::is_void;
 use crate::recovery::{Reader, survey};
-use crate::{Error, LogLayout, Lsn, Result};
+use crate::{LogLayout, Lsn, Result};
 
 /// The structures on the devices of a log, from [`inspect`].
 #[derive(Clone, Debug, Serialize)]
@@ -143,7 +144,7 @@ pub enum RequestState {
     Damaged,
 }
 
-/// Something wrong on a device.
+/// Something wrong on a device; what an error of kind [`Corrupt`](crate::ErrorKind::Corrupt) of the log was caused by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// The device's name.
@@ -155,6 +156,14 @@ pub struct Damage {
     /// What was expected and found.
     pub what: String,
 }
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Damage {}
 
 /// The result of [`verify`].
 #[derive(Clone, Debug, Serialize)]
@@ -335,11 +344,10 @@ pub fn verify(devices: &[Arc<dyn Device>]) -> Result<Verification> {
                 record_bytes += record.bytes.len() as u64;
             }
             Ok(None) => break,
-            Err(Error::Corrupt { device, offset, lsn, what }) => {
-                damage.push(Damage { device, offset, lsn: Some(lsn), what });
+            Err(error) => {
+                damage.push(error.cause::<Damage>().cloned().ok_or(error)?);
                 break;
             }
-            Err(error) => return Err(error),
         }
     }
     Ok(Verification { damage, requests, records, record_bytes, checkpoint_lsn, end_lsn: survey.merged.end })

@@ -32,7 +32,7 @@
 mod archive;
 mod area;
 mod create;
-mod error;
+pub mod error;
 #[doc(hidden)]
 pub mod format;
 mod group;
@@ -54,7 +54,6 @@ pub use archive::{
     ArchiveInspection, ArchiveOptions, ArchiveReader, ArchiveRetention, ArchiveRun, ArchiveSegment, ArchiveTarget,
     ArchiveVerification, ArchivedRecord, PrunedArchive, inspect_archive, prune_archive, remove_archive, verify_archive,
 };
-pub use error::{Error, Result};
 pub use inspect::{
     Damage, DeviceInspection, Inspection, RequestInspection, RequestState, SectionInspection, SlotInspection,
     Verification, inspect, verify,
@@ -64,8 +63,10 @@ pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
 pub use recovery::{
-    LostDevice, MissingRecords, Rebuild, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing, standings,
+    LostDevice, MissingDevice, MissingRecords, Rebuild, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing,
+    standings,
 };
 pub use scheduler::SpaceRequest;
 pub use stats::{ArchiveStats, HidingStats, LogDeviceStats, LogStats};
+pub use tantalum_device::{Error, ErrorKind, Result};
 pub use ticket::Ticket;

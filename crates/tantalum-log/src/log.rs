@@ -10,7 +10,7 @@ use tantalum_rt::{JoinHandle, Mutex, spawn};
 use crate::archive::Writer;
 use crate::scheduler::{Scheduler, Start, StartArchive};
 use crate::{
-    ArchiveOptions, Error, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress, Result,
+    ArchiveOptions, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress, Result,
     SpaceRequest, Ticket, create, recovery,
 };
 
@@ -61,8 +61,7 @@ impl Log {
     /// devices does not matter later.
     ///
     /// # Errors
-    /// [`Error::NoDevices`], [`Error::TooManyDevices`], [`Error::AreaTooSmall`], [`Error::UnsupportedBlock`],
-    /// [`Error::InvalidOption`], or a device's own error.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for options and devices that do not suit, [`Unsupported`](crate::ErrorKind::Unsupported) for their blocks, or a device's own error.
     pub fn create(log_id: u128, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
         create::create(log_id, Lsn::ZERO, 1, &devices, &options)
     }
@@ -103,8 +102,8 @@ impl Log {
     /// `progress` is called from this task.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`]. An error for devices that are foreign, missing, twice there, truncated or of a newer format, and
-    /// [`Error::Corrupt`] if anything is damaged that was, or may have been, acknowledged. A read error is never taken
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput). An error for devices that are foreign, missing, twice there, truncated or of a newer format, and
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if anything is damaged that was, or may have been, acknowledged. A read error is never taken
     /// for the log's end.
     pub fn open(
         devices: Vec<Arc<dyn Device>>,
@@ -138,7 +137,7 @@ impl Log {
     /// ```
     ///
     /// # Errors
-    /// As [`Log::open`], about the archive; [`Error::NotArchived`] if it does not reach back to the checkpoint.
+    /// As [`Log::open`], about the archive; [`Missing`](crate::ErrorKind::Missing) if it does not reach back to the checkpoint.
     pub fn rebuild(options: LogOptions, progress: &mut dyn FnMut(RecoveryProgress)) -> Result<Rebuild> {
         recovery::rebuild(options, progress)
     }
@@ -167,8 +166,8 @@ impl Log {
     /// ```
     ///
     /// # Errors
-    /// [`Error::MissingDevice`], which names the records, if some that are needed are on no device that is there, or if that
-    /// cannot be known, as the log was not closed; [`Error::NotLost`], [`Error::NoSuchDevice`], [`Error::FixedDevices`], and
+    /// [`Missing`](crate::ErrorKind::Missing), which names the records, if some that are needed are on no device that is there, or if that
+    /// cannot be known, as the log was not closed; [`InUse`](crate::ErrorKind::InUse), [`NotFound`](crate::ErrorKind::NotFound), [`Unsupported`](crate::ErrorKind::Unsupported), and
     /// those of [`open`](Self::open). Nothing is changed then.
     pub fn give_up(
         devices: &[Arc<dyn Device>],
@@ -221,10 +220,10 @@ impl Log {
     /// Never blocks on a device or on space, so it may be called with latches held.
     ///
     /// # Errors
-    /// - [`Error::Full`]: no room. Release what a checkpoint may need, call [`Log::wait_for_space`], and
+    /// - [`LogFull`](crate::ErrorKind::LogFull): no room. Release what a checkpoint may need, call [`Log::wait_for_space`], and
     ///   [append with it](Log::append_requested).
-    /// - [`Error::RecordTooLarge`]: the parts exceed [`Log::max_record_bytes`].
-    /// - [`Error::Poisoned`], [`Error::Closed`].
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the parts exceed [`Log::max_record_bytes`].
+    /// - [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn append(&self, parts: &[&[u8]]) -> Result<LsnRange> {
         let scheduler = self.scheduler();
         // It does not overtake appends that wait for space.
@@ -260,20 +259,20 @@ impl Log {
         self.scheduler().append_requested(parts, space)
     }
 
-    /// Asks for space that [`Error::Full`] said is needed; the same for the sum of several. Requests are granted in their order, and
+    /// Asks for space that [`LogFull`](crate::ErrorKind::LogFull) said is needed; the same for the sum of several. Requests are granted in their order, and
     /// while one is not, [`append`](Self::append) finds no space: so a large request is not overtaken for ever. A sum that the log
     /// cannot have at once is granted in part.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn request_space(&self, needed: u64) -> Result<SpaceRequest> {
         self.scheduler().request_space(needed)
     }
 
-    /// The space that a record of `bytes` bytes needs: as [`Error::Full`] says.
+    /// The space that a record of `bytes` bytes needs: as [`LogFull`](crate::ErrorKind::LogFull) says.
     ///
     /// # Errors
-    /// [`Error::RecordTooLarge`].
+    /// [`TooLarge`](crate::ErrorKind::TooLarge).
     pub fn space_needed(&self, bytes: usize) -> Result<u64> {
         self.scheduler().charge(bytes)
     }
@@ -282,7 +281,7 @@ impl Log {
     /// owner is under pressure to checkpoint ([`Log::wait_for_pressure`]).
     ///
     /// # Errors
-    /// [`Error::RecordTooLarge`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`TooLarge`](crate::ErrorKind::TooLarge), [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn wait_for_space(&self, bytes: usize) -> Result<SpaceRequest> {
         let space = self.request_space(self.space_needed(bytes)?)?;
         while !space.wait(Duration::MAX)? {}
@@ -293,8 +292,8 @@ impl Log {
     /// ("FlashLogging", section 3.5).
     ///
     /// # Errors
-    /// - [`Error::BeyondEnd`]: `lsn` was never appended.
-    /// - [`Error::Poisoned`]: no device is left to write to. The records may or may not be found at the next open.
+    /// - [`InvalidInput`](crate::ErrorKind::InvalidInput): `lsn` was never appended.
+    /// - [`Poisoned`](crate::ErrorKind::Poisoned): no device is left to write to. The records may or may not be found at the next open.
     pub fn flush(&self, lsn: Lsn) -> Result<()> {
         self.scheduler().flush(lsn)
     }
@@ -317,7 +316,7 @@ impl Log {
     /// Has everything before `lsn` written in the background and returns a ticket that tells when it is durable.
     ///
     /// # Errors
-    /// [`Error::BeyondEnd`], [`Error::Poisoned`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn ticket(&self, lsn: Lsn) -> Result<Ticket> {
         self.scheduler().want(lsn)?;
         Ok(Ticket { scheduler: Arc::clone(self.scheduler()), lsn })
@@ -330,7 +329,7 @@ impl Log {
     /// `lsn` is a record's start or end. Recovery delivers the records that start at or after it.
     ///
     /// # Errors
-    /// [`Error::CheckpointNotDurable`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn set_checkpoint(&self, lsn: Lsn) -> Result<()> {
         self.scheduler().set_checkpoint(lsn)
     }
@@ -345,7 +344,7 @@ impl Log {
     }
 
     /// Tells the log that its owner tried to checkpoint and could not, for this cause. Devices that wait for a checkpoint
-    /// to leave stay then, and the call that removes them gets [`Error::CheckpointFailed`] instead of waiting for a checkpoint
+    /// to leave stay then, and the call that removes them gets [`InUse`](crate::ErrorKind::InUse) instead of waiting for a checkpoint
     /// that may never come. The pressure stays: the owner may try again.
     pub fn report_failed_checkpoint(&self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
         self.scheduler().report_failed_checkpoint(cause.into().into());
@@ -362,8 +361,8 @@ impl Log {
     /// that is to be followed by the archive begins after this.
     ///
     /// # Errors
-    /// [`Error::ArchiveInUse`], [`Error::ArchiveNeeded`], [`Error::ForeignArchive`], [`Error::NotAnArchive`],
-    /// [`Error::InvalidOption`], [`Error::Closed`], [`Error::Poisoned`], or the error of a device.
+    /// [`InUse`](crate::ErrorKind::InUse) if it has one, [`Mismatch`](crate::ErrorKind::Mismatch) if it is of another log or none, [`InvalidInput`](crate::ErrorKind::InvalidInput),
+    /// [`Closed`](crate::ErrorKind::Closed), [`Poisoned`](crate::ErrorKind::Poisoned), or the error of a device.
     pub fn attach_archive(&self, options: &ArchiveOptions) -> Result<()> {
         let mut archiver = self.handle.archiver.lock();
         let writer = self.scheduler().attach_archive(options)?;
@@ -380,7 +379,7 @@ impl Log {
     /// lost even with all log devices waits for this.
     ///
     /// # Errors
-    /// As [`Log::flush`]; [`Error::Poisoned`] also if the log failed when the records were durable, and not yet archived.
+    /// As [`Log::flush`]; [`Poisoned`](crate::ErrorKind::Poisoned) also if the log failed when the records were durable, and not yet archived.
     pub fn flush_archived(&self, lsn: Lsn) -> Result<()> {
         self.flush(lsn)?;
         self.scheduler().wait_archived(lsn)
@@ -394,8 +393,8 @@ impl Log {
     /// refuses by name what does not belong to it.
     ///
     /// # Errors
-    /// [`Error::AlreadyMember`], [`Error::StillWriting`], [`Error::ChangeUnderWay`], those of [`Log::create`], or a
-    /// device's own error; the log then goes on as before. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists), [`Busy`](crate::ErrorKind::Busy), those of [`Log::create`], or a
+    /// device's own error; the log then goes on as before. [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn add_devices(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
         let added = self.scheduler().add_devices(devices);
         self.spawn_workers();
@@ -409,8 +408,8 @@ impl Log {
     /// What a removed device holds is refused from then on, also when it is given to [`Log::open`].
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`], [`Error::LastDevice`] if no other healthy device is left, now or while it waits,
-    /// [`Error::CheckpointFailed`] if the owner says so meanwhile, [`Error::ChangeUnderWay`]; the devices then serve as before. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`InUse`](crate::ErrorKind::InUse) if no other healthy device is left, now or while it waits, or if the owner reports
+    /// a failed checkpoint meanwhile, [`Busy`](crate::ErrorKind::Busy); the devices then serve as before. [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn remove_devices(&self, ordinals: &[u32]) -> Result<()> {
         self.scheduler().remove_devices(ordinals)
     }
@@ -427,19 +426,19 @@ impl Log {
     }
 
     /// Stops the log for good, as the loss of its last device does: every waiter and every later call that needs the devices gets
-    /// [`Error::Poisoned`] with the first cause. For an owner that no longer holds what its records say.
+    /// [`Poisoned`](crate::ErrorKind::Poisoned) with the first cause. For an owner that no longer holds what its records say.
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use tantalum_device::{Device, MemoryDevice};
-    /// # use tantalum_log::{Error, Log, LogOptions};
+    /// # use tantalum_log::{ErrorKind, Log, LogOptions};
     /// # let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("a", 1 << 20)];
     /// # Log::create(7, devices.clone(), LogOptions::default())?;
     /// # let log = Log::open(devices, LogOptions::default(), &mut |_| {})?.finish()?;
     /// log.append(&[b"a record"])?;
     /// log.poison("the owner could not apply the record");
-    /// assert!(matches!(log.append(&[b"another"]), Err(Error::Poisoned { .. })));
-    /// assert!(matches!(log.close(), Err(Error::Poisoned { .. })));
+    /// assert!(matches!(log.append(&[b"another"]), Err(error) if error.kind() == ErrorKind::Poisoned));
+    /// assert!(matches!(log.close(), Err(error) if error.kind() == ErrorKind::Poisoned));
     /// # Ok::<(), tantalum_log::Error>(())
     /// ```
     pub fn poison(&self, what: impl Into<String>) {
@@ -452,10 +451,10 @@ impl Log {
     }
 
     /// Makes everything durable, in the archive too, records in both slots of every device that the log ended here, and stops the
-    /// workers. Later calls of `append` get [`Error::Closed`]; closing again does nothing.
+    /// workers. Later calls of `append` get [`Closed`](crate::ErrorKind::Closed); closing again does nothing.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], or the error of a device.
+    /// [`Poisoned`](crate::ErrorKind::Poisoned), or the error of a device.
     pub fn close(&self) -> Result<()> {
         if !self.scheduler().close()? {
             return Ok(());
@@ -488,15 +487,5 @@ impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (durable, end) = (self.durable_lsn(), self.end_lsn());
         f.debug_struct("Log").field("log_id", &self.log_id()).field("durable", &durable).field("end", &end).finish()
-    }
-}
-
-impl Error {
-    /// The first failure behind a [`Error::Poisoned`], or the error itself.
-    pub fn first_cause(&self) -> &Error {
-        match self {
-            Error::Poisoned { cause } => cause.first_cause(),
-            error => error,
-        }
     }
 }

@@ -17,7 +17,7 @@ use crate::format::slot::SlotMember;
 use crate::latency::LatencyTable;
 use crate::layout::Layout;
 use crate::space::Share;
-use crate::{Error, HidingStats, LogOptions, Lsn};
+use crate::{Error, HidingStats, LogOptions, Lsn, error};
 
 /// Which of a device's areas takes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl LogDevice {
         self.device = None;
         self.hiding = None;
         self.duty = Duty::Left;
-        self.set_aside = Some(Error::Absent { ordinal: self.ordinal });
+        self.set_aside = Some(error::absent(self.ordinal));
     }
 
     /// Remembers a write that was given up.

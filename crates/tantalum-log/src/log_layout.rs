@@ -18,7 +18,7 @@ use tantalum_device::{Device, Striped};
 
 use crate::format::BLOCK;
 use crate::format::superblock::FIXED_BLOCKS;
-use crate::{Error, Result};
+use crate::{Result, error};
 
 /// How requests are laid out on a log's devices; fixed when the log is created. All layouts recover alike.
 ///
@@ -60,11 +60,11 @@ impl LogLayout {
         match self {
             LogLayout::Single if devices != 1 => {
                 let expected = "the single layout has exactly one; give one, or choose another layout";
-                Err(Error::InvalidOption { option: "devices", value: devices as u64, expected })
+                Err(error::invalid_option("devices", devices as u64, expected))
             }
             LogLayout::Striped { unit_bytes } if !is_unit(unit_bytes, block_bytes) => {
                 let expected = "a stripe unit must be a multiple of the block between 512 and 262144 bytes";
-                Err(Error::InvalidOption { option: "unit_bytes", value: unit_bytes.into(), expected })
+                Err(error::invalid_option("unit_bytes", unit_bytes.into(), expected))
             }
             LogLayout::FlashLogging | LogLayout::Single | LogLayout::Striped { .. } => Ok(()),
         }

@@ -46,7 +46,7 @@ impl Ticket {
     /// Blocks until the outcome is known.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](crate::Error::Poisoned) if the log failed before the records were durable; whether they
+    /// [`Poisoned`](crate::ErrorKind::Poisoned) if the log failed before the records were durable; whether they
     /// will be found after reopening is then unknown.
     pub fn wait(self) -> Result<()> {
         self.scheduler.flush(self.lsn)

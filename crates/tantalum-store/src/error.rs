@@ -1,79 +1,45 @@
-//! Why a page store failed: what is wrong, where, and what to do about it.
+//! Errors that the page stores and the engine make in more than one place.
 
-use crate::{PageId, page::header};
+use std::fmt::Display;
 
-/// The result of a call of a page store.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+use crate::{Error, ErrorKind, PageId, page::header};
 
-/// Why a page store failed.
-#[non_exhaustive]
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Error {
-    /// A device refused a read, a write or a flush.
-    #[error(transparent)]
-    Device(#[from] tantalum_device::Error),
-
-    /// A page does not hold what it must.
-    #[error("{file}: page {page} (at byte {offset}) is damaged: {what}; restore the database from a backup")]
-    Corrupt {
-        /// The data file or device.
-        file: String,
-        /// The page.
-        page: PageId,
-        /// Where the page starts in the file, in bytes.
-        offset: u64,
-        /// What was found, and what was expected.
-        what: String,
-    },
-
-    /// What a store needs to know of itself is damaged, or is not one of ours: the superblock, a root, a stamp.
-    #[error("{file}: {what}")]
-    Superblock {
-        /// The data file or device.
-        file: String,
-        /// What was found, what was expected, and what to do.
-        what: String,
-    },
-
-    /// The torn-page protection asked for is not possible here.
-    #[error("{file}: torn-page protection is not possible this way: {what}")]
-    Protection {
-        /// The device.
-        file: String,
-        /// What is missing, and what to do.
-        what: String,
-    },
-
-    /// The data file cannot grow.
-    #[error("{file}: no space left for more pages ({source}); free some space or delete rows and try again")]
-    DiskFull {
-        /// The data file or device.
-        file: String,
-        /// What the device said.
-        source: tantalum_device::Error,
-    },
-
-    /// A setting, or what was asked for, is not possible here.
-    #[error("option {what}")]
-    Option {
-        /// The option, and what is wrong.
-        what: String,
-    },
-
-    /// The store was closed.
-    #[error("the database is closed; open it again")]
-    Closed,
+/// A page does not hold what it must.
+///
+/// `offset` is where the page starts in `file`, in bytes; `what` says what was found and what was expected.
+pub fn corrupt(file: impl Display, page: PageId, offset: u64, what: impl Display) -> Error {
+    let remedy = "restore the database from a backup";
+    Error::new(ErrorKind::Corrupt, format!("{file}: page {page} (at byte {offset}) is damaged: {what}; {remedy}"))
 }
 
-impl Error {
-    /// Says that `page`, read correctly from its device, holds what no page of ours holds.
-    pub fn corrupt_page(page: &[u8], what: impl Into<String>) -> Self {
-        let id = header::page_id(page);
-        Self::Corrupt {
-            file: "the data file".into(),
-            page: id,
-            offset: id.0.saturating_mul(page.len() as u64),
-            what: what.into(),
-        }
-    }
+/// Says that `page`, read correctly from its device, holds what no page of ours holds.
+pub fn corrupt_page(page: &[u8], what: impl Display) -> Error {
+    let id = header::page_id(page);
+    corrupt("the data file", id, id.0.saturating_mul(page.len() as u64), what)
+}
+
+/// What a store needs to know of itself is damaged, or is not one of ours: the superblock, a root, a stamp.
+pub fn superblock(file: impl Display, what: impl Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{file}: {what}"))
+}
+
+/// The torn-page protection asked for is not possible here; `what` says what is missing, and what to do.
+pub fn protection(file: impl Display, what: impl Display) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("{file}: torn-page protection is not possible this way: {what}"))
+}
+
+/// The data file cannot grow.
+pub fn disk_full(file: impl Display, source: Error) -> Error {
+    let what = format!("{file}: no space left for more pages ({source}); free some space or delete rows and try again");
+    Error::new(ErrorKind::NoSpace, what).with_source(source)
+}
+
+/// A setting, or what was asked for, is not possible here.
+pub fn option(what: impl Display) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("option {what}"))
+}
+
+/// The database was closed.
+pub fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database is closed; open it again")
 }

@@ -7,7 +7,7 @@
 mod batch;
 mod changes;
 mod commit_status;
-mod error;
+pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod in_page_logging;
@@ -28,7 +28,6 @@ mod tests;
 pub use batch::PageBatch;
 pub use changes::PageChanges;
 pub use commit_status::{Horizon, Session, Status, Watermarks};
-pub use error::{Error, Result};
 pub use in_page_logging::InPageStats;
 pub use in_place::double_write::DoubleWrite;
 pub use inspection::{
@@ -42,3 +41,4 @@ pub use page_set::PageSet;
 pub use page_store::{Load, Logging, PageStore, Protection, StoreStats};
 pub use superblock::{NoSuperblock, SegmentSizes, StoreKind, Superblock, UnitSizes};
 pub use sweep::sweep;
+pub use tantalum_device::{Error, ErrorKind, Result};

@@ -5,7 +5,7 @@
 
 use tantalum_device::{AlignedBuffer, Device, Durability};
 
-use crate::{Error, PAGE_SIZES, Protection, Result};
+use crate::{PAGE_SIZES, Protection, Result, error};
 
 const MAGIC: [u8; 8] = *b"TANTALUM";
 /// With a double-write area of one slot, or none.
@@ -264,7 +264,7 @@ impl Superblock {
     /// Reads the superblock of a data file; `None` when the file has none and never had.
     ///
     /// # Errors
-    /// [`Error::Superblock`] when both copies are damaged, or the file is something else.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when both copies are damaged, or the file is something else.
     pub fn read(device: &dyn Device) -> Result<Option<Self>> {
         let mut damage = None;
         // Where the second copy lies depends on the page size, which only the first copy tells.
@@ -276,10 +276,10 @@ impl Superblock {
             let decoded = match device.read(offset, &mut block) {
                 Ok(()) => Self::decode(&block),
                 // Raw flash cannot read what a power cut has torn.
-                Err(error @ tantalum_device::Error::Io { .. }) if device.capabilities().erase_block_bytes > 0 => {
+                Err(error) if error.is_io() && device.capabilities().erase_block_bytes > 0 => {
                     Err(NoSuperblock::Damaged(error.to_string()))
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
             match decoded {
                 Ok(found) if offset == 0 || offset == found.copy_at() => return Ok(Some(found)),
@@ -289,13 +289,13 @@ impl Superblock {
         }
         match damage {
             None => Ok(None),
-            Some(what) => Err(Error::Superblock {
-                file: device.name().into(),
-                what: format!(
+            Some(what) => Err(error::superblock(
+                device.name(),
+                format!(
                     "no superblock, neither at byte 0 ({what}) nor its copy in the second page; check the path and the \
                      program's version, or restore the database from a backup"
                 ),
-            }),
+            )),
         }
     }
 
@@ -322,7 +322,7 @@ impl Superblock {
                 _ => device.discard(offset / erased * erased, erased)?,
             }
         }
-        Ok(device.flush()?)
+        device.flush()
     }
 
     /// Where the second copy is: in the second page, or the second erase unit.
@@ -342,7 +342,7 @@ impl Superblock {
         if Self::read(device)? == Some(*self) {
             return Ok(());
         }
-        let what = "the superblock that was just written is not read back; the device is faulty".into();
-        Err(Error::Superblock { file: device.name().into(), what })
+        let what = "the superblock that was just written is not read back; the device is faulty";
+        Err(error::superblock(device.name(), what))
     }
 }

@@ -1,5 +1,6 @@
 //! The in-place store, with the power going at the worst time.
 
+use crate::ErrorKind;
 use std::{
     sync::{
         Arc,
@@ -327,7 +328,7 @@ fn a_batch_that_failed_in_place_is_finished_before_the_area_is_used_again() {
         let store = disks.store();
         store.store(&batch(&[1, 2, 3, 8], 1)).unwrap();
         disks.data.inject(Fault::FailWrites { after: 0 });
-        assert!(matches!(store.store(&batch(&[1, 2, 8], 2)), Err(Error::Device(_))));
+        assert!(matches!(store.store(&batch(&[1, 2, 8], 2)), Err(error) if error.is_io()));
         torn += [1, 2, 8]
             .iter()
             .filter(|id| matches!(store.load(PageId(**id), &mut vec![0; PAGE]).unwrap(), Load::Damaged(_)))
@@ -369,7 +370,7 @@ fn the_file_grows_in_steps_until_the_disk_is_full() {
     assert_eq!(store.capacity_pages(), PAGES + 256);
     assert_eq!(version(&store, PAGES + 255), 0);
     disks.data.inject(Fault::NoSpaceOnGrow);
-    assert!(matches!(store.grow(), Err(Error::DiskFull { .. })));
+    assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::NoSpace));
     assert_eq!(store.capacity_pages(), PAGES + 256);
     store.store(&batch(&[PAGES + 255], 9)).unwrap();
     assert_eq!(version(&store, PAGES + 255), 9);
@@ -419,7 +420,7 @@ fn either_copy_of_the_superblock_is_enough() {
         device.corrupt(20, 1, |bytes| bytes[0] ^= 1);
         assert_eq!(Superblock::read(&*device).unwrap(), Some(superblock(page_size)));
         device.corrupt(u64::from(page_size) + 3, 1, |bytes| bytes[0] ^= 1);
-        assert!(matches!(Superblock::read(&*device), Err(Error::Superblock { .. })));
+        assert!(matches!(Superblock::read(&*device), Err(error) if error.kind() == ErrorKind::Corrupt));
     }
 }
 

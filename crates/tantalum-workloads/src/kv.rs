@@ -10,7 +10,7 @@ use tantalum::{Db, Table, Transaction};
 use tantalum_rt::Random;
 
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::LoadProgress;
 
 /// The length of every key, in bytes.
@@ -40,7 +40,7 @@ pub struct Parameters {
 impl Parameters {
     fn validate(&self) -> Result<()> {
         let check = |ok, name, value: u64, expected| {
-            if ok { Ok(()) } else { Err(Error::OutOfRange { name, value: value.to_string(), expected }) }
+            if ok { Ok(()) } else { Err(error::out_of_range(name, value, expected)) }
         };
         check(self.keys > 0, "keys", self.keys, "at least 1")?;
         check((1..=self.keys).contains(&self.updates.into()), "updates", self.updates.into(), "1 to the keys")?;
@@ -189,7 +189,7 @@ impl Workload for KeyValue {
     fn step(&self, client: &mut Client, recorder: &mut Recorder) -> Result<()> {
         if client.is_reader {
             let key = key(client.random.u64(0..self.parameters.keys));
-            let read = || Ok(self.db.get(&self.table, key).map(|_| Completed::Committed)?);
+            let read = || self.db.get(&self.table, key).map(|_| Completed::Committed);
             return recorder.run(1, read).map(drop);
         }
         let keys = client.choose(&self.parameters);

@@ -12,7 +12,7 @@ pub mod append_only;
 pub mod choice;
 mod conditions;
 pub mod driver;
-mod error;
+pub mod error;
 pub mod history;
 pub mod kv;
 pub mod linkbench;
@@ -23,6 +23,6 @@ pub mod tpcc;
 pub mod ycsb;
 
 pub use conditions::Condition;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use load::LoadProgress;
 pub use tasks::map_by_tasks;

@@ -4,7 +4,7 @@
 //! (`u32`); points of time are milliseconds since 1970 (`u64`, 0 = null). A text is its length (`u16`) and its bytes.
 //! Decoding borrows texts from the row, checks every bound and accepts no byte too many.
 
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 
 /// Reads the fields of one row.
 pub(crate) struct Decoder<'a> {
@@ -34,7 +34,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn damaged(&self, expected: &'static str) -> Error {
-        Error::Row { table: self.table, length: self.row.len(), at: self.at, expected }
+        error::row(self.table, self.row.len(), self.at, expected)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tantalum_rt::{Condvar, JoinHandle, Mutex};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 #[derive(Default)]
 struct Running {
@@ -51,8 +51,8 @@ pub(crate) fn run_all<T: Send + 'static, E: From<Error> + Send + 'static>(
             break;
         }
     }
-    let join =
-        |(task, handle): (String, JoinHandle<Result<T, E>>)| handle.join().map_err(|_| Error::Panicked { task })?;
+    let panicked = |task| Error::new(ErrorKind::Poisoned, format!("{task} panicked; the message is above"));
+    let join = |(task, handle): (String, JoinHandle<Result<T, E>>)| handle.join().map_err(|_| panicked(task))?;
     // Every task is joined before the first error is given back.
     handles.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
 }

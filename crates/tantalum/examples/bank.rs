@@ -4,7 +4,7 @@
 
 use std::{env, time::Duration};
 
-use tantalum::{Db, Error, Result, Table, Transaction};
+use tantalum::{Db, ErrorKind, Result, Table, Transaction};
 
 const ACCOUNTS: u64 = 100;
 const THREADS: u64 = 4;
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     for account in 0..ACCOUNTS {
         match tx.insert(&accounts, account.to_be_bytes(), 1000u64.to_le_bytes()) {
             // They are there from an earlier run.
-            Err(Error::KeyExists { .. }) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             inserted => inserted?,
         }
     }

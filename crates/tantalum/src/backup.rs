@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     db::{Db, sync_parent},
-    error::{Error, Result},
+    error::{self, ErrorKind, Result},
     options::{Builder, Settings},
     table::Table,
     transaction::{RangeIter, Value},
@@ -30,11 +30,11 @@ pub(crate) fn whole_directory<T>(to: &Path, make: impl FnOnce(&Path) -> Result<T
     let partial = PathBuf::from(name);
     for path in [to, &partial] {
         if path.exists() {
-            return Err(Error::Exists { path: path.display().to_string() });
+            return Err(error::exists(path.display()));
         }
     }
     let made = make(&partial).and_then(|made| {
-        fs::rename(&partial, to).map_err(|error| Error::io(to, "give the finished directory the name", error))?;
+        fs::rename(&partial, to).map_err(|error| error::io(to, "give the finished directory the name", error))?;
         sync_parent(to)?;
         Ok(made)
     });
@@ -73,7 +73,7 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
     for from in db.open_tables() {
         let rows = match snapshot.range(&from, ..) {
             // Dropped since the list was made: not there any more.
-            Err(Error::TableDropped { .. }) => continue,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             rows => rows?,
         };
         copy_table(rows, &copy, &copy.table(from.name())?)?;
@@ -105,7 +105,7 @@ fn put(copy: &Db, to: &Table, rows: &[(Value, Value)]) -> Result<()> {
         tx.commit_async().map(drop)
     };
     match whole() {
-        Err(Error::TransactionTooLarge { .. }) if rows.len() > 1 => {
+        Err(error) if error.kind() == ErrorKind::TooLarge && rows.len() > 1 => {
             let (first, second) = rows.split_at(rows.len() / 2);
             put(copy, to, first)?;
             put(copy, to, second)

@@ -10,7 +10,7 @@ use tantalum_store::{PageId, PageSet, TableId, page::header};
 
 use crate::{
     db::Core,
-    error::Result,
+    error::{self, Result},
     space::SpaceWatch,
     tree::{Tree, TreeReport},
 };
@@ -124,7 +124,7 @@ impl Check<'_> {
                 Ok(alive.map(|(name, row)| (name, catalog.tree_of(row))).collect())
             }
             // The walk through the catalog has found it too.
-            Err(error) if error.is_damage() && !self.problems.is_empty() => {
+            Err(error) if error::is_damage(&error) && !self.problems.is_empty() => {
                 Ok(catalog.tables().into_iter().map(|table| (table.name().to_owned(), table.tree().clone())).collect())
             }
             Err(error) => Err(error),
@@ -135,7 +135,7 @@ impl Check<'_> {
     fn is_dropped(&self, name: &str, tree: &Tree) -> Result<bool> {
         match self.core.catalog.row(name) {
             Ok(row) => Ok(row.is_none_or(|row| row.is_dropping || row.id != tree.owner())),
-            Err(error) if error.is_damage() => Ok(false),
+            Err(error) if error::is_damage(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -61,7 +61,7 @@ pub use db::{
     BarrierSummary, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices, LogChange, LogChangePhase, LogChangeProgress,
     LogLocation, NewLogDevice, locate_log,
 };
-pub use error::{Error, Lack, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use options::{
     Barriers, Builder, Expert, Isolation, LogHiding, OpenPhase, OpenProgress, SETTINGS, Setting, SettingKind,
     TornPageProtection,

@@ -2,10 +2,10 @@
 
 pub use tantalum_store::PAGE_SIZES;
 
-use crate::error::{Error, Result};
+use crate::error::{self, Error, ErrorKind, Result};
 
 /// Largest value, in bytes: 1 MiB. The log's largest record can lower it, or the buffer pool, or the reserve of a page store that
-/// keeps changes, see [`Error::TransactionTooLarge`].
+/// keeps changes, see [`TooLarge`](crate::ErrorKind::TooLarge).
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Longest table name, in bytes of UTF-8.
@@ -38,7 +38,13 @@ pub(crate) struct GroupLimit {
 impl GroupLimit {
     /// The error for a group of so many bytes.
     pub fn refuse(self, bytes: usize) -> Error {
-        Error::TransactionTooLarge { bytes, limit: self.bytes, remedy: self.remedy }
+        let (limit, remedy) = (self.bytes, self.remedy.map_or_else(String::new, |remedy| format!(", or {remedy}")));
+        Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "a transaction of {bytes} bytes is too large, it can have at most {limit}; cut it into several{remedy}"
+            ),
+        )
     }
 }
 
@@ -46,7 +52,13 @@ impl GroupLimit {
 pub(crate) fn check_key(key: &[u8], page_size: u32) -> Result<()> {
     let limit = max_key_bytes(page_size);
     if key.len() > limit {
-        return Err(Error::KeyTooLong { bytes: key.len(), limit });
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "a key of {bytes} bytes is too long, at most {limit} are possible with this page size",
+                bytes = key.len()
+            ),
+        ));
     }
     Ok(())
 }
@@ -54,7 +66,14 @@ pub(crate) fn check_key(key: &[u8], page_size: u32) -> Result<()> {
 /// As [`check_key`], for a value.
 pub(crate) fn check_value(value: &[u8]) -> Result<()> {
     if value.len() > MAX_VALUE_BYTES {
-        return Err(Error::ValueTooLong { bytes: value.len(), limit: MAX_VALUE_BYTES });
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "a value of {bytes} bytes is too long, at most {limit} are possible; cut it into several rows",
+                bytes = value.len(),
+                limit = MAX_VALUE_BYTES
+            ),
+        ));
     }
     Ok(())
 }
@@ -70,7 +89,7 @@ pub(crate) fn check_table_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::TableName { name: name.escape_debug().take(80).collect(), what })
+    Err(error::table_name(name.escape_debug().take(80).collect::<String>(), what))
 }
 
 #[cfg(test)]
@@ -85,7 +104,10 @@ mod tests {
         assert!(check_value(&vec![0; MAX_VALUE_BYTES + 1]).is_err());
         assert!(check_table_name(&"a".repeat(255)).is_ok());
         for bad in ["", "a\nb", &"a".repeat(256)] {
-            assert!(matches!(check_table_name(bad), Err(Error::TableName { .. })), "{bad:?}");
+            assert!(
+                matches!(check_table_name(bad), Err(error) if error.to_string().contains("\" cannot be a table's name")),
+                "{bad:?}"
+            );
         }
     }
 }

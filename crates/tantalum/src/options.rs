@@ -38,7 +38,7 @@ pub enum Isolation {
     #[default]
     Serializable,
     /// Reads see the state at the transaction's start and take no locks; of two transactions that write the same key
-    /// the second fails with [`Error::WriteConflict`](crate::Error::WriteConflict). Write skew is possible.
+    /// the second fails with [`WriteConflict`](crate::ErrorKind::WriteConflict). Write skew is possible.
     SnapshotIsolation,
 }
 
@@ -238,7 +238,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Option`](crate::Error::Option) for a name that is none, or a value that it cannot have.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is none, or a value that it cannot have.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
         self.settings.set(name, value)?;
         Ok(self)
@@ -263,8 +263,8 @@ impl Builder {
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// # Errors
-    /// [`Error::InUse`](crate::Error::InUse) when another process has it open; [`Error::Config`](crate::Error::Config) for a bad `tantalum.toml`;
-    /// [`Error::Missing`](crate::Error::Missing) when one of its files is gone; whatever recovery finds damaged.
+    /// [`InUse`](crate::ErrorKind::InUse) when another process has it open; [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad `tantalum.toml`;
+    /// [`Missing`](crate::ErrorKind::Missing) when one of its files is gone; whatever recovery finds damaged.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let db = Db::of_plan(Plan::in_directory(self, path.as_ref())?)?;
         control::serve(&db, path.as_ref());

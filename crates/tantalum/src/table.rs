@@ -12,7 +12,7 @@ use tantalum_rt::{Condvar, Mutex};
 use tantalum_store::TableId;
 
 use crate::{
-    error::{Error, Result},
+    error::{self, Error, ErrorKind, Result},
     transaction::TableLocks,
     tree::Tree,
 };
@@ -91,7 +91,7 @@ impl Table {
     /// certain whether a drop that has begun takes place.
     ///
     /// # Errors
-    /// [`Error::TableDropped`]; [`Error::ForeignTable`] for a table of another database.
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`InvalidInput`](crate::ErrorKind::InvalidInput) for a table of another database.
     pub(crate) fn enter(&self, log_id: u128) -> Result<TableUse> {
         loop {
             self.check_usable(log_id)?;
@@ -115,10 +115,16 @@ impl Table {
     /// As [`enter`](Self::enter).
     pub(crate) fn check_usable(&self, log_id: u128) -> Result<()> {
         if !self.is_of(log_id) {
-            return Err(Error::ForeignTable { name: self.name().into() });
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "table {name:?} belongs to another database; open it on the database of the transaction",
+                    name = self.name()
+                ),
+            ));
         }
         if self.shared.state.load(Ordering::SeqCst) & DROPPED != 0 {
-            return Err(Error::TableDropped { name: self.name().into() });
+            return Err(error::table_dropped(self.name()));
         }
         Ok(())
     }
@@ -126,12 +132,18 @@ impl Table {
     /// Begins to drop the table: no transaction or snapshot begins to use it until the returned `Dropping` is dropped.
     ///
     /// # Errors
-    /// [`Error::TableInUse`], and nothing is changed, while a transaction or snapshot uses it.
+    /// [`InUse`](crate::ErrorKind::InUse), and nothing is changed, while a transaction or snapshot uses it.
     pub(crate) fn begin_drop(&self) -> Result<Dropping<'_>> {
         let begun = self.shared.state.compare_exchange(0, DROPPING, Ordering::SeqCst, Ordering::SeqCst);
         begun.map(|_| Dropping { table: &self.shared, outcome: 0 }).map_err(|state| {
             assert!(state & (DROPPING | DROPPED) == 0, "a table is dropped once");
-            Error::TableInUse { name: self.name().into() }
+            Error::new(
+                ErrorKind::InUse,
+                format!(
+                    "table {name:?} is in use by transactions or snapshots; end them and try again",
+                    name = self.name()
+                ),
+            )
         })
     }
 }

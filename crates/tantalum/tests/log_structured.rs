@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use tantalum::{Builder, Db, Error, Restore, RestoreTarget, StoreKind};
+use tantalum::{Builder, Db, Restore, RestoreTarget, StoreKind};
 
 fn builder() -> Builder {
     Db::builder()
@@ -65,12 +65,8 @@ fn a_database_in_a_directory_grows_is_cleaned_and_opened_again() {
     assert_eq!(copy.stats().unwrap().page_store, StoreKind::LogStructured);
     copy.close().unwrap();
     let refused = |builder: Builder| builder.open(&path).unwrap_err();
-    assert!(
-        matches!(refused(Db::builder().expert(|expert| expert.segment_bytes(1 << 20))), Error::Option { what } if what.contains("65536"))
-    );
-    assert!(
-        matches!(refused(Db::builder().expert(|expert| expert.segment_fill_percent(50))), Error::Option { what } if what.contains("80"))
-    );
+    assert!(refused(Db::builder().expert(|expert| expert.segment_bytes(1 << 20))).to_string().contains("65536"));
+    assert!(refused(Db::builder().expert(|expert| expert.segment_fill_percent(50))).to_string().contains("80"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The arguments of `tantalum bench`.
 #[derive(Args)]
@@ -45,16 +45,6 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Workload::Linkbench(arguments) => benchmark::run(arguments),
         Workload::Ycsb(arguments) => ycsb::run(arguments),
         Workload::Kv(arguments) => benchmark::run(arguments),
-    }
-}
-
-impl From<tantalum_workloads::Error> for Error {
-    fn from(error: tantalum_workloads::Error) -> Self {
-        match error {
-            tantalum_workloads::Error::Engine(error) => Self::Engine(error),
-            tantalum_workloads::Error::Device(error) => Self::Device(error),
-            other => Self::Other(other.to_string()),
-        }
     }
 }
 

@@ -116,7 +116,7 @@ impl Workload for Overwrites {
         if device.capacity_bytes() < self.write_bytes as u64 {
             let value = format!("{} bytes on {}", self.write_bytes, device.name());
             let expected = "a write that fits the device";
-            return Err(tantalum_workloads::Error::OutOfRange { name: "raw write", value, expected });
+            return Err(tantalum_workloads::error::out_of_range("raw write", value, expected));
         }
         Ok(Writer { device, buffer, count: 0 })
     }

@@ -14,7 +14,7 @@ use std::{
 use clap::Subcommand;
 use serde::Serialize;
 use tantalum::{
-    Builder, Db, StoreKind,
+    Builder, Db, ErrorKind, StoreKind,
     control::{self, Client},
 };
 use tantalum_report::{Progress, Table, Unit, units};
@@ -147,9 +147,8 @@ pub fn open_here(dir: &Path, lost: Option<String>, unreachable: &tantalum::Error
     let builder =
         lost.into_iter().fold(builder(false), |builder, lost| builder.expert(|expert| expert.give_up_log_device(lost)));
     match builder.open(dir) {
-        Err(tantalum::Error::InUse { path, pid }) => Err(Error::Other(format!(
-            "{path}: process {pid} has the database open, and cannot be asked ({unreachable}); close it there, or let it run \
-             with control_socket = true"
+        Err(error) if error.kind() == ErrorKind::InUse => Err(Error::Other(format!(
+            "{error}, or let it run with control_socket = true: it cannot be asked ({unreachable})"
         ))),
         opened => Ok(opened?),
     }

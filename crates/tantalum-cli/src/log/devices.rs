@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use tantalum_device::{Access, Device, FileDevice, Partition};
+use tantalum_device::{Access, Device, ErrorKind, FileDevice, Partition};
 use tantalum_log::format::{BLOCK, superblock::Superblock};
 
 use crate::{
@@ -51,11 +51,11 @@ impl Log {
         if !dir.is_dir() {
             return Ok(named);
         }
-        let log = tantalum::locate_log(dir).map_err(|error| match error {
-            tantalum::Error::NotFound { .. } => {
+        let log = tantalum::locate_log(dir).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
                 Error::Other(format!("{error}; give a database's directory, or the paths of the log's devices"))
             }
-            error => error.into(),
+            _ => error.into(),
         })?;
         Ok(Self { names: log.devices, directory: dir.clone(), bytes: Some(log.device_bytes) })
     }

@@ -25,7 +25,7 @@ use raw::RawFile;
 /// What a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Reading only: every write, flush, discard and growth fails with [`Error::ReadOnly`].
+    /// Reading only: every write, flush, discard and growth fails with [`ReadOnly`](crate::ErrorKind::ReadOnly).
     ReadOnly,
     /// Reading and writing. A block device is opened exclusively, which fails while it is mounted.
     ReadWrite,
@@ -137,7 +137,7 @@ impl Device for FileDevice {
         }
         match rustix::fs::fallocate(&raw.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(raw.io_error("discard", offset, len, &errno.into())),
+            Err(errno) => Err(raw.io_error("discard", offset, len, errno)),
         }
     }
 
@@ -150,10 +150,7 @@ impl Device for FileDevice {
             return Ok(());
         }
         if self.is_block_device {
-            return Err(Error::Unsupported {
-                device: Arc::clone(&raw.name),
-                operation: "grow: a block device has a fixed size",
-            });
+            return Err(Error::unsupported(&raw.name, "grow: a block device has a fixed size"));
         }
         check_blocks(&raw.name, self.capabilities.logical_block, u64::MAX, old, new_capacity_bytes - old)?;
         open::extend(raw, old, new_capacity_bytes, None)?;
@@ -189,7 +186,7 @@ mod tests {
 
     use super::raw::Limits;
     use super::*;
-    use crate::WithoutBarriers;
+    use crate::{ErrorKind, WithoutBarriers};
 
     const FILE_BYTES: u64 = 64 << 10;
 
@@ -246,12 +243,12 @@ mod tests {
         let (_directory, device) = create();
         let raw = &device.shared.raw;
         let failure = |errno: Errno| io::Error::from(errno);
-        raw.write_failed(0, 4096, Durability::Cached, &failure(Errno::IO));
-        raw.write_failed(0, 4096, Durability::Durable, &failure(Errno::NOSPC));
+        raw.write_failed(0, 4096, Durability::Cached, failure(Errno::IO));
+        raw.write_failed(0, 4096, Durability::Durable, failure(Errno::NOSPC));
         device.flush().unwrap();
 
-        raw.write_failed(8192, 4096, Durability::Durable, &failure(Errno::IO));
-        raw.write_failed(0, 4096, Durability::Durable, &failure(Errno::BADF));
+        raw.write_failed(8192, 4096, Durability::Durable, failure(Errno::IO));
+        raw.write_failed(0, 4096, Durability::Durable, failure(Errno::BADF));
         let buffer = Arc::new(AlignedBuffer::zeroed(4096));
         let errors = [
             device.flush().unwrap_err(),
@@ -260,11 +257,9 @@ mod tests {
             device.grow(2 * FILE_BYTES).unwrap_err(),
         ];
         for error in errors {
-            let Error::Poisoned { cause, .. } = &error else { panic!("{error}") };
-            assert!(
-                matches!(&**cause, Error::Io { offset: 8192, cause, .. } if cause.raw_os_error == Some(5)),
-                "{error}"
-            );
+            let cause = error.first_cause();
+            assert_eq!((error.kind(), cause.kind()), (ErrorKind::WritesLost, ErrorKind::Io));
+            assert!(cause.to_string().contains("at byte 8192") && cause.to_string().contains("os error 5"), "{error}");
         }
         assert_eq!(block(&device, 0), [0; 4096]);
     }
@@ -336,7 +331,8 @@ mod tests {
         }
         let write = Write { offset: 0, buffer, range: 0..8192, durability: Durability::Cached };
         let error = write.finish(-Errno::IO.raw_os_error(), &device.shared.raw).unwrap_err();
-        assert!(matches!(error, Error::Io { operation: "write", offset: 0, len: 8192, .. }), "{error}");
+        assert!(error.to_string().contains("cannot write") && error.is_io(), "{error}");
+        assert!(error.to_string().contains("at byte 0 for 8192 bytes"), "{error}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::pending::RingPool;
 use super::raw::RawFile;
 use super::{Access, FileDevice, Shared, sysfs};
 use crate::device::check_blocks;
-use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, Hardware, Result};
+use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, ErrorKind, Hardware, Result};
 
 /// Bytes of zeros written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -29,7 +29,7 @@ impl FileDevice {
     /// the bytes done and the total after each step of about 1 MiB. On failure the file is removed.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] unless the size is a multiple of 4096, [`Error::NoSpace`], [`Error::Io`] (also if the
+    /// [`InvalidInput`](ErrorKind::InvalidInput) unless the size is a multiple of 4096, [`NoSpace`](ErrorKind::NoSpace), [`Io`](ErrorKind::Io) (also if the
     /// file exists).
     pub fn create(
         path: impl AsRef<Path>,
@@ -38,7 +38,7 @@ impl FileDevice {
     ) -> Result<FileDevice> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
-        let failed = |source: io::Error| Error::io(&name, "create", 0, size_bytes, &source);
+        let failed = |source: io::Error| Error::io(&name, "create", 0, size_bytes, source);
         check_blocks(&name, ALIGNMENT as u32, u64::MAX, 0, size_bytes)?;
         // Without O_DIRECT: a file system that refuses it would create the file and then fail.
         OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
@@ -59,15 +59,18 @@ impl FileDevice {
     /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
     ///
     /// # Errors
-    /// [`Error::NotADevice`], [`Error::InUse`], [`Error::WriteProtected`], [`Error::Io`].
+    /// [`InvalidInput`](ErrorKind::InvalidInput), [`InUse`](ErrorKind::InUse), [`ReadOnly`](ErrorKind::ReadOnly), [`Io`](ErrorKind::Io).
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
-        let failed = |source: io::Error| Error::io(&name, "open", 0, 0, &source);
+        let failed = |source: io::Error| Error::io(&name, "open", 0, 0, source);
         // Looked at before it is opened, since opening a pipe would block and opening a tape would wind it.
         let is_block_device = self::is_block_device(&name, &fs::metadata(path).map_err(failed)?)?;
         let (mut file, direct) = open_direct(path, access, is_block_device).map_err(|source| match source.kind() {
-            io::ErrorKind::ResourceBusy => Error::InUse { device: Arc::clone(&name) },
+            io::ErrorKind::ResourceBusy => Error::new(
+                ErrorKind::InUse,
+                format!("{name} is in use (mounted, or part of another device); unmount it first"),
+            ),
             _ => failed(source),
         })?;
         let metadata = file.metadata().map_err(failed)?;
@@ -76,7 +79,12 @@ impl FileDevice {
         }
         if is_block_device && access == Access::ReadWrite && sysfs::is_write_protected(&metadata) {
             // The kernel opens it all the same, and refuses each write.
-            return Err(Error::WriteProtected { device: name });
+            return Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!(
+                    "{name} is write-protected; let it be written to first (losetup without --read-only, blockdev --setrw)"
+                ),
+            ));
         }
         let size = if is_block_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
         let (mut capabilities, limits) = sysfs::inspect(&file, &metadata, direct);
@@ -126,7 +134,8 @@ fn is_block_device(name: &Arc<str>, metadata: &fs::Metadata) -> Result<bool> {
     } else {
         "a socket"
     };
-    Err(Error::NotADevice { device: Arc::clone(name), found })
+    let what = format!("{name} is {found}; expected a regular file or a block device");
+    Err(Error::new(ErrorKind::InvalidInput, what))
 }
 
 /// Makes the file's name durable.
@@ -141,7 +150,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 /// Adds zeros from byte `from` to byte `to`, durably. On failure the file has its old size again.
 pub(super) fn extend(raw: &RawFile, from: u64, to: u64, progress: Progress<'_>) -> Result<()> {
     let extended = write_zeros(raw, from, to, progress)
-        .and_then(|()| raw.file.sync_all().map_err(|source| raw.io_error("flush", from, to - from, &source)));
+        .and_then(|()| raw.file.sync_all().map_err(|source| raw.io_error("flush", from, to - from, source)));
     if extended.is_err() {
         // Space that stays allocated past the end does no harm; the next growth uses it.
         let _shortened = raw.file.set_len(from);
@@ -158,12 +167,12 @@ fn write_zeros(raw: &RawFile, from: u64, to: u64, mut progress: Progress<'_>) ->
         && space.f_blocks > 0
         && space.f_bavail.saturating_mul(space.f_frsize) < to - from
     {
-        return Err(Error::NoSpace { device: Arc::clone(&raw.name), offset: from, len: to - from });
+        return Err(Error::no_space(&raw.name, from, to - from));
     }
     // Gets the space in few pieces, or finds out before anything is written that there is too little.
     match rustix::fs::fallocate(&raw.file, FallocateFlags::empty(), from, to - from) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-        Err(errno) => return Err(raw.io_error("allocate", from, to - from, &errno.into())),
+        Err(errno) => return Err(raw.io_error("allocate", from, to - from, errno)),
     }
     let zeros = AlignedBuffer::zeroed(CHUNK_BYTES.min(to - from) as usize);
     let mut at = from;

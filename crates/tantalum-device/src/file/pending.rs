@@ -151,7 +151,7 @@ impl Write {
             Err(_) if [Errno::CANCELED, Errno::INTR, Errno::AGAIN].iter().any(|e| e.raw_os_error() == -result) => 0,
             Err(_) => {
                 let source = io::Error::from_raw_os_error(-result);
-                return Err(file.write_failed(self.offset, bytes.len(), self.durability, &source));
+                return Err(file.write_failed(self.offset, bytes.len(), self.durability, source));
             }
         };
         file.write(self.offset + written as u64, &[&bytes[written..]], self.durability)

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
 use crate::device::{gather, total_len};
-use crate::{AlignedBuffer, Durability, Error, Result};
+use crate::{AlignedBuffer, Durability, Error, ErrorKind, Result};
 
 /// Bytes of a bounce buffer for reads; larger reads go through it piece by piece.
 const BOUNCE_BYTES: usize = 1 << 20;
@@ -77,10 +77,13 @@ impl RawFile {
     /// Whether writes may still be tried.
     pub(super) fn check_writable(&self) -> Result<()> {
         if !self.writable {
-            return Err(Error::ReadOnly { device: Arc::clone(&self.name) });
+            return Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!("{} is open for reading only; open it with Access::ReadWrite", self.name),
+            ));
         }
         match self.poison.get() {
-            Some(cause) => Err(Error::Poisoned { device: Arc::clone(&self.name), cause: Box::new(cause.clone()) }),
+            Some(cause) => Err(Error::writes_lost(&self.name, cause)),
             None => Ok(()),
         }
     }
@@ -107,12 +110,11 @@ impl RawFile {
         while done < buffer.len() {
             match pread(&self.file, &mut buffer[done..], offset + done as u64) {
                 Ok(0) => {
-                    let (device, found) = (Arc::clone(&self.name), done as u64);
-                    return Err(Error::Truncated { device, offset, len, found });
+                    return Err(Error::truncated(&self.name, offset, len, done as u64));
                 }
                 Ok(read) => done += read,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::io(&self.name, "read", offset, len, &errno.into())),
+                Err(errno) => return Err(self.io_error("read", offset, len, errno)),
             }
         }
         Ok(())
@@ -145,13 +147,13 @@ impl RawFile {
         let mut done = 0;
         while done < len {
             match pwritev2(&self.file, rest, offset + done as u64, flags) {
-                Ok(0) => return Err(self.write_failed(offset, len, durability, &io::ErrorKind::WriteZero.into())),
+                Ok(0) => return Err(self.write_failed(offset, len, durability, io::ErrorKind::WriteZero)),
                 Ok(written) => {
                     done += written;
                     IoSlice::advance_slices(&mut rest, written);
                 }
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.write_failed(offset, len, durability, &errno.into())),
+                Err(errno) => return Err(self.write_failed(offset, len, durability, errno)),
             }
         }
         Ok(())
@@ -172,23 +174,30 @@ impl RawFile {
         match pwritev2(&self.file, &[IoSlice::new(&bytes)], 0, RWF_ATOMIC) {
             Ok(written) => Ok(written == len),
             Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
-            Err(errno) => Err(self.io_error("write", 0, len as u64, &errno.into())),
+            Err(errno) => Err(self.io_error("write", 0, len as u64, errno)),
         }
     }
 
     /// Makes all completed writes durable.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_writable()?;
-        self.file.sync_data().map_err(|source| self.poisoned_by(self.io_error("flush", 0, 0, &source)))
+        self.file.sync_data().map_err(|source| self.poisoned_by(self.io_error("flush", 0, 0, source)))
     }
 
     /// The error for a write that failed.
     ///
     /// A durable write may have failed in its cache flush, and then has lost earlier writes that no later flush
     /// reports. Lack of space is found before anything is written, except by the page cache.
-    pub(super) fn write_failed(&self, offset: u64, len: usize, durability: Durability, source: &io::Error) -> Error {
+    pub(super) fn write_failed(
+        &self,
+        offset: u64,
+        len: usize,
+        durability: Durability,
+        source: impl Into<io::Error>,
+    ) -> Error {
         let error = self.io_error("write", offset, len as u64, source);
-        let nothing_lost = !self.limits.synchronizes(durability) || (error.is_no_space() && self.limits.direct);
+        let nothing_lost =
+            !self.limits.synchronizes(durability) || (error.kind() == ErrorKind::NoSpace && self.limits.direct);
         if nothing_lost { error } else { self.poisoned_by(error) }
     }
 
@@ -197,7 +206,13 @@ impl RawFile {
         error
     }
 
-    pub(super) fn io_error(&self, operation: &'static str, offset: u64, len: u64, source: &io::Error) -> Error {
-        Error::io(&self.name, operation, offset, len, source)
+    pub(super) fn io_error(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        len: u64,
+        source: impl Into<io::Error>,
+    ) -> Error {
+        Error::io(&self.name, operation, offset, len, source.into())
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tantalum_rt::{Mutex, MutexGuard, Random, lock_unswitched};
 
 use super::FileKind;
-use crate::{Device, Error, MemoryDevice, MemoryProfile, Result};
+use crate::{Device, Error, ErrorKind, MemoryDevice, MemoryProfile, Result};
 
 thread_local! {
     /// All tasks of a simulation run on one thread.
@@ -326,7 +326,10 @@ impl SimulatedFiles {
         let state = self.lock();
         match state.find(path).and_then(|node| state.nodes.get(&node)) {
             Some(Node::Device { device, .. }) => Ok(Arc::clone(device) as Arc<dyn Device>),
-            Some(_) => Err(Error::NotADevice { device: name_of(path), found: "no device" }),
+            Some(_) => {
+                let what = format!("{} is no device; expected a regular file or a block device", path.display());
+                Err(Error::new(ErrorKind::InvalidInput, what))
+            }
             None => Err(failed(path, "open", io::ErrorKind::NotFound)),
         }
     }
@@ -357,7 +360,7 @@ fn name_of(path: &Path) -> Arc<str> {
 }
 
 fn failed(path: &Path, operation: &'static str, kind: io::ErrorKind) -> Error {
-    Error::io(&name_of(path), operation, 0, 0, &kind.into())
+    Error::io(&name_of(path), operation, 0, 0, io::Error::from(kind))
 }
 
 /// What a power cut may leave of bytes that were not synchronized.

@@ -117,7 +117,7 @@ impl MemoryDevice {
     }
 
     /// Cuts the power and restores it. Unflushed cached writes and discards survive in any subset, each whole or torn;
-    /// so does everything under way, durable or not, whose waiters get [`Error::PowerLost`]. Faults remain, a failed
+    /// so does everything under way, durable or not, whose waiters get [`PowerLost`](crate::ErrorKind::PowerLost). Faults remain, a failed
     /// flush is forgotten.
     pub fn power_cut(&self, random: &mut Random) {
         let mut state = self.0.lock();
@@ -301,7 +301,7 @@ impl Device for MemoryDevice {
         self.0.delay(&self.0.profile.flush_latency);
         let mut state = self.0.lock();
         if state.generation != generation {
-            return Err(Error::PowerLost { device: Arc::clone(&self.0.name), offset: 0, len: 0 });
+            return Err(Error::power_lost(&self.0.name, 0, 0));
         }
         state.contents.flush(completions);
         Ok(())
@@ -322,7 +322,7 @@ impl Device for MemoryDevice {
         check_blocks(&self.0.name, self.0.profile.logical_block, u64::MAX, old, len)?;
         state.check_poison(&self.0.name)?;
         if state.faults.no_space_on_grow {
-            return Err(Error::NoSpace { device: Arc::clone(&self.0.name), offset: old, len });
+            return Err(Error::no_space(&self.0.name, old, len));
         }
         state.contents.grow(new_capacity_bytes);
         self.0.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
@@ -360,8 +360,7 @@ impl PendingWrite for MemoryWrite {
                 return Some(result);
             }
             let Some(operation) = state.in_flight.get(&self.id) else {
-                let device = Arc::clone(&self.device.name);
-                return Some(Err(Error::PowerLost { device, offset: self.offset, len: self.len }));
+                return Some(Err(Error::power_lost(&self.device.name, self.offset, self.len)));
             };
             let now = tantalum_rt::now();
             let deadline = timeout.map(|timeout| *deadline.get_or_insert(now + timeout));

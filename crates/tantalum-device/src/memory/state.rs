@@ -134,7 +134,7 @@ impl State {
     /// Whether writes may still be tried.
     pub(super) fn check_poison(&self, name: &Arc<str>) -> Result<()> {
         match &self.poison {
-            Some(cause) => Err(Error::Poisoned { device: Arc::clone(name), cause: Box::new(cause.clone()) }),
+            Some(cause) => Err(Error::writes_lost(name, cause)),
             None => Ok(()),
         }
     }
@@ -142,7 +142,7 @@ impl State {
 
 /// The error of an injected fault.
 pub(super) fn io_error(name: &Arc<str>, operation: &'static str, offset: u64, len: u64) -> Error {
-    Error::io(name, operation, offset, len, &io::Error::from(Errno::IO))
+    Error::io(name, operation, offset, len, io::Error::from(Errno::IO))
 }
 
 /// A duration from `range`, or its start if it is empty.

@@ -96,7 +96,7 @@ impl FaultyModel {
     /// plan without faults costs nothing.
     ///
     /// # Errors
-    /// [`crate::Error::FaultPlan`] if a device of this shape cannot have them.
+    /// `InvalidInput` if a device of this shape cannot have them.
     pub fn wrap(name: &str, inner: Box<dyn Model>, plan: Plan) -> Result<(Box<dyn Model>, Arc<FaultLog>)> {
         let shape = inner.describe();
         plan.check(name, &shape)?;

@@ -6,7 +6,8 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::FaultKind;
-use crate::{Error, Nanos, Result, Shape};
+use crate::profile::line_of;
+use crate::{Error, ErrorKind, Nanos, Result, Shape};
 
 /// The faults of one device. The same plan and the same calls give the same faults.
 ///
@@ -131,12 +132,11 @@ impl Plan {
     /// Reads a plan from TOML. `name` is used in messages.
     ///
     /// # Errors
-    /// [`Error::FaultPlan`]: a key that is unknown or missing, or a value that makes no sense.
+    /// [`ErrorKind::InvalidInput`]: a key that is unknown or missing, or a value that makes no sense.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|error| Error::FaultPlan {
-            file: name.to_owned(),
-            line: error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count()),
-            problem: error.message().to_owned(),
+        toml::from_str(text).map_err(|error| {
+            let what = format!("fault plan {name}{}: {}", line_of(&error, text), error.message());
+            Error::new(ErrorKind::InvalidInput, what)
         })
     }
 
@@ -148,12 +148,12 @@ impl Plan {
     /// Whether a device of this shape can have these faults. `name` is used in messages.
     ///
     /// # Errors
-    /// [`Error::FaultPlan`]: the first key that is wrong, and what is allowed.
+    /// [`ErrorKind::InvalidInput`]: the first key that is wrong, and what is allowed.
     pub fn check(&self, name: &str, shape: &Shape) -> Result<()> {
         let problem = PlanText::from(self.clone()).problem(Some(shape));
         match problem {
             None => Ok(()),
-            Some(problem) => Err(Error::FaultPlan { file: name.to_owned(), line: None, problem }),
+            Some(problem) => Err(Error::new(ErrorKind::InvalidInput, format!("fault plan {name}: {problem}"))),
         }
     }
 }

@@ -16,9 +16,9 @@ use crate::block_ssd::{BlockSsd, BlockSsdParameters};
 use crate::cloud::{CloudParameters, CloudVolume};
 use crate::disk::{DiskParameters, HardDisk};
 use crate::faults::{FaultLog, FaultyModel, Plan};
-use crate::file_backed::{InFile, MediumFile};
+use crate::file_backed::{self, InFile, MediumFile};
 use crate::usb::{UsbParameters, UsbStick};
-use crate::{Contents, Error, Model, Result};
+use crate::{Contents, Error, ErrorKind, Model, Result};
 
 /// The profiles that come with the crate: name and text.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -101,7 +101,7 @@ impl Profile {
     /// A profile that comes with the crate, or a TOML file.
     ///
     /// # Errors
-    /// [`Error::UnknownProfile`], [`Error::Syntax`].
+    /// [`ErrorKind::NotFound`], [`ErrorKind::InvalidInput`].
     pub fn named(name: &str) -> Result<Self> {
         Self::parse(name, &Self::text(name)?)
     }
@@ -109,12 +109,11 @@ impl Profile {
     /// Reads a profile from TOML. `name` is used in messages.
     ///
     /// # Errors
-    /// [`Error::Syntax`].
+    /// [`ErrorKind::InvalidInput`].
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        let mut profile: Self = toml::from_str(text).map_err(|error| Error::Syntax {
-            file: name.to_owned(),
-            line: error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count()),
-            message: error.message().to_owned(),
+        let mut profile: Self = toml::from_str(text).map_err(|error| {
+            let what = format!("profile {name}{}: {}", line_of(&error, text), error.message());
+            Error::new(ErrorKind::InvalidInput, what)
         })?;
         name.clone_into(&mut profile.name);
         Ok(profile)
@@ -123,16 +122,18 @@ impl Profile {
     /// The text of a profile that comes with the crate, or of a TOML file, with its comments.
     ///
     /// # Errors
-    /// [`Error::UnknownProfile`] if there is neither; [`Error::File`] if the file cannot be read.
+    /// [`ErrorKind::NotFound`] if there is neither; [`ErrorKind::Io`] if the file cannot be read.
     pub fn text(name: &str) -> Result<String> {
         if let Some((_, text)) = BUILT_IN.iter().find(|&&(built_in, _)| built_in == name) {
             return Ok((*text).to_owned());
         }
         let path = Path::new(name);
         if !path.is_file() {
-            return Err(Error::UnknownProfile { name: name.to_owned(), known: Self::known() });
+            let known = Self::known();
+            let what = format!("there is no profile {name:?}; known are {known}, or give the path of a TOML file");
+            return Err(Error::new(ErrorKind::NotFound, what));
         }
-        std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), operation: "read", source })
+        std::fs::read_to_string(path).map_err(|source| file_backed::file_error(path, "read", source))
     }
 
     /// The names that come with the crate, for messages.
@@ -149,7 +150,7 @@ impl Profile {
     /// A device made by the profile, new, with its contents in memory.
     ///
     /// # Errors
-    /// [`Error::Impossible`], [`Error::FaultPlan`].
+    /// [`ErrorKind::InvalidInput`].
     pub fn build(&self) -> Result<Box<dyn Model>> {
         Ok(self.build_logged()?.0)
     }
@@ -157,7 +158,7 @@ impl Profile {
     /// As [`Profile::build`], with the log of the profile's faults that happen.
     ///
     /// # Errors
-    /// [`Error::Impossible`], [`Error::FaultPlan`].
+    /// [`ErrorKind::InvalidInput`].
     pub fn build_logged(&self) -> Result<(Box<dyn Model>, Arc<FaultLog>)> {
         let model = self.build_on(Contents::in_memory)?;
         FaultyModel::wrap(&self.name, model, self.faults.clone().unwrap_or_default())
@@ -183,8 +184,8 @@ impl Profile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Impossible`], [`Error::FaultPlan`]; [`Error::Busy`] if the file is in use; [`Error::ForeignFile`] and [`Error::WrongSize`] if
-    /// it holds something else or is damaged, and then it stays as it is; [`Error::File`].
+    /// [`ErrorKind::InvalidInput`]; [`ErrorKind::InUse`] if the file is in use; [`ErrorKind::Mismatch`] and [`ErrorKind::Corrupt`] if
+    /// it holds something else or is damaged, and then it stays as it is; [`ErrorKind::Io`].
     pub fn open_file(&self, path: &Path) -> Result<Box<dyn Model>> {
         self.check()?;
         let file = MediumFile::open(path, &self.identity())?;
@@ -218,7 +219,7 @@ impl Profile {
     /// Whether it describes a possible device.
     ///
     /// # Errors
-    /// [`Error::Impossible`].
+    /// [`ErrorKind::InvalidInput`].
     pub fn check(&self) -> Result<()> {
         let size = self.capacity_bytes;
         let checked = match &self.device {
@@ -230,7 +231,9 @@ impl Profile {
             Kind::BlockMapped(parameters) => parameters.check(size),
             Kind::CloudVolume(parameters) => parameters.check(size),
         };
-        checked.map_err(|(key, problem)| Error::Impossible { file: self.name.clone(), key, problem })
+        checked.map_err(|(key, problem)| {
+            Error::new(ErrorKind::InvalidInput, format!("profile {}, key {key}: {problem}", self.name))
+        })
     }
 
     /// Builds the device on contents that `contents` makes of the size that it is given.
@@ -247,6 +250,12 @@ impl Profile {
             Kind::CloudVolume(parameters) => Box::new(CloudVolume::new(parameters.clone(), size, contents)),
         })
     }
+}
+
+/// ", line N" for a mistake in `text` whose place is known.
+pub(crate) fn line_of(error: &toml::de::Error, text: &str) -> String {
+    let line = |span: std::ops::Range<usize>| 1 + text[..span.start.min(text.len())].matches('\n').count();
+    error.span().map(|span| format!(", line {}", line(span))).unwrap_or_default()
 }
 
 /// The key that is wrong, and what it should be.
@@ -290,7 +299,7 @@ mod tests {
 
         let impossible = good.replace("page_bytes = 8192", "page_bytes = 8000");
         let error = Profile::parse("mine.toml", &impossible).unwrap().build().unwrap_err();
-        assert!(matches!(error, Error::Impossible { key: "geometry.page_bytes", .. }), "{error}");
+        assert!(error.to_string().contains("key geometry.page_bytes"), "{error}");
         let message = Profile::named("no-such-drive").unwrap_err().to_string();
         assert!(message.contains("durassd"), "{message}");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tantalum_device::{Cause, Ending, Error, Request, RequestKind, RequestObserver, Result};
+use tantalum_device::{Ending, Error, Request, RequestKind, RequestObserver, Result};
 
 /// Counts writes, and refuses those beyond the allowance: what was promised of wear is kept whatever a measurement does wrong.
 #[derive(Debug)]
@@ -35,9 +35,8 @@ impl RequestObserver for Meter {
         match self.written_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
             Err(written) => {
-                let message = format!("{written} of the {} bytes that may be written are", self.allowed_bytes);
-                let cause = Cause { kind: std::io::ErrorKind::QuotaExceeded, raw_os_error: None, message };
-                Err(Error::Io { device: self.device.as_str().into(), operation: "write", offset, len, cause })
+                let cause = format!("{written} of the {} bytes that may be written are", self.allowed_bytes);
+                Err(Error::io(&self.device, "write", offset, len, std::io::Error::other(cause)))
             }
         }
     }

@@ -92,7 +92,7 @@ impl Device for Instant {
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
         match new_capacity_bytes <= self.capacity_bytes {
             true => Ok(()),
-            false => Err(Error::Unsupported { device: Arc::clone(&self.name), operation: "grow: its size is fixed" }),
+            false => Err(Error::unsupported(&self.name, "grow: its size is fixed")),
         }
     }
 }

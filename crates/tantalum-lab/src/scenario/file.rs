@@ -109,7 +109,7 @@ impl Device for File {
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
         match new_capacity_bytes <= self.0.file_bytes {
             true => Ok(()),
-            false => Err(Error::Unsupported { device: self.name().into(), operation: "grow: its size is fixed" }),
+            false => Err(Error::unsupported(self.name(), "grow: its size is fixed")),
         }
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tantalum::{Db, Snapshot, Table};
 use tantalum_rt::Random;
 use tantalum_workloads::{
-    Error, Result,
+    Result,
     driver::{Completed, Pipeline, Recorder, Workload, client_random},
+    error,
 };
 
 /// What a client does.
@@ -80,7 +81,7 @@ impl Rows {
             let key = key(number);
             let old = transaction.get_for_update(&self.table, key)?;
             tantalum_rt::work(self.cpu_per_attempt / 2);
-            let old = old.ok_or_else(|| Error::Missing { table: TABLE, key: key.to_vec() })?;
+            let old = old.ok_or_else(|| error::missing(TABLE, &key))?;
             transaction.put(&self.table, key, value(balance(&old).wrapping_add(change)))?;
         }
         transaction.commit()?;
@@ -102,7 +103,7 @@ impl Rows {
         };
         match value {
             Some(_) => Ok(Completed::Committed),
-            None => Err(Error::Missing { table: TABLE, key: key.to_vec() }),
+            None => Err(error::missing(TABLE, &key)),
         }
     }
 }

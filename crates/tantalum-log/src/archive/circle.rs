@@ -10,7 +10,7 @@ use super::store::{Place, Segment, Store};
 use crate::format::BLOCK;
 use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, MIN_SEGMENTS, SegmentHeader};
 use crate::format::superblock::MIN_SECTION_BYTES;
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result, error};
 
 /// Segments are no larger than this unless the options ask for it.
 const DEFAULT_MAX_BYTES: u64 = 64 << 20;
@@ -27,7 +27,14 @@ impl Circle {
         let expected = CONTROL_BYTES + u64::from(superblock.segment_bytes) * u64::from(superblock.segment_count);
         let bytes = device.capacity_bytes();
         if bytes < expected {
-            return Err(Error::Truncated { device: device.name().into(), bytes, expected });
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                format!(
+                    "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); open the log with as \
+         many partitions as it was created with; if they are, the file was truncated: restore it",
+                    device = device.name()
+                ),
+            ));
         }
         Ok(Circle { device, superblock })
     }
@@ -41,7 +48,7 @@ impl Circle {
         if count < u64::from(MIN_SEGMENTS) {
             let needed = CONTROL_BYTES + u64::from(MIN_SEGMENTS) * u64::from(segment_bytes);
             let bytes = device.capacity_bytes();
-            return Err(Error::AreaTooSmall { device: device.name().into(), bytes, needed });
+            return Err(error::area_too_small(device.name(), bytes, needed));
         }
         let segment_count = u32::try_from(count).unwrap_or(u32::MAX);
         Ok(ArchiveSuperblock { log_id, segment_bytes, segment_count })
@@ -52,7 +59,7 @@ impl Circle {
         for position in 0..u64::from(self.superblock.segment_count) {
             blank(&*self.device, self.range(position).start, Durability::Cached)?;
         }
-        Ok(self.device.flush()?)
+        self.device.flush()
     }
 
     fn range(&self, position: u64) -> Range<u64> {
@@ -114,6 +121,6 @@ impl Store for Circle {
     }
 
     fn remove(&self, segment: &Segment) -> Result<()> {
-        Ok(segment.place.device.write(segment.place.range.start, &[&[0; BLOCK]], Durability::Durable)?)
+        segment.place.device.write(segment.place.range.start, &[&[0; BLOCK]], Durability::Durable)
     }
 }

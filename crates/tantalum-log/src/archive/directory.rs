@@ -9,7 +9,7 @@ use tantalum_device::{Access, Device, files};
 use super::store::{Place, Segment, Store};
 use crate::format::BLOCK;
 use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, SegmentHeader};
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result, error};
 
 const CONTROL: &str = "control";
 /// The control file before it is whole.
@@ -51,10 +51,10 @@ impl Directory {
             };
         }
         match names {
-            Ok(names) if has_others(&names) => Err(Error::NotAnArchive {
-                archive: path.display().to_string(),
-                what: "the directory is not empty and has no control file".into(),
-            }),
+            Ok(names) if has_others(&names) => Err(error::not_an_archive(
+                path.display().to_string(),
+                "the directory is not empty and has no control file",
+            )),
             Ok(_) => Ok(Found::Blank),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Blank),
             Err(error) => Err(failed(path, "list", error)),
@@ -72,7 +72,7 @@ impl Directory {
         drop(files::create(&fresh, CONTROL_BYTES, None)?);
         let renamed = files::rename(&fresh, &control).and_then(|()| files::sync_directory(path));
         renamed.map_err(|error| failed(&control, "create", error))?;
-        Ok(files::open(&control, Access::ReadWrite)?)
+        files::open(&control, Access::ReadWrite)
     }
 
     /// Removes the archive.
@@ -136,7 +136,7 @@ impl Store for Directory {
                 Ok(device) => device,
                 // Retention or another process that prunes the archive has removed it since the directory was listed.
                 Err(_) if !files::exists(&path) => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
             let bytes = device.capacity_bytes() / BLOCK as u64 * BLOCK as u64;
             let place = Place { device, range: 0..bytes };
@@ -167,7 +167,7 @@ impl Store for Directory {
         if bytes <= capacity {
             return Ok(());
         }
-        Ok(place.device.grow((2 * capacity).max(bytes).min(place.range.end))?)
+        place.device.grow((2 * capacity).max(bytes).min(place.range.end))
     }
 
     fn remove(&self, segment: &Segment) -> Result<()> {
@@ -186,5 +186,7 @@ fn remove_if_there(path: &Path) -> Result<()> {
 }
 
 fn failed(path: &Path, doing: &'static str, error: io::Error) -> Error {
-    Error::ArchiveDirectory { path: path.display().to_string(), doing, source: Arc::new(error) }
+    let path = path.display();
+    let what = format!("{path}: cannot {doing} it: {error}; check the archive's directory and its file system");
+    Error::new(ErrorKind::Io, what).with_source(error)
 }

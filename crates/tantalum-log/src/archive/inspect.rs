@@ -16,7 +16,7 @@ use crate::inspect::as_hex;
 use crate::recovery::merge::is_void;
 use crate::recovery::scan::{Scan, Scope};
 use crate::recovery::{Progress, Reader};
-use crate::{Damage, Error, Lsn, Record, RecoveryPhase, RecoveryProgress, Result};
+use crate::{Damage, Error, Lsn, Record, RecoveryPhase, RecoveryProgress, Result, error};
 
 /// Payload bytes of a segment that are kept between checking it and delivering its records; the rest is read twice.
 const MEMORY_BYTES: i64 = 32 << 20;
@@ -126,7 +126,7 @@ impl ArchiveSegment {
 /// ```
 ///
 /// # Errors
-/// [`Error::NotAnArchive`], and read errors.
+/// [`Mismatch`](crate::ErrorKind::Mismatch), and read errors.
 pub fn inspect_archive(target: &ArchiveTarget) -> Result<ArchiveInspection> {
     let archive = Archive::open(target)?;
     let slot = archive.slot().ok();
@@ -192,7 +192,7 @@ pub struct ArchiveVerification {
 /// Reads everything in an archive and reports every damage rather than the first.
 ///
 /// # Errors
-/// [`Error::NotAnArchive`], and read errors.
+/// [`Mismatch`](crate::ErrorKind::Mismatch), and read errors.
 pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryProgress)) -> Result<ArchiveVerification> {
     let archive = Archive::open(target)?;
     let mut result =
@@ -202,7 +202,7 @@ pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryPro
     let mut done_bytes = 0;
     match (archive.slot(), segments.first()) {
         (Ok(slot), Some(first)) => result.damage.extend(archive.missing_before(first, slot.checkpoint)),
-        (Err(error), _) => result.damage.extend(damage_of(error)),
+        (Err(error), _) => result.damage.extend(error.cause::<Damage>().cloned()),
         (Ok(_), None) => {}
     }
     let mut scanned = Scanned::default();
@@ -242,7 +242,7 @@ pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryPro
                     result.record_bytes += record.bytes.len() as u64;
                 }
                 Err(error) => {
-                    result.damage.extend(damage_of(error));
+                    result.damage.extend(error.cause::<Damage>().cloned());
                     break;
                 }
             }
@@ -301,14 +301,14 @@ impl ArchiveReader {
     /// Begins at `from`, a record's start.
     ///
     /// # Errors
-    /// [`Error::NotArchived`] if the archive does not reach back so far, [`Error::NotAnArchive`], and read errors.
+    /// [`Missing`](crate::ErrorKind::Missing) if the archive does not reach back so far, [`Mismatch`](crate::ErrorKind::Mismatch), and read errors.
     pub fn open(target: &ArchiveTarget, from: Lsn) -> Result<ArchiveReader> {
         let archive = Archive::open(target)?;
         let (segments, _) = without_void(archive.store.segments(Some(from), false)?);
         let start = segments.first().map(|first| first.start);
         if start.is_none_or(|start| start > from) {
             let to = start.unwrap_or(from);
-            return Err(Error::NotArchived { archive: archive.store.name().into(), from, to });
+            return Err(error::not_archived(archive.store.name(), from, to));
         }
         Ok(ArchiveReader {
             from,
@@ -349,7 +349,7 @@ impl ArchiveReader {
     /// The next record; `None` at the archive's end, and at a gap.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] with file and offset where the archive is damaged, once all records before are delivered; read
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset where the archive is damaged, once all records before are delivered; read
     /// errors.
     pub fn next_record(&mut self) -> Result<Option<ArchivedRecord>> {
         loop {
@@ -376,10 +376,7 @@ impl ArchiveReader {
         drop_void(&self.archive, &mut self.scanned);
         self.scan = [std::mem::take(&mut self.scanned.scan)];
         let damage = self.scan[0].damage.first().cloned();
-        self.failure = damage.map(|Damage { device, offset, lsn, what }| {
-            let lsn = lsn.unwrap_or_default();
-            Error::Corrupt { device, offset, lsn, what }
-        });
+        self.failure = damage.map(Error::from);
         self.reader = in_order(&self.scan[0], self.from);
         Ok(true)
     }
@@ -427,11 +424,4 @@ fn was_replaced(archive: &Archive, segment: &Segment) -> Result<bool> {
 /// Delivers the requests of one scan in their order.
 fn in_order(scan: &Scan, from: Lsn) -> Reader {
     Reader::new((0..scan.found.len()).map(|index| (0, index)).collect(), from)
-}
-
-fn damage_of(error: Error) -> Option<Damage> {
-    match error {
-        Error::Corrupt { device, offset, lsn, what } => Some(Damage { device, offset, lsn: Some(lsn), what }),
-        _ => None,
-    }
 }

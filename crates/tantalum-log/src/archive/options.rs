@@ -8,7 +8,7 @@ use tantalum_device::Device;
 
 use crate::format::BLOCK;
 use crate::format::superblock::{MAX_SECTION_BYTES, MIN_SECTION_BYTES};
-use crate::{Error, Result};
+use crate::{Result, error};
 
 /// Where an archive lies.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl ArchiveOptions {
 
     /// Refuses values with which no archive can work.
     pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |option, value, expected| Err(Error::InvalidOption { option, value, expected });
+        let refuse = |option, value, expected| Err(error::invalid_option(option, value, expected));
         if let Some(bytes) = self.segment_bytes
             && (!(MIN_SECTION_BYTES..=MAX_SECTION_BYTES).contains(&bytes) || !bytes.is_multiple_of(BLOCK as u32))
         {

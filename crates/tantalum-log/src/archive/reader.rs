@@ -15,7 +15,7 @@ use crate::format::{BLOCK, DecodeError, NUMBER_LIMIT};
 use crate::layout::{SUPERBLOCKS, slot_offset};
 use crate::recovery::merge::is_void;
 use crate::recovery::scan::{Scan, Scope};
-use crate::{Damage, Error, Lsn, Result};
+use crate::{Damage, Error, Lsn, Result, error};
 
 /// Segments of a directory have this size unless the options ask for another.
 const DEFAULT_FILE_BYTES: u32 = 16 << 20;
@@ -60,7 +60,7 @@ impl Archive {
     /// The archive at `target`, for reading.
     pub(super) fn open(target: &ArchiveTarget) -> Result<Archive> {
         let found = Archive::find(&ArchiveOptions::at(target.clone()), Access::ReadOnly)?;
-        found.ok_or_else(|| Error::NotAnArchive { archive: target.name(), what: "there is nothing".into() })
+        found.ok_or_else(|| error::not_an_archive(target.name(), "there is nothing"))
     }
 
     /// Looks for an archive. `None` where there is nothing at all.
@@ -129,16 +129,18 @@ impl Archive {
 
     /// What to say if the archive is not that of the log `expected`.
     pub(crate) fn foreign(&self, expected: u128) -> Error {
-        Error::ForeignArchive { archive: self.store.name().into(), found: self.log_id(), expected }
+        error::foreign_archive(self.store.name(), self.log_id(), expected)
     }
 
     /// The newest slot.
     pub(crate) fn slot(&self) -> Result<&Slot> {
-        Slot::newest_of(self.slots.iter().flatten()).ok_or_else(|| Error::Corrupt {
-            device: self.store.control().name().into(),
-            offset: slot_offset(0),
-            lsn: Lsn::ZERO,
-            what: "the archive has no valid checkpoint slot".into(),
+        Slot::newest_of(self.slots.iter().flatten()).ok_or_else(|| {
+            Error::from(Damage {
+                device: self.store.control().name().into(),
+                offset: slot_offset(0),
+                lsn: Some(Lsn::ZERO),
+                what: "the archive has no valid checkpoint slot".into(),
+            })
         })
     }
 
@@ -225,7 +227,7 @@ pub(super) fn without_void(mut segments: Vec<Segment>) -> (Vec<Segment>, Vec<Seg
 }
 
 fn store(options: &ArchiveOptions, control: Arc<dyn Device>, superblock: ArchiveSuperblock) -> Result<Arc<dyn Store>> {
-    let wrong = |what: &str| Error::NotAnArchive { archive: control.name().into(), what: what.into() };
+    let wrong = |what: &str| error::not_an_archive(control.name(), what);
     match (&options.target, superblock.segment_count) {
         (ArchiveTarget::Device(_), 0) => Err(wrong("it is the control file of an archive in a directory")),
         (ArchiveTarget::Device(_), _) => Ok(Arc::new(Circle::new(control, superblock)?)),
@@ -261,7 +263,7 @@ fn is_blank(control: &dyn Device) -> Result<bool> {
 /// Reads the superblock, or its copy. `None` where an archive may be made.
 fn read_superblock(control: &dyn Device) -> Result<Option<ArchiveSuperblock>> {
     let name = || control.name().to_string();
-    let not_an_archive = |what: String| Err(Error::NotAnArchive { archive: name(), what });
+    let not_an_archive = |what: String| Err(error::not_an_archive(name(), what));
     if control.capacity_bytes() < CONTROL_BYTES {
         return not_an_archive(format!("{} bytes are too few", control.capacity_bytes()));
     }
@@ -271,7 +273,7 @@ fn read_superblock(control: &dyn Device) -> Result<Option<ArchiveSuperblock>> {
     for offset in SUPERBLOCKS {
         match ArchiveSuperblock::decode(&blocks[offset as usize..][..BLOCK]) {
             Ok(superblock) => return Ok(Some(superblock)),
-            Err(error) => match Error::of_version(error, name(), offset) {
+            Err(error) => match error::of_version(error, name(), offset) {
                 Some(error) => return Err(error),
                 None => failures.push(error),
             },

@@ -9,7 +9,7 @@ use super::reader::Archive;
 use super::store::{Segment, Store};
 use super::{ArchiveOptions, ArchiveTarget};
 use crate::format::wall_clock_us;
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// What of an archive is to be kept, for [`prune_archive`]. A segment goes if any of these lets it go.
 ///
@@ -63,11 +63,17 @@ pub struct PrunedArchive {
 /// ```
 ///
 /// # Errors
-/// [`Error::ArchiveOnDevice`], those of finding the archive, and [`Error::ArchiveDirectory`] when a file cannot be
+/// [`Unsupported`](crate::ErrorKind::Unsupported), those of finding the archive, and [`Io`](crate::ErrorKind::Io) when a file cannot be
 /// removed: the older ones are gone then.
 pub fn prune_archive(target: &ArchiveTarget, retention: &ArchiveRetention, dry_run: bool) -> Result<PrunedArchive> {
     if let ArchiveTarget::Device(device) = target {
-        return Err(Error::ArchiveOnDevice { archive: device.name().into() });
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{archive}: an archive on a device is a circle whose newest segment overwrites the oldest that no checkpoint needs; there is nothing to remove",
+                archive = device.name()
+            ),
+        ));
     }
     let archive = Archive::open(target)?;
     // What was durable last: a running log may be further, and needs less.

@@ -15,7 +15,7 @@ use crate::format::request::{HEADER_BYTES, RequestHeader};
 use crate::format::wall_clock_us;
 use crate::format::{BLOCK, round_up};
 use crate::group::PREFIX_BYTES;
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result, error};
 
 /// Record bytes of one write at most.
 pub(super) const MAX_WRITE_BYTES: usize = 4 << 20;
@@ -148,7 +148,7 @@ impl Writer {
         }
         let value = self.store.superblock().segment_bytes.into();
         let expected = "the log has larger requests to archive; name another place, and ask for larger segments there";
-        Err(Error::InvalidOption { option: "archive.segment_bytes", value, expected })
+        Err(error::invalid_option("archive.segment_bytes", value, expected))
     }
 
     /// Percent of the segments that hold something behind `checkpoint`; 0 where there are as many as needed.
@@ -167,7 +167,7 @@ impl Writer {
     /// Writes a batch behind the last one, over nothing behind `checkpoint`, and waits until it is durable.
     ///
     /// # Errors
-    /// [`Error::ArchiveFull`], those of the store, and [`Error::DeviceHung`] after `timeout`. Nothing may be written afterwards.
+    /// [`NoSpace`](crate::ErrorKind::NoSpace), those of the store, and [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`. Nothing may be written afterwards.
     pub(crate) fn append(&mut self, batch: &Batch<'_>, checkpoint: Lsn, timeout: Duration) -> Result<Archived> {
         let payload_bytes = batch.pieces.iter().map(|piece| piece.len()).sum();
         assert!((1..=self.max_payload_bytes()).contains(&payload_bytes), "a batch is what one write takes");
@@ -183,7 +183,13 @@ impl Writer {
             _ => {
                 self.release(checkpoint);
                 if self.free_segments(checkpoint) == Some(0) {
-                    return Err(Error::ArchiveFull { archive: self.store.name().into() });
+                    return Err(Error::new(
+                        ErrorKind::NoSpace,
+                        format!(
+                            "{archive}: every segment of the archive holds what opening the log needs; make checkpoints, and use a larger device",
+                            archive = self.store.name()
+                        ),
+                    ));
                 }
                 Some(self.open_segment(start, bytes)?)
             }
@@ -221,7 +227,7 @@ impl Writer {
         let (buffer, written) = (Arc::new(buffer), range.len() as u64);
         let device = &open.place.device;
         let mut pending = device.submit(offset, Arc::clone(&buffer), range, Durability::Durable)?;
-        let hung = || Error::DeviceHung { device: device.name().into(), offset, bytes: written, timeout };
+        let hung = || error::device_hung(device.name(), offset, written, timeout);
         pending.wait(Some(timeout)).ok_or_else(hung)??;
         self.buffer = Arc::try_unwrap(buffer).ok();
         open.next += bytes;

@@ -15,7 +15,7 @@ use crate::archive::{Archive, Batch, JOINED_US, Resume, Scanned, Writer};
 use crate::format::slot::Slot;
 use crate::format::wall_clock_us;
 use crate::scheduler::StartArchive;
-use crate::{ArchiveOptions, Error, Lsn, Result};
+use crate::{ArchiveOptions, Error, ErrorKind, Lsn, Result};
 
 /// Reads the archive from the checkpoint on, or from where its newest run starts: that run was begun because nothing before it
 /// was needed any more, and takes the places of older segments. One that is not needed does not count if it is damaged or ends
@@ -50,7 +50,13 @@ pub(super) fn scan(
     }
     let end = scanned.as_ref().map_or(Lsn::ZERO, |scanned| scanned.end);
     if slot.needs_archive && end < checkpoint {
-        return Err(Error::ArchiveTooShort { archive: archive.store.name().into(), end, needed: checkpoint });
+        return Err(Error::new(
+            ErrorKind::NotArchived,
+            format!(
+                "{archive}: the archive ends at LSN {end}, but LSN {checkpoint} and what follows was archived; it is damaged, or an old copy: put the right one in its place",
+                archive = archive.store.name()
+            ),
+        ));
     }
     Ok(scanned)
 }

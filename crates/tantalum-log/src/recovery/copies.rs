@@ -20,7 +20,7 @@ use crate::group::{PREFIX_BYTES, compose};
 use crate::layout::device_tag;
 use crate::log_device::{LogDevice, Target};
 use crate::scheduler::COPIES;
-use crate::{Error, Lsn, Result};
+use crate::{Lsn, Result, error};
 
 /// Bytes of requests that are copied at most: where a device is gone there may be much to copy, and a checkpoint is
 /// quicker.
@@ -122,10 +122,10 @@ fn write(recovery: &Recovery, header: &RequestHeader, records: &[u8], device: &m
     let (bytes, timeout) = (range.len() as u64, recovery.options.hang_timeout);
     let mut pending = device.device().submit(offset, Arc::new(buffer), range, Durability::Durable)?;
     match pending.wait(Some(timeout)) {
-        Some(result) => Ok(result?),
+        Some(result) => result,
         None => {
             device.give_up(pending);
-            Err(Error::DeviceHung { device: device.device().name().into(), offset, bytes, timeout })
+            Err(error::device_hung(device.device().name(), offset, bytes, timeout))
         }
     }
 }

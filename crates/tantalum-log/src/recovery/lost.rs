@@ -14,7 +14,7 @@ use super::{RecoveryProgress, survey};
 use crate::archive::Archive;
 use crate::format::slot::{Slot, SlotMember};
 use crate::layout::slot_offset;
-use crate::{Damage, Error, LogLayout, LogOptions, Result};
+use crate::{Error, ErrorKind, LogLayout, LogOptions, Result, error};
 
 /// A device that is lost, for [`Log::give_up`](crate::Log::give_up).
 ///
@@ -53,7 +53,7 @@ pub(crate) fn give_up(
     };
     let members = identify_present(devices, archive.as_ref())?;
     if members.layout() != LogLayout::FlashLogging {
-        return Err(Error::FixedDevices { layout: members.layout() });
+        return Err(error::fixed_devices(members.layout()));
     }
     let bits = bits_of(&members, lost)?;
     let missing = members.missing_bits() & !members.slot.not_needed;
@@ -61,7 +61,7 @@ pub(crate) fn give_up(
         return Ok(());
     }
     if members.slot.needs_archive && archive.is_none() {
-        return Err(Error::MissingArchive { from: members.slot.checkpoint });
+        return Err(error::missing_archive(members.slot.checkpoint));
     }
     let read = survey(members, archive.as_ref(), 0, progress)?;
     let lacking = lacks(&read);
@@ -69,8 +69,8 @@ pub(crate) fn give_up(
         return Err(missing_device(&read.members, missing, lacking));
     }
     let damage = read.scans.iter().flat_map(|scan| &scan.damage).chain(&read.merged.damage).next();
-    if let Some(Damage { device, offset, lsn, what }) = damage.cloned() {
-        return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
+    if let Some(damage) = damage.cloned() {
+        return Err(damage.into());
     }
     let slot = read.members.slot;
     let there = read.members.members.iter().map(|member| &member.device);
@@ -89,12 +89,19 @@ pub(crate) fn give_up(
 fn bits_of(members: &Members, lost: &LostDevice) -> Result<u64> {
     let there = members.members.iter().find(|member| lost.is(&member.listed()));
     if let Some(member) = there {
-        return Err(Error::NotLost { device: member.device.name().into(), ordinal: member.superblock.ordinal });
+        return Err(Error::new(
+            ErrorKind::InUse,
+            format!(
+                "{device}: device {ordinal} of the log is there; open the log with it, and take it out of the running log",
+                device = member.device.name(),
+                ordinal = member.superblock.ordinal
+            ),
+        ));
     }
     let listed = members.slot.members.iter().filter(|member| lost.is(member));
     let bits = listed.fold(0, |bits, member| bits | 1 << member.ordinal);
     match lost {
-        LostDevice::Ordinal(ordinal) if bits == 0 => Err(Error::NoSuchDevice { ordinal: *ordinal }),
+        LostDevice::Ordinal(ordinal) if bits == 0 => Err(error::no_such_device(*ordinal)),
         _ => Ok(bits),
     }
 }

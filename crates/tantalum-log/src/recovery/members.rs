@@ -11,7 +11,7 @@ use crate::format::slot::{Slot, SlotMember};
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, DecodeError};
 use crate::layout::{Layout, SUPERBLOCKS, slot_offset};
-use crate::{Error, LogLayout, Lsn, Result};
+use crate::{Damage, Error, ErrorKind, LogLayout, Lsn, Result, error};
 
 /// A device of the log; or its hiding area, which recovery treats as a device ("FlashLogging", section 3.4).
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ pub(super) fn identify_present(devices: &[Arc<dyn Device>], archive: Option<&Arc
         let member = match read_member(device) {
             Ok(member) => member,
             // Decided below: the device may be one that is not needed, or whose formatting was interrupted.
-            Err(error @ (Error::Device(_) | Error::DamagedSuperblock { .. })) => {
+            Err(error) if is_unreadable(&error) => {
                 unreadable.get_or_insert(error);
                 continue;
             }
@@ -140,19 +140,20 @@ pub(super) fn identify_present(devices: &[Arc<dyn Device>], archive: Option<&Arc
         members.push(member);
     }
     members.sort_by_key(|member| member.superblock.ordinal);
-    let Some(first) = members.first() else { return Err(unreadable.unwrap_or(Error::NoDevices)) };
+    let Some(first) = members.first() else { return Err(unreadable.unwrap_or_else(error::no_devices)) };
     let log_id = first.superblock.log_id;
     if let Some(archive) = archive.filter(|archive| archive.log_id() != log_id) {
         return Err(archive.foreign(log_id));
     }
     let archived = archive.iter().flat_map(|archive| archive.slots.iter().flatten());
     let Some(slot) = Slot::newest_of(slots(&members).chain(archived)).cloned() else {
-        return Err(Error::Corrupt {
+        return Err(Damage {
             device: first.device.name().into(),
             offset: slot_offset(0),
-            lsn: Lsn::ZERO,
+            lsn: Some(Lsn::ZERO),
             what: "no device has a valid checkpoint slot".into(),
-        });
+        }
+        .into());
     };
     members.iter().try_for_each(|member| check_listed(member, &slot))?;
     members.iter().try_for_each(|member| check_present(member, &slot))?;
@@ -172,10 +173,19 @@ fn check_listed(member: &Member, slot: &Slot) -> Result<()> {
     let own = &member.superblock;
     let device = || member.device.name().to_string();
     match slot.members.iter().find(|listed| listed.device_id == own.device_id) {
-        None => Err(Error::NotAMember { device: device(), device_id: own.device_id, log_id: own.log_id }),
+        None => Err(Error::new(
+            ErrorKind::NotAMember,
+            format!(
+                "{device}: is no device of log {log_id:032x} (any more): the log does not list device identity {device_id:016x} (superblock at offset 0); leave the device out, or add it to the running log, which formats it",
+                device = device(),
+                device_id = own.device_id,
+                log_id = own.log_id
+            ),
+        )
+        .with_subject(member.device.name())),
         Some(&SlotMember { ordinal, .. }) if ordinal != own.ordinal => {
             let what = format!("it says that the device is number {}, but the log knows it as {ordinal}", own.ordinal);
-            Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what })
+            Err(error::damaged_superblock(device(), SUPERBLOCKS[1], what))
         }
         Some(_) => Ok(()),
     }
@@ -193,7 +203,13 @@ fn check_present(member: &Member, slot: &Slot) -> Result<()> {
 fn check_epoch(name: &str, own: &[Option<Slot>; 2], newest: &Slot) -> Result<()> {
     let own = Slot::newest_of(own.iter().flatten()).map(|slot| slot.newest().epoch);
     match (own, newest.stamped) {
-        (Some(found), Some(expected)) if found < expected => Err(Error::Stale { device: name.into(), found, expected }),
+        (Some(found), Some(expected)) if found < expected => Err(Error::new(
+            ErrorKind::Stale,
+            format!(
+                "{name}: is a copy from session {found} of the log, which had reached session {expected} everywhere; put the present one in its place, or restore a backup"
+            ),
+        )
+        .with_subject(name)),
         // Damaged slots say nothing.
         _ => Ok(()),
     }
@@ -203,11 +219,19 @@ pub(super) fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
     let superblock = read_superblock(device.as_ref())?;
     let bytes = device.capacity_bytes();
     if bytes < superblock.area_bytes {
-        return Err(Error::Truncated { device: device.name().into(), bytes, expected: superblock.area_bytes });
+        return Err(Error::new(
+            ErrorKind::Mismatch,
+            format!(
+                "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); open the log with as \
+         many partitions as it was created with; if they are, the file was truncated: restore it",
+                device = device.name(),
+                expected = superblock.area_bytes
+            ),
+        ));
     }
     let (found, expected) = (device.capabilities().logical_block, superblock.block_bytes);
     if found > expected {
-        return Err(Error::UnsupportedBlock { device: device.name().into(), found, expected });
+        return Err(error::unsupported_block(device.name(), found, expected));
     }
     let mut block = vec![0; BLOCK];
     let mut slots = [None, None];
@@ -219,11 +243,16 @@ pub(super) fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
     Ok(Member { device: Arc::clone(device), superblock, layout, is_hiding: false, covers, slots })
 }
 
+/// Whether reading an identity failed in a way that says nothing of the device's part in the log.
+fn is_unreadable(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::NotAMember | ErrorKind::Unsupported | ErrorKind::Mismatch)
+}
+
 /// Reads the superblock, or its copy if the first is damaged.
 pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     let name = || device.name().to_string();
     if device.capacity_bytes() < SUPERBLOCKS[1] + BLOCK as u64 {
-        return Err(Error::NotALog { device: name() });
+        return Err(error::not_a_log(&name()));
     }
     let mut block = vec![0; BLOCK];
     let mut failures = Vec::new();
@@ -235,15 +264,13 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
         }
     }
     for &(offset, error) in &failures {
-        if let Some(error) = Error::of_version(error, name(), offset) {
+        if let Some(error) = error::of_version(error, name(), offset) {
             return Err(error);
         }
     }
     match failures.iter().find(|(_, error)| *error != DecodeError::Magic) {
-        None => Err(Error::NotALog { device: name() }),
-        Some((_, error)) => {
-            Err(Error::DamagedSuperblock { device: name(), offset: SUPERBLOCKS[1], what: error.to_string() })
-        }
+        None => Err(error::not_a_log(&name())),
+        Some((_, error)) => Err(error::damaged_superblock(name(), SUPERBLOCKS[1], error)),
     }
 }
 
@@ -253,18 +280,16 @@ fn check_belongs(member: &Member, others: &[Member]) -> Result<()> {
     if let Some(first) = others.first() {
         let expected = first.superblock.log_id;
         if own.log_id != expected {
-            return Err(Error::ForeignDevice { device: device(), found: own.log_id, expected });
+            return Err(error::foreign_device(device(), own.log_id, expected));
         }
         if own.layout != first.superblock.layout {
             let what = format!("its layout is {}, that of others {}", own.layout, first.superblock.layout);
-            return Err(Error::DamagedSuperblock { device: device(), offset: SUPERBLOCKS[1], what });
+            return Err(error::damaged_superblock(device(), SUPERBLOCKS[1], what));
         }
     }
     match others.iter().find(|other| other.superblock.device_id == own.device_id) {
         None => Ok(()),
-        Some(other) => {
-            Err(Error::DuplicateDevice { ordinal: own.ordinal, first: other.device.name().into(), second: device() })
-        }
+        Some(other) => Err(error::duplicate_device(own.ordinal, other.device.name(), device())),
     }
 }
 
@@ -277,7 +302,7 @@ fn assemble(mut members: Members) -> Result<Members> {
     if let Some(other) = members.members.iter().find(|other| other.layout.depth != members.members.len()) {
         let (found, expected) = (members.members.len(), other.layout.depth);
         let what = format!("it is one of {expected} devices of an array, but the log has {found}");
-        return Err(Error::DamagedSuperblock { device: other.device.name().into(), offset: SUPERBLOCKS[1], what });
+        return Err(error::damaged_superblock(other.device.name(), SUPERBLOCKS[1], what));
     }
     let devices: Vec<_> = members.members.iter().map(|member| Arc::clone(&member.device)).collect();
     let device = first.superblock.layout.array(&devices)?.remove(0);
@@ -338,13 +363,13 @@ pub fn standings(log_id: u128, devices: &[Arc<dyn Device>]) -> Vec<Standing> {
     let own = |member: &&Member| member.superblock.log_id == log_id;
     let members: Vec<Member> = found.iter().flatten().filter(own).cloned().collect();
     let listed = Slot::newest_of(slots(&members)).map_or(&[][..], |slot| &slot.members);
-    let standing = |found| match found {
+    let standing = |found: Result<Member>| match found {
         Ok(Member { superblock, .. }) if superblock.log_id != log_id => Standing::Foreign { log_id: superblock.log_id },
         Ok(Member { superblock, .. }) => match listed.iter().find(|listed| listed.device_id == superblock.device_id) {
             Some(listed) => Standing::Member { ordinal: listed.ordinal, device_id: listed.device_id },
             None => Standing::NotListed,
         },
-        Err(Error::NotALog { .. }) => Standing::NoLog,
+        Err(error) if error.kind() == ErrorKind::NotAMember => Standing::NoLog,
         Err(error) => Standing::Unknown { error },
     };
     found.into_iter().map(standing).collect()

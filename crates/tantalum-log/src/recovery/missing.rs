@@ -1,19 +1,18 @@
 //! The records that are missing with missing devices, for the error that names them.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::members::Members;
 use super::merge::is_void;
 use super::{Survey, survey};
 use crate::archive::Archive;
-use crate::{Error, Lsn, LsnRange};
+use crate::{Error, ErrorKind, Lsn, LsnRange};
 
 /// So many ranges are named in a message.
 const RANGES_NAMED: usize = 16;
 
 /// The records that a log lacks without a device that is missing, as far as what is there can tell: in
-/// [`Error::MissingDevice`].
+/// [`MissingDevice`].
 ///
 /// ```
 /// use tantalum_log::{Lsn, LsnRange, MissingRecords};
@@ -59,6 +58,37 @@ impl fmt::Display for MissingRecords {
     }
 }
 
+/// What an error was caused by for a log that cannot be opened because a device is missing that holds records which are needed.
+#[derive(Clone, Debug)]
+pub struct MissingDevice {
+    /// The device's place in the log, from 0; of several that are missing, the first.
+    pub ordinal: u32,
+    /// How many devices the log has.
+    pub count: u32,
+    /// What no other device has.
+    pub missing: MissingRecords,
+    /// Why a device that was given is not taken for it.
+    pub reason: Option<Error>,
+}
+
+impl fmt::Display for MissingDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ordinal, count, missing, reason } = self;
+        let because = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let remedy = if missing.is_nothing() { "give up those that are lost" } else { "restore a backup" };
+        write!(
+            f,
+            "log device {ordinal} of {count} is missing{because}, and with it {missing}; pass all devices of the log, or {remedy}"
+        )
+    }
+}
+
+impl std::error::Error for MissingDevice {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.reason.as_ref().map(|reason| reason as _)
+    }
+}
+
 /// The error for a log of which `missing` devices, by their bits, are needed and not there. Reads what is.
 pub(super) fn refuse(members: Members, missing: u64, archive: Option<&Archive>) -> Error {
     let unknown = MissingRecords { ranges: Vec::new(), from: Some(members.slot.checkpoint) };
@@ -71,7 +101,8 @@ pub(super) fn refuse(members: Members, missing: u64, archive: Option<&Archive>) 
 /// The error for a log without the `missing` devices, by their bits, and therefore without the records that are `lacking`.
 pub(super) fn missing_device(members: &Members, missing: u64, lacking: MissingRecords) -> Error {
     let (ordinal, count) = (missing.trailing_zeros(), members.slot.members.len() as u32);
-    Error::MissingDevice { ordinal, count, missing: lacking, reason: members.unreadable.clone().map(Arc::new) }
+    let detail = MissingDevice { ordinal, count, missing: lacking, reason: members.unreadable.clone() };
+    Error::new(ErrorKind::Missing, detail.to_string()).with_source(detail)
 }
 
 /// What lies behind the checkpoint and was not found, up to the last that testifies of records.

@@ -28,7 +28,7 @@ pub(crate) use lost::give_up;
 use members::{Member, Members, identify};
 pub use members::{Standing, standings};
 use merge::{Merged, merge};
-pub use missing::MissingRecords;
+pub use missing::{MissingDevice, MissingRecords};
 pub(crate) use progress::Progress;
 use progress::in_parallel;
 pub use progress::{RecoveryPhase, RecoveryProgress};
@@ -41,7 +41,7 @@ use crate::archive::{Archive, Scanned};
 use crate::area::{Resume, UsedSection};
 use crate::log_device::LogDevice;
 use crate::scheduler::{SlotWriter, Start, StartArchive, write_slots};
-use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result};
+use crate::{Damage, Error, Log, LogLayout, LogOptions, Lsn, Result, error};
 
 /// One record as it was appended.
 ///
@@ -125,7 +125,7 @@ pub(crate) fn open(
     // end. A device that still has it in its cache makes it durable now.
     for member in members.members.clone() {
         if let Err(error) = member.device.flush() {
-            members.exclude(member.superblock.ordinal, error.into())?;
+            members.exclude(member.superblock.ordinal, error)?;
         }
     }
     if let Some(archive) = &archive {
@@ -133,13 +133,13 @@ pub(crate) fn open(
     }
     let survey = survey(members, archive.as_ref(), options.recovery_memory_bytes, progress)?;
     let damage = survey.scans.iter().flat_map(|scan| &scan.damage).chain(&survey.merged.damage).next();
-    if let Some(Damage { device, offset, lsn, what }) = damage.cloned() {
-        return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
+    if let Some(damage) = damage.cloned() {
+        return Err(damage.into());
     }
     let Survey { members, areas, scans, merged, locate_reads, scanned, from } = survey;
     let end = merged.end;
     if members.slot.needs_archive && archive.is_none() {
-        return Err(Error::MissingArchive { from: end });
+        return Err(error::missing_archive(end));
     }
     let on_devices = (from == members.slot.checkpoint).then(|| merge(&members.slot, &areas, &scans[..areas.len()]));
     let order = on_devices.filter(|on_devices| on_devices.end == end).map(|on_devices| on_devices.order);
@@ -260,7 +260,7 @@ impl Recovery {
     /// The next record in LSN order, from the checkpoint on; `None` behind the last.
     ///
     /// # Errors
-    /// [`Error::Device`] or [`Error::Corrupt`] if a request that was too large to keep cannot be read a second time.
+    /// [`Io`](crate::ErrorKind::Io) or [`Corrupt`](crate::ErrorKind::Corrupt) if a request that was too large to keep cannot be read a second time.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         self.reader.next(&mut self.scans)
     }

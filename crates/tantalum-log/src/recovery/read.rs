@@ -9,7 +9,7 @@ use super::progress::in_parallel;
 use super::scan::{Found, Scan};
 use super::{Record, RecoveryPhase};
 use crate::format::request::{DecodedRequest, FRAME_BYTES, HEADER_BYTES, RequestHeader, decode_record};
-use crate::{Error, Lsn, Result};
+use crate::{Damage, Error, Lsn, Result};
 
 /// Tasks that read what was not kept.
 const READERS: usize = 8;
@@ -72,11 +72,13 @@ impl Reader {
                 continue;
             }
             let start = Lsn::new(current.start.get() + current.at as u64);
-            let bytes = decode_record(&current.payload[current.at..]).map_err(|error| Error::Corrupt {
-                device: current.device.name().into(),
-                offset: current.offset,
-                lsn: start,
-                what: format!("the request is intact, but its records are not: {error}"),
+            let bytes = decode_record(&current.payload[current.at..]).map_err(|error| {
+                Error::from(Damage {
+                    device: current.device.name().into(),
+                    offset: current.offset,
+                    lsn: Some(start),
+                    what: format!("the request is intact, but its records are not: {error}"),
+                })
             })?;
             current.at += FRAME_BYTES + bytes.len();
             if start >= self.checkpoint {
@@ -141,12 +143,13 @@ fn read_again(request: &DecodedRequest, device: &dyn Device) -> Result<Box<[u8]>
     let bytes = read_unaligned(device, header.offset, header.bytes())?;
     let same = RequestHeader::decode(&bytes).is_ok_and(|again| again == *request);
     if !same || request.check_payload(&bytes).is_err() {
-        return Err(Error::Corrupt {
+        return Err(Damage {
             device: device.name().into(),
             offset: header.offset,
-            lsn: header.start,
+            lsn: Some(header.start),
             what: "the request was intact during the scan, and is not any more".into(),
-        });
+        }
+        .into());
     }
     Ok(bytes[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize].into())
 }

@@ -15,7 +15,7 @@ use super::{Recovery, RecoveryProgress, archived, open};
 use crate::archive::Archive;
 use crate::create::{Last, format_devices};
 use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot};
-use crate::{Damage, Error, LogOptions, Lsn, Result};
+use crate::{LogOptions, Lsn, Result, error};
 
 /// Epochs that the archive may not have heard of. An old device that is found again must not bear a number that is used
 /// once more.
@@ -53,23 +53,22 @@ pub struct Rebuild {
 
 pub(crate) fn rebuild(options: LogOptions, progress: &mut dyn FnMut(RecoveryProgress)) -> Result<Rebuild> {
     options.check()?;
-    let Some(archive_options) = &options.archive else { return Err(Error::MissingArchive { from: Lsn::ZERO }) };
+    let Some(archive_options) = &options.archive else { return Err(error::missing_archive(Lsn::ZERO)) };
     let Some(archive) = Archive::find(archive_options, Access::ReadWrite)? else {
         let name = archive_options.target.name();
-        return Err(Error::NotAnArchive { archive: name, what: "there is nothing".into() });
+        return Err(error::not_an_archive(&name, "there is nothing"));
     };
     archive.store.control().flush()?;
     // Whether the log needed it or not, there is nothing else now.
     let slot = Slot { needs_archive: true, ..archive.slot()?.clone() };
     let scanned = archived::scan(&archive, &slot, &Arc::new(AtomicI64::new(0)), progress)?;
     let (run_start, end) = scanned.as_ref().map_or((Lsn::ZERO, Lsn::ZERO), |scanned| (scanned.run_start, scanned.end));
-    if let Some(Damage { device, offset, lsn, what }) = scanned.and_then(|scanned| scanned.scan.damage.first().cloned())
-    {
-        return Err(Error::Corrupt { device, offset, lsn: lsn.unwrap_or_default(), what });
+    if let Some(damage) = scanned.and_then(|scanned| scanned.scan.damage.first().cloned()) {
+        return Err(damage.into());
     }
     if run_start > slot.checkpoint {
         let name = archive.store.name().to_owned();
-        return Err(Error::NotArchived { archive: name, from: slot.checkpoint, to: run_start });
+        return Err(error::not_archived(&name, slot.checkpoint, run_start));
     }
     Ok(Rebuild { options, archive, slot, run_start, end })
 }

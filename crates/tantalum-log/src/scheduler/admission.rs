@@ -176,7 +176,7 @@ impl SpaceRequest {
     /// when the time was over before.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](crate::Error::Poisoned), [`Error::Closed`](crate::Error::Closed).
+    /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
         tantalum_rt::may_wait("space in the log");
         let (scheduler, deadline) = (&*self.scheduler, now() + timeout);

@@ -13,7 +13,7 @@ use super::{Scheduler, State};
 use crate::format::request::{FRAME_BYTES, encode_frame};
 use crate::group::{Group, Request, Source};
 use crate::space::GROUP_CHARGE;
-use crate::{Error, Lsn, LsnRange, Result};
+use crate::{Error, ErrorKind, Lsn, LsnRange, Result};
 
 impl Scheduler {
     /// Adds one record if `takes` takes the space that it needs at most; see [`Log::append`](crate::Log::append).
@@ -22,7 +22,7 @@ impl Scheduler {
         let charge = self.charge(bytes)?;
         if !takes(charge) {
             self.check_running()?;
-            return Err(Error::Full { needed: charge });
+            return Err(Error::log_full(charge));
         }
         let frame = encode_frame(bytes as u32);
         let guard = self.poison_unless_ended("a record was being appended");
@@ -38,7 +38,7 @@ impl Scheduler {
             if self.feed.is_attached() && self.feed.is_behind(group.end()) {
                 self.give_back(charge);
                 guard.end();
-                return Err(Error::Full { needed: charge });
+                return Err(Error::log_full(charge));
             }
             match group.records.append(&frame, parts) {
                 Ok(offset) => {
@@ -64,7 +64,14 @@ impl Scheduler {
     pub(crate) fn charge(&self, bytes: usize) -> Result<u64> {
         let limit = self.max_record_bytes();
         if bytes > limit {
-            return Err(Error::RecordTooLarge { bytes: bytes as u64, limit: limit as u64 });
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "a record of {bytes} bytes exceeds the log's limit of {limit} bytes; split it, or create the log with larger sections and buffers",
+                    bytes = bytes as u64,
+                    limit = limit as u64
+                ),
+            ));
         }
         Ok((bytes + FRAME_BYTES) as u64 + GROUP_CHARGE)
     }

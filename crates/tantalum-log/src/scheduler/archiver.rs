@@ -18,7 +18,7 @@ use crate::archive::{Archive, Archived, Batch, Resume, Writer, device_bytes, pru
 use crate::format::wall_clock_us;
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::{ArchiveStats, micros};
-use crate::{ArchiveOptions, Error, Lsn, Result};
+use crate::{ArchiveOptions, Error, ErrorKind, Lsn, Result, error};
 
 /// So much that is not archived makes a write worth its while, on a disk as well ("FlashLogging", section 3.7).
 const EAGER_BYTES: u64 = 32 << 10;
@@ -228,9 +228,24 @@ impl Scheduler {
         state.check_running()?;
         let checkpoint = state.checkpoint;
         match &state.archive {
-            Some(archive) if archive.is_healthy() => return Err(Error::ArchiveInUse { archive: archive.name.clone() }),
+            Some(archive) if archive.is_healthy() => {
+                return Err(Error::new(
+                    ErrorKind::InUse,
+                    format!(
+                        "the log is archived in {archive} already; a log has one archive at a time",
+                        archive = archive.name
+                    ),
+                ));
+            }
             Some(archive) if archive.only_here > checkpoint => {
-                return Err(Error::ArchiveNeeded { archive: archive.name.clone(), until: archive.only_here });
+                return Err(Error::new(
+                    ErrorKind::InUse,
+                    format!(
+                        "{archive}: the archive was set aside and holds records up to LSN {until} that are nowhere else; make a checkpoint first",
+                        archive = archive.name,
+                        until = archive.only_here
+                    ),
+                ));
             }
             _ => {}
         }
@@ -425,7 +440,7 @@ impl Scheduler {
     /// appended.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`]: the log ended before a working archive had it, and the worker with the log.
+    /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed): the log ended before a working archive had it, and the worker with the log.
     pub(crate) fn wait_archived(&self, lsn: Lsn) -> Result<()> {
         let mut state = self.lock();
         loop {
@@ -435,7 +450,7 @@ impl Scheduler {
             }
             state.check_failure()?;
             if state.stopping {
-                return Err(Error::Closed);
+                return Err(error::closed());
             }
             self.check_archive_hung(&mut state);
             let Some(archive) = self.running_archive(&mut state) else { continue };
@@ -454,7 +469,7 @@ impl Scheduler {
         let Some(archive) = &state.archive else { return };
         if archive.is_healthy() && archive.busy_since.is_some_and(|since| since.elapsed() > timeout) {
             let (device, bytes) = (archive.name.clone(), 0);
-            self.set_archive_aside(state, Error::DeviceHung { device, offset: 0, bytes, timeout });
+            self.set_archive_aside(state, error::device_hung(&device, 0, bytes, timeout));
         }
     }
 

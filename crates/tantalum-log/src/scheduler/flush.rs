@@ -16,7 +16,7 @@ use super::write::{Job, Outcome, UnderWay, Written};
 use super::{Scheduler, State};
 use crate::group::Request;
 use crate::log_device::LogDevice;
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 impl Scheduler {
     /// Blocks until everything before `lsn` is durable; see [`Log::flush`](crate::Log::flush).
@@ -130,7 +130,16 @@ impl Scheduler {
     /// committing thread wants.
     fn check_appended(&self, lsn: Lsn) -> Result<()> {
         let end = self.end();
-        if lsn <= end { Ok(()) } else { Err(Error::BeyondEnd { lsn, end }) }
+        if lsn <= end {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "LSN {lsn} lies beyond the end of the log at {end}; wait only for LSNs that an append returned"
+                ),
+            ))
+        }
     }
 
     /// Wakes a task for each idle device that has work.

@@ -30,7 +30,7 @@ use crate::layout::Layout;
 use crate::log_device::{Duty, LogDevice};
 use crate::recovery::members::read_superblock;
 use crate::stats::{HidingStats, LogDeviceStats, micros};
-use crate::{Error, LogLayout, Lsn, Result};
+use crate::{Error, ErrorKind, LogLayout, Lsn, Result, error};
 
 /// Which devices belong to the log, those that are not here included. Guarded by the state's lock.
 pub(super) struct Membership {
@@ -52,7 +52,7 @@ impl Membership {
 
     fn member(&self, ordinal: u32) -> Result<SlotMember> {
         let found = self.listed.iter().find(|member| member.ordinal == ordinal);
-        found.copied().ok_or(Error::NoSuchDevice { ordinal })
+        found.copied().ok_or_else(|| error::no_such_device(ordinal))
     }
 
     /// Bits of the devices that hold nothing needed once `checkpoint` is durable: set aside, and wholly below it or held by
@@ -72,7 +72,7 @@ impl Membership {
             None => LogDeviceStats {
                 ordinal,
                 device_id,
-                set_aside: Some(Error::Absent { ordinal }),
+                set_aside: Some(error::absent(ordinal)),
                 ..LogDeviceStats::default()
             },
             Some(device) => LogDeviceStats {
@@ -156,9 +156,9 @@ impl Scheduler {
 
     fn begin_change(&self) -> Result<MutexGuard<'_, ()>> {
         if self.layout != LogLayout::FlashLogging {
-            return Err(Error::FixedDevices { layout: self.layout });
+            return Err(error::fixed_devices(self.layout));
         }
-        self.change.try_lock().ok_or(Error::ChangeUnderWay)
+        self.change.try_lock().ok_or_else(error::change_under_way)
     }
 
     /// Refuses devices that cannot join: unsuited ones, ones of this log but for those to be `replaced`, and ones on
@@ -171,24 +171,32 @@ impl Scheduler {
         for device in devices {
             let (found, expected) = (device.capabilities().logical_block, division.block_bytes);
             if found > expected {
-                return Err(Error::UnsupportedBlock { device: device.name().into(), found, expected });
+                return Err(error::unsupported_block(device.name(), found, expected));
             }
             division.superblock(self.log_id, SlotMember::new(0, 1), &**device)?;
             let superblock = match read_superblock(&**device) {
-                Err(error @ Error::Device(_)) => return Err(error),
-                Err(_) => continue, // it holds no log, or none that can be read
+                Err(error) if holds_no_log(&error) => continue,
+                Err(error) => return Err(error),
                 Ok(superblock) => superblock,
             };
             let name = || device.name().to_string();
             let mut state = self.lock();
             let former = state.placement.devices.iter_mut().find(|device| device.device_id == superblock.device_id);
             if former.is_some_and(|device| device.still_writing() > 0) {
-                return Err(Error::StillWriting { device: name() });
+                return Err(error::still_writing(name()));
             }
             let is_listed = |member: &&SlotMember| member.device_id == superblock.device_id;
             match state.membership.listed.iter().find(is_listed).map(|member| member.ordinal) {
                 Some(ordinal) if replaced.contains(&ordinal) => is_in_place = true,
-                Some(ordinal) => return Err(Error::AlreadyMember { device: name(), ordinal }),
+                Some(ordinal) => {
+                    return Err(Error::new(
+                        ErrorKind::AlreadyExists,
+                        format!(
+                            "{device}: is device {ordinal} of this log already; add another one, or replace it by itself to format it anew",
+                            device = name()
+                        ),
+                    ));
+                }
                 None => {}
             }
         }
@@ -218,7 +226,7 @@ impl Scheduler {
         self.format(&newcomers)?;
         let mut slots = self.slots.lock();
         if slots.is_closed() {
-            return Err(Error::Closed);
+            return Err(error::closed());
         }
         let places = self.begin_joining(newcomers)?;
         slots.describe(&self.lock());
@@ -243,7 +251,7 @@ impl Scheduler {
         let state = self.lock();
         let count = state.membership.listed.len() + devices.len();
         if count > MAX_DEVICES {
-            return Err(Error::TooManyDevices { count, limit: MAX_DEVICES });
+            return Err(error::too_many_devices(count, MAX_DEVICES));
         }
         let is_free = |ordinal: &u32| state.membership.listed.iter().all(|member| member.ordinal != *ordinal);
         let ordinals: Vec<u32> = (0..MAX_DEVICES as u32).filter(is_free).take(devices.len()).collect();
@@ -266,8 +274,8 @@ impl Scheduler {
             if let Some(other) = newcomers.iter().find(|other| other.superblock.device_id == found)
                 && found != newcomer.superblock.device_id
             {
-                let (first, second) = (newcomer.device.name().into(), other.device.name().into());
-                return Err(Error::DuplicateDevice { ordinal: newcomer.superblock.ordinal, first, second });
+                let (first, second) = (newcomer.device.name(), other.device.name());
+                return Err(error::duplicate_device(newcomer.superblock.ordinal, first, second));
             }
         }
         Ok(())
@@ -355,7 +363,13 @@ impl Scheduler {
                 return Ok(());
             }
             if let Some(cause) = state.membership.failed_checkpoint.take() {
-                return Err(Error::CheckpointFailed { cause });
+                return Err(Error::new(
+                    cause.downcast_ref::<Error>().map_or(ErrorKind::Io, Error::kind),
+                    format!(
+                        "the devices stay in the log: what they hold is needed until a checkpoint, and that failed: {cause}; put that right, then try again"
+                    ),
+                )
+                .with_source(cause));
             }
             self.pressure.notify_all();
             self.wake_writers(&mut state);
@@ -377,7 +391,7 @@ impl Scheduler {
     fn delist(&self, ordinals: &[u32]) -> Result<()> {
         let mut slots = self.slots.lock();
         if slots.is_closed() {
-            return Err(Error::Closed);
+            return Err(error::closed());
         }
         let mut state = self.lock();
         state.check_running()?;
@@ -437,4 +451,10 @@ impl LogDevice {
     fn is_superfluous(&self, checkpoint: Lsn) -> bool {
         !self.takes_requests() && !self.is_busy() && self.max_end() <= checkpoint
     }
+}
+
+/// Whether reading a superblock failed since the device holds no log, or none that can be read; else the device failed.
+fn holds_no_log(error: &Error) -> bool {
+    use ErrorKind::{Corrupt, Mismatch, NotAMember, Unsupported};
+    matches!(error.kind(), NotAMember | Unsupported | Mismatch | Corrupt)
 }

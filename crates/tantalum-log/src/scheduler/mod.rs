@@ -53,7 +53,7 @@ use crate::format::request::FRAME_BYTES;
 use crate::group::{Group, Pool};
 use crate::log_device::LogDevice;
 use crate::space::{self, Space};
-use crate::{Error, Hiding, LogLayout, LogOptions, LogStats, Lsn, Result};
+use crate::{Error, Hiding, LogLayout, LogOptions, LogStats, Lsn, Result, error};
 
 /// A running log: what its handles, tickets and workers share.
 pub(crate) struct Scheduler {
@@ -238,7 +238,7 @@ impl Scheduler {
 
     /// Stops the log; see [`Log::poison`](crate::Log::poison).
     pub(crate) fn stop(&self, what: String) {
-        self.poison(&mut self.lock(), Error::Interrupted { what });
+        self.poison(&mut self.lock(), error::interrupted(what));
     }
 
     /// Stops the log for good: every waiter and every later call gets the first cause.
@@ -246,7 +246,7 @@ impl Scheduler {
         if state.failure.is_some() {
             return;
         }
-        state.failure = Some(Error::Poisoned { cause: Arc::new(cause) });
+        state.failure = Some(error::poisoned(cause));
         self.stopped.store(true, Ordering::Release);
         state.commits.wake_waiters();
         state.admission.wake_all();
@@ -303,7 +303,7 @@ impl State {
     fn check_running(&self) -> Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone()),
-            None if self.closed => Err(Error::Closed),
+            None if self.closed => Err(error::closed()),
             None => Ok(()),
         }
     }

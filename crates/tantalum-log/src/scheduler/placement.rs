@@ -14,7 +14,7 @@ use super::mirror::{COPIES, Mirror};
 use crate::create::stand_on_several;
 use crate::log_device::{Duty, LogDevice};
 use crate::space::{self, Share};
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result};
 
 /// The devices and the requests under way. Guarded by the state's lock.
 pub(super) struct Placement {
@@ -161,9 +161,21 @@ impl Placement {
         let here = self.devices.iter().find(|device| device.is_present() && goes(device));
         let name = here.map(|device| device.device().name().to_string());
         if others > 0 {
-            return Err(Error::LastCopy { device: name.unwrap_or_default() });
+            return Err(Error::new(
+                ErrorKind::InUse,
+                format!(
+                    "{device}: cannot be removed, the log keeps two copies and no two other pieces of hardware are healthy; add a device first, or replace this one by another",
+                    device = name.unwrap_or_default()
+                ),
+            ));
         }
-        Err(Error::LastDevice { device: name.unwrap_or_else(|| "an absent device".into()) })
+        Err(Error::new(
+            ErrorKind::InUse,
+            format!(
+                "{device}: cannot be removed, no other device of the log is healthy; add one first, or replace this one by another",
+                device = name.unwrap_or_else(|| "an absent device".into())
+            ),
+        ))
     }
 
     /// Lets devices that were to leave serve on if the others are too few. The task that removes them finds out.

@@ -13,7 +13,7 @@ use crate::format::BLOCK;
 use crate::format::slot::{EpochStart, MAX_EPOCHS, Slot, SlotMember};
 use crate::layout::slot_offset;
 use crate::log_device::{Duty, LogDevice};
-use crate::{Error, Lsn, Result};
+use crate::{Error, ErrorKind, Lsn, Result, error};
 
 /// The newest slot, and whether there may be another.
 #[derive(Debug)]
@@ -137,11 +137,11 @@ pub(crate) fn write_slots(
     let submit = |device: &Arc<dyn Device>| device.submit(offset, Arc::clone(&block), 0..BLOCK, Durability::Durable);
     let pending: Vec<_> = devices.iter().map(submit).collect();
     let wait = |(device, pending): (&Arc<dyn Device>, tantalum_device::Result<Box<dyn PendingWrite>>)| match pending {
-        Err(error) => SlotOutcome { result: Err(error.into()), given_up: None },
+        Err(error) => SlotOutcome { result: Err(error), given_up: None },
         Ok(mut pending) => match pending.wait(Some(timeout)) {
-            Some(result) => SlotOutcome { result: result.map_err(Error::from), given_up: None },
+            Some(result) => SlotOutcome { result, given_up: None },
             None => {
-                let hung = Error::DeviceHung { device: device.name().into(), offset, bytes: BLOCK as u64, timeout };
+                let hung = error::device_hung(device.name(), offset, BLOCK as u64, timeout);
                 SlotOutcome { result: Err(hung), given_up: Some(pending) }
             }
         },
@@ -155,13 +155,18 @@ impl Scheduler {
         let durable = self.durable();
         if lsn > durable {
             self.lock().check_failure()?;
-            return Err(Error::CheckpointNotDurable { lsn, durable });
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "checkpoint {lsn} lies beyond the durable end of the log at {durable}; flush the log up to it first"
+                ),
+            ));
         }
         // The archive alone could carry the log from the checkpoint on.
         self.wait_archived(lsn)?;
         let mut slots = self.slots.lock();
         if slots.closed {
-            return Err(Error::Closed);
+            return Err(error::closed());
         }
         slots.slot.checkpoint = slots.slot.checkpoint.max(lsn);
         slots.prune_epochs();
@@ -211,7 +216,7 @@ impl Scheduler {
     /// Writes a slot with what the state says now.
     pub(super) fn refresh_slot(&self) -> Result<()> {
         let mut slots = self.slots.lock();
-        if slots.closed { Err(Error::Closed) } else { self.write_slot(&mut slots) }
+        if slots.closed { Err(error::closed()) } else { self.write_slot(&mut slots) }
     }
 
     /// Writes a slot to the log devices at these indexes, and to the device `beside` them. Returns each one's

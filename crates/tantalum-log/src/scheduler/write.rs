@@ -17,7 +17,7 @@ use crate::format::section::SectionHeader;
 use crate::group::{PREFIX_BYTES, Request, Source, compose};
 use crate::layout::device_tag;
 use crate::log_device::{LogDevice, Target};
-use crate::{Error, Lsn, Result};
+use crate::{Error, Lsn, Result, error};
 
 /// A request with its place, to be written outside the lock.
 pub(super) struct Job {
@@ -68,7 +68,7 @@ impl UnderWay {
     /// Waits for the write until it has taken so long.
     fn wait(mut self, limit: Duration) -> Written {
         match self.pending.wait(Some(limit.saturating_sub(self.since.elapsed()))) {
-            Some(result) => Written::Ended(self.end(result.map_err(Error::from), false)),
+            Some(result) => Written::Ended(self.end(result, false)),
             None => Written::Late(self),
         }
     }
@@ -77,13 +77,13 @@ impl UnderWay {
     pub(super) fn wait_to_end(mut self, timeout: Option<Duration>) -> Outcome {
         let Some(timeout) = timeout else {
             let result = self.pending.wait(None).expect("without a time-out a write is waited for to its end");
-            return self.end(result.map_err(Error::from), false);
+            return self.end(result, false);
         };
         match self.wait(timeout) {
             Written::Ended(outcome) => outcome,
             Written::Late(hung) => {
-                let (device, offset, bytes) = (hung.device.name().into(), hung.offset, hung.bytes);
-                hung.end(Err(Error::DeviceHung { device, offset, bytes, timeout }), true)
+                let error = error::device_hung(hung.device.name(), hung.offset, hung.bytes, timeout);
+                hung.end(Err(error), true)
             }
         }
     }
@@ -210,11 +210,11 @@ impl Scheduler {
             |buffer, result| Written::Ended(Outcome { device_index, start, end, buffer, result, given_up: None });
         if !self.can_give_up() && outlier_after.is_none() {
             let result = device.write(offset, &[&buffer[range]], Durability::Durable);
-            return ended(buffer, result.map_err(Error::from));
+            return ended(buffer, result);
         }
         let since = now();
         match device.submit(offset, Arc::clone(&buffer), range, Durability::Durable) {
-            Err(error) => ended(buffer, Err(error.into())),
+            Err(error) => ended(buffer, Err(error)),
             Ok(pending) => {
                 let under_way = UnderWay { device_index, start, end, buffer, device, offset, bytes, since, pending };
                 let timeout = self.write_timeout();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{ArchiveOptions, ArchiveTarget, Error, Log, LogOptions, Lsn};
+use tantalum_log::{ArchiveOptions, ArchiveTarget, Error, ErrorKind, Log, LogOptions, Lsn};
 use tantalum_rt::{now, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices, random};
@@ -131,7 +131,10 @@ fn the_archive_completes_what_the_devices_are_too_slow_for() {
         drop(log);
 
         let without = Log::open(as_devices(&after.log), after.options_without(), &mut |_| {});
-        assert!(matches!(without, Err(Error::MissingArchive { .. })), "the archive alone has the records");
+        assert!(
+            matches!(&without, Err(error) if error.to_string().contains("the log cannot be opened without its")),
+            "the archive alone has the records"
+        );
         let (_, records) = after.open().expect("open");
         assert_eq!(numbers(&records), (0..known + 10).collect::<Vec<_>>());
     });
@@ -233,7 +236,7 @@ fn an_archive_has_room_for_what_it_lacks_whenever_the_log_is_opened() {
                     let bytes = [10, 1000, 5000, log.max_record_bytes() - 8][random.usize(0..4)];
                     match log.append(&[&n.to_le_bytes(), &vec![n as u8; bytes]]) {
                         Ok(_) => n += 1,
-                        Err(Error::Full { .. }) => {
+                        Err(error) if error.kind() == ErrorKind::LogFull => {
                             fulls.fetch_add(1, Ordering::Relaxed);
                             break;
                         }
@@ -274,14 +277,14 @@ fn what_the_archive_lacks_when_the_log_fails_is_not_said_to_be_archived() {
         log.flush(durable).expect("flush");
         bed.log[0].inject(Fault::FailWrites { after: 0 });
         let lost = append(&log, 1, 100);
-        assert!(matches!(log.flush(lost), Err(Error::Poisoned { .. })));
+        assert!(matches!(log.flush(lost), Err(error) if error.kind() == ErrorKind::Poisoned));
         if seed % 2 == 0 {
             // Longer than an archive may take that hangs.
             sleep(4 * HANG);
         }
         assert!(log.archived_lsn() < Some(durable) && log.durable_lsn() >= durable);
         let archived = log.flush_archived(durable);
-        assert!(matches!(archived, Err(Error::Poisoned { .. })), "{archived:?}");
+        assert!(matches!(&archived, Err(error) if error.kind() == ErrorKind::Poisoned), "{archived:?}");
         assert!(!is_set_aside(&log));
     });
 }
@@ -299,7 +302,7 @@ fn a_slow_archive_holds_up_appends_before_memory_is_short() {
         let mut fulls = 0;
         for n in 0..2000 {
             while let Err(error) = log.append(&[&[n as u8; 4000]]) {
-                assert!(error.is_full(), "{error}");
+                assert!(error.kind() == ErrorKind::LogFull, "{error}");
                 fulls += 1;
                 drop(log.wait_for_space(4000).expect("space"));
             }
@@ -325,15 +328,15 @@ fn an_archive_can_be_attached_while_the_log_runs() {
         log.attach_archive(&bed.archive_options()).expect("attach");
         let run_start = log.stats().archive.expect("an archive").run_start_lsn;
         let again = log.attach_archive(&bed.archive_options());
-        assert!(matches!(again, Err(Error::ArchiveInUse { archive }) if archive == "archive"));
+        assert!(matches!(again, Err(error) if error.to_string().contains("the log is archived in archive already")));
         writer.join().expect("no panic");
         log.flush_archived(log.end_lsn()).expect("flush");
         drop(log);
         let after = bed.cut(seed);
         let early = after.clone().rebuild();
         if run_start > Lsn::ZERO {
-            let missing = |from: Lsn, to: Lsn| from == Lsn::ZERO && to == run_start;
-            assert!(matches!(early, Err(Error::NotArchived { from, to, .. }) if missing(from, to)));
+            let missing = format!("lacks the records from LSN 0 up to LSN {run_start};");
+            assert!(matches!(early, Err(error) if error.to_string().contains(&missing)));
         }
         let (log, records) = after.open().expect("open");
         assert_eq!(numbers(&records), (0..60).collect::<Vec<_>>());
@@ -377,16 +380,25 @@ fn archives_are_told_from_others_and_from_what_is_none() {
 
     let other = Bed { log: vec![device("other", 1 << 20, 10)], ..bed.clone() };
     Log::create(99, as_devices(&other.log), other.options_without()).expect("create");
-    assert!(matches!(other.open(), Err(Error::ForeignArchive { found: LOG_ID, expected: 99, .. })));
+    assert!(
+        matches!(other.open(), Err(error) if error.to_string().contains(&format!("the archive of log {LOG_ID:032x}, not of log {:032x}", 99)))
+    );
     let created = Log::create(99, as_devices(&other.log), other.options());
-    assert!(matches!(created, Err(Error::ForeignArchive { .. })), "an archive is not overwritten");
+    assert!(
+        matches!(&created, Err(error) if error.to_string().contains("give each log an archive of its own")),
+        "an archive is not overwritten"
+    );
 
     let noise = device("noise", 1 << 20, 10);
     noise.corrupt(0, 20_000, |bytes| bytes.fill(7));
     let with_noise = Bed { archive: noise, ..bed.clone() };
-    assert!(matches!(with_noise.open(), Err(Error::NotAnArchive { archive, .. }) if archive == "noise"));
+    assert!(
+        matches!(with_noise.open(), Err(error) if error.to_string().contains("name another place, or empty this one") && error.to_string().starts_with("noise: "))
+    );
     let tiny = Bed { archive: device("tiny", 100_000, 10), ..bed.clone() };
-    assert!(matches!(tiny.open(), Err(Error::AreaTooSmall { device, .. }) if device == "tiny"));
+    assert!(
+        matches!(tiny.open(), Err(error) if error.to_string().contains("are needed with these sections; enlarge it") && error.to_string().starts_with("tiny: "))
+    );
 
     // A copy of the first superblock is enough.
     bed.archive.corrupt(100, 10, |bytes| bytes.fill(7));
@@ -394,7 +406,10 @@ fn archives_are_told_from_others_and_from_what_is_none() {
     assert!(bed.open().is_ok());
     bed.archive.corrupt(4120, 10, |bytes| bytes.fill(7));
     let error = bed.open().map(drop).unwrap_err();
-    assert!(matches!(&error, Error::NotAnArchive { what, .. } if what.contains("damaged")), "{error}");
+    assert!(
+        error.to_string().contains("not an archive of a log: ") && error.to_string().contains("damaged"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -416,7 +431,10 @@ fn a_creation_that_was_cut_off_is_made_anew_whatever_it_left_of_its_last_write()
         let archive = device("archive", 2 << 20, 10);
         archive.corrupt(offset, 8, |bytes| bytes.fill(0xA5));
         let bed = Bed { archive: archive.clone(), ..made.clone() };
-        assert!(matches!(bed.open(), Err(Error::NotAnArchive { .. })), "byte {offset}");
+        assert!(
+            matches!(bed.open(), Err(error) if error.to_string().contains("name another place, or empty this one")),
+            "byte {offset}"
+        );
         assert_eq!(archive.image()[offset as usize..][..8], [0xA5; 8]);
     }
 }

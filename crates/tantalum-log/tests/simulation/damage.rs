@@ -79,7 +79,7 @@ fn check(devices: &[Arc<MemoryDevice>], records: &[Record], what: &str, damage: 
         }
         Err(error) => {
             assert!(
-                error.to_string().contains("log-0") || matches!(error, Error::MissingDevice { .. }),
+                error.to_string().contains("log-0") || error.to_string().contains("pass all devices of the log, or"),
                 "{what}: {error}"
             );
             assert!(verified.is_err() || verified.is_ok_and(|verified| !verified.damage.is_empty()), "{what}");
@@ -160,9 +160,9 @@ fn another_version_is_refused_with_its_number() {
         read(&devices).unwrap_err()
     };
     let error = read_as(7);
-    assert!(matches!(error, Error::NewerVersion { found: 7, supported: 2, .. }), "{error}");
+    assert!(error.to_string().contains("has format version 7, this program reads up to 2; use a"), "{error}");
     let error = read_as(1);
-    assert!(matches!(error, Error::OlderVersion { found: 1, supported: 2, .. }), "{error}");
+    assert!(error.to_string().contains("has format version 1, this program reads version 2 only; read"), "{error}");
 }
 
 #[test]
@@ -173,7 +173,8 @@ fn a_truncated_device_is_refused() {
         let short = MemoryDevice::new("short", 4096);
         short.load(&image[..blocks * 4096]);
         let error = read(std::slice::from_ref(&short)).unwrap_err();
-        let expected = matches!(error, Error::Truncated { .. } | Error::NotALog { .. });
+        let expected = error.to_string().contains("superblock at offset 0); open the log with")
+            || error.to_string().contains("no log superblock at offset 0, the device");
         assert!(expected && error.to_string().contains("short"), "{blocks} blocks: {error}");
         assert_eq!(short.capacity_bytes(), blocks as u64 * 4096);
     }
@@ -210,7 +211,7 @@ fn a_damaged_request_is_taken_for_a_torn_one_only_at_the_very_end() {
                     let forks: Vec<_> = devices.iter().map(|device| device.fork()).collect();
                     forks[at].corrupt(request.offset + damaged, 1, |bytes| bytes[0] ^= 4);
                     match read(&forks) {
-                        Err(Error::Corrupt { .. }) => {}
+                        Err(error) if error.to_string().contains("nothing was changed, restore the device or") => {}
                         Err(error) => panic!("{error}"),
                         Ok(found) => {
                             assert!(request.start == records[29].start, "record at {} vanished", request.start);

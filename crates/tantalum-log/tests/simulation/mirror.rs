@@ -116,7 +116,9 @@ fn copies_are_on_different_hardware() {
             assert_eq!(recovery.end_lsn(), Lsn::new(40 * 508));
         }
         let lost: Vec<_> = parts.iter().skip(1).step_by(2).cloned().collect();
-        assert!(matches!(Log::open(lost, options(), &mut |_| {}), Err(Error::MissingDevice { .. })));
+        assert!(
+            matches!(Log::open(lost, options(), &mut |_| {}), Err(error) if error.to_string().contains("pass all devices of the log, or"))
+        );
     });
 }
 
@@ -263,12 +265,17 @@ fn a_device_that_is_needed_for_the_second_copy_stays() {
         let log = create(&[a.clone(), b.clone()]);
         let owner = owner(&log);
         let refused = log.remove_devices(&[0]);
-        assert!(matches!(&refused, Err(Error::LastCopy { device }) if device == "a"), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(error) if error.to_string().contains("cannot be removed, the log keeps two copies") && error.to_string().starts_with("a: ")),
+            "{refused:?}"
+        );
         log.replace_devices(&[0], &as_devices(from_ref(&c))).expect("replace");
         (0..5).for_each(|n| _ = flush(&log, n));
         b.inject(Fault::FailWrites { after: 0 });
         (5..10).for_each(|n| _ = flush(&log, n));
-        assert!(matches!(log.remove_devices(&[2]), Err(Error::LastDevice { .. })));
+        assert!(
+            matches!(log.remove_devices(&[2]), Err(error) if error.to_string().contains("cannot be removed, no other device of the"))
+        );
         log.remove_devices(&[1]).expect("one that was set aside may go");
         flush(&log, 10);
         log.close().expect("close");
@@ -318,7 +325,10 @@ fn a_log_may_begin_and_end_to_keep_two_copies() {
         (0..20).for_each(|n| _ = flush(&log, n));
         drop(log);
         let forks = both.each_ref().map(|device| device.fork());
-        assert!(matches!(open(&forks[..1]), Err(Error::MissingDevice { .. })), "there was one copy");
+        assert!(
+            matches!(open(&forks[..1]), Err(error) if error.to_string().contains("pass all devices of the log, or")),
+            "there was one copy"
+        );
         let (log, records) = open(&both).expect("open");
         assert_eq!(records.len(), 20);
         drop(log);
@@ -329,7 +339,10 @@ fn a_log_may_begin_and_end_to_keep_two_copies() {
         flush(&log, 20);
         drop(log);
         for fork in both.each_ref().map(|device| device.fork()) {
-            assert!(matches!(open(&[fork]), Err(Error::MissingDevice { .. })), "there is one copy again");
+            assert!(
+                matches!(open(&[fork]), Err(error) if error.to_string().contains("pass all devices of the log, or")),
+                "there is one copy again"
+            );
         }
     });
 }
@@ -345,7 +358,10 @@ fn two_copies_need_two_pieces_of_hardware_and_the_layout() {
             Log::create(LOG_ID, as_devices(from_ref(&a)), options()),
             Log::create(LOG_ID, as_devices(&[a, b]), LogOptions { layout: LogLayout::Single, ..options() }),
         ] {
-            assert!(matches!(refused, Err(Error::InvalidOption { option: "copies", value: 2, .. })), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(error) if error.to_string().contains("log option copies is 2, but ")),
+                "{refused:?}"
+            );
         }
     });
 }

@@ -116,7 +116,7 @@ fn the_devices_of_the_other_layouts_are_fixed() {
                 [log.add_devices(&new), log.remove_devices(&[0]).map(|()| vec![]), log.replace_devices(&[0], &new)];
             for refused in refused {
                 assert!(
-                    matches!(refused, Err(Error::FixedDevices { layout: found }) if found == layout),
+                    matches!(&refused, Err(error) if error.to_string().contains(&format!("a log in the {layout} layout are fixed"))),
                     "{refused:?}"
                 );
             }
@@ -160,7 +160,11 @@ fn a_device_from_before_a_rebuild_is_refused_whatever_its_slots_say() {
         drop(rebuilt.finish().expect("finish"));
         for given in [vec![a.clone(), b.clone()], vec![a.clone()]] {
             let error = open_as(&given, archived()).unwrap_err();
-            assert!(matches!(&error, Error::NotAMember { device, .. } if device == "a"), "{error}");
+            assert!(
+                error.to_string().contains("superblock at offset 0); leave the device")
+                    && error.to_string().starts_with("a: "),
+                "{error}"
+            );
         }
         assert_eq!(open_as(&[b], archived()).expect("open").1, [0]);
     });
@@ -192,7 +196,8 @@ fn devices_change_while_the_log_is_archived_and_the_archive_knows() {
         drop(log);
         let refused = open_as(from_ref(&a), archived()).unwrap_err();
         assert!(
-            matches!(&refused, Error::NotAMember { device, .. } if device == "a"),
+            refused.to_string().contains("superblock at offset 0); leave the device")
+                && refused.to_string().starts_with("a: "),
             "the archive says so: {refused}"
         );
         let (log, records) = open_as(from_ref(&b), archived()).expect("open");
@@ -223,7 +228,10 @@ fn a_device_with_larger_blocks_than_the_log_cannot_join() {
         let (log, _) = open_as(&[a], options).expect("open");
         let new: Arc<dyn Device> = b;
         let refused = log.add_devices(&[new]);
-        assert!(matches!(refused, Err(Error::UnsupportedBlock { found: 4096, expected: 512, .. })), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(error) if error.to_string().contains("logical blocks of 4096 bytes do not divide the log's blocks of 512 bytes; use")),
+            "{refused:?}"
+        );
         flush(&log, 0);
     });
 }

@@ -1,7 +1,7 @@
 //! Recovery from the archive alone: a log is made anew, from a whole, a short, a damaged archive, and whenever it is interrupted.
 
 use tantalum_device::Fault;
-use tantalum_log::{Error, Log, Lsn, Standing, standings};
+use tantalum_log::{ErrorKind, Log, Lsn, Standing, standings};
 
 use crate::archive::{Bed, append, device, numbers};
 use crate::plan::{LOG_ID, as_devices};
@@ -58,7 +58,8 @@ fn a_mirrored_log_is_made_anew_from_an_archive_that_has_only_begun() {
         assert_eq!(records.len(), 20);
         let run_start = log.end_lsn();
         let early = bed.cut(seed).rebuild().map(drop);
-        assert!(matches!(early, Err(Error::NotArchived { from: Lsn::ZERO, to, .. }) if to == run_start), "{early:?}");
+        let lacks = format!("lacks the records from LSN 0 up to LSN {run_start};");
+        assert!(matches!(&early, Err(error) if error.to_string().contains(&lacks)), "{early:?}");
         log.set_checkpoint(run_start).expect("checkpoint");
         drop(log);
         bed = bed.cut(seed);
@@ -78,7 +79,7 @@ fn a_damaged_archive_is_not_taken_for_one_that_has_only_begun() {
     // The first of three writes, behind four fixed blocks and the segment's header.
     bed.archive.corrupt(5 * 4096 + 2000, 1, |bytes| bytes[0] ^= 1);
     let error = bed.rebuild().map(drop).unwrap_err();
-    assert!(matches!(&error, Error::Corrupt { device, .. } if device == "archive"), "{error}");
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().starts_with("archive: "), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tantalum_device::{Device, MemoryDevice, MemoryProfile};
-use tantalum_log::{Error, Log, LogLayout, LogOptions, inspect};
+use tantalum_log::{Log, LogLayout, LogOptions, inspect};
 use tantalum_rt::Simulation;
 
 use crate::plan::LOG_ID;
@@ -82,7 +82,7 @@ fn flash_logging_never_writes_a_block_twice() {
 fn it_has_one_device() {
     let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("a", 1 << 20), MemoryDevice::new("b", 1 << 20)];
     let error = Log::create(LOG_ID, devices, options(LogLayout::Single)).unwrap_err();
-    assert!(matches!(error, Error::InvalidOption { option: "devices", value: 2, .. }), "{error}");
+    assert!(error.to_string().contains("log option devices is 2, but "), "{error}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn blocks_are_no_smaller_than_the_devices() {
         let device: Arc<dyn Device> = MemoryDevice::with_profile("log", 1 << 20, profile);
         let options = LogOptions { block_bytes: Some(wanted), ..options(LogLayout::FlashLogging) };
         let error = Log::create(LOG_ID, vec![device], options).unwrap_err();
-        assert!(matches!(error, Error::InvalidOption { option: "block_bytes", .. }), "{error}");
+        assert!(error.to_string().contains("log option block_bytes is "), "{error}");
     }
     // Formatted on a device of smaller blocks, then copied.
     let profile = MemoryProfile { logical_block: 512, ..MemoryProfile::default() };
@@ -101,5 +101,8 @@ fn blocks_are_no_smaller_than_the_devices() {
     let large = MemoryDevice::new("large", 1 << 20);
     large.load(&small.image());
     let error = Log::open(vec![large], options(LogLayout::Single), &mut |_| {}).unwrap_err();
-    assert!(matches!(&error, Error::UnsupportedBlock { found: 4096, expected: 512, .. }), "{error}");
+    assert!(
+        error.to_string().contains("logical blocks of 4096 bytes do not divide the log's blocks of 512 bytes; use"),
+        "{error}"
+    );
 }

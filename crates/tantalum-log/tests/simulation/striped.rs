@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{ArchiveOptions, Error, Log, LogLayout, LogOptions, RequestState, inspect, verify};
+use tantalum_log::{ArchiveOptions, Error, ErrorKind, Log, LogLayout, LogOptions, RequestState, inspect, verify};
 use tantalum_rt::{Simulation, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices, random};
@@ -253,7 +253,9 @@ fn damage_of_what_was_acknowledged_is_not_taken_for_a_torn_request() {
                         let is_payload = damaged < 96 + request.end.bytes_since(request.start);
                         forks[device].corrupt(offset, 1, |bytes| bytes[0] ^= 4);
                         match open(as_devices(&forks), layout) {
-                            Err(Error::Corrupt { .. }) => assert!(at < 29 && is_payload),
+                            Err(error) if error.to_string().contains("nothing was changed, restore the device or") => {
+                                assert!(at < 29 && is_payload)
+                            }
                             Err(error) => panic!("{error}"),
                             Ok((_, records)) if is_payload => assert!(at == 29 && records.len() == 29),
                             Ok((_, records)) => assert_eq!(records.len(), 30),
@@ -289,7 +291,7 @@ fn the_failure_of_one_device_stops_the_log_and_loses_nothing() {
                 let acknowledged: Vec<_> = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
                 assert!(acknowledged.iter().all(|&count| count < 100));
                 assert!(
-                    matches!(log.flush(log.end_lsn()), Err(Error::Poisoned { .. }))
+                    matches!(log.flush(log.end_lsn()), Err(error) if error.kind() == ErrorKind::Poisoned)
                         || log.end_lsn() == log.durable_lsn()
                 );
                 drop(log);
@@ -310,11 +312,11 @@ fn a_missing_device_is_named() {
     Log::create(LOG_ID, as_devices(&members), options(striped(512))).expect("create");
     let two = vec![members[2].clone(), members[0].clone()];
     let error = Log::open(as_devices(&two), options(striped(512)), &mut |_| {}).unwrap_err();
-    assert!(matches!(error, Error::MissingDevice { ordinal: 1, count: 3, .. }), "{error}");
+    assert!(error.to_string().contains("log device 1 of 3 is missing"), "{error}");
     // In any order, with any option: the layout is on the devices.
     let shuffled = [2, 0, 1].map(|at: usize| members[at].clone());
     let recovery = Log::open(as_devices(&shuffled), LogOptions::default(), &mut |_| {}).expect("open");
     assert!(recovery.was_clean());
     let error = Log::create(LOG_ID, as_devices(&members), options(striped(768))).unwrap_err();
-    assert!(matches!(error, Error::InvalidOption { option: "unit_bytes", value: 768, .. }), "{error}");
+    assert!(error.to_string().contains("log option unit_bytes is 768, but "), "{error}");
 }

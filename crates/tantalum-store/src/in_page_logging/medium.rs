@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite, WriteCache};
 
 use super::geometry::Geometry;
-use crate::{Error, Result};
+use crate::{Result, error};
 
 /// A device cut into erase units.
 #[derive(Clone, Debug)]
@@ -24,10 +24,10 @@ impl Medium {
     /// The device, cut as the geometry says.
     ///
     /// # Errors
-    /// [`Error::Option`] when it cannot be cut so.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when it cannot be cut so.
     pub fn new(device: Arc<dyn Device>, geometry: Geometry, store: u64) -> Result<Self> {
         let capabilities = device.capabilities();
-        let refuse = |what: String| Err(Error::Option { what: format!("page_store: {}: {what}", device.name()) });
+        let refuse = |what: String| Err(error::option(format!("page_store: {}: {what}", device.name())));
         let (block, erased) = (capabilities.logical_block as usize, capabilities.erase_block_bytes as usize);
         if !geometry.sector_bytes.is_multiple_of(block) {
             return refuse(format!("log sectors of {} bytes are not whole blocks of {block}", geometry.sector_bytes));
@@ -55,7 +55,7 @@ impl Medium {
     /// # Errors
     /// When the device cannot read.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        Ok(self.device.read(offset, buffer)?)
+        self.device.read(offset, buffer)
     }
 
     /// Reads a log sector, or a header. On raw flash, one that error correction cannot mend is none: a program of it was
@@ -66,8 +66,8 @@ impl Medium {
     pub fn read_sector(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         match self.device.read(offset, buffer) {
             Ok(()) => Ok(true),
-            Err(tantalum_device::Error::Io { .. }) if self.erases => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) if error.is_io() && self.erases => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -82,7 +82,7 @@ impl Medium {
         range: Range<usize>,
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
-        Ok(self.device.submit(offset, Arc::clone(buffer), range, self.needed(durability))?)
+        self.device.submit(offset, Arc::clone(buffer), range, self.needed(durability))
     }
 
     /// Writes, and returns when it has completed; durably, if so asked.
@@ -90,7 +90,7 @@ impl Medium {
     /// # Errors
     /// When the device cannot write.
     pub fn write(&self, offset: u64, bytes: &[u8], durability: Durability) -> Result<()> {
-        Ok(self.device.write(offset, &[bytes], self.needed(durability))?)
+        self.device.write(offset, &[bytes], self.needed(durability))
     }
 
     /// What to ask for: on raw flash without a cache, whatever has completed is durable.

@@ -18,7 +18,7 @@ use super::{
     unit_counters::Counters,
     unit_header::{UnitHeader, UnitKind},
 };
-use crate::{Error, PageId, Result, Status, page::header};
+use crate::{PageId, Result, Status, page::header};
 
 /// So many units are tried, one after the other, until one can be written.
 const ATTEMPTS: usize = 4;
@@ -188,10 +188,8 @@ impl InPageStore {
                 Ok(()) => break Ok(taken),
                 Err(error) => failed.push((taken, error)),
             }
-            let is_place_at_fault =
-                |error: &Error| matches!(error, Error::Device(error) if Self::is_place_at_fault(error));
             match failed.last() {
-                Some((_, error)) if failed.len() < ATTEMPTS && is_place_at_fault(error) => {
+                Some((_, error)) if failed.len() < ATTEMPTS && error.is_io() => {
                     tracing::warn!(unit = taken.physical, %error, "a unit cannot be written; another is taken");
                     Counters::add(&self.counters.failed_writes, 1);
                 }
@@ -253,7 +251,7 @@ impl InPageStore {
             drop(overflow);
             let bytes = packed.bytes(from..from + run.count);
             match self.medium.write(geometry.overflow_at(run.physical, run.first), bytes, Durability::Durable) {
-                Err(Error::Device(error)) if failures < ATTEMPTS && Self::is_place_at_fault(&error) => {
+                Err(error) if failures < ATTEMPTS && error.is_io() => {
                     tracing::warn!(unit = run.physical, %error, "log sectors cannot be written; others are taken");
                     Counters::add(&self.counters.failed_writes, 1);
                     failures += 1;

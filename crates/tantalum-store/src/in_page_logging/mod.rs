@@ -51,7 +51,7 @@ pub use unit_counters::InPageStats;
 
 use crate::{
     Error, Load, Logging, PageBatch, PageChanges, PageId, PageStore, Result, Session, StoreStats, UnitInspection,
-    position,
+    error, position,
 };
 
 /// The statuses of so many past sessions are kept; then the older half is made superfluous.
@@ -81,9 +81,9 @@ impl InPageStore {
     /// on this device. Of a unit's log sectors, a merge carries over at most `carry_over_percent`.
     ///
     /// # Errors
-    /// [`Error::Option`] when the device cannot be cut so.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the device cannot be cut so.
     pub fn new(device: Arc<dyn Device>, geometry: Geometry, store: u64, carry_over_percent: u32) -> Result<Self> {
-        let option = |what: String| Error::Option { what: format!("page_store: {what}") };
+        let option = |what: String| error::option(format!("page_store: {what}"));
         let geometry = geometry.check().map_err(option)?;
         if carry_over_percent > 100 {
             return Err(option(format!("a carry-over threshold of {carry_over_percent} % is more than everything")));
@@ -194,7 +194,7 @@ impl InPageStore {
 
     /// A block that cannot be erased is worn out, and never used again. Other failures say nothing about the block.
     fn erase_failed(&self, unit: Taken, error: Error) -> Result<()> {
-        if !matches!(error, Error::Device(tantalum_device::Error::Io { .. })) {
+        if !error.is_io() {
             self.physical.give_back(Taken { is_erased: false, ..unit });
             return Err(error);
         }
@@ -209,18 +209,18 @@ impl InPageStore {
 
     fn full(&self) -> Error {
         let unit = self.medium.geometry.unit_bytes as u64;
-        let (device, offset) = (self.medium.device.name().into(), self.medium.device.capacity_bytes());
-        let source = tantalum_device::Error::NoSpace { device, offset, len: unit };
-        Error::DiskFull { file: self.medium.device.name().into(), source }
+        let device = &self.medium.device;
+        let source = Error::no_space(device.name(), device.capacity_bytes(), unit);
+        error::disk_full(self.medium.device.name(), source)
     }
 
     fn damaged(&self, logical: u32, physical: u32, what: impl std::fmt::Display) -> Error {
-        Error::Corrupt {
-            file: self.medium.device.name().into(),
-            page: PageId(u64::from(logical) * self.medium.geometry.pages() as u64),
-            offset: self.medium.geometry.unit_at(physical),
-            what: format!("its erase unit {physical} is not sound: {what}"),
-        }
+        error::corrupt(
+            self.medium.device.name(),
+            PageId(u64::from(logical) * self.medium.geometry.pages() as u64),
+            self.medium.geometry.unit_at(physical),
+            format!("its erase unit {physical} is not sound: {what}"),
+        )
     }
 }
 
@@ -292,10 +292,9 @@ impl PageStore for InPageStore {
         let (file, before) = (device.name().to_owned(), self.medium.units());
         let step = (device.capacity_bytes() / 8).clamp(16 * unit, 512 * unit);
         let wanted = (device.capacity_bytes() + step).next_multiple_of(unit);
-        device.grow(wanted).map_err(|source| Error::DiskFull { file: file.clone(), source })?;
+        device.grow(wanted).map_err(|source| error::disk_full(&file, source))?;
         if self.medium.units() == before {
-            let source = tantalum_device::Error::Unsupported { device: file.as_str().into(), operation: "grow" };
-            return Err(Error::DiskFull { file, source });
+            return Err(error::disk_full(&file, Error::unsupported(&file, "grow")));
         }
         self.adopt_units();
         Ok(())

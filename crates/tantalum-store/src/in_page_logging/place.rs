@@ -43,7 +43,7 @@ impl InPageStore {
     /// One task at a time calls this.
     ///
     /// # Errors
-    /// When the device cannot read or write, or a unit that must be merged is damaged. [`Error::DiskFull`](crate::Error::DiskFull)
+    /// When the device cannot read or write, or a unit that must be merged is damaged. [`NoSpace`](crate::ErrorKind::NoSpace)
     /// when too much is active.
     pub(super) fn store_all(&self, batch: &[(PageId, PageChanges)]) -> Result<()> {
         assert!(batch.is_sorted_by(|a, b| a.0 < b.0), "the pages of a batch ascend");
@@ -100,8 +100,8 @@ impl InPageStore {
         let mut failed = Vec::new();
         for mut sectors in std::mem::take(&mut submitted) {
             match sectors.write.wait(None) {
-                Some(Err(error)) if Self::is_place_at_fault(&error) => failed.push((sectors, error)),
-                Some(Err(error)) => result = result.and(Err(error.into())),
+                Some(Err(error)) if error.is_io() => failed.push((sectors, error)),
+                Some(Err(error)) => result = result.and(Err(error)),
                 _ => submitted.push(sectors),
             }
         }
@@ -122,11 +122,6 @@ impl InPageStore {
             self.merge(&mut failed.unit, &by_unit[failed.number].1, Physical::take)?;
         }
         Ok(())
-    }
-
-    /// Whether a write that failed so may succeed elsewhere.
-    pub(super) fn is_place_at_fault(error: &tantalum_device::Error) -> bool {
-        matches!(error, tantalum_device::Error::Io { .. })
     }
 
     /// Stores changes of pages of one unit. Returns the write that must be waited for, if there is one.

@@ -11,7 +11,7 @@
 use tantalum_device::{AlignedBuffer, Durability};
 
 use super::{geometry::RESERVED_UNITS, medium::Medium};
-use crate::{Error, Result, Superblock};
+use crate::{Result, Superblock, error};
 
 const MAGIC: [u8; 4] = *b"SESN";
 const BYTES: usize = 16;
@@ -77,7 +77,7 @@ impl Medium {
                 "the {place} erase unit is to get a new copy of the superblock, and the other copy is damaged; restore the database \
                  from a backup"
             );
-            return Err(Error::Superblock { file, what });
+            return Err(error::superblock(file, what));
         };
         self.erase(unit)?;
         self.write(self.geometry.unit_at(unit), &block, Durability::Durable)

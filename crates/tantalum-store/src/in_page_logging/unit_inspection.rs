@@ -17,18 +17,18 @@ use super::{
     unit::{Home, Unit},
     unit_header::{UnitHeader, UnitKind},
 };
-use crate::{Error, RecordInspection, Result, SectorInspection, Status, UnitInspection, position};
+use crate::{ErrorKind, RecordInspection, Result, SectorInspection, Status, UnitInspection, error, position};
 
 impl InPageStore {
     /// Shows a physical unit.
     ///
     /// # Errors
-    /// [`Error::Option`] if there is no such unit, or when the device cannot read.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such unit, or when the device cannot read.
     pub(super) fn inspect(&self, physical: u32) -> Result<UnitInspection> {
         let (geometry, units) = (self.medium.geometry, self.medium.units());
         if physical >= units {
             let what = format!("unit {physical}: {} has units 0 to {}", self.medium.device.name(), units - 1);
-            return Err(Error::Option { what });
+            return Err(error::option(what));
         }
         let mut inspection = UnitInspection {
             unit: physical,
@@ -138,7 +138,7 @@ impl InPageStore {
             });
             match checked {
                 Ok(problem) => problem.into_iter().for_each(&mut *found),
-                Err(error @ Error::Corrupt { .. }) => found(error.to_string()),
+                Err(error) if error.kind() == ErrorKind::Corrupt => found(error.to_string()),
                 Err(error) => return Err(error),
             }
         }

@@ -14,7 +14,7 @@ use tantalum_device::{Device, Durability, PendingWrite, SharedFlushes};
 
 use self::double_write::{Copies, DoubleWrite};
 use super::{Load, PageBatch, PageStore, Protection, StoreStats};
-use crate::{Error, PageId, Result, page::header, page_store::Counters};
+use crate::{Error, PageId, Result, error, page::header, page_store::Counters};
 
 /// The least and the most by which the data file grows.
 const MIN_GROWTH_BYTES: u64 = 1 << 20;
@@ -38,9 +38,9 @@ impl InPlaceStore {
     /// device does is believed if it says so, or with `trust_device`.
     ///
     /// # Errors
-    /// [`Error::Protection`] when the device tears pages, or the protection is the double write.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the device tears pages, or the protection is the double write.
     pub fn new(data: Arc<dyn Device>, page_size: usize, protection: Protection, trust_device: bool) -> Result<Self> {
-        let refuse = |what: String| Err(Error::Protection { file: data.name().into(), what });
+        let refuse = |what: String| Err(error::protection(data.name(), what));
         let atomic_bytes = data.capabilities().atomic_write_bytes as usize;
         match protection {
             Protection::FullPageImages => {}
@@ -69,7 +69,7 @@ impl InPlaceStore {
     /// and needs [`DoubleWrite::area_bytes`].
     ///
     /// # Errors
-    /// [`Error::Protection`] when the area is too small.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the area is too small.
     pub fn with_double_write(
         data: Arc<dyn Device>,
         page_size: usize,
@@ -118,11 +118,11 @@ impl InPlaceStore {
             }
         }
         if let Some(error) = first_error {
-            return Err(error.into());
+            return Err(error);
         }
         match durability {
             Durability::Durable => Ok(()),
-            _ => Ok(flush.wait()?),
+            _ => flush.wait(),
         }
     }
 
@@ -204,13 +204,12 @@ impl PageStore for InPlaceStore {
         let now = self.data.capacity_bytes();
         let step = (now / 8).clamp(MIN_GROWTH_BYTES, MAX_GROWTH_BYTES);
         let wanted = (now + step).next_multiple_of(page);
-        self.data.grow(wanted).map_err(|source| Error::DiskFull { file: self.data.name().into(), source })?;
+        self.data.grow(wanted).map_err(|source| error::disk_full(self.data.name(), source))?;
         if self.data.capacity_bytes() > now {
             return Ok(());
         }
-        let (device, operation) = (self.data.name().into(), "grow");
-        let source = tantalum_device::Error::Unsupported { device, operation };
-        Err(Error::DiskFull { file: self.data.name().into(), source })
+        let source = Error::unsupported(self.data.name(), "grow");
+        Err(error::disk_full(self.data.name(), source))
     }
 
     fn recover(&self) -> Result<u64> {

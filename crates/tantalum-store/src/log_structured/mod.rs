@@ -62,7 +62,7 @@ use table::Table;
 
 use crate::{
     Error, Load, PageBatch, PageId, PageStore, Result, SegmentInspection, SegmentSizes, StoreOptions, StoreStats,
-    Superblock, page::header,
+    Superblock, error, page::header,
 };
 
 /// Pages in segments.
@@ -134,7 +134,7 @@ impl LogStructuredStore {
     /// A store on a device; nothing is read before it is recovered.
     ///
     /// # Errors
-    /// [`Error::Option`] when the device cannot be cut so.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the device cannot be cut so.
     pub fn new(
         device: Arc<dyn Device>,
         page_bytes: usize,
@@ -171,7 +171,7 @@ impl LogStructuredStore {
 
     fn layout(device: &dyn Device, page_bytes: usize, sizes: SegmentSizes) -> Result<Layout> {
         Layout::new(device, page_bytes, sizes)
-            .map_err(|what| Error::Option { what: format!("page_store: {}: {what}", device.name()) })
+            .map_err(|what| error::option(format!("page_store: {}: {what}", device.name())))
     }
 }
 
@@ -208,7 +208,7 @@ impl PageStore for LogStructuredStore {
             match *cleaning {
                 Cleaning::NotYet => *cleaning = Cleaning::By(CleanerTask::start(&self.shared)),
                 Cleaning::By(_) => {}
-                Cleaning::Ended => return Err(Error::Closed),
+                Cleaning::Ended => return Err(error::closed()),
             }
         }
         self.shared.store_batch(batch)
@@ -227,11 +227,11 @@ impl PageStore for LogStructuredStore {
             return Err(io.full());
         }
         let grown = device.grow(layout.device_bytes(segments));
-        grown.map_err(|source| Error::DiskFull { file: file.clone(), source })?;
+        grown.map_err(|source| error::disk_full(&file, source))?;
         let after = io.segments();
         if after == before {
-            let source = tantalum_device::Error::Unsupported { device: file.as_str().into(), operation: "grow" };
-            return Err(Error::DiskFull { file, source });
+            let source = Error::unsupported(file.as_str(), "grow");
+            return Err(error::disk_full(file, source));
         }
         let mut table = self.shared.table.write();
         table.segments.grow(after);

@@ -20,7 +20,7 @@ use super::{
     summary::{Entry, Stream, Summary},
     table::Table,
 };
-use crate::{Error, PageId, Result, page::header};
+use crate::{Error, PageId, Result, error, page::header};
 
 /// Blocks of the map that are read at once, where they lie one behind the other.
 const RUN_BLOCKS: usize = 64;
@@ -110,12 +110,12 @@ impl Recovery<'_> {
 
     fn damaged_map(&self, (level, index): BlockNumber, place: Place) -> Error {
         let pages = (index * ENTRIES.pow(1 + level as u32)) as u64;
-        Error::Corrupt {
-            file: self.io.device.name().into(),
-            page: PageId(pages),
-            offset: place.offset(),
-            what: format!("block {index} of the page map's level {level} was expected here, and is not whole"),
-        }
+        error::corrupt(
+            self.io.device.name(),
+            PageId(pages),
+            place.offset(),
+            format!("block {index} of the page map's level {level} was expected here, and is not whole"),
+        )
     }
 
     /// Counts what the map says is in each segment.
@@ -130,12 +130,14 @@ impl Recovery<'_> {
             if let Some((segment, _)) = found {
                 used.insert(segment);
             }
-            found.map(|(segment, _)| segment).ok_or_else(|| Error::Superblock {
-                file: self.io.device.name().into(),
-                what: format!(
-                    "the page map names byte {}, where no page can be; perhaps the file was truncated",
-                    place.offset()
-                ),
+            found.map(|(segment, _)| segment).ok_or_else(|| {
+                error::superblock(
+                    self.io.device.name(),
+                    format!(
+                        "the page map names byte {}, where no page can be; perhaps the file was truncated",
+                        place.offset()
+                    ),
+                )
             })
         };
         for (_, place) in map.blocks() {
@@ -164,7 +166,7 @@ impl Recovery<'_> {
     /// Follows a stream from a position on.
     ///
     /// # Errors
-    /// When the device cannot read. [`Error::Superblock`] when appends follow one whose summary is damaged.
+    /// When the device cannot read. [`Corrupt`](crate::ErrorKind::Corrupt) when appends follow one whose summary is damaged.
     fn follow(&self, stream: Stream, session: u64, from: Position, segments: u32) -> Result<Followed> {
         let mut followed = Followed::default();
         // The append whose pages are not all there, if the last one's are not.
@@ -230,16 +232,16 @@ impl Recovery<'_> {
             |found: &Summary| found.stream == stream && found.session == session && found.sequence > at.after;
         match of_segment.chain(of_next).find(is_later) {
             None => Ok(()),
-            Some(later) => Err(Error::Superblock {
-                file: self.io.device.name().into(),
-                what: format!(
+            Some(later) => Err(error::superblock(
+                self.io.device.name(),
+                format!(
                     "a segment summary was expected at byte {} and is damaged: append {} follows at byte {}; restore the \
                      database from a backup",
                     self.layout.place(at.segment, at.block).offset(),
                     later.sequence,
                     self.layout.place(later.segment, later.block).offset()
                 ),
-            }),
+            )),
         }
     }
 }

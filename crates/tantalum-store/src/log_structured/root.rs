@@ -10,7 +10,7 @@ use super::{
     layout::{BLOCK_BYTES, Layout, Place, SLOTS},
     layout::{Kind, TAG, u32_at, u64_at},
 };
-use crate::{Error, Result};
+use crate::{Result, error};
 
 const KIND: Kind = Kind { magic: *b"TNTLROOT", version: 1 };
 const POSITIONS: usize = 80;
@@ -141,15 +141,15 @@ impl Root {
         }
         match (newest, failed) {
             (Some(found), _) => Ok(found),
-            (None, Some(error)) => Err(error.into()),
-            (None, None) => Err(Error::Superblock {
-                file: device.name().into(),
-                what: format!(
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(error::superblock(
+                device.name(),
+                format!(
                     "neither slot of the page map's root, at bytes {} and {}, is whole; restore the database from a backup",
                     layout.slot_at(0),
                     layout.slot_at(1)
                 ),
-            }),
+            )),
         }
     }
 }
@@ -164,7 +164,7 @@ mod tests {
     use tantalum_device::MemoryDevice;
 
     use super::*;
-    use crate::SegmentSizes;
+    use crate::{Error, SegmentSizes};
 
     /// The power goes in the write after so many others, which leaves a part of it.
     #[derive(Debug)]
@@ -180,7 +180,7 @@ mod tests {
             let mut part = buffers.concat();
             part[BLOCK_BYTES / 2..].fill(0xee);
             self.0.write(offset, &[&part], durability)?;
-            Err(tantalum_device::Error::Unsupported { device: self.name().into(), operation: "write without power" })
+            Err(Error::unsupported(self.name(), "write without power"))
         }
     }
 

@@ -11,20 +11,20 @@ use super::{
     segments::{Segment, State},
     summary::{Entry, Summary},
 };
-use crate::{AppendInspection, EntryInspection, Error, Result, SegmentInspection};
+use crate::{AppendInspection, EntryInspection, Result, SegmentInspection, error};
 
 impl Shared {
     /// Shows a segment.
     ///
     /// # Errors
-    /// [`Error::Option`] if there is no such segment, or when the device cannot read.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such segment, or when the device cannot read.
     pub(super) fn inspect(&self, segment: u32) -> Result<SegmentInspection> {
         let mut inspection = {
             let table = self.table.read();
             let count = table.segments.count();
             if segment >= count {
                 let what = format!("segment {segment}: {} has segments 0 to {}", self.io.device.name(), count - 1);
-                return Err(Error::Option { what });
+                return Err(error::option(what));
             }
             let found = table.segments.get(segment);
             let state = match found.state() {

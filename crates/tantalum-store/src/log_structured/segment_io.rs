@@ -13,7 +13,7 @@ use super::{
     segment_counters::Counters,
     summary::Summary,
 };
-use crate::{Error, Result};
+use crate::{Error, Result, error};
 
 #[derive(Debug)]
 pub struct SegmentIo {
@@ -41,9 +41,9 @@ impl SegmentIo {
 
     /// The error of a store without room for another segment.
     pub fn full(&self) -> Error {
-        let (device, offset) = (self.device.name().into(), self.device.capacity_bytes());
-        let source = tantalum_device::Error::NoSpace { device, offset, len: self.layout.segment_bytes() };
-        Error::DiskFull { file: self.device.name().into(), source }
+        let (device, segment) = (&self.device, self.layout.segment_bytes());
+        let source = Error::no_space(device.name(), device.capacity_bytes(), segment);
+        error::disk_full(device.name(), source)
     }
 
     /// The summary that begins in a block, if one does.

@@ -13,7 +13,7 @@ use tantalum_rt::{Random, Simulation};
 
 use super::{LogStructuredStats, LogStructuredStore, layout::Layout, summary::Summary};
 use crate::{
-    Error, Load, MetadataWrites, PageId, PageStore, SegmentSizes, StoreOptions, Superblock,
+    ErrorKind, Load, MetadataWrites, PageId, PageStore, SegmentSizes, StoreOptions, Superblock,
     page::header,
     tests::{PAGE, batch, page},
 };
@@ -268,7 +268,7 @@ fn either_slot_of_the_root_is_enough() {
         assert_eq!(version(&store(&device), 5), 9);
         device.corrupt(layout().slot_at(1 - slot) + 20, 1, |bytes| bytes[0] ^= 1);
         let store = LogStructuredStore::new(device, PAGE, SIZES, DATABASE, StoreOptions::default()).unwrap();
-        assert!(matches!(store.recover(), Err(Error::Superblock { .. })));
+        assert!(matches!(store.recover(), Err(error) if error.kind() == ErrorKind::Corrupt));
     }
 }
 
@@ -341,7 +341,7 @@ fn a_file_grows_and_a_full_disk_is_told_before_anything_is_lost() {
     let before = store.capacity_pages();
     store.store(&batch(&[before - 1], 1)).unwrap();
     device.inject(Fault::NoSpaceOnGrow);
-    assert!(matches!(store.grow(), Err(Error::DiskFull { .. })));
+    assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::NoSpace));
     assert_eq!(store.capacity_pages(), before);
     device.clear_faults();
     store.grow().unwrap();
@@ -420,7 +420,7 @@ fn a_segment_shows_what_is_in_it() {
         .map(|entry| (entry.number, entry.lsn.unwrap(), entry.is_live))
         .collect();
     assert_eq!(live, [(3, 1, true), (4, 1, false), (4, 2, true)]);
-    assert!(matches!(store.inspect_segment(SEGMENTS), Err(Error::Option { .. })));
+    assert!(matches!(store.inspect_segment(SEGMENTS), Err(error) if error.kind() == ErrorKind::InvalidInput));
 }
 
 #[test]
@@ -523,6 +523,6 @@ fn a_closed_store_takes_no_pages_and_cleans_no_more() {
     store.store(&batch(&[5], 1)).unwrap();
     store.close();
     let image = device.image();
-    assert!(matches!(store.store(&batch(&[5], 2)), Err(Error::Closed)));
+    assert!(matches!(store.store(&batch(&[5], 2)), Err(error) if error.kind() == ErrorKind::Closed));
     assert!(image == device.image());
 }

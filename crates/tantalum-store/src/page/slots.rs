@@ -12,7 +12,7 @@ use super::{
         HEADER_BYTES, garbage, heap_start, set_garbage, set_heap_start, set_slot_count, set_u16, slot_count, u16_at,
     },
 };
-use crate::{Error, Result};
+use crate::{Result, error};
 
 /// What a slot takes beside its cell.
 pub const SLOT_BYTES: usize = 4;
@@ -30,12 +30,12 @@ pub fn count(page: &[u8]) -> usize {
 /// The cell of a slot.
 ///
 /// # Errors
-/// [`Error::Corrupt`] when there is no such slot, or its cell does not lie within the page.
+/// [`Corrupt`](crate::ErrorKind::Corrupt) when there is no such slot, or its cell does not lie within the page.
 #[inline]
 pub fn cell(page: &[u8], slot: usize) -> Result<&[u8]> {
     find(page, slot)
         .map(|(offset, len)| &page[offset..offset + len])
-        .ok_or_else(|| Error::corrupt_page(page, format!("slot {slot} of {} has no cell", count(page))))
+        .ok_or_else(|| error::corrupt_page(page, format!("slot {slot} of {} has no cell", count(page))))
 }
 
 /// As [`cell`], for a slot that is known to be there; `None` if its cell does not lie within the page.

@@ -10,7 +10,6 @@ use super::{
     record::{self, GroupRecord},
     slots,
 };
-use crate::Error;
 
 const OWNER: TableId = TableId(7);
 
@@ -226,7 +225,9 @@ fn a_whole_page_with_impossible_slots_is_not_accepted() {
     page[HEADER_BYTES + 1] = 0;
     header::seal(&mut page);
     assert!(header::verify(&page, PageId(9)).is_err());
-    assert!(matches!(slots::cell(&page, 1), Err(Error::Corrupt { page: PageId(9), offset: 36864, .. })));
+    assert!(
+        matches!(slots::cell(&page, 1), Err(error) if error.to_string().contains("page 9 (at byte 36864) is damaged"))
+    );
 }
 
 #[test]

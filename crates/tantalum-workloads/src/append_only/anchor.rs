@@ -48,7 +48,7 @@ impl Anchor {
     /// Writes it into its place, not durably.
     pub(super) fn write(&self, device: &dyn Device) -> Result<()> {
         let place = self.number % 2 * BLOCK_BYTES as u64;
-        Ok(device.write(place, &[&self.encode()], Durability::Cached)?)
+        device.write(place, &[&self.encode()], Durability::Cached)
     }
 
     /// Writes it into both places, durably: the first is the one that counts if this is cut off.

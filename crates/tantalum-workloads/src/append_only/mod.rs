@@ -31,7 +31,7 @@ use self::{
     node::{Cache, Entry, Node, Place},
     unit::{Draft, Root, document},
 };
-use crate::error::{Error, Result};
+use crate::error::{self, Error, ErrorKind, Result};
 
 /// Bytes of a block, and of a tree node.
 pub const BLOCK_BYTES: usize = 4096;
@@ -148,7 +148,7 @@ impl AppendOnlyTree {
     /// Makes the device hold an empty tree, whatever it held before.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a device whose blocks are larger than the tree's; what the device reports.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a device whose blocks are larger than the tree's; what the device reports.
     pub fn create(device: &Arc<dyn Device>) -> Result<()> {
         check_blocks(&**device)?;
         Anchor::first(tantalum_rt::random_seed()).write_both(&**device)
@@ -157,12 +157,12 @@ impl AppendOnlyTree {
     /// Opens the tree at its last complete root.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when the device holds no tree, or one that did not come about by a crash;
-    /// [`Error::OutOfRange`] for options that are not possible; [`Error::Full`]; what the device reports.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the device holds no tree, or one that did not come about by a crash;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for options that are not possible; [`NoSpace`](crate::ErrorKind::NoSpace); what the device reports.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
         check_blocks(&*device)?;
         let check = |ok: bool, name, value: u64, expected| {
-            if ok { Ok(()) } else { Err(Error::OutOfRange { name, value: value.to_string(), expected }) }
+            if ok { Ok(()) } else { Err(error::out_of_range(name, value, expected)) }
         };
         check(options.updates_per_flush > 0, "updates per flush", options.updates_per_flush, "at least 1")?;
         check(options.cached_nodes > 1, "cached nodes", options.cached_nodes as u64, "at least 2")?;
@@ -183,7 +183,7 @@ impl AppendOnlyTree {
     /// The value of a key.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; what the device reports.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt); what the device reports.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let root = *self.newest.lock();
         let Some(mut place) = root.place() else { return Ok(None) };
@@ -210,8 +210,8 @@ impl AppendOnlyTree {
     /// Puts values as one update, one unit: after a crash either all are there or none. Of equal keys the last one counts.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for keys and values that are too long, or more of them than fit 64 MiB; [`Error::Full`];
-    /// [`Error::Damaged`]; what the device reports, after which the tree is to be opened anew.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for keys and values that are too long, or more of them than fit 64 MiB; [`NoSpace`](crate::ErrorKind::NoSpace);
+    /// [`Corrupt`](crate::ErrorKind::Corrupt); what the device reports, after which the tree is to be opened anew.
     pub fn put_all(&self, entries: &[(&[u8], &[u8])]) -> Result<()> {
         let mut writer = self.writer.lock();
         let mut draft = Draft::new(writer.end);
@@ -244,7 +244,7 @@ impl AppendOnlyTree {
     /// Reads the whole tree and tells how many documents it has.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for nodes and documents that are not what they should be, or not in order; what the device
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) for nodes and documents that are not what they should be, or not in order; what the device
     /// reports.
     pub fn check(&self) -> Result<u64> {
         self.walk(&mut |entry| self.store.document(&entry.key, entry.place).map(drop))
@@ -272,7 +272,14 @@ impl AppendOnlyTree {
         let unit = draft.seal(self.store.tree_id, writer.epoch, sequence, root)?;
         let end = writer.end + unit.len() as u64;
         if end > device.capacity_bytes() {
-            return Err(Error::Full { device: device.name().into(), capacity: device.capacity_bytes() });
+            return Err(Error::new(
+                ErrorKind::NoSpace,
+                format!(
+                    "the append-only tree has filled {device}, all of {capacity} bytes, and never uses space again: give it a larger device",
+                    device = device.name(),
+                    capacity = device.capacity_bytes()
+                ),
+            ));
         }
         device.write(writer.end, &[&unit], Durability::Cached)?;
         writer.end = end;
@@ -362,17 +369,19 @@ impl Store {
 }
 
 fn damaged(device: &dyn Device, offset: u64, what: &'static str) -> Error {
-    Error::Damaged { device: device.name().into(), offset, what }
+    Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "{device}, byte {offset}: {what}; create the tree anew, or give the device that holds it",
+            device = device.name()
+        ),
+    )
 }
 
 fn check_blocks(device: &dyn Device) -> Result<()> {
     let block = device.capabilities().logical_block;
     match BLOCK_BYTES.is_multiple_of(block as usize) {
         true => Ok(()),
-        false => Err(Error::OutOfRange {
-            name: "logical block of the device",
-            value: block.to_string(),
-            expected: "a part of 4096",
-        }),
+        false => Err(error::out_of_range("logical block of the device", block, "a part of 4096")),
     }
 }

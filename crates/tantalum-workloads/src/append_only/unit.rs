@@ -10,7 +10,7 @@ use super::{
     anchor::FIRST_UNIT,
     node::{Entry, MAX_LEVELS, Node, Place, is_sealed, seal, u32_at, u64_at},
 };
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AOCU");
 const HEADER_BYTES: usize = 64;
@@ -93,7 +93,7 @@ impl Draft {
     pub(super) fn add_document(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         debug_assert!(self.nodes.is_empty(), "documents come first");
         let check = |ok: bool, name, value: usize, expected| {
-            if ok { Ok(()) } else { Err(Error::OutOfRange { name, value: value.to_string(), expected }) }
+            if ok { Ok(()) } else { Err(error::out_of_range(name, value, expected)) }
         };
         check(key.len() <= MAX_KEY_BYTES, "bytes of a key", key.len(), "at most 512")?;
         check(value.len() <= MAX_VALUE_BYTES, "bytes of a value", value.len(), "at most 1 MiB")?;
@@ -112,14 +112,14 @@ impl Draft {
     /// The unit, ready to be written.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when it is too large.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when it is too large.
     pub(super) fn seal(&self, tree_id: u64, epoch: u64, sequence: u64, root: Root) -> Result<AlignedBuffer> {
         let nodes_at = self.bytes.len().next_multiple_of(BLOCK_BYTES);
         let bytes = nodes_at + self.nodes.len() * BLOCK_BYTES;
         if bytes > MAX_UNIT_BYTES {
             let (name, expected) =
                 ("bytes of an update with its nodes", "at most 64 MiB: put fewer documents at a time");
-            return Err(Error::OutOfRange { name, value: bytes.to_string(), expected });
+            return Err(error::out_of_range(name, bytes, expected));
         }
         let mut unit = AlignedBuffer::zeroed(bytes);
         unit[..self.bytes.len()].copy_from_slice(&self.bytes);

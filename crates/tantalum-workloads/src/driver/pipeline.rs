@@ -6,7 +6,7 @@ use tantalum::{Ticket, Transaction};
 use tantalum_rt::{Instant, now};
 
 use super::recorder::{Completed, Recorder};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// The commits that a client has under way, at most `depth - 1` between its steps. With a depth of 1 it waits for each.
 ///
@@ -36,7 +36,7 @@ impl Pipeline {
     /// If `depth` is 0.
     pub fn new(depth: usize) -> Result<Self> {
         if depth == 0 {
-            return Err(Error::OutOfRange { name: "async depth", value: depth.to_string(), expected: "at least 1" });
+            return Err(error::out_of_range("async depth", depth, "at least 1"));
         }
         Ok(Self { depth, under_way: VecDeque::new() })
     }
@@ -65,7 +65,7 @@ impl Pipeline {
             return recorder.run(kind, commit).map(drop);
         }
         let started = now();
-        if let Some(ticket) = recorder.attempt(kind, || Ok(attempt()?.commit_async()?))? {
+        if let Some(ticket) = recorder.attempt(kind, || attempt()?.commit_async())? {
             self.under_way.push_back(UnderWay { kind, started, ticket });
         }
         while self.under_way.len() >= self.depth {

@@ -12,7 +12,7 @@ use super::access::{Access, LINK_TYPES};
 use super::graph::node;
 use super::schema::{Count, Link, ListId, Listed, Tables};
 use super::{link_data, node_data};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::{Batch, LoadProgress, Units};
 use crate::row::{row, timestamp};
 
@@ -38,13 +38,13 @@ impl Parameters {
     /// Refuses what the load cannot make.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput).
     pub fn validate(&self) -> Result<()> {
         const MOST: u64 = 1 << 40;
         if (1..=MOST).contains(&self.nodes) {
             return Ok(());
         }
-        Err(Error::OutOfRange { name: "nodes", value: self.nodes.to_string(), expected: "1 to 2^40" })
+        Err(error::out_of_range("nodes", self.nodes, "1 to 2^40"))
     }
 }
 

@@ -10,7 +10,7 @@ use super::schema::{ListId, TABLE_NAMES};
 use super::{link_data, node_data};
 use crate::choice::geometric;
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::{self, LoadProgress, PARAMETERS_KEY};
 
 /// An operation, in the order of the published tables.
@@ -135,14 +135,14 @@ impl LinkBench {
         parameters.validate()?;
         match load::loaded(db, TABLE_NAMES[0], Parameters::decode)? {
             Some(found) if found.nodes != parameters.nodes => {
-                return Err(Error::Parameters { found: found.to_string(), wanted: parameters.to_string() });
+                return Err(error::parameters(found, parameters));
             }
             Some(_) => {}
             None => load::load(db, &TABLE_NAMES, &parameters.encode(), || {
                 initial_graph::load(db, parameters, loaders, progress)
             })?,
         }
-        Self::open(db)?.ok_or_else(|| Error::Missing { table: TABLE_NAMES[0], key: PARAMETERS_KEY.to_vec() })
+        Self::open(db)?.ok_or_else(|| error::missing(TABLE_NAMES[0], PARAMETERS_KEY))
     }
 
     /// Uses the graph that is loaded; `None` if none is, or not to its end.

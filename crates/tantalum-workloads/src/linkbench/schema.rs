@@ -14,7 +14,7 @@
 
 use tantalum::{Db, Table};
 
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::row::row;
 
 /// The names of all tables, in the order of the fields of `Tables`.
@@ -152,7 +152,7 @@ impl<'k> KeyParts<'k> {
     }
 
     fn damaged(&self, expected: &'static str) -> Error {
-        Error::Row { table: self.table, length: self.key.len(), at: self.at, expected }
+        error::row(self.table, self.key.len(), self.at, expected)
     }
 }
 

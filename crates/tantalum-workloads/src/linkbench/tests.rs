@@ -12,7 +12,7 @@ use super::graph::Graph;
 use super::schema::{Count, ListId, Listed, Tables};
 use super::*;
 use crate::driver::{self, Options, RunReport};
-use crate::error::Error;
+use crate::error::ErrorKind;
 
 /// No condition.
 const NONE: [usize; 0] = [];
@@ -115,7 +115,7 @@ fn a_load_of_other_parameters_is_told_and_an_unfinished_one_made_anew() {
     assert!(LinkBench::open(&db).unwrap().is_none(), "there are tables, but no mark");
     assert_eq!(load(&db).parameters(), PARAMETERS);
     let other = LinkBench::load_or_reuse(&db, Parameters { nodes: 301, seed: 7 }, 1, &mut |_| ()).map(drop);
-    assert!(matches!(&other, Err(Error::Parameters { .. })), "{other:?}");
+    assert!(matches!(&other, Err(error) if error.kind() == ErrorKind::Mismatch), "{other:?}");
     let mut loads = 0;
     LinkBench::load_or_reuse(&db, PARAMETERS, 1, &mut |_| loads += 1).unwrap();
     assert_eq!(loads, 0, "it is reused");
@@ -192,5 +192,5 @@ fn each_condition_is_seen_when_broken() {
     let mut tx = db.begin().unwrap();
     tx.put(&tables.link, b"short", b"").unwrap();
     tx.commit().unwrap();
-    assert!(matches!(consistency::check(&db), Err(Error::Row { table: "linkbench_link", .. })));
+    assert!(matches!(consistency::check(&db), Err(error) if error.to_string().contains("table linkbench_link: a row")));
 }

@@ -9,7 +9,7 @@ use tantalum_rt::Random;
 use super::random::Constants;
 use super::schema::{TABLE_NAMES, Tables};
 use super::units::{self, Unit};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::{self, Batch, LoadProgress, Units};
 use crate::row::row;
 
@@ -68,7 +68,7 @@ impl Parameters {
     /// Refuses what the load cannot make.
     pub fn validate(&self) -> Result<()> {
         let check = |ok: bool, name, value: u64, expected| {
-            if ok { Ok(()) } else { Err(Error::OutOfRange { name, value: value.to_string(), expected }) }
+            if ok { Ok(()) } else { Err(error::out_of_range(name, value, expected)) }
         };
         let Scale { items, districts, customers, new_orders } = self.scale;
         check((1..=1_000_000).contains(&self.warehouses), "warehouses", self.warehouses.into(), "1 to 1000000")?;

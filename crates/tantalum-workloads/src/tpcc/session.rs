@@ -4,7 +4,7 @@
 use tantalum::{Snapshot, Table, Transaction, Value};
 
 use super::terminal::{Call, Context};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// A read-write transaction.
 pub(super) struct Session<'c> {
@@ -37,22 +37,22 @@ impl Context {
 impl Session<'_> {
     pub(super) fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.context.before(Call::Read);
-        Ok(self.tx.get_for_update(table, key)?)
+        self.tx.get_for_update(table, key)
     }
 
     pub(super) fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, row: impl AsRef<[u8]>) -> Result<()> {
         self.context.before(Call::Write);
-        Ok(self.tx.put(table, key, row)?)
+        self.tx.put(table, key, row)
     }
 
     pub(super) fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, row: impl AsRef<[u8]>) -> Result<()> {
         self.context.before(Call::Write);
-        Ok(self.tx.insert(table, key, row)?)
+        self.tx.insert(table, key, row)
     }
 
     pub(super) fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
         self.context.before(Call::Write);
-        Ok(self.tx.delete(table, key)?)
+        self.tx.delete(table, key)
     }
 
     pub(super) fn commit(self) -> Result<()> {
@@ -69,7 +69,7 @@ impl Session<'_> {
 impl Source for Session<'_> {
     fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.context.before(Call::Read);
-        Ok(self.tx.get(table, key)?)
+        self.tx.get(table, key)
     }
 
     fn rows(
@@ -79,14 +79,14 @@ impl Source for Session<'_> {
         high: &[u8],
     ) -> Result<impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>> {
         self.context.before(Call::Read);
-        Ok(self.tx.range(table, low..high)?)
+        self.tx.range(table, low..high)
     }
 }
 
 impl Source for Reading<'_> {
     fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.context.before(Call::Read);
-        Ok(self.snapshot.get(table, key)?)
+        self.snapshot.get(table, key)
     }
 
     fn rows(
@@ -96,7 +96,7 @@ impl Source for Reading<'_> {
         high: &[u8],
     ) -> Result<impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>> {
         self.context.before(Call::Read);
-        Ok(self.snapshot.range(table, low..high)?)
+        self.snapshot.range(table, low..high)
     }
 }
 
@@ -115,7 +115,7 @@ pub(super) trait Source {
 
 impl Source for &Snapshot {
     fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
-        Ok(Snapshot::get(self, table, key)?)
+        Snapshot::get(self, table, key)
     }
 
     fn rows(
@@ -124,11 +124,11 @@ impl Source for &Snapshot {
         low: &[u8],
         high: &[u8],
     ) -> Result<impl DoubleEndedIterator<Item = tantalum::Result<(Value, Value)>>> {
-        Ok(self.range(table, low..high)?)
+        self.range(table, low..high)
     }
 }
 
 /// The row that must be there.
 pub(super) fn present(row: Option<Value>, table: &'static str, key: &[u8]) -> Result<Value> {
-    row.ok_or_else(|| Error::Missing { table, key: key.to_vec() })
+    row.ok_or_else(|| error::missing(table, key))
 }

@@ -14,7 +14,7 @@ use super::read_only::{OrderStatus, StockLevel};
 use super::schema::{Key, TABLE_NAMES, Tables, number_at};
 use super::session::Source;
 use crate::driver::{Completed, Recorder, Workload, client_random};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::{LoadProgress, PARAMETERS_KEY};
 
 /// Where order-status and stock-level read.
@@ -145,12 +145,12 @@ impl Tpcc {
             Some(loaded) => {
                 let found = loaded.parameters();
                 if (found.warehouses, found.scale) != (parameters.warehouses, parameters.scale) {
-                    return Err(Error::Parameters { found: found.to_string(), wanted: parameters.to_string() });
+                    return Err(error::parameters(found, parameters));
                 }
             }
             None => population::load(db, parameters, loaders, progress)?,
         }
-        Self::open(db)?.ok_or_else(|| Error::Missing { table: TABLE_NAMES[0], key: PARAMETERS_KEY.to_vec() })
+        Self::open(db)?.ok_or_else(|| error::missing(TABLE_NAMES[0], PARAMETERS_KEY))
     }
 
     /// Uses the database that is loaded; `None` if none is, or not to its end.
@@ -311,7 +311,7 @@ impl CustomerChoice {
         let prefix = Key::last_name(w, d, name);
         let numbers = with_prefix(source, &tables.customer_by_name, &prefix)?;
         let middle = numbers.len().div_ceil(2).checked_sub(1).and_then(|middle| numbers.get(middle));
-        middle.copied().ok_or_else(|| Error::Missing { table: "customer_by_name", key: prefix.to_vec() })
+        middle.copied().ok_or_else(|| error::missing("customer_by_name", &prefix))
     }
 }
 

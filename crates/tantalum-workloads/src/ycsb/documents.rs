@@ -9,7 +9,7 @@ use super::mix::Chooser;
 use super::records::{Records, key, record};
 use crate::append_only::AppendOnlyTree;
 use crate::driver::{Completed, Recorder, Workload, client_random};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// Documents of an update while loading.
 const PER_UPDATE: usize = 1000;
@@ -85,7 +85,7 @@ impl Workload for Documents {
         } else {
             recorder.run(0, || match self.tree.get(&key)? {
                 Some(_) => Ok(Completed::Committed),
-                None => Err(Error::Missing { table: super::TABLE_NAMES[1], key: key.clone() }),
+                None => Err(error::missing(super::TABLE_NAMES[1], &key)),
             })?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use tantalum_rt::Random;
 
 use super::TABLE_NAMES;
 use super::records::{key, record};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::{Batch, LoadProgress, Units};
 use crate::row::row;
 
@@ -51,10 +51,10 @@ impl Parameters {
     /// Refuses what the load cannot make.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput).
     pub fn validate(&self) -> Result<()> {
         let check = |ok: bool, name, value: u64, expected| {
-            if ok { Ok(()) } else { Err(Error::OutOfRange { name, value: value.to_string(), expected }) }
+            if ok { Ok(()) } else { Err(error::out_of_range(name, value, expected)) }
         };
         check((1..=1 << 40).contains(&self.records), "records", self.records, "1 to 2^40")?;
         check((1..=1000).contains(&self.fields), "fields", self.fields.into(), "1 to 1000")?;

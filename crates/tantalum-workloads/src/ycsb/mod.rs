@@ -31,7 +31,7 @@ use tantalum_rt::Random;
 
 use crate::choice::bytes;
 use crate::driver::{Completed, Pipeline, Recorder, Workload, client_random};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::{self, LoadProgress, PARAMETERS_KEY};
 use records::{Records, key, record};
 
@@ -70,14 +70,14 @@ impl Ycsb {
         parameters.validate()?;
         match load::loaded(db, TABLE_NAMES[0], Parameters::decode)? {
             Some(found) if !found.has_shape_of(&parameters) => {
-                return Err(Error::Parameters { found: found.to_string(), wanted: parameters.to_string() });
+                return Err(error::parameters(found, parameters));
             }
             Some(_) => {}
             None => load::load(db, &TABLE_NAMES, &parameters.encode(), || {
                 load_phase::load(db, parameters, loaders, progress)
             })?,
         }
-        Self::open(db)?.ok_or_else(|| Error::Missing { table: TABLE_NAMES[0], key: PARAMETERS_KEY.to_vec() })
+        Self::open(db)?.ok_or_else(|| error::missing(TABLE_NAMES[0], PARAMETERS_KEY))
     }
 
     /// Uses the records that are loaded; `None` if none are, or not all.
@@ -116,7 +116,7 @@ impl Ycsb {
         let key = key(number);
         match self.db.snapshot()?.get(&self.table, &key)? {
             Some(row) => self.field(&row, 0).map(drop),
-            None => Err(Error::Missing { table: TABLE_NAMES[1], key }),
+            None => Err(error::missing(TABLE_NAMES[1], &key)),
         }
     }
 
@@ -131,7 +131,7 @@ impl Ycsb {
     fn update(&self, number: u64, field: usize, value: &[u8]) -> Result<Transaction> {
         let (mut tx, key) = (self.db.begin()?, key(number));
         let old = tx.get_for_update(&self.table, &key)?;
-        let Some(old) = old else { return Err(Error::Missing { table: TABLE_NAMES[1], key }) };
+        let Some(old) = old else { return Err(error::missing(TABLE_NAMES[1], &key)) };
         let place = self.field(&old, field)?;
         let mut row = old.to_vec();
         row[place].copy_from_slice(value);
@@ -151,12 +151,7 @@ impl Ycsb {
         if row.len() == expected {
             return Ok(field * bytes..(field + 1) * bytes);
         }
-        Err(Error::Row {
-            table: TABLE_NAMES[1],
-            length: row.len(),
-            at: row.len().min(expected),
-            expected: "all fields",
-        })
+        Err(error::row(TABLE_NAMES[1], row.len(), row.len().min(expected), "all fields"))
     }
 }
 

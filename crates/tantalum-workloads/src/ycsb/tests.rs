@@ -1,5 +1,6 @@
 //! YCSB at a small scale: each mix on threads, blocking and pipelined, and after a crash among inserts.
 
+use crate::ErrorKind;
 use std::sync::Arc;
 
 use tantalum::Db;
@@ -66,7 +67,7 @@ fn records_that_a_crash_left_out_are_made_up_for() {
     assert_eq!(rows(&db).len(), 506);
     assert_eq!(ycsb.records.reserve(), 506);
     ycsb.read(503).unwrap();
-    assert!(matches!(ycsb.read(506), Err(Error::Missing { table: "ycsb", .. })));
+    assert!(matches!(ycsb.read(506), Err(error) if error.to_string().contains("table ycsb: the row")));
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn an_update_changes_one_field() {
     let mut tx = db.begin().unwrap();
     tx.put(&ycsb.table, key(7), b"short").unwrap();
     tx.commit().unwrap();
-    assert!(matches!(ycsb.read(7), Err(Error::Row { table: "ycsb", .. })));
+    assert!(matches!(ycsb.read(7), Err(error) if error.to_string().contains("table ycsb: a row")));
     let other = Ycsb::load_or_reuse(&db, Parameters { fields: 4, ..PARAMETERS }, 1, &mut |_| ()).map(drop);
-    assert!(matches!(other, Err(Error::Parameters { .. })));
+    assert!(matches!(&other, Err(error) if error.kind() == ErrorKind::Mismatch));
 }

@@ -18,7 +18,7 @@ use tantalum_store::{
 };
 
 use super::{BufferPool, PageWriteGuard, Reservation, change_sink::Group};
-use crate::error::{Error, Lack, Result};
+use crate::error::{self, Error, ErrorKind, GroupError, GroupResult, Lack, Result};
 
 /// Collects the changes of latched pages and makes them one record of the log.
 #[derive(Debug)]
@@ -77,11 +77,11 @@ impl ChangeGroup {
     /// Adds a page that was allocated in the group and that is about to be formatted: it is not read.
     ///
     /// # Errors
-    /// [`Error::Lacking`], if there is no frame; [`Error::Busy`].
-    pub fn add_new(&mut self, id: PageId) -> Result<usize> {
+    /// [`Lack::Frames`], [`Lack::Latch`].
+    pub fn add_new(&mut self, id: PageId) -> GroupResult<usize> {
         let page = self.pool.pin_new(id, self.reservation.as_deref()).map_err(|error| match error {
             // As many again: the next attempt finds those that this one had, or frees them for others.
-            Error::Lacking { lack: Lack::Frames(_) } => Error::Lacking { lack: Lack::Frames(self.fresh + 1) },
+            GroupError::Lacks(Lack::Frames(_)) => Lack::Frames(self.fresh + 1).into(),
             error => error,
         })?;
         self.fresh += 1;
@@ -126,13 +126,19 @@ impl ChangeGroup {
     /// Plans a change of a page.
     ///
     /// # Errors
-    /// [`Error::Change`] when the page, as planned so far, cannot take it; the plan is then as it was.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the page, as planned so far, cannot take it; the plan is then as it was.
     pub fn change(&mut self, index: usize, change: Change<'_>) -> Result<()> {
         let page = &mut self.pages[index];
         if page.count > 0 || !change::suits_as_it_is(&page.guard, &change) {
             page.planned();
             let planned = page.planned.get_mut().expect("it was planned just now");
-            change::apply(planned, &change).map_err(|source| Error::Change { page: page.guard.id(), source })?;
+            change::apply(planned, &change).map_err(|source| {
+                Error::new(
+                    ErrorKind::Corrupt,
+                    format!("page {page} cannot take a change: {source}", page = page.guard.id()),
+                )
+                .with_source(source)
+            })?;
         }
         page.rebuilt |= page.count == 0 && change.rebuilds();
         page.count += 1;
@@ -144,7 +150,7 @@ impl ChangeGroup {
     ///
     /// # Errors
     /// As [`append_with`](Self::append_with).
-    pub fn append(self, flags: u8, sequence: u64) -> Result<Lsn> {
+    pub fn append(self, flags: u8, sequence: u64) -> GroupResult<Lsn> {
         self.append_with(flags, sequence, |_| ())
     }
 
@@ -152,10 +158,10 @@ impl ChangeGroup {
     /// the pages are still as before and latched.
     ///
     /// # Errors
-    /// [`Error::LogFull`]: let go of all latches, reserve what it says, start over. Others when the
-    /// log is poisoned or the record too large. No page was changed, and all are released. [`Error::OutcomeUnknown`] when the page
+    /// [`Lack::LogSpace`]: let go of all latches, reserve it, start over. Others when the
+    /// log is poisoned or the record too large. No page was changed, and all are released. [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the page
     /// observer panicked: the record is in the log, and memory, which is as before, is poisoned.
-    pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> Result<Lsn> {
+    pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> GroupResult<Lsn> {
         self.pages.retain(|page| page.count > 0);
         let (shared, reservation) = (&*self.pool.shared, self.reservation.as_deref());
         let group = Group { pages: &self.pages, reservation, flags, sequence };
@@ -164,7 +170,7 @@ impl ChangeGroup {
         if let Some(observer) = shared.observer.get() {
             // While the pages are latched, so that the observer learns of their changes in their order.
             let told = self.pages.iter().try_for_each(|page| observer.changed(page.guard.id(), &page.changes));
-            told.map_err(|panic| Error::outcome_unknown(shared.poison(panic)))?;
+            told.map_err(|panic| error::outcome_unknown(shared.poison(panic)))?;
         }
         tantalum_rt::interleave();
         for page in &mut self.pages {

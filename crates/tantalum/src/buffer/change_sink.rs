@@ -12,7 +12,10 @@ use tantalum_store::PageId;
 use super::{
     BufferPool, Reservation, change_group::GroupPage, free_list::WritePermit, poison::PoisonGuard, pool::Shared,
 };
-use crate::{error::Result, limits::GroupLimit};
+use crate::{
+    error::{GroupResult, Result},
+    limits::GroupLimit,
+};
 
 /// A change group whose pages are latched and planned.
 #[derive(Clone, Copy)]
@@ -34,8 +37,8 @@ pub(super) trait ChangeSink: Send + Sync + Debug {
     /// Takes a group and marks its pages dirty. Returns its position, and a guard to be ended when the pages bear it.
     ///
     /// # Errors
-    /// [`Error::LogFull`](crate::Error::LogFull) when space must be waited for. No page is dirty because of it then.
-    fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> Result<(Lsn, PoisonGuard<'p>)>;
+    /// [`Lack::LogSpace`](crate::error::Lack::LogSpace) when space must be waited for. No page is dirty because of it then.
+    fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> GroupResult<(Lsn, PoisonGuard<'p>)>;
 
     /// Prepares that all groups up to `position` survive a power cut. They do when the log is durable up to what is returned. No
     /// latch may be held.

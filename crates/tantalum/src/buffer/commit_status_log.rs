@@ -40,7 +40,7 @@ use super::{
     pool::Shared,
 };
 use crate::{
-    error::{Error, Result},
+    error::{ErrorKind, GroupError, GroupResult, Lack, Result},
     limits::GroupLimit,
 };
 
@@ -130,16 +130,16 @@ impl CommitStatusLog {
     /// returns those that had none that were not stored. All that is not covered may have `limit` bytes.
     ///
     /// # Errors
-    /// [`Error::LogFull`] when a round must make room first; nothing was done.
+    /// [`Lack::LogSpace`] when a round must make room first; nothing was done.
     fn add_group(
         &self,
         commit: u64,
         (bytes, limit): (usize, usize),
         add: impl FnOnce(Lsn) -> Vec<DirtyPage>,
-    ) -> Result<Lsn> {
+    ) -> GroupResult<Lsn> {
         let _adding = self.adding.read();
         if !self.admission.admit(bytes, limit) {
-            return Err(Error::LogFull { needed: bytes });
+            return Err(Lack::LogSpace(bytes).into());
         }
         let position = position::next(Lsn::new(self.last.fetch_add(1, Ordering::SeqCst)));
         self.last_commit.fetch_max(commit, Ordering::SeqCst);
@@ -154,7 +154,7 @@ impl CommitStatusLog {
         self.dirty.lock().extend(pages);
     }
 
-    fn append_status(&self, through: Lsn, purpose: Purpose<'_>) -> Result<LsnRange> {
+    fn append_status(&self, through: Lsn, purpose: Purpose<'_>) -> GroupResult<LsnRange> {
         let mut record = Vec::with_capacity(64);
         {
             let past = self.past.lock();
@@ -168,15 +168,15 @@ impl CommitStatusLog {
         };
         match appended {
             // A round waits for no space: the task that frees the log may need one.
-            Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
-            range => Ok(range?),
+            Err(error) => Err(GroupError::of_log(error)),
+            Ok(range) => Ok(range),
         }
     }
 
     /// Waits until all that status records cover is committed. False if they cover nothing yet.
     fn settle(&self) -> Result<bool> {
         let newest = self.rounds.lock().newest;
-        newest.map_or(Ok(false), |newest| Ok(self.log.flush(newest.end).map(|()| true)?))
+        newest.map_or(Ok(false), |newest| self.log.flush(newest.end).map(|()| true))
     }
 
     /// Frees the log before the newest status record, which says all that the others do.
@@ -238,12 +238,12 @@ impl ChangeSink for CommitStatusLog {
         GroupLimit { bytes, remedy: Some("use a larger data device") }
     }
 
-    fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> Result<(Lsn, PoisonGuard<'p>)> {
+    fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> GroupResult<(Lsn, PoisonGuard<'p>)> {
         let Group { pages, flags, sequence, .. } = group;
         let bytes = pages.iter().map(|page| page.changes.len() + PageChanges::OVERHEAD_BYTES).sum();
         let limit = self.group_limit(pool);
         if bytes > limit.bytes {
-            return Err(limit.refuse(bytes));
+            return Err(limit.refuse(bytes).into());
         }
         let mut guard = None;
         let commit = if flags & record::COMMIT != 0 { sequence } else { 0 };
@@ -340,16 +340,19 @@ impl CommitStatusLog {
             }
             let result;
             (rounds, result) = self.take_round(pool, rounds, Purpose::Commit(space.as_mut()));
-            if let Err(Error::LogFull { needed }) = result {
-                drop(rounds);
-                drop(space.take());
-                self.trim_log()?;
-                let request = self.log.request_space(needed as u64)?;
-                while !request.wait(Duration::MAX)? {}
-                space = Some(request);
-                rounds = self.rounds.lock();
-            } else {
-                result?;
+            match result {
+                Ok(()) => {}
+                Err(GroupError::Lacks(lack)) => {
+                    drop(rounds);
+                    drop(space.take());
+                    self.trim_log()?;
+                    let Lack::LogSpace(needed) = lack else { unreachable!("a round appends to the log only") };
+                    let request = self.log.request_space(needed as u64)?;
+                    while !request.wait(Duration::MAX)? {}
+                    space = Some(request);
+                    rounds = self.rounds.lock();
+                }
+                Err(GroupError::Failed(error)) => return Err(error),
             }
         }
         let record = rounds.records.iter().find(|(through, _)| position <= *through);
@@ -369,8 +372,8 @@ impl CommitStatusLog {
         let (rounds, result) = self.take_round(pool, rounds, Purpose::Relief);
         drop(rounds);
         match result {
-            Ok(()) | Err(Error::LogFull { .. }) => self.trim_log(),
-            Err(error) => Err(error),
+            Ok(()) | Err(GroupError::Lacks(_)) => self.trim_log(),
+            Err(GroupError::Failed(error)) => Err(error),
         }
     }
 
@@ -380,7 +383,7 @@ impl CommitStatusLog {
         pool: &Shared,
         mut rounds: MutexGuard<'s, Rounds>,
         purpose: Purpose<'_>,
-    ) -> (MutexGuard<'s, Rounds>, Result<()>) {
+    ) -> (MutexGuard<'s, Rounds>, GroupResult<()>) {
         rounds.is_running = true;
         drop(rounds);
         let guard = pool.poison_unless_ended("changes were being stored");
@@ -400,7 +403,7 @@ impl CommitStatusLog {
         (rounds, ended)
     }
 
-    fn run_round(&self, pool: &Shared, purpose: Purpose<'_>) -> Result<Round> {
+    fn run_round(&self, pool: &Shared, purpose: Purpose<'_>) -> GroupResult<Round> {
         let (through, admitted, mut dirty) = {
             let _adding = self.adding.write();
             (self.last_position(), self.admission.admitted(), std::mem::take(&mut *self.dirty.lock()))
@@ -459,8 +462,8 @@ impl CommitStatusLog {
         pool.check_stores()?;
         match pool.store.store_changes(changes) {
             // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
-            Err(tantalum_store::Error::DiskFull { .. }) if self.settle()? => Ok(pool.store.store_changes(changes)?),
-            result => Ok(result?),
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.settle()? => pool.store.store_changes(changes),
+            result => result,
         }
     }
 }

@@ -15,7 +15,7 @@ use super::{
     latches::WRITE_PERMIT,
     pool::Shared,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How long a task waits until other tasks unpin a page.
 const PIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,7 +51,13 @@ impl Shared {
             }
             if found.dirty.is_empty() && !found.others_store {
                 if tantalum_rt::now() > *deadline.get_or_insert_with(|| tantalum_rt::now() + PIN_TIMEOUT) {
-                    return Err(Error::PoolExhausted { frames: self.frames.len() });
+                    return Err(Error::new(
+                        ErrorKind::PoolExhausted,
+                        format!(
+                            "all {frames} frames of the buffer pool are in use; make the pool larger or the transactions smaller",
+                            frames = self.frames.len()
+                        ),
+                    ));
                 }
                 has_waited = true;
                 tantalum_rt::sleep(Duration::from_millis(1));

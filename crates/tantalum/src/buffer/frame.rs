@@ -20,7 +20,7 @@ use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Held, Mutex, RwLock, 
 use tantalum_store::{PageChanges, PageId, page::header};
 
 use super::{commit_status_log::ChangeMemory, latches};
-use crate::error::{Error, Result};
+use crate::error::{GroupResult, Lack};
 
 /// How long a task that holds leaves waits for a further one. Far longer than anything keeps a latch.
 const FURTHER_LEAF_TIMEOUT: Duration = Duration::from_millis(10);
@@ -282,9 +282,9 @@ impl PinnedPage {
     /// by now, and a task that goes down through it may wait for one of those leaves: so this waits for a short time only.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy).
-    pub fn write_further_leaf(&self) -> Result<PageWriteGuard> {
-        let content = write_arc_within(&self.latch, FURTHER_LEAF_TIMEOUT).ok_or(Error::Busy { page: self.id })?;
+    /// [`Lack::Latch`].
+    pub fn write_further_leaf(&self) -> GroupResult<PageWriteGuard> {
+        let content = write_arc_within(&self.latch, FURTHER_LEAF_TIMEOUT).ok_or(Lack::Latch(self.id))?;
         Ok(PageWriteGuard { _held: latches::latched_further_leaf(&content.bytes), content })
     }
 

@@ -18,7 +18,7 @@ use super::{
     pool::Shared,
     reservation::Reservation,
 };
-use crate::error::{Error, Lack, Result};
+use crate::error::{self, GroupResult, Lack, Result};
 
 /// Memory for frames is taken in pieces of so many bytes, a multiple of every page size.
 const MEMORY_BYTES: usize = 256 << 10;
@@ -40,7 +40,7 @@ impl BufferPool {
     /// Keeps a page in memory, reading it if it is not there.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the page is damaged or was never written, [`Error::PoolExhausted`], and what the device
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the page is damaged or was never written, [`PoolExhausted`](crate::ErrorKind::PoolExhausted), and what the device
     /// reports.
     pub fn pin(&self, id: PageId) -> Result<PinnedPage> {
         self.shared.pin(id, Source::Store)
@@ -117,19 +117,19 @@ impl BufferPool {
     /// which must be a format. Waits for no frame; one of the reservation's is taken if it has some.
     ///
     /// # Errors
-    /// [`Error::Lacking`] without a frame; [`Error::Busy`] while another task reads the page, as it was before.
-    pub(super) fn pin_new(&self, id: PageId, reservation: Option<&Reservation>) -> Result<PinnedPage> {
+    /// [`Lack::Frames`] without a frame; [`Lack::Latch`] while another task reads the page, as it was before.
+    pub(super) fn pin_new(&self, id: PageId, reservation: Option<&Reservation>) -> GroupResult<PinnedPage> {
         let shared = &*self.shared;
         loop {
             if let Some(page) = self.pin_in_memory(id) {
                 return Ok(page);
             }
             if shared.table.find(id).is_some() {
-                return Err(Error::Busy { page: id });
+                return Err(Lack::Latch(id).into());
             }
             let reserved = reservation.and_then(Reservation::take_frame);
             let Some(frame) = reserved.or_else(|| shared.take_frame_at_hand()) else {
-                return Err(Error::Lacking { lack: Lack::Frames(1) });
+                return Err(Lack::Frames(1).into());
             };
             if let Some((_, page)) = shared.load_into(Taken { frame, has_waited: false }, id, Source::Nothing)? {
                 return Ok(page);
@@ -258,12 +258,8 @@ impl Shared {
 
     fn fill(&self, content: &mut Content, source: Source) -> Result<()> {
         let id = content.id;
-        let corrupt = |what: String| Error::Corrupt {
-            file: self.store.name().into(),
-            page: id,
-            offset: id.0.saturating_mul(self.page_size as u64),
-            what,
-        };
+        let corrupt =
+            |what: String| error::corrupt(self.store.name(), id, id.0.saturating_mul(self.page_size as u64), what);
         if matches!(source, Source::Nothing) {
             header::clear(&mut content.bytes, id);
             return Ok(());

@@ -66,8 +66,7 @@ impl Shared {
     pub fn poison(&self, what: String) -> Error {
         let cause = self.poison.cause.get_or_init(|| {
             tracing::error!(%what, "the database stops, and must be opened again");
-            let interrupted = tantalum_log::Error::Interrupted { what: what.clone() };
-            Error::Log(tantalum_log::Error::Poisoned { cause: std::sync::Arc::new(interrupted) })
+            tantalum_log::error::poisoned(tantalum_log::error::interrupted(&what))
         });
         self.poison.is_set.store(true, Ordering::Release);
         if let Some(log) = self.log.get() {

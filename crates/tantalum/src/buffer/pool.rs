@@ -211,7 +211,7 @@ impl BufferPool {
     /// As [`flush`](Self::flush).
     pub fn ticket(&self, position: Lsn) -> Result<tantalum_log::Ticket> {
         self.check_poison()?;
-        Ok(self.log().ticket(self.shared.sink.force(&self.shared, position)?)?)
+        self.log().ticket(self.shared.sink.force(&self.shared, position)?)
     }
 
     /// How much the changes of one group can be.
@@ -243,7 +243,7 @@ impl BufferPool {
         self.shared.sink.relieve_log(self)
     }
 
-    /// Waits until the log has `needed` bytes, which were refused with [`Error::LogFull`], after all tasks that asked before; then
+    /// Waits until the log has `needed` bytes, which an append was refused, after all tasks that asked before; then
     /// try again with them. No latch may be held.
     ///
     /// # Errors

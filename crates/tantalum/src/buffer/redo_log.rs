@@ -21,7 +21,7 @@ use super::{
     redo_point::RedoPoint,
 };
 use crate::{
-    error::{Error, Result},
+    error::{ErrorKind, GroupError, GroupResult, Lack, Result},
     limits::GroupLimit,
 };
 
@@ -43,7 +43,7 @@ impl ChangeSink for RedoLog {
         GroupLimit { bytes: pool.log().max_record_bytes(), remedy: is_of_devices.then_some(remedy) }
     }
 
-    fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> Result<(Lsn, PoisonGuard<'p>)> {
+    fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> GroupResult<(Lsn, PoisonGuard<'p>)> {
         let guard = pool.poison_unless_ended("a change group was between the log and its pages");
         // Marked before the append: a checkpoint that begins after the record finds the pages dirty, and one that
         // begins before it starts redo before the record.
@@ -69,7 +69,7 @@ impl ChangeSink for RedoLog {
     }
 
     fn flush(&self, pool: &Shared, position: Lsn) -> Result<()> {
-        Ok(pool.log().flush(position)?)
+        pool.log().flush(position)
     }
 
     fn write_back(&self, pool: &Shared, permit: &mut WritePermit<'_>, pages: &mut [(PageId, usize)]) -> Result<usize> {
@@ -114,7 +114,7 @@ impl ChangeSink for RedoLog {
 }
 
 /// Appends a group's record, and before it the page images that are needed.
-fn append_group(pool: &Shared, group: Group<'_>) -> Result<Lsn> {
+fn append_group(pool: &Shared, group: Group<'_>) -> GroupResult<Lsn> {
     let Group { pages, reservation, flags, sequence } = group;
     let mut heads = Vec::with_capacity(16 * (pages.len() + 1));
     let mut ends = Vec::with_capacity(pages.len() + 1);
@@ -131,15 +131,22 @@ fn append_group(pool: &Shared, group: Group<'_>) -> Result<Lsn> {
         parts.push(&page.changes);
     }
     // What the images and the record need together, where one of them found no space: after the wait all are appended.
-    let all_of = |error: Error| {
-        let Error::LogFull { needed } = error else { return error };
+    let all_of = |error: GroupError| {
+        let record = parts.iter().map(|part| part.len()).sum();
+        let needed = match error {
+            GroupError::Lacks(Lack::LogSpace(needed)) => needed,
+            // Large values need more than was reckoned with while they were written.
+            GroupError::Failed(error) if error.kind() == ErrorKind::TooLarge => {
+                return pool.sink.group_limit(pool).refuse(record).into();
+            }
+            error => return error,
+        };
         let of = |bytes: usize| pool.log().space_needed(bytes).map_or(0, |needed| needed as usize);
         let images = match pool.protection {
             Protection::FullPageImages => pages.len() * of(pool.page_size + record::IMAGE_HEADS_BYTES),
             _ => 0,
         };
-        let record = parts.iter().map(|part| part.len()).sum();
-        Error::LogFull { needed: needed.max(images + of(record)) }
+        Lack::LogSpace(needed.max(images + of(record))).into()
     };
     // Until the record is in the log, no checkpoint may begin that would make another page need an image.
     let images = pages.iter().filter(|page| !page.rebuilt).map(|page| &page.guard);
@@ -154,7 +161,7 @@ fn append_page_images<'s, 'p>(
     pool: &'s Shared,
     pages: impl Iterator<Item = &'p PageWriteGuard>,
     mut space: Option<&mut SpaceRequest>,
-) -> Result<Option<RwLockReadGuard<'s, RedoPoint>>> {
+) -> GroupResult<Option<RwLockReadGuard<'s, RedoPoint>>> {
     if pool.protection != Protection::FullPageImages {
         return Ok(None);
     }
@@ -171,14 +178,13 @@ fn append_page_images<'s, 'p>(
 }
 
 /// Appends a record to the log, with space that was waited for if there is some.
-fn append_record(log: &Log, parts: &[&[u8]], space: Option<&mut SpaceRequest>) -> Result<Lsn> {
+fn append_record(log: &Log, parts: &[&[u8]], space: Option<&mut SpaceRequest>) -> GroupResult<Lsn> {
     let appended = match space {
         Some(space) => log.append_requested(parts, space),
         None => log.append(parts),
     };
     match appended {
         Ok(range) => Ok(range.end),
-        Err(tantalum_log::Error::Full { needed }) => Err(Error::LogFull { needed: needed as usize }),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(GroupError::of_log(error)),
     }
 }

@@ -1,7 +1,7 @@
 //! What a change group needs beside the pages that it changes: other pages in memory, free frames, space in the log.
 //!
 //! Under its latches a group waits for no device and for no other task's work. Where it lacks something it fails with an error that
-//! says what ([`Error::Lacking`], [`Error::LogFull`], [`Error::Busy`]); its owner lets go of everything, has the
+//! says what ([`Lack`](crate::error::Lack)); its owner lets go of everything, has the
 //! [`Space`](crate::space::Space) supply it, and starts over with it.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Reservation {
     /// Waits until there are so many frames for fresh pages. No latch may be held.
     ///
     /// # Errors
-    /// [`Error::PoolExhausted`](crate::Error::PoolExhausted), and what the devices report.
+    /// [`PoolExhausted`](crate::ErrorKind::PoolExhausted), and what the devices report.
     pub fn get_frames(&self, wanted: usize) -> Result<()> {
         while self.got.lock().frames.len() < wanted {
             let frame = self.pool.shared.take_frame()?.frame;

@@ -16,7 +16,7 @@ use tantalum_rt::{Mutex, spawn};
 use tantalum_store::{PageBatch, PageId, page::header};
 
 use super::{BufferPool, frame::Content, free_list::WritePermit, pool::Shared};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// So many tasks at most store pages for a checkpoint.
 const CHECKPOINT_WRITERS: usize = 4;
@@ -181,7 +181,7 @@ impl Shared {
             // Asked after the copies were made: of what a panic has left half changed, nothing is stored.
             .and_then(|()| self.check_poison())
             .and_then(|()| self.check_stores())
-            .and_then(|()| Ok(self.store.store(batch)?));
+            .and_then(|()| self.store.store(batch));
         if let Err(error) = stored {
             self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
             tracing::error!(pages = of.len(), %error, "pages could not be stored; they stay in memory");
@@ -193,7 +193,7 @@ impl Shared {
 
     /// Refuses to store once that has ended: the devices may be in use by another then.
     pub(super) fn check_stores(&self) -> Result<()> {
-        if self.stores_ended.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+        if self.stores_ended.load(Ordering::SeqCst) { Err(error::closed()) } else { Ok(()) }
     }
 
     /// The write-ahead rule: no page is stored before the log is durable up to the page's last change, or a power cut
@@ -202,7 +202,7 @@ impl Shared {
     fn make_log_durable(&self, newest: Lsn) -> Result<()> {
         match self.log.get() {
             // In the archive too: then the pages suit a log that is made anew from it.
-            Some(log) => Ok(log.flush_archived(newest)?),
+            Some(log) => log.flush_archived(newest),
             None => Ok(()),
         }
     }

@@ -4,7 +4,6 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     path::Path,
-    sync::Arc,
 };
 
 use serde_json::Value;
@@ -13,7 +12,7 @@ use super::{
     address::{Address, SOCKET},
     protocol::{Answer, Command, Progress},
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A connection to a database that is open in another process. See [`control`](super) for an example.
 #[derive(Debug)]
@@ -23,14 +22,14 @@ pub struct Client {
 }
 
 fn broken(socket: &str, what: &'static str, error: std::io::Error) -> Error {
-    Error::ControlSocket { socket: socket.into(), what, source: Arc::new(error) }
+    Error::new(ErrorKind::Io, format!("{socket}: {what}: {error}")).with_source(error)
 }
 
 impl Client {
     /// Connects to the database in `directory`.
     ///
     /// # Errors
-    /// [`Error::ControlSocket`] if no database answers there: it is closed, or open without a control socket.
+    /// [`Io`](crate::ErrorKind::Io) if no database answers there: it is closed, or open without a control socket.
     pub fn connect(directory: &Path) -> Result<Self> {
         let socket = directory.join(SOCKET).display().to_string();
         match Address::of(directory).and_then(|address| UnixStream::connect(address.path())) {
@@ -42,9 +41,9 @@ impl Client {
     /// Has the database carry out `command`, and waits for it. `report` hears how far it is.
     ///
     /// # Errors
-    /// [`Error::Control`] with the database's answer, or because it hung up; [`Error::ControlSocket`].
+    /// [`Io`](crate::ErrorKind::Io) with the database's answer, or because it hung up; [`Io`](crate::ErrorKind::Io).
     pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(Progress)) -> Result<Value> {
-        let failed = |socket: &str, what: String| Error::Control { socket: socket.into(), what };
+        let failed = |socket: &str, what: String| Error::new(ErrorKind::Io, format!("{socket}: {what}"));
         let socket = self.socket.clone();
         let hung_up = |error| broken(&socket, "the connection to the database broke", error);
         let line = command.to_line().map_err(hung_up)?;

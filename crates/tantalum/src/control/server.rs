@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     db::{Db, LogChange, WeakDb},
-    error::Error,
+    error::{self, Result},
 };
 
 /// Why a command was not carried out, to be told.
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     fn carry_out(&mut self, command: Command) -> Result<Value, Failure> {
-        let db = self.db.upgrade().ok_or(Error::Closed)?;
+        let db = self.db.upgrade().ok_or_else(error::closed)?;
         match command {
             Command::Status => self.status(&db),
             Command::Stats => Ok(serde_json::to_value(db.stats()?)?),

@@ -12,7 +12,7 @@ use tantalum_rt::Mutex;
 
 use super::{DeviceUse, Devices, Wrap};
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     options::Barriers,
 };
 
@@ -62,7 +62,7 @@ impl BarrierPolicy {
     /// The device as the database uses it. What is put before it sees what goes to the device, so no flush that is spared.
     ///
     /// # Errors
-    /// [`Error::Barriers`] if it needs barriers and may have none.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if it needs barriers and may have none.
     pub fn over(&self, used_for: DeviceUse, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
         let device = match &self.wrap {
             Some(wrap) => wrap(used_for, device),
@@ -76,7 +76,14 @@ impl BarrierPolicy {
             (_, WriteCache::None) => Decision::Spared,
             (Barriers::TrustDevice, _) => Decision::Trusted,
             (Barriers::Off, _) => {
-                return Err(Error::Barriers { device: device.name().into(), says: says.to_string() });
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "{device}: barriers cannot be off, since it says that its write cache is {says}; leave the setting barriers out, or set it \
+         to trust-device if you know that what this device has completed survives a power cut",
+                        device = device.name()
+                    ),
+                ));
             }
         };
         if decision == Decision::Trusted {

@@ -16,7 +16,7 @@ use tantalum_store::{PageId, TableId};
 
 use crate::{
     buffer::{BufferPool, ChangeGroup, Reservation},
-    error::{Error, Result},
+    error::{self, Error, ErrorKind, GroupResult, Result},
     limits,
     space::Space,
     table::Table,
@@ -155,7 +155,12 @@ impl Catalog {
         let id = {
             let mut tables = self.tables.lock();
             let id = tables.next_id;
-            tables.next_id = id.checked_add(1).ok_or(Error::TooManyTables)?;
+            tables.next_id = id.checked_add(1).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NoSpace,
+                    "no more tables can be created in this database; copy it into a fresh one",
+                )
+            })?;
             TableId(id)
         };
         let guard = self.pool.poison_unless_ended("a table was being created");
@@ -178,7 +183,7 @@ impl Catalog {
         let mut tables = self.unclaimed(name);
         let table = tables.open.get(name).cloned();
         if table.is_none() && !tables.dropping.contains_key(name) {
-            return Err(Error::NoSuchTable { name: name.into() });
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?}")));
         }
         let _claim = self.claim(&mut tables, name);
         drop(tables);
@@ -273,7 +278,7 @@ impl Catalog {
         name: &str,
         row: Option<Row>,
         reservation: &Arc<Reservation>,
-    ) -> Result<Option<(PageId, Lsn)>> {
+    ) -> GroupResult<Option<(PageId, Lsn)>> {
         let key = name.as_bytes();
         let draft = row.map(Row::encode);
         let drafts = [LeafWrite { key, value: draft.as_ref().map(|bytes| bytes.as_slice()) }];
@@ -327,12 +332,12 @@ fn read_row(key: Vec<u8>, value: &[u8]) -> Result<(String, Row)> {
     let name = String::from_utf8_lossy(&key).into_owned();
     match Row::decode(value) {
         Some(row) if name.as_bytes() == key => Ok((name, row)),
-        _ => Err(Error::Corrupt {
-            file: "the data file".into(),
-            page: CATALOG_ROOT,
-            offset: 0,
-            what: format!("the catalog's row of table {:?} is none", name.escape_debug().to_string()),
-        }),
+        _ => Err(error::corrupt(
+            "the data file",
+            CATALOG_ROOT,
+            0,
+            format!("the catalog's row of table {:?} is none", name.escape_debug().to_string()),
+        )),
     }
 }
 

@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// # Errors
-    /// [`Error::Closed`] after [`close`](Self::close), and the cause when a panic has stopped the database.
+    /// [`Closed`](crate::ErrorKind::Closed) after [`close`](Self::close), and the cause when a panic has stopped the database.
     pub fn check_open(&self) -> Result<()> {
         self.check_not_closed()?;
         self.pool.check_poison()
@@ -134,7 +134,7 @@ impl Core {
     /// As [`check_open`](Self::check_open), for what needs no pages.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn check_not_closed(&self) -> Result<()> {
         self.operations.check_open()
     }
@@ -162,7 +162,7 @@ impl Core {
     /// Refuses new operations, waits for those under way, stores everything and ends the log cleanly, once.
     ///
     /// # Errors
-    /// When pages cannot be stored, or the log cannot be ended; [`Error::NotClosedCleanly`] for both. The database is closed all
+    /// When pages cannot be stored, or the log cannot be ended; [`Poisoned`](crate::ErrorKind::Poisoned) for both. The database is closed all
     /// the same.
     pub fn close(&self) -> Result<()> {
         let mut tasks = self.tasks.lock();
@@ -178,9 +178,15 @@ impl Core {
         let ended = self.log().close();
         drop(self.directory.lock().take());
         match (stored, ended) {
-            (Ok(_), ended) => Ok(ended?),
+            (Ok(_), ended) => ended,
             (Err(stored), Ok(())) => Err(stored),
-            (Err(stored), Err(log)) => Err(Error::NotClosedCleanly { stored: Arc::new(stored), log: Arc::new(log) }),
+            (Err(stored), Err(log)) => {
+                let what = format!(
+                    "the database could not be closed cleanly: not all pages could be stored: {stored}; and the log could not be \
+                     ended: {log}; the next open recovers it"
+                );
+                Err(Error::new(stored.kind(), what).with_source(stored))
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use tantalum_device::{Device, files};
 use tantalum_log::{Standing, standings};
 use tantalum_store::Superblock;
 
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// The name of the mark.
 pub(crate) const CREATING: &str = "CREATING";
@@ -42,15 +42,15 @@ impl CreationMark {
                 Ok(Some(str::from_utf8(&bytes).ok().and_then(|text| toml::from_str(text).ok()).unwrap_or_default()))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(&path, "read", error)),
+            Err(error) => Err(error::io(&path, "read", error)),
         }
     }
 
     /// Writes it, durably.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let path = directory.join(CREATING);
-        let keys = toml::to_string(self).map_err(|error| Error::Option { what: error.to_string() })?;
-        files::replace(&path, (HEAD.to_owned() + &keys).as_bytes()).map_err(|error| Error::io(&path, "write", error))
+        let keys = toml::to_string(self).map_err(|error| error::option(&error))?;
+        files::replace(&path, (HEAD.to_owned() + &keys).as_bytes()).map_err(|error| error::io(&path, "write", error))
     }
 
     /// The mark of an attempt after this one, which makes the log `log_id` and uses these devices.

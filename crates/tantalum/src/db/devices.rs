@@ -7,7 +7,7 @@ use tantalum_device::{Device, Partition, SharedFlushes};
 use tantalum_store::{DoubleWrite, StoreKind, Superblock};
 
 use crate::{
-    error::{Error, Result},
+    error::{self, Result},
     options::Settings,
 };
 
@@ -40,7 +40,7 @@ impl Devices {
     /// already, it says how large that is.
     ///
     /// # Errors
-    /// [`Error::Option`] when the device has no room for anything beside the area, and what [`Error`] says of a damaged superblock
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the device has no room for anything beside the area, and what [`Error`](crate::Error) says of a damaged superblock
     /// or a device that cannot be read.
     pub fn on_data_device(device: Arc<dyn Device>, page_size: u32, log: Vec<Arc<dyn Device>>) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
@@ -79,7 +79,7 @@ impl Devices {
         if data_bytes < area_bytes {
             let (name, needed) = (device.name(), 2 * area_bytes + page);
             let what = format!("data_device: {name} has {capacity} bytes, a database needs at least {needed}");
-            return Err(Error::Option { what });
+            return Err(error::option(what));
         }
         // A flush is for both of them.
         let device = SharedFlushes::of(device);

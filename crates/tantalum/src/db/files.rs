@@ -23,7 +23,7 @@ use super::{
     log_devices::{Gathered, LOG, LogPlaces, RECORD},
 };
 use crate::{
-    error::{Error, Result},
+    error::{self, Error, Result},
     options::{OpenPhase, OpenProgress, Settings},
 };
 
@@ -63,10 +63,10 @@ impl Drop for Directory {
 impl Directory {
     /// Locks the directory `path`, made if it does not exist and `create` allows it.
     pub fn open(path: &Path, create: bool) -> Result<Self> {
-        match files::kind(path).map_err(|error| Error::io(path, "look at", error))? {
+        match files::kind(path).map_err(|error| error::io(path, "look at", error))? {
             Some(FileKind::Directory) => {}
-            Some(_) => return Err(Error::io(path, "open", ErrorKind::NotADirectory.into())),
-            None if create => files::create_directory(path).map_err(|error| Error::io(path, "create", error))?,
+            Some(_) => return Err(error::io(path, "open", ErrorKind::NotADirectory.into())),
+            None if create => files::create_directory(path).map_err(|error| error::io(path, "create", error))?,
             None => return Err(no_database(path)),
         }
         // The data may be on a device that the settings name.
@@ -93,7 +93,7 @@ impl Directory {
             Ok(bytes) if bytes.is_empty() || written.is_some_and(|written| written.as_bytes() == bytes) => Ok(None),
             Ok(_) => Settings::read(&path),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(&path, "read", error)),
+            Err(error) => Err(error::io(&path, "read", error)),
         }
     }
 
@@ -112,7 +112,7 @@ impl Directory {
 
     fn write_settings(&self, text: &str) -> Result<()> {
         let path = self.path.join(SETTINGS);
-        files::replace(&path, text.as_bytes()).map_err(|error| Error::io(&path, "write", error))
+        files::replace(&path, text.as_bytes()).map_err(|error| error::io(&path, "write", error))
     }
 
     /// Makes it known, durably, that the database has been made, with the settings that it was given. Not before: settings that
@@ -129,7 +129,7 @@ impl Directory {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed.and_then(|()| files::sync_directory(&self.path)),
         };
-        removed.map_err(|error| Error::io(&path, "remove", error))
+        removed.map_err(|error| error::io(&path, "remove", error))
     }
 }
 
@@ -175,17 +175,16 @@ impl<'a> Places<'a> {
                 let data = files::open(&path, Access::ReadOnly)?;
                 (Superblock::read(&*data)?, path.display().to_string())
             }
-            None if other.is_some() => return Err(Error::Missing { file: path.display().to_string() }),
+            None if other.is_some() => return Err(error::missing(path.display())),
             None => return Ok(None),
         };
         // Never taken for a fresh file: then a file that was truncated or overwritten would cost all the others.
         if found.is_none() && (self.data_device.is_none() || other.is_some()) {
-            return Err(Error::Superblock {
-                file: name,
-                what: "the superblock is blank, so the file was truncated or overwritten; restore the database from a \
-                       backup, or remove its directory to begin anew"
-                    .into(),
-            });
+            return Err(error::superblock(
+                name,
+                "the superblock is blank, so the file was truncated or overwritten; restore the database from a \
+                       backup, or remove its directory to begin anew",
+            ));
         }
         Ok(found)
     }
@@ -265,7 +264,7 @@ impl<'a> Places<'a> {
             return Ok(Some(ArchiveTarget::Device(device)));
         }
         let path = self.directory.path.join(name);
-        match files::kind(&path).map_err(|error| Error::io(&path, "look at", error))? {
+        match files::kind(&path).map_err(|error| error::io(&path, "look at", error))? {
             Some(FileKind::File | FileKind::Other) => {
                 Ok(Some(ArchiveTarget::Device(files::open(&path, Access::ReadWrite)?)))
             }
@@ -276,26 +275,26 @@ impl<'a> Places<'a> {
     fn open_data_path(&self, path: &Path) -> Result<Arc<dyn Device>> {
         if !files::exists(path) {
             let what = "does not exist; name a block device, or a file as large as the database may become";
-            return Err(Error::Option { what: format!("data_device: {} {what}", path.display()) });
+            return Err(error::option(format!("data_device: {} {what}", path.display())));
         }
-        Ok(files::open(path, Access::ReadWrite)?)
+        files::open(path, Access::ReadWrite)
     }
 }
 
 fn no_database(path: &Path) -> Error {
-    Error::NotFound { path: path.display().to_string() }
+    error::not_found(path.display())
 }
 
 /// Makes durable that `path` is there.
 pub(crate) fn sync_parent(path: &Path) -> Result<()> {
     let parent = files::parent(path);
-    files::sync_directory(parent).map_err(|error| Error::io(parent, "make durable", error))
+    files::sync_directory(parent).map_err(|error| error::io(parent, "make durable", error))
 }
 
 /// Locks the lock file and leaves this process's number in it.
 fn lock(path: &Path) -> Result<File> {
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let mut file = opened.map_err(|error| Error::io(path, "open", error))?;
+    let mut file = opened.map_err(|error| error::io(path, "open", error))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -303,15 +302,15 @@ fn lock(path: &Path) -> Result<File> {
             // Whatever it holds, or if it cannot be read: the answer is that the directory is in use.
             let _read = (&mut file).take(20).read_to_string(&mut holder);
             let pid = holder.trim().parse().unwrap_or(0);
-            return Err(Error::InUse { path: path.display().to_string(), pid });
+            return Err(in_use(path, pid));
         }
-        Err(TryLockError::Error(error)) => return Err(Error::io(path, "lock", error)),
+        Err(TryLockError::Error(error)) => return Err(error::io(path, "lock", error)),
     }
     let write = |file: &mut File| {
         file.set_len(0)?;
         file.write_all(format!("{}\n", std::process::id()).as_bytes())
     };
-    write(&mut file).map_err(|error| Error::io(path, "write", error))?;
+    write(&mut file).map_err(|error| error::io(path, "write", error))?;
     Ok(file)
 }
 
@@ -338,7 +337,7 @@ pub(super) fn make_data_files(
 pub(crate) fn make_file(path: &Path, bytes: u64, report: &mut dyn FnMut(OpenProgress)) -> Result<Arc<dyn Device>> {
     match files::kind(path) {
         Ok(Some(FileKind::File)) => {
-            files::remove(path).map_err(|error| Error::io(path, "replace", error))?;
+            files::remove(path).map_err(|error| error::io(path, "replace", error))?;
         }
         Ok(Some(FileKind::Directory | FileKind::Other)) => {
             let device = files::open(path, Access::ReadWrite)?;
@@ -349,7 +348,7 @@ pub(crate) fn make_file(path: &Path, bytes: u64, report: &mut dyn FnMut(OpenProg
     }
     let mut zeroed =
         |done_bytes, total_bytes| report(OpenProgress { phase: OpenPhase::Create, done_bytes, total_bytes });
-    Ok(files::create(path, bytes, Some(&mut zeroed))?)
+    files::create(path, bytes, Some(&mut zeroed))
 }
 
 /// Whether a file holds nothing but zeros, as far as it is looked at.
@@ -365,7 +364,27 @@ pub(crate) fn check_blank(device: &dyn Device) -> Result<()> {
     device.read(0, &mut start)?;
     // Erased flash is all ones.
     if ![0, 0xff].iter().any(|blank| start.iter().all(|byte| byte == blank)) {
-        return Err(Error::NotBlank { path: device.name().into() });
+        return Err(Error::new(
+            error::ErrorKind::AlreadyExists,
+            format!(
+                "{path} is not blank; if nothing on it is needed, write zeros to its first 128 KiB, or give another",
+                path = device.name()
+            ),
+        ));
     }
     Ok(())
+}
+
+/// Another process, or this one, has the database open; `pid` is 0 when it did not say.
+fn in_use(path: &Path, pid: u32) -> Error {
+    let what = match pid {
+        0 => "the database is in use by another process; close it there first".into(),
+        own if own == std::process::id() => {
+            "this process has the database open already; close it first: use a clone of its handle, or call close, or drop all \
+             handles and end all transactions"
+                .into()
+        }
+        other => format!("the database is in use by process {other}; close it there first"),
+    };
+    Error::new(error::ErrorKind::InUse, format!("{}: {what}", path.display()))
 }

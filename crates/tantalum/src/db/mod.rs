@@ -34,7 +34,7 @@ use crate::{
     backup,
     buffer::BufferPool,
     check::{self, CheckReport},
-    error::{Error, Result},
+    error::{self, Result},
     options::{Builder, Isolation, Settings},
     restore::{self, BaseBackup, RestoreProgress},
     space::Space,
@@ -47,7 +47,7 @@ use crate::{
 ///
 /// It is closed by [`Db::close`], or when the last handle is dropped, no transaction is running, and no order from the control
 /// socket is being carried out. Its directory can then be opened again at once. Transactions and snapshots that are still there
-/// answer [`Error::Closed`] from then on; a snapshot, or a transaction that was aborted, keeps no database open.
+/// answer [`Closed`](crate::ErrorKind::Closed) from then on; a snapshot, or a transaction that was aborted, keeps no database open.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -107,7 +107,7 @@ impl Db {
     /// The table of that name, created if there is none. Creating is durable at once, whatever transactions do.
     ///
     /// # Errors
-    /// [`Error::TableName`] for a name that is empty, longer than 255 bytes or has control characters.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is empty, longer than 255 bytes or has control characters.
     pub fn table(&self, name: &str) -> Result<Table> {
         let operations = self.operations();
         let _operation = self.core().begin_operation()?;
@@ -118,7 +118,7 @@ impl Db {
     /// The names of all tables, in order.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn tables(&self) -> Result<Vec<String>> {
         self.core().check_open()?;
         Ok(self.core().catalog.tables().iter().map(|table| table.name().to_owned()).collect())
@@ -128,7 +128,7 @@ impl Db {
     /// the table dropped.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; [`Error::TableInUse`] while a transaction or snapshot that has used the table is alive. After
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`InUse`](crate::ErrorKind::InUse) while a transaction or snapshot that has used the table is alive. After
     /// another error the table may be dropped, and some of its pages not be free: call this again, use the name again, or open
     /// the database again.
     pub fn drop_table(&self, name: &str) -> Result<()> {
@@ -140,7 +140,7 @@ impl Db {
     /// Begins a transaction with the database's default isolation.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(self.core().settings.isolation())
     }
@@ -148,7 +148,7 @@ impl Db {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn begin_with(&self, isolation: Isolation) -> Result<Transaction> {
         self.core().check_open()?;
         Transaction::begin(&self.open, isolation)
@@ -157,7 +157,7 @@ impl Db {
     /// A view of everything that is committed now. It takes no locks, and reading it blocks no transaction; see [`Snapshot`].
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.core().check_open()?;
         Ok(Snapshot::new(&self.open.manager))
@@ -179,7 +179,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::TableDropped`], [`Error::ForeignTable`], and what a device or the log reports.
+    /// [`Closed`](crate::ErrorKind::Closed), [`NotFound`](crate::ErrorKind::NotFound), [`InvalidInput`](crate::ErrorKind::InvalidInput), and what a device or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let core = self.core();
         core.check_open()?;
@@ -219,7 +219,7 @@ impl Db {
     /// `path` with `.partial` appended.
     ///
     /// # Errors
-    /// [`Error::Restore`] if the log is not [archived](Builder::log_archive); when `path` exists or cannot be written, or a page
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the log is not [archived](Builder::log_archive); when `path` exists or cannot be written, or a page
     /// is damaged. The partial copy is removed.
     pub fn base_backup(&self, path: impl AsRef<Path>, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
         self.core().check_open()?;
@@ -258,14 +258,14 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Option`] if there is no such unit; when the device cannot read.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such unit; when the device cannot read.
     pub fn inspect_unit(&self, unit: u32) -> Result<UnitInspection> {
         self.core().check_open()?;
         let store = self.core().superblock.store_kind;
-        let none = || Error::Option {
-            what: format!(
+        let none = || {
+            error::option(format!(
                 "unit {unit}: only the page store in-page-logging has erase units, and this database is {store}"
-            ),
+            ))
         };
         self.core().if_open(self.core().pool.store().inspect_unit(unit))?.ok_or_else(none)
     }
@@ -287,14 +287,14 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Option`] if there is no such segment; when the device cannot read.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such segment; when the device cannot read.
     pub fn inspect_segment(&self, segment: u32) -> Result<SegmentInspection> {
         self.core().check_open()?;
         let store = self.core().superblock.store_kind;
-        let none = || Error::Option {
-            what: format!(
+        let none = || {
+            error::option(format!(
                 "segment {segment}: only the page store log-structured has segments, and this database is {store}"
-            ),
+            ))
         };
         self.core().if_open(self.core().pool.store().inspect_segment(segment))?.ok_or_else(none)
     }
@@ -302,7 +302,7 @@ impl Db {
     /// Counters since the database was opened, and what it is.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn stats(&self) -> Result<Stats> {
         self.core().check_not_closed()?;
         Ok(Stats::gather(self.core(), &self.open.manager))
@@ -359,12 +359,12 @@ impl Db {
     }
 
     /// Closes the database for all its handles: stores all pages and marks the log as cleanly ended. New work is refused with
-    /// [`Error::Closed`] from the beginning; commits, and other changes that are under way, are waited for. A transaction that is
-    /// running and has not begun to commit fails with [`Error::Closed`], and so do reads, and a table that is being dropped is
+    /// [`Closed`](crate::ErrorKind::Closed) from the beginning; commits, and other changes that are under way, are waited for. A transaction that is
+    /// running and has not begun to commit fails with [`Closed`](crate::ErrorKind::Closed), and so do reads, and a table that is being dropped is
     /// freed by the next open. When it returns, the directory can be opened again. Closing twice does nothing.
     ///
     /// # Errors
-    /// When a device cannot write; [`Error::NotClosedCleanly`] if pages could not be stored and the log not be ended. The database
+    /// When a device cannot write; [`Poisoned`](crate::ErrorKind::Poisoned) if pages could not be stored and the log not be ended. The database
     /// is closed all the same, and what was committed is safe in the log as far as it was acknowledged.
     pub fn close(self) -> Result<()> {
         self.core().close()

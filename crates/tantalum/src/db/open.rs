@@ -17,7 +17,7 @@ use super::{
     protection,
 };
 use crate::{
-    error::{Error, Result},
+    error::{self, Error, ErrorKind, Result},
     limits,
     options::{OpenPhase, OpenProgress, Settings, reporter, wrong_number_of_files},
     recovery::{self, Opened, RedoProgress},
@@ -79,10 +79,14 @@ impl Plan {
         };
         drop(as_left);
         if log.log_id() != superblock.log_id {
-            return Err(Error::ForeignLog {
-                data: devices.data.name().into(),
-                log: devices.log.first().map_or_else(String::new, |device| device.name().into()),
-            });
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                format!(
+                    "the log on {log} belongs to another database than {data}; give the log devices of this one",
+                    data = devices.data.name(),
+                    log = devices.log.first().map_or_else(String::new, |device| device.name().into())
+                ),
+            ));
         }
         if let Some(home) = &self.home {
             home.gathered.check_used(&log.devices())?;
@@ -101,7 +105,7 @@ impl Plan {
             match superblock.units {
                 // Flash does not write it again; the store has noted the session elsewhere.
                 Some(_) => Ok(()),
-                None => Ok(Superblock { session: Some(session), ..superblock }.write(&*devices.data)?),
+                None => Superblock { session: Some(session), ..superblock }.write(&*devices.data),
             }
         };
         let mut opened = self.open_pool(Arc::clone(&store), log, &superblock, &mut stamp)?;
@@ -123,12 +127,12 @@ impl Plan {
         let Some(archive) = archive else {
             let what =
                 "log_archive: without an archive, a log whose devices are lost is lost; name it, or restore a backup";
-            return Err(Error::Option { what: what.into() });
+            return Err(error::option(what));
         };
         let inspection = inspect_archive(&archive.target)?;
         if inspection.log_id != superblock.log_id {
             let (archive, found, expected) = (inspection.name, inspection.log_id, superblock.log_id);
-            return Err(tantalum_log::Error::ForeignArchive { archive, found, expected }.into());
+            return Err(tantalum_log::error::foreign_archive(archive, found, expected));
         }
         Ok(())
     }
@@ -148,13 +152,11 @@ impl Plan {
         // A split logs nearly two pages at once.
         let (record, needed) = (opened.pool.log().max_record_bytes(), 3 * superblock.page_size as usize);
         if record < needed && opened.pool.store().logging() == Logging::Redo {
-            return Err(Error::Option {
-                what: format!(
-                    "log_bytes: the log takes records of at most {record} bytes, but pages of {} bytes need {needed}; \
+            return Err(error::option(format!(
+                "log_bytes: the log takes records of at most {record} bytes, but pages of {} bytes need {needed}; \
                      make the log larger or the pages smaller",
-                    superblock.page_size
-                ),
-            });
+                superblock.page_size
+            )));
         }
         Catalog::create(&opened.pool, &opened.space)?;
         opened.pool.checkpoint()?;
@@ -181,7 +183,7 @@ impl Plan {
             return Ok(());
         }
         if superblock.segments.is_some() {
-            return Ok(tantalum_store::format(superblock, &*devices.data)?);
+            return tantalum_store::format(superblock, &*devices.data);
         }
         if store.capacity_pages() < 16 {
             store.grow()?;
@@ -190,19 +192,19 @@ impl Plan {
         // The first block is blank already, and stays so until the end: garbage that a power cut leaves there would look
         // like something else than a database.
         let blank = AlignedBuffer::zeroed(PAGES_OF_A_CREATION * superblock.page_size as usize - Superblock::BYTES);
-        Ok(devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)?)
+        devices.data.write(Superblock::BYTES as u64, &[&blank], Durability::Durable)
     }
 
     fn log_options(&self) -> Result<LogOptions> {
         let mut characteristics = BTreeMap::new();
         let files = self.settings.log_characteristics.as_deref().unwrap_or_default();
-        let refuse = |what: String| Error::Option { what: format!("log_characteristics: {what}") };
+        let refuse = |what: String| error::option(format!("log_characteristics: {what}"));
         if !files.is_empty() && files.len() != self.log_names.len() {
             return Err(refuse(wrong_number_of_files(files.len(), self.log_names.len())));
         }
         for (path, names) in files.iter().zip(&self.log_names) {
             let measured = Characteristics::load(self.directory().join(path))
-                .map_err(|error| Error::Characteristics { source: Arc::new(error) })?;
+                .map_err(|error| error.context("option log_characteristics"))?;
             characteristics.extend(names.iter().map(|name| (name.clone(), measured.clone())));
         }
         let hiding = self.settings.log_hiding().into();
@@ -257,12 +259,10 @@ impl Plan {
 
     fn check_layout(&self, log: Recovery) -> Result<Recovery> {
         match self.settings.log_layout {
-            Some(asked) if asked != log.layout() => Err(Error::Option {
-                what: format!(
-                    "log_layout: {asked} was asked for, but the log was created as {}; it cannot be changed",
-                    log.layout()
-                ),
-            }),
+            Some(asked) if asked != log.layout() => Err(error::option(format!(
+                "log_layout: {asked} was asked for, but the log was created as {}; it cannot be changed",
+                log.layout()
+            ))),
             _ => Ok(log),
         }
     }
@@ -293,21 +293,14 @@ impl Sessions {
     fn check_not_older(&self, stamped: Option<u64>, log: &str) -> Result<()> {
         match self.0.iter().find(|(_, session)| stamped.is_some_and(|stamped| *session < stamped)) {
             None => Ok(()),
-            Some((file, session)) => Err(Error::Stale {
-                file: file.clone(),
-                session: *session,
-                other: log.into(),
-                expected: stamped.unwrap_or_default(),
-            }),
+            Some((file, session)) => Err(error::stale(file, *session, log, stamped.unwrap_or_default())),
         }
     }
 
     /// Refuses a log that is older than anything else: it lacks what was acknowledged since.
     fn check_not_newer(&self, newest: u64, log: &str) -> Result<()> {
         match self.0.iter().max_by_key(|(_, session)| *session) {
-            Some((other, expected)) if *expected > newest => {
-                Err(Error::Stale { file: log.into(), session: newest, other: other.clone(), expected: *expected })
-            }
+            Some((other, expected)) if *expected > newest => Err(error::stale(log, newest, other, *expected)),
             _ => Ok(()),
         }
     }
@@ -320,5 +313,5 @@ fn names_of(devices: &[Arc<dyn Device>]) -> String {
 /// The page store on a database's devices, with those of its settings that may change.
 pub(super) fn store_on(devices: &Devices, superblock: &Superblock, settings: &Settings) -> Result<Arc<dyn PageStore>> {
     let devices = StoreDevices { data: Arc::clone(&devices.data), double_write: devices.double_write.clone() };
-    Ok(tantalum_store::open(superblock, devices, settings.store_options())?)
+    tantalum_store::open(superblock, devices, settings.store_options())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tantalum_rt::{Condvar, Mutex};
 
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// Whether the database is open, and what is under way in it. Reads are not counted: they only look whether it is open, before
 /// and after.
@@ -26,15 +26,15 @@ struct Count(AtomicUsize);
 
 impl Operations {
     /// # Errors
-    /// [`Error::Closed`] once closing has begun.
+    /// [`Closed`](crate::ErrorKind::Closed) once closing has begun.
     pub fn check_open(&self) -> Result<()> {
-        if self.is_closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.is_closed.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) }
     }
 
     /// Begins an operation, which ends when what is returned is dropped.
     ///
     /// # Errors
-    /// [`Error::Closed`] once closing has begun.
+    /// [`Closed`](crate::ErrorKind::Closed) once closing has begun.
     pub fn begin(&self) -> Result<Operation<'_>> {
         self.enter()?;
         Ok(Operation { operations: self })
@@ -46,7 +46,7 @@ impl Operations {
         self.under_way.0.fetch_add(1, Ordering::SeqCst);
         if self.is_closed.load(Ordering::SeqCst) {
             self.leave();
-            return Err(Error::Closed);
+            return Err(error::closed());
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::{
     log_devices::{Gathered, lost_by_number},
 };
 use crate::{
-    error::{Error, Result},
+    error::{self, Result},
     options::{Builder, Progress, Settings, TornPageProtection, reporter},
 };
 
@@ -172,7 +172,7 @@ impl Builder {
         let Some(superblock) = superblock else {
             return match self.may_create() {
                 true => check_archiving(settings.page_store(), is_archived, false),
-                false => Err(Error::NotFound { path: file.into() }),
+                false => Err(error::not_found(file)),
             };
         };
         check_format(settings, superblock, file)?;
@@ -184,9 +184,9 @@ impl Builder {
 /// Refuses settings that differ from what the database was created with.
 fn check_format(settings: &Settings, superblock: &Superblock, file: &str) -> Result<()> {
     let refuse = |key: &str, asked: String, has: String| {
-        Err(Error::Option {
-            what: format!("{key}: {asked} was asked for, but {file} was created with {has}; it cannot be changed"),
-        })
+        Err(error::option(format!(
+            "{key}: {asked} was asked for, but {file} was created with {has}; it cannot be changed"
+        )))
     };
     if let Some(size) = settings.page_size
         && size != superblock.page_size
@@ -240,5 +240,5 @@ fn check_archiving(store: StoreKind, is_archived: bool, rebuilds_log: bool) -> R
         }
         (false, false) => return Ok(()),
     };
-    Err(Error::Option { what: what.into() })
+    Err(error::option(what))
 }

@@ -53,7 +53,7 @@ impl Remaking {
     pub fn new_log(&self, log_id: u128, start: Lsn) -> Result<Log> {
         let options = LogOptions { buffer_bytes: LOG_BUFFER_BYTES, ..LogOptions::default() };
         Log::create_at(log_id, start, 1, self.devices.log.clone(), options.clone())?;
-        Ok(Log::open(self.devices.log.clone(), options, &mut |_| {})?.finish()?)
+        Log::open(self.devices.log.clone(), options, &mut |_| {})?.finish()
     }
 
     /// Everything is in its place: the settings say how to open it.

@@ -10,7 +10,7 @@ use tantalum_store::{MetadataWrites, StoreKind};
 use super::{Barriers, Builder, Expert, Isolation, LogHiding, TornPageProtection};
 use crate::{
     buffer::PageCleaning,
-    error::{Error, Result},
+    error::{self, Result},
     log_layout,
 };
 
@@ -200,7 +200,7 @@ settings! {
     /// The isolation of [`Db::begin`](crate::Db::begin): `serializable` or `snapshot-isolation`.
     user open Name isolation: Isolation = "`serializable`";
 
-    /// How long a transaction waits for a lock before it fails with [`Error::LockTimeout`]; in `tantalum.toml`, milliseconds.
+    /// How long a transaction waits for a lock before it fails with [`LockTimeout`](crate::ErrorKind::LockTimeout); in `tantalum.toml`, milliseconds.
     /// Deadlocks are found at once, whatever the value.
     user open Number lock_timeout_ms: u64 = "10,000";
 
@@ -297,7 +297,7 @@ settings! {
 impl Settings {
     /// Sets one by its name, as a command line or a file has it.
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
-        let refused = |what: String| Error::Option { what: format!("{name}: {what}") };
+        let refused = |what: String| error::option(format!("{name}: {what}"));
         let setting = SETTINGS.iter().find(|setting| setting.name == name);
         let setting = setting.ok_or_else(|| refused("there is no such setting".into()))?;
         let value = match setting.kind {

@@ -8,7 +8,7 @@ use tantalum_store::{Protection, SegmentSizes, StoreKind, StoreOptions, UnitSize
 use super::{Barriers, Isolation, LogHiding, Settings, TornPageProtection};
 use crate::{
     buffer::{PageCleaning, PoolOptions},
-    error::{Error, Result},
+    error::{self, Result},
     limits,
 };
 
@@ -34,13 +34,13 @@ impl Settings {
         let text = match tantalum_device::files::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io(path, "read", error)),
+            Err(error) => return Err(error::io(path, "read", error)),
         };
         let settings = Self::parse(&text).and_then(|settings: Self| match settings.problem() {
             Some((key, what)) => Err((line_of(&text, key), format!("{key}: {what}"))),
             None => Ok(settings),
         });
-        settings.map(Some).map_err(|(line, what)| Error::Config { file: path.display().to_string(), line, what })
+        settings.map(Some).map_err(|(line, what)| error::config(path.display(), line, what))
     }
 
     /// On failure, the line (from 1) and what is wrong there.
@@ -59,7 +59,7 @@ impl Settings {
 
     /// The file's text: the given keys, one a line.
     pub fn to_toml(&self) -> Result<String> {
-        let keys = toml::to_string(self).map_err(|error| Error::Option { what: error.to_string() })?;
+        let keys = toml::to_string(self).map_err(|error| error::option(&error))?;
         Ok(format!("# Tantalum's settings; every key is explained at tantalum::Builder.\n{keys}"))
     }
 
@@ -319,7 +319,7 @@ fn line_of(text: &[u8], key: &str) -> usize {
 
 fn refuse(problem: Option<(&str, String)>) -> Result<()> {
     match problem {
-        Some((key, what)) => Err(Error::Option { what: format!("{key}: {what}") }),
+        Some((key, what)) => Err(error::option(format!("{key}: {what}"))),
         None => Ok(()),
     }
 }
@@ -329,12 +329,17 @@ mod tests {
     use tantalum_store::MetadataWrites;
 
     use super::*;
+    use crate::ErrorKind;
 
     fn error_of(text: &str) -> (usize, String) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         match Settings::read(file.path()) {
-            Err(Error::Config { line, what, .. }) => (line, what),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                let message = error.to_string();
+                let (line, what) = message.split_once(", line ").and_then(|(_, rest)| rest.split_once(": ")).unwrap();
+                (line.parse().unwrap(), what.to_owned())
+            }
             other => panic!("{other:?}"),
         }
     }

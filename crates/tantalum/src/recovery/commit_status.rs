@@ -9,7 +9,7 @@ use tantalum_store::{PageStore, Session, Watermarks, page::status_record::Status
 use super::{Opened, RecoveryStats, RedoProgress};
 use crate::{
     buffer::{BufferPool, CommitStatusLog, PoolOptions},
-    error::{Error, Result},
+    error::{self, Result},
     space::Space,
 };
 
@@ -53,7 +53,7 @@ fn read(
     let (start, end) = (log.checkpoint_lsn(), log.end_lsn());
     let (mut past, mut newest) = (Watermarks::default(), None);
     while let Some(record) = log.next_record()? {
-        let corrupt = |what: &str| Error::CorruptRecord { lsn: record.start, what: what.into() };
+        let corrupt = |what: &str| error::corrupt_record(record.start, what);
         let status = StatusRecord::decode(&record.bytes).map_err(corrupt)?;
         status.past.iter().for_each(|watermark| past.commit(*watermark));
         past.commit(status.through);

@@ -8,13 +8,13 @@ use tantalum_log::Rebuild;
 use tantalum_store::{Load, PageStore, page::header, sweep};
 
 use super::RedoProgress;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Reads all pages, and refuses `log` if one of them was changed at or past its end. What cannot be read, or is damaged,
 /// does not count: redo mends it, or a later read of it fails.
 ///
 /// # Errors
-/// [`Error::BeyondArchive`].
+/// [`NotArchived`](crate::ErrorKind::NotArchived).
 pub fn check_pages(store: &dyn PageStore, log: &Rebuild, progress: &mut dyn FnMut(RedoProgress)) -> Result<()> {
     let end = log.end_lsn();
     let report = &mut |done_bytes, total_bytes| progress(RedoProgress { done_bytes, total_bytes });
@@ -23,6 +23,13 @@ pub fn check_pages(store: &dyn PageStore, log: &Rebuild, progress: &mut dyn FnMu
             return Ok(());
         }
         let (file, archive) = (store.name().to_owned(), log.archive().to_owned());
-        Err(Error::BeyondArchive { file, page: id, lsn: header::lsn(page), archive, end })
+        Err(Error::new(
+            ErrorKind::NotArchived,
+            format!(
+                "{file}: page {id} was changed at LSN {lsn}, but {archive} ends at LSN {end}: the archive had been set aside before \
+         the log's devices were lost; restore a base backup with the archive, which leads to its end, or another backup",
+                lsn = header::lsn(page)
+            ),
+        ))
     })
 }

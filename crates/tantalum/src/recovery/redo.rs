@@ -19,7 +19,7 @@ use tantalum_store::{
 
 use crate::{
     buffer::BufferPool,
-    error::{Error, Result},
+    error::{self, Error, Result},
 };
 
 /// How far redo is.
@@ -135,7 +135,7 @@ impl Replay {
 
     /// Distributes the changes of a record, which follows the one before.
     fn take(&mut self, pool: &BufferPool, record: &Record) -> Result<()> {
-        let corrupt = |what: &str| Error::CorruptRecord { lsn: record.start, what: what.into() };
+        let corrupt = |what: &str| error::corrupt_record(record.start, what);
         let group = GroupRecord::decode(&record.bytes).map_err(corrupt)?;
         let redo = &mut self.redo;
         redo.end_lsn = redo.end_lsn.max(record.end);
@@ -241,7 +241,7 @@ impl PageGroup {
         let mut page = page.write();
         if page.lsn() > self.newest {
             let (lsn, newest) = (page.lsn(), self.newest);
-            return Err(Error::corrupt_page(
+            return Err(error::corrupt_page(
                 &page,
                 format!("it was changed at LSN {lsn}, beyond the end of the log at {newest}"),
             ));
@@ -253,7 +253,7 @@ impl PageGroup {
         for change in changes {
             change::apply(bytes, &change).map_err(|error| {
                 let what = format!("page {id} cannot take one of its changes: {error}");
-                Error::CorruptRecord { lsn: self.start, what }
+                error::corrupt_record(self.start, what)
             })?;
         }
         header::set_lsn(bytes, self.end);

@@ -19,7 +19,7 @@ use super::manifest::{Manifest, PAGES, VERSION};
 use crate::{
     backup::whole_directory,
     db::Db,
-    error::{Error, Result},
+    error::{self, Error, ErrorKind, Result},
     space::Space,
 };
 
@@ -76,7 +76,7 @@ const TORN_READ_PAUSE: Duration = Duration::from_millis(1);
 /// Makes a base backup of `db` in the new directory `to`.
 pub fn run(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
     whole_directory(to, |partial| {
-        std::fs::create_dir(partial).map_err(|error| Error::io(partial, "create", error))?;
+        std::fs::create_dir(partial).map_err(|error| error::io(partial, "create", error))?;
         copy(db, partial, report)
     })
 }
@@ -86,7 +86,7 @@ fn copy(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<B
     if pool.store().logging() == Logging::CommitStatus {
         let what = "a base backup is brought up to date by changes from the log, and this page store leaves none there; \
                     make a backup of rows instead";
-        return Err(Error::Restore { what: what.into() });
+        return Err(error::restore(what));
     }
     let _floor = db.space().begin_base_backup();
     let start_lsn = {
@@ -125,14 +125,21 @@ fn check_archived(log: &Log, start: Lsn) -> Result<()> {
     let Some(archive) = log.stats().archive else {
         let what = "a base backup is followed by the archive of the log, and this database has none; set log_archive, \
                     or make a backup of rows instead";
-        return Err(Error::Restore { what: what.into() });
+        return Err(error::restore(what));
     };
     if let Some(cause) = archive.set_aside {
-        return Err(Error::ArchiveSetAside { archive: archive.name, cause: Box::new(cause) });
+        return Err(Error::new(
+            ErrorKind::Missing,
+            format!(
+                "{archive}: the archive was set aside: {cause}; open the database again, then make a backup",
+                archive = archive.name
+            ),
+        )
+        .with_source(cause));
     }
     if archive.run_start_lsn > start {
         let (from, to) = (start, archive.run_start_lsn);
-        return Err(tantalum_log::Error::NotArchived { archive: archive.name, from, to }.into());
+        return Err(tantalum_log::error::not_archived(archive.name, from, to));
     }
     Ok(())
 }
@@ -141,7 +148,7 @@ fn check_archived(log: &Log, start: Lsn) -> Result<()> {
 /// how many.
 fn copy_pages(db: &Db, to: &Path, report: &mut dyn FnMut(RestoreProgress)) -> Result<u64> {
     let store = &**db.pool().store();
-    let failed = |error| Error::io(to, "write", error);
+    let failed = |error| error::io(to, "write", error);
     let (pages, page_size) = (store.capacity_pages(), store.page_size());
     let bytes_of = |pages: u64| pages * page_size as u64;
     let file = File::create_new(to).map_err(failed)?;
@@ -191,8 +198,8 @@ fn belongs_in_backup(
         Load::Page => Ok(!is_scratch(page)),
         Load::NeverWritten => Ok(false),
         Load::Damaged(what) => {
-            let (file, offset) = (store.name().into(), id.0.saturating_mul(page.len() as u64));
-            Err(Error::Corrupt { file, page: id, offset, what })
+            let (file, offset) = (store.name(), id.0.saturating_mul(page.len() as u64));
+            Err(error::corrupt(file, id, offset, what))
         }
     }
 }

@@ -5,15 +5,12 @@ use std::time::SystemTime;
 use tantalum_log::{ArchiveInspection, ArchiveRun, Lsn};
 
 use super::{RestoreTarget, manifest::Manifest};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// Refuses what cannot be reached without a gap.
 pub fn check(archive: &ArchiveInspection, backup: &Manifest, target: RestoreTarget) -> Result<()> {
     let (start, consistent) = (Lsn::new(backup.start_lsn), Lsn::new(backup.end_lsn));
-    let lacks = |from: Lsn, to: Lsn| {
-        let archive = archive.name.clone();
-        Err(Error::Log(tantalum_log::Error::NotArchived { archive, from, to }))
-    };
+    let lacks = |from: Lsn, to: Lsn| Err(tantalum_log::error::not_archived(&archive.name, from, to));
     let Some(at) = archive.runs.iter().rposition(|run| run.start <= start) else {
         return lacks(start, archive.runs.first().map_or(start, |run| run.start));
     };
@@ -24,7 +21,7 @@ pub fn check(archive: &ArchiveInspection, backup: &Manifest, target: RestoreTarg
     if end < consistent {
         return lacks(end, up_to(consistent));
     }
-    let refuse = |what: String| Err(Error::Restore { what });
+    let refuse = |what: String| Err(error::restore(what));
     match target {
         RestoreTarget::Lsn(lsn) if lsn < consistent => refuse(format!(
             "LSN {lsn} lies before LSN {consistent}, where the base backup was complete; begin with an earlier backup"

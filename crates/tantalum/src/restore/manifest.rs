@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tantalum_store::{Protection, StoreKind};
 
 use crate::{
-    error::{Error, Result},
+    error::{self, Result},
     options::Settings,
 };
 
@@ -50,7 +50,7 @@ impl Manifest {
     /// Writes it into a backup's directory, durably.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let path = directory.join(NAME);
-        let keys = toml::to_string(self).map_err(|error| Error::Option { what: error.to_string() })?;
+        let keys = toml::to_string(self).map_err(|error| error::option(&error))?;
         let write = || -> std::io::Result<()> {
             let mut file = File::create_new(&path)?;
             file.write_all(HEAD.as_bytes())?;
@@ -58,13 +58,13 @@ impl Manifest {
             file.sync_all()?;
             File::open(directory)?.sync_all()
         };
-        write().map_err(|error| Error::io(&path, "write", error))
+        write().map_err(|error| error::io(&path, "write", error))
     }
 
     /// Reads that of a backup.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(NAME);
-        let refuse = |what: String| Error::Restore { what: format!("{}: {what}", path.display()) };
+        let refuse = |what: String| error::restore(format!("{}: {what}", path.display()));
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -72,7 +72,7 @@ impl Manifest {
                             Db::base_backup";
                 return Err(refuse(what.into()));
             }
-            Err(error) => return Err(Error::io(&path, "read", error)),
+            Err(error) => return Err(error::io(&path, "read", error)),
         };
         let manifest: Self = toml::from_str(&text).map_err(|error| {
             refuse(format!("is damaged: {}; use another backup", error.message().trim().replace('\n', " ")))

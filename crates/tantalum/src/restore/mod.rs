@@ -32,7 +32,7 @@ use crate::{
     backup::whole_directory,
     buffer::BufferPool,
     db::Remaking,
-    error::{Error, Result},
+    error::{self, Result},
     recovery::Replay,
 };
 
@@ -129,8 +129,8 @@ impl Restore {
     /// to its name. The archive and the backup stay as they are; the original database may be open.
     ///
     /// # Errors
-    /// [`Error::Restore`] and [`tantalum_log::Error::NotArchived`] if the archive does not lead there from the backup without a
-    /// gap, before anything is written; what is damaged, by file and offset; [`Error::Exists`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), or [`Missing`](crate::ErrorKind::Missing) if the archive does not lead there from the backup without a
+    /// gap, before anything is written; what is damaged, by file and offset; [`AlreadyExists`](crate::ErrorKind::AlreadyExists).
     pub fn run(self, to: impl AsRef<Path>) -> Result<Restored> {
         let Self { backup, archive, target, progress } = self;
         let manifest = Manifest::read(&backup)?;
@@ -138,7 +138,7 @@ impl Restore {
         let inspection = inspect_archive(&archive)?;
         if inspection.log_id != manifest.log_id {
             let (archive, found, expected) = (inspection.name, inspection.log_id, manifest.log_id);
-            return Err(tantalum_log::Error::ForeignArchive { archive, found, expected }.into());
+            return Err(tantalum_log::error::foreign_archive(archive, found, expected));
         }
         coverage::check(&inspection, &manifest, target)?;
         let mut progress = progress.unwrap_or_else(|| Box::new(|_| {}));
@@ -206,14 +206,14 @@ impl Restoring<'_> {
     fn copy_pages(&mut self, pages: &mut dyn PageTarget) -> Result<()> {
         const CHUNK_BYTES: usize = 1 << 20;
         let path = self.backup.join(PAGES);
-        let failed = |error| Error::io(&path, "read", error);
+        let failed = |error| error::io(&path, "read", error);
         let mut file = File::open(&path).map_err(failed)?;
         let total_bytes = self.manifest.pages * u64::from(self.manifest.page_size);
         let found = file.metadata().map_err(failed)?.len();
         if found != total_bytes {
             let what =
                 format!("{}: has {found} bytes, the backup has {total_bytes}; use another backup", path.display());
-            return Err(Error::Restore { what });
+            return Err(error::restore(what));
         }
         pages.make_room(self.manifest.pages, total_bytes)?;
         let mut chunk = AlignedBuffer::zeroed(CHUNK_BYTES);
@@ -240,7 +240,7 @@ impl Restoring<'_> {
             let offset = offset + (n * page_size) as u64;
             let id = PageId(offset / page_size as u64);
             if let Err(what) = header::verify(page, id) {
-                return Err(Error::Corrupt { file: path.display().to_string(), page: id, offset, what });
+                return Err(error::corrupt(path.display(), id, offset, what));
             }
         }
         Ok(is_any)
@@ -259,7 +259,7 @@ impl Restoring<'_> {
             let ArchivedRecord { record, time: at } = archived;
             if record.start != end {
                 let what = format!("a record starts at LSN {}, but the one before ended at LSN {end}", record.start);
-                return Err(Error::CorruptRecord { lsn: record.start, what });
+                return Err(error::corrupt_record(record.start, what));
             }
             replay.apply(pool, &record)?;
             end = record.end;
@@ -271,7 +271,7 @@ impl Restoring<'_> {
         if end < consistent {
             // It was there when the coverage was checked.
             let (archive, from, to) = (self.archive.name(), end, reader.gap_end().unwrap_or(consistent));
-            return Err(tantalum_log::Error::NotArchived { archive, from, to }.into());
+            return Err(tantalum_log::error::not_archived(archive, from, to));
         }
         let redo = replay.done();
         Ok(Restored { end_lsn: end, time, records: redo.records, commits: redo.commits })

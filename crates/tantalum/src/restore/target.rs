@@ -31,15 +31,15 @@ impl<'a> InPlace<'a> {
 
 impl PageTarget for InPlace<'_> {
     fn make_room(&mut self, _pages: u64, bytes: u64) -> Result<()> {
-        Ok(self.data.grow(bytes)?)
+        self.data.grow(bytes)
     }
 
     fn put(&mut self, offset: u64, pages: &[u8]) -> Result<()> {
-        Ok(self.data.write(offset, &[pages], Durability::Cached)?)
+        self.data.write(offset, &[pages], Durability::Cached)
     }
 
     fn end(&mut self) -> Result<()> {
-        Ok(self.data.flush()?)
+        self.data.flush()
     }
 }
 

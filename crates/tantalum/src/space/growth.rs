@@ -48,7 +48,7 @@ impl Growth {
     pub fn grow_beyond(&self, store: &dyn PageStore, capacity: u64) -> Result<()> {
         may_wait("the store to grow");
         let _growing = self.growing.lock();
-        if store.capacity_pages() > capacity { Ok(()) } else { Ok(store.grow()?) }
+        if store.capacity_pages() > capacity { Ok(()) } else { store.grow() }
     }
 
     fn grow_ahead(&self, store: &dyn PageStore) {

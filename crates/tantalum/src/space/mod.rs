@@ -20,7 +20,7 @@ pub use self::growth::Grower;
 use self::{growth::Growth, scratch::Scratch};
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard, Reservation},
-    error::{Error, Lack, Result},
+    error::{self, GroupError, GroupResult, Lack, Result},
 };
 
 /// Where the map stands in its extent. The first extent's pages 0 and 1 hold the superblock.
@@ -116,9 +116,9 @@ impl Space {
     /// Waits for a map page's latch, so the caller waits for no other latch afterwards but those of fresh pages.
     ///
     /// # Errors
-    /// [`Error::Lacking`] when no map in memory has a free page: drop the group, let [`supply`](Self::supply) find one, and start
+    /// [`Lack::FreePage`] when no map in memory has a free page: drop the group, let [`supply`](Self::supply) find one, and start
     /// over.
-    pub fn allocate(&self, group: &mut ChangeGroup, owner: TableId) -> Result<PageId> {
+    pub fn allocate(&self, group: &mut ChangeGroup, owner: TableId) -> GroupResult<PageId> {
         let capacity = self.pool.store().capacity_pages();
         let extents = self.extents();
         // Maps are latched in ascending order; those before the last one that the group holds are only tried.
@@ -137,48 +137,46 @@ impl Space {
             // There may be more full maps than frames.
             group.let_go_if_unchanged(index);
         }
-        Err(Error::Lacking { lack: Lack::FreePage { capacity } })
+        Err(Lack::FreePage { capacity }.into())
     }
 
     /// Attempts a change group, and whenever it lacks something gets that and attempts it again. No latch may be held.
     ///
     /// # Errors
     /// Of the attempt, or as [`supply`](Self::supply).
-    pub fn supplied<T>(&self, mut attempt: impl FnMut(&Arc<Reservation>) -> Result<T>) -> Result<T> {
+    pub fn supplied<T>(&self, mut attempt: impl FnMut(&Arc<Reservation>) -> GroupResult<T>) -> Result<T> {
         let reservation = Reservation::new(&self.pool);
         loop {
             match attempt(&reservation) {
                 Ok(done) => return Ok(done),
-                Err(error) => self.supply(&reservation, error)?,
+                Err(GroupError::Lacks(lack)) => self.supply(&reservation, lack)?,
+                Err(GroupError::Failed(error)) => return Err(error),
             }
         }
     }
 
-    /// Gets what a change group lacked that failed with `error`, for the next one. No latch may be held.
+    /// Gets what a change group lacked, for the next one. No latch may be held.
     ///
     /// # Errors
-    /// `error`, if it is none that says so; [`Error::DiskFull`] when the data file is full and cannot grow; what keeps the log from
+    /// [`NoSpace`](crate::ErrorKind::NoSpace) when the data file is full and cannot grow; what keeps the log from
     /// making space, and the devices from reading.
-    pub fn supply(&self, reservation: &Reservation, error: Error) -> Result<()> {
-        match error {
-            Error::LogFull { needed } => reservation.get_log_space(needed),
-            Error::Busy { page } => {
+    pub fn supply(&self, reservation: &Reservation, lack: Lack) -> Result<()> {
+        match lack {
+            Lack::LogSpace(needed) => reservation.get_log_space(needed),
+            Lack::Latch(page) => {
                 reservation.wait_for_latch(page);
                 Ok(())
             }
-            Error::Lacking { lack: Lack::Page(page) } => {
+            Lack::Page(page) => {
                 // What named it is looked at again, and may not any more: then it may be free, or never stored.
                 reservation.keep(self.pool.pin_or_blank(page)?);
                 Ok(())
             }
-            Error::Lacking { lack: Lack::Map(map) } => self.find_free_page(map.0 / self.extent_pages(), reservation),
-            Error::Lacking { lack: Lack::Frames(frames) } => reservation.get_frames(frames),
+            Lack::Map(map) => self.find_free_page(map.0 / self.extent_pages(), reservation),
+            Lack::Frames(frames) => reservation.get_frames(frames),
             // The next attempt finds it before it latches anything.
-            Error::Lacking { lack: Lack::Chain { .. } } => Ok(()),
-            Error::Lacking { lack: Lack::FreePage { capacity } } => {
-                self.growth.grow_beyond(&**self.pool.store(), capacity)
-            }
-            error => Err(error),
+            Lack::Chain { .. } => Ok(()),
+            Lack::FreePage { capacity } => self.growth.grow_beyond(&**self.pool.store(), capacity),
         }
     }
 
@@ -213,21 +211,21 @@ impl Space {
     /// To free several pages, or to free and allocate, in one group: free first, in ascending order.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another order would have to wait for a latch: drop the group and start over.
-    /// [`Error::Corrupt`] when the page is not in use.
-    pub fn free(&self, group: &mut ChangeGroup, id: PageId) -> Result<()> {
+    /// [`Lack::Latch`] when another order would have to wait for a latch: drop the group and start over.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the page is not in use.
+    pub fn free(&self, group: &mut ChangeGroup, id: PageId) -> GroupResult<()> {
         let (extent, bit) = (id.0 / self.extent_pages(), id.0 % self.extent_pages());
         let ascends = group.ids().filter(|id| self.is_map(*id)).all(|map| map <= self.map_of(extent));
         let latched = self.latch_map(group, extent, ascends).map_err(|error| match error {
             // This one, whether it has a free page or not.
-            Error::Lacking { lack: Lack::Map(map) } => Error::Lacking { lack: Lack::Page(map) },
+            GroupError::Lacks(Lack::Map(map)) => Lack::Page(map).into(),
             error => error,
         });
-        let Some(index) = latched? else { return Err(Error::Busy { page: self.map_of(extent) }) };
+        let Some(index) = latched? else { return Err(Lack::Latch(self.map_of(extent)).into()) };
         let map = group.planned(index);
         if self.is_reserved(id) || !bit_is_set(map, bit) {
             let what = format!("page {id} is to be freed, but is not in use according to this space map");
-            return Err(Error::corrupt_page(map, what));
+            return Err(error::corrupt_page(map, what).into());
         }
         self.write_bit(group, index, bit, false)?;
         let mut beside = self.beside.lock();
@@ -284,12 +282,12 @@ impl Space {
                 PageKind::SpaceMap => {}
                 // No page of the extent was ever used.
                 PageKind::Free => continue,
-                _ => return Err(Error::corrupt_page(&map, "a space map was expected here")),
+                _ => return Err(error::corrupt_page(&map, "a space map was expected here")),
             }
             for bit in (0..self.extent_pages()).filter(|bit| bit_is_set(&map, *bit)) {
                 let id = PageId(extent * self.extent_pages() + bit);
                 if bit >= self.extent_limit(extent) {
-                    return Err(Error::corrupt_page(&map, format!("page {id} is in use beyond the file's end")));
+                    return Err(error::corrupt_page(&map, format!("page {id} is in use beyond the file's end")));
                 }
                 if !self.is_reserved(id) {
                     visit(id);
@@ -315,13 +313,13 @@ impl Space {
     /// Adds the map of an extent to the group, formatted if it is new; `None` if it is busy and must not be waited for.
     ///
     /// # Errors
-    /// [`Error::Lacking`] when it is not in memory.
-    fn latch_map(&self, group: &mut ChangeGroup, extent: u64, may_wait: bool) -> Result<Option<usize>> {
+    /// [`Lack::Map`] when it is not in memory.
+    fn latch_map(&self, group: &mut ChangeGroup, extent: u64, may_wait: bool) -> GroupResult<Option<usize>> {
         let id = self.map_of(extent);
         if let Some(index) = group.find(id) {
             return Ok(Some(index));
         }
-        let map = self.pool.pin_in_memory(id).ok_or(Error::Lacking { lack: Lack::Map(id) })?;
+        let map = self.pool.pin_in_memory(id).ok_or(Lack::Map(id))?;
         let guard: Option<PageWriteGuard> = if may_wait { Some(map.write()) } else { map.try_write() };
         let Some(guard) = guard else { return Ok(None) };
         match header::kind(&guard)? {
@@ -334,7 +332,7 @@ impl Space {
                 group.change(index, Change::WriteBytes { offset: 0, bytes: &[reserved] })?;
                 Ok(Some(index))
             }
-            _ => Err(Error::corrupt_page(&guard, "a space map was expected here")),
+            _ => Err(error::corrupt_page(&guard, "a space map was expected here").into()),
         }
     }
 
@@ -384,7 +382,7 @@ impl Space {
 /// before. What cannot be read, or is damaged, is not judged here.
 ///
 /// # Errors
-/// [`Error::Corrupt`].
+/// [`Corrupt`](crate::ErrorKind::Corrupt).
 pub fn check_not_truncated(store: &dyn PageStore) -> Result<()> {
     let (capacity, mut map) = (store.capacity_pages(), AlignedBuffer::zeroed(store.page_size()));
     let extent_pages = 8 * (map.len() - header::HEADER_BYTES) as u64;
@@ -393,15 +391,15 @@ pub fn check_not_truncated(store: &dyn PageStore) -> Result<()> {
         let before = id.0 - MAP_IN_EXTENT;
         if is_map && let Some(bit) = (capacity.saturating_sub(before)..extent_pages).find(|bit| bit_is_set(&map, *bit))
         {
-            return Err(Error::Corrupt {
-                file: store.name().into(),
-                page: id,
-                offset: id.0 * map.len() as u64,
-                what: format!(
+            return Err(error::corrupt(
+                store.name(),
+                id,
+                id.0 * map.len() as u64,
+                format!(
                     "page {} is in use beyond the end of the file, which has {capacity} pages; perhaps it was truncated",
                     before + bit
                 ),
-            });
+            ));
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ use tantalum_log::Lsn;
 use tantalum_store::{Load, Logging, PageBatch, PageId, PageKind, page::header};
 
 use super::{Space, bit_is_set};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// Free pages whose stored LSN is looked at before the store is asked to grow instead.
 const TRIES_BEFORE_GROWTH: usize = 4 * PageBatch::MAX_PAGES;
@@ -82,7 +82,7 @@ impl Space {
     /// be held.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when no page can be lent and the store cannot grow; what a device or the log reports.
+    /// [`NoSpace`](crate::ErrorKind::NoSpace) when no page can be lent and the store cannot grow; what a device or the log reports.
     pub fn take_scratch(&self, wanted: usize) -> Result<Vec<PageId>> {
         loop {
             let capacity = self.pool.store().capacity_pages();
@@ -202,7 +202,7 @@ impl Space {
         let is_used: &dyn Fn(u64) -> bool = match header::kind(&map)? {
             PageKind::SpaceMap => &|bit| bit_is_set(&map, bit),
             PageKind::Free => &|_| false,
-            _ => return Err(Error::corrupt_page(&map, "a space map was expected here")),
+            _ => return Err(error::corrupt_page(&map, "a space map was expected here")),
         };
         let mut scratch = self.scratch.lock();
         let mut candidates = Candidates { pages: Vec::new(), map_lsn: header::lsn(&map) };
@@ -246,7 +246,7 @@ impl Space {
     fn make_durable(&self, map_lsn: Lsn) -> Result<()> {
         self.pool.flush(map_lsn)?;
         match self.pool.store().logging() {
-            Logging::Redo => Ok(self.pool.log().flush_archived(map_lsn)?),
+            Logging::Redo => self.pool.log().flush_archived(map_lsn),
             Logging::CommitStatus => Ok(()),
         }
     }

@@ -18,8 +18,7 @@ use super::{Manager, Transaction, Value, precedence::Tries, write_set::WriteSet}
 use crate::{
     buffer::{ChangeGroup, PinnedPage, Pins, Reservation},
     db::Core,
-    error::{Error, Lack, Result},
-    limits::GroupLimit,
+    error::{self, Error, ErrorKind, GroupError, GroupResult, Lack, Result},
     table::Table,
     tree::{Chains, LeafWrite, Place},
 };
@@ -74,9 +73,9 @@ impl Ticket {
     /// Blocks until the commit is durable.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] when the log failed.
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the log failed.
     pub fn wait(self) -> Result<Commit> {
-        self.ticket.wait().map_err(|cause| Error::OutcomeUnknown { cause })?;
+        self.ticket.wait().map_err(error::outcome_unknown)?;
         Ok(Commit { position: self.position })
     }
 
@@ -87,7 +86,7 @@ impl Ticket {
 
     /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way.
     pub fn is_done(&self) -> Option<Result<()>> {
-        Some(self.ticket.is_done()?.map_err(|cause| Error::OutcomeUnknown { cause }))
+        Some(self.ticket.is_done()?.map_err(error::outcome_unknown))
     }
 }
 
@@ -102,8 +101,8 @@ impl Transaction {
     /// Commits. When it returns, everything that the transaction wrote, and everything that it read, survives a power cut.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] when the log fails meanwhile: after the next open the transaction is there whole or not at
-    /// all. After any other error it is not. [`Error::TransactionTooLarge`] when the buffer pool has too few frames for the pages
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the log fails meanwhile: after the next open the transaction is there whole or not at
+    /// all. After any other error it is not. [`TooLarge`](crate::ErrorKind::TooLarge) when the buffer pool has too few frames for the pages
     /// that it writes, or the log takes no such record.
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.core().settings.early_lock_release();
@@ -113,7 +112,7 @@ impl Transaction {
         }
         // What is still locked is released when the transaction is dropped, at the end. After a failure it is unknown what the
         // devices hold.
-        self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
+        self.core().pool.flush(lsn).map_err(error::outcome_unknown)?;
         Ok(Commit { position })
     }
 
@@ -125,10 +124,10 @@ impl Transaction {
     pub fn commit_async(mut self) -> Result<Ticket> {
         let Appended { position, lsn } = self.append_writes()?;
         if !self.core().settings.early_lock_release() {
-            self.core().pool.flush(lsn).map_err(Error::outcome_unknown)?;
+            self.core().pool.flush(lsn).map_err(error::outcome_unknown)?;
         }
         self.release_locks();
-        let ticket = self.core().pool.ticket(lsn).map_err(Error::outcome_unknown)?;
+        let ticket = self.core().pool.ticket(lsn).map_err(error::outcome_unknown)?;
         Ok(Ticket { ticket, position, _manager: Arc::clone(self.manager()) })
     }
 
@@ -221,12 +220,6 @@ impl Manager {
                     self.versions.wait_for_room();
                     pins = pool.pins().begin();
                 }
-                Err(error @ Error::DiskFull { .. }) => {
-                    drop(pins);
-                    reservation.clear();
-                    self.take_scratch_room(error)?;
-                    pins = pool.pins().begin();
-                }
                 Ok(Try::NoFrames) => {
                     drop(pins);
                     // The tasks that have the frames may wait for space in the log.
@@ -237,28 +230,28 @@ impl Manager {
                     };
                     pins = pool.pins().wait_for(tables.iter().map(pages).sum());
                 }
-                Err(error @ Error::LogFull { .. }) => {
+                Err(GroupError::Lacks(lack @ Lack::LogSpace(_))) => {
                     drop(pins);
-                    space.supply(&reservation, error)?;
+                    space.supply(&reservation, lack)?;
                     pins = pool.pins().begin();
                 }
                 // What was supplied is kept, but for a page or a latch that another task may have taken before the next try.
-                Err(error @ Error::Lacking { lack: Lack::Frames(_) }) => space.supply(&reservation, error)?,
-                Err(error @ (Error::Busy { .. } | Error::Lacking { .. })) => {
+                Err(GroupError::Lacks(lack @ Lack::Frames(_))) => space.supply(&reservation, lack)?,
+                Err(GroupError::Lacks(lack)) => {
                     tries.failed();
-                    if let Err(error) = space.supply(&reservation, error) {
+                    if let Err(error) = space.supply(&reservation, lack) {
                         drop(pins);
                         reservation.clear();
                         self.take_scratch_room(error)?;
                         pins = pool.pins().begin();
                     }
                 }
-                // Large values need more than was reckoned with while they were written.
-                Err(Error::Log(tantalum_log::Error::RecordTooLarge { bytes, limit })) => {
-                    let bound = GroupLimit { bytes: limit as usize, ..pool.group_limit() };
-                    return Err(bound.refuse(bytes as usize));
+                Err(GroupError::Failed(error)) => {
+                    drop(pins);
+                    reservation.clear();
+                    self.take_scratch_room(error)?;
+                    pins = pool.pins().begin();
                 }
-                Err(error) => return Err(error),
             }
         }
     }
@@ -269,7 +262,7 @@ impl Manager {
         pins: &mut Pins<'_>,
         reservation: &Arc<Reservation>,
         tries: &Tries<'_>,
-    ) -> Result<Try<'a>> {
+    ) -> GroupResult<Try<'a>> {
         pins.restart();
         let (mut plans, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
         for (table, writes) in tables {
@@ -323,7 +316,7 @@ impl Manager {
         places: &[Place],
         chains: &Chains,
         mut old: Option<OldVersions<'a>>,
-    ) -> Result<Try<'a>> {
+    ) -> GroupResult<Try<'a>> {
         let mut sparse = Vec::new();
         for (index, plan) in plans.iter().enumerate() {
             let places = &places[plan.places.clone()];
@@ -363,11 +356,10 @@ impl Manager {
     /// If the device is full, frees the scratch pages at the cost of the snapshots that need them. Where there are none, or it is
     /// not, that is the error.
     fn take_scratch_room(&self, error: Error) -> Result<()> {
-        if !matches!(error, Error::DiskFull { .. }) {
+        if error.kind() != ErrorKind::NoSpace {
             return Err(error);
         }
-        let full = Arc::new(error);
-        if self.versions.give_up_scratch_pages(&full) { Ok(()) } else { Err(Arc::unwrap_or_clone(full)) }
+        if self.versions.give_up_scratch_pages(&error) { Ok(()) } else { Err(error) }
     }
 
     /// Merges leaves that the commit has nearly emptied. The commit stands, whatever comes of it.

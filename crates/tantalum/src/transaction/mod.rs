@@ -48,7 +48,7 @@ use self::{
 };
 use crate::{
     db::{Core, Open},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     limits,
     options::Isolation,
     table::{Table, TableUse},
@@ -63,7 +63,7 @@ struct Touched {
 }
 
 /// A read-write transaction. Rolled back when dropped without [`commit`](Self::commit). While it runs it keeps the database open,
-/// unless that is closed by [`Db::close`](crate::Db::close): everything then fails with [`Error::Closed`].
+/// unless that is closed by [`Db::close`](crate::Db::close): everything then fails with [`Closed`](crate::ErrorKind::Closed).
 ///
 /// A transaction is used by one thread at a time, but may move between them. After [`Error::is_retryable`] errors it has
 /// been aborted and holds no locks any more: drop it and run it again.
@@ -157,7 +157,7 @@ impl Transaction {
     /// The value of a key, or `None`. Locks the key for reading.
     ///
     /// # Errors
-    /// [`Error::Deadlock`] and [`Error::LockTimeout`]: the transaction is aborted; run it again. What a device reports.
+    /// [`Deadlock`](crate::ErrorKind::Deadlock) and [`LockTimeout`](crate::ErrorKind::LockTimeout): the transaction is aborted; run it again. What a device reports.
     pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         if self.view.is_none() {
@@ -170,7 +170,7 @@ impl Transaction {
     /// transaction that does the same.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and [`Error::WriteConflict`] under snapshot isolation.
+    /// As [`get`](Self::get), and [`WriteConflict`](crate::ErrorKind::WriteConflict) under snapshot isolation.
     pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         self.lock(table, &key.as_ref().into(), Mode::Exclusive)?;
@@ -180,8 +180,8 @@ impl Transaction {
     /// Sets the value of a key, whether it is there or not.
     ///
     /// # Errors
-    /// As [`get_for_update`](Self::get_for_update), and [`Error::KeyTooLong`], [`Error::ValueTooLong`],
-    /// [`Error::TransactionTooLarge`], after which the transaction can go on.
+    /// As [`get_for_update`](Self::get_for_update), and [`TooLarge`](crate::ErrorKind::TooLarge), [`TooLarge`](crate::ErrorKind::TooLarge),
+    /// [`TooLarge`](crate::ErrorKind::TooLarge), after which the transaction can go on.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
         self.lock(table, &key, Mode::Exclusive)?;
@@ -191,12 +191,19 @@ impl Transaction {
     /// Sets the value of a key that is not there.
     ///
     /// # Errors
-    /// [`Error::KeyExists`] when it is, after which the transaction can go on; otherwise as [`put`](Self::put).
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) when it is, after which the transaction can go on; otherwise as [`put`](Self::put).
     pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
         self.lock(table, &key, Mode::Exclusive)?;
         if self.read(table, &key)?.is_some() {
-            return Err(Error::KeyExists { table: table.name().into(), key: key.to_vec() });
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!(
+                    "table {table:?} already holds the key \"{}\"; use put to replace its value",
+                    key.escape_ascii(),
+                    table = table.name()
+                ),
+            ));
         }
         self.write(table, key, Some(value))
     }
@@ -235,11 +242,16 @@ impl Transaction {
     /// Takes back every write since the savepoint; it can be rolled back to again, later ones no longer. Locks are kept.
     ///
     /// # Errors
-    /// [`Error::Savepoint`] when it belongs to another transaction or was taken back itself.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when it belongs to another transaction or was taken back itself.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.check_running()?;
         let found = self.savepoints.iter().position(|(number, _)| *number == savepoint.number);
-        let Some(index) = found.filter(|_| savepoint.transaction == self.id) else { return Err(Error::Savepoint) };
+        let Some(index) = found.filter(|_| savepoint.transaction == self.id) else {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "the savepoint does not belong to this transaction, or was undone by rolling back to an earlier one",
+            ));
+        };
         self.savepoints.truncate(index + 1);
         self.writes.roll_back_to(self.savepoints[index].1);
         Ok(())
@@ -250,7 +262,17 @@ impl Transaction {
 
     fn check_running(&self) -> Result<()> {
         self.core().check_open()?;
-        if self.is_over { Err(Error::Aborted { transaction: self.id.0 }) } else { Ok(()) }
+        if self.is_over {
+            Err(Error::new(
+                ErrorKind::Aborted,
+                format!(
+                    "transaction {transaction} was aborted by an earlier failure; drop it and run it again",
+                    transaction = self.id.0
+                ),
+            ))
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that the table is in use until the transaction ends.
@@ -310,7 +332,16 @@ impl Transaction {
         if mode == Mode::Exclusive
             && let Some(view) = &self.view
         {
-            let conflict = || Error::WriteConflict { transaction: self.id.0, table: table.name().into() };
+            let conflict = || {
+                Error::new(
+                    ErrorKind::WriteConflict,
+                    format!(
+                        "transaction {transaction} was aborted: a key that it writes in table {table:?} was changed since it began; run it again",
+                        transaction = self.id.0,
+                        table = table.name()
+                    ),
+                )
+            };
             let outcome = view.is_overwritten(table, key).and_then(|is| if is { Err(conflict()) } else { Ok(()) });
             return self.abort_if_retryable(outcome);
         }
@@ -338,13 +369,21 @@ impl Transaction {
         self.end();
         let (transaction, table) = (self.id.0, table.name().to_owned());
         match refusal {
-            Refusal::Deadlock => Error::Deadlock { transaction, table },
-            Refusal::TimedOut(holders) => Error::LockTimeout {
-                transaction,
-                table,
-                waited: self.manager().locks.timeout(),
-                holders: holders.into_iter().map(|holder| holder.0).collect(),
-            },
+            Refusal::Deadlock => Error::new(
+                ErrorKind::Deadlock,
+                format!(
+                    "transaction {transaction} was aborted to end a deadlock over a key of table {table:?}; run it again"
+                ),
+            ),
+            Refusal::TimedOut(holders) => Error::new(
+                ErrorKind::LockTimeout,
+                format!(
+                    "transaction {transaction} was aborted after waiting {waited:?} for a lock in table {table:?} held by \
+         transactions {holders:?}; run it again, or raise lock_timeout",
+                    waited = self.manager().locks.timeout(),
+                    holders = holders.into_iter().map(|holder| holder.0).collect::<Vec<_>>()
+                ),
+            ),
         }
     }
 

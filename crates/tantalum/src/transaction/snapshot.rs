@@ -66,11 +66,11 @@ impl Drop for View {
 
 /// A read-only view of everything that was committed when it was made by [`Db::snapshot`](crate::Db::snapshot). It takes
 /// no locks. May be used by many threads at once. It keeps no database open: when that is closed, everything fails with
-/// [`Error::Closed`](crate::Error::Closed).
+/// [`Closed`](crate::ErrorKind::Closed).
 ///
 /// While it lives, the old versions of rows that it sees are kept: in memory, and beyond
 /// [`version_bytes`](crate::Expert::version_bytes) on free pages of the data device. Where these run out, the oldest snapshot is given
-/// up, and its reads fail with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld); commits go on.
+/// up, and its reads fail with [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld); commits go on.
 ///
 /// What it shows is durable: a read of rows that are committed but not durable yet, or that share a page with such, waits
 /// until they are, about one write of the log.
@@ -100,7 +100,7 @@ impl Snapshot {
     /// The value of a key, or `None`.
     ///
     /// # Errors
-    /// [`Error::TableDropped`](crate::Error::TableDropped), [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld), and what a device
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld), and what a device
     /// or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;

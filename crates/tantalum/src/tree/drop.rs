@@ -13,7 +13,7 @@ use super::descent::check_step;
 use super::node::{self, Node, Stored};
 use super::{Chains, Tree};
 use crate::buffer::{ChangeGroup, PageWriteGuard, PinnedPage, Reservation};
-use crate::error::{Error, Lack, Result};
+use crate::error::{GroupError, GroupResult, Lack, Result};
 
 /// About how many pages one group frees at most. One large value is freed whole, and may exceed it.
 const PAGES_PER_STEP: usize = 128;
@@ -40,21 +40,22 @@ impl Tree {
         loop {
             // What is read for a step is not read under its latches, but before, and kept in memory until it is freed.
             match self.try_free_step(pins.granted(), &reservation, &chains) {
-                Err(Error::Lacking { lack: Lack::Chain { length, first } }) => {
+                Err(GroupError::Lacks(Lack::Chain { length, first })) => {
                     chains.insert(first, self.chain_pages(length, first)?);
                 }
-                Err(error @ Error::LogFull { .. }) => {
+                Err(GroupError::Lacks(lack @ Lack::LogSpace(_))) => {
                     drop(pins);
-                    self.space.supply(&reservation, error)?;
+                    self.space.supply(&reservation, lack)?;
                     pins = self.pool.pins().wait_for(PAGES_PER_STEP);
                 }
-                Err(error) => self.space.supply(&reservation, error)?,
-                done => return done,
+                Err(GroupError::Lacks(lack)) => self.space.supply(&reservation, lack)?,
+                Err(GroupError::Failed(error)) => return Err(error),
+                Ok(done) => return Ok(done),
             }
         }
     }
 
-    fn try_free_step(&self, frames: usize, reservation: &Arc<Reservation>, chains: &Chains) -> Result<bool> {
+    fn try_free_step(&self, frames: usize, reservation: &Arc<Reservation>, chains: &Chains) -> GroupResult<bool> {
         let root = self.pool.pin(self.root)?.write();
         let is_node = matches!(header::kind(&root)?, PageKind::Leaf | PageKind::Inner);
         if !is_node || header::owner(&root) != self.owner {
@@ -80,7 +81,7 @@ impl Tree {
     }
 
     /// The lowest page on the right edge that has no non-empty inner page below it.
-    fn rightmost_branch(&self, mut guard: PageWriteGuard) -> Result<PageWriteGuard> {
+    fn rightmost_branch(&self, mut guard: PageWriteGuard) -> GroupResult<PageWriteGuard> {
         loop {
             let node = Node::read(&guard)?;
             if node.level() < 2 || node.len() == 0 {
@@ -95,9 +96,9 @@ impl Tree {
         }
     }
 
-    fn pin_child(&self, node: &Node<'_>, entry: usize) -> Result<PinnedPage> {
+    fn pin_child(&self, node: &Node<'_>, entry: usize) -> GroupResult<PinnedPage> {
         let child = node.child(entry)?;
-        self.pool.pin_in_memory(child).ok_or(Error::Lacking { lack: Lack::Page(child) })
+        Ok(self.pool.pin_in_memory(child).ok_or(Lack::Page(child))?)
     }
 }
 
@@ -108,7 +109,7 @@ impl Step<'_> {
     }
 
     /// Takes entries off a page's end and frees what hangs on them, as far as there is room. Returns whether none are left.
-    fn strip(&mut self, index: usize) -> Result<bool> {
+    fn strip(&mut self, index: usize) -> GroupResult<bool> {
         let page = self.group.page(index).to_vec();
         let node = Node::read(&page)?;
         let mut left = node.len();
@@ -132,10 +133,10 @@ impl Step<'_> {
     }
 
     /// Strips a child that is a leaf or empty, and frees its page when nothing is left in it. Returns whether it did.
-    fn strip_child(&mut self, node: &Node<'_>, entry: usize) -> Result<bool> {
+    fn strip_child(&mut self, node: &Node<'_>, entry: usize) -> GroupResult<bool> {
         let child = self.tree.pin_child(node, entry)?;
         // Further leaves are latched already: this one must not be waited for.
-        let child = child.try_write().ok_or(Error::Busy { page: child.id() })?;
+        let child = child.try_write().ok_or(Lack::Latch(child.id()))?;
         check_step(node.level(), &child)?;
         self.tree.check_owner(&child)?;
         let view = Node::read(&child)?;
@@ -152,10 +153,9 @@ impl Step<'_> {
     }
 
     /// Frees the pages of an entry's value, if it has any.
-    fn free_value(&mut self, leaf: &Node<'_>, entry: usize) -> Result<()> {
+    fn free_value(&mut self, leaf: &Node<'_>, entry: usize) -> GroupResult<()> {
         if let Stored::Overflow { length, first } = leaf.value(entry)? {
-            let lacking = Error::Lacking { lack: Lack::Chain { length, first } };
-            self.chains.get(first).ok_or(lacking)?.iter().for_each(|page| self.free(*page));
+            self.chains.get(first).ok_or(Lack::Chain { length, first })?.iter().for_each(|page| self.free(*page));
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Step<'_> {
         self.freed.push(page);
     }
 
-    fn append(mut self) -> Result<()> {
+    fn append(mut self) -> GroupResult<()> {
         self.tree.free_chains(&mut self.group, self.freed)?;
         self.group.append(0, 0).map(drop)
     }

@@ -4,7 +4,7 @@ use super::cursor::LeafPosition;
 use super::node::{self, Found, Node, Payload};
 use super::{Chains, Tree, merge, overflow, split};
 use crate::buffer::{ChangeGroup, PinnedPage, Reservation};
-use crate::error::{Error, Lack, Result};
+use crate::error::{GroupResult, Lack, Result};
 use std::sync::Arc;
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
@@ -115,7 +115,7 @@ impl Tree {
     /// [`Tree::rebalance`] is worth a try.
     ///
     /// # Errors
-    /// The group must then be dropped. Nothing has changed. [`Error::Lacking`] and [`Error::Busy`]: let
+    /// The group must then be dropped. Nothing has changed. [`Lack`]: let
     /// [`Space::supply`](crate::space::Space::supply) get what is needed, and start over.
     pub(crate) fn stage(
         &self,
@@ -124,7 +124,7 @@ impl Tree {
         writes: &[LeafWrite<'_>],
         places: &[Place],
         chains: &Chains,
-    ) -> Result<bool> {
+    ) -> GroupResult<bool> {
         debug_assert_eq!(writes.len(), places.len());
         let node = Node::read(group.page(index))?;
         let (prefix_bytes, before_bytes) = (node.prefix().len(), node.used_bytes());
@@ -134,8 +134,7 @@ impl Tree {
         // From the highest key down: no change moves a slot that a later one names.
         for (write, place) in writes.iter().zip(places).rev() {
             if let Some((length, first)) = place.large {
-                let lacking = Error::Lacking { lack: Lack::Chain { length, first } };
-                freed.extend_from_slice(chains.get(first).ok_or(lacking)?);
+                freed.extend_from_slice(chains.get(first).ok_or(Lack::Chain { length, first })?);
             }
             used_bytes = used_bytes.saturating_sub(place.old_bytes);
             match (place.found, write.value) {
@@ -169,7 +168,7 @@ impl Tree {
     }
 
     /// The cell for a value; a large value's chain is written into fresh pages of the group.
-    fn encode_cell(&self, group: &mut ChangeGroup, suffix: &[u8], value: &[u8]) -> Result<Vec<u8>> {
+    fn encode_cell(&self, group: &mut ChangeGroup, suffix: &[u8], value: &[u8]) -> GroupResult<Vec<u8>> {
         if value.len() <= self.inline_limit() {
             return Ok(Payload::inline(value).with_suffix(suffix));
         }

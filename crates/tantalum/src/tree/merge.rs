@@ -7,7 +7,7 @@ use super::descent::{Latched, Parent};
 use super::draft::{self, Fences};
 use super::node::{self, Node};
 use crate::buffer::{ChangeGroup, PageWriteGuard, Reservation};
-use crate::error::{Error, Lack, Result};
+use crate::error::{GroupError, GroupResult, Lack, Result};
 use std::sync::Arc;
 use tantalum_rt::interleave;
 use tantalum_store::{Change, PageId, page::slots};
@@ -29,24 +29,21 @@ impl Tree {
         let mut level = 0;
         let reservation = Reservation::new(&self.pool);
         // The log being full is no reason to wait: no task needs the merge.
-        let done = loop {
+        loop {
             interleave();
             match self.try_merge(key, level, &reservation) {
                 Ok(true) => level += 1,
-                Ok(false) => break Ok(()),
-                Err(error @ Error::Lacking { .. }) => self.space.supply(&reservation, error)?,
-                Err(error) => break Err(error),
+                Ok(false) => break,
+                Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::Latch(_))) => return Ok(()),
+                Err(GroupError::Lacks(lack)) => self.space.supply(&reservation, lack)?,
+                Err(GroupError::Failed(error)) => return Err(error),
             }
         }
-        .and_then(|()| if level == 0 { Ok(()) } else { self.lower_root(&reservation) });
-        match done {
-            Err(Error::LogFull { .. } | Error::Busy { .. }) => Ok(()),
-            done => done,
-        }
+        if level == 0 { Ok(()) } else { self.lower_root(&reservation) }
     }
 
     /// Merges the node of `level` on the way to `key`. Returns whether the level above may now be sparse.
-    fn try_merge(&self, key: &[u8], level: u8, reservation: &Arc<Reservation>) -> Result<bool> {
+    fn try_merge(&self, key: &[u8], level: u8, reservation: &Arc<Reservation>) -> GroupResult<bool> {
         let Some(Latched { parent: Some(parent), node }) = self.latch_for_change(key, level)? else {
             return Ok(false);
         };
@@ -62,8 +59,7 @@ impl Tree {
         let is_last = parent.entry + 1 == above.len();
         let right_entry = if is_last { parent.entry } else { parent.entry + 1 };
         let neighbour = above.child(if is_last { parent.entry - 1 } else { right_entry })?;
-        let lacking = Error::Lacking { lack: Lack::Page(neighbour) };
-        let Some(neighbour) = self.pool.pin_in_memory(neighbour).ok_or(lacking)?.try_write() else {
+        let Some(neighbour) = self.pool.pin_in_memory(neighbour).ok_or(Lack::Page(neighbour))?.try_write() else {
             return Ok(false);
         };
         self.check_owner(&neighbour)?;
@@ -80,11 +76,11 @@ impl Tree {
         left: PageWriteGuard,
         right: PageWriteGuard,
         right_entry: usize,
-    ) -> Result<bool> {
+    ) -> GroupResult<bool> {
         let (left_page, right_page) = (left.to_vec(), right.to_vec());
         let (left_node, right_node) = (Node::read(&left_page)?, Node::read(&right_page)?);
         if left_node.level() != right_node.level() || left_node.upper() != Some(right_node.lower()) {
-            return Err(right_node.error("it does not start where its left neighbour ends"));
+            return Err(right_node.error("it does not start where its left neighbour ends").into());
         }
         let level = left_node.level();
         let fences = Fences { lower: left_node.lower(), upper: right_node.upper() };
@@ -117,14 +113,15 @@ impl Tree {
         loop {
             match self.try_lower_root(reservation) {
                 Ok(true) => {}
-                Err(error @ Error::Lacking { .. }) => self.space.supply(reservation, error)?,
-                done => return done.map(drop),
+                Ok(false) | Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::Latch(_))) => return Ok(()),
+                Err(GroupError::Lacks(lack)) => self.space.supply(reservation, lack)?,
+                Err(GroupError::Failed(error)) => return Err(error),
             }
         }
     }
 
     /// Returns whether there may be another such child.
-    fn try_lower_root(&self, reservation: &Arc<Reservation>) -> Result<bool> {
+    fn try_lower_root(&self, reservation: &Arc<Reservation>) -> GroupResult<bool> {
         let root = self.pool.pin(self.root)?;
         let only_child = |page: &[u8]| -> Result<Option<PageId>> {
             let node = Node::read(page)?;
@@ -137,14 +134,13 @@ impl Tree {
         let root = root.write();
         self.check_owner(&root)?;
         let Some(child_id) = only_child(&root)? else { return Ok(false) };
-        let lacking = Error::Lacking { lack: Lack::Page(child_id) };
-        let child = self.pool.pin_in_memory(child_id).ok_or(lacking)?.write();
+        let child = self.pool.pin_in_memory(child_id).ok_or(Lack::Page(child_id))?.write();
         self.check_owner(&child)?;
         let page = child.to_vec();
         let node = Node::read(&page)?;
         let fences = Fences { lower: node.lower(), upper: node.upper() };
         if !(fences.lower.is_empty() && fences.upper.is_none()) {
-            return Err(node.error("the root's only child does not hold all keys"));
+            return Err(node.error("the root's only child does not hold all keys").into());
         }
         let mut group = ChangeGroup::with(&self.pool, Some(reservation));
         let root = group.add(root);

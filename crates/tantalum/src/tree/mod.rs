@@ -37,7 +37,7 @@ pub(crate) use overflow::Chains;
 pub use tree_check::TreeReport;
 
 use crate::buffer::{BufferPool, ChangeGroup};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, GroupResult, Result};
 use crate::space::Space;
 use node::{Found, Node, Stored};
 use tantalum_log::Lsn;
@@ -79,7 +79,7 @@ impl Tree {
     }
 
     /// Allocates an empty tree's root page in `group`.
-    pub(crate) fn create(space: &Space, owner: TableId, group: &mut ChangeGroup) -> Result<PageId> {
+    pub(crate) fn create(space: &Space, owner: TableId, group: &mut ChangeGroup) -> GroupResult<PageId> {
         let root = space.allocate(group, owner)?;
         let index = group.add_new(root)?;
         draft::write_node(group, index, 0, owner, draft::Fences { lower: &[], upper: None }, &[])?;
@@ -152,5 +152,5 @@ impl Tree {
 /// A page of a tree that does not hold what it must.
 #[cold]
 fn damaged(page: &[u8], what: &str) -> Error {
-    Error::corrupt_page(page, what)
+    error::corrupt_page(page, what)
 }

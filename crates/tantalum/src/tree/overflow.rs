@@ -17,7 +17,7 @@ use super::leaf_writes::Place;
 use super::node::{Found, Stored};
 use super::{Tree, damaged};
 use crate::buffer::ChangeGroup;
-use crate::error::Result;
+use crate::error::{GroupResult, Result};
 use crate::limits::MAX_VALUE_BYTES;
 
 const NEXT_BYTES: usize = 8;
@@ -68,7 +68,7 @@ impl Chains {
 
 impl Tree {
     /// Writes a value into fresh pages and returns the first.
-    pub(super) fn write_chain(&self, group: &mut ChangeGroup, value: &[u8]) -> Result<PageId> {
+    pub(super) fn write_chain(&self, group: &mut ChangeGroup, value: &[u8]) -> GroupResult<PageId> {
         // From the end, so that each page knows the next one.
         let mut next = PageId(0);
         for part in value.chunks(part_bytes(self.pool.page_size())).rev() {
@@ -174,7 +174,7 @@ impl Tree {
     }
 
     /// Gives the pages of chains back, in ascending order: that of the latches on the space maps.
-    pub(super) fn free_chains(&self, group: &mut ChangeGroup, mut pages: Vec<PageId>) -> Result<()> {
+    pub(super) fn free_chains(&self, group: &mut ChangeGroup, mut pages: Vec<PageId>) -> GroupResult<()> {
         pages.sort_unstable();
         pages.into_iter().try_for_each(|page| self.space.free(group, page))
     }

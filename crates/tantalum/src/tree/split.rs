@@ -6,7 +6,7 @@ use super::leaf_writes::{self, LeafWrite};
 use super::node::{self, Node, Payload};
 use super::{Tree, damaged};
 use crate::buffer::{ChangeGroup, PageWriteGuard, Reservation};
-use crate::error::Result;
+use crate::error::{GroupError, GroupResult, Result};
 use std::sync::Arc;
 use tantalum_rt::interleave;
 use tantalum_store::{
@@ -44,13 +44,14 @@ impl Tree {
             match self.try_split(key, level, need, reservation) {
                 Ok(Step::Done) => return Ok(()),
                 Ok(Step::ParentFull(bytes)) => self.make_room(key, level + 1, &Need::Entry(bytes), reservation)?,
-                Err(error) => self.space.supply(reservation, error)?,
+                Err(GroupError::Lacks(lack)) => self.space.supply(reservation, lack)?,
+                Err(GroupError::Failed(error)) => return Err(error),
             }
             interleave();
         }
     }
 
-    fn try_split(&self, key: &[u8], level: u8, need: &Need<'_>, reservation: &Arc<Reservation>) -> Result<Step> {
+    fn try_split(&self, key: &[u8], level: u8, need: &Need<'_>, reservation: &Arc<Reservation>) -> GroupResult<Step> {
         let Some(Latched { parent, node: guard }) = self.latch_for_change(key, level)? else {
             return Ok(Step::Done);
         };
@@ -70,7 +71,7 @@ impl Tree {
             Some(parent) => {
                 let above = Node::read(&parent.guard)?;
                 let Some(suffix) = cut.separator.strip_prefix(above.prefix()) else {
-                    return Err(damaged(&page, "its keys do not lie between its parent's fences"));
+                    return Err(damaged(&page, "its keys do not lie between its parent's fences").into());
                 };
                 let bytes = slots::SLOT_BYTES + node::inner_cell_bytes(suffix.len());
                 if bytes > slots::free_bytes(&parent.guard) {
@@ -120,7 +121,7 @@ impl Tree {
         node: &Node<'_>,
         items: &[Item<'_>],
         cut: &Cut,
-    ) -> Result<()> {
+    ) -> GroupResult<()> {
         let slot = (node::FENCES + parent.entry + 1) as u16;
         let (left, right) = halves(node, cut);
 
@@ -149,7 +150,7 @@ impl Tree {
         node: &Node<'_>,
         items: &[Item<'_>],
         cut: &Cut,
-    ) -> Result<()> {
+    ) -> GroupResult<()> {
         let level = node.level().checked_add(1).ok_or_else(|| node.error("the tree cannot become higher"))?;
         let (left, right) = halves(node, cut);
         let root = group.add(guard);
@@ -170,7 +171,7 @@ impl Tree {
         level: u8,
         fences: Fences<'_>,
         items: &[Item<'_>],
-    ) -> Result<PageId> {
+    ) -> GroupResult<PageId> {
         let id = self.space.allocate(group, self.owner)?;
         let index = group.add_new(id)?;
         draft::write_node(group, index, level, self.owner, fences, items)?;

@@ -16,7 +16,7 @@ use super::cursor::LeafPosition;
 use super::node::{Found, Node};
 use super::{Tree, draft};
 use crate::buffer::{PageReadGuard, PinnedPage};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 
 /// More problems than this are not collected: one damaged page can cause many.
 const PROBLEMS_MAX: usize = 100;
@@ -296,7 +296,7 @@ impl Check<'_> {
 
     /// What an error at a page is: a problem of the tree, or the end of the check.
     fn judge(&mut self, page: PageId, error: Error) -> Result<()> {
-        if !error.is_damage() {
+        if !error::is_damage(&error) {
             return Err(error);
         }
         if self.problems.len() < PROBLEMS_MAX {

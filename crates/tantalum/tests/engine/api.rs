@@ -1,6 +1,6 @@
 //! What one caller can do, on real files.
 
-use tantalum::{Db, Error, Isolation, TornPageProtection, limits};
+use tantalum::{Db, ErrorKind, Isolation, TornPageProtection, limits};
 
 use crate::support::{check, contents, get, open, put, rows, small};
 
@@ -13,7 +13,9 @@ fn rows_are_put_read_deleted_and_survive_a_reopen() {
     assert_eq!(tx.get(&table, "alice").unwrap(), None);
     tx.put(&table, "alice", "100").unwrap();
     tx.insert(&table, "bob", "7").unwrap();
-    assert!(matches!(tx.insert(&table, "bob", "8"), Err(Error::KeyExists { .. })));
+    assert!(
+        matches!(tx.insert(&table, "bob", "8"), Err(error) if error.to_string().contains("\"; use put to replace its value"))
+    );
     assert_eq!(tx.get(&table, "alice").unwrap().unwrap(), b"100");
     assert!(tx.delete(&table, "bob").unwrap());
     assert!(!tx.delete(&table, "bob").unwrap());
@@ -108,8 +110,12 @@ fn savepoints_nest() {
     tx.rollback_to(&inner).unwrap();
     assert_eq!(tx.get(&table, "a").unwrap().unwrap(), b"2");
     tx.rollback_to(&outer).unwrap();
-    assert!(matches!(tx.rollback_to(&inner), Err(Error::Savepoint)));
-    assert!(matches!(db.begin().unwrap().rollback_to(&outer), Err(Error::Savepoint)));
+    assert!(
+        matches!(tx.rollback_to(&inner), Err(error) if error.to_string().contains("the savepoint does not belong to this"))
+    );
+    assert!(
+        matches!(db.begin().unwrap().rollback_to(&outer), Err(error) if error.to_string().contains("the savepoint does not belong to this"))
+    );
     tx.rollback_to(&outer).unwrap();
     tx.commit().unwrap();
     assert_eq!(get(&db, &table, "a").unwrap(), b"1");
@@ -126,10 +132,16 @@ fn keys_and_values_have_limits_that_are_reached() {
     tx.put(&table, "", "the empty key").unwrap();
     tx.put(&table, &longest, "").unwrap();
     tx.put(&table, "large", &value).unwrap();
-    assert!(matches!(tx.put(&table, [&longest[..], b"x"].concat(), ""), Err(Error::KeyTooLong { limit: 512, .. })));
+    assert!(
+        matches!(tx.put(&table, [&longest[..], b"x"].concat(), ""), Err(error) if error.to_string().contains("long, at most 512 are possible"))
+    );
     let too_long = vec![0; limits::MAX_VALUE_BYTES + 1];
-    assert!(matches!(tx.put(&table, "k", &too_long), Err(Error::ValueTooLong { .. })));
-    assert!(matches!(tx.put(&table, "k", &value), Err(Error::TransactionTooLarge { .. })));
+    assert!(
+        matches!(tx.put(&table, "k", &too_long), Err(error) if error.to_string().contains("are possible; cut it into several rows"))
+    );
+    assert!(
+        matches!(tx.put(&table, "k", &value), Err(error) if error.to_string().contains("bytes is too large, it can have at most"))
+    );
     tx.commit().unwrap();
     drop(db);
     let db = builder().open(dir.path()).unwrap();
@@ -147,7 +159,7 @@ fn tables_are_independent_and_can_be_dropped() {
     let db = open(dir.path());
     assert_eq!(db.tables().unwrap(), [] as [&str; 0]);
     for bad in ["", "a\nb", &"x".repeat(256)] {
-        assert!(matches!(db.table(bad), Err(Error::TableName { .. })));
+        assert!(matches!(db.table(bad), Err(error) if error.to_string().contains("\" cannot be a table's name")));
     }
     let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
     put(&db, &one, &[("k", "1")]);
@@ -161,11 +173,15 @@ fn tables_are_independent_and_can_be_dropped() {
     {
         let mut tx = db.begin().unwrap();
         tx.get(&one, "k").unwrap();
-        assert!(matches!(db.drop_table("one"), Err(Error::TableInUse { .. })));
+        assert!(
+            matches!(db.drop_table("one"), Err(error) if error.to_string().contains("is in use by transactions or snapshots; end"))
+        );
     }
     db.drop_table("one").unwrap();
-    assert!(matches!(db.drop_table("one"), Err(Error::NoSuchTable { .. })));
-    assert!(matches!(db.begin().unwrap().get(&one, "k"), Err(Error::TableDropped { .. })));
+    assert!(matches!(db.drop_table("one"), Err(error) if error.to_string().contains("there is no table")));
+    assert!(
+        matches!(db.begin().unwrap().get(&one, "k"), Err(error) if error.to_string().contains("was dropped; open it again to create it anew"))
+    );
     assert!(db.check().unwrap().pages_used < used / 10, "its pages are free again");
     assert_eq!(get(&db, &two, "k").unwrap(), b"2");
     let anew = db.table("one").unwrap();
@@ -179,15 +195,19 @@ fn handles_of_another_or_a_closed_database_are_refused() {
     let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (db, other) = (open(dir.path()), open(other_dir.path()));
     let foreign = other.table("t").unwrap();
-    assert!(matches!(db.begin().unwrap().get(&foreign, "k"), Err(Error::ForeignTable { .. })));
-    assert!(matches!(db.snapshot().unwrap().get(&foreign, "k"), Err(Error::ForeignTable { .. })));
+    assert!(
+        matches!(db.begin().unwrap().get(&foreign, "k"), Err(error) if error.to_string().contains("belongs to another database; open it on the"))
+    );
+    assert!(
+        matches!(db.snapshot().unwrap().get(&foreign, "k"), Err(error) if error.to_string().contains("belongs to another database; open it on the"))
+    );
     let table = db.table("t").unwrap();
     let mut tx = db.begin().unwrap();
     tx.put(&table, "k", "v").unwrap();
     let second = db.clone();
     db.close().unwrap();
-    assert!(matches!(second.begin(), Err(Error::Closed)));
-    assert!(matches!(second.check(), Err(Error::Closed)));
+    assert!(matches!(second.begin(), Err(error) if error.kind() == ErrorKind::Closed));
+    assert!(matches!(second.check(), Err(error) if error.kind() == ErrorKind::Closed));
     assert!(tx.commit().is_err());
     drop(second);
     let db = open(dir.path());
@@ -225,7 +245,9 @@ fn a_backup_is_a_database_with_the_same_contents() {
     put(&db, &two, &[("k", "v")]);
     let path = to.path().join("copy");
     db.backup(&path).unwrap();
-    assert!(matches!(db.backup(&path), Err(Error::Exists { .. })));
+    assert!(
+        matches!(db.backup(&path), Err(error) if error.to_string().contains("exists already; choose another place, or"))
+    );
     assert!(!to.path().join("copy.partial").exists());
     let copy = Db::open(&path).unwrap();
     assert!(contents(&copy).unwrap() == contents(&db).unwrap());

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Db, Error, Table};
+use tantalum::{Db, ErrorKind, Table};
 use tantalum_rt::{Random, sleep, spawn};
 
 use crate::support::{check, on_store, simulate_stores};
@@ -69,7 +69,8 @@ fn write(db: &Db, table: &Table, random: &mut Random) {
         }
     }
     match tx.commit() {
-        Ok(_) | Err(Error::TransactionTooLarge { .. }) => {}
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::TooLarge => {}
         Err(error) => panic!("{error}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tantalum::{Builder, Db, Devices, Error, Isolation, RangeIter, Result, Table, Transaction};
+use tantalum::{Builder, Db, Devices, Error, ErrorKind, Isolation, RangeIter, Result, Table, Transaction};
 use tantalum_device::{MemoryDevice, MemoryProfile};
 use tantalum_rt::{JoinHandle, Mutex, Random, now, sleep, spawn};
 
@@ -198,9 +198,9 @@ fn a_deadlock_costs_the_youngest_and_is_found_at_once() {
         sleep(std::time::Duration::from_millis(1));
         let before = tantalum_rt::now();
         let error = young.put(&table, "a", "young").unwrap_err();
-        assert!(matches!(error, Error::Deadlock { .. }), "{error}");
+        assert!(error.kind() == ErrorKind::Deadlock, "{error}");
         assert!(before.elapsed().as_millis() < 100);
-        assert!(matches!(young.put(&table, "c", ""), Err(Error::Aborted { .. })));
+        assert!(matches!(young.put(&table, "c", ""), Err(error) if error.kind() == ErrorKind::Aborted));
         waits.join().unwrap();
         drop(young);
         assert_eq!(get(&db, &table, "b").unwrap(), b"old");
@@ -216,10 +216,11 @@ fn a_lock_is_waited_for_only_so_long() {
         let mut holder = db.begin().unwrap();
         holder.put(&table, "a", "1").unwrap();
         let mut waiter = db.begin().unwrap();
-        match waiter.get(&table, "a").unwrap_err() {
-            Error::LockTimeout { holders, .. } => assert_eq!(holders.len(), 1),
-            error => panic!("{error}"),
-        }
+        let error = waiter.get(&table, "a").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LockTimeout, "{error}");
+        let (_, holders) =
+            error.to_string().split_once("held by transactions [").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        assert!(!holders.split_once(']').unwrap().0.contains(','), "there is one: {error}");
         holder.commit().unwrap();
     });
 }
@@ -235,7 +236,7 @@ fn the_first_committer_wins_under_snapshot_isolation() {
         first.commit().unwrap();
         assert_eq!(second.get(&table, "a").unwrap().unwrap(), b"0", "it reads as of its beginning");
         let error = second.put(&table, "a", "2").unwrap_err();
-        assert!(matches!(error, Error::WriteConflict { .. }) && error.is_retryable());
+        assert!(error.kind() == ErrorKind::WriteConflict && error.is_retryable());
         drop(second);
         assert_eq!(get(&db, &table, "a").unwrap(), b"1");
     });
@@ -357,7 +358,11 @@ fn a_read_without_a_transaction_beside_a_drop_sees_the_table_or_that_it_is_dropp
             let (db, key) = (db.clone(), rows[rows.len() - 1 - seed as usize].0.clone());
             spawn("reader", move || {
                 let read = db.get(&table, key);
-                assert!(matches!(read, Ok(Some(_)) | Err(Error::TableDropped { .. })), "{read:?}");
+                assert!(
+                    read.as_ref()
+                        .map_or_else(|error| error.to_string().contains("was dropped; open it"), Option::is_some),
+                    "{read:?}"
+                );
             })
         };
         sleep(us(10));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
-use tantalum::{Builder, Db, DeviceRequest, Error};
+use tantalum::{Builder, Db, DeviceRequest};
 use tantalum_device::{Device, Durability, MemoryDevice};
 use tantalum_rt::Mutex;
 
@@ -62,7 +62,7 @@ fn an_opener_gives_the_devices_and_the_settings_remember_them() {
     let lost = Shelf::default();
     lost.device("data").load(&shelf.device("data").image());
     let error = lost.builder().create_if_missing(false).open(dir.path()).unwrap_err();
-    assert!(matches!(error, Error::Opener { .. }), "{error}");
+    assert!(error.to_string().contains("cannot open the device"), "{error}");
     assert!(error.to_string().contains("shelf:a") && error.to_string().contains("not on the shelf"), "{error}");
 }
 
@@ -72,7 +72,9 @@ fn a_device_that_holds_something_is_not_taken() {
         let (shelf, dir) = (Shelf::default(), tempfile::tempdir().unwrap());
         shelf.device(name).write(4096, &[&[7; 4096]], Durability::Durable).unwrap();
         match create(&shelf, dir.path()) {
-            Err(Error::NotBlank { path }) => assert!(path.starts_with(name), "{path}"),
+            Err(error) => {
+                assert!(error.to_string().starts_with(name) && error.to_string().contains("is not blank"), "{error}")
+            }
             other => panic!("{name}: {other:?}"),
         }
         assert!(!dir.path().join("tantalum.toml").exists(), "settings that do not work are not kept");
@@ -99,7 +101,10 @@ fn a_file_of_fixed_size_serves_as_the_data_device() {
         let mut tx = db.begin().unwrap();
         tx.put(&table, n.to_be_bytes(), [n as u8; 3000]).and_then(|()| tx.commit()).err()
     });
-    assert!(matches!(full, Some(Error::DiskFull { .. })), "{full:?}");
+    assert!(
+        matches!(&full, Some(error) if error.to_string().contains("); free some space or delete rows and try")),
+        "{full:?}"
+    );
     check(&db);
     drop((db, table));
     check(&Db::open(dir.path()).unwrap());

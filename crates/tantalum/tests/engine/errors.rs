@@ -2,8 +2,8 @@
 
 use std::{error::Error as StdError, fmt, fs, io, sync::Arc};
 
-use tantalum::{Db, DeviceRequest, Devices, Error, StoreKind, control};
-use tantalum_device::{CharacteristicsError, Device, Fault, MemoryDevice};
+use tantalum::{Db, DeviceRequest, Devices, Error, ErrorKind, StoreKind, control};
+use tantalum_device::{Device, Fault, MemoryDevice};
 
 use crate::support::put;
 
@@ -41,10 +41,9 @@ fn a_commit_whose_outcome_is_unknown_names_the_failure_of_the_device() {
         let mut tx = db.begin().unwrap();
         tx.put(&table, "k", "v").unwrap();
         let error = tx.commit().unwrap_err();
-        assert!(matches!(error, Error::OutcomeUnknown { .. } | Error::Log(_)), "{error}");
-        assert!(is_caused_by::<tantalum_log::Error>(&error) || matches!(error, Error::Log(_)), "{error:?}");
+        assert!(matches!(error.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Poisoned), "{error}");
         assert!(is_caused_by::<tantalum_device::Error>(&error), "{error:?}");
-        assert!(is_caused_by::<tantalum_device::Cause>(&error), "{error:?}");
+        assert!(is_caused_by::<io::Error>(&error), "{error:?}");
     }
     let (db, data, _) = on_memory(StoreKind::InPageLogging);
     let table = db.table("t").unwrap();
@@ -53,7 +52,7 @@ fn a_commit_whose_outcome_is_unknown_names_the_failure_of_the_device() {
     let mut tx = db.begin().unwrap();
     tx.put(&table, "k", "w").unwrap();
     let error = tx.commit().unwrap_err();
-    assert!(matches!(error, Error::NotStored { .. }), "{error}");
+    assert!(error.to_string().contains("the outcome of the commit is unknown, its"), "{error}");
     assert!(is_caused_by::<tantalum_device::Error>(&error), "{error:?}");
 }
 
@@ -81,15 +80,18 @@ fn what_cannot_be_opened_says_why() {
         .unwrap_err();
     // The opener's own error, whose type is hidden.
     let cause = error.source().map(ToString::to_string);
-    assert!(matches!(error, Error::Opener { .. }) && cause.as_deref() == Some("not today"), "{error:?}");
+    assert!(error.to_string().contains("cannot open the device") && cause.as_deref() == Some("not today"), "{error:?}");
 
     let dir = tempfile::tempdir().unwrap();
     let builder = || Db::builder().log_bytes(4 << 20).expert(|expert| expert.log_characteristics(["measured.toml"]));
     let error = builder().open(dir.path()).unwrap_err();
-    assert!(is_caused_by::<CharacteristicsError>(&error) && is_caused_by::<io::Error>(&error), "{error:?}");
+    assert!(is_caused_by::<io::Error>(&error), "{error:?}");
     fs::write(dir.path().join("measured.toml"), "format = 9").unwrap();
     let error = builder().open(dir.path()).unwrap_err();
-    assert!(is_caused_by::<CharacteristicsError>(&error), "{error:?}");
+    assert!(
+        error.to_string().contains("option log_characteristics: ") && error.to_string().contains("format 9"),
+        "{error}"
+    );
 
     let error = control::Client::connect(dir.path()).unwrap_err();
     assert!(is_caused_by::<io::Error>(&error), "{error:?}");
@@ -104,13 +106,14 @@ fn a_transaction_that_is_too_large_is_told_what_helps() {
         let mut tx = db.begin().unwrap();
         let refused = (0u32..).find_map(|key| tx.put(&table, key.to_be_bytes(), vec![7; 40_000]).err()).unwrap();
         let message = refused.to_string();
-        let Error::TransactionTooLarge { limit, remedy, .. } = refused else { panic!("{message}") };
-        assert_eq!(message.ends_with("cut it into several"), remedy.is_none(), "{message}");
-        (limit, remedy)
+        assert_eq!(refused.kind(), ErrorKind::TooLarge, "{message}");
+        let (_, rest) = message.split_once("it can have at most ").unwrap();
+        let (limit, remedy) = rest.split_once("; cut it into several").unwrap();
+        (limit.parse::<usize>().unwrap(), remedy.to_owned())
     };
     let (small, remedy) = limit_with(16 << 20);
-    assert!(remedy.unwrap().contains("larger log_bytes"));
+    assert!(remedy.contains("larger log_bytes"));
     let (large, remedy) = limit_with(72 << 20);
-    assert!(small < large && remedy.is_none());
-    assert_eq!(limit_with(96 << 20), (large, None), "it would not help");
+    assert!(small < large && remedy.is_empty());
+    assert_eq!(limit_with(96 << 20), (large, String::new()), "it would not help");
 }

@@ -147,7 +147,7 @@ fn the_settings_find_devices_that_were_moved() {
     assert_eq!(recorded(dir.path()), [elsewhere.path().join("a")]);
     fs::rename(elsewhere.path().join("a"), elsewhere.path().join("b")).unwrap();
     let error = Db::open(dir.path()).unwrap_err();
-    assert!(matches!(&error, Error::Missing { file } if file.ends_with("/a")), "no device is left: {error}");
+    assert!(error.to_string().contains("/a is missing, but"), "no device is left: {error}");
     let db = Db::builder().log_devices([elsewhere.path().join("b")]).open(dir.path()).unwrap();
     drop(db);
     assert_eq!(recorded(dir.path()), [elsewhere.path().join("b")]);
@@ -219,7 +219,7 @@ fn a_log_in_another_layout_keeps_its_devices() {
     let db = builder().open(dir.path()).unwrap();
     for refused in [db.add_log_device("log-c"), db.remove_log_device("log-a"), db.replace_log_device("0", "log-c")] {
         let error = refused.unwrap_err();
-        assert!(matches!(error, Error::Log(tantalum_log::Error::FixedDevices { layout: found }) if found == layout));
+        assert!(error.to_string().contains(&format!("a log in the {layout} layout are fixed")));
     }
     assert!(!dir.path().join("log-c").exists(), "nothing is made in vain");
     let log = tantalum::locate_log(dir.path()).unwrap();
@@ -254,7 +254,10 @@ fn what_cannot_be_a_log_device_is_refused_and_nothing_changes() {
     let other = tempfile::tempdir().unwrap();
     one_partition().open(other.path()).unwrap().close().unwrap();
     let error = db.add_log_device(other.path().join("log-0")).unwrap_err();
-    assert!(matches!(error, Error::NotBlank { .. }), "the log of another database: {error}");
+    assert!(
+        error.to_string().contains("is not blank; if nothing on it is needed,"),
+        "the log of another database: {error}"
+    );
     for name in ["log-1", "1", ""] {
         let error = db.remove_log_device(name).unwrap_err().to_string();
         assert!(error.contains("is no device of the log") && error.contains("log-0"), "{error}");
@@ -314,9 +317,11 @@ fn a_device_that_fails_is_told_of_left_out_and_replaced() {
     db.close().unwrap();
     b.clear_faults();
     let error = open("mem:c").map(drop).unwrap_err();
-    let Error::LogDeviceMissing { cause, missing } = &error else { panic!("{error}") };
-    assert!(matches!(&**cause, Error::Opener { name, .. } if name == "mem:c"), "{error}");
-    assert!(matches!(&**missing, tantalum_log::Error::MissingDevice { ordinal: 2, .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("cannot open the device mem:c: ") && text.contains("; therefore log device 2 of "),
+        "{text}"
+    );
     let db = open("").unwrap();
     assert_eq!(names(&db), ["mem:a", "mem:c"]);
     // Whole again, it comes back as a new device.
@@ -340,9 +345,13 @@ fn a_device_stays_while_no_checkpoint_can_be_made() {
         put(&db, &table, &[("k", "v")]);
         data.inject(Fault::FailWrites { after: 0 });
         let refused = db.remove_log_device("a").unwrap_err();
-        let Error::Log(tantalum_log::Error::CheckpointFailed { cause }) = &refused else { panic!("{refused}") };
+        assert!(
+            refused.to_string().contains("what they hold is needed until a checkpoint, and that failed"),
+            "{refused}"
+        );
+        let cause = refused.cause::<Arc<dyn std::error::Error + Send + Sync>>().expect("its cause");
         assert!(cause.to_string().contains("data"), "it says which device is to be put right: {cause}");
-        assert!(matches!(cause.downcast_ref(), Some(Error::Device(_))), "{cause:?}");
+        assert!(cause.downcast_ref().is_some_and(Error::is_io), "{cause:?}");
         assert_eq!(names(&db), ["a", "b"]);
         assert!(db.stats().unwrap().log.devices.iter().all(|device| !device.is_changing), "both serve as before");
         put(&db, &table, &[("k", "w")]);
@@ -385,8 +394,9 @@ fn what_was_left_behind_is_no_substitute_for_what_turns_out_to_be_unreadable() {
                 assert_eq!(get(&db, &db.table("t").unwrap(), &key).unwrap(), b"without a", "after {after} reads");
                 opened += 1;
             }
-            Err(Error::LogLeftBehind { devices, missing }) => {
-                assert_eq!((&*devices, &*missing), ("mem:a", "mem:b"));
+            Err(error) if error.to_string().starts_with("the log went on without ") => {
+                let words = "the log went on without mem:a, and what followed is on mem:b, which";
+                assert!(error.to_string().starts_with(words), "{error}");
                 refused += 1;
             }
             Err(_) => {}
@@ -421,7 +431,11 @@ fn with_two_copies_either_device_may_be_lost_but_what_was_left_behind_is_no_subs
         // The one that was lost returns without the other: it lacks what followed.
         let other = if lost == "mem:a" { "mem:b" } else { "mem:a" };
         let error = open_mirrored(dir.path(), &shelf, &[other]).map(drop).unwrap_err();
-        assert!(matches!(&error, Error::LogLeftBehind { devices, missing } if devices == lost && missing == other));
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("the log went on without {lost}, and what followed is on {other}, which"))
+        );
         let db = open_mirrored(dir.path(), &shelf, &[]).unwrap();
         assert_eq!(get(&db, &db.table("t").unwrap(), lost).unwrap(), b"without it");
         db.checkpoint().unwrap();

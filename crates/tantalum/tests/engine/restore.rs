@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, Devices, Error, Lsn, Restore, RestorePhase, RestoreTarget};
+use tantalum::{Builder, Db, Devices, ErrorKind, Lsn, Restore, RestorePhase, RestoreTarget};
 use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{ArchiveRetention, ArchiveTarget, inspect_archive, prune_archive};
 use tantalum_rt::spawn;
@@ -185,7 +185,7 @@ fn what_the_archive_does_not_lead_to_is_refused_before_anything_is_written() {
     let bed = Bed::new();
     let unarchived = small().open(bed.at("none")).unwrap();
     let error = unarchived.base_backup(bed.at("x"), &mut |_| {}).unwrap_err();
-    assert!(matches!(&error, Error::Restore { what } if what.contains("log_archive")), "{error}");
+    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("log_archive"), "{error}");
     assert!(!bed.at("x").exists() && !bed.at("x.partial").exists());
 
     let db = bed.open();
@@ -256,7 +256,7 @@ fn a_restored_database_is_one_of_its_own() {
     bed.restore("backup", "restored", RestoreTarget::End).unwrap();
     // The original's archive is not for it.
     let error = Db::builder().log_archive(bed.at("archive")).open(bed.at("restored")).unwrap_err();
-    assert!(matches!(error, Error::Log(tantalum_log::Error::ForeignArchive { .. })), "{error}");
+    assert!(error.to_string().contains("give each log an archive of its own"), "{error}");
     let own = || Db::builder().log_archive(bed.at("own")).open(bed.at("restored")).unwrap();
     let restored = own();
     put(&restored, &restored.table("t").unwrap(), &[("b", "2")]);
@@ -303,7 +303,10 @@ fn a_log_whose_devices_are_lost_is_made_anew_from_its_archive() {
     }
     let rebuild = || bed.builder().expert(|expert| expert.rebuild_log()).open(&dir);
     let error = rebuild().unwrap_err();
-    assert!(matches!(&error, Error::LogDevice { what } if what.contains("the log is not lost")), "{error}");
+    assert!(
+        error.to_string().starts_with("log device ") && error.to_string().contains("the log is not lost"),
+        "{error}"
+    );
     fs::remove_file(dir.join("log-0")).unwrap();
     assert!(rebuild().is_err(), "one is still there");
     fs::rename(dir.join("log-1"), bed.at("log-1")).unwrap();
@@ -354,9 +357,11 @@ fn a_log_is_not_made_anew_from_an_archive_that_pages_are_ahead_of() {
     let fresh = device("fresh");
     for _ in 0..2 {
         let error = builder().expert(|expert| expert.rebuild_log()).open_on(on(&fresh)).map(drop).unwrap_err();
-        let Error::BeyondArchive { file, archive, lsn, end, .. } = &error else { panic!("{error}") };
-        assert_eq!((&**file, &**archive), ("data", "archive"));
-        assert!(lsn > end);
+        let message = error.to_string();
+        assert!(message.starts_with("data: page "), "{message}");
+        let (lsn, end) = message.split_once(", but archive ends at LSN ").unwrap_or_else(|| panic!("{message}"));
+        let lsn: u64 = lsn.rsplit_once("changed at LSN ").unwrap().1.parse().unwrap();
+        assert!(lsn > end.split_once(':').unwrap().0.parse().unwrap(), "{message}");
         let mut first = [0; 4096];
         fresh.read(0, &mut first).unwrap();
         assert_eq!(first, [0; 4096], "nothing was written");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tantalum::{Builder, Db, Devices, Error, Restore, Table, limits};
+use tantalum::{Builder, Db, Devices, Restore, Table, limits};
 use tantalum_device::MemoryDevice;
 use tantalum_rt::{Random, spawn};
 
@@ -127,7 +127,7 @@ fn a_transaction_of_more_pages_than_there_are_frames_is_refused_at_once() {
         writing(&mut [9].into_iter(), 45 * 4000).unwrap();
         for refused in [writing(&mut (0..KEYS).step_by(4), 600), writing(&mut [8].into_iter(), 60 * 4096)] {
             let error = refused.unwrap_err();
-            assert!(matches!(error, Error::TransactionTooLarge { limit, .. } if limit == 48 * 4096), "{error}");
+            assert!(error.to_string().contains(&format!("it can have at most {};", 48 * 4096)), "{error}");
             let remedy = "cut it into several, or open the database with larger buffer_pool_bytes";
             assert!(error.to_string().ends_with(remedy), "{error}");
         }
@@ -177,7 +177,7 @@ fn a_pool_that_is_too_small_for_the_databases_pages_is_refused() {
     };
     drop(open(Db::builder().page_size(16384)).unwrap());
     let error = open(Db::builder().buffer_pool_bytes(FRAMES * 16384 - 1)).map(drop).unwrap_err();
-    assert!(matches!(&error, Error::Option { what } if what.contains("buffer_pool_bytes")), "{error}");
+    assert!(error.to_string().starts_with("option buffer_pool_bytes"), "{error}");
     let db = open(Db::builder().buffer_pool_bytes(FRAMES * 16384)).unwrap();
     fill(&db, &db.table("t").unwrap(), 500, 3000, 20);
     check(&db);

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tantalum::{Builder, Db, Devices, Error, Isolation, Restore, Snapshot, StoreKind, Table};
+use tantalum::{Builder, Db, Devices, ErrorKind, Isolation, Restore, Snapshot, StoreKind, Table};
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Random, Simulation};
 
@@ -268,7 +268,7 @@ fn where_there_is_no_room_the_oldest_snapshot_is_given_up() {
             match snapshot.get(&table, random.u32(0..600).to_be_bytes()) {
                 Ok(found) => assert_eq!(found.unwrap()[..], vec![*value; 2000][..]),
                 Err(error) => {
-                    assert!(matches!(&error, Error::SnapshotTooOld { .. }) && error.is_retryable(), "{error}");
+                    assert!(error.kind() == ErrorKind::SnapshotTooOld && error.is_retryable(), "{error}");
                     let cause = std::error::Error::source(&error).expect("the cause is kept").to_string();
                     assert!(cause.contains("data"), "{cause}");
                     given_up += 1;
@@ -292,7 +292,7 @@ fn where_there_is_no_room_the_oldest_snapshot_is_given_up() {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+        assert!(error.to_string().contains("); free some space or delete rows and try"), "{error}");
         assert_eq!(db.stats().unwrap().transactions.scratch_pages, 0, "a commit failed while scratch pages had room");
         drop(snapshot);
         check(&db);
@@ -317,7 +317,7 @@ fn a_conflict_is_seen_in_spilled_versions() {
         }
         assert_eq!(late.get(&table, "a").unwrap().unwrap(), b"1");
         late.put(&table, "b", "2").unwrap();
-        assert!(matches!(late.put(&table, "a", "3"), Err(Error::WriteConflict { .. })));
+        assert!(matches!(late.put(&table, "a", "3"), Err(error) if error.kind() == ErrorKind::WriteConflict));
     });
 }
 

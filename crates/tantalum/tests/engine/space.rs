@@ -29,7 +29,7 @@ fn a_full_device_refuses_writes_and_goes_on_when_there_is_room() {
     data.inject(Fault::NoSpaceOnGrow);
     let db = Db::builder().buffer_pool_bytes(64 * 4096).open_on(devices()).unwrap();
     let (rows, error) = fill(&db, 0);
-    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    assert!(error.to_string().contains("); free some space or delete rows and try"), "{error}");
     assert!(rows > 50, "most of the device was used: {rows}");
     // What is there can be read, and what needs no room can be done.
     let table = db.table("t").unwrap();
@@ -41,7 +41,7 @@ fn a_full_device_refuses_writes_and_goes_on_when_there_is_room() {
     tx.commit().unwrap();
     check(&db);
     let (next, error) = fill(&db, rows);
-    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    assert!(error.to_string().contains("); free some space or delete rows and try"), "{error}");
     assert!(next > rows, "deleted rows left room");
 
     data.clear_faults();
@@ -133,7 +133,7 @@ fn a_check_that_cannot_look_at_everything_fails_and_finds_no_problem() {
     assert!(db.check().unwrap().is_sound());
     data.inject(Fault::FailWrites { after: 0 });
     let stopped = (0..300).find_map(|n| update(n, 2).err()).expect("dirty pages fill the pool");
-    assert!(matches!(stopped, Error::Device(_)), "{stopped}");
+    assert!(stopped.is_io(), "{stopped}");
     let error = db.check().unwrap_err();
-    assert!(matches!(error, Error::Device(_)), "{error}");
+    assert!(error.is_io(), "{error}");
 }

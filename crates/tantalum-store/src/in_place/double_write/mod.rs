@@ -31,7 +31,7 @@ use tantalum_rt::{Condvar, Mutex};
 
 pub use self::area_header::{AmongOthers, Header};
 use self::{area_header::HEADER_BYTES, gathering::Gathering};
-use crate::{Error, PageBatch, PageId, Result, page::header as page_header};
+use crate::{PageBatch, PageId, Result, error, page::header as page_header};
 
 /// The double-write area of a database.
 #[derive(Debug)]
@@ -128,12 +128,12 @@ impl DoubleWrite {
     /// The area of so many slots on `device`.
     ///
     /// # Errors
-    /// [`Error::Protection`] when the device is too small.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the device is too small.
     pub fn open(device: Arc<dyn Device>, page_size: usize, database_id: u128, slots: u32) -> Result<Self> {
         let needed = Self::area_bytes(page_size, slots);
         if device.capacity_bytes() < needed {
             let what = format!("a double-write area needs {needed} bytes, here are {}", device.capacity_bytes());
-            return Err(Error::Protection { file: device.name().into(), what });
+            return Err(error::protection(device.name(), what));
         }
         Ok(Self {
             device,
@@ -185,7 +185,7 @@ impl DoubleWrite {
     /// # Panics
     /// When a page of the batch is in another one that is not in place.
     pub(crate) fn guard(&self, batch: &PageBatch) -> Result<Option<Guard>> {
-        Ok(self.gathering.write(batch, |batches| self.guard_all(batches))?)
+        self.gathering.write(batch, |batches| self.guard_all(batches))
     }
 
     /// Writes batches to one slot. Each of them has the guard.
@@ -275,7 +275,7 @@ impl DoubleWrite {
     /// When the device cannot write.
     pub fn clear(&self) -> Result<()> {
         let blank = AlignedBuffer::zeroed(HEADER_BYTES);
-        (0..self.count).try_for_each(|slot| Ok(self.write(self.offset(slot), &[&blank])?))
+        (0..self.count).try_for_each(|slot| self.write(self.offset(slot), &[&blank]))
     }
 
     /// What the area holds of this database that may not be in place, the newest first.

@@ -14,7 +14,7 @@ use super::population::{self, Parameters};
 use super::schema::{History, Key, TABLE_NAMES, Tables, Warehouse};
 use super::session::{Source, present};
 use crate::conditions::Verdicts;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::load::PARAMETERS_KEY;
 
 pub use crate::conditions::Condition;
@@ -41,7 +41,7 @@ pub const CONDITIONS: [&str; 12] = [
 /// If a row that every TPC-C database has is missing or does not decode, or the engine fails. A condition that
 /// does not hold is not an error here.
 pub fn check(db: &Db) -> Result<Vec<Condition>> {
-    let missing = || Error::Missing { table: TABLE_NAMES[0], key: PARAMETERS_KEY.to_vec() };
+    let missing = || error::missing(TABLE_NAMES[0], PARAMETERS_KEY);
     let parameters = population::loaded(db)?.ok_or_else(missing)?.parameters();
     let (tables, snapshot) = (Tables::open(db)?, db.snapshot()?);
     let mut check = Check {

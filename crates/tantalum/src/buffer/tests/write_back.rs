@@ -95,7 +95,7 @@ impl PageStore for Watched {
         };
         tantalum_rt::sleep(Duration::from_micros(takes));
         let result = match fails {
-            true => Err(tantalum_device::Error::Unsupported { device: "data".into(), operation: "write" }.into()),
+            true => Err(Error::unsupported("data", "write")),
             false => self.store.store(batch),
         };
         pages().for_each(|(id, page)| _ = self.pages.lock().insert(*id, (header::lsn(page), false)));
@@ -119,7 +119,7 @@ fn pages_that_cannot_be_stored_stay_and_are_stored_later() {
     let db = fixture(16, Protection::Device);
     let id = db.leaf(b"kept");
     db.data.inject(Fault::FailWrites { after: 0 });
-    assert!(matches!(db.pool.checkpoint(), Err(Error::Device(_))));
+    assert!(db.pool.checkpoint().unwrap_err().is_io());
     // The leaf and its map, each perhaps by a writer of its own.
     assert!((1..=2).contains(&db.pool.stats().failed_write_backs));
     assert_eq!(db.cell(id), b"kept");

@@ -16,7 +16,7 @@ use tantalum_log::{Log, LogDeviceStats, LogLayout};
 use super::{LogDevices, places::LogPlaces, record::Entry};
 use crate::{
     db::{DeviceOpener, DeviceUse},
-    error::{Error, Result},
+    error::{self, Error, ErrorKind, Result},
     options::OpenProgress,
 };
 
@@ -130,10 +130,10 @@ impl LogDevices {
     /// Changes the devices of `log`.
     pub fn change(&self, log: &Log, change: LogChange, report: Report<'_>) -> Result<()> {
         if log.layout() != LogLayout::FlashLogging {
-            return Err(tantalum_log::Error::FixedDevices { layout: log.layout() }.into());
+            return Err(tantalum_log::error::fixed_devices(log.layout()));
         }
         let Some(opener) = self.opener.try_lock() else {
-            return Err(tantalum_log::Error::ChangeUnderWay.into());
+            return Err(tantalum_log::error::change_under_way());
         };
         let change_under_way = UnderWay { own: self, log, opener: opener.as_deref() };
         match change {
@@ -157,7 +157,7 @@ impl UnderWay<'_> {
         report_phase(report, LogChangePhase::Join);
         let added = self.log.add_devices(&devices);
         self.settle(&path, added.as_deref().unwrap_or_default());
-        Ok(added.map(drop)?)
+        added.map(drop)
     }
 
     fn remove(&self, old: &str, report: Report<'_>) -> Result<()> {
@@ -182,7 +182,7 @@ impl UnderWay<'_> {
         let ordinals = self.ordinals_of(&devices);
         self.settle(&path, &ordinals);
         self.settle(&old.path, &[]);
-        Ok(replaced.map(drop)?)
+        replaced.map(drop)
     }
 
     /// Takes a device out of the log, and back into it as a new one. It is opened anew in between: a device that failed
@@ -191,14 +191,19 @@ impl UnderWay<'_> {
         let stats = self.log.stats().devices;
         let writing = |device: &&LogDeviceStats| old.ordinals.contains(&device.ordinal) && device.still_writing > 0;
         if let Some(device) = stats.iter().find(writing) {
-            return Err(tantalum_log::Error::StillWriting { device: device.name.clone() }.into());
+            return Err(tantalum_log::error::still_writing(&device.name));
         }
         report_phase(report, LogChangePhase::Leave);
         self.log.remove_devices(&old.ordinals)?;
         let path = old.path;
         let path_shown = path.display().to_string();
         self.add(NewLogDevice::Path(path), report)
-            .map_err(|cause| Error::NotTakenInAgain { path: path_shown, cause: Box::new(cause) })
+            .map_err(|cause| {
+                let what = format!(
+                    "log device {path_shown} was taken out of the log and could not be taken in again: {cause}; add it when that is put right"
+                );
+                Error::new(ErrorKind::Missing, what).with_source(cause)
+            })
     }
 
     fn places(&self) -> Option<LogPlaces<'_>> {
@@ -227,11 +232,11 @@ impl UnderWay<'_> {
             }
             (NewLogDevice::Device(device), Some(_)) => {
                 let what = format!("{}: this database lies in a directory; name the device by its path", device.name());
-                Err(Error::LogDevice { what })
+                Err(error::log_device(what))
             }
             (NewLogDevice::Path(path), None) => {
                 let what = format!("{}: this database was opened on devices; give the device itself", path.display());
-                Err(Error::LogDevice { what })
+                Err(error::log_device(what))
             }
         }
     }
@@ -293,7 +298,7 @@ impl UnderWay<'_> {
         let Some(entry) = entries.iter().find(is_named).cloned().or_else(as_reported) else {
             let known: Vec<_> = entries.iter().map(|entry| entry.path.display().to_string()).collect();
             let what = format!("{name} is no device of the log; it has {}", known.join(", "));
-            return Err(Error::LogDevice { what });
+            return Err(error::log_device(what));
         };
         let is_it = |device: &&LogDeviceStats| entry.ids.contains(&device.device_id);
         let ordinals = devices.iter().filter(is_it).map(|device| device.ordinal).collect();

@@ -6,13 +6,13 @@ use std::{
 };
 
 use tantalum_device::Device;
-use tantalum_log::{LogStats, LostDevice, Standing, standings};
+use tantalum_log::{LogStats, LostDevice, MissingDevice, Standing, standings};
 
 use super::{
     places::LogPlaces,
     record::{self, Entry, Record},
 };
-use crate::error::{Error, Result};
+use crate::error::{self, Error, ErrorKind, Result};
 
 /// The log's devices, before the log is opened.
 pub(crate) struct Gathered {
@@ -33,7 +33,7 @@ impl Gathered {
     /// settings say where the log was when the database was created.
     ///
     /// # Errors
-    /// [`Error::LogLeftBehind`] where only devices are left that the log went on without.
+    /// [`Missing`](crate::ErrorKind::Missing) where only devices are left that the log went on without.
     pub fn open(places: &LogPlaces<'_>, log_id: u128) -> Result<Self> {
         let recorded = record::read(places.directory)?;
         let mut gathered = Self { devices: Vec::new(), candidates: Vec::new(), recorded, failures: Vec::new() };
@@ -74,19 +74,19 @@ impl Gathered {
                         continue;
                     }
                     Standing::Foreign { log_id: found } if is_recorded => {
-                        let device = opened[at].name().to_owned();
+                        let device = opened[at].name();
                         tracing::warn!(device, "holds nothing of this log; left out");
                         let (found, expected) = (*found, log_id);
-                        left_out.push(tantalum_log::Error::ForeignDevice { device, found, expected }.into());
+                        left_out.push(tantalum_log::error::foreign_device(device, found, expected));
                         continue;
                     }
                     Standing::NoLog if is_recorded => {
-                        let device = opened[at].name().to_owned();
+                        let device = opened[at].name();
                         tracing::warn!(device, "holds nothing of this log; left out");
-                        left_out.push(tantalum_log::Error::NotALog { device }.into());
+                        left_out.push(tantalum_log::error::not_a_log(&device));
                         continue;
                     }
-                    Standing::Unknown { error } => gathered.failures.push(error.clone().into()),
+                    Standing::Unknown { error } => gathered.failures.push(error.clone()),
                     _ => {}
                 }
                 names.push(opened[at].name().to_owned());
@@ -111,7 +111,7 @@ impl Gathered {
             return Ok(());
         }
         let there: Vec<String> = there.into_iter().map(path).collect();
-        Err(Error::LogLeftBehind { devices: there.join(", "), missing: missing.join(", ") })
+        Err(error::log_left_behind(there.join(", "), missing.join(", ")))
     }
 
     /// As [`check_not_behind`](Self::check_not_behind), when it is known which of the log's `devices` are used: those that
@@ -128,7 +128,7 @@ impl Gathered {
         if used.is_empty() || missing.is_empty() || used.iter().any(|entry| !entry.left_behind) {
             return Ok(());
         }
-        Err(Error::LogLeftBehind { devices: paths(used), missing: paths(missing) })
+        Err(error::log_left_behind(paths(used), paths(missing)))
     }
 
     /// The devices that were just made for a new database, by name.
@@ -162,11 +162,10 @@ impl Gathered {
 
     /// The better explanation of why the log cannot be opened: a device that it lacks is one that could not be opened.
     pub fn explain(&self, error: Error) -> Error {
-        use tantalum_log::Error::{MissingDevice, NoDevices};
         match (error, self.failures.first().cloned()) {
-            (Error::Log(NoDevices), Some(failure)) => failure,
-            (Error::Log(missing @ MissingDevice { .. }), Some(failure)) => {
-                Error::LogDeviceMissing { cause: Box::new(failure), missing: Box::new(missing) }
+            (error, Some(failure)) if self.devices.is_empty() && error.kind() == ErrorKind::InvalidInput => failure,
+            (missing, Some(failure)) if missing.cause::<MissingDevice>().is_some() => {
+                Error::new(ErrorKind::Missing, format!("{failure}; therefore {missing}")).with_source(failure)
             }
             (error, _) => error,
         }
@@ -184,7 +183,7 @@ pub(crate) fn lost_by_number(name: &str) -> Result<LostDevice> {
     name.parse().map(LostDevice::Ordinal).map_err(|_| {
         let what =
             format!("{name}: which device of the log that was is not recorded; give its number, which the error says");
-        Error::LogDevice { what }
+        error::log_device(what)
     })
 }
 

@@ -20,7 +20,7 @@ pub(crate) use record::{RECORD, read as read_record, stamp as stamp_record};
 
 use crate::{
     db::{DeviceOpener, barriers::BarrierPolicy, files::SETTINGS},
-    error::{Error, Result},
+    error::{self, Result},
     options::Settings,
 };
 use record::{Entry, Record};
@@ -51,10 +51,10 @@ pub struct LogLocation {
 /// ```
 ///
 /// # Errors
-/// [`Error::NotFound`] where there is no `tantalum.toml`; when the files cannot be read.
+/// [`NotFound`](crate::ErrorKind::NotFound) where there is no `tantalum.toml`; when the files cannot be read.
 pub fn locate_log(directory: &Path) -> Result<LogLocation> {
     let path = directory.join(SETTINGS);
-    let settings = Settings::read(&path)?.ok_or_else(|| Error::NotFound { path: directory.display().to_string() })?;
+    let settings = Settings::read(&path)?.ok_or_else(|| error::not_found(directory.display()))?;
     let places = LogPlaces { directory, settings: &settings, opener: None };
     let recorded = record::read(directory)?;
     let is_recorded = recorded.is_some();

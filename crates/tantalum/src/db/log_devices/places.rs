@@ -19,7 +19,7 @@ use crate::{
         creation::{CREATING, CreationMark},
         files::{DATA, DOUBLE_WRITE, LOCK, SETTINGS, begins_with_zeros, check_blank, make_file, sync_parent},
     },
-    error::{Error, Result},
+    error::{self, Result},
     options::{OpenProgress, Settings},
 };
 
@@ -72,9 +72,9 @@ impl LogPlaces<'_> {
             Some(device) => device,
             None => {
                 self.check_not_taken(&path)?;
-                match files::kind(&path).map_err(|error| Error::io(&path, "look at", error))? {
+                match files::kind(&path).map_err(|error| error::io(&path, "look at", error))? {
                     Some(FileKind::File) if path.parent() != Some(self.directory) && !interrupted.names(name) => {
-                        return Err(Error::Exists { path: path.display().to_string() });
+                        return Err(error::exists(path.display()));
                     }
                     Some(FileKind::File) | None => return Ok(Claimed::File(path)),
                     Some(FileKind::Directory | FileKind::Other) => files::open(&path, Access::ReadWrite)?,
@@ -134,7 +134,7 @@ impl LogPlaces<'_> {
                      lost; or, to give up what it holds and the archive does not, move it away or remove it",
                     name.display()
                 );
-                return Err(Error::LogDevice { what });
+                return Err(error::log_device(what));
             }
         }
         // Before they are devices of the log, so that whatever interrupts this, it opens on them if it lists them.
@@ -156,12 +156,12 @@ impl LogPlaces<'_> {
         let partial = PathBuf::from(partial);
         // What an earlier attempt left behind holds zeros.
         if files::exists(&partial)
-            && !begins_with_zeros(&partial).map_err(|error| Error::io(&partial, "read", error))?
+            && !begins_with_zeros(&partial).map_err(|error| error::io(&partial, "read", error))?
         {
-            return Err(Error::Exists { path: partial.display().to_string() });
+            return Err(error::exists(partial.display()));
         }
         make_file(&partial, self.file_bytes(), report)?;
-        files::rename(&partial, path).map_err(|error| Error::io(path, "create", error))?;
+        files::rename(&partial, path).map_err(|error| error::io(path, "create", error))?;
         sync_parent(path)
     }
 
@@ -188,7 +188,7 @@ impl LogPlaces<'_> {
     pub fn ask_opener(&self, name: &Path, may_create: bool, bytes: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
         let (Some(opener), Some(name)) = (self.opener, name.to_str()) else { return Ok(None) };
         let opened = opener.open(DeviceRequest::new(name, self.directory, may_create, bytes)).transpose();
-        opened.map_err(|error| Error::Opener { name: name.into(), source: error.into() })
+        opened.map_err(|error| error::opener(name, error))
     }
 
     /// A file, or a block device, that exists.
@@ -196,9 +196,9 @@ impl LogPlaces<'_> {
         // Joining an absolute path gives that path.
         let path = self.directory.join(name);
         if !files::exists(&path) {
-            return Err(Error::Missing { file: path.display().to_string() });
+            return Err(error::missing(path.display()));
         }
-        Ok(files::open(&path, Access::ReadWrite)?)
+        files::open(&path, Access::ReadWrite)
     }
 
     /// Whether two names stand for the same file or device.
@@ -218,7 +218,7 @@ impl LogPlaces<'_> {
             false if RESERVED.iter().any(|name| self.is_same(Path::new(name), log)) => "a file of the database",
             false => return Ok(()),
         };
-        Err(Error::Option { what: format!("log_devices: {} is {what}; give another", log.display()) })
+        Err(error::option(format!("log_devices: {} is {what}; give another", log.display())))
     }
 
     /// Whether a path leads to a file right in the database's directory, which need not exist.

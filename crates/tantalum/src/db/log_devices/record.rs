@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tantalum_device::files;
 use tantalum_log::LogStats;
 
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 pub(crate) const RECORD: &str = "log-devices.toml";
 /// The record that is about to replace it.
@@ -65,12 +65,12 @@ pub(crate) fn read(directory: &Path) -> Result<Option<Record>> {
     let text = match files::read(&path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(&path, "read", error)),
+        Err(error) => return Err(error::io(&path, "read", error)),
     };
     let damaged = |error: toml::de::Error| {
         let line = 1 + text.bytes().take(error.span().map_or(0, |span| span.start)).filter(|&b| b == b'\n').count();
         let what = format!("{}; put the paths of the log's devices right by hand", error.message().replace('\n', " "));
-        Error::Config { file: path.display().to_string(), line, what }
+        error::config(path.display(), line, what)
     };
     toml::from_str(&text).map(Some).map_err(damaged)
 }
@@ -79,8 +79,8 @@ pub(crate) fn read(directory: &Path) -> Result<Option<Record>> {
 pub(crate) fn write(directory: &Path, record: &Record) -> Result<()> {
     let path = directory.join(RECORD);
     let keys = toml::to_string(record);
-    let text = HEAD.to_owned() + &keys.map_err(|error| Error::Option { what: error.to_string() })?;
-    files::replace(&path, text.as_bytes()).map_err(|error| Error::io(&path, "write", error))
+    let text = HEAD.to_owned() + &keys.map_err(|error| error::option(&error))?;
+    files::replace(&path, text.as_bytes()).map_err(|error| error::io(&path, "write", error))
 }
 
 /// Notes a session in the record, if there is one.
@@ -136,7 +136,12 @@ mod tests {
         {
             fs::write(dir.path().join(RECORD), format!("# head\n{text}\n")).unwrap();
             match read(dir.path()) {
-                Err(Error::Config { file, line, .. }) => assert!(file.contains(RECORD) && line >= 2, "{text}: {line}"),
+                Err(error) => {
+                    let message = error.to_string();
+                    let (file, rest) = message.split_once(", line ").unwrap();
+                    let line: usize = rest.split(':').next().unwrap().parse().unwrap();
+                    assert!(file.contains(RECORD) && line >= 2, "{text}: {line}");
+                }
                 other => panic!("{text}: {other:?}"),
             }
         }

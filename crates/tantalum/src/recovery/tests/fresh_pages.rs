@@ -82,7 +82,7 @@ fn try_write(
     at: Option<PageId>,
     cell: &[u8],
     reservation: &Arc<Reservation>,
-) -> Result<(PageId, tantalum_log::Lsn)> {
+) -> GroupResult<(PageId, tantalum_log::Lsn)> {
     let mut group = ChangeGroup::with(pool, Some(reservation));
     let id = match at {
         Some(id) => {

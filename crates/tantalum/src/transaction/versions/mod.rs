@@ -47,7 +47,7 @@ use super::{Value, key_range::Interval};
 use crate::{
     buffer::SNAPSHOT_GATE,
     db::Core,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     space::Space,
 };
 
@@ -60,7 +60,7 @@ pub(crate) struct Versions {
     /// Those that were not given up. Commits hold it for reading while they append.
     snapshots: RwLock<Snapshots>,
     /// Those that were, and why.
-    given_up: Mutex<BTreeMap<SnapshotId, Arc<Error>>>,
+    given_up: Mutex<BTreeMap<SnapshotId, Error>>,
     /// Whether there are any: what each read of a snapshot asks.
     are_given_up: AtomicBool,
     /// Whether `kept` has any. Each read of a snapshot asks, and while no transaction writes, all of them only read this. A reader
@@ -287,10 +287,10 @@ impl Versions {
     }
 
     /// Gives up the oldest snapshot; false if there is none. What only it saw goes.
-    fn give_up_oldest(&self, cause: &Arc<Error>) -> bool {
+    fn give_up_oldest(&self, cause: &Error) -> bool {
         let mut snapshots = self.snapshots.write();
         let Some(oldest) = snapshots.alive.pop_first() else { return false };
-        self.given_up.lock().insert(oldest, Arc::clone(cause));
+        self.given_up.lock().insert(oldest, cause.clone());
         self.are_given_up.store(true, Ordering::Release);
         self.given_up_ever.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(snapshot = oldest.number, error = %cause, "a snapshot is given up: there is no room for what it sees");
@@ -302,7 +302,7 @@ impl Versions {
 
     /// Gives up the snapshots that see a run, for a commit that needs the room of the scratch pages, and waits until these are
     /// free. False if there are none.
-    pub fn give_up_scratch_pages(&self, cause: &Arc<Error>) -> bool {
+    pub fn give_up_scratch_pages(&self, cause: &Error) -> bool {
         if self.space.scratch_pages() == 0 {
             return false;
         }
@@ -318,12 +318,16 @@ impl Versions {
     /// afterwards.
     ///
     /// # Errors
-    /// [`Error::SnapshotTooOld`] once the snapshot was given up.
+    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld) once the snapshot was given up.
     fn checked<T>(&self, snapshot: SnapshotId, outcome: Result<T>) -> Result<T> {
         if self.are_given_up.load(Ordering::Acquire)
             && let Some(cause) = self.given_up.lock().get(&snapshot)
         {
-            return Err(Error::SnapshotTooOld { cause: Arc::clone(cause) });
+            let what = format!(
+                "the snapshot is too old: the row versions that it sees exceed version_bytes, and could not be kept on the data \
+                 device: {cause}; read again from a new snapshot, and make room on the device or raise version_bytes"
+            );
+            return Err(Error::new(ErrorKind::SnapshotTooOld, what).with_source(cause.clone()));
         }
         outcome
     }
@@ -332,7 +336,7 @@ impl Versions {
     /// it. No latch may be held.
     ///
     /// # Errors
-    /// [`Error::SnapshotTooOld`], and what a device reports.
+    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld), and what a device reports.
     pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Result<Option<Option<Value>>> {
         if !self.are_any.load(Ordering::Acquire) {
             return self.checked(snapshot, Ok(None));

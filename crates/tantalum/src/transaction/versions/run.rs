@@ -14,7 +14,7 @@ use super::super::{
     key_range::{Cut, Interval},
 };
 use crate::{
-    error::{Error, Result},
+    error::{self, Result},
     space::Space,
 };
 
@@ -203,12 +203,12 @@ impl Run {
         if is_ours {
             return Ok(());
         }
-        Err(Error::Corrupt {
-            file: self.space.pool().store().name().into(),
-            page: id,
-            offset: id.0.saturating_mul(page.len() as u64),
-            what: format!("it is not page {place} of the old row versions that were written there"),
-        })
+        Err(error::corrupt(
+            self.space.pool().store().name(),
+            id,
+            id.0.saturating_mul(page.len() as u64),
+            format!("it is not page {place} of the old row versions that were written there"),
+        ))
     }
 }
 
@@ -387,7 +387,7 @@ impl RunWriter {
     /// Adds an entry, which comes after all that were added.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], and what a device reports.
+    /// [`NoSpace`](crate::ErrorKind::NoSpace), and what a device reports.
     pub fn push(&mut self, table: TableId, key: &[u8], overwritten_by: u64, value: Option<&[u8]>) -> Result<()> {
         let used = self.room_in_page()?;
         let begins = &mut self.page[HEAD_BYTES - 4..HEAD_BYTES - 2];

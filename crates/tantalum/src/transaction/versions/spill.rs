@@ -42,12 +42,12 @@ impl Seers {
 /// Why a run was not written.
 enum Unwritten {
     Stopped,
-    Failed(Arc<Error>),
+    Failed(Error),
 }
 
 impl From<Error> for Unwritten {
     fn from(error: Error) -> Self {
-        Self::Failed(Arc::new(error))
+        Self::Failed(error)
     }
 }
 

@@ -12,7 +12,7 @@ mod stale;
 
 use super::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafWrite, Tree};
 use crate::buffer::{ChangeGroup, Reservation};
-use crate::error::{Error, Result};
+use crate::error::{GroupError, GroupResult, Result};
 use bed::Bed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -43,7 +43,8 @@ fn commit(bed: &Bed, writes: &[Write]) -> Result<Lsn> {
                 sparse.iter().try_for_each(|&first| bed.tree.rebalance(writes[first].key))?;
                 return Ok(end);
             }
-            Err(error) => bed.space.supply(&reservation, error)?,
+            Err(GroupError::Lacks(lack)) => bed.space.supply(&reservation, lack)?,
+            Err(GroupError::Failed(error)) => return Err(error),
         }
         tantalum_rt::yield_now();
     }
@@ -54,7 +55,7 @@ fn try_commit(
     bed: &Bed,
     writes: &[LeafWrite<'_>],
     reservation: &Arc<Reservation>,
-) -> Result<Option<(Lsn, Vec<usize>)>> {
+) -> GroupResult<Option<(Lsn, Vec<usize>)>> {
     let (mut leaves, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
     while places.len() < writes.len() {
         let next = places.len();
