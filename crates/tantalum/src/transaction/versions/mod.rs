@@ -318,11 +318,15 @@ impl Versions {
     /// afterwards.
     ///
     /// # Errors
-    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld) once the snapshot was given up.
+    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld) once the snapshot was given up; if that was because the database has
+    /// stopped, what it stopped with: a new snapshot would not help.
     fn checked<T>(&self, snapshot: SnapshotId, outcome: Result<T>) -> Result<T> {
         if self.are_given_up.load(Ordering::Acquire)
             && let Some(cause) = self.given_up.lock().get(&snapshot)
         {
+            if matches!(cause.kind(), ErrorKind::Poisoned | ErrorKind::Closed) {
+                return Err(cause.clone());
+            }
             let what = format!(
                 "the snapshot is too old: the row versions that it sees exceed version_bytes, and could not be kept on the data \
                  device: {cause}; read again from a new snapshot, and make room on the device or raise version_bytes"
