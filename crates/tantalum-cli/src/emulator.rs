@@ -6,7 +6,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use tantalum::{DeviceOpener, DeviceRequest};
-use tantalum_device::{Access, Device, FileDevice, StallingDevice};
+use tantalum_device::{Device, FileDevice, StallingDevice};
 use tantalum_flash::{EmulatedDevice, EmulatedSpec, Profile};
 use tantalum_rt::Mutex;
 
@@ -82,7 +82,7 @@ impl Emulator {
         };
         let device = match self.open(stalled.device, directory, may_create)? {
             Some(device) => device,
-            None => open_file(&directory.join(stalled.device), request.bytes, may_create)?,
+            None => open_file(&directory.join(stalled.device), request)?,
         };
         Ok(Some(stalled.wrap(device)))
     }
@@ -159,11 +159,11 @@ fn parse_stalled(text: &str) -> Result<Stalled<'_>, String> {
     Ok(Stalled { stall, period, device })
 }
 
-/// The file that stalls; made, with `bytes` bytes, if it does not exist and may be made.
-fn open_file(path: &Path, bytes: Option<u64>, may_create: bool) -> Result<Arc<dyn Device>> {
-    match bytes {
-        Some(bytes) if may_create && !path.exists() => Ok(Arc::new(FileDevice::create(path, bytes, None)?)),
-        _ => Ok(Arc::new(FileDevice::open(path, Access::ReadWrite)?)),
+/// The file that stalls; made, with as many bytes as are used, if it does not exist and may be made.
+fn open_file(path: &Path, request: &DeviceRequest<'_>) -> Result<Arc<dyn Device>> {
+    match request.bytes {
+        Some(bytes) if request.may_create && !path.exists() => Ok(Arc::new(FileDevice::create(path, bytes, None)?)),
+        _ => Ok(Arc::new(FileDevice::open(path, request.access)?)),
     }
 }
 

@@ -69,6 +69,16 @@ impl Out {
         writeln!(self.0, "{text}").map_err(Error::Output)
     }
 
+    /// Writes bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.write_all(bytes).and_then(|()| self.0.flush()).map_err(Error::Output)
+    }
+
+    /// Has everything written.
+    pub fn flush(&mut self) -> Result<()> {
+        self.0.flush().map_err(Error::Output)
+    }
+
     /// Writes as it is.
     pub fn print(&mut self, text: impl Display) -> Result<()> {
         write!(self.0, "{text}").map_err(Error::Output)

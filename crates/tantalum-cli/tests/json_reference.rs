@@ -9,10 +9,11 @@ use std::{
 };
 
 /// A command, and the heading, name and file of the struct that it writes.
-const OUTPUTS: [(&str, &str, &str, &str); 27] = [
+const OUTPUTS: [(&str, &str, &str, &str); 28] = [
     ("`db stat`", "Stats", "Stats", "tantalum/src/stats.rs"),
     ("`db check`", "CheckReport", "CheckReport", "tantalum/src/check.rs"),
-    ("`db tables`, a list", "TableRow", "TableRow", "tantalum-cli/src/db/mod.rs"),
+    ("`db tables`, a list", "Size of a table", "TableSize", "tantalum/src/control/rows.rs"),
+    ("`db scan`, a line each", "Row", "Row", "tantalum-cli/src/db/rows.rs"),
     ("`db inspect --unit`", "UnitInspection", "UnitInspection", "tantalum-store/src/inspection.rs"),
     ("`db inspect --segment`", "SegmentInspection", "SegmentInspection", "tantalum-store/src/inspection.rs"),
     ("`db backup --base`", "BaseBackup", "BaseBackup", "tantalum/src/restore/base_backup.rs"),

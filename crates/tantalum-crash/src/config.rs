@@ -364,7 +364,12 @@ impl Config {
     /// Whether a power cut may take a log device, once two copies are kept. Faults set devices aside, and then the others
     /// are needed.
     pub fn may_lose_log_devices(&self) -> bool {
-        self.log_copies > 1 && self.drives().all(|drive| !drive.may_fail())
+        self.log_copies > 1 && self.has_sound_devices()
+    }
+
+    /// Whether no device has faults.
+    pub fn has_sound_devices(&self) -> bool {
+        self.drives().all(|drive| !drive.may_fail())
     }
 
     /// Whether the log is archived, on a device without faults.

@@ -12,6 +12,9 @@
 //! `model` judges it against what the next recovery finds. What then counts as a failure depends on the `faults` that
 //! there were.
 //!
+//! Before some starts the database is opened for `reading` only: its devices must stay as they are, and what it shows is what is
+//! then recovered.
+//!
 //! Beside that, each seed makes a database in a directory (`directory`), on a file system in memory: its creation is cut, and old
 //! copies of its files must be refused.
 //!
@@ -28,6 +31,7 @@ mod load;
 mod machine;
 mod model;
 mod operator;
+mod reading;
 mod report;
 mod round;
 mod rows;

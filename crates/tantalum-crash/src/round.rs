@@ -19,6 +19,7 @@ use crate::{
     load::Load,
     machine::{Fuse, Machine},
     operator::Operator,
+    reading::read_only,
     rows::read_everything,
     stop::Stop,
 };
@@ -28,6 +29,9 @@ pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Transactions of one start.
 const TRANSACTIONS_MAX: u32 = 4000;
+
+/// Before one in so many starts, the database is opened for reading only.
+const READERS_EVERY: u64 = 8;
 
 /// At which of the points that a client's commits come to one of them panics, at most.
 const PANIC_POINT_MAX: f64 = 500.0;
@@ -111,6 +115,18 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
     let (devices, spares) = (machine.devices(&fuse)?, machine.spares(&fuse));
     let all: Vec<_> = devices.log.iter().chain(&spares).cloned().collect();
     let archive = machine.archive(&fuse);
+    // Faults, copies and spares would make it a question which devices are used.
+    let is_certain = config.has_sound_devices() && config.log_copies == 1 && spares.is_empty();
+    let read = match seed.is_multiple_of(READERS_EVERY) && is_certain && !log_is_lost {
+        true => read_only(
+            |archive| builder(&config, archive),
+            devices.clone(),
+            archive.clone(),
+            config.load.key_pad,
+            &recorder,
+        )?,
+        false => None,
+    };
     let db = match log_is_lost {
         true => rebuild(&config, devices.clone(), archive.clone())?,
         false => open(&config, devices.clone(), &spares, archive.clone())?,
@@ -129,6 +145,10 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
     recorder.count("log records replayed", recovery.records);
     check(&db, &recorder)?;
     let contents = read_everything(&db.snapshot()?, &followed(&db)?, config.load.key_pad)?;
+    if read.is_some_and(|read| read != contents) {
+        let what = "a database that was opened for reading only shows something else than is recovered";
+        return Err(Stop::Violation(what.to_owned()));
+    }
     let is_empty = contents.is_empty();
     recorder.record(Event::Recovered { contents, log_end: recovery.end_lsn.get() });
     let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
@@ -476,7 +496,7 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
 }
 
 /// Trees and space map must be sound.
-fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
+pub(crate) fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     let report = db.check()?;
     recorder.count("database checks", 1);
     match report.problems().first() {
@@ -486,7 +506,7 @@ fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
 }
 
 /// The tables that the model follows, as far as they exist.
-fn followed(db: &Db) -> Result<Vec<(u8, Table)>, Stop> {
+pub(crate) fn followed(db: &Db) -> Result<Vec<(u8, Table)>, Stop> {
     let mut tables = Vec::new();
     for name in db.tables()? {
         if let Some(number) = name.strip_prefix("table-").and_then(|number| number.parse().ok()) {

@@ -7,6 +7,7 @@
 //! - [`WithoutBarriers`]: a device that is never asked to flush its cache; [`SharedFlushes`]: one that is flushed once for all
 //!   tasks that ask.
 //! - [`ObservedDevice`]: a device whose requests an observer counts, traces, holds up or refuses.
+//! - [`Overlay`]: a device whose writes stay in memory, over one that stays as it is.
 //! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`sparse`]: bytes in memory of which zeros take no space.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
@@ -26,6 +27,7 @@ pub mod files;
 mod flushes;
 mod memory;
 mod observed;
+mod overlay;
 mod partition;
 pub mod sparse;
 mod stalling;
@@ -41,6 +43,7 @@ pub use file::{Access, FileDevice};
 pub use flushes::{AnnouncedFlush, SharedFlushes, WithoutBarriers};
 pub use memory::{Fault, MemoryDevice, MemoryProfile, TearUnit};
 pub use observed::{Ending, ObservedDevice, Request, RequestKind, RequestObserver};
+pub use overlay::{MemoryLimit, Overlay};
 pub use partition::Partition;
 pub use stalling::StallingDevice;
 pub use striped::Striped;

@@ -161,3 +161,8 @@ pub(crate) fn table_name(name: impl Display, what: &str) -> Error {
 pub(crate) fn table_dropped(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("table {name:?} was dropped; open it again to create it anew"))
 }
+
+/// The database was opened for reading only, and this would change it.
+pub(crate) fn read_only() -> Error {
+    Error::new(ErrorKind::ReadOnly, "the database is open for reading only; open it without read_only to change it")
+}

@@ -201,6 +201,7 @@ pub(crate) fn reporter(callback: &mut Option<Progress>) -> impl FnMut(OpenProgre
 pub struct Builder {
     pub(crate) settings: Settings,
     pub(crate) refuses_to_create: bool,
+    pub(crate) read_only: bool,
     pub(crate) rebuilds_log: bool,
     pub(crate) lost_log_device: Option<String>,
     pub(crate) progress: Option<Progress>,
@@ -251,6 +252,24 @@ impl Builder {
     /// Whether a database that does not exist is created; default true.
     pub fn create_if_missing(mut self, create: bool) -> Self {
         self.refuses_to_create = !create;
+        self
+    }
+
+    /// Whether the database is opened for reading only; default false. Then nothing on any of its devices changes, also if it was not
+    /// closed: what recovery does stays in memory, at most [`read_only_memory_bytes`](Expert::read_only_memory_bytes), and goes with
+    /// the handle. The directory need not be writable. Other readers can open it at the same time, writers cannot. What would change
+    /// the database fails with [`ReadOnly`](crate::ErrorKind::ReadOnly); one that does not exist is not created.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?.table("accounts")?;
+    /// let db = tantalum::Db::builder().read_only(true).open(dir.path())?;
+    /// assert_eq!(db.tables()?, ["accounts"]);
+    /// assert_eq!(db.table("new").unwrap_err().kind(), tantalum::ErrorKind::ReadOnly);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 

@@ -25,7 +25,7 @@ fn show<I: Serialize>(
     inspect: impl FnOnce(&Db) -> tantalum::Result<I>,
     print: impl FnOnce(&I) -> Result<()>,
 ) -> Result<ExitCode> {
-    let db = super::open(dir, false)?;
+    let db = super::builder(false).read_only(true).open(dir)?;
     let inspection = inspect(&db)?;
     match json {
         true => tantalum_report::print_json(&inspection)?,

@@ -5,6 +5,8 @@ mod format;
 mod inspect;
 mod load;
 mod restore;
+mod rows;
+mod source;
 
 use std::{
     path::{Path, PathBuf},
@@ -13,11 +15,10 @@ use std::{
 
 use clap::Subcommand;
 use serde::Serialize;
-use tantalum::{
-    Builder, Db, ErrorKind, StoreKind,
-    control::{self, Client},
-};
+use tantalum::{Builder, Db, StoreKind, control};
 use tantalum_report::{Progress, Table, Unit, units};
+
+use source::{Source, open_unless_asked};
 
 use crate::emulator::Emulator;
 use crate::error::{Error, Out, Result};
@@ -49,6 +50,25 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print the value of a key. Exit code 1 if it is not there.
+    ///
+    /// Keys and values are printable ASCII; other bytes are \xNN, a backslash is \\.
+    Get {
+        /// The database's directory.
+        dir: PathBuf,
+        /// The table.
+        table: String,
+        /// The key.
+        #[arg(value_parser = rows::key)]
+        key: rows::Key,
+        /// Print the bytes as they are, without a line break.
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Print rows in the order of their keys, a line each: key, space, value.
+    ///
+    /// Keys and values are printable ASCII; other bytes are \xNN, a backslash is \\.
+    Scan(rows::ScanArguments),
     /// Show an erase unit of in-page logging: its header, its log sectors, and the records in them with their status; or a segment
     /// of a log-structured store: its summaries, and their pages, live or dead.
     Inspect {
@@ -118,6 +138,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Stat { dir, json } => stat(&dir, json),
         Command::Tables { dir, json } => tables(&dir, json),
         Command::Check { dir, json } => check(&dir, json),
+        Command::Get { dir, table, key, raw } => rows::get(&dir, &table, &key, raw),
+        Command::Scan(arguments) => rows::scan(arguments),
         Command::Inspect { dir, unit: Some(unit), json, .. } => inspect::unit(&dir, unit, json),
         Command::Inspect { dir, segment, json, .. } => inspect::segment(&dir, segment.unwrap_or_default(), json),
         Command::Dump { dir, table, output } => dump::run(&dir, &table, output.as_deref()),
@@ -130,11 +152,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// Opens the database in `dir` and shows how far recovery is.
-pub fn open(dir: &Path, create: bool) -> Result<Db> {
-    Ok(builder(create).open(dir)?)
-}
-
+/// Shows how far recovery is.
 fn builder(create: bool) -> Builder {
     Db::builder()
         .create_if_missing(create)
@@ -142,16 +160,18 @@ fn builder(create: bool) -> Builder {
         .progress(progress::show_opening())
 }
 
-/// As [`open`], without a device of the log that is `lost`; `unreachable` is why no process that has it open could be asked.
+/// Opens the database in `dir`, without a device of the log that is `lost`; `unreachable` is why no process that has it open could be asked.
 pub fn open_here(dir: &Path, lost: Option<String>, unreachable: &tantalum::Error) -> Result<Db> {
     let builder =
         lost.into_iter().fold(builder(false), |builder, lost| builder.expert(|expert| expert.give_up_log_device(lost)));
-    match builder.open(dir) {
-        Err(error) if error.kind() == ErrorKind::InUse => Err(Error::Other(format!(
-            "{error}, or let it run with control_socket = true: it cannot be asked ({unreachable})"
-        ))),
-        opened => Ok(opened?),
-    }
+    open_unless_asked(builder, dir, unreachable)
+}
+
+/// A path for the process that has a database open.
+fn absolute(path: &Path) -> Result<String> {
+    let path = std::path::absolute(path).map_err(|error| Error::file("find", path, error))?;
+    let named = path.to_str().map(str::to_owned);
+    named.ok_or_else(|| Error::file("name", path, "the path is not UTF-8; choose another"))
 }
 
 /// Prints what is serialized as JSON, or as a table of dotted names.
@@ -163,73 +183,49 @@ fn print(value: &impl Serialize, json: bool) -> Result<()> {
 }
 
 fn stat(dir: &Path, json: bool) -> Result<ExitCode> {
-    // A database that is open elsewhere tells of itself.
-    if let Ok(mut client) = Client::connect(dir) {
-        print(&client.call(&control::Command::Stats, &mut |_| {})?, json)?;
-        return Ok(ExitCode::SUCCESS);
+    match Source::open(dir)? {
+        Source::There(mut client) => print(&client.call(&control::Command::Stats, &mut |_| {})?, json)?,
+        Source::Here(db) => {
+            print(&db.stats()?, json)?;
+            db.close()?;
+        }
     }
-    let db = open(dir, false)?;
-    print(&db.stats()?, json)?;
-    db.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// One table in the JSON output of `db tables`.
-#[derive(Serialize)]
-struct TableRow {
-    /// The table.
-    name: String,
-    /// Its rows.
-    rows: u64,
-    /// Bytes of its keys and values.
-    bytes: u64,
-}
-
 fn tables(dir: &Path, json: bool) -> Result<ExitCode> {
-    let db = open(dir, false)?;
-    let snapshot = db.snapshot()?;
+    let mut source = Source::open(dir)?;
     let progress = Progress::open_ended("counting rows", Unit::Things);
-    let mut list = Vec::new();
-    for name in db.tables()? {
-        let mut row = TableRow { rows: 0, bytes: 0, name };
-        for entry in snapshot.range(&db.table(&row.name)?, ..)? {
-            let (key, value) = entry?;
-            row.rows += 1;
-            row.bytes += (key.len() + value.len()) as u64;
-            progress.add(1);
-        }
-        list.push(row);
-    }
+    let list = source.tables(&mut |rows| progress.add(rows))?;
     progress.finish();
-    drop(snapshot);
+    source.close()?;
     if json {
         tantalum_report::print_json(&list)?;
     } else {
         let mut table = Table::new(["table", "rows", "keys and values"]);
-        for row in &list {
-            table.row([row.name.clone(), units::count(row.rows), units::bytes(row.bytes)]);
+        for size in list {
+            table.row([size.name, units::count(size.rows), units::bytes(size.bytes)]);
         }
         Out::new().line(table)?;
     }
-    db.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn check(dir: &Path, json: bool) -> Result<ExitCode> {
-    let db = open(dir, false)?;
-    let report = db.check()?;
+    let mut source = Source::open(dir)?;
+    let (report, problems) = source.check()?;
     print(&report, json)?;
-    db.close()?;
-    match report.problems().len() {
+    source.close()?;
+    match problems {
         0 => Ok(ExitCode::SUCCESS),
         n => Err(Error::Other(format!("{}: {n} problems found; restore the database from a backup", dir.display()))),
     }
 }
 
 fn backup(dir: &Path, to: &Path) -> Result<ExitCode> {
-    let db = open(dir, false)?;
-    db.backup(to)?;
-    db.close()?;
+    let mut source = Source::open(dir)?;
+    source.back_up(to)?;
+    source.close()?;
     Out::new().line(format_args!("{} is a copy of {}", to.display(), dir.display()))?;
     Ok(ExitCode::SUCCESS)
 }

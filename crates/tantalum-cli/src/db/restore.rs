@@ -46,12 +46,9 @@ pub struct RestoreArguments {
 pub fn base_backup(dir: &Path, to: &Path, json: bool) -> Result<ExitCode> {
     let made = match Client::connect(dir) {
         Ok(mut client) => {
-            let path = std::path::absolute(to).map_err(|error| Error::file("find", to, error))?;
-            let Some(path) = path.to_str() else {
-                return Err(Error::file("name", to, "the path is not UTF-8; choose another"));
-            };
+            let path = super::absolute(to)?;
             let mut show = show();
-            client.call(&Command::BaseBackup { path: path.to_owned() }, &mut |progress| {
+            client.call(&Command::BaseBackup { path }, &mut |progress| {
                 if let Progress::BaseBackup(progress) = progress {
                     show(progress);
                 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::Device;
+use tantalum_device::{Access, Device};
 
 use crate::format::BLOCK;
 use crate::format::superblock::{MAX_SECTION_BYTES, MIN_SECTION_BYTES};
@@ -55,6 +55,9 @@ pub struct ArchiveOptions {
     pub keep_bytes: Option<u64>,
     /// Segments in a directory are removed when all that they hold is older than this. Default: never.
     pub keep_time: Option<Duration>,
+    /// The archive is read, as far as the log's devices lack records, and not written to: the log goes on without it. For devices
+    /// whose writes do not last ([`Overlay`](tantalum_device::Overlay)). Default: no.
+    pub read_only: bool,
 }
 
 impl ArchiveOptions {
@@ -77,7 +80,12 @@ impl ArchiveOptions {
             lag_bytes: 64 << 20,
             keep_bytes: None,
             keep_time: None,
+            read_only: false,
         }
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        if self.read_only { Access::ReadOnly } else { Access::ReadWrite }
     }
 
     /// Refuses values with which no archive can work.

@@ -26,6 +26,7 @@ pub(crate) struct Archive {
     pub(crate) store: Arc<dyn Store>,
     /// What its two slots hold, if valid.
     pub(crate) slots: [Option<Slot>; 2],
+    access: Access,
 }
 
 /// What an archive holds from a position on.
@@ -80,7 +81,7 @@ impl Archive {
             control.read(slot_offset(parity as u64), &mut block)?;
             *slot = Slot::decode(&block).ok().filter(|slot| slot.log_id == superblock.log_id);
         }
-        Ok(Some(Archive { store: store(options, control, superblock)?, slots }))
+        Ok(Some(Archive { store: store(options, control, superblock)?, slots, access }))
     }
 
     /// Makes an empty archive for the log `log_id`; what is there is lost. It becomes one when all else is done, and has
@@ -113,7 +114,7 @@ impl Archive {
         for offset in SUPERBLOCKS.into_iter().rev() {
             control.write(offset, &[&superblock.encode()], Durability::Durable)?;
         }
-        Ok(Archive { store: store(options, control, superblock)?, slots: [None, None] })
+        Ok(Archive { store: store(options, control, superblock)?, slots: [None, None], access: Access::ReadWrite })
     }
 
     pub(crate) fn log_id(&self) -> u128 {
@@ -144,11 +145,23 @@ impl Archive {
         })
     }
 
-    /// The segments that hold what lies behind `from`, made durable, so that what is read of them stays.
+    /// The segments that hold what lies behind `from`, made durable, so that what is read of them stays; unless the archive is only
+    /// read.
     pub(crate) fn segments(&self, from: Lsn) -> Result<Vec<Segment>> {
-        let (segments, _) = without_void(self.store.segments(Some(from), true)?);
-        segments.iter().try_for_each(|segment| segment.place.device.flush())?;
+        let is_writable = self.access == Access::ReadWrite;
+        let (segments, _) = without_void(self.store.segments(Some(from), is_writable)?);
+        if is_writable {
+            segments.iter().try_for_each(|segment| segment.place.device.flush())?;
+        }
         Ok(segments)
+    }
+
+    /// Makes its slots durable, unless the archive is only read.
+    pub(crate) fn flush_control(&self) -> Result<()> {
+        match self.access {
+            Access::ReadWrite => Ok(self.store.control().flush()?),
+            Access::ReadOnly => Ok(()),
+        }
     }
 
     /// Reads what lies behind `scope.checkpoint` in these segments. `None` if nothing was ever archived.

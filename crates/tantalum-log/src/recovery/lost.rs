@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tantalum_device::{Access, Device, Durability};
+use tantalum_device::{Device, Durability};
 
 use super::members::{Members, identify_present};
 use super::missing::{lacks, missing_device};
@@ -48,7 +48,7 @@ pub(crate) fn give_up(
 ) -> Result<()> {
     options.check()?;
     let archive = match &options.archive {
-        Some(options) => Archive::find(options, Access::ReadWrite)?,
+        Some(options) => Archive::find(options, options.access())?,
         None => None,
     };
     let members = identify_present(devices, archive.as_ref())?;

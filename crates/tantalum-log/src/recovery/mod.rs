@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use tantalum_device::{Access, AlignedBuffer, Device};
+use tantalum_device::{AlignedBuffer, Device};
 
 use archived::{FoundArchive, OpenArchive};
 use locate::Sections;
@@ -117,7 +117,7 @@ pub(crate) fn open(
 ) -> Result<Recovery> {
     options.check()?;
     let archive = match &options.archive {
-        Some(options) => Archive::find(options, Access::ReadWrite)?,
+        Some(archive) => Archive::find(archive, archive.access())?,
         None => None,
     };
     let mut members = identify(&devices, archive.as_ref())?;
@@ -129,7 +129,7 @@ pub(crate) fn open(
         }
     }
     if let Some(archive) = &archive {
-        archive.store.control().flush()?;
+        archive.flush_control()?;
     }
     let survey = survey(members, archive.as_ref(), options.recovery_memory_bytes, progress)?;
     let damage = survey.scans.iter().flat_map(|scan| &scan.damage).chain(&survey.merged.damage).next();
@@ -145,7 +145,8 @@ pub(crate) fn open(
     let order = on_devices.filter(|on_devices| on_devices.end == end).map(|on_devices| on_devices.order);
     // What no device has, or was not looked for on one, is in the archive only.
     let only_there = if order.is_some() || from > members.slot.checkpoint { from } else { end };
-    let archive = options.archive.is_some().then(|| FoundArchive::new(archive, scanned, &scans, &merged, only_there));
+    let is_archived = options.archive.as_ref().is_some_and(|archive| !archive.read_only);
+    let archive = is_archived.then(|| FoundArchive::new(archive, scanned, &scans, &merged, only_there));
     let reader = Reader::new(merged.order, members.slot.checkpoint);
     Ok(Recovery { members, areas, scans, end, from, reader, locate_reads, archive, order, begun: None, options })
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{
     address::{Address, SOCKET},
     protocol::{Answer, Command, Progress},
+    rows::{RowSelection, RowSink},
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -43,6 +44,18 @@ impl Client {
     /// # Errors
     /// [`Io`](crate::ErrorKind::Io) with the database's answer, or because it hung up; [`Io`](crate::ErrorKind::Io).
     pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(Progress)) -> Result<Value> {
+        self.ask(command, report, &mut |_, _| Ok(()))
+    }
+
+    /// Has the database read rows, as of one moment, and gives them to `sink` as they come.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call), and those of `sink`, after which the connection is of no use.
+    pub fn rows(&mut self, selection: RowSelection, sink: RowSink<'_>) -> Result<()> {
+        self.ask(&Command::Rows { selection }, &mut |_| {}, sink).map(drop)
+    }
+
+    fn ask(&mut self, command: &Command, report: &mut dyn FnMut(Progress), sink: RowSink<'_>) -> Result<Value> {
         let failed = |socket: &str, what: String| Error::new(ErrorKind::Io, format!("{socket}: {what}"));
         let socket = self.socket.clone();
         let hung_up = |error| broken(&socket, "the connection to the database broke", error);
@@ -56,6 +69,7 @@ impl Client {
             }
             match Answer::of_line(&line).map_err(|what| failed(&self.socket, what))? {
                 Answer::Progress(progress) => report(progress),
+                Answer::Rows { table, rows } => sink(&table, rows)?,
                 Answer::Result(result) => return Ok(result),
                 Answer::Error(what) => return Err(failed(&self.socket, what)),
             }

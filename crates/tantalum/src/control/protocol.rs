@@ -5,6 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::rows::{RowSelection, Rows, row_list};
 use crate::{db::LogChangeProgress, restore::RestoreProgress};
 
 /// The version of what is said here; a request names it.
@@ -28,6 +29,21 @@ pub enum Command {
     Status,
     /// Its [`Stats`](crate::Stats).
     Stats,
+    /// As [`table_sizes`](super::table_sizes).
+    Tables,
+    /// Rows, for [`Client::rows`](super::Client::rows).
+    Rows {
+        /// Which.
+        #[serde(flatten)]
+        selection: RowSelection,
+    },
+    /// As [`Db::check`](crate::Db::check).
+    Check,
+    /// As [`Db::backup`](crate::Db::backup).
+    Backup {
+        /// The copy's directory, which must not exist; a relative path starts at the database's directory.
+        path: String,
+    },
     /// As [`Db::checkpoint`](crate::Db::checkpoint).
     Checkpoint,
     /// As [`Db::base_backup`](crate::Db::base_backup).
@@ -90,6 +106,12 @@ pub enum Progress {
 pub enum Answer {
     /// The command goes on.
     Progress(Progress),
+    /// Rows of a table, one of several such lines.
+    Rows {
+        table: String,
+        #[serde(with = "row_list")]
+        rows: Rows,
+    },
     /// It is done.
     Result(Value),
     /// It was not done, and why.
@@ -140,6 +162,11 @@ mod tests {
         for command in [
             Command::Status,
             Command::Stats,
+            Command::Tables,
+            Command::Rows { selection: RowSelection::default() },
+            Command::Rows { selection: RowSelection::of_key("t\"", &[0, 10, 34, 127, 128, 255]) },
+            Command::Check,
+            Command::Backup { path: path.clone() },
             Command::Checkpoint,
             Command::BaseBackup { path: path.clone() },
             Command::AddDevice { path: path.clone() },
@@ -154,7 +181,10 @@ mod tests {
         let change = LogChangeProgress { phase: LogChangePhase::Create, done_bytes, total_bytes };
         let copy = RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes };
         let progress = [Progress::LogChange(change), Progress::BaseBackup(copy)].map(Answer::Progress);
-        for answer in progress.into_iter().chain([Answer::Result(Value::Null), Answer::Error("no".into())]) {
+        let rows = vec![((0..=255).collect(), Vec::new())];
+        let rows = [Answer::Rows { table: "t".into(), rows }];
+        for answer in progress.into_iter().chain(rows).chain([Answer::Result(Value::Null), Answer::Error("no".into())])
+        {
             assert_eq!(Answer::of_line(&answer.to_line().unwrap()), Ok(answer));
         }
     }

@@ -31,6 +31,7 @@ use tantalum_rt::{JoinHandle, now, spawn};
 use super::{
     address::{Address, SOCKET},
     protocol::{Answer, Command, LINE_BYTES_MAX, Progress, VERSION},
+    rows::{RowSelection, table_sizes},
 };
 use crate::{
     db::{Db, LogChange, WeakDb},
@@ -44,6 +45,8 @@ type Failure = Box<dyn std::error::Error>;
 const CONNECTIONS_MAX: usize = 4;
 /// How long a request may take to arrive, and an answer to be taken.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take none of the rows that it asked for: it may show them a page at a time.
+const ROWS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The socket of an open database. Dropping it ends it; commands that were begun go on.
 struct Server {
@@ -56,7 +59,7 @@ struct Server {
 /// Lets the database in `directory` take orders until it is closed, if its settings say so. A database that cannot is
 /// open all the same.
 pub fn serve(db: &Db, directory: &Path) {
-    if !db.settings().control_socket() || tantalum_rt::is_simulated() {
+    if db.core().is_read_only || !db.settings().control_socket() || tantalum_rt::is_simulated() {
         return;
     }
     match Server::start(db.downgrade(), directory) {
@@ -225,6 +228,13 @@ impl Connection {
         match command {
             Command::Status => self.status(&db),
             Command::Stats => Ok(serde_json::to_value(db.stats()?)?),
+            Command::Tables => Ok(serde_json::to_value(table_sizes(&db, &mut |_| {})?)?),
+            Command::Rows { selection } => self.send_rows(db, &selection),
+            Command::Check => Ok(serde_json::to_value(db.check()?)?),
+            Command::Backup { path } => {
+                db.backup(self.directory.join(path))?;
+                Ok(Value::Null)
+            }
             Command::Checkpoint => {
                 db.checkpoint()?;
                 Ok(Value::Null)
@@ -236,6 +246,20 @@ impl Connection {
                 self.change(&db, LogChange::Replace { old: device, new: (&path).into() })
             }
         }
+    }
+
+    /// Sends rows as fast as they are taken. Meanwhile the database may be closed.
+    fn send_rows(&mut self, db: Db, selection: &RowSelection) -> Result<Value, Failure> {
+        let reader = selection.begin(&db)?;
+        drop(db);
+        self.stream.set_write_timeout(Some(ROWS_TIMEOUT))?;
+        let broken =
+            |error: io::Error| crate::Error::new(crate::ErrorKind::Io, "the client went away").with_source(error);
+        let sent =
+            reader.read(&mut |table, rows| self.answer(&Answer::Rows { table: table.into(), rows }).map_err(broken));
+        self.stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
+        sent?;
+        Ok(Value::Null)
     }
 
     fn status(&self, db: &Db) -> Result<Value, Failure> {

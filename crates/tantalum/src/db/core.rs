@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     buffer::{BufferPool, Cleaner, PageCleaning},
-    error::{Error, Result},
+    error::{self, Error, Result},
     options::Settings,
     recovery::{Checkpointer, Opened, RecoveryStats},
     space::{Grower, Space},
@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub redo: RecoveryStats,
     pub data_capabilities: Capabilities,
     pub barriers: Arc<BarrierPolicy>,
+    /// Nothing is changed but by recovery, in memory.
+    pub is_read_only: bool,
     pub log_devices: Arc<LogDevices>,
     pub operations: Operations,
     /// Held by the task that checks the database.
@@ -65,7 +67,7 @@ impl Core {
         opened: Opened,
         devices: &Devices,
         log_devices: LogDevices,
-        barriers: Arc<BarrierPolicy>,
+        is_read_only: bool,
         directory: Option<Directory>,
     ) -> Result<Self> {
         let Opened { pool, space, redo } = opened;
@@ -77,7 +79,7 @@ impl Core {
         };
         let cleaner = (settings.page_cleaning() == PageCleaning::Ahead).then(|| Cleaner::start(&pool));
         let tasks = Tasks {
-            _checkpointer: Checkpointer::start(&pool, &redo, record),
+            _checkpointer: Checkpointer::start(&pool, redo.has_applied() && !is_read_only, record),
             _grower: Grower::start(&space),
             _cleaner: cleaner,
         };
@@ -90,7 +92,8 @@ impl Core {
             catalog,
             redo,
             data_capabilities: devices.data.capabilities(),
-            barriers,
+            barriers: Arc::clone(&log_devices.barriers),
+            is_read_only,
             log_devices,
             operations: Operations::default(),
             checks: Mutex::default(),
@@ -142,10 +145,17 @@ impl Core {
     /// Begins an operation that changes something; it ends when what is returned is dropped.
     ///
     /// # Errors
-    /// As [`check_open`](Self::check_open).
+    /// As [`check_open`](Self::check_open); [`ReadOnly`](crate::ErrorKind::ReadOnly).
     pub fn begin_operation(&self) -> Result<Operation<'_>> {
         self.pool.check_poison()?;
+        self.check_writable()?;
         self.operations.begin()
+    }
+
+    /// # Errors
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly).
+    pub fn check_writable(&self) -> Result<()> {
+        if self.is_read_only { Err(error::read_only()) } else { Ok(()) }
     }
 
     /// What was read, unless the database was closed meanwhile: its devices may be in use by another then.
@@ -171,14 +181,15 @@ impl Core {
         self.operations.close();
         drop(std::mem::take(&mut *self.companions.lock()));
         drop(tasks);
-        let stored = self.pool.checkpoint();
+        // What was changed goes with the devices' overlays.
+        let stored = if self.is_read_only { Ok(()) } else { self.pool.checkpoint().map(drop) };
         // A read that has begun before may evict a page that could not be stored.
         self.pool.end_stores();
         self.pool.store().close();
         let ended = self.log().close();
         drop(self.directory.lock().take());
         match (stored, ended) {
-            (Ok(_), ended) => ended,
+            (Ok(()), ended) => ended,
             (Err(stored), Ok(())) => Err(stored),
             (Err(stored), Err(log)) => {
                 let what = format!(

@@ -3,7 +3,7 @@
 
 use std::{error::Error as StdError, fmt, path::Path, sync::Arc};
 
-use tantalum_device::{Device, Partition, SharedFlushes};
+use tantalum_device::{Access, Device, MemoryLimit, Overlay, Partition, SharedFlushes};
 use tantalum_store::{DoubleWrite, StoreKind, Superblock};
 
 use crate::{
@@ -45,6 +45,13 @@ impl Devices {
     pub fn on_data_device(device: Arc<dyn Device>, page_size: u32, log: Vec<Arc<dyn Device>>) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
         Self::in_place_on(device, page_size, superblock.as_ref(), log)
+    }
+
+    /// The same devices, of which none changes: what is written to them stays in `memory`.
+    pub(crate) fn with_writes_in(self, memory: &Arc<MemoryLimit>) -> Self {
+        let over = |device| Arc::new(Overlay::new(device, Arc::clone(memory))) as Arc<dyn Device>;
+        let Self { data, double_write, log } = self;
+        Self { data: over(data), double_write: double_write.map(over), log: log.into_iter().map(over).collect() }
     }
 
     /// A database on one device of fixed size beside its log's: pages, and what their store needs with them.
@@ -101,12 +108,14 @@ pub struct DeviceRequest<'a> {
     pub may_create: bool,
     /// How many bytes of the device are used, where that is known before it is open.
     pub bytes: Option<u64>,
+    /// Whether the device is written to.
+    pub access: Access,
 }
 
 impl<'a> DeviceRequest<'a> {
-    /// A request for `bytes` of `name` of the database in `directory`.
+    /// A request for `bytes` of `name` of the database in `directory`, to read and write.
     pub fn new(name: &'a str, directory: &'a Path, may_create: bool, bytes: Option<u64>) -> Self {
-        Self { name, directory, may_create, bytes }
+        Self { name, directory, may_create, bytes, access: Access::ReadWrite }
     }
 }
 

@@ -44,7 +44,7 @@ const BLANK_BYTES: u64 = 128 << 10;
 pub(crate) struct Directory {
     path: PathBuf,
     /// None in a simulation, which has a file system of its own.
-    lock: Option<File>,
+    locks: Vec<File>,
     /// What `tantalum.toml` says, if there is one. One that a creation wrote which did not end does not count.
     pub settings: Option<Settings>,
     /// The creation that did not end.
@@ -54,15 +54,15 @@ pub(crate) struct Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         // Closing the file is not enough: a process that is being started holds it, too, until it is another program.
-        if let Some(Err(error)) = self.lock.as_ref().map(File::unlock) {
+        if let Some(error) = self.locks.iter().find_map(|lock| lock.unlock().err()) {
             tracing::warn!(path = %self.path.display(), %error, "the lock could not be given up before its file is closed");
         }
     }
 }
 
 impl Directory {
-    /// Locks the directory `path`, made if it does not exist and `create` allows it.
-    pub fn open(path: &Path, create: bool) -> Result<Self> {
+    /// Locks the directory `path`, made if it does not exist and `create` allows it. Many may read it, or one writes.
+    pub fn open(path: &Path, create: bool, access: Access) -> Result<Self> {
         match files::kind(path).map_err(|error| error::io(path, "look at", error))? {
             Some(FileKind::Directory) => {}
             Some(_) => return Err(error::io(path, "open", ErrorKind::NotADirectory.into())),
@@ -73,8 +73,8 @@ impl Directory {
         if !create && ![DATA, SETTINGS].iter().any(|name| files::exists(&path.join(name))) {
             return Err(no_database(path));
         }
-        let lock = if files::is_simulated() { None } else { Some(lock(&path.join(LOCK))?) };
-        let mut directory = Self { path: path.into(), lock, settings: None, interrupted: None };
+        let locks = if files::is_simulated() { Vec::new() } else { lock(path, access)? };
+        let mut directory = Self { path: path.into(), locks, settings: None, interrupted: None };
         directory.interrupted = CreationMark::read(path)?;
         directory.settings = directory.read_settings()?;
         Ok(directory)
@@ -148,8 +148,9 @@ impl<'a> Places<'a> {
         settings: &'a Settings,
         opener: Option<&'a dyn DeviceOpener>,
         may_create: bool,
+        access: Access,
     ) -> Result<Self> {
-        let log = LogPlaces { directory: &directory.path, settings, opener };
+        let log = LogPlaces { directory: &directory.path, settings, opener, access };
         let mut places = Self { directory, log, data_device: None };
         if let Some(name) = &settings.data_device {
             places.data_device = Some(match log.ask_opener(name, may_create, None)? {
@@ -266,7 +267,7 @@ impl<'a> Places<'a> {
         let path = self.directory.path.join(name);
         match files::kind(&path).map_err(|error| error::io(&path, "look at", error))? {
             Some(FileKind::File | FileKind::Other) => {
-                Ok(Some(ArchiveTarget::Device(files::open(&path, Access::ReadWrite)?)))
+                Ok(Some(ArchiveTarget::Device(files::open(&path, self.log.access)?)))
             }
             Some(FileKind::Directory) | None => Ok(Some(ArchiveTarget::Directory(path))),
         }
@@ -277,7 +278,7 @@ impl<'a> Places<'a> {
             let what = "does not exist; name a block device, or a file as large as the database may become";
             return Err(error::option(format!("data_device: {} {what}", path.display())));
         }
-        files::open(path, Access::ReadWrite)
+        files::open(path, self.log.access)
     }
 }
 
@@ -291,27 +292,52 @@ pub(crate) fn sync_parent(path: &Path) -> Result<()> {
     files::sync_directory(parent).map_err(|error| error::io(parent, "make durable", error))
 }
 
-/// Locks the lock file and leaves this process's number in it.
-fn lock(path: &Path) -> Result<File> {
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let mut file = opened.map_err(|error| error::io(path, "open", error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // Whatever it holds, or if it cannot be read: the answer is that the directory is in use.
-            let _read = (&mut file).take(20).read_to_string(&mut holder);
-            let pid = holder.trim().parse().unwrap_or(0);
-            return Err(in_use(path, pid));
+/// Locks the directory, and the file `LOCK` in it, in which a writer leaves its process's number. The lock on the directory is for
+/// readers where that file is missing; that on the file, for versions which know no other.
+fn lock(directory: &Path, access: Access) -> Result<Vec<File>> {
+    let path = directory.join(LOCK);
+    let opened = match access {
+        Access::ReadWrite => {
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map(Some)
         }
-        Err(TryLockError::Error(error)) => return Err(error::io(path, "lock", error)),
-    }
-    let write = |file: &mut File| {
-        file.set_len(0)?;
-        file.write_all(format!("{}\n", std::process::id()).as_bytes())
+        Access::ReadOnly => match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        },
     };
-    write(&mut file).map_err(|error| error::io(path, "write", error))?;
-    Ok(file)
+    let mut file = opened.map_err(|error| error::io(&path, "open", error))?;
+    let try_lock = |file: &File| match access {
+        Access::ReadWrite => file.try_lock(),
+        Access::ReadOnly => file.try_lock_shared(),
+    };
+    let directory_file = File::open(directory).map_err(|error| error::io(directory, "open", error))?;
+    for lock in file.iter().chain([&directory_file]) {
+        match try_lock(lock) {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(not_locked(&path, lock, file.as_ref())),
+            Err(TryLockError::Error(error)) => return Err(error::io(&path, "lock", error)),
+        }
+    }
+    if let Some(file) = file.as_mut().filter(|_| access == Access::ReadWrite) {
+        let mut write = || {
+            file.set_len(0)?;
+            file.write_all(format!("{}\n", std::process::id()).as_bytes())
+        };
+        write().map_err(|error| error::io(&path, "write", error))?;
+    }
+    Ok(file.into_iter().chain([directory_file]).collect())
+}
+
+/// Why a lock was not granted: another process writes, which `LOCK` names, or some read.
+fn not_locked(path: &Path, lock: &File, lock_file: Option<&File>) -> Error {
+    if lock.try_lock_shared().is_ok() {
+        let what = "processes have the database open for reading only; end them, or open it with read_only";
+        return Error::new(error::ErrorKind::InUse, format!("{}: {what}", path.display()));
+    }
+    let mut holder = String::new();
+    // Whatever it holds, or if it cannot be read: the answer is that the directory is in use.
+    let _read = lock_file.map(|file| file.take(20).read_to_string(&mut holder));
+    in_use(path, holder.trim().parse().unwrap_or(0))
 }
 
 /// Makes the data file of a new database, and the double-write area of one in place: whether that is needed depends on what the

@@ -107,8 +107,13 @@ impl Db {
     /// The table of that name, created if there is none. Creating is durable at once, whatever transactions do.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is empty, longer than 255 bytes or has control characters.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is empty, longer than 255 bytes or has control characters;
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly) if it would have to be created in a database that is open for reading only.
     pub fn table(&self, name: &str) -> Result<Table> {
+        if self.core().is_read_only {
+            self.core().check_open()?;
+            return self.open_tables().into_iter().find(|table| table.name() == name).ok_or_else(error::read_only);
+        }
         let operations = self.operations();
         let _operation = self.core().begin_operation()?;
         let open = || self.core().catalog.open_or_create(name, &|| operations.check_open());
@@ -364,7 +369,7 @@ impl Db {
     /// freed by the next open. When it returns, the directory can be opened again. Closing twice does nothing.
     ///
     /// # Errors
-    /// When a device cannot write; [`Poisoned`](crate::ErrorKind::Poisoned) if pages could not be stored and the log not be ended. The database
+    /// When a device cannot write; of the kind of the first, which it names, if pages could not be stored and the log not be ended. The database
     /// is closed all the same, and what was committed is safe in the log as far as it was acknowledged.
     pub fn close(self) -> Result<()> {
         self.core().close()

@@ -38,19 +38,19 @@ pub(crate) fn open(mut plan: Plan) -> Result<Core> {
     if let Some(Home { directory, creation: Some(mark), .. }) = &plan.home {
         directory.end_creation(mark)?;
     }
-    let Plan { settings, devices, home, barriers, page_observer, .. } = plan;
+    let Plan { settings, is_read_only, devices, home, barriers, page_observer, .. } = plan;
     if let Some(observer) = page_observer {
         opened.pool.observe(observer);
     }
-    let (log, policy) = (opened.pool.log(), Arc::clone(&barriers));
+    let (log, policy) = (opened.pool.log(), barriers);
     let (log_devices, directory) = match home {
         Some(Home { directory, opener, gathered, .. }) => {
-            let path = directory.path().into();
-            (LogDevices::of_directory(path, &settings, opener, gathered, log, policy), Some(directory))
+            let record_in = (!is_read_only).then(|| directory.path().into());
+            (LogDevices::of_directory(record_in, &settings, opener, gathered, log, policy), Some(directory))
         }
         None => (LogDevices::of_devices(&settings, log, policy), None),
     };
-    Core::start(settings, superblock, opened, &devices, log_devices, barriers, directory)
+    Core::start(settings, superblock, opened, &devices, log_devices, is_read_only, directory)
 }
 
 impl Plan {
@@ -67,7 +67,8 @@ impl Plan {
         let protection = protection::at_open(&self.settings, devices, superblock.page_size, superblock.protection);
         // Refused before the log is touched.
         store_on(devices, &Superblock { protection, ..superblock }, &self.settings)?;
-        let archive = self.archive.clone().map(|target| self.settings.archive(target));
+        let read_only = self.is_read_only;
+        let archive = self.archive.clone().map(|target| ArchiveOptions { read_only, ..self.settings.archive(target) });
         if self.rebuilds_log {
             Self::check_archive(archive.as_ref(), &superblock)?;
         }
@@ -96,7 +97,8 @@ impl Plan {
         sessions.check_not_newer(log.epoch(), &log_name)?;
         let (superblock, mended) = protection::change(devices, superblock, &self.settings, protection)?;
         let store = store_on(devices, &superblock, &self.settings)?;
-        let directory = self.home.as_ref().map(|home| home.directory.path().to_owned());
+        let home = self.home.as_ref().filter(|_| !self.is_read_only);
+        let directory = home.map(|home| home.directory.path().to_owned());
         let mut stamp = |session| {
             if let Some(directory) = &directory {
                 log_devices::stamp_record(directory, session)?;
@@ -216,7 +218,8 @@ impl Plan {
             hiding,
             request_per_flush: self.settings.log_request_per_flush.unwrap_or_default(),
             group_commit_delay: self.settings.log_gather.unwrap_or(default.group_commit_delay),
-            copies: self.settings.log_copies(),
+            // A second copy in memory is of no use.
+            copies: if self.is_read_only { 1 } else { self.settings.log_copies() },
             characteristics,
             // The pool is empty meanwhile, and fills as this is used up.
             recovery_memory_bytes: default.recovery_memory_bytes.max(pool_bytes as usize / 2),

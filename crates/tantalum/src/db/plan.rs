@@ -4,7 +4,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use tantalum_device::Device;
+use tantalum_device::{Access, Device, MemoryLimit};
 use tantalum_log::{ArchiveTarget, LostDevice};
 use tantalum_rt::{Random, random_seed};
 use tantalum_store::{DoubleWrite, PageObserver, Protection, StoreKind, Superblock};
@@ -23,6 +23,8 @@ use crate::{
 
 pub(crate) struct Plan {
     pub settings: Settings,
+    /// The devices keep what is written to them in memory.
+    pub is_read_only: bool,
     /// `None` if the database is to be created.
     pub superblock: Option<Superblock>,
     /// As the database uses them: wrapped, and without the barriers that are spared.
@@ -56,11 +58,12 @@ impl Plan {
     /// The plan for the database in a directory. One that does not exist is begun to be created: its files are there.
     pub fn in_directory(mut builder: Builder, path: &Path) -> Result<Self> {
         let may_create = builder.may_create();
-        let directory = Directory::open(path, may_create)?;
+        let access = builder.access();
+        let directory = Directory::open(path, may_create, access)?;
         let settings = std::mem::take(&mut builder.settings).over(directory.settings.clone().unwrap_or_default());
         settings.check()?;
         let opener = builder.opener.take();
-        let places = Places::new(&directory, &settings, opener.as_deref(), may_create)?;
+        let places = Places::new(&directory, &settings, opener.as_deref(), may_create, access)?;
         let superblock = places.superblock()?;
         let archive = match builder.archive_device.take() {
             Some(device) => Some(ArchiveTarget::Device(device)),
@@ -81,9 +84,11 @@ impl Plan {
         };
         let lost = builder.lost_log_device.take().map(|name| gathered.lost(&name, &log_places)).transpose()?;
         let log_names = gathered.names_in_settings(&log_places);
+        let devices = builder.keep_unchanged(devices, &settings);
         let barriers = BarrierPolicy::new(settings.barriers(), builder.wrap_devices);
         Ok(Self {
             settings,
+            is_read_only: builder.read_only,
             superblock,
             devices: barriers.over_all(devices)?,
             archive: archive.map(|archive| barriers.over_archive(archive)).transpose()?,
@@ -108,9 +113,11 @@ impl Plan {
         let partitions = devices.log.chunks(settings.log_partitions() as usize);
         let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
         let log_names = partitions.map(names).collect();
+        let devices = builder.keep_unchanged(devices, &settings);
         let barriers = BarrierPolicy::new(settings.barriers(), builder.wrap_devices);
         Ok(Self {
             settings,
+            is_read_only: builder.read_only,
             superblock,
             devices: barriers.over_all(devices)?,
             archive: archive.map(|archive| barriers.over_archive(archive)).transpose()?,
@@ -164,11 +171,27 @@ pub(super) fn new_superblock(
 impl Builder {
     /// Whether a database that does not exist is created: not where one is to be mended.
     fn may_create(&self) -> bool {
-        !self.refuses_to_create && !self.rebuilds_log && self.lost_log_device.is_none()
+        !self.refuses_to_create && !self.read_only && !self.rebuilds_log && self.lost_log_device.is_none()
+    }
+
+    /// The devices of a database that is opened for reading only stay as they are: what is written to them is in memory.
+    fn keep_unchanged(&self, devices: Devices, settings: &Settings) -> Devices {
+        match self.read_only {
+            true => devices.with_writes_in(&MemoryLimit::of(settings.read_only_memory_bytes())),
+            false => devices,
+        }
+    }
+
+    fn access(&self) -> Access {
+        if self.read_only { Access::ReadOnly } else { Access::ReadWrite }
     }
 
     /// Refuses what the database `file` cannot be opened, or a new one be created with.
     fn check(&self, settings: &Settings, superblock: Option<&Superblock>, file: &str, is_archived: bool) -> Result<()> {
+        if self.read_only && self.rebuilds_log {
+            let what = "rebuild_log: it makes new devices; open the database without read_only";
+            return Err(error::option(what));
+        }
         let Some(superblock) = superblock else {
             return match self.may_create() {
                 true => check_archiving(settings.page_store(), is_archived, false),

@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use tantalum_device::Access;
 use tantalum_log::{Log, LogOptions, Lsn};
 use tantalum_store::{PageStore, Protection, StoreKind, Superblock};
 
@@ -28,9 +29,9 @@ impl Remaking {
         let page_store = (store != StoreKind::default()).then_some(store);
         let settings = Settings { page_size: Some(page_size), page_store, ..settings.without_places() };
         settings.check()?;
-        let made = Directory::open(directory, true)?;
+        let made = Directory::open(directory, true, Access::ReadWrite)?;
         let files = make_data_files(directory, &settings, &mut |_| {})?;
-        let places = LogPlaces { directory, settings: &settings, opener: None };
+        let places = LogPlaces { directory, settings: &settings, opener: None, access: Access::ReadWrite };
         let log = places.make(Claimed::File(directory.join(LOG)), &mut |_| {})?;
         Ok(Self { directory: made, devices: Devices { log, ..files }, settings })
     }

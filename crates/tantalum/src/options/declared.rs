@@ -208,6 +208,10 @@ settings! {
     /// device while the snapshots live. Beyond it may be what one transaction overwrites.
     expert open Bytes version_bytes: u64 = "a quarter of the pool";
 
+    /// Bytes of memory for what recovery changes of a database that is opened for [reading only](Builder::read_only): pages that the
+    /// buffer pool has no room for, and a little beside them. At most what the process that crashed had changed in its pool.
+    expert open Bytes read_only_memory_bytes: u64 = "1 GiB";
+
     /// What happens to log writes that take more than twice as long as usual: `on`, another device writes the same; `off`, the
     /// committing thread waits on. It makes a difference only where the log stands on several devices. A database that was created
     /// with `on` has areas set aside for it on its log devices.

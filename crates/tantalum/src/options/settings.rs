@@ -222,6 +222,10 @@ impl Settings {
         ArchiveOptions { keep_bytes: self.log_archive_keep_bytes, keep_time, ..ArchiveOptions::at(target) }
     }
 
+    pub fn read_only_memory_bytes(&self) -> u64 {
+        self.read_only_memory_bytes.unwrap_or(1 << 30)
+    }
+
     pub fn lock_timeout(&self) -> Duration {
         Duration::from_millis(self.lock_timeout_ms.unwrap_or(DEFAULT_LOCK_TIMEOUT_MS))
     }

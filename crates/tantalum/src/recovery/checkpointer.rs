@@ -12,7 +12,7 @@ use std::{
 use tantalum_log::LogStats;
 use tantalum_rt::JoinHandle;
 
-use super::{RecoveryStats, watch::Watch};
+use super::watch::Watch;
 use crate::buffer::BufferPool;
 
 /// How long the task waits at a time.
@@ -30,12 +30,12 @@ pub struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts it, after a recovery with a checkpoint, so that the next one has nothing to do for what this one did. `changed`
-    /// hears when devices of the log are set aside, or no longer.
-    pub fn start(pool: &BufferPool, redo: &RecoveryStats, mut changed: impl FnMut(&LogStats) + Send + 'static) -> Self {
+    /// Starts it, with a checkpoint if one `is_due`: after a recovery, so that the next one has nothing to do for what this one did.
+    /// `changed` hears when devices of the log are set aside, or no longer.
+    pub fn start(pool: &BufferPool, mut is_due: bool, mut changed: impl FnMut(&LogStats) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let task = tantalum_rt::spawn("tantalum-checkpointer", {
-            let (pool, stop, mut is_due) = (pool.clone(), Arc::clone(&stop), redo.has_applied());
+            let (pool, stop) = (pool.clone(), Arc::clone(&stop));
             move || {
                 let mut watch = Watch::default();
                 loop {

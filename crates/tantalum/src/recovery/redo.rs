@@ -54,7 +54,7 @@ pub struct RecoveryStats {
 
 impl RecoveryStats {
     /// Whether there were changes of pages, which a later redo need not look at again if a checkpoint follows.
-    pub(super) fn has_applied(&self) -> bool {
+    pub(crate) fn has_applied(&self) -> bool {
         self.pages_changed + self.pages_skipped > 0
     }
 }

@@ -294,6 +294,7 @@ impl Transaction {
     /// A row that may be written.
     fn writable(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(Value, Value)> {
         self.enter(table)?;
+        self.core().check_writable()?;
         limits::check_key(key, self.core().superblock.page_size)?;
         limits::check_value(value)?;
         Ok(Value::row(key, value))

@@ -16,6 +16,7 @@ mod log_devices;
 mod observer;
 mod page_faults;
 mod poison;
+mod read_only;
 mod restore;
 mod small_pool;
 mod snapshots;

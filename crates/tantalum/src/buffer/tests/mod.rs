@@ -334,7 +334,7 @@ fn a_page_from_the_future_is_not_believed() {
 fn many_tasks_on_real_threads_and_a_small_pool() {
     let db = Arc::new(fixture(24, Protection::Device));
     let cleaner = Cleaner::start(&db.pool);
-    let checkpointer = recovery::Checkpointer::start(&db.pool, &recovery::RecoveryStats::default(), |_| {});
+    let checkpointer = recovery::Checkpointer::start(&db.pool, false, |_| {});
     let ids: Vec<_> = (0..100).map(|_| db.leaf(&0u64.to_le_bytes())).collect();
     let rounds = 600;
     let tasks: Vec<_> = (0..4)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tantalum_device::Device;
+use tantalum_device::{Access, Device};
 use tantalum_log::{Log, LogDeviceStats, LogLayout};
 
 use super::{LogDevices, places::LogPlaces, record::Entry};
@@ -208,7 +208,7 @@ impl UnderWay<'_> {
 
     fn places(&self) -> Option<LogPlaces<'_>> {
         let directory = self.own.directory.as_deref()?;
-        Some(LogPlaces { directory, settings: &self.own.settings, opener: self.opener })
+        Some(LogPlaces { directory, settings: &self.own.settings, opener: self.opener, access: Access::ReadWrite })
     }
 
     /// Opens or makes the device that is to join, with or without barriers as the others.

@@ -83,7 +83,7 @@ impl Gathered {
                     Standing::NoLog if is_recorded => {
                         let device = opened[at].name();
                         tracing::warn!(device, "holds nothing of this log; left out");
-                        left_out.push(tantalum_log::error::not_a_log(&device));
+                        left_out.push(tantalum_log::error::not_a_log(device));
                         continue;
                     }
                     Standing::Unknown { error } => gathered.failures.push(error.clone()),
@@ -218,6 +218,8 @@ fn settle(candidates: Vec<(Entry, Vec<String>)>, stats: &LogStats) -> Vec<Entry>
 mod tests {
     use std::path::Path;
 
+    use tantalum_device::Access;
+
     use super::*;
     use crate::options::Settings;
 
@@ -226,7 +228,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let named = vec!["a".into(), "b".into()];
         let settings = Settings { log_devices: Some(named), ..Settings::default() };
-        let places = LogPlaces { directory: dir.path(), settings: &settings, opener: None };
+        let places = LogPlaces { directory: dir.path(), settings: &settings, opener: None, access: Access::ReadWrite };
         let candidate = |path: &str, names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned()).collect();
             (Entry::new(Path::new(path).into(), Vec::new()), names)

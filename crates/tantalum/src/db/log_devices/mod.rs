@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use tantalum_device::Access;
 use tantalum_log::{Log, LogLayout, LogStats};
 use tantalum_rt::Mutex;
 
@@ -55,7 +56,7 @@ pub struct LogLocation {
 pub fn locate_log(directory: &Path) -> Result<LogLocation> {
     let path = directory.join(SETTINGS);
     let settings = Settings::read(&path)?.ok_or_else(|| error::not_found(directory.display()))?;
-    let places = LogPlaces { directory, settings: &settings, opener: None };
+    let places = LogPlaces { directory, settings: &settings, opener: None, access: Access::ReadWrite };
     let recorded = record::read(directory)?;
     let is_recorded = recorded.is_some();
     let devices = match recorded {
@@ -67,7 +68,7 @@ pub fn locate_log(directory: &Path) -> Result<LogLocation> {
 
 /// The log's devices by name. Of a database that was opened on devices, these are the devices' own.
 pub(crate) struct LogDevices {
-    /// Where the record is; absent if the database was opened on devices.
+    /// Where the record is; absent if nothing is recorded.
     directory: Option<PathBuf>,
     settings: Settings,
     log_id: u128,
@@ -77,13 +78,14 @@ pub(crate) struct LogDevices {
     opener: Mutex<Option<Box<dyn DeviceOpener>>>,
     entries: Mutex<Vec<Entry>>,
     /// Devices that join are asked, too.
-    barriers: Arc<BarrierPolicy>,
+    pub barriers: Arc<BarrierPolicy>,
 }
 
 impl LogDevices {
-    /// The devices of a database in a directory, whose log was opened on what was `gathered`. Corrects the record.
+    /// The devices of a database in a directory, whose log was opened on what was `gathered`. Corrects the record, and keeps it up
+    /// to date, if there is a `directory` to record them in.
     pub fn of_directory(
-        directory: PathBuf,
+        directory: Option<PathBuf>,
         settings: &Settings,
         opener: Option<Box<dyn DeviceOpener>>,
         gathered: Gathered,
@@ -97,12 +99,13 @@ impl LogDevices {
         let recorded = recorded.map(|record| record.devices);
         if !is_array
             && recorded.as_ref() != Some(&entries)
-            && let Err(error) = record::write(&directory, &Record { session: Some(session), devices: entries.clone() })
+            && let Some(directory) = &directory
+            && let Err(error) = record::write(directory, &Record { session: Some(session), devices: entries.clone() })
         {
             tracing::warn!(%error, "the places of the log's devices could not be recorded; they are as the settings say");
         }
         Self {
-            directory: Some(directory),
+            directory,
             settings: settings.clone(),
             log_id: log.log_id(),
             session,

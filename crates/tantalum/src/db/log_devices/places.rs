@@ -47,6 +47,7 @@ pub(crate) struct LogPlaces<'a> {
     pub directory: &'a Path,
     pub settings: &'a Settings,
     pub opener: Option<&'a dyn DeviceOpener>,
+    pub access: Access,
 }
 
 impl LogPlaces<'_> {
@@ -187,7 +188,9 @@ impl LogPlaces<'_> {
     /// The device of that name, if the opener knows it; `bytes` of it are used, if that is known.
     pub fn ask_opener(&self, name: &Path, may_create: bool, bytes: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
         let (Some(opener), Some(name)) = (self.opener, name.to_str()) else { return Ok(None) };
-        let opened = opener.open(DeviceRequest::new(name, self.directory, may_create, bytes)).transpose();
+        let request =
+            DeviceRequest { access: self.access, ..DeviceRequest::new(name, self.directory, may_create, bytes) };
+        let opened = opener.open(request).transpose();
         opened.map_err(|error| error::opener(name, error))
     }
 
@@ -198,7 +201,7 @@ impl LogPlaces<'_> {
         if !files::exists(&path) {
             return Err(error::missing(path.display()));
         }
-        files::open(&path, Access::ReadWrite)
+        files::open(&path, self.access)
     }
 
     /// Whether two names stand for the same file or device.

@@ -111,7 +111,7 @@ fn live(disks: &Disks, versions: &Arc<Versions>, seed: u64, cut_at: Option<Durat
             return pages.len() as u64;
         }
         let _cleaner = Cleaner::start(&pool);
-        let _checkpointer = Checkpointer::start(&pool, &redo, |_| {});
+        let _checkpointer = Checkpointer::start(&pool, redo.has_applied(), |_| {});
         let mut random = Random::with_seed(seed);
         let checkpoints = spawn("checkpoints", {
             let (pool, mut random) = (pool.clone(), Random::with_seed(seed + 1));

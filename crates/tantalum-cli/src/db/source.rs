@@ -1,0 +1,109 @@
+//! A database to look at: opened here for reading only, or asked in the process that has it open.
+
+use std::path::Path;
+
+use tantalum::{
+    Builder, Db, ErrorKind,
+    control::{self, Client, Command, RowSelection, Rows, TableSize},
+};
+
+use super::builder;
+use crate::error::{Error, Result};
+
+pub enum Source {
+    /// Nothing of it changes, also if it was not closed.
+    Here(Db),
+    There(Client),
+}
+
+impl Source {
+    /// Finds the process that has the database in `dir` open, and says which; or else opens it.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let unreachable = match Client::connect(dir) {
+            Ok(mut client) => {
+                let process = client.call(&Command::Status, &mut |_| {})?["process"].take();
+                eprintln!("{} is open in process {process}, which is asked", dir.display());
+                return Ok(Self::There(client));
+            }
+            Err(unreachable) => unreachable,
+        };
+        open_unless_asked(builder(false).read_only(true), dir, &unreachable).map(Self::Here)
+    }
+
+    /// The tables with their sizes; `counted` hears how many rows were counted, if they are counted here.
+    pub fn tables(&mut self, counted: &mut dyn FnMut(u64)) -> Result<Vec<TableSize>> {
+        match self {
+            Self::Here(db) => Ok(control::table_sizes(db, counted)?),
+            Self::There(client) => of_json(client.call(&Command::Tables, &mut |_| {})?),
+        }
+    }
+
+    /// Reads rows, as of one moment, and gives them to `take`, some of one table at a time.
+    pub fn rows(&mut self, selection: RowSelection, take: &mut dyn FnMut(&str, Rows) -> Result<()>) -> Result<()> {
+        let mut failure = None;
+        let mut sink = |table: &str, rows| {
+            take(table, rows).map_err(|error| {
+                let stop = tantalum::Error::new(ErrorKind::Io, error.to_string());
+                failure = Some(error);
+                stop
+            })
+        };
+        let read = match self {
+            Self::Here(db) => selection.read(db, &mut sink),
+            Self::There(client) => client.rows(selection, &mut sink),
+        };
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(read?),
+        }
+    }
+
+    /// Checks everything: the report as JSON, and the number of problems in it.
+    pub fn check(&mut self) -> Result<(serde_json::Value, usize)> {
+        let report = match self {
+            Self::Here(db) => to_json(&db.check()?)?,
+            Self::There(client) => client.call(&Command::Check, &mut |_| {})?,
+        };
+        let problems = report["problems"].as_array().map_or(0, Vec::len);
+        Ok((report, problems))
+    }
+
+    /// Copies all rows into a new database.
+    pub fn back_up(&mut self, to: &Path) -> Result<()> {
+        match self {
+            Self::Here(db) => Ok(db.backup(to)?),
+            Self::There(client) => {
+                let path = super::absolute(to)?;
+                client.call(&Command::Backup { path }, &mut |_| {})?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the reading.
+    pub fn close(self) -> Result<()> {
+        match self {
+            Self::Here(db) => Ok(db.close()?),
+            Self::There(_) => Ok(()),
+        }
+    }
+}
+
+/// Opens a database; `unreachable` is why no process that has it open could be asked.
+pub fn open_unless_asked(builder: Builder, dir: &Path, unreachable: &tantalum::Error) -> Result<Db> {
+    match builder.open(dir) {
+        Err(error) if error.kind() == ErrorKind::InUse => Err(Error::Other(format!(
+            "{error}, or let it run with control_socket = true: it cannot be asked ({unreachable})"
+        ))),
+        opened => Ok(opened?),
+    }
+}
+
+fn to_json(value: &impl serde::Serialize) -> Result<serde_json::Value> {
+    serde_json::to_value(value).map_err(|error| Error::Other(error.to_string()))
+}
+
+fn of_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T> {
+    serde_json::from_value(value)
+        .map_err(|error| Error::Other(format!("the database's answer is not understood: {error}")))
+}

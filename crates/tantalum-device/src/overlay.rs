@@ -1,0 +1,289 @@
+//! A device whose writes stay in memory.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tantalum_rt::Mutex;
+
+use crate::device::{gather, total_len};
+use crate::sparse::parts;
+use crate::{AlignedBuffer, Device, Durability, Error, PendingWrite, Result};
+
+/// A device over another that stays as it is: writes, discards and growth happen in memory, and are gone when it is dropped. So a
+/// reader can recover what is on a device without changing it.
+///
+/// Overlays can share a [`MemoryLimit`]; a write beyond it fails.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, Durability, MemoryDevice, MemoryLimit, Overlay};
+/// let disk: Arc<dyn Device> = MemoryDevice::new("disk", 1 << 20);
+/// let overlay = Overlay::new(disk.clone(), MemoryLimit::of(1 << 20));
+/// overlay.write(4096, &[&[1; 4096]], Durability::Durable)?;
+///
+/// let mut block = [0; 4096];
+/// overlay.read(4096, &mut block)?;
+/// assert_eq!(block, [1; 4096]);
+/// disk.read(4096, &mut block)?;
+/// assert_eq!(block, [0; 4096]);
+/// # Ok::<(), tantalum_device::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Overlay {
+    base: Arc<dyn Device>,
+    name: Arc<str>,
+    limit: Arc<MemoryLimit>,
+    capacity_bytes: AtomicU64,
+    /// The logical blocks that were written, by number.
+    blocks: Mutex<BTreeMap<u64, Box<[u8]>>>,
+}
+
+/// How many bytes overlays may keep in memory, all that share it together.
+///
+/// ```
+/// let limit = tantalum_device::MemoryLimit::of(64 << 20);
+/// assert_eq!(limit.used_bytes(), 0);
+/// ```
+#[derive(Debug)]
+pub struct MemoryLimit {
+    max_bytes: u64,
+    used_bytes: AtomicU64,
+}
+
+impl MemoryLimit {
+    /// A limit of so many bytes.
+    pub fn of(max_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0) })
+    }
+
+    /// The bytes kept now.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let add = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max_bytes);
+        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    fn exceeded(&self, device: &str, offset: u64, len: usize) -> Error {
+        let what = format!(
+            "what recovery changes of a database that is opened for reading only takes more than {} bytes of memory; raise \
+             read_only_memory_bytes, or open the database for writing once",
+            self.max_bytes
+        );
+        let source = io::Error::new(io::ErrorKind::OutOfMemory, what);
+        Error::io(device, "keep a write in memory of", offset, len as u64, source)
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Overlay {
+    /// An overlay over `base`, which needs not be open for writing.
+    pub fn new(base: Arc<dyn Device>, limit: Arc<MemoryLimit>) -> Self {
+        let (name, capacity_bytes) = (base.name().into(), AtomicU64::new(base.capacity_bytes()));
+        Self { base, name, limit, capacity_bytes, blocks: Mutex::default() }
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.capabilities().logical_block as usize
+    }
+
+    /// The bytes below; zeros where there are none.
+    fn read_base(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let below = self.base.capacity_bytes().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let (below, beyond) = buffer.split_at_mut(below);
+        beyond.fill(0);
+        if below.is_empty() { Ok(()) } else { self.base.read(offset, below) }
+    }
+
+    /// Keeps `len` bytes, whole blocks, each filled by `fill` from its bytes counted from `offset` on.
+    fn store(&self, offset: u64, len: usize, mut fill: impl FnMut(Range<usize>, &mut [u8])) -> Result<()> {
+        let mut blocks = self.blocks.lock();
+        for part in parts(offset, len, self.block_bytes()) {
+            let block = match blocks.entry(part.unit) {
+                Entry::Occupied(block) => block.into_mut(),
+                Entry::Vacant(place) => {
+                    if !self.limit.take(part.range.len() as u64) {
+                        return Err(self.limit.exceeded(&self.name, offset, len));
+                    }
+                    place.insert(vec![0; part.range.len()].into())
+                }
+            };
+            fill(part.range, block);
+        }
+        Ok(())
+    }
+}
+
+impl Device for Overlay {
+    crate::forward!(base: name, capabilities, hardware);
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes.load(Ordering::Acquire)
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check_range(offset, buffer.len() as u64)?;
+        // What is overwritten may not even be readable below.
+        let mut gaps: Vec<Range<usize>> = Vec::new();
+        {
+            let blocks = self.blocks.lock();
+            for part in parts(offset, buffer.len(), self.block_bytes()) {
+                match blocks.get(&part.unit) {
+                    Some(block) => buffer[part.range].copy_from_slice(block),
+                    None => match gaps.last_mut().filter(|gap| gap.end == part.range.start) {
+                        Some(gap) => gap.end = part.range.end,
+                        None => gaps.push(part.range),
+                    },
+                }
+            }
+        }
+        gaps.into_iter().try_for_each(|gap| self.read_base(offset + gap.start as u64, &mut buffer[gap]))
+    }
+
+    fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
+        self.check_range(offset, total_len(buffers) as u64)?;
+        let gathered;
+        let bytes = match buffers {
+            [one] => one,
+            several => {
+                gathered = gather(several);
+                &gathered[..]
+            }
+        };
+        self.store(offset, bytes.len(), |range, block| block.copy_from_slice(&bytes[range]))
+    }
+
+    fn submit(
+        &self,
+        offset: u64,
+        buffer: Arc<AlignedBuffer>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<Box<dyn PendingWrite>> {
+        self.write(offset, &[&buffer[range]], durability)?;
+        Ok(Box::new(Done))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_range(offset, len)?;
+        match self.capabilities().erase_block_bytes {
+            // A hint.
+            0 => Ok(()),
+            _ => self.store(offset, len as usize, |_, block| block.fill(ERASED)),
+        }
+    }
+
+    fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
+        self.capacity_bytes.fetch_max(new_capacity_bytes, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+/// What erased flash reads as.
+const ERASED: u8 = 0xff;
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let bytes: usize = self.blocks.lock().values().map(|block| block.len()).sum();
+        self.limit.give_back(bytes as u64);
+    }
+}
+
+/// A write that is done.
+struct Done;
+
+impl PendingWrite for Done {
+    fn wait(&mut self, _: Option<Duration>) -> Option<Result<()>> {
+        Some(Ok(()))
+    }
+
+    fn is_done(&mut self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, ErrorKind, Fault, FileDevice, MemoryDevice, MemoryProfile};
+
+    #[test]
+    fn what_is_below_shows_through_and_stays() {
+        let profile = MemoryProfile { logical_block: 512, ..MemoryProfile::default() };
+        let base = MemoryDevice::with_profile("disk", 3 * 4096, profile);
+        base.write(0, &[&[7; 3 * 4096]], Durability::Durable).unwrap();
+        let before = base.image();
+        let overlay = Overlay::new(base.clone(), MemoryLimit::of(1 << 20));
+        // Blocks of 512 bytes: the ends of two of 4096.
+        overlay.write(3584, &[&[1; 512], &[2; 512]], Durability::Cached).unwrap();
+        let buffer = Arc::new(AlignedBuffer::copy_from(&[3; 1024]));
+        let mut pending = overlay.submit(8192, buffer, 512..1024, Durability::Durable).unwrap();
+        assert!(pending.is_done() && pending.wait(None).unwrap().is_ok());
+        overlay.flush().unwrap();
+        overlay.grow(4 * 4096).unwrap();
+
+        let mut read = vec![9; 4 * 4096];
+        overlay.read(0, &mut read).unwrap();
+        let mut expected = [vec![7; 3 * 4096], vec![0; 4096]].concat();
+        expected[3584..4096].fill(1);
+        expected[4096..4608].fill(2);
+        expected[8192..8704].fill(3);
+        assert!(read == expected);
+        assert_eq!((base.image(), base.capacity_bytes()), (before, 3 * 4096));
+        assert!(overlay.read(1, &mut read[..512]).unwrap_err().kind() == ErrorKind::InvalidInput);
+        assert!(overlay.write(4 * 4096, &[&[0; 512]], Durability::Cached).unwrap_err().kind() == ErrorKind::OutOfRange);
+    }
+
+    #[test]
+    fn a_file_that_is_open_for_reading_is_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        FileDevice::create(&path, 8192, None).unwrap();
+        let file: Arc<dyn Device> = Arc::new(FileDevice::open(&path, Access::ReadOnly).unwrap());
+        let overlay = Overlay::new(file, MemoryLimit::of(1 << 20));
+        overlay.write(4096, &[&[5; 4096]], Durability::Durable).unwrap();
+        overlay.flush().unwrap();
+        assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_was_written_is_read_where_the_device_below_cannot() {
+        let base = MemoryDevice::new("disk", 4 * 4096);
+        let overlay = Overlay::new(base.clone(), MemoryLimit::of(1 << 20));
+        base.inject(Fault::FailReads { after: 1 });
+        overlay.write(4096, &[&[1; 4096], &[2; 4096]], Durability::Cached).unwrap();
+        let mut read = [0; 8192];
+        overlay.read(4096, &mut read).unwrap();
+        assert_eq!((read[0], read[4096]), (1, 2));
+        // The gap before them is one read, the gap behind another.
+        let mut all = [0; 4 * 4096];
+        assert_eq!(overlay.read(0, &mut all).unwrap_err().kind(), ErrorKind::Unreadable);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_given_back() {
+        let limit = MemoryLimit::of(2 * 4096);
+        let [a, b] = ["a", "b"].map(|name| Overlay::new(MemoryDevice::new(name, 1 << 20), limit.clone()));
+        a.write(0, &[&[1; 4096]], Durability::Cached).unwrap();
+        a.write(0, &[&[2; 4096]], Durability::Cached).unwrap();
+        b.write(0, &[&[1; 4096]], Durability::Cached).unwrap();
+        let error = b.write(4096, &[&[1; 4096]], Durability::Cached).unwrap_err();
+        assert!(error.to_string().contains("read_only_memory_bytes"), "{error}");
+        drop(a);
+        assert_eq!(limit.used_bytes(), 4096);
+        b.write(4096, &[&[1; 4096]], Durability::Cached).unwrap();
+    }
+}

@@ -1,0 +1,214 @@
+//! Rows for somewhere else: which are asked for, how they are read, and how they look in JSON.
+
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    db::Db,
+    error::{Error, ErrorKind, Result},
+    table::Table,
+    transaction::Snapshot,
+};
+
+/// Bytes of keys and values that are sent at a time, if a row has no more.
+const BATCH_BYTES: usize = 32 << 10;
+
+/// Which rows are to be read, all as of one moment: by [`Client::rows`](super::Client::rows) from a database that another process
+/// has open, or by [`RowSelection::read`].
+///
+/// ```
+/// use tantalum::control::RowSelection;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?;
+/// let fruit = db.table("fruit")?;
+/// let mut tx = db.begin()?;
+/// ["apple", "banana", "cherry"].iter().try_for_each(|name| tx.put(&fruit, name, "1"))?;
+/// tx.commit()?;
+///
+/// let last = RowSelection { tables: vec!["fruit".into()], reverse: true, limit: Some(1), ..RowSelection::default() };
+/// let mut found = Vec::new();
+/// last.read(&db, &mut |table, rows| {
+///     found.extend(rows.iter().map(|(key, _)| (table.to_owned(), key.clone())));
+///     Ok(())
+/// })?;
+/// assert_eq!(found, [("fruit".to_owned(), b"cherry".to_vec())]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowSelection {
+    /// Of these tables, in this order; of all, by name, if none is given.
+    #[serde(default)]
+    pub tables: Vec<String>,
+    /// The smallest key of a table; absent for no bound.
+    #[serde(default, with = "optional_bytes")]
+    pub from: Option<Vec<u8>>,
+    /// The smallest key that is not read any more; absent for no bound.
+    #[serde(default, with = "optional_bytes")]
+    pub to: Option<Vec<u8>>,
+    /// From the largest key down.
+    #[serde(default)]
+    pub reverse: bool,
+    /// At most so many rows of each table.
+    #[serde(default)]
+    pub limit: Option<u64>,
+}
+
+/// Rows, keys and values.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Takes rows of a table, at least once for each table, with none if it has none.
+pub type RowSink<'a> = &'a mut dyn FnMut(&str, Rows) -> Result<()>;
+
+impl RowSelection {
+    /// The row with this key.
+    pub fn of_key(table: &str, key: &[u8]) -> Self {
+        let behind = [key, &[0]].concat();
+        Self { tables: vec![table.into()], from: Some(key.to_vec()), to: Some(behind), ..Self::default() }
+    }
+
+    /// Reads the rows and gives them to `sink`, some at a time.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a table that is not there; those of [`Snapshot::range`] and of `sink`.
+    pub fn read(&self, db: &Db, sink: RowSink<'_>) -> Result<()> {
+        self.begin(db)?.read(sink)
+    }
+
+    /// Decides of which tables and which moment rows are read. What is returned does not keep the database open.
+    pub(super) fn begin(&self, db: &Db) -> Result<RowReader> {
+        let snapshot = db.snapshot()?;
+        let all = db.open_tables();
+        let named = |name: &String| {
+            let found = all.iter().find(|table| table.name() == *name).cloned();
+            found.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("there is no table {name:?}; list the tables to see which there are"),
+                )
+            })
+        };
+        let tables = match self.tables.is_empty() {
+            true => all,
+            false => self.tables.iter().map(named).collect::<Result<_>>()?,
+        };
+        Ok(RowReader { selection: self.clone(), snapshot, tables })
+    }
+}
+
+/// The reading of a [`RowSelection`].
+pub(super) struct RowReader {
+    selection: RowSelection,
+    snapshot: Snapshot,
+    tables: Vec<Table>,
+}
+
+impl RowReader {
+    pub fn read(self, sink: RowSink<'_>) -> Result<()> {
+        let RowSelection { from, to, reverse, limit, tables } = self.selection;
+        let bounds = (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded));
+        for table in self.tables {
+            let range = match self.snapshot.range(&table, bounds.clone()) {
+                // Dropped since all were listed.
+                Err(error) if error.kind() == ErrorKind::NotFound && tables.is_empty() => continue,
+                range => range?,
+            };
+            let (mut batch, mut bytes, mut sent) = (Rows::new(), 0, false);
+            let mut take = |row: Result<(crate::Value, crate::Value)>| {
+                let (key, value) = row?;
+                bytes += key.len() + value.len();
+                batch.push((key.to_vec(), value.to_vec()));
+                if bytes >= BATCH_BYTES {
+                    (bytes, sent) = (0, true);
+                    sink(table.name(), std::mem::take(&mut batch))?;
+                }
+                Ok::<(), Error>(())
+            };
+            let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            match reverse {
+                true => range.rev().take(limit).try_for_each(&mut take)?,
+                false => range.take(limit).try_for_each(&mut take)?,
+            }
+            if !batch.is_empty() || !sent {
+                sink(table.name(), batch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The size of a table.
+///
+/// ```
+/// let size = tantalum::control::TableSize { name: "t".into(), rows: 2, bytes: 10 };
+/// assert_eq!(serde_json::to_value(&size)?["rows"], 2);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableSize {
+    /// The table.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Bytes of its keys and values.
+    pub bytes: u64,
+}
+
+/// Adds up the rows of all tables as of one moment; `counted` hears of each batch how many they are.
+///
+/// # Errors
+/// As [`RowSelection::read`].
+pub fn table_sizes(db: &Db, counted: &mut dyn FnMut(u64)) -> Result<Vec<TableSize>> {
+    let mut sizes: Vec<TableSize> = Vec::new();
+    RowSelection::default().read(db, &mut |table, rows| {
+        if sizes.last().is_none_or(|size| size.name != table) {
+            sizes.push(TableSize { name: table.into(), rows: 0, bytes: 0 });
+        }
+        let size = sizes.last_mut().expect("one was pushed");
+        size.rows += rows.len() as u64;
+        size.bytes += rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+        counted(rows.len() as u64);
+        Ok(())
+    })?;
+    Ok(sizes)
+}
+
+/// Bytes as a string in JSON: a character for each byte, U+0000 to U+00FF.
+fn to_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
+}
+
+fn of_text<E: serde::de::Error>(text: &str) -> Result<Vec<u8>, E> {
+    let byte = |char| u8::try_from(u32::from(char)).map_err(|_| E::custom("a character beyond U+00FF is no byte"));
+    text.chars().map(byte).collect()
+}
+
+/// A field of bytes that may be absent.
+mod optional_bytes {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+        bytes.as_deref().map(super::to_text).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
+        Option::<String>::deserialize(deserializer)?.map(|text| super::of_text(&text)).transpose()
+    }
+}
+
+/// A field of rows.
+pub(super) mod row_list {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Rows;
+
+    pub fn serialize<S: Serializer>(rows: &Rows, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(rows.iter().map(|(key, value)| [super::to_text(key), super::to_text(value)]))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rows, D::Error> {
+        let rows = Vec::<(String, String)>::deserialize(deserializer)?;
+        rows.iter().map(|(key, value)| Ok((super::of_text(key)?, super::of_text(value)?))).collect()
+    }
+}

@@ -1,0 +1,166 @@
+//! A database that is opened for reading only: what a crash left is recovered in memory, and nothing changes.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use tantalum::{Builder, Db, ErrorKind, Result, StoreKind};
+
+use crate::support::{check, contents, on_store, open, put, rows, small};
+
+const STORES: [StoreKind; 3] = [StoreKind::InPlace, StoreKind::InPageLogging, StoreKind::LogStructured];
+
+/// The files below `dir` and what they hold, but for the lock and the socket of the process that has the database open.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files(&entry.path()).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+        } else if !["LOCK", "control.sock"].contains(&&*name) {
+            found.insert(name, fs::read(entry.path()).unwrap());
+        }
+    }
+    found
+}
+
+/// The directory as a crash would leave it now.
+fn crashed(from: &Path, to: &Path) {
+    for (name, bytes) in files(from) {
+        let path = to.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+fn read_only(store: StoreKind) -> Builder {
+    on_store(store).read_only(true)
+}
+
+/// Rows of which a part is in the log only.
+fn filled(db: &Db) {
+    let table = db.table("t").unwrap();
+    for round in 0..40_u32 {
+        let mut tx = db.begin().unwrap();
+        for n in 0..100_u32 {
+            tx.put(&table, (n * 40 + round).to_be_bytes(), [round as u8; 100]).unwrap();
+        }
+        tx.commit().unwrap();
+        if round == 20 {
+            db.checkpoint().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_a_crash_left_is_read_and_stays_as_it_is() {
+    for store in STORES {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        let builder = on_store(store).log_bytes(8 << 20).buffer_pool_bytes(8 << 20);
+        // In-page logging has no archive.
+        let is_archived = store != StoreKind::InPageLogging;
+        let db = if is_archived { builder.log_archive("archive") } else { builder }.open(&first).unwrap();
+        filled(&db);
+        let expected = contents(&db).unwrap();
+        crashed(&first, &second);
+        drop(db);
+
+        let before = files(&second);
+        for _ in 0..2 {
+            let db = read_only(store).open(&second).unwrap();
+            assert_eq!(contents(&db).unwrap(), expected, "{store}");
+            check(&db);
+            assert!(fs::read_dir(&second).unwrap().all(|entry| entry.unwrap().file_name() != "control.sock"));
+            db.close().unwrap();
+            assert!(files(&second) == before, "{store}: a file has changed");
+            assert!(!second.join("LOCK").exists());
+        }
+        let db = on_store(store).open(&second).unwrap();
+        assert_eq!(contents(&db).unwrap(), expected, "{store}");
+    }
+}
+
+#[test]
+fn readers_share_a_database_and_keep_writers_out() {
+    let dir = tempfile::tempdir().unwrap();
+    // Also where the file LOCK has gone with the copy.
+    for has_lock in [true, false] {
+        let writer = open(dir.path());
+        let error = small().read_only(true).open(dir.path()).unwrap_err();
+        assert!(error.kind() == ErrorKind::InUse && error.to_string().contains("this process"), "{error}");
+        put(&writer, &writer.table("t").unwrap(), &[("a", "1")]);
+        writer.close().unwrap();
+        if !has_lock {
+            fs::remove_file(dir.path().join("LOCK")).unwrap();
+        }
+        let readers = [(); 2].map(|()| small().read_only(true).open(dir.path()).unwrap());
+        let error = small().open(dir.path()).unwrap_err();
+        assert!(error.kind() == ErrorKind::InUse && error.to_string().contains("for reading only"), "{error}");
+        for reader in readers {
+            assert_eq!(contents(&reader).unwrap().len(), 1);
+        }
+    }
+    check(&open(dir.path()));
+}
+
+fn kind<T>(result: Result<T>) -> ErrorKind {
+    result.map(drop).unwrap_err().kind()
+}
+
+#[test]
+fn what_would_change_it_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    assert_eq!(kind(small().read_only(true).open(&path)), ErrorKind::NotFound);
+    let db = open(&path);
+    put(&db, &db.table("t").unwrap(), &[("a", "1")]);
+    db.close().unwrap();
+
+    let db = small().read_only(true).open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    let mut tx = db.begin().unwrap();
+    assert_eq!(kind(tx.put(&table, "b", "2")), ErrorKind::ReadOnly);
+    assert_eq!(kind(tx.insert(&table, "b", "2")), ErrorKind::ReadOnly);
+    assert_eq!(kind(tx.delete(&table, "a")), ErrorKind::ReadOnly);
+    assert_eq!(tx.get(&table, "a").unwrap().unwrap(), b"1");
+    tx.commit().unwrap();
+    assert_eq!(kind(db.table("new")), ErrorKind::ReadOnly);
+    assert_eq!(kind(db.drop_table("t")), ErrorKind::ReadOnly);
+    assert_eq!(kind(db.checkpoint()), ErrorKind::ReadOnly);
+    assert_eq!(kind(db.add_log_device("log-1")), ErrorKind::ReadOnly);
+    let rebuilding = small().read_only(true).expert(|expert| expert.rebuild_log());
+    assert_eq!(kind(rebuilding.open(&path)), ErrorKind::InvalidInput);
+    // A copy of the rows is a database of its own.
+    db.backup(dir.path().join("copy")).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    assert_eq!(rows(&snapshot, &table).len(), 1);
+    assert_eq!(contents(&Db::open(dir.path().join("copy")).unwrap()).unwrap(), contents(&db).unwrap());
+}
+
+#[test]
+fn a_creation_that_did_not_end_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).close().unwrap();
+    fs::write(dir.path().join("CREATING"), "").unwrap();
+    let before = files(dir.path());
+    assert_eq!(kind(small().read_only(true).open(dir.path())), ErrorKind::NotFound);
+    assert!(files(dir.path()) == before);
+}
+
+#[test]
+fn recovery_beyond_the_memory_that_it_may_take_fails_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let db = small().log_bytes(32 << 20).buffer_pool_bytes(16 << 20).open(&first).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..100_u32 {
+        let mut tx = db.begin().unwrap();
+        (0..10_u32).for_each(|m| tx.put(&table, (m * 1000 + n).to_be_bytes(), vec![7; 1000]).unwrap());
+        tx.commit().unwrap();
+    }
+    crashed(&first, &second);
+    let bounded = |bytes| small().read_only(true).expert(|expert| expert.read_only_memory_bytes(bytes)).open(&second);
+    let error = bounded(64 << 10).unwrap_err().to_string();
+    assert!(error.contains("read_only_memory_bytes"), "{error}");
+    assert_eq!(contents(&bounded(4 << 20).unwrap()).unwrap(), contents(&db).unwrap());
+}
