@@ -12,7 +12,10 @@ use tantalum::{Db, Error, ErrorKind};
 use tantalum_device::Device;
 use tantalum_rt::{Random, sleep};
 
-use crate::{history::Recorder, stop::Stop};
+use crate::{
+    history::Recorder,
+    stop::{Stop, is_closed},
+};
 
 /// Adds, removes and replaces devices at random.
 pub(crate) struct Operator {
@@ -46,7 +49,7 @@ impl Operator {
                 Err(error) if self.may_fail && is_failure(&error) => {
                     self.recorder.count("changes of log devices that failed", 1);
                 }
-                Err(error) if error.kind() == ErrorKind::Closed => return,
+                Err(error) if is_closed(&error) => return,
                 Err(error) => return self.recorder.record(Stop::from(error).into_event()),
             }
         }

@@ -21,7 +21,7 @@ use crate::{
     operator::Operator,
     reading::read_only,
     rows::read_everything,
-    stop::Stop,
+    stop::{Stop, is_closed},
 };
 
 /// Virtual time after which a start that is not to be cut is one that hangs.
@@ -195,9 +195,7 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
                 let result = if fills { client.fill() } else { Ok(()) };
                 let result = match result.and_then(|()| client.run(transactions)) {
                     // What was placed in the log before is durable.
-                    Err(Stop::Failed(error)) if is_closed_meanwhile && error.kind() == ErrorKind::Closed => {
-                        client.finish_all()
-                    }
+                    Err(Stop::Failed(error)) if is_closed_meanwhile && is_closed(&error) => client.finish_all(),
                     result => result,
                 };
                 if let Err(stop) = result {
@@ -292,7 +290,7 @@ fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
         db.checkpoint().err(),
         db.check().err(),
     ];
-    match answers.iter().find(|answer| !matches!(&answer, Some(error) if error.kind() == ErrorKind::Closed)) {
+    match answers.iter().find(|answer| !matches!(&answer, Some(error) if is_closed(error))) {
         None => Ok(()),
         Some(answer) => Err(Stop::Violation(format!("a closed database answers {answer:?}"))),
     }
@@ -304,7 +302,7 @@ fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause:
         tantalum_rt::sleep(pause);
         match check(db, recorder) {
             Ok(()) => recorder.count("database checks beside clients", 1),
-            Err(Stop::Failed(error)) if error.kind() == ErrorKind::Closed => return,
+            Err(Stop::Failed(error)) if is_closed(&error) => return,
             Err(stop) => return recorder.record(stop.into_event()),
         }
     }

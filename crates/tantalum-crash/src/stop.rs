@@ -21,6 +21,11 @@ pub(crate) enum Stop {
     Violation(String),
 }
 
+/// Whether the database was closed. That its log was, under an operation, is a failure.
+pub(crate) fn is_closed(error: &Error) -> bool {
+    error.kind() == ErrorKind::Closed && error.about().is_none()
+}
+
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         match error.kind() {

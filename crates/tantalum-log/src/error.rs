@@ -82,7 +82,7 @@ pub fn still_writing(device: impl Display) -> Error {
 }
 
 pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the log is closed; open it again to use it")
+    Error::new(ErrorKind::Closed, "the log is closed; open it again to use it").with_subject("log")
 }
 
 /// A write did not complete in time.

@@ -161,7 +161,12 @@ fn databases_of_earlier_versions_open_and_go_on() {
     for version in ["1"] {
         for fixture in &FIXTURES {
             let dir = tempfile::tempdir().unwrap();
-            unpack(&fs::read(fixture.path(version)).unwrap(), dir.path());
+            let packed = fs::read(fixture.path(version)).unwrap();
+            unpack(&packed, dir.path());
+            let reader = Db::builder().read_only(true).open(dir.path()).unwrap();
+            assert_eq!(read(&reader), rows(), "{version}: {}", fixture.name);
+            reader.close().unwrap();
+            assert!(pack(dir.path()) == packed, "{version}: {}: a reader has changed it", fixture.name);
             // As the file of settings says, and then again with what this version has made of it.
             for _ in 0..2 {
                 let db = Db::builder().create_if_missing(false).open(dir.path()).unwrap();
