@@ -134,7 +134,7 @@ pub trait Device: Send + Sync + Debug {
     /// Refuses a range that is not whole blocks, or reaches beyond the end. Implementations begin requests with it.
     ///
     /// # Errors
-    /// [`Error::Misaligned`], [`Error::OutOfRange`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`OutOfRange`](crate::ErrorKind::OutOfRange).
     fn check_range(&self, offset: u64, len: u64) -> Result<()> {
         check_blocks(self.name(), self.capabilities().logical_block, self.capacity_bytes(), offset, len)
     }
