@@ -16,8 +16,8 @@ const STEPS_MAX: u64 = 50_000_000;
 /// How many floating writers the model can keep apart.
 const FLOATING_MAX: usize = 64;
 
-/// How many readers the search follows as it goes; the last check is for all.
-const FOLLOWED_MAX: usize = 64;
+/// How many readers the search follows as it goes, a bit each; the last check is for all.
+const FOLLOWED_MAX: usize = u128::BITS as usize;
 
 /// An order of the writers.
 #[derive(Debug)]
@@ -70,12 +70,13 @@ struct Search<'a> {
     acknowledged_left: usize,
     /// Transactions that had not ended when the first floating one began.
     late_readers: Vec<usize>,
-    /// Those of them that write nothing, so that a moment between writers is all they need.
+    /// Those of them that write nothing, so that a moment between writers is all they need; first those that read what a floating one
+    /// writes, whose place decides whether there is one.
     followed: Vec<usize>,
     /// For each number of placed writers, what became of the followed readers.
     moments: Vec<Moments>,
     /// Situations that lead nowhere.
-    dead_ends: BTreeSet<(usize, u64, u64, u64, bool)>,
+    dead_ends: BTreeSet<(usize, u64, u64, u128, bool)>,
     /// Writers that were looked at.
     steps: u64,
     /// The furthest that the chain could be followed, and why not further.
@@ -93,9 +94,9 @@ struct Search<'a> {
 #[derive(Clone, Copy, Default)]
 struct Moments {
     /// A moment was found at which all its reads are so, behind all that it must have seen.
-    settled: u64,
+    settled: u128,
     /// A writer was placed that began after it had ended: no later moment counts.
-    closed: u64,
+    closed: u128,
 }
 
 impl<'a> Search<'a> {
@@ -109,8 +110,15 @@ impl<'a> Search<'a> {
         let first_floating = unplaced.iter().map(|&n| transactions[n].begun).min().unwrap_or(usize::MAX);
         let is_late = |t: &Transaction| t.ended.is_none_or(|end| end > first_floating);
         let late_readers: Vec<_> = (0..transactions.len()).filter(|&n| is_late(&transactions[n])).collect();
-        let is_followed = |n: &&usize| readers::only_reads(&transactions[**n]);
-        let followed = late_readers.iter().filter(is_followed).copied().take(FOLLOWED_MAX).collect();
+        let floating_keys: BTreeSet<_> =
+            unplaced.iter().flat_map(|&n| transactions[n].writes.keys()).copied().collect();
+        let reads_a_floating_key = |n: &&usize| {
+            let covers = |read: &Read| floating_keys.iter().any(|&key| sources::covers(read, key));
+            transactions[**n].reads.iter().any(covers)
+        };
+        let only_read = late_readers.iter().filter(|n| readers::only_reads(&transactions[**n]));
+        let (decisive, others): (Vec<&usize>, Vec<_>) = only_read.partition(reads_a_floating_key);
+        let followed = decisive.into_iter().chain(others).copied().take(FOLLOWED_MAX).collect();
         let floating = unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n)).collect();
         let mut search = Self {
             initial,
@@ -315,9 +323,9 @@ impl<'a> Search<'a> {
     }
 
     /// The followed readers, by bit, of which `is_so`.
-    fn readers_of(&self, is_so: impl Fn(&Transaction) -> bool) -> u64 {
+    fn readers_of(&self, is_so: impl Fn(&Transaction) -> bool) -> u128 {
         let followed = self.followed.iter().enumerate();
-        followed.fold(0, |bits, (bit, &n)| bits | u64::from(is_so(&self.transactions[n])) << bit)
+        followed.fold(0, |bits, (bit, &n)| bits | u128::from(is_so(&self.transactions[n])) << bit)
     }
 
     /// What becomes of the readers when writer `n` is placed next, but for the moment behind it.

@@ -228,3 +228,13 @@ fn a_reader_that_no_order_explains_is_found_without_trying_each() {
     let story = many_unfinished(story.begin(2, Kind::Serializable)).rolled_back(2, &[is(A, 100)]);
     assert_eq!(story.recovered(&[(A, 1)]).unwrap_err().rule, Rule::Isolation);
 }
+
+#[test]
+fn the_reader_that_decides_is_followed_among_many_that_do_not() {
+    // T9 is tried before T500 first. Only T400 tells that it comes later.
+    let story = Story::new().begin(9, SERIALIZABLE).commit(9, &[], &[B], &[]).ran(500, &[], &[A], &[]);
+    let others = |story: Story, id| story.begin(id, SERIALIZABLE).rolled_back(id, &[is(A, 500)]);
+    let story = (200..400).fold(story, others).begin(400, SERIALIZABLE).rolled_back(400, &[is(B, 101)]);
+    let story = story.begin(401, SERIALIZABLE).rolled_back(401, &[Read::IsPresent(B)]);
+    many_unfinished(story).recovered(&[(A, 500)]).unwrap();
+}
