@@ -37,7 +37,7 @@ pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer, HUGE_PAGE_BYTES};
 pub use capability::{Capabilities, WriteCache};
 pub use characteristics::{Characteristics, WriteLatency};
-pub use device::{Device, Durability, Hardware, PendingWrite};
+pub use device::{Device, Durability, EndedWrite, Hardware, PendingWrite};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{Access, FileDevice};
 pub use flushes::{AnnouncedFlush, SharedFlushes, WithoutBarriers};

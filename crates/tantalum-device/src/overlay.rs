@@ -5,13 +5,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tantalum_rt::Mutex;
 
 use crate::device::{gather, total_len};
 use crate::sparse::parts;
-use crate::{AlignedBuffer, Device, Durability, Error, PendingWrite, Result};
+use crate::{AlignedBuffer, Device, Durability, EndedWrite, Error, PendingWrite, Result};
 
 /// A device over another that stays as it is: writes, discards and growth happen in memory, and are gone when it is dropped. So a
 /// reader can recover what is on a device without changing it.
@@ -170,7 +169,7 @@ impl Device for Overlay {
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
         self.write(offset, &[&buffer[range]], durability)?;
-        Ok(Box::new(Done))
+        Ok(Box::new(EndedWrite))
     }
 
     fn flush(&self) -> Result<()> {
@@ -199,19 +198,6 @@ impl Drop for Overlay {
     fn drop(&mut self) {
         let bytes: usize = self.blocks.lock().values().map(|block| block.len()).sum();
         self.limit.give_back(bytes as u64);
-    }
-}
-
-/// A write that is done.
-struct Done;
-
-impl PendingWrite for Done {
-    fn wait(&mut self, _: Option<Duration>) -> Option<Result<()>> {
-        Some(Ok(()))
-    }
-
-    fn is_done(&mut self) -> bool {
-        true
     }
 }
 

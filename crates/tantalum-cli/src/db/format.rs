@@ -185,7 +185,7 @@ pub fn escaped(bytes: &[u8]) -> String {
 /// The bytes that `text` stands for, which may have spaces and other forms than [`escaped`] chooses; `None` if it has other
 /// characters or no such escape.
 pub fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, tail @ ..] = rest {
         rest = match (first, tail) {
@@ -221,31 +221,10 @@ fn escape(bytes: &[u8], text: &mut Vec<u8>) {
 
 /// The bytes that `escape` writes so; nothing else is accepted.
 fn unescape(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        rest = match (first, tail) {
-            (b'\\', [b'\\', tail @ ..]) => {
-                bytes.push(b'\\');
-                tail
-            }
-            (b'\\', [b'x', high, low, tail @ ..]) => {
-                let digit = |digit: &u8| HEX.iter().position(|hex| hex == digit);
-                let byte = (digit(high)? << 4 | digit(low)?) as u8;
-                if byte == b'\\' || (b'!'..=b'~').contains(&byte) {
-                    return None;
-                }
-                bytes.push(byte);
-                tail
-            }
-            (b'!'..=b'~', tail) if *first != b'\\' => {
-                bytes.push(*first);
-                tail
-            }
-            _ => return None,
-        };
-    }
-    Some(bytes)
+    let bytes = unescaped(text)?;
+    let mut only_form = Vec::with_capacity(text.len());
+    escape(&bytes, &mut only_form);
+    (only_form == text).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -6,11 +6,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use tantalum_device::{
-    AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result, WriteCache,
+    AlignedBuffer, Capabilities, Device, Durability, EndedWrite, Error, Hardware, PendingWrite, Result, WriteCache,
 };
 use tantalum_flash::Contents;
 use tantalum_rt::Mutex;
@@ -78,7 +77,7 @@ impl Device for Instant {
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
         self.write(offset, &[&buffer[range]], durability)?;
-        Ok(Box::new(Ended))
+        Ok(Box::new(EndedWrite))
     }
 
     fn flush(&self) -> Result<()> {
@@ -94,19 +93,6 @@ impl Device for Instant {
             true => Ok(()),
             false => Err(Error::unsupported(&self.name, "grow: its size is fixed")),
         }
-    }
-}
-
-/// A write that ended as it began.
-struct Ended;
-
-impl PendingWrite for Ended {
-    fn wait(&mut self, _timeout: Option<Duration>) -> Option<Result<()>> {
-        Some(Ok(()))
-    }
-
-    fn is_done(&mut self) -> bool {
-        true
     }
 }
 
@@ -177,7 +163,7 @@ impl Device for Timed {
         durability: Durability,
     ) -> Result<Box<dyn PendingWrite>> {
         if self.is_over() {
-            return Ok(Box::new(Ended));
+            return Ok(Box::new(EndedWrite));
         }
         self.contents.write(offset, &[&buffer[range.clone()]], durability)?;
         self.drive.submit(offset, Arc::clone(&self.zeros), 0..range.len(), durability)

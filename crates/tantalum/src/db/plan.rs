@@ -54,6 +54,17 @@ pub(crate) struct Home {
     pub creation: Option<CreationMark>,
 }
 
+/// What was found by way of a directory or of devices: the fields of a [`Plan`] of these names, the devices as they are.
+struct Found {
+    settings: Settings,
+    superblock: Option<Superblock>,
+    devices: Devices,
+    archive: Option<ArchiveTarget>,
+    log_names: Vec<Vec<String>>,
+    lost: Option<LostDevice>,
+    home: Option<Home>,
+}
+
 impl Plan {
     /// The plan for the database in a directory. One that does not exist is begun to be created: its files are there.
     pub fn in_directory(mut builder: Builder, path: &Path) -> Result<Self> {
@@ -84,22 +95,8 @@ impl Plan {
         };
         let lost = builder.lost_log_device.take().map(|name| gathered.lost(&name, &log_places)).transpose()?;
         let log_names = gathered.names_in_settings(&log_places);
-        let devices = builder.keep_unchanged(devices, &settings);
-        let barriers = BarrierPolicy::new(settings.barriers(), builder.wrap_devices);
-        Ok(Self {
-            settings,
-            is_read_only: builder.read_only,
-            superblock,
-            devices: barriers.over_all(devices)?,
-            archive: archive.map(|archive| barriers.over_archive(archive)).transpose()?,
-            log_names,
-            rebuilds_log: builder.rebuilds_log,
-            lost,
-            home: Some(Home { directory, opener, gathered, creation }),
-            barriers,
-            page_observer: builder.page_observer,
-            progress: builder.progress,
-        })
+        let home = Some(Home { directory, opener, gathered, creation });
+        Self::of(builder, Found { settings, superblock, devices, archive, log_names, lost, home })
     }
 
     /// The plan for the database on devices.
@@ -113,6 +110,11 @@ impl Plan {
         let partitions = devices.log.chunks(settings.log_partitions() as usize);
         let names = |parts: &[Arc<dyn Device>]| parts.iter().map(|part| part.name().to_owned()).collect();
         let log_names = partitions.map(names).collect();
+        Self::of(builder, Found { settings, superblock, devices, archive, log_names, lost, home: None })
+    }
+
+    fn of(builder: Builder, found: Found) -> Result<Self> {
+        let Found { settings, superblock, devices, archive, log_names, lost, home } = found;
         let devices = builder.keep_unchanged(devices, &settings);
         let barriers = BarrierPolicy::new(settings.barriers(), builder.wrap_devices);
         Ok(Self {
@@ -124,7 +126,7 @@ impl Plan {
             log_names,
             rebuilds_log: builder.rebuilds_log,
             lost,
-            home: None,
+            home,
             barriers,
             page_observer: builder.page_observer,
             progress: builder.progress,
