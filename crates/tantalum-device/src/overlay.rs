@@ -21,7 +21,7 @@ use crate::{AlignedBuffer, Device, Durability, EndedWrite, Error, PendingWrite, 
 /// # use std::sync::Arc;
 /// # use tantalum_device::{Device, Durability, MemoryDevice, MemoryLimit, Overlay};
 /// let disk: Arc<dyn Device> = MemoryDevice::new("disk", 1 << 20);
-/// let overlay = Overlay::new(disk.clone(), MemoryLimit::of(1 << 20));
+/// let overlay = Overlay::new(disk.clone(), MemoryLimit::of(1 << 20, "raise the limit"));
 /// overlay.write(4096, &[&[1; 4096]], Durability::Durable)?;
 ///
 /// let mut block = [0; 4096];
@@ -44,19 +44,20 @@ pub struct Overlay {
 /// How many bytes overlays may keep in memory, all that share it together.
 ///
 /// ```
-/// let limit = tantalum_device::MemoryLimit::of(64 << 20);
+/// let limit = tantalum_device::MemoryLimit::of(64 << 20, "raise the limit");
 /// assert_eq!(limit.used_bytes(), 0);
 /// ```
 #[derive(Debug)]
 pub struct MemoryLimit {
     max_bytes: u64,
     used_bytes: AtomicU64,
+    remedy: &'static str,
 }
 
 impl MemoryLimit {
-    /// A limit of so many bytes.
-    pub fn of(max_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0) })
+    /// A limit of so many bytes. Errors of writes that exceed it say what to do: the `remedy`.
+    pub fn of(max_bytes: u64, remedy: &'static str) -> Arc<Self> {
+        Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0), remedy })
     }
 
     /// The bytes kept now.
@@ -70,11 +71,7 @@ impl MemoryLimit {
     }
 
     fn exceeded(&self, device: &str, offset: u64, len: usize) -> Error {
-        let what = format!(
-            "what recovery changes of a database that is opened for reading only takes more than {} bytes of memory; raise \
-             read_only_memory_bytes, or open the database for writing once",
-            self.max_bytes
-        );
+        let what = format!("writes that stay in memory may take {} bytes; {}", self.max_bytes, self.remedy);
         let source = io::Error::new(io::ErrorKind::OutOfMemory, what);
         Error::io(device, "keep a write in memory of", offset, len as u64, source)
     }
@@ -212,7 +209,7 @@ mod tests {
         let base = MemoryDevice::with_profile("disk", 3 * 4096, profile);
         base.write(0, &[&[7; 3 * 4096]], Durability::Durable).unwrap();
         let before = base.image();
-        let overlay = Overlay::new(base.clone(), MemoryLimit::of(1 << 20));
+        let overlay = Overlay::new(base.clone(), MemoryLimit::of(1 << 20, ""));
         // Blocks of 512 bytes: the ends of two of 4096.
         overlay.write(3584, &[&[1; 512], &[2; 512]], Durability::Cached).unwrap();
         let buffer = Arc::new(AlignedBuffer::copy_from(&[3; 1024]));
@@ -239,7 +236,7 @@ mod tests {
         let path = dir.path().join("file");
         FileDevice::create(&path, 8192, None).unwrap();
         let file: Arc<dyn Device> = Arc::new(FileDevice::open(&path, Access::ReadOnly).unwrap());
-        let overlay = Overlay::new(file, MemoryLimit::of(1 << 20));
+        let overlay = Overlay::new(file, MemoryLimit::of(1 << 20, ""));
         overlay.write(4096, &[&[5; 4096]], Durability::Durable).unwrap();
         overlay.flush().unwrap();
         assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
@@ -248,7 +245,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_where_the_device_below_cannot() {
         let base = MemoryDevice::new("disk", 4 * 4096);
-        let overlay = Overlay::new(base.clone(), MemoryLimit::of(1 << 20));
+        let overlay = Overlay::new(base.clone(), MemoryLimit::of(1 << 20, ""));
         base.inject(Fault::FailReads { after: 1 });
         overlay.write(4096, &[&[1; 4096], &[2; 4096]], Durability::Cached).unwrap();
         let mut read = [0; 8192];
@@ -261,13 +258,13 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_given_back() {
-        let limit = MemoryLimit::of(2 * 4096);
+        let limit = MemoryLimit::of(2 * 4096, "allow more");
         let [a, b] = ["a", "b"].map(|name| Overlay::new(MemoryDevice::new(name, 1 << 20), limit.clone()));
         a.write(0, &[&[1; 4096]], Durability::Cached).unwrap();
         a.write(0, &[&[2; 4096]], Durability::Cached).unwrap();
         b.write(0, &[&[1; 4096]], Durability::Cached).unwrap();
         let error = b.write(4096, &[&[1; 4096]], Durability::Cached).unwrap_err();
-        assert!(error.to_string().contains("read_only_memory_bytes"), "{error}");
+        assert!(error.to_string().contains("may take 8192 bytes; allow more"), "{error}");
         drop(a);
         assert_eq!(limit.used_bytes(), 4096);
         b.write(4096, &[&[1; 4096]], Durability::Cached).unwrap();

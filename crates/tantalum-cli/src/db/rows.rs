@@ -71,7 +71,7 @@ pub fn get(dir: &Path, table: &str, key: &Key, raw: bool) -> Result<ExitCode> {
     let mut source = Source::open(dir)?;
     let mut found = None;
     source.rows(RowSelection::of_key(table, &key.0), &mut |_, rows| {
-        found = rows.into_iter().next().map(|(_, value)| value).or(found.take());
+        found = found.take().or_else(|| rows.into_iter().next().map(|(_, value)| value));
         Ok(())
     })?;
     source.close()?;

@@ -78,7 +78,7 @@ impl RowSelection {
 
     /// Decides of which tables and which moment rows are read. What is returned does not keep the database open.
     pub(super) fn begin(&self, db: &Db) -> Result<RowReader> {
-        let snapshot = db.snapshot()?;
+        // Before the snapshot: a table that is made later would seem empty.
         let all = db.open_tables();
         let named = |name: &String| {
             let found = all.iter().find(|table| table.name() == *name).cloned();
@@ -93,7 +93,7 @@ impl RowSelection {
             true => all,
             false => self.tables.iter().map(named).collect::<Result<_>>()?,
         };
-        Ok(RowReader { selection: self.clone(), snapshot, tables })
+        Ok(RowReader { selection: self.clone(), snapshot: db.snapshot()?, tables })
     }
 }
 

@@ -179,7 +179,10 @@ impl Builder {
     /// The devices of a database that is opened for reading only stay as they are: what is written to them is in memory.
     fn keep_unchanged(&self, devices: Devices, settings: &Settings) -> Devices {
         match self.read_only {
-            true => devices.with_writes_in(&MemoryLimit::of(settings.read_only_memory_bytes())),
+            true => {
+                let remedy = "raise read_only_memory_bytes, or open the database for writing once, which stores what recovery changes";
+                devices.with_writes_in(&MemoryLimit::of(settings.read_only_memory_bytes(), remedy))
+            }
             false => devices,
         }
     }

@@ -12,7 +12,7 @@ use std::{
 
 use tantalum::{
     Builder, Db, RestorePhase, RestoreProgress,
-    control::{Client, Command, Progress},
+    control::{Client, Command, Progress, RowSelection},
 };
 
 use crate::support::{check, put};
@@ -172,4 +172,37 @@ fn hostile_input_is_refused_and_the_database_goes_on() {
         client.call(&Command::Status, &mut |_| {}).unwrap();
     }
     check(&db);
+}
+
+#[test]
+fn rows_are_of_one_moment_and_closing_ends_their_reading() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder().log_bytes(16 << 20).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    // More than the socket holds.
+    for n in 0..100_u32 {
+        let mut tx = db.begin().unwrap();
+        (0..50_u32).for_each(|m| tx.put(&table, (n * 50 + m).to_be_bytes(), [1; 1000]).unwrap());
+        tx.commit().unwrap();
+    }
+    let (mut open, mut count, mut batches) = (Some(db.clone()), 0, 0);
+    let mut client = Client::connect(dir.path()).unwrap();
+    client
+        .rows(RowSelection::default(), &mut |_, rows| {
+            // Beside the reading: the last rows go, and none of those that are read is another.
+            if batches == 0 {
+                let mut tx = db.begin()?;
+                (4990..5000_u32).try_for_each(|n| tx.delete(&table, n.to_be_bytes()).map(drop))?;
+                tx.commit()?;
+            }
+            (batches, count) = (batches + 1, count + rows.len());
+            Ok(())
+        })
+        .unwrap();
+    assert!(batches > 10, "they come in pieces");
+    assert_eq!(count, 5000);
+    drop(db);
+    let closed = client.rows(RowSelection::default(), &mut |_, _| open.take().map_or(Ok(()), Db::close)).unwrap_err();
+    assert!(closed.to_string().contains("the database is closed"), "{closed}");
+    check(&builder().open(dir.path()).unwrap());
 }
