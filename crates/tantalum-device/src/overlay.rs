@@ -1,7 +1,6 @@
 //! A device whose writes stay in memory.
 
 use std::collections::{BTreeMap, btree_map::Entry};
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +9,7 @@ use tantalum_rt::Mutex;
 
 use crate::device::{gather, total_len};
 use crate::sparse::parts;
-use crate::{AlignedBuffer, Device, Durability, EndedWrite, Error, PendingWrite, Result};
+use crate::{AlignedBuffer, Device, Durability, EndedWrite, Error, ErrorKind, PendingWrite, Result};
 
 /// A device over another that stays as it is: writes, discards and growth happen in memory, and are gone when it is dropped. So a
 /// reader can recover what is on a device without changing it.
@@ -71,9 +70,11 @@ impl MemoryLimit {
     }
 
     fn exceeded(&self, device: &str, offset: u64, len: usize) -> Error {
-        let what = format!("writes that stay in memory may take {} bytes; {}", self.max_bytes, self.remedy);
-        let source = io::Error::new(io::ErrorKind::OutOfMemory, what);
-        Error::io(device, "keep a write in memory of", offset, len as u64, source)
+        let what = format!(
+            "{device}: no memory for {len} bytes at byte {offset}: writes that stay in memory may take {} bytes; {}",
+            self.max_bytes, self.remedy
+        );
+        Error::new(ErrorKind::NoSpace, what)
     }
 
     fn give_back(&self, bytes: u64) {
@@ -201,7 +202,7 @@ impl Drop for Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, ErrorKind, Fault, FileDevice, MemoryDevice, MemoryProfile};
+    use crate::{Access, Fault, FileDevice, MemoryDevice, MemoryProfile};
 
     #[test]
     fn what_is_below_shows_through_and_stays() {
@@ -264,7 +265,7 @@ mod tests {
         a.write(0, &[&[2; 4096]], Durability::Cached).unwrap();
         b.write(0, &[&[1; 4096]], Durability::Cached).unwrap();
         let error = b.write(4096, &[&[1; 4096]], Durability::Cached).unwrap_err();
-        assert!(error.to_string().contains("may take 8192 bytes; allow more"), "{error}");
+        assert!(error.kind() == ErrorKind::NoSpace && error.to_string().contains("allow more"), "{error}");
         drop(a);
         assert_eq!(limit.used_bytes(), 4096);
         b.write(4096, &[&[1; 4096]], Durability::Cached).unwrap();

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum_device::{Device, MemoryDevice, MemoryProfile};
+use tantalum_device::{Device, MemoryDevice, MemoryLimit, MemoryProfile, Overlay};
 use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_log::Lsn;
 use tantalum_rt::{Random, Simulation};
@@ -318,6 +318,31 @@ fn overflow_units_are_freed_by_merging_the_units_that_need_them() {
             for id in 0..PAGES {
                 check_page(&store, id, written.get(&id)).unwrap();
             }
+        })
+        .expect_finished();
+}
+
+#[test]
+fn units_are_not_worn_out_where_memory_for_their_changes_is_short() {
+    Simulation::new(3)
+        .run(|| {
+            let limit = MemoryLimit::of(3 * GEOMETRY.unit_bytes as u64, "allow more");
+            let overlay = Overlay::new(device("nand-k9wag08u1a"), limit);
+            let store = InPageStore::new(Arc::new(overlay), GEOMETRY, STORE, 50).unwrap();
+            let horizon = Arc::new(Committed::default());
+            store.begin_session(Session { epoch: 1, past: Watermarks::default(), horizon }).unwrap();
+            let mut at = position::start_of(1);
+            let error = (0..PAGES).find_map(|page| {
+                at = position::next(at);
+                let mut changes = PageChanges::default();
+                let mut bytes = Vec::new();
+                Change::Format { kind: PageKind::Overflow, level: 0, owner: TableId(1) }.encode_into(&mut bytes);
+                changes.push(at, &bytes);
+                store.store_changes(&[(PageId(page), changes)]).err()
+            });
+            let error = error.expect("there is no memory for every unit");
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+            assert_eq!(store.stats().in_page.unwrap().bad_units, 0);
         })
         .expect_finished();
 }
