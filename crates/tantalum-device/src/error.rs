@@ -126,12 +126,12 @@ impl Error {
     /// The same, caused by `source`, whose text the message contains.
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.with_boxed_source(Box::new(source))
+        self.change(|inner| inner.source = Some(Arc::new(source)))
     }
 
-    /// As [`with_source`](Self::with_source), for a source of a type that is not known.
+    /// As [`with_source`](Self::with_source), for a source of a type that is not known, in a `Box` or an `Arc`.
     #[must_use]
-    pub fn with_boxed_source(self, source: Box<dyn StdError + Send + Sync>) -> Self {
+    pub fn with_boxed_source(self, source: impl Into<Arc<dyn StdError + Send + Sync>>) -> Self {
         self.change(|inner| inner.source = Some(source.into()))
     }
 

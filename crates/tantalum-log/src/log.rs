@@ -344,8 +344,8 @@ impl Log {
     }
 
     /// Tells the log that its owner tried to checkpoint and could not, for this cause. Devices that wait for a checkpoint
-    /// to leave stay then, and the call that removes them gets [`InUse`](crate::ErrorKind::InUse) instead of waiting for a checkpoint
-    /// that may never come. The pressure stays: the owner may try again.
+    /// to leave stay then, and the call that removes them gets an error with this source, and its kind, instead of waiting
+    /// for a checkpoint that may never come. The pressure stays: the owner may try again.
     pub fn report_failed_checkpoint(&self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
         self.scheduler().report_failed_checkpoint(cause.into().into());
     }
@@ -408,8 +408,10 @@ impl Log {
     /// What a removed device holds is refused from then on, also when it is given to [`Log::open`].
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound), [`InUse`](crate::ErrorKind::InUse) if no other healthy device is left, now or while it waits, or if the owner reports
-    /// a failed checkpoint meanwhile, [`Busy`](crate::ErrorKind::Busy); the devices then serve as before. [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`InUse`](crate::ErrorKind::InUse) if no other healthy device is left,
+    /// now or while it waits, [`Busy`](crate::ErrorKind::Busy), or the error of a checkpoint that its owner
+    /// [reports](Self::report_failed_checkpoint) meanwhile; the devices then serve as before.
+    /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn remove_devices(&self, ordinals: &[u32]) -> Result<()> {
         self.scheduler().remove_devices(ordinals)
     }

@@ -369,7 +369,7 @@ impl Scheduler {
                         "the devices stay in the log: what they hold is needed until a checkpoint, and that failed: {cause}; put that right, then try again"
                     ),
                 )
-                .with_source(cause));
+                .with_boxed_source(cause));
             }
             self.pressure.notify_all();
             self.wake_writers(&mut state);

@@ -349,9 +349,9 @@ fn a_device_stays_while_no_checkpoint_can_be_made() {
             refused.to_string().contains("what they hold is needed until a checkpoint, and that failed"),
             "{refused}"
         );
-        let cause = refused.cause::<Arc<dyn std::error::Error + Send + Sync>>().expect("its cause");
+        let cause = refused.cause::<Error>().expect("its cause");
         assert!(cause.to_string().contains("data"), "it says which device is to be put right: {cause}");
-        assert!(cause.downcast_ref().is_some_and(Error::is_io), "{cause:?}");
+        assert!(cause.is_io() && refused.is_io(), "{cause:?}");
         assert_eq!(names(&db), ["a", "b"]);
         assert!(db.stats().unwrap().log.devices.iter().all(|device| !device.is_changing), "both serve as before");
         put(&db, &table, &[("k", "w")]);
