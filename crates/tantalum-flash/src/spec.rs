@@ -4,9 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tantalum_device::ErrorKind;
-
-use crate::{EmulatedDevice, Error, Profile, Result};
+use crate::{EmulatedDevice, Error, ErrorKind, Profile, Result};
 
 /// What such a name begins with.
 const PREFIX: &str = "emulated:";

@@ -9,9 +9,8 @@ mod edited;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use tantalum_device::ErrorKind;
 use tantalum_device::WriteCache;
-use tantalum_flash::{Model, Nanos, Outcome, Profile};
+use tantalum_flash::{ErrorKind, Model, Nanos, Outcome, Profile};
 use tantalum_rt::Random;
 
 use edited::{SMALL, edited};

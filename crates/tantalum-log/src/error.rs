@@ -72,13 +72,11 @@ pub fn change_under_way() -> Error {
 }
 
 /// A write that was given up is still under way on the device; it could overwrite what is written there later.
-pub fn still_writing(device: impl Display) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        format!(
-            "{device}: cannot be used again yet, a write that was given up after the hang time-out is still under way on it; reset or replace the device, or try again later"
-        ),
-    )
+pub fn still_writing(device: &str) -> Error {
+    let what = format!(
+        "{device}: cannot be used again yet, a write that was given up after the hang time-out is still under way on it; reset or replace the device, or try again later"
+    );
+    Error::new(ErrorKind::Busy, what).with_subject(device)
 }
 
 pub(crate) fn closed() -> Error {
@@ -112,6 +110,16 @@ pub(crate) fn area_too_small(device: &str, bytes: u64, needed: u64) -> Error {
         ErrorKind::InvalidInput,
         format!(
             "{device}: {bytes} bytes are too few for a log device, at least {needed} are needed with these sections; enlarge it or choose smaller sections"
+        ),
+    )
+}
+
+/// The device is shorter than when it was formatted.
+pub(crate) fn too_short(device: &str, bytes: u64, expected: u64) -> Error {
+    Error::new(
+        ErrorKind::Mismatch,
+        format!(
+            "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); open the log with as many partitions as it was created with; if they are, the file was truncated: restore it"
         ),
     )
 }

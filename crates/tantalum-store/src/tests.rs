@@ -1,6 +1,5 @@
 //! The in-place store, with the power going at the worst time.
 
-use crate::ErrorKind;
 use std::{
     sync::{
         Arc,
@@ -16,8 +15,8 @@ use tantalum_log::Lsn;
 use tantalum_rt::{Random, Simulation};
 
 use crate::{
-    Change, DoubleWrite, Error, Load, NoSuperblock, PageBatch, PageId, PageKind, PageStore, Protection, StoreKind,
-    Superblock, TableId,
+    Change, DoubleWrite, Error, ErrorKind, Load, NoSuperblock, PageBatch, PageId, PageKind, PageStore, Protection,
+    StoreKind, Superblock, TableId,
     in_place::{
         InPlaceStore,
         double_write::{AmongOthers, Header},

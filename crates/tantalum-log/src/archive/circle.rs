@@ -10,7 +10,7 @@ use super::store::{Place, Segment, Store};
 use crate::format::BLOCK;
 use crate::format::archive::{ArchiveSuperblock, CONTROL_BYTES, MIN_SEGMENTS, SegmentHeader};
 use crate::format::superblock::MIN_SECTION_BYTES;
-use crate::{Error, ErrorKind, Lsn, Result, error};
+use crate::{Lsn, Result, error};
 
 /// Segments are no larger than this unless the options ask for it.
 const DEFAULT_MAX_BYTES: u64 = 64 << 20;
@@ -27,14 +27,7 @@ impl Circle {
         let expected = CONTROL_BYTES + u64::from(superblock.segment_bytes) * u64::from(superblock.segment_count);
         let bytes = device.capacity_bytes();
         if bytes < expected {
-            return Err(Error::new(
-                ErrorKind::Mismatch,
-                format!(
-                    "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); open the log with as \
-         many partitions as it was created with; if they are, the file was truncated: restore it",
-                    device = device.name()
-                ),
-            ));
+            return Err(error::too_short(device.name(), bytes, expected));
         }
         Ok(Circle { device, superblock })
     }

@@ -51,10 +51,9 @@ impl Directory {
             };
         }
         match names {
-            Ok(names) if has_others(&names) => Err(error::not_an_archive(
-                path.display().to_string(),
-                "the directory is not empty and has no control file",
-            )),
+            Ok(names) if has_others(&names) => {
+                Err(error::not_an_archive(path.display(), "the directory is not empty and has no control file"))
+            }
             Ok(_) => Ok(Found::Blank),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Blank),
             Err(error) => Err(failed(path, "list", error)),

@@ -159,7 +159,7 @@ impl Archive {
     /// Makes its slots durable, unless the archive is only read.
     pub(crate) fn flush_control(&self) -> Result<()> {
         match self.access {
-            Access::ReadWrite => Ok(self.store.control().flush()?),
+            Access::ReadWrite => self.store.control().flush(),
             Access::ReadOnly => Ok(()),
         }
     }
@@ -275,8 +275,7 @@ fn is_blank(control: &dyn Device) -> Result<bool> {
 
 /// Reads the superblock, or its copy. `None` where an archive may be made.
 fn read_superblock(control: &dyn Device) -> Result<Option<ArchiveSuperblock>> {
-    let name = || control.name().to_string();
-    let not_an_archive = |what: String| Err(error::not_an_archive(name(), what));
+    let not_an_archive = |what: String| Err(error::not_an_archive(control.name(), what));
     if control.capacity_bytes() < CONTROL_BYTES {
         return not_an_archive(format!("{} bytes are too few", control.capacity_bytes()));
     }
@@ -286,7 +285,7 @@ fn read_superblock(control: &dyn Device) -> Result<Option<ArchiveSuperblock>> {
     for offset in SUPERBLOCKS {
         match ArchiveSuperblock::decode(&blocks[offset as usize..][..BLOCK]) {
             Ok(superblock) => return Ok(Some(superblock)),
-            Err(error) => match error::of_version(error, name(), offset) {
+            Err(error) => match error::of_version(error, control.name(), offset) {
                 Some(error) => return Err(error),
                 None => failures.push(error),
             },

@@ -63,15 +63,15 @@ pub struct PrunedArchive {
 /// ```
 ///
 /// # Errors
-/// [`Unsupported`](crate::ErrorKind::Unsupported), those of finding the archive, and [`Io`](crate::ErrorKind::Io) when a file cannot be
-/// removed: the older ones are gone then.
+/// [`ErrorKind::Unsupported`], those of finding the archive, and [`ErrorKind::Io`] when a file cannot be removed: the older
+/// ones are gone then.
 pub fn prune_archive(target: &ArchiveTarget, retention: &ArchiveRetention, dry_run: bool) -> Result<PrunedArchive> {
     if let ArchiveTarget::Device(device) = target {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "{archive}: an archive on a device is a circle whose newest segment overwrites the oldest that no checkpoint needs; there is nothing to remove",
-                archive = device.name()
+                "{}: an archive on a device is a circle whose newest segment overwrites the oldest that no checkpoint needs; there is nothing to remove",
+                device.name()
             ),
         ));
     }

@@ -186,8 +186,8 @@ impl Writer {
                     return Err(Error::new(
                         ErrorKind::NoSpace,
                         format!(
-                            "{archive}: every segment of the archive holds what opening the log needs; make checkpoints, and use a larger device",
-                            archive = self.store.name()
+                            "{}: every segment of the archive holds what opening the log needs; make checkpoints, and use a larger device",
+                            self.store.name()
                         ),
                     ));
                 }

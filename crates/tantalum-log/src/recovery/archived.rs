@@ -53,8 +53,8 @@ pub(super) fn scan(
         return Err(Error::new(
             ErrorKind::NotArchived,
             format!(
-                "{archive}: the archive ends at LSN {end}, but LSN {checkpoint} and what follows was archived; it is damaged, or an old copy: put the right one in its place",
-                archive = archive.store.name()
+                "{}: the archive ends at LSN {end}, but LSN {checkpoint} and what follows was archived; it is damaged, or an old copy: put the right one in its place",
+                archive.store.name()
             ),
         ));
     }

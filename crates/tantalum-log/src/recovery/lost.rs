@@ -92,9 +92,9 @@ fn bits_of(members: &Members, lost: &LostDevice) -> Result<u64> {
         return Err(Error::new(
             ErrorKind::InUse,
             format!(
-                "{device}: device {ordinal} of the log is there; open the log with it, and take it out of the running log",
-                device = member.device.name(),
-                ordinal = member.superblock.ordinal
+                "{}: device {} of the log is there; open the log with it, and take it out of the running log",
+                member.device.name(),
+                member.superblock.ordinal
             ),
         ));
     }

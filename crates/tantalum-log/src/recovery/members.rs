@@ -129,12 +129,16 @@ pub(super) fn identify_present(devices: &[Arc<dyn Device>], archive: Option<&Arc
     for device in devices {
         let member = match read_member(device) {
             Ok(member) => member,
-            // Decided below: the device may be one that is not needed, or whose formatting was interrupted.
-            Err(error) if is_unreadable(&error) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotAMember | ErrorKind::Unsupported | ErrorKind::Mismatch) =>
+            {
+                return Err(error);
+            }
+            // Unreadable. Decided below: the device may be one that is not needed, or whose formatting was interrupted.
+            Err(error) => {
                 unreadable.get_or_insert(error);
                 continue;
             }
-            Err(error) => return Err(error),
         };
         check_belongs(&member, &members)?;
         members.push(member);
@@ -171,21 +175,19 @@ pub(super) fn slots(members: &[Member]) -> impl Iterator<Item = &Slot> {
 /// Refuses a device that the newest slot does not list: what stands on it is old, or nothing.
 fn check_listed(member: &Member, slot: &Slot) -> Result<()> {
     let own = &member.superblock;
-    let device = || member.device.name().to_string();
+    let device = member.device.name();
     match slot.members.iter().find(|listed| listed.device_id == own.device_id) {
         None => Err(Error::new(
             ErrorKind::NotAMember,
             format!(
-                "{device}: is no device of log {log_id:032x} (any more): the log does not list device identity {device_id:016x} (superblock at offset 0); leave the device out, or add it to the running log, which formats it",
-                device = device(),
-                device_id = own.device_id,
-                log_id = own.log_id
+                "{device}: is no device of log {:032x} (any more): the log does not list device identity {:016x} (superblock at offset 0); leave the device out, or add it to the running log, which formats it",
+                own.log_id, own.device_id
             ),
         )
-        .with_subject(member.device.name())),
+        .with_subject(device)),
         Some(&SlotMember { ordinal, .. }) if ordinal != own.ordinal => {
             let what = format!("it says that the device is number {}, but the log knows it as {ordinal}", own.ordinal);
-            Err(error::damaged_superblock(device(), SUPERBLOCKS[1], what))
+            Err(error::damaged_superblock(device, SUPERBLOCKS[1], what))
         }
         Some(_) => Ok(()),
     }
@@ -219,15 +221,7 @@ pub(super) fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
     let superblock = read_superblock(device.as_ref())?;
     let bytes = device.capacity_bytes();
     if bytes < superblock.area_bytes {
-        return Err(Error::new(
-            ErrorKind::Mismatch,
-            format!(
-                "{device}: holds {bytes} bytes, but was formatted with {expected} (superblock at offset 0); open the log with as \
-         many partitions as it was created with; if they are, the file was truncated: restore it",
-                device = device.name(),
-                expected = superblock.area_bytes
-            ),
-        ));
+        return Err(error::too_short(device.name(), bytes, superblock.area_bytes));
     }
     let (found, expected) = (device.capabilities().logical_block, superblock.block_bytes);
     if found > expected {
@@ -243,16 +237,11 @@ pub(super) fn read_member(device: &Arc<dyn Device>) -> Result<Member> {
     Ok(Member { device: Arc::clone(device), superblock, layout, is_hiding: false, covers, slots })
 }
 
-/// Whether reading an identity failed in a way that says nothing of the device's part in the log.
-fn is_unreadable(error: &Error) -> bool {
-    !matches!(error.kind(), ErrorKind::NotAMember | ErrorKind::Unsupported | ErrorKind::Mismatch)
-}
-
 /// Reads the superblock, or its copy if the first is damaged.
 pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
-    let name = || device.name().to_string();
+    let name = device.name();
     if device.capacity_bytes() < SUPERBLOCKS[1] + BLOCK as u64 {
-        return Err(error::not_a_log(&name()));
+        return Err(error::not_a_log(name));
     }
     let mut block = vec![0; BLOCK];
     let mut failures = Vec::new();
@@ -264,32 +253,32 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
         }
     }
     for &(offset, error) in &failures {
-        if let Some(error) = error::of_version(error, name(), offset) {
+        if let Some(error) = error::of_version(error, name, offset) {
             return Err(error);
         }
     }
     match failures.iter().find(|(_, error)| *error != DecodeError::Magic) {
-        None => Err(error::not_a_log(&name())),
-        Some((_, error)) => Err(error::damaged_superblock(name(), SUPERBLOCKS[1], error)),
+        None => Err(error::not_a_log(name)),
+        Some((_, error)) => Err(error::damaged_superblock(name, SUPERBLOCKS[1], error)),
     }
 }
 
 fn check_belongs(member: &Member, others: &[Member]) -> Result<()> {
-    let device = || member.device.name().to_string();
+    let device = member.device.name();
     let own = &member.superblock;
     if let Some(first) = others.first() {
         let expected = first.superblock.log_id;
         if own.log_id != expected {
-            return Err(error::foreign_device(device(), own.log_id, expected));
+            return Err(error::foreign_device(device, own.log_id, expected));
         }
         if own.layout != first.superblock.layout {
             let what = format!("its layout is {}, that of others {}", own.layout, first.superblock.layout);
-            return Err(error::damaged_superblock(device(), SUPERBLOCKS[1], what));
+            return Err(error::damaged_superblock(device, SUPERBLOCKS[1], what));
         }
     }
     match others.iter().find(|other| other.superblock.device_id == own.device_id) {
         None => Ok(()),
-        Some(other) => Err(error::duplicate_device(own.ordinal, other.device.name(), device())),
+        Some(other) => Err(error::duplicate_device(own.ordinal, other.device.name(), device)),
     }
 }
 

@@ -55,8 +55,7 @@ pub(crate) fn rebuild(options: LogOptions, progress: &mut dyn FnMut(RecoveryProg
     options.check()?;
     let Some(archive_options) = &options.archive else { return Err(error::missing_archive(Lsn::ZERO)) };
     let Some(archive) = Archive::find(archive_options, Access::ReadWrite)? else {
-        let name = archive_options.target.name();
-        return Err(error::not_an_archive(&name, "there is nothing"));
+        return Err(error::not_an_archive(archive_options.target.name(), "there is nothing"));
     };
     archive.store.control().flush()?;
     // Whether the log needed it or not, there is nothing else now.
@@ -67,8 +66,7 @@ pub(crate) fn rebuild(options: LogOptions, progress: &mut dyn FnMut(RecoveryProg
         return Err(damage.into());
     }
     if run_start > slot.checkpoint {
-        let name = archive.store.name().to_owned();
-        return Err(error::not_archived(&name, slot.checkpoint, run_start));
+        return Err(error::not_archived(archive.store.name(), slot.checkpoint, run_start));
     }
     Ok(Rebuild { options, archive, slot, run_start, end })
 }

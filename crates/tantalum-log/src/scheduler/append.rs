@@ -67,9 +67,7 @@ impl Scheduler {
             return Err(Error::new(
                 ErrorKind::TooLarge,
                 format!(
-                    "a record of {bytes} bytes exceeds the log's limit of {limit} bytes; split it, or create the log with larger sections and buffers",
-                    bytes = bytes as u64,
-                    limit = limit as u64
+                    "a record of {bytes} bytes exceeds the log's limit of {limit} bytes; split it, or create the log with larger sections and buffers"
                 ),
             ));
         }

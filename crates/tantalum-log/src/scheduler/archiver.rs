@@ -231,19 +231,15 @@ impl Scheduler {
             Some(archive) if archive.is_healthy() => {
                 return Err(Error::new(
                     ErrorKind::InUse,
-                    format!(
-                        "the log is archived in {archive} already; a log has one archive at a time",
-                        archive = archive.name
-                    ),
+                    format!("the log is archived in {} already; a log has one archive at a time", archive.name),
                 ));
             }
             Some(archive) if archive.only_here > checkpoint => {
                 return Err(Error::new(
                     ErrorKind::InUse,
                     format!(
-                        "{archive}: the archive was set aside and holds records up to LSN {until} that are nowhere else; make a checkpoint first",
-                        archive = archive.name,
-                        until = archive.only_here
+                        "{}: the archive was set aside and holds records up to LSN {} that are nowhere else; make a checkpoint first",
+                        archive.name, archive.only_here
                     ),
                 ));
             }
@@ -468,8 +464,8 @@ impl Scheduler {
         let timeout = 2 * self.options.hang_timeout;
         let Some(archive) = &state.archive else { return };
         if archive.is_healthy() && archive.busy_since.is_some_and(|since| since.elapsed() > timeout) {
-            let (device, bytes) = (archive.name.clone(), 0);
-            self.set_archive_aside(state, error::device_hung(&device, 0, bytes, timeout));
+            let hung = error::device_hung(&archive.name, 0, 0, timeout);
+            self.set_archive_aside(state, hung);
         }
     }
 

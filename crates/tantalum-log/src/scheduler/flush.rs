@@ -131,15 +131,11 @@ impl Scheduler {
     fn check_appended(&self, lsn: Lsn) -> Result<()> {
         let end = self.end();
         if lsn <= end {
-            Ok(())
-        } else {
-            Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!(
-                    "LSN {lsn} lies beyond the end of the log at {end}; wait only for LSNs that an append returned"
-                ),
-            ))
+            return Ok(());
         }
+        let what =
+            format!("LSN {lsn} lies beyond the end of the log at {end}; wait only for LSNs that an append returned");
+        Err(Error::new(ErrorKind::InvalidInput, what))
     }
 
     /// Wakes a task for each idle device that has work.

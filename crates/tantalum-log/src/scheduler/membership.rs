@@ -164,6 +164,7 @@ impl Scheduler {
     /// Refuses devices that cannot join: unsuited ones, ones of this log but for those to be `replaced`, and ones on
     /// which a write of this session may still land. True if one of the `replaced` is among them.
     fn check_newcomers(&self, devices: &[Arc<dyn Device>], replaced: &[u32]) -> Result<bool> {
+        use ErrorKind::{Corrupt, NotAMember, Unsupported};
         check_devices(devices)?;
         self.lock().check_running()?;
         let mut is_in_place = false;
@@ -175,15 +176,15 @@ impl Scheduler {
             }
             division.superblock(self.log_id, SlotMember::new(0, 1), &**device)?;
             let superblock = match read_superblock(&**device) {
-                Err(error) if holds_no_log(&error) => continue,
-                Err(error) => return Err(error),
                 Ok(superblock) => superblock,
+                // It holds no log, or none that can be read. Any other failure is the device's.
+                Err(error) if matches!(error.kind(), NotAMember | Unsupported | Corrupt) => continue,
+                Err(error) => return Err(error),
             };
-            let name = || device.name().to_string();
             let mut state = self.lock();
             let former = state.placement.devices.iter_mut().find(|device| device.device_id == superblock.device_id);
             if former.is_some_and(|device| device.still_writing() > 0) {
-                return Err(error::still_writing(name()));
+                return Err(error::still_writing(device.name()));
             }
             let is_listed = |member: &&SlotMember| member.device_id == superblock.device_id;
             match state.membership.listed.iter().find(is_listed).map(|member| member.ordinal) {
@@ -192,8 +193,8 @@ impl Scheduler {
                     return Err(Error::new(
                         ErrorKind::AlreadyExists,
                         format!(
-                            "{device}: is device {ordinal} of this log already; add another one, or replace it by itself to format it anew",
-                            device = name()
+                            "{}: is device {ordinal} of this log already; add another one, or replace it by itself to format it anew",
+                            device.name()
                         ),
                     ));
                 }
@@ -451,10 +452,4 @@ impl LogDevice {
     fn is_superfluous(&self, checkpoint: Lsn) -> bool {
         !self.takes_requests() && !self.is_busy() && self.max_end() <= checkpoint
     }
-}
-
-/// Whether reading a superblock failed since the device holds no log, or none that can be read; else the device failed.
-fn holds_no_log(error: &Error) -> bool {
-    use ErrorKind::{Corrupt, Mismatch, NotAMember, Unsupported};
-    matches!(error.kind(), NotAMember | Unsupported | Mismatch | Corrupt)
 }

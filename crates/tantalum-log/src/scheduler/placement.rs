@@ -159,23 +159,13 @@ impl Placement {
             return Ok(());
         }
         let here = self.devices.iter().find(|device| device.is_present() && goes(device));
-        let name = here.map(|device| device.device().name().to_string());
-        if others > 0 {
-            return Err(Error::new(
-                ErrorKind::InUse,
-                format!(
-                    "{device}: cannot be removed, the log keeps two copies and no two other pieces of hardware are healthy; add a device first, or replace this one by another",
-                    device = name.unwrap_or_default()
-                ),
-            ));
-        }
-        Err(Error::new(
-            ErrorKind::InUse,
-            format!(
-                "{device}: cannot be removed, no other device of the log is healthy; add one first, or replace this one by another",
-                device = name.unwrap_or_else(|| "an absent device".into())
-            ),
-        ))
+        let name = here.map_or("an absent device", |device| device.device().name());
+        let why = match others {
+            0 => "no other device of the log is healthy; add one first",
+            _ => "the log keeps two copies and no two other pieces of hardware are healthy; add a device first",
+        };
+        let what = format!("{name}: cannot be removed, {why}, or replace this one by another");
+        Err(Error::new(ErrorKind::InUse, what))
     }
 
     /// Lets devices that were to leave serve on if the others are too few. The task that removes them finds out.

@@ -211,7 +211,7 @@ impl InPageStore {
         let unit = self.medium.geometry.unit_bytes as u64;
         let device = &self.medium.device;
         let source = Error::no_space(device.name(), device.capacity_bytes(), unit);
-        error::disk_full(self.medium.device.name(), source)
+        error::disk_full(device.name(), source)
     }
 
     fn damaged(&self, logical: u32, physical: u32, what: impl std::fmt::Display) -> Error {
