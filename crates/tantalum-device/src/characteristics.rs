@@ -86,8 +86,8 @@ impl Characteristics {
     /// Reads the text of such a file.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): a format that is not known, an unknown or missing key, sizes that do not
-    /// ascend, or a latency that no device has.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): a format that is not known, an unknown or missing key, sizes
+    /// that do not ascend, or a latency that no device has.
     pub fn parse(text: &str) -> Result<Characteristics> {
         Self::parse_named(Path::new(""), text)
     }

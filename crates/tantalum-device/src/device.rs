@@ -77,7 +77,8 @@ pub trait Device: Send + Sync + Debug {
     /// Fills the whole of `buffer`, or fails.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`OutOfRange`](crate::ErrorKind::OutOfRange), [`Truncated`](crate::ErrorKind::Truncated), [`Unreadable`](crate::ErrorKind::Unreadable).
+    /// Those of [`check_range`](Device::check_range), [`Truncated`](crate::ErrorKind::Truncated),
+    /// [`Unreadable`](crate::ErrorKind::Unreadable).
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 
     /// Writes the concatenation of `buffers` as one write, and returns when it has completed.
@@ -86,7 +87,8 @@ pub trait Device: Send + Sync + Debug {
     /// get copied first. After an error the range may hold old bytes, new bytes, or some of both.
     ///
     /// # Errors
-    /// As [`Device::read`], and [`ReadOnly`](crate::ErrorKind::ReadOnly), [`NoSpace`](crate::ErrorKind::NoSpace), [`WritesLost`](crate::ErrorKind::WritesLost).
+    /// Those of [`check_range`](Device::check_range), [`ReadOnly`](crate::ErrorKind::ReadOnly),
+    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io), [`WritesLost`](crate::ErrorKind::WritesLost).
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()>;
 
     /// Starts to write `buffer[range]` and returns without waiting for it.
@@ -110,8 +112,8 @@ pub trait Device: Send + Sync + Debug {
     /// Makes every write that completed before the call durable.
     ///
     /// A failed flush is final: no caller can tell which writes were lost, so every later write and flush fails with
-    /// [`WritesLost`](crate::ErrorKind::WritesLost), which carries the first cause, until the device is opened anew. The same holds for a
-    /// failed durable write, which may have a flush within it, unless it merely found no space.
+    /// [`WritesLost`](crate::ErrorKind::WritesLost), which carries the first cause, until the device is opened anew. The
+    /// same holds for a failed durable write, which may have a flush within it, unless it merely found no space.
     ///
     /// # Errors
     /// [`Io`](crate::ErrorKind::Io), [`WritesLost`](crate::ErrorKind::WritesLost), [`ReadOnly`](crate::ErrorKind::ReadOnly).
@@ -149,7 +151,8 @@ pub trait Device: Send + Sync + Debug {
     /// above the present one changes nothing.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::ErrorKind::NoSpace): the old size goes on working. [`Unsupported`](crate::ErrorKind::Unsupported): the device has a fixed size.
+    /// [`NoSpace`](crate::ErrorKind::NoSpace): the old size goes on working.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): the device has a fixed size.
     fn grow(&self, new_capacity_bytes: u64) -> Result<()>;
 }
 

@@ -35,8 +35,8 @@ impl Partition {
     /// The bytes `range` of `device`.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if its ends are not multiples of the logical block, [`OutOfRange`](crate::ErrorKind::OutOfRange) if it is not
-    /// within the device or ends before it begins.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if its ends are not multiples of the logical block,
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if it is not within the device or ends before it begins.
     pub fn new(device: Arc<dyn Device>, range: Range<u64>) -> Result<Self> {
         let name: Arc<str> = format!("{}[{}..{}]", device.name(), range.start, range.end).into();
         let capacity = device.capacity_bytes();
@@ -50,7 +50,8 @@ impl Partition {
     /// `count` equal partitions, aligned to [`ALIGNMENT`]; up to `count` such blocks at the end may stay unused.
     ///
     /// # Errors
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the device is too small to give each partition a block, or `count` is 0.
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the device is too small to give each partition a block, or
+    /// `count` is 0.
     pub fn split(device: Arc<dyn Device>, count: usize) -> Result<Vec<Self>> {
         let align = u64::from(device.capabilities().logical_block).max(ALIGNMENT as u64);
         let capacity = device.capacity_bytes();

@@ -54,8 +54,8 @@ impl Striped {
     /// unused.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the unit or the head is no multiple of every device's logical block or the unit is 0,
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if a device has no room for head and unit.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the unit or the head is no multiple of every device's
+    /// logical block or the unit is 0, [`OutOfRange`](crate::ErrorKind::OutOfRange) if a device has no room for head and unit.
     ///
     /// # Panics
     /// If there is no device.

@@ -103,8 +103,8 @@ impl EmulatedDevice {
         })))
     }
 
-    /// The power fails now. Operations under way end with [`tantalum_device::ErrorKind::PowerLost`], and so does every later one until
-    /// [`EmulatedDevice::power_on`] has returned. A device without power stays as it is.
+    /// The power fails now. Operations under way end with [`PowerLost`](crate::ErrorKind::PowerLost), and so does every
+    /// later one until [`EmulatedDevice::power_on`] has returned. A device without power stays as it is.
     pub fn power_cut(&self, random: &mut Random) {
         let mut state = self.0.lock();
         if state.power != Power::Off {
@@ -124,7 +124,7 @@ impl EmulatedDevice {
     /// The power returns; waits until the firmware has recovered, and says how long that took.
     ///
     /// # Errors
-    /// [`tantalum_device::ErrorKind::PowerLost`] if the power fails again before.
+    /// [`PowerLost`](crate::ErrorKind::PowerLost) if the power fails again before.
     pub fn power_on(&self) -> Result<Duration> {
         let mut state = self.0.lock();
         let start = state.now;

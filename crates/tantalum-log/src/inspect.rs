@@ -144,7 +144,7 @@ pub enum RequestState {
     Damaged,
 }
 
-/// Something wrong on a device; what an error of kind [`Corrupt`](crate::ErrorKind::Corrupt) of the log was caused by.
+/// Something wrong on a device. Errors that report it have it as their [`cause`](crate::Error::cause).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// The device's name.

@@ -61,7 +61,8 @@ impl Log {
     /// devices does not matter later.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for options and devices that do not suit, [`Unsupported`](crate::ErrorKind::Unsupported) for their blocks, or a device's own error.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for options and devices that do not suit,
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for their blocks, those of finding an archive, or a device's own error.
     pub fn create(log_id: u128, devices: Vec<Arc<dyn Device>>, options: LogOptions) -> Result<()> {
         create::create(log_id, Lsn::ZERO, 1, &devices, &options)
     }
@@ -102,9 +103,9 @@ impl Log {
     /// `progress` is called from this task.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput). An error for devices that are foreign, missing, twice there, truncated or of a newer format, and
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if anything is damaged that was, or may have been, acknowledged. A read error is never taken
-    /// for the log's end.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput). An error for devices that are foreign, missing, twice there,
+    /// truncated or of a newer format, and [`Corrupt`](crate::ErrorKind::Corrupt) if anything is damaged that was, or may
+    /// have been, acknowledged. A read error is never taken for the log's end.
     pub fn open(
         devices: Vec<Arc<dyn Device>>,
         options: LogOptions,
@@ -137,7 +138,8 @@ impl Log {
     /// ```
     ///
     /// # Errors
-    /// As [`Log::open`], about the archive; [`Missing`](crate::ErrorKind::Missing) if it does not reach back to the checkpoint.
+    /// As [`Log::open`], about the archive; [`NotArchived`](crate::ErrorKind::NotArchived) if there is none, or it does not
+    /// reach back to the checkpoint.
     pub fn rebuild(options: LogOptions, progress: &mut dyn FnMut(RecoveryProgress)) -> Result<Rebuild> {
         recovery::rebuild(options, progress)
     }
@@ -166,9 +168,10 @@ impl Log {
     /// ```
     ///
     /// # Errors
-    /// [`Missing`](crate::ErrorKind::Missing), which names the records, if some that are needed are on no device that is there, or if that
-    /// cannot be known, as the log was not closed; [`InUse`](crate::ErrorKind::InUse), [`NotFound`](crate::ErrorKind::NotFound), [`Unsupported`](crate::ErrorKind::Unsupported), and
-    /// those of [`open`](Self::open). Nothing is changed then.
+    /// [`Missing`](crate::ErrorKind::Missing), which names the records, if some that are needed are on no device that is
+    /// there, or if that cannot be known, as the log was not closed; [`InUse`](crate::ErrorKind::InUse) if the device is
+    /// there, [`NotFound`](crate::ErrorKind::NotFound), [`Unsupported`](crate::ErrorKind::Unsupported), and those of
+    /// [`open`](Self::open). Nothing is changed then.
     pub fn give_up(
         devices: &[Arc<dyn Device>],
         options: &LogOptions,
@@ -259,9 +262,9 @@ impl Log {
         self.scheduler().append_requested(parts, space)
     }
 
-    /// Asks for space that [`LogFull`](crate::ErrorKind::LogFull) said is needed; the same for the sum of several. Requests are granted in their order, and
-    /// while one is not, [`append`](Self::append) finds no space: so a large request is not overtaken for ever. A sum that the log
-    /// cannot have at once is granted in part.
+    /// Asks for the space that [`needed_log_space`](crate::Error::needed_log_space) of a refused append names; the same for
+    /// the sum of several. Requests are granted in their order, and while one is not, [`append`](Self::append) finds no
+    /// space: so a large request is not overtaken for ever. A sum that the log cannot have at once is granted in part.
     ///
     /// # Errors
     /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
@@ -269,7 +272,7 @@ impl Log {
         self.scheduler().request_space(needed)
     }
 
-    /// The space that a record of `bytes` bytes needs: as [`LogFull`](crate::ErrorKind::LogFull) says.
+    /// The space that a record of `bytes` bytes needs: as [`needed_log_space`](crate::Error::needed_log_space) says.
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge).
@@ -293,7 +296,8 @@ impl Log {
     ///
     /// # Errors
     /// - [`InvalidInput`](crate::ErrorKind::InvalidInput): `lsn` was never appended.
-    /// - [`Poisoned`](crate::ErrorKind::Poisoned): no device is left to write to. The records may or may not be found at the next open.
+    /// - [`Poisoned`](crate::ErrorKind::Poisoned): no device is left to write to. The records may or may not be found at
+    ///   the next open.
     pub fn flush(&self, lsn: Lsn) -> Result<()> {
         self.scheduler().flush(lsn)
     }
@@ -329,7 +333,8 @@ impl Log {
     /// `lsn` is a record's start or end. Recovery delivers the records that start at or after it.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`Poisoned`](crate::ErrorKind::Poisoned),
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn set_checkpoint(&self, lsn: Lsn) -> Result<()> {
         self.scheduler().set_checkpoint(lsn)
     }
@@ -361,8 +366,10 @@ impl Log {
     /// that is to be followed by the archive begins after this.
     ///
     /// # Errors
-    /// [`InUse`](crate::ErrorKind::InUse) if it has one, [`Mismatch`](crate::ErrorKind::Mismatch) if it is of another log or none, [`InvalidInput`](crate::ErrorKind::InvalidInput),
-    /// [`Closed`](crate::ErrorKind::Closed), [`Poisoned`](crate::ErrorKind::Poisoned), or the error of a device.
+    /// [`InUse`](crate::ErrorKind::InUse) if the log has one, [`Mismatch`](crate::ErrorKind::Mismatch) if it is another
+    /// log's, [`NotArchived`](crate::ErrorKind::NotArchived) if something else is there,
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), [`Closed`](crate::ErrorKind::Closed),
+    /// [`Poisoned`](crate::ErrorKind::Poisoned), or the error of a device.
     pub fn attach_archive(&self, options: &ArchiveOptions) -> Result<()> {
         let mut archiver = self.handle.archiver.lock();
         let writer = self.scheduler().attach_archive(options)?;
@@ -379,7 +386,8 @@ impl Log {
     /// lost even with all log devices waits for this.
     ///
     /// # Errors
-    /// As [`Log::flush`]; [`Poisoned`](crate::ErrorKind::Poisoned) also if the log failed when the records were durable, and not yet archived.
+    /// As [`Log::flush`]; [`Poisoned`](crate::ErrorKind::Poisoned) also if the log failed when the records were durable,
+    /// and not yet archived.
     pub fn flush_archived(&self, lsn: Lsn) -> Result<()> {
         self.flush(lsn)?;
         self.scheduler().wait_archived(lsn)
@@ -393,8 +401,10 @@ impl Log {
     /// refuses by name what does not belong to it.
     ///
     /// # Errors
-    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists), [`Busy`](crate::ErrorKind::Busy), those of [`Log::create`], or a
-    /// device's own error; the log then goes on as before. [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the log has the device,
+    /// [`Busy`](crate::ErrorKind::Busy) if a write that was given up, or another change of devices, is under way,
+    /// those of [`Log::create`], or a device's own error; the log then goes on as before.
+    /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
     pub fn add_devices(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
         let added = self.scheduler().add_devices(devices);
         self.spawn_workers();

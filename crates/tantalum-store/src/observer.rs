@@ -16,7 +16,7 @@ use crate::{Change, PageId};
 /// meanwhile is told before, and is not in what was written.
 ///
 /// An observer that panics stops the database, until it is opened again: a commit that was being logged returns
-/// `ErrorKind::OutcomeUnknown`, and all that follows the same cause.
+/// `OutcomeUnknown`, and all that follows the same cause.
 pub trait PageObserver: Send + Sync {
     /// A change of a page was logged, and is about to be made.
     fn changed(&self, page: PageId, change: PageChange);

@@ -38,7 +38,8 @@ pub struct StoreOptions {
 /// The page store that a superblock describes. Nothing is written before it is recovered.
 ///
 /// # Errors
-/// [`Unsupported`](crate::ErrorKind::Unsupported) and [`InvalidInput`](crate::ErrorKind::InvalidInput) when it cannot be on these devices.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) and [`InvalidInput`](crate::ErrorKind::InvalidInput) when it cannot be on these
+/// devices.
 pub fn open(superblock: &Superblock, devices: StoreDevices, options: StoreOptions) -> Result<Arc<dyn PageStore>> {
     let StoreDevices { data, double_write } = devices;
     let page_size = superblock.page_size as usize;

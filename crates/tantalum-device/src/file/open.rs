@@ -29,8 +29,8 @@ impl FileDevice {
     /// the bytes done and the total after each step of about 1 MiB. On failure the file is removed.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) unless the size is a multiple of 4096, [`NoSpace`](ErrorKind::NoSpace), [`Io`](ErrorKind::Io) (also if the
-    /// file exists).
+    /// [`ErrorKind::InvalidInput`] unless the size is a multiple of 4096, [`ErrorKind::NoSpace`], [`ErrorKind::Io`] (also
+    /// if the file exists).
     pub fn create(
         path: impl AsRef<Path>,
         size_bytes: u64,
@@ -59,7 +59,7 @@ impl FileDevice {
     /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput), [`InUse`](ErrorKind::InUse), [`ReadOnly`](ErrorKind::ReadOnly), [`Io`](ErrorKind::Io).
+    /// [`ErrorKind::InvalidInput`], [`ErrorKind::InUse`], [`ErrorKind::ReadOnly`], [`ErrorKind::Io`].
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<FileDevice> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();

@@ -117,8 +117,8 @@ impl MemoryDevice {
     }
 
     /// Cuts the power and restores it. Unflushed cached writes and discards survive in any subset, each whole or torn;
-    /// so does everything under way, durable or not, whose waiters get [`PowerLost`](crate::ErrorKind::PowerLost). Faults remain, a failed
-    /// flush is forgotten.
+    /// so does everything under way, durable or not, whose waiters get [`PowerLost`](crate::ErrorKind::PowerLost).
+    /// Faults remain, a failed flush is forgotten.
     pub fn power_cut(&self, random: &mut Random) {
         let mut state = self.0.lock();
         let in_flight = std::mem::take(&mut state.in_flight).into_values().map(|operation| operation.effect).collect();

@@ -101,7 +101,7 @@ impl Profile {
     /// A profile that comes with the crate, or a TOML file.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`], [`ErrorKind::InvalidInput`].
+    /// Those of [`Profile::text`] and [`Profile::parse`].
     pub fn named(name: &str) -> Result<Self> {
         Self::parse(name, &Self::text(name)?)
     }
@@ -184,8 +184,8 @@ impl Profile {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`]; [`ErrorKind::InUse`] if the file is in use; [`ErrorKind::Mismatch`] and [`ErrorKind::Corrupt`] if
-    /// it holds something else or is damaged, and then it stays as it is; [`ErrorKind::Io`].
+    /// [`ErrorKind::InvalidInput`]; [`ErrorKind::InUse`] if the file is in use; [`ErrorKind::Mismatch`] and
+    /// [`ErrorKind::Corrupt`] if it holds something else or is damaged, and then it stays as it is; [`ErrorKind::Io`].
     pub fn open_file(&self, path: &Path) -> Result<Box<dyn Model>> {
         self.check()?;
         let file = MediumFile::open(path, &self.identity())?;

@@ -126,7 +126,7 @@ impl ArchiveSegment {
 /// ```
 ///
 /// # Errors
-/// [`Mismatch`](crate::ErrorKind::Mismatch), and read errors.
+/// [`NotArchived`](crate::ErrorKind::NotArchived) if there is no archive, and read errors.
 pub fn inspect_archive(target: &ArchiveTarget) -> Result<ArchiveInspection> {
     let archive = Archive::open(target)?;
     let slot = archive.slot().ok();
@@ -192,7 +192,7 @@ pub struct ArchiveVerification {
 /// Reads everything in an archive and reports every damage rather than the first.
 ///
 /// # Errors
-/// [`Mismatch`](crate::ErrorKind::Mismatch), and read errors.
+/// [`NotArchived`](crate::ErrorKind::NotArchived) if there is no archive, and read errors.
 pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryProgress)) -> Result<ArchiveVerification> {
     let archive = Archive::open(target)?;
     let mut result =
@@ -301,7 +301,8 @@ impl ArchiveReader {
     /// Begins at `from`, a record's start.
     ///
     /// # Errors
-    /// [`Missing`](crate::ErrorKind::Missing) if the archive does not reach back so far, [`Mismatch`](crate::ErrorKind::Mismatch), and read errors.
+    /// [`NotArchived`](crate::ErrorKind::NotArchived) if there is no archive, or it does not reach back so far, and read
+    /// errors.
     pub fn open(target: &ArchiveTarget, from: Lsn) -> Result<ArchiveReader> {
         let archive = Archive::open(target)?;
         let (segments, _) = without_void(archive.store.segments(Some(from), false)?);
@@ -349,8 +350,8 @@ impl ArchiveReader {
     /// The next record; `None` at the archive's end, and at a gap.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset where the archive is damaged, once all records before are delivered; read
-    /// errors.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset where the archive is damaged, once all records
+    /// before are delivered; read errors.
     pub fn next_record(&mut self) -> Result<Option<ArchivedRecord>> {
         loop {
             if let Some(record) = self.reader.next(&mut self.scan)? {

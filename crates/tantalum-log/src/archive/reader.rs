@@ -145,8 +145,8 @@ impl Archive {
         })
     }
 
-    /// The segments that hold what lies behind `from`, made durable, so that what is read of them stays; unless the archive is only
-    /// read.
+    /// The segments that hold what lies behind `from`; made durable, so that what is read of them stays, unless the archive is
+    /// only read.
     pub(crate) fn segments(&self, from: Lsn) -> Result<Vec<Segment>> {
         let is_writable = self.access == Access::ReadWrite;
         let (segments, _) = without_void(self.store.segments(Some(from), is_writable)?);

@@ -167,7 +167,8 @@ impl Writer {
     /// Writes a batch behind the last one, over nothing behind `checkpoint`, and waits until it is durable.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), those of the store, and [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`. Nothing may be written afterwards.
+    /// [`ErrorKind::NoSpace`], those of the store, and [`ErrorKind::TimedOut`] after `timeout`. Nothing may be written
+    /// afterwards.
     pub(crate) fn append(&mut self, batch: &Batch<'_>, checkpoint: Lsn, timeout: Duration) -> Result<Archived> {
         let payload_bytes = batch.pieces.iter().map(|piece| piece.len()).sum();
         assert!((1..=self.max_payload_bytes()).contains(&payload_bytes), "a batch is what one write takes");

@@ -58,7 +58,7 @@ impl fmt::Display for MissingRecords {
     }
 }
 
-/// What an error was caused by for a log that cannot be opened because a device is missing that holds records which are needed.
+/// The cause of an error of kind [`Missing`](crate::ErrorKind::Missing): a device is missing that holds records which are needed.
 #[derive(Clone, Debug)]
 pub struct MissingDevice {
     /// The device's place in the log, from 0; of several that are missing, the first.

@@ -261,7 +261,8 @@ impl Recovery {
     /// The next record in LSN order, from the checkpoint on; `None` behind the last.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io) or [`Corrupt`](crate::ErrorKind::Corrupt) if a request that was too large to keep cannot be read a second time.
+    /// The device's, or [`Corrupt`](crate::ErrorKind::Corrupt), if a request that was too large to keep cannot be read a
+    /// second time.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         self.reader.next(&mut self.scans)
     }

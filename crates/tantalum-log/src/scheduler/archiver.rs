@@ -436,7 +436,8 @@ impl Scheduler {
     /// appended.
     ///
     /// # Errors
-    /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed): the log ended before a working archive had it, and the worker with the log.
+    /// [`ErrorKind::Poisoned`], [`ErrorKind::Closed`]: the log ended before a working archive had it, and the worker with the
+    /// log.
     pub(crate) fn wait_archived(&self, lsn: Lsn) -> Result<()> {
         let mut state = self.lock();
         loop {
