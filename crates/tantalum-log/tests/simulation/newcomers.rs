@@ -4,7 +4,9 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
-use tantalum_log::{ArchiveOptions, Error, Log, LogLayout, LogOptions, Recovery, Standing, inspect, standings};
+use tantalum_log::{
+    ArchiveOptions, Error, ErrorKind, Log, LogLayout, LogOptions, Recovery, Standing, inspect, standings,
+};
 use tantalum_rt::{now, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices};
@@ -115,10 +117,7 @@ fn the_devices_of_the_other_layouts_are_fixed() {
             let refused =
                 [log.add_devices(&new), log.remove_devices(&[0]).map(|()| vec![]), log.replace_devices(&[0], &new)];
             for refused in refused {
-                assert!(
-                    matches!(&refused, Err(error) if error.to_string().contains(&format!("a log in the {layout} layout are fixed"))),
-                    "{refused:?}"
-                );
+                assert!(matches!(&refused, Err(error) if error.kind() == ErrorKind::Unsupported), "{refused:?}");
             }
             assert!(matches!(standings(LOG_ID, &new)[..], [Standing::NoLog]), "it was not touched");
             flush(&log, 1);
@@ -160,11 +159,7 @@ fn a_device_from_before_a_rebuild_is_refused_whatever_its_slots_say() {
         drop(rebuilt.finish().expect("finish"));
         for given in [vec![a.clone(), b.clone()], vec![a.clone()]] {
             let error = open_as(&given, archived()).unwrap_err();
-            assert!(
-                error.to_string().contains("superblock at offset 0); leave the device")
-                    && error.to_string().starts_with("a: "),
-                "{error}"
-            );
+            assert!(error.kind() == ErrorKind::NotAMember && error.about() == Some("a"), "{error}");
         }
         assert_eq!(open_as(&[b], archived()).expect("open").1, [0]);
     });
@@ -196,8 +191,7 @@ fn devices_change_while_the_log_is_archived_and_the_archive_knows() {
         drop(log);
         let refused = open_as(from_ref(&a), archived()).unwrap_err();
         assert!(
-            refused.to_string().contains("superblock at offset 0); leave the device")
-                && refused.to_string().starts_with("a: "),
+            refused.kind() == ErrorKind::NotAMember && refused.about() == Some("a"),
             "the archive says so: {refused}"
         );
         let (log, records) = open_as(from_ref(&b), archived()).expect("open");
@@ -228,10 +222,7 @@ fn a_device_with_larger_blocks_than_the_log_cannot_join() {
         let (log, _) = open_as(&[a], options).expect("open");
         let new: Arc<dyn Device> = b;
         let refused = log.add_devices(&[new]);
-        assert!(
-            matches!(&refused, Err(error) if error.to_string().contains("logical blocks of 4096 bytes do not divide the log's blocks of 512 bytes; use")),
-            "{refused:?}"
-        );
+        assert!(matches!(&refused, Err(error) if error.kind() == ErrorKind::Unsupported), "{refused:?}");
         flush(&log, 0);
     });
 }

@@ -109,15 +109,9 @@ fn records_too_large_and_positions_never_appended_are_refused() {
     assert!(matches!(log.append(&[&vec![1; limit + 1]]), Err(error) if error.kind() == ErrorKind::TooLarge));
     assert!(matches!(log.wait_for_space(limit + 1), Err(error) if error.kind() == ErrorKind::TooLarge));
     let beyond = Lsn::new(record.end.get() + 1);
-    assert!(
-        matches!(log.flush(beyond), Err(error) if error.to_string().contains("wait only for LSNs that an append returned"))
-    );
-    assert!(
-        matches!(log.ticket(beyond), Err(error) if error.to_string().contains("wait only for LSNs that an append returned"))
-    );
-    assert!(
-        matches!(log.set_checkpoint(record.end), Err(error) if error.to_string().contains("lies beyond the durable end of the log at"))
-    );
+    assert!(matches!(log.flush(beyond), Err(error) if error.kind() == ErrorKind::InvalidInput));
+    assert!(matches!(log.ticket(beyond), Err(error) if error.kind() == ErrorKind::InvalidInput));
+    assert!(matches!(log.set_checkpoint(record.end), Err(error) if error.kind() == ErrorKind::InvalidInput));
     log.flush(record.end).expect("flush");
     let empty = log.append(&[]).expect("an empty record is a record");
     log.flush(empty.end).expect("flush");

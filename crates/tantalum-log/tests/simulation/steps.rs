@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tantalum_device::MemoryDevice;
-use tantalum_log::{Error, Log, LogOptions, Lsn, Recovery};
+use tantalum_log::{Error, Log, LogOptions, Lsn, MissingDevice, Recovery};
 use tantalum_rt::{Simulation, now};
 
 use crate::plan::as_devices;
@@ -31,6 +31,11 @@ pub fn read(mut recovery: Recovery) -> Result<(Log, Vec<Vec<u8>>), Error> {
 pub fn open_as(devices: &[Arc<MemoryDevice>], options: LogOptions) -> Result<(Log, Vec<u32>), Error> {
     let (log, records) = read(Log::open(as_devices(devices), options, &mut |_| {})?)?;
     Ok((log, numbers(&records)))
+}
+
+/// Whether a log was refused because this device is missing, the first of those that are.
+pub fn is_missing(error: &Error, ordinal: u32) -> bool {
+    error.cause::<MissingDevice>().is_some_and(|missing| missing.ordinal == ordinal)
 }
 
 pub fn numbers(records: &[Vec<u8>]) -> Vec<u32> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tantalum_device::{Device, Fault, MemoryDevice};
-use tantalum_log::{Error, ErrorKind, Log, LogOptions, Lsn};
+use tantalum_log::{ErrorKind, Log, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 use crate::members;
@@ -238,15 +238,10 @@ pub fn recover(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Mutex<Model>,
         match opened {
             Ok(recovery) => break recovery,
             // As an owner would: what is refused by name is left out.
-            Err(error) if is_no_member(&error) && (plan.spares > 0 || plan.may_lose()) && !is_lost => {
-                order.retain(|given| !error.to_string().starts_with(&format!("{}: ", given.name())));
+            Err(error) if error.kind() == ErrorKind::NotAMember && (plan.spares > 0 || plan.may_lose()) && !is_lost => {
+                order.retain(|given| Some(given.name()) != error.about());
             }
-            Err(error)
-                if (error.to_string().contains("ask for what it has, or begin with a later")
-                    || error.to_string().contains("and what follows was archived; it is")
-                    || error.to_string().contains("name another place, or empty this one"))
-                    && (is_lost && lock(model).archive_failed) =>
-            {
+            Err(error) if error.kind() == ErrorKind::NotArchived && is_lost && lock(model).archive_failed => {
                 lock(model).counts.not_archived += 1;
                 return None;
             }
@@ -521,9 +516,4 @@ pub fn run(plan: &Plan) -> Counts {
 
 fn simulation(plan: &Plan, round: u64) -> Simulation {
     Simulation::new(plan.seed * 1000 + round).time_limit(Duration::from_secs(10)).step_limit(20_000_000)
-}
-
-/// Whether a device is refused that is no device of the log, or holds none.
-pub fn is_no_member(error: &Error) -> bool {
-    error.kind() == ErrorKind::NotAMember
 }
