@@ -1,76 +1,16 @@
 //! Devices that join and leave a log that runs.
 
-use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::slice::from_ref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
+use tantalum_device::{Fault, MemoryDevice, MemoryProfile};
 use tantalum_log::{Error, ErrorKind, Log, LogDeviceStats, LogOptions, Lsn};
-use tantalum_rt::{JoinHandle, Outcome, Simulation, sleep, spawn};
+use tantalum_rt::{JoinHandle, sleep, spawn};
 
-use crate::plan::{LOG_ID, as_devices, lock, random};
+use crate::plan::{LOG_ID, as_devices, random};
 use crate::steps::{is_missing, open_as, simulate};
-use crate::world::{Model, Survivors, cut};
-
-/// Adds, removes and replaces devices at random, until the end of the simulation or of the log. `devices` are all there
-/// are.
-pub fn operator(log: &Log, devices: &[Arc<MemoryDevice>], model: &Mutex<Model>, seed: u64) {
-    let mut random = random(seed ^ 0x0b5e);
-    loop {
-        sleep(Duration::from_micros(random.u64(0..6000)));
-        let present = log.stats().devices;
-        let before: BTreeSet<String> = present.iter().map(|device| device.name.clone()).collect();
-        let victim = &present[random.usize(0..present.len())];
-        let mut spare: Vec<_> = devices.iter().filter(|device| !before.contains(device.name())).cloned().collect();
-        random.shuffle(&mut spare);
-        let with = |set: &BTreeSet<String>, devices: &[Arc<MemoryDevice>]| {
-            set.iter().cloned().chain(devices.iter().map(|device| device.name().to_owned())).collect::<BTreeSet<_>>()
-        };
-        let without = |set: &BTreeSet<String>| set.iter().filter(|&name| *name != victim.name).cloned().collect();
-        let (joined, left) = match random.u8(0..4) {
-            0 if !spare.is_empty() => (spare[..random.usize(1..=spare.len())].to_vec(), false),
-            1 if !spare.is_empty() => (spare[..1].to_vec(), true),
-            2 => (devices.iter().filter(|device| device.name() == victim.name).cloned().collect(), true),
-            _ => (Vec::new(), true),
-        };
-        let in_place = joined.iter().any(|device| device.name() == victim.name);
-        let mut possible = vec![before.clone()];
-        if !joined.is_empty() {
-            possible.push(with(&before, &joined));
-        }
-        if left {
-            let middle = if in_place { before } else { with(&before, &joined) };
-            possible.push(without(&middle));
-        }
-        lock(model).devices = possible;
-        let result = match (joined.is_empty(), left) {
-            (true, _) => log.remove_devices(&[victim.ordinal]),
-            (false, false) => log.add_devices(&as_devices(&joined)).map(drop),
-            (false, true) => log.replace_devices(&[victim.ordinal], &as_devices(&joined)).map(drop),
-        };
-        if matches!(&result, Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned)) {
-            return;
-        }
-        let now = log.stats().devices.into_iter().map(|device| device.name).collect();
-        let mut model = lock(model);
-        assert!(model.devices.contains(&now), "{now:?} is none of {:?} after {result:?}", model.devices);
-        model.devices = vec![now];
-        match result {
-            Ok(()) => {
-                model.counts.joined += joined.len() as u64;
-                model.counts.left += u64::from(left);
-            }
-            Err(error)
-                // The last device stays, and the last two of a mirror; one is still written to.
-                if error.kind() == ErrorKind::InUse
-                    || (error.kind() == ErrorKind::Busy && error.about().is_some()) => {}
-            Err(error) if error.is_io() || matches!(error.kind(), ErrorKind::WritesLost | ErrorKind::TimedOut) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
 
 fn options() -> LogOptions {
     LogOptions { section_bytes: Some(65536), hang_timeout: Duration::from_millis(5), ..LogOptions::default() }
@@ -83,33 +23,33 @@ fn device(name: &str, blocks: u64) -> Arc<MemoryDevice> {
     MemoryDevice::with_profile(name, blocks * 4096, profile)
 }
 
-fn devices<const N: usize>(names: [&str; N]) -> [Arc<MemoryDevice>; N] {
+pub fn devices<const N: usize>(names: [&str; N]) -> [Arc<MemoryDevice>; N] {
     names.map(|name| device(name, 256))
 }
 
-fn create(devices: &[Arc<MemoryDevice>]) -> Log {
+pub fn create(devices: &[Arc<MemoryDevice>]) -> Log {
     Log::create(LOG_ID, as_devices(devices), options()).expect("create");
     open(devices).expect("open").0
 }
 
-fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
+pub fn open(devices: &[Arc<MemoryDevice>]) -> Result<(Log, Vec<u32>), Error> {
     open_as(devices, options())
 }
 
-fn append(log: &Log, n: u32) -> Lsn {
+pub fn append(log: &Log, n: u32) -> Lsn {
     let end = log.append(&[&n.to_le_bytes(), &[7; 700]]).expect("append").end;
     log.flush(end).expect("flush");
     end
 }
 
-fn append_all(log: &Log, numbers: std::ops::Range<u32>) {
+pub fn append_all(log: &Log, numbers: std::ops::Range<u32>) {
     for n in numbers {
         append(log, n);
     }
 }
 
 /// Checkpoints whenever it is due.
-fn owner(log: &Log) -> JoinHandle<()> {
+pub fn owner(log: &Log) -> JoinHandle<()> {
     let log = log.clone();
     spawn("owner", move || {
         while log.wait_for_pressure(Duration::from_secs(10)) {
@@ -140,7 +80,7 @@ fn client(log: &Log) -> JoinHandle<Error> {
     })
 }
 
-fn names(log: &Log) -> Vec<String> {
+pub fn names(log: &Log) -> Vec<String> {
     log.stats().devices.into_iter().map(|device| device.name).collect()
 }
 
@@ -513,88 +453,4 @@ fn a_device_leaves_a_log_that_is_full() {
         owner.join().expect("no panic");
         open(&all[1..]).expect("open");
     });
-}
-
-/// Cuts the power every so many microseconds of a change, and opens what is left with all devices that are not refused.
-fn cut_everywhere(step_us: u64, change: fn(&Log, &[Arc<MemoryDevice>; 3]) -> Result<(), Error>, after: &[&str]) {
-    let (mut before_seen, mut after_seen) = (0, 0);
-    for step in 0..400u64 {
-        let (survivors, acknowledged) = (Survivors::default(), Arc::new(Mutex::new(0)));
-        let outcome = Simulation::new(step).run({
-            let (survivors, acknowledged) = (survivors.clone(), acknowledged.clone());
-            move || {
-                let all = devices(["a", "b", "c"]);
-                let log = create(&all[..2]);
-                append_all(&log, 0..10);
-                owner(&log);
-                let changing = {
-                    let (log, all) = (log.clone(), all.clone());
-                    spawn("change", move || change(&log, &all))
-                };
-                let appender = spawn("appender", move || {
-                    for n in 10.. {
-                        append(&log, n);
-                        *lock(&acknowledged) = n;
-                    }
-                });
-                sleep(Duration::from_micros(step * step_us));
-                if changing.is_finished() {
-                    changing.join().expect("no panic").expect("changed");
-                }
-                assert!(!appender.is_finished());
-                cut(&all, &survivors)
-            }
-        });
-        assert!(matches!(outcome, Outcome::PowerCut { .. }));
-        let mut left = std::mem::take(&mut *lock(&survivors));
-        let acknowledged = *lock(&acknowledged);
-        let (records, names) = Simulation::new(step)
-            .run(move || {
-                loop {
-                    match open(&left) {
-                        Ok((log, records)) => return (records, names(&log)),
-                        Err(error) if error.kind() == ErrorKind::NotAMember => {
-                            left.retain(|given| Some(given.name()) != error.about());
-                        }
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-            })
-            .expect_finished();
-        // A checkpoint was never beyond what was acknowledged.
-        assert!(
-            records.is_sorted_by(|a, b| a + 1 == *b) && records.first().is_none_or(|&first| first <= acknowledged + 1)
-        );
-        assert!(acknowledged == 0 || records.last().is_none_or(|&last| last >= acknowledged), "{records:?}");
-        before_seen += u32::from(names == ["a", "b"]);
-        after_seen += u32::from(names == after);
-    }
-    assert!(before_seen > 3 && after_seen > 3, "{before_seen} cuts before the change, {after_seen} after it");
-}
-
-#[test]
-fn a_power_cut_at_any_moment_of_an_addition() {
-    cut_everywhere(10, |log, all| log.add_devices(&as_devices(&all[2..])).map(drop), &["a", "b", "c"]);
-}
-
-#[test]
-fn a_power_cut_at_any_moment_of_a_removal() {
-    cut_everywhere(10, |log, _| log.remove_devices(&[0]), &["b"]);
-}
-
-#[test]
-fn a_power_cut_at_any_moment_of_a_replacement() {
-    cut_everywhere(10, |log, all| log.replace_devices(&[0], &as_devices(&all[2..])).map(drop), &["b", "c"]);
-}
-
-#[test]
-fn a_power_cut_at_any_moment_of_several_changes() {
-    let change = |log: &Log, all: &[Arc<MemoryDevice>; 3]| {
-        log.remove_devices(&[0])?;
-        log.replace_devices(&[1], &as_devices(&all[2..]))?;
-        log.add_devices(&as_devices(&all[..1]))?;
-        log.replace_devices(&[0], &as_devices(&all[2..]))?;
-        log.add_devices(&as_devices(&all[1..2])).map(drop)
-    };
-    cut_everywhere(50, change, &["c", "a", "b"]);
 }

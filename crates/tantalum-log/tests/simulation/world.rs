@@ -8,7 +8,7 @@ use tantalum_device::{Device, Fault, MemoryDevice};
 use tantalum_log::{ErrorKind, Log, LogOptions, Lsn};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
-use crate::members;
+use crate::operator::operator;
 use crate::plan::{LOG_ID, Plan, as_devices, lock, random};
 
 /// What must be found after a crash. Its locks are never held across anything that may switch tasks.
@@ -342,9 +342,7 @@ fn session(devices: &[Arc<MemoryDevice>], plan: &Plan, model: &Arc<Mutex<Model>>
     }
     if plan.spares > 0 {
         let (log, model, plan, devices) = (log.clone(), Arc::clone(model), plan.clone(), devices.to_vec());
-        spawn("operator", move || {
-            members::operator(&log, plan.log_devices(&devices), &model, plan.seed << 16 ^ session)
-        });
+        spawn("operator", move || operator(&log, plan.log_devices(&devices), &model, plan.seed << 16 ^ session));
     }
     let length = Duration::from_micros(random.u64(10..30_000));
     if plan.stalls {
