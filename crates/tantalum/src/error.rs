@@ -1,6 +1,6 @@
 //! Errors that the engine makes in more than one place, and what a change group lacks.
 
-use std::{error::Error as StdError, fmt::Display, io, path::Path};
+use std::{fmt::Display, io, path::Path};
 
 pub use tantalum_device::{Error, ErrorKind, Result};
 use tantalum_log::Lsn;
@@ -69,11 +69,7 @@ pub(crate) fn is_damage(error: &Error) -> bool {
 /// What a commit returns when it was appended to the log and could not be made durable. A later commit may store its changes if
 /// only the store failed; else they are gone when the database is opened again.
 pub(crate) fn outcome_unknown(cause: Error) -> Error {
-    let why = match cause.kind() {
-        ErrorKind::Poisoned | ErrorKind::Closed => "the log failed while it was written",
-        _ => "its changes could not be stored",
-    };
-    let what = format!("the outcome of the commit is unknown, {why}: {cause}; open the database again and look");
+    let what = format!("the outcome of the commit is unknown: {cause}; open the database again and look");
     Error::new(ErrorKind::OutcomeUnknown, what).with_source(cause)
 }
 
@@ -121,11 +117,6 @@ pub(crate) fn not_found(path: impl Display) -> Error {
     Error::new(ErrorKind::NotFound, format!("{path}: there is no database here, and create_if_missing is off"))
 }
 
-/// A device that is no file cannot be opened, as the [`DeviceOpener`](crate::DeviceOpener) said.
-pub(crate) fn opener(name: impl Display, source: Box<dyn StdError + Send + Sync>) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot open the device {name}: {source}")).with_boxed_source(source)
-}
-
 /// The log's devices cannot be changed this way.
 pub(crate) fn log_device(what: impl Display) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("log device {what}"))
@@ -152,14 +143,9 @@ pub(crate) fn restore(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, what.into())
 }
 
-/// No table can have this name.
-pub(crate) fn table_name(name: impl Display, what: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("\"{name}\" cannot be a table's name: {what}"))
-}
-
-/// The table was dropped.
-pub(crate) fn table_dropped(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("table {name:?} was dropped; open it again to create it anew"))
+/// There is no table of that name.
+pub(crate) fn no_such_table(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no table {name:?}; list the tables to see which there are"))
 }
 
 /// The database was opened for reading only, and this would change it.

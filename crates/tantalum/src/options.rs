@@ -282,8 +282,9 @@ impl Builder {
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// # Errors
-    /// [`InUse`](crate::ErrorKind::InUse) when another process has it open; [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad `tantalum.toml`;
-    /// [`Missing`](crate::ErrorKind::Missing) when one of its files is gone; whatever recovery finds damaged.
+    /// [`InUse`](crate::ErrorKind::InUse) when another process has it open; [`InvalidInput`](crate::ErrorKind::InvalidInput)
+    /// for a bad `tantalum.toml`; [`Missing`](crate::ErrorKind::Missing) when one of its files is gone; whatever recovery finds
+    /// damaged.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let db = Db::of_plan(Plan::in_directory(self, path.as_ref())?)?;
         control::serve(&db, path.as_ref());

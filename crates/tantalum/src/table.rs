@@ -12,7 +12,7 @@ use tantalum_rt::{Condvar, Mutex};
 use tantalum_store::TableId;
 
 use crate::{
-    error::{self, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     transaction::TableLocks,
     tree::Tree,
 };
@@ -91,7 +91,7 @@ impl Table {
     /// certain whether a drop that has begun takes place.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound); [`InvalidInput`](crate::ErrorKind::InvalidInput) for a table of another database.
+    /// [`NotFound`](ErrorKind::NotFound); [`InvalidInput`](ErrorKind::InvalidInput) for a table of another database.
     pub(crate) fn enter(&self, log_id: u128) -> Result<TableUse> {
         loop {
             self.check_usable(log_id)?;
@@ -124,7 +124,10 @@ impl Table {
             ));
         }
         if self.shared.state.load(Ordering::SeqCst) & DROPPED != 0 {
-            return Err(error::table_dropped(self.name()));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("table {:?} was dropped; open it again to create it anew", self.name()),
+            ));
         }
         Ok(())
     }
@@ -132,7 +135,7 @@ impl Table {
     /// Begins to drop the table: no transaction or snapshot begins to use it until the returned `Dropping` is dropped.
     ///
     /// # Errors
-    /// [`InUse`](crate::ErrorKind::InUse), and nothing is changed, while a transaction or snapshot uses it.
+    /// [`InUse`](ErrorKind::InUse), and nothing is changed, while a transaction or snapshot uses it.
     pub(crate) fn begin_drop(&self) -> Result<Dropping<'_>> {
         let begun = self.shared.state.compare_exchange(0, DROPPING, Ordering::SeqCst, Ordering::SeqCst);
         begun.map(|_| Dropping { table: &self.shared, outcome: 0 }).map_err(|state| {

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use tantalum::{Builder, Db, Devices, Restore, StoreKind, TornPageProtection};
+use tantalum::{Builder, Db, Devices, ErrorKind, Restore, StoreKind, TornPageProtection};
 use tantalum_device::{Device, MemoryDevice};
 
 fn builder(store: StoreKind) -> Builder {
@@ -54,11 +54,13 @@ fn replace(from: &Path, to: &Path) {
 
 /// The file that is refused, its session, and the one that it should have.
 fn stale(opened: tantalum::Result<Db>) -> (String, u64, u64) {
-    let message = opened.map(drop).unwrap_err().to_string();
-    let (file, rest) = message.split_once(": is a copy from session ").unwrap_or_else(|| panic!("{message}"));
+    let error = opened.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+    let (file, message) = (error.about().expect("it names the file").to_owned(), error.to_string());
+    let (_, rest) = message.split_once(": is a copy from session ").unwrap_or_else(|| panic!("{message}"));
     let (_, expected) = rest.rsplit_once(" session ").unwrap_or_else(|| panic!("{message}"));
     let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
-    (file.into(), number(rest), number(expected))
+    (file, number(rest), number(expected))
 }
 
 /// After a clean close the log needs nothing to be repeated: an old copy of the pages would be taken for the present ones.

@@ -160,7 +160,8 @@ fn builder(create: bool) -> Builder {
         .progress(progress::show_opening())
 }
 
-/// Opens the database in `dir`, without a device of the log that is `lost`; `unreachable` is why no process that has it open could be asked.
+/// Opens the database in `dir`, without a device of the log that is `lost`; `unreachable` is why no process that has it open
+/// could be asked.
 pub fn open_here(dir: &Path, lost: Option<String>, unreachable: &tantalum::Error) -> Result<Db> {
     let builder =
         lost.into_iter().fold(builder(false), |builder, lost| builder.expert(|expert| expert.give_up_log_device(lost)));

@@ -148,7 +148,7 @@ impl AppendOnlyTree {
     /// Makes the device hold an empty tree, whatever it held before.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a device whose blocks are larger than the tree's; what the device reports.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a device whose blocks are larger than the tree's; what the device reports.
     pub fn create(device: &Arc<dyn Device>) -> Result<()> {
         check_blocks(&**device)?;
         Anchor::first(tantalum_rt::random_seed()).write_both(&**device)
@@ -157,8 +157,9 @@ impl AppendOnlyTree {
     /// Opens the tree at its last complete root.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the device holds no tree, or one that did not come about by a crash;
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for options that are not possible; [`NoSpace`](crate::ErrorKind::NoSpace); what the device reports.
+    /// [`Corrupt`](ErrorKind::Corrupt) when the device holds no tree, or one that did not come about by a crash;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options that are not possible; [`NoSpace`](ErrorKind::NoSpace); what the
+    /// device reports.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
         check_blocks(&*device)?;
         let check = |ok: bool, name, value: u64, expected| {
@@ -183,7 +184,7 @@ impl AppendOnlyTree {
     /// The value of a key.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt); what the device reports.
+    /// [`Corrupt`](ErrorKind::Corrupt); what the device reports.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let root = *self.newest.lock();
         let Some(mut place) = root.place() else { return Ok(None) };
@@ -210,8 +211,9 @@ impl AppendOnlyTree {
     /// Puts values as one update, one unit: after a crash either all are there or none. Of equal keys the last one counts.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for keys and values that are too long, or more of them than fit 64 MiB; [`NoSpace`](crate::ErrorKind::NoSpace);
-    /// [`Corrupt`](crate::ErrorKind::Corrupt); what the device reports, after which the tree is to be opened anew.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for keys and values that are too long, or more of them than fit 64 MiB;
+    /// [`NoSpace`](ErrorKind::NoSpace); [`Corrupt`](ErrorKind::Corrupt); what the device reports, after which the tree is to be
+    /// opened anew.
     pub fn put_all(&self, entries: &[(&[u8], &[u8])]) -> Result<()> {
         let mut writer = self.writer.lock();
         let mut draft = Draft::new(writer.end);
@@ -244,8 +246,8 @@ impl AppendOnlyTree {
     /// Reads the whole tree and tells how many documents it has.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) for nodes and documents that are not what they should be, or not in order; what the device
-    /// reports.
+    /// [`Corrupt`](ErrorKind::Corrupt) for nodes and documents that are not what they should be, or not in order; what the
+    /// device reports.
     pub fn check(&self) -> Result<u64> {
         self.walk(&mut |entry| self.store.document(&entry.key, entry.place).map(drop))
     }

@@ -192,5 +192,5 @@ fn each_condition_is_seen_when_broken() {
     let mut tx = db.begin().unwrap();
     tx.put(&tables.link, b"short", b"").unwrap();
     tx.commit().unwrap();
-    assert!(matches!(consistency::check(&db), Err(error) if error.to_string().contains("table linkbench_link: a row")));
+    assert!(matches!(consistency::check(&db), Err(error) if error.kind() == ErrorKind::Corrupt));
 }

@@ -67,7 +67,7 @@ fn records_that_a_crash_left_out_are_made_up_for() {
     assert_eq!(rows(&db).len(), 506);
     assert_eq!(ycsb.records.reserve(), 506);
     ycsb.read(503).unwrap();
-    assert!(matches!(ycsb.read(506), Err(error) if error.to_string().contains("table ycsb: the row")));
+    assert!(matches!(ycsb.read(506), Err(error) if error.kind() == ErrorKind::NotFound));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_update_changes_one_field() {
     let mut tx = db.begin().unwrap();
     tx.put(&ycsb.table, key(7), b"short").unwrap();
     tx.commit().unwrap();
-    assert!(matches!(ycsb.read(7), Err(error) if error.to_string().contains("table ycsb: a row")));
+    assert!(matches!(ycsb.read(7), Err(error) if error.kind() == ErrorKind::Corrupt));
     let other = Ycsb::load_or_reuse(&db, Parameters { fields: 4, ..PARAMETERS }, 1, &mut |_| ()).map(drop);
     assert!(matches!(&other, Err(error) if error.kind() == ErrorKind::Mismatch));
 }

@@ -126,7 +126,7 @@ impl ChangeGroup {
     /// Plans a change of a page.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the page, as planned so far, cannot take it; the plan is then as it was.
+    /// [`Corrupt`](ErrorKind::Corrupt) when the page, as planned so far, cannot take it; the plan is then as it was.
     pub fn change(&mut self, index: usize, change: Change<'_>) -> Result<()> {
         let page = &mut self.pages[index];
         if page.count > 0 || !change::suits_as_it_is(&page.guard, &change) {
@@ -158,9 +158,9 @@ impl ChangeGroup {
     /// the pages are still as before and latched.
     ///
     /// # Errors
-    /// [`Lack::LogSpace`]: let go of all latches, reserve it, start over. Others when the
-    /// log is poisoned or the record too large. No page was changed, and all are released. [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the page
-    /// observer panicked: the record is in the log, and memory, which is as before, is poisoned.
+    /// [`Lack::LogSpace`]: let go of all latches, reserve it, start over. Others when the log is poisoned or the record too
+    /// large. No page was changed, and all are released. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the page observer
+    /// panicked: the record is in the log, and memory, which is as before, is poisoned.
     pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> GroupResult<Lsn> {
         self.pages.retain(|page| page.count > 0);
         let (shared, reservation) = (&*self.pool.shared, self.reservation.as_deref());

@@ -40,8 +40,8 @@ impl BufferPool {
     /// Keeps a page in memory, reading it if it is not there.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the page is damaged or was never written, [`PoolExhausted`](crate::ErrorKind::PoolExhausted), and what the device
-    /// reports.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the page is damaged or was never written,
+    /// [`PoolExhausted`](crate::ErrorKind::PoolExhausted), and what the device reports.
     pub fn pin(&self, id: PageId) -> Result<PinnedPage> {
         self.shared.pin(id, Source::Store)
     }

@@ -30,7 +30,7 @@ impl Client {
     /// Connects to the database in `directory`.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io) if no database answers there: it is closed, or open without a control socket.
+    /// [`Io`](ErrorKind::Io) if no database answers there: it is closed, or open without a control socket.
     pub fn connect(directory: &Path) -> Result<Self> {
         let socket = directory.join(SOCKET).display().to_string();
         match Address::of(directory).and_then(|address| UnixStream::connect(address.path())) {
@@ -42,7 +42,7 @@ impl Client {
     /// Has the database carry out `command`, and waits for it. `report` hears how far it is.
     ///
     /// # Errors
-    /// [`Io`](crate::ErrorKind::Io) with the database's answer, or because it hung up; [`Io`](crate::ErrorKind::Io).
+    /// [`Io`](ErrorKind::Io) with the database's answer, or when the connection breaks.
     pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(Progress)) -> Result<Value> {
         self.ask(command, report, &mut |_, _| Ok(()))
     }

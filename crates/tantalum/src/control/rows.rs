@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     db::Db,
-    error::{Error, ErrorKind, Result},
+    error::{self, Error, ErrorKind, Result},
     table::Table,
     transaction::Snapshot,
 };
@@ -71,7 +71,7 @@ impl RowSelection {
     /// Reads the rows and gives them to `sink`, some at a time.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a table that is not there; those of [`Snapshot::range`] and of `sink`.
+    /// [`NotFound`](ErrorKind::NotFound) for a table that is not there; those of [`Snapshot::range`] and of `sink`.
     pub fn read(&self, db: &Db, sink: RowSink<'_>) -> Result<()> {
         self.begin(db)?.read(sink)
     }
@@ -82,12 +82,7 @@ impl RowSelection {
         let all = db.open_tables();
         let named = |name: &String| {
             let found = all.iter().find(|table| table.name() == *name).cloned();
-            found.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::NotFound,
-                    format!("there is no table {name:?}; list the tables to see which there are"),
-                )
-            })
+            found.ok_or_else(|| error::no_such_table(name))
         };
         let tables = match self.tables.is_empty() {
             true => all,

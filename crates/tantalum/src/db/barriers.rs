@@ -62,7 +62,7 @@ impl BarrierPolicy {
     /// The device as the database uses it. What is put before it sees what goes to the device, so no flush that is spared.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if it needs barriers and may have none.
+    /// [`Unsupported`](ErrorKind::Unsupported) if it needs barriers and may have none.
     pub fn over(&self, used_for: DeviceUse, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
         let device = match &self.wrap {
             Some(wrap) => wrap(used_for, device),

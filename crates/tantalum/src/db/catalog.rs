@@ -183,7 +183,7 @@ impl Catalog {
         let mut tables = self.unclaimed(name);
         let table = tables.open.get(name).cloned();
         if table.is_none() && !tables.dropping.contains_key(name) {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name:?}")));
+            return Err(error::no_such_table(name));
         }
         let _claim = self.claim(&mut tables, name);
         drop(tables);

@@ -172,8 +172,8 @@ impl Core {
     /// Refuses new operations, waits for those under way, stores everything and ends the log cleanly, once.
     ///
     /// # Errors
-    /// When pages cannot be stored, or the log cannot be ended; [`Poisoned`](crate::ErrorKind::Poisoned) for both. The database is closed all
-    /// the same.
+    /// When pages cannot be stored, or the log cannot be ended; where both fail, the kind is that of the first. The database is
+    /// closed all the same.
     pub fn close(&self) -> Result<()> {
         let mut tasks = self.tasks.lock();
         let Some(tasks) = tasks.take() else { return Ok(()) };

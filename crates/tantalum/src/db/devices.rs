@@ -40,8 +40,8 @@ impl Devices {
     /// already, it says how large that is.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the device has no room for anything beside the area, and what [`Error`](crate::Error) says of a damaged superblock
-    /// or a device that cannot be read.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the device has no room for anything beside the area, and what
+    /// [`Error`](crate::Error) says of a damaged superblock or a device that cannot be read.
     pub fn on_data_device(device: Arc<dyn Device>, page_size: u32, log: Vec<Arc<dyn Device>>) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
         Self::in_place_on(device, page_size, superblock.as_ref(), log)

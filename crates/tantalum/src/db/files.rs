@@ -67,11 +67,11 @@ impl Directory {
             Some(FileKind::Directory) => {}
             Some(_) => return Err(error::io(path, "open", ErrorKind::NotADirectory.into())),
             None if create => files::create_directory(path).map_err(|error| error::io(path, "create", error))?,
-            None => return Err(no_database(path)),
+            None => return Err(error::not_found(path.display())),
         }
         // The data may be on a device that the settings name.
         if !create && ![DATA, SETTINGS].iter().any(|name| files::exists(&path.join(name))) {
-            return Err(no_database(path));
+            return Err(error::not_found(path.display()));
         }
         let locks = if files::is_simulated() { Vec::new() } else { lock(path, access)? };
         let mut directory = Self { path: path.into(), locks, settings: None, interrupted: None };
@@ -282,10 +282,6 @@ impl<'a> Places<'a> {
     }
 }
 
-fn no_database(path: &Path) -> Error {
-    error::not_found(path.display())
-}
-
 /// Makes durable that `path` is there.
 pub(crate) fn sync_parent(path: &Path) -> Result<()> {
     let parent = files::parent(path);
@@ -401,7 +397,7 @@ pub(crate) fn check_blank(device: &dyn Device) -> Result<()> {
     Ok(())
 }
 
-/// Another process, or this one, has the database open; `pid` is 0 when it did not say.
+/// Another process, or this one, has the database open for writing; `pid` is 0 when it did not say.
 fn in_use(path: &Path, pid: u32) -> Error {
     let what = match pid {
         0 => "the database is in use by another process; close it there first".into(),

@@ -47,7 +47,8 @@ use crate::{
 ///
 /// It is closed by [`Db::close`], or when the last handle is dropped, no transaction is running, and no order from the control
 /// socket is being carried out. Its directory can then be opened again at once. Transactions and snapshots that are still there
-/// answer [`Closed`](crate::ErrorKind::Closed) from then on; a snapshot, or a transaction that was aborted, keeps no database open.
+/// answer [`Closed`](crate::ErrorKind::Closed) from then on; a snapshot, or a transaction that was aborted, keeps no database
+/// open.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -107,8 +108,9 @@ impl Db {
     /// The table of that name, created if there is none. Creating is durable at once, whatever transactions do.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is empty, longer than 255 bytes or has control characters;
-    /// [`ReadOnly`](crate::ErrorKind::ReadOnly) if it would have to be created in a database that is open for reading only.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is empty, longer than 255 bytes or has control
+    /// characters; [`ReadOnly`](crate::ErrorKind::ReadOnly) if it would have to be created in a database that is open for
+    /// reading only.
     pub fn table(&self, name: &str) -> Result<Table> {
         if self.core().is_read_only {
             self.core().check_open()?;
@@ -133,9 +135,9 @@ impl Db {
     /// the table dropped.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound); [`InUse`](crate::ErrorKind::InUse) while a transaction or snapshot that has used the table is alive. After
-    /// another error the table may be dropped, and some of its pages not be free: call this again, use the name again, or open
-    /// the database again.
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`InUse`](crate::ErrorKind::InUse) while a transaction or snapshot that has
+    /// used the table is alive. After another error the table may be dropped, and some of its pages not be free: call this
+    /// again, use the name again, or open the database again.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let operations = self.operations();
         let _operation = self.core().begin_operation()?;
@@ -184,7 +186,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed), [`NotFound`](crate::ErrorKind::NotFound), [`InvalidInput`](crate::ErrorKind::InvalidInput), and what a device or the log reports.
+    /// [`Closed`](crate::ErrorKind::Closed); [`NotFound`](crate::ErrorKind::NotFound) for a table that was dropped,
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for one of another database; what a device or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let core = self.core();
         core.check_open()?;
@@ -224,8 +227,8 @@ impl Db {
     /// `path` with `.partial` appended.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the log is not [archived](Builder::log_archive); when `path` exists or cannot be written, or a page
-    /// is damaged. The partial copy is removed.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the log is not [archived](Builder::log_archive); when `path` exists
+    /// or cannot be written, or a page is damaged. The partial copy is removed.
     pub fn base_backup(&self, path: impl AsRef<Path>, report: &mut dyn FnMut(RestoreProgress)) -> Result<BaseBackup> {
         self.core().check_open()?;
         restore::base_backup(self, path.as_ref(), report)
@@ -364,13 +367,15 @@ impl Db {
     }
 
     /// Closes the database for all its handles: stores all pages and marks the log as cleanly ended. New work is refused with
-    /// [`Closed`](crate::ErrorKind::Closed) from the beginning; commits, and other changes that are under way, are waited for. A transaction that is
-    /// running and has not begun to commit fails with [`Closed`](crate::ErrorKind::Closed), and so do reads, and a table that is being dropped is
-    /// freed by the next open. When it returns, the directory can be opened again. Closing twice does nothing.
+    /// [`Closed`](crate::ErrorKind::Closed) from the beginning; commits, and other changes that are under way, are waited for.
+    /// A transaction that is running and has not begun to commit fails with [`Closed`](crate::ErrorKind::Closed), and so do
+    /// reads, and a table that is being dropped is freed by the next open. When it returns, the directory can be opened again.
+    /// Closing twice does nothing.
     ///
     /// # Errors
-    /// When a device cannot write; of the kind of the first, which it names, if pages could not be stored and the log not be ended. The database
-    /// is closed all the same, and what was committed is safe in the log as far as it was acknowledged.
+    /// When a device cannot write. Where pages cannot be stored and the log cannot be ended either, the message names both
+    /// failures, and the kind is that of the first. The database is closed all the same, and what was committed is safe in the
+    /// log as far as it was acknowledged.
     pub fn close(self) -> Result<()> {
         self.core().close()
     }

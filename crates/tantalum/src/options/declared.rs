@@ -200,8 +200,8 @@ settings! {
     /// The isolation of [`Db::begin`](crate::Db::begin): `serializable` or `snapshot-isolation`.
     user open Name isolation: Isolation = "`serializable`";
 
-    /// How long a transaction waits for a lock before it fails with [`LockTimeout`](crate::ErrorKind::LockTimeout); in `tantalum.toml`, milliseconds.
-    /// Deadlocks are found at once, whatever the value.
+    /// How long a transaction waits for a lock before it fails with [`LockTimeout`](crate::ErrorKind::LockTimeout); in
+    /// `tantalum.toml`, milliseconds. Deadlocks are found at once, whatever the value.
     user open Number lock_timeout_ms: u64 = "10,000";
 
     /// Bytes of memory for old versions of rows that snapshots see, at least 16 KiB. What exceeds it goes to free pages of the data

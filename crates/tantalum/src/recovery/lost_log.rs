@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// does not count: redo mends it, or a later read of it fails.
 ///
 /// # Errors
-/// [`NotArchived`](crate::ErrorKind::NotArchived).
+/// [`NotArchived`](ErrorKind::NotArchived).
 pub fn check_pages(store: &dyn PageStore, log: &Rebuild, progress: &mut dyn FnMut(RedoProgress)) -> Result<()> {
     let end = log.end_lsn();
     let report = &mut |done_bytes, total_bytes| progress(RedoProgress { done_bytes, total_bytes });

@@ -129,8 +129,9 @@ impl Restore {
     /// to its name. The archive and the backup stay as they are; the original database may be open.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), or [`Missing`](crate::ErrorKind::Missing) if the archive does not lead there from the backup without a
-    /// gap, before anything is written; what is damaged, by file and offset; [`AlreadyExists`](crate::ErrorKind::AlreadyExists).
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) or [`NotArchived`](crate::ErrorKind::NotArchived) if the archive does
+    /// not lead there from the backup without a gap, before anything is written; what is damaged, by file and offset;
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists).
     pub fn run(self, to: impl AsRef<Path>) -> Result<Restored> {
         let Self { backup, archive, target, progress } = self;
         let manifest = Manifest::read(&backup)?;

@@ -73,7 +73,7 @@ impl Ticket {
     /// Blocks until the commit is durable.
     ///
     /// # Errors
-    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the log failed.
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log failed.
     pub fn wait(self) -> Result<Commit> {
         self.ticket.wait().map_err(error::outcome_unknown)?;
         Ok(Commit { position: self.position })

@@ -63,7 +63,7 @@ struct Touched {
 }
 
 /// A read-write transaction. Rolled back when dropped without [`commit`](Self::commit). While it runs it keeps the database open,
-/// unless that is closed by [`Db::close`](crate::Db::close): everything then fails with [`Closed`](crate::ErrorKind::Closed).
+/// unless that is closed by [`Db::close`](crate::Db::close): everything then fails with [`Closed`](ErrorKind::Closed).
 ///
 /// A transaction is used by one thread at a time, but may move between them. After [`Error::is_retryable`] errors it has
 /// been aborted and holds no locks any more: drop it and run it again.
@@ -157,7 +157,8 @@ impl Transaction {
     /// The value of a key, or `None`. Locks the key for reading.
     ///
     /// # Errors
-    /// [`Deadlock`](crate::ErrorKind::Deadlock) and [`LockTimeout`](crate::ErrorKind::LockTimeout): the transaction is aborted; run it again. What a device reports.
+    /// [`Deadlock`](ErrorKind::Deadlock) and [`LockTimeout`](ErrorKind::LockTimeout): the transaction is aborted; run it again.
+    /// What a device reports.
     pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         if self.view.is_none() {
@@ -170,7 +171,7 @@ impl Transaction {
     /// transaction that does the same.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and [`WriteConflict`](crate::ErrorKind::WriteConflict) under snapshot isolation.
+    /// As [`get`](Self::get), and [`WriteConflict`](ErrorKind::WriteConflict) under snapshot isolation.
     pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         self.lock(table, &key.as_ref().into(), Mode::Exclusive)?;
@@ -191,7 +192,8 @@ impl Transaction {
     /// Sets the value of a key that is not there.
     ///
     /// # Errors
-    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) when it is, after which the transaction can go on; otherwise as [`put`](Self::put).
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) when it is, after which the transaction can go on; otherwise as
+    /// [`put`](Self::put).
     pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
         self.lock(table, &key, Mode::Exclusive)?;
@@ -242,7 +244,7 @@ impl Transaction {
     /// Takes back every write since the savepoint; it can be rolled back to again, later ones no longer. Locks are kept.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when it belongs to another transaction or was taken back itself.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) when it belongs to another transaction or was taken back itself.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.check_running()?;
         let found = self.savepoints.iter().position(|(number, _)| *number == savepoint.number);

@@ -100,8 +100,8 @@ impl Snapshot {
     /// The value of a key, or `None`.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound), [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld), and what a device
-    /// or the log reports.
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a table that was dropped,
+    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld), and what a device or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         let core = &self.view.manager.core;

@@ -13,9 +13,7 @@ fn rows_are_put_read_deleted_and_survive_a_reopen() {
     assert_eq!(tx.get(&table, "alice").unwrap(), None);
     tx.put(&table, "alice", "100").unwrap();
     tx.insert(&table, "bob", "7").unwrap();
-    assert!(
-        matches!(tx.insert(&table, "bob", "8"), Err(error) if error.to_string().contains("\"; use put to replace its value"))
-    );
+    assert!(matches!(tx.insert(&table, "bob", "8"), Err(error) if error.kind() == ErrorKind::AlreadyExists));
     assert_eq!(tx.get(&table, "alice").unwrap().unwrap(), b"100");
     assert!(tx.delete(&table, "bob").unwrap());
     assert!(!tx.delete(&table, "bob").unwrap());
@@ -110,12 +108,8 @@ fn savepoints_nest() {
     tx.rollback_to(&inner).unwrap();
     assert_eq!(tx.get(&table, "a").unwrap().unwrap(), b"2");
     tx.rollback_to(&outer).unwrap();
-    assert!(
-        matches!(tx.rollback_to(&inner), Err(error) if error.to_string().contains("the savepoint does not belong to this"))
-    );
-    assert!(
-        matches!(db.begin().unwrap().rollback_to(&outer), Err(error) if error.to_string().contains("the savepoint does not belong to this"))
-    );
+    assert!(matches!(tx.rollback_to(&inner), Err(error) if error.kind() == ErrorKind::InvalidInput));
+    assert!(matches!(db.begin().unwrap().rollback_to(&outer), Err(error) if error.kind() == ErrorKind::InvalidInput));
     tx.rollback_to(&outer).unwrap();
     tx.commit().unwrap();
     assert_eq!(get(&db, &table, "a").unwrap(), b"1");
@@ -133,7 +127,7 @@ fn keys_and_values_have_limits_that_are_reached() {
     tx.put(&table, &longest, "").unwrap();
     tx.put(&table, "large", &value).unwrap();
     assert!(
-        matches!(tx.put(&table, [&longest[..], b"x"].concat(), ""), Err(error) if error.to_string().contains("long, at most 512 are possible"))
+        matches!(tx.put(&table, [&longest[..], b"x"].concat(), ""), Err(error) if error.kind() == ErrorKind::TooLarge && error.to_string().contains("at most 512"))
     );
     let too_long = vec![0; limits::MAX_VALUE_BYTES + 1];
     assert!(
@@ -159,7 +153,7 @@ fn tables_are_independent_and_can_be_dropped() {
     let db = open(dir.path());
     assert_eq!(db.tables().unwrap(), [] as [&str; 0]);
     for bad in ["", "a\nb", &"x".repeat(256)] {
-        assert!(matches!(db.table(bad), Err(error) if error.to_string().contains("\" cannot be a table's name")));
+        assert!(matches!(db.table(bad), Err(error) if error.kind() == ErrorKind::InvalidInput));
     }
     let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
     put(&db, &one, &[("k", "1")]);
@@ -173,15 +167,11 @@ fn tables_are_independent_and_can_be_dropped() {
     {
         let mut tx = db.begin().unwrap();
         tx.get(&one, "k").unwrap();
-        assert!(
-            matches!(db.drop_table("one"), Err(error) if error.to_string().contains("is in use by transactions or snapshots; end"))
-        );
+        assert!(matches!(db.drop_table("one"), Err(error) if error.kind() == ErrorKind::InUse));
     }
     db.drop_table("one").unwrap();
-    assert!(matches!(db.drop_table("one"), Err(error) if error.to_string().contains("there is no table")));
-    assert!(
-        matches!(db.begin().unwrap().get(&one, "k"), Err(error) if error.to_string().contains("was dropped; open it again to create it anew"))
-    );
+    assert!(matches!(db.drop_table("one"), Err(error) if error.kind() == ErrorKind::NotFound));
+    assert!(matches!(db.begin().unwrap().get(&one, "k"), Err(error) if error.kind() == ErrorKind::NotFound));
     assert!(db.check().unwrap().pages_used < used / 10, "its pages are free again");
     assert_eq!(get(&db, &two, "k").unwrap(), b"2");
     let anew = db.table("one").unwrap();
@@ -195,12 +185,8 @@ fn handles_of_another_or_a_closed_database_are_refused() {
     let (dir, other_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (db, other) = (open(dir.path()), open(other_dir.path()));
     let foreign = other.table("t").unwrap();
-    assert!(
-        matches!(db.begin().unwrap().get(&foreign, "k"), Err(error) if error.to_string().contains("belongs to another database; open it on the"))
-    );
-    assert!(
-        matches!(db.snapshot().unwrap().get(&foreign, "k"), Err(error) if error.to_string().contains("belongs to another database; open it on the"))
-    );
+    assert!(matches!(db.begin().unwrap().get(&foreign, "k"), Err(error) if error.kind() == ErrorKind::InvalidInput));
+    assert!(matches!(db.snapshot().unwrap().get(&foreign, "k"), Err(error) if error.kind() == ErrorKind::InvalidInput));
     let table = db.table("t").unwrap();
     let mut tx = db.begin().unwrap();
     tx.put(&table, "k", "v").unwrap();
@@ -245,9 +231,7 @@ fn a_backup_is_a_database_with_the_same_contents() {
     put(&db, &two, &[("k", "v")]);
     let path = to.path().join("copy");
     db.backup(&path).unwrap();
-    assert!(
-        matches!(db.backup(&path), Err(error) if error.to_string().contains("exists already; choose another place, or"))
-    );
+    assert!(matches!(db.backup(&path), Err(error) if error.kind() == ErrorKind::AlreadyExists));
     assert!(!to.path().join("copy.partial").exists());
     let copy = Db::open(&path).unwrap();
     assert!(contents(&copy).unwrap() == contents(&db).unwrap());

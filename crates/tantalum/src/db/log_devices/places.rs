@@ -19,7 +19,7 @@ use crate::{
         creation::{CREATING, CreationMark},
         files::{DATA, DOUBLE_WRITE, LOCK, SETTINGS, begins_with_zeros, check_blank, make_file, sync_parent},
     },
-    error::{self, Result},
+    error::{self, Error, ErrorKind, Result},
     options::{OpenProgress, Settings},
 };
 
@@ -191,7 +191,9 @@ impl LogPlaces<'_> {
         let request =
             DeviceRequest { access: self.access, ..DeviceRequest::new(name, self.directory, may_create, bytes) };
         let opened = opener.open(request).transpose();
-        opened.map_err(|error| error::opener(name, error))
+        opened.map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot open the device {name}: {error}")).with_boxed_source(error)
+        })
     }
 
     /// A file, or a block device, that exists.

@@ -318,7 +318,7 @@ impl Versions {
     /// afterwards.
     ///
     /// # Errors
-    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld) once the snapshot was given up; if that was because the database has
+    /// [`SnapshotTooOld`](ErrorKind::SnapshotTooOld) once the snapshot was given up; if that was because the database has
     /// stopped, what it stopped with: a new snapshot would not help.
     fn checked<T>(&self, snapshot: SnapshotId, outcome: Result<T>) -> Result<T> {
         if self.are_given_up.load(Ordering::Acquire)
@@ -340,7 +340,7 @@ impl Versions {
     /// it. No latch may be held.
     ///
     /// # Errors
-    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld), and what a device reports.
+    /// [`SnapshotTooOld`](ErrorKind::SnapshotTooOld), and what a device reports.
     pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Result<Option<Option<Value>>> {
         if !self.are_any.load(Ordering::Acquire) {
             return self.checked(snapshot, Ok(None));
