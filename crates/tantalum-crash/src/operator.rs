@@ -107,8 +107,9 @@ impl Operator {
     }
 }
 
+/// A device that must not leave, or be used yet. That another change is under way is none: there is no other operator.
 fn is_refusal(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::InUse | ErrorKind::Busy)
+    error.kind() == ErrorKind::InUse || error.kind() == ErrorKind::Busy && error.about().is_some()
 }
 
 /// A device failed, or the checkpoint that a device waited for.

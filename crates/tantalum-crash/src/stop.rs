@@ -1,5 +1,7 @@
 //! What ends a transaction, a check, or a start of the database: how severe each error of the engine is.
 
+use std::error::Error as _;
+
 use tantalum::{Error, ErrorKind};
 
 use crate::{history::Event, session::Contradiction};
@@ -21,9 +23,9 @@ pub(crate) enum Stop {
     Violation(String),
 }
 
-/// Whether the database was closed. That its log was, under an operation, is a failure.
+/// Whether the database was closed. That its log was, under an operation, is a failure, and so is what that led to.
 pub(crate) fn is_closed(error: &Error) -> bool {
-    error.kind() == ErrorKind::Closed && error.about().is_none()
+    error.kind() == ErrorKind::Closed && error.about().is_none() && error.source().is_none()
 }
 
 impl From<Error> for Stop {

@@ -94,7 +94,7 @@ pub(crate) fn device_hung(device: impl Display, offset: u64, bytes: u64, timeout
 }
 
 pub(crate) fn no_devices() -> Error {
-    Error::new(ErrorKind::InvalidInput, "a log needs at least one device; pass the devices that it was created on")
+    Error::new(ErrorKind::Missing, "a log needs at least one device; pass the devices that it was created on")
 }
 
 pub(crate) fn too_many_devices(count: usize, limit: usize) -> Error {

@@ -92,11 +92,16 @@ impl Source {
 /// Opens a database; `unreachable` is why no process that has it open could be asked.
 pub fn open_unless_asked(builder: Builder, dir: &Path, unreachable: &tantalum::Error) -> Result<Db> {
     match builder.open(dir) {
-        Err(error) if error.kind() == ErrorKind::InUse => Err(Error::Other(format!(
+        Err(error) if error.kind() == ErrorKind::InUse && is_in(dir, &error) => Err(Error::Other(format!(
             "{error}, or let it run with control_socket = true: it cannot be asked ({unreachable})"
         ))),
         opened => Ok(opened?),
     }
+}
+
+/// Whether the error is about a file of the database in `dir`, and not about a device.
+fn is_in(dir: &Path, error: &tantalum::Error) -> bool {
+    error.about().is_some_and(|file| Path::new(file).parent() == Some(dir))
 }
 
 fn to_json(value: &impl serde::Serialize) -> Result<serde_json::Value> {

@@ -136,7 +136,7 @@ fn append_group(pool: &Shared, group: Group<'_>) -> GroupResult<Lsn> {
         let needed = match error {
             GroupError::Lacks(Lack::LogSpace(needed)) => needed,
             // Large values need more than was reckoned with while they were written.
-            GroupError::Failed(error) if error.kind() == ErrorKind::TooLarge => {
+            GroupError::Failed(error) if error.kind() == ErrorKind::TooLarge && flags & record::COMMIT != 0 => {
                 return pool.sink.group_limit(pool).refuse(record).into();
             }
             error => return error,

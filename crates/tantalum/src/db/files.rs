@@ -408,5 +408,5 @@ fn in_use(path: &Path, pid: u32) -> Error {
         }
         other => format!("the database is in use by process {other}; close it there first"),
     };
-    Error::new(error::ErrorKind::InUse, format!("{}: {what}", path.display()))
+    Error::new(error::ErrorKind::InUse, format!("{}: {what}", path.display())).with_subject(path.display().to_string())
 }

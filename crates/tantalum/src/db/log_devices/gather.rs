@@ -33,7 +33,7 @@ impl Gathered {
     /// settings say where the log was when the database was created.
     ///
     /// # Errors
-    /// [`Missing`](crate::ErrorKind::Missing) where only devices are left that the log went on without.
+    /// [`Missing`](ErrorKind::Missing) where only devices are left that the log went on without.
     pub fn open(places: &LogPlaces<'_>, log_id: u128) -> Result<Self> {
         let recorded = record::read(places.directory)?;
         let mut gathered = Self { devices: Vec::new(), candidates: Vec::new(), recorded, failures: Vec::new() };
@@ -163,7 +163,7 @@ impl Gathered {
     /// The better explanation of why the log cannot be opened: a device that it lacks is one that could not be opened.
     pub fn explain(&self, error: Error) -> Error {
         match (error, self.failures.first().cloned()) {
-            (error, Some(failure)) if self.devices.is_empty() && error.kind() == ErrorKind::InvalidInput => failure,
+            (error, Some(failure)) if self.devices.is_empty() && error.kind() == ErrorKind::Missing => failure,
             (missing, Some(failure)) if missing.cause::<MissingDevice>().is_some() => {
                 Error::new(ErrorKind::Missing, format!("{failure}; therefore {missing}")).with_source(failure)
             }
@@ -219,9 +219,19 @@ mod tests {
     use std::path::Path;
 
     use tantalum_device::Access;
+    use tantalum_log::{Log, LogOptions};
 
     use super::*;
     use crate::options::Settings;
+
+    #[test]
+    fn a_device_that_cannot_be_opened_explains_a_log_without_devices_and_no_other_error() {
+        let failures = vec![error::missing("log-0")];
+        let gathered = Gathered { devices: Vec::new(), candidates: Vec::new(), recorded: None, failures };
+        let none = Log::open(Vec::new(), LogOptions::default(), &mut |_| {}).map(drop).unwrap_err();
+        assert!(gathered.explain(none).to_string().starts_with("log-0 is missing"));
+        assert_eq!(gathered.explain(error::option("log_copies: 3")).kind(), ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn what_the_settings_name_is_found_whatever_came_and_went() {
