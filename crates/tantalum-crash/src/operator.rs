@@ -114,6 +114,20 @@ fn is_refusal(error: &Error) -> bool {
 
 /// A device failed, or the checkpoint that a device waited for.
 fn is_failure(error: &Error) -> bool {
-    use ErrorKind::{NoSpace, OutOfRange, PowerLost, TimedOut, Truncated, WritesLost};
-    error.is_io() || matches!(error.kind(), NoSpace | OutOfRange | PowerLost | TimedOut | Truncated | WritesLost)
+    use ErrorKind::{NoSpace, OutOfRange, PowerLost, StoreFull, TimedOut, Truncated, WritesLost};
+    let kind = error.kind();
+    error.is_io() || matches!(kind, NoSpace | OutOfRange | PowerLost | StoreFull | TimedOut | Truncated | WritesLost)
+}
+
+#[cfg(test)]
+mod tests {
+    use tantalum_log::error::{change_under_way, still_writing};
+
+    use super::*;
+
+    #[test]
+    fn a_device_with_a_write_under_way_is_refused_and_a_second_change_is_odd() {
+        assert!(is_refusal(&still_writing("log-0")));
+        assert!(!is_refusal(&change_under_way()) && !is_failure(&change_under_way()));
+    }
 }

@@ -34,10 +34,10 @@ impl From<Error> for Stop {
             ErrorKind::Deadlock => Self::Refused("deadlocks"),
             ErrorKind::LockTimeout => Self::Refused("lock time-outs"),
             ErrorKind::WriteConflict => Self::Refused("write conflicts"),
-            ErrorKind::TooLarge => Self::Refused("transactions too large"),
+            ErrorKind::TransactionTooLarge => Self::Refused("transactions too large"),
             // Any other cause is a device's.
             ErrorKind::SnapshotTooOld
-                if error.cause::<Error>().is_some_and(|cause| cause.kind() == ErrorKind::NoSpace) =>
+                if error.cause::<Error>().is_some_and(|cause| cause.kind() == ErrorKind::StoreFull) =>
             {
                 Self::Refused("snapshots given up")
             }

@@ -62,9 +62,13 @@ pub enum ErrorKind {
     Busy,
     /// All frames of the buffer pool are in use. Make the pool larger or the transactions smaller.
     PoolExhausted,
+    /// No page of the database is free, and its file or device cannot grow. Delete rows, or free some space for it to grow.
+    StoreFull,
     /// The file system, the device or a number space is full. Free some space, or use a larger device.
     NoSpace,
-    /// A record, key, value or transaction exceeds a limit. Split it.
+    /// The writes of a transaction exceed a limit. Cut it into several.
+    TransactionTooLarge,
+    /// A record, key or value exceeds a limit. Split it.
     TooLarge,
     /// A database, table, log or device of this name is not there. Check the name, or create it.
     NotFound,

@@ -31,7 +31,7 @@ pub fn protection(file: impl Display, what: impl Display) -> Error {
 /// The data file cannot grow.
 pub fn disk_full(file: impl Display, source: Error) -> Error {
     let what = format!("{file}: no space left for more pages ({source}); free some space or delete rows and try again");
-    Error::new(ErrorKind::NoSpace, what).with_source(source)
+    Error::new(ErrorKind::StoreFull, what).with_source(source)
 }
 
 /// A setting, or what was asked for, is not possible here.

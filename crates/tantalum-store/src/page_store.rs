@@ -102,7 +102,7 @@ pub trait PageStore: Send + Sync + Debug {
     /// Makes room for more pages; they read as [`Load::NeverWritten`].
     ///
     /// # Errors
-    /// [`NoSpace`](crate::ErrorKind::NoSpace): the room that there is goes on working.
+    /// [`StoreFull`](crate::ErrorKind::StoreFull): the room that there is goes on working.
     fn grow(&self) -> Result<()>;
 
     /// Mends what a power cut has torn, before anything is read. Returns the number of pages put back.

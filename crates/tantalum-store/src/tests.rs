@@ -369,7 +369,7 @@ fn the_file_grows_in_steps_until_the_disk_is_full() {
     assert_eq!(store.capacity_pages(), PAGES + 256);
     assert_eq!(version(&store, PAGES + 255), 0);
     disks.data.inject(Fault::NoSpaceOnGrow);
-    assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::NoSpace));
+    assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::StoreFull));
     assert_eq!(store.capacity_pages(), PAGES + 256);
     store.store(&batch(&[PAGES + 255], 9)).unwrap();
     assert_eq!(version(&store, PAGES + 255), 9);

@@ -105,7 +105,7 @@ fn put(copy: &Db, to: &Table, rows: &[(Value, Value)]) -> Result<()> {
         tx.commit_async().map(drop)
     };
     match whole() {
-        Err(error) if error.kind() == ErrorKind::TooLarge && rows.len() > 1 => {
+        Err(error) if error.kind() == ErrorKind::TransactionTooLarge && rows.len() > 1 => {
             let (first, second) = rows.split_at(rows.len() / 2);
             put(copy, to, first)?;
             put(copy, to, second)

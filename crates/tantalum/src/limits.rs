@@ -5,7 +5,7 @@ pub use tantalum_store::PAGE_SIZES;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Largest value, in bytes: 1 MiB. The log's largest record can lower it, or the buffer pool, or the reserve of a page store that
-/// keeps changes, see [`TooLarge`](crate::ErrorKind::TooLarge).
+/// keeps changes, see [`TransactionTooLarge`](ErrorKind::TransactionTooLarge).
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Longest table name, in bytes of UTF-8.
@@ -40,7 +40,7 @@ impl GroupLimit {
     pub fn refuse(self, bytes: usize) -> Error {
         let (limit, remedy) = (self.bytes, self.remedy.map_or_else(String::new, |remedy| format!(", or {remedy}")));
         Error::new(
-            ErrorKind::TooLarge,
+            ErrorKind::TransactionTooLarge,
             format!(
                 "a transaction of {bytes} bytes is too large, it can have at most {limit}; cut it into several{remedy}"
             ),

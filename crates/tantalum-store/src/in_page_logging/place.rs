@@ -43,7 +43,7 @@ impl InPageStore {
     /// One task at a time calls this.
     ///
     /// # Errors
-    /// When the device cannot read or write, or a unit that must be merged is damaged. [`NoSpace`](crate::ErrorKind::NoSpace)
+    /// When the device cannot read or write, or a unit that must be merged is damaged. [`StoreFull`](crate::ErrorKind::StoreFull)
     /// when too much is active.
     pub(super) fn store_all(&self, batch: &[(PageId, PageChanges)]) -> Result<()> {
         assert!(batch.is_sorted_by(|a, b| a.0 < b.0), "the pages of a batch ascend");

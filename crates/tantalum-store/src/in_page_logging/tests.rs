@@ -205,7 +205,7 @@ fn store_all(
     committed: &Committed,
 ) -> Result<()> {
     match store.store_changes(batch) {
-        Err(error) if error.kind() == ErrorKind::NoSpace => {
+        Err(error) if error.kind() == ErrorKind::StoreFull => {
             let (last, _) = stored.last().expect("what is full holds something");
             committed.0.fetch_max(last.get(), Ordering::SeqCst);
             store.store_changes(batch)
@@ -306,7 +306,7 @@ fn overflow_units_are_freed_by_merging_the_units_that_need_them() {
                 }
                 Err(error) => Some(error),
             });
-            assert!(matches!(&full, Some(error) if error.kind() == ErrorKind::NoSpace), "{full:?}");
+            assert!(matches!(&full, Some(error) if error.kind() == ErrorKind::StoreFull), "{full:?}");
             // Committed they need only be merged.
             committed.0.store(last.get(), Ordering::SeqCst);
             for n in 0..300 {
@@ -413,7 +413,7 @@ fn opening_reads_many_units_at_the_same_time() {
         // What is active overflows, until there is no room.
         Change::WriteBytes { offset: 0, bytes: &[7; 2000] }.encode_into(&mut bytes);
         let full = store_all(&store, &pages.repeat(4), position::start_of(2), &bytes);
-        assert!(matches!(&full, Err(error) if error.kind() == ErrorKind::NoSpace), "{full:?}");
+        assert!(matches!(&full, Err(error) if error.kind() == ErrorKind::StoreFull), "{full:?}");
         let (store, with) = open(3, position::start_of(2));
         (without, with, store.stats().in_page.unwrap().overflow_units)
     });

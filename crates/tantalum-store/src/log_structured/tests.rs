@@ -341,7 +341,7 @@ fn a_file_grows_and_a_full_disk_is_told_before_anything_is_lost() {
     let before = store.capacity_pages();
     store.store(&batch(&[before - 1], 1)).unwrap();
     device.inject(Fault::NoSpaceOnGrow);
-    assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::NoSpace));
+    assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::StoreFull));
     assert_eq!(store.capacity_pages(), before);
     device.clear_faults();
     store.grow().unwrap();

@@ -462,7 +462,7 @@ impl CommitStatusLog {
         pool.check_stores()?;
         match pool.store.store_changes(changes) {
             // What is active fills the store: what the log has meanwhile made durable need not be carried any more.
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.settle()? => pool.store.store_changes(changes),
+            Err(error) if error.kind() == ErrorKind::StoreFull && self.settle()? => pool.store.store_changes(changes),
             result => result,
         }
     }

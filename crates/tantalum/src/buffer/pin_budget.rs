@@ -95,7 +95,7 @@ impl Pins<'_> {
     /// So many more pages are pinned, or about to be: false if there is no room for them now, and all must be unpinned.
     ///
     /// # Errors
-    /// [`TooLarge`](crate::ErrorKind::TooLarge): there never is.
+    /// [`TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge): there never is.
     pub fn try_add(&mut self, pages: usize) -> Result<bool> {
         self.used += pages;
         let &PinBudget { most, page_size, .. } = self.budget;

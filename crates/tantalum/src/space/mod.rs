@@ -158,8 +158,8 @@ impl Space {
     /// Gets what a change group lacked, for the next one. No latch may be held.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::ErrorKind::NoSpace) when the data file is full and cannot grow; what keeps the log from
-    /// making space, and the devices from reading.
+    /// [`StoreFull`](crate::ErrorKind::StoreFull) when the data file is full and cannot grow; what keeps the log from making
+    /// space, and the devices from reading.
     pub fn supply(&self, reservation: &Reservation, lack: Lack) -> Result<()> {
         match lack {
             Lack::LogSpace(needed) => reservation.get_log_space(needed),

@@ -82,7 +82,8 @@ impl Space {
     /// be held.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::ErrorKind::NoSpace) when no page can be lent and the store cannot grow; what a device or the log reports.
+    /// [`StoreFull`](crate::ErrorKind::StoreFull) when no page can be lent and the store cannot grow; what a device or the log
+    /// reports.
     pub fn take_scratch(&self, wanted: usize) -> Result<Vec<PageId>> {
         loop {
             let capacity = self.pool.store().capacity_pages();

@@ -101,9 +101,10 @@ impl Transaction {
     /// Commits. When it returns, everything that the transaction wrote, and everything that it read, survives a power cut.
     ///
     /// # Errors
-    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the log fails meanwhile: after the next open the transaction is there whole or not at
-    /// all. After any other error it is not. [`TooLarge`](crate::ErrorKind::TooLarge) when the buffer pool has too few frames for the pages
-    /// that it writes, or the log takes no such record.
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log fails meanwhile, or the changes cannot be stored: after the
+    /// next open the transaction is there whole or not at all. After any other error it is not.
+    /// [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) when the buffer pool has too few frames for the pages that it
+    /// writes, or the log takes no such record.
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
@@ -356,7 +357,7 @@ impl Manager {
     /// If the device is full, frees the scratch pages at the cost of the snapshots that need them. Where there are none, or it is
     /// not, that is the error.
     fn take_scratch_room(&self, error: Error) -> Result<()> {
-        if error.kind() != ErrorKind::NoSpace {
+        if error.kind() != ErrorKind::StoreFull {
             return Err(error);
         }
         if self.versions.give_up_scratch_pages(&error) { Ok(()) } else { Err(error) }

@@ -181,8 +181,9 @@ impl Transaction {
     /// Sets the value of a key, whether it is there or not.
     ///
     /// # Errors
-    /// As [`get_for_update`](Self::get_for_update), and [`TooLarge`](crate::ErrorKind::TooLarge), [`TooLarge`](crate::ErrorKind::TooLarge),
-    /// [`TooLarge`](crate::ErrorKind::TooLarge), after which the transaction can go on.
+    /// As [`get_for_update`](Self::get_for_update), and [`TooLarge`](ErrorKind::TooLarge) for the key or the value,
+    /// [`TransactionTooLarge`](ErrorKind::TransactionTooLarge), [`ReadOnly`](ErrorKind::ReadOnly), after which the transaction
+    /// can go on.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
         self.lock(table, &key, Mode::Exclusive)?;

@@ -44,7 +44,7 @@ impl WriteSet {
     /// Notes a write.
     ///
     /// # Errors
-    /// [`TooLarge`](crate::ErrorKind::TooLarge) when all writes together are beyond `limit`.
+    /// [`TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge) when all writes together are beyond `limit`.
     pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, limit: GroupLimit) -> Result<()> {
         let rows = self.tables.entry(table).or_default();
         let (key_bytes, cost_after) = (key.len(), cost(key.len(), value.as_ref()));

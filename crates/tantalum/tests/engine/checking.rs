@@ -70,7 +70,7 @@ fn write(db: &Db, table: &Table, random: &mut Random) {
     }
     match tx.commit() {
         Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::TooLarge => {}
+        Err(error) if error.kind() == ErrorKind::TransactionTooLarge => {}
         Err(error) => panic!("{error}"),
     }
 }

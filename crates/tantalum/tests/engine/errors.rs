@@ -106,7 +106,7 @@ fn a_transaction_that_is_too_large_is_told_what_helps() {
         let mut tx = db.begin().unwrap();
         let refused = (0u32..).find_map(|key| tx.put(&table, key.to_be_bytes(), vec![7; 40_000]).err()).unwrap();
         let message = refused.to_string();
-        assert_eq!(refused.kind(), ErrorKind::TooLarge, "{message}");
+        assert_eq!(refused.kind(), ErrorKind::TransactionTooLarge, "{message}");
         let (_, rest) = message.split_once("it can have at most ").unwrap();
         let (limit, remedy) = rest.split_once("; cut it into several").unwrap();
         (limit.parse::<usize>().unwrap(), remedy.to_owned())

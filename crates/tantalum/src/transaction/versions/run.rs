@@ -387,7 +387,7 @@ impl RunWriter {
     /// Adds an entry, which comes after all that were added.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), and what a device reports.
+    /// [`StoreFull`](crate::ErrorKind::StoreFull), and what a device reports.
     pub fn push(&mut self, table: TableId, key: &[u8], overwritten_by: u64, value: Option<&[u8]>) -> Result<()> {
         let used = self.room_in_page()?;
         let begins = &mut self.page[HEAD_BYTES - 4..HEAD_BYTES - 2];
