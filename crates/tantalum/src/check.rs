@@ -194,9 +194,12 @@ impl TableReport {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+    use std::{
+        collections::BTreeSet,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
     };
 
     use tantalum_device::MemoryDevice;
@@ -250,6 +253,48 @@ mod tests {
             };
             Simulation::new(seed).run(run).expect_finished();
         }
+    }
+
+    /// What has pages of its own stays, while all between the first and the last row comes and goes.
+    #[test]
+    fn nothing_is_found_beside_a_tree_that_grows_and_shrinks() {
+        for seed in 0..16 {
+            let run = move || {
+                let db = database();
+                [0, 1000].into_iter().for_each(|key| put(&db, "mine", key, 6000));
+                let stop = Arc::new(AtomicBool::new(false));
+                let writer = spawn("writer", {
+                    let (db, stop) = (db.clone(), Arc::clone(&stop));
+                    move || {
+                        let table = db.table("mine").unwrap();
+                        let mut heights = BTreeSet::new();
+                        while !stop.load(Ordering::Acquire) {
+                            (1..30).for_each(|key| put(&db, "mine", key, 400));
+                            heights.insert(height(&db));
+                            for key in 1..30u32 {
+                                let mut tx = db.begin().unwrap();
+                                tx.delete(&table, key.to_be_bytes()).unwrap();
+                                tx.commit().unwrap();
+                            }
+                            heights.insert(height(&db));
+                        }
+                        assert_eq!(heights, [1, 2].into());
+                    }
+                });
+                for _ in 0..40 {
+                    let report = db.check().unwrap();
+                    assert!(report.is_sound(), "{:?}", report.problems());
+                }
+                stop.store(true, Ordering::Release);
+                writer.join().unwrap();
+            };
+            Simulation::new(seed).run(run).expect_finished();
+        }
+    }
+
+    fn height(db: &Db) -> u32 {
+        let table = db.table("mine").unwrap();
+        table.tree().check(&mut |_| Ok(())).unwrap().expect("the tree is sound").height
     }
 
     #[test]

@@ -6,16 +6,18 @@
 //!
 //! Exactly once is each page visited that is in the tree from the beginning to the end: while a node is in a tree, its lower fence
 //! stays what it is (splits and merges keep the left page), so the walk meets it when it has come to that key; and the pages of a
-//! value stay with its key. Other pages, which are allocated or freed meanwhile, are visited or not.
+//! value stay with its key. The root, visited first, stays the root, but takes the level of its only child, and its entries: where it
+//! has come to the level that is walked, the walk goes on in it. Other pages, which are allocated or freed meanwhile, are visited or
+//! not.
 
-use std::fmt;
+use std::{cmp::Ordering, fmt, ops::Deref};
 
 use tantalum_store::{PageId, page::slots};
 
 use super::cursor::LeafPosition;
 use super::node::{Found, Node};
 use super::{Tree, draft};
-use crate::buffer::{PageReadGuard, PinnedPage};
+use crate::buffer::{PageReadGuard, PageView, PinnedPage};
 use crate::error::{self, Error, Result};
 
 /// More problems than this are not collected: one damaged page can cause many.
@@ -65,11 +67,13 @@ impl Keys {
 }
 
 /// A node that the walk has come to, and what its parent says of it.
-enum Next {
+enum Next<'t> {
     Node(PageReadGuard, Keys),
+    /// The tree has become so low that the root is the only node of this level.
+    Root(PageView<'t>),
     /// It cannot be read.
     Damaged(PageId, Error, Keys),
-    /// The tree has become so low that it has no nodes of this level below the root.
+    /// The tree has become so low that it has no nodes of this level.
     None,
 }
 
@@ -77,7 +81,8 @@ struct Check<'a> {
     tree: &'a Tree,
     visit: &'a mut dyn FnMut(PageId) -> Result<()>,
     report: TreeReport,
-    node_pages: u64,
+    /// Nodes that were looked at from their first key on, and what they use: the root, if it takes another level, on each.
+    nodes: u64,
     used_bytes: u64,
     problems: Vec<Problem>,
     /// Keys to which no sound nodes lead.
@@ -102,7 +107,7 @@ impl Tree {
             tree: self,
             visit,
             report: TreeReport::default(),
-            node_pages: 0,
+            nodes: 0,
             used_bytes: 0,
             problems: Vec::new(),
             lost: Vec::new(),
@@ -114,7 +119,7 @@ impl Tree {
         if !check.problems.is_empty() {
             return Ok(Err(check.problems));
         }
-        let capacity = slots::capacity(self.pool.page_size()) as u64 * check.node_pages;
+        let capacity = slots::capacity(self.pool.page_size()) as u64 * check.nodes;
         Ok(Ok(TreeReport { fill: check.used_bytes as f64 / capacity as f64, ..check.report }))
     }
 
@@ -125,7 +130,7 @@ impl Tree {
     }
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
     /// Checks the root. Returns its level.
     fn root(&mut self) -> Result<u8> {
         let keys = Keys { lower: Vec::new(), upper: None };
@@ -140,7 +145,7 @@ impl Check<'_> {
             Err(error) => return self.judge(id, error).map(|()| 0),
         };
         self.report.height = u32::from(level) + 1;
-        self.node(page, level, &keys, &[])?;
+        self.node(id, page, level, &keys, &[])?;
         Ok(level)
     }
 
@@ -158,7 +163,13 @@ impl Check<'_> {
                         if keys.lower == key {
                             self.visit_node(page.id())?;
                         }
-                        self.node(page, level, &keys, &key)?;
+                        self.node(page.id(), page, level, &keys, &key)?;
+                        keys
+                    }
+                    // Visited already, on a higher level.
+                    Ok(Next::Root(page)) => {
+                        let keys = Keys { lower: Vec::new(), upper: None };
+                        self.node(page.id(), page, level, &keys, &key)?;
                         keys
                     }
                     Ok(Next::Damaged(page, error, keys)) => {
@@ -184,13 +195,16 @@ impl Check<'_> {
     }
 
     /// The node of a level that a key belongs to. It is read from the device while nothing is latched.
-    fn next(&self, key: &[u8], level: u8) -> Result<Next> {
+    fn next(&self, key: &[u8], level: u8) -> Result<Next<'a>> {
+        let tree = self.tree;
         let mut pinned: Option<(PageId, Result<PinnedPage>)> = None;
         loop {
-            let parent = self.tree.descend(LeafPosition::Containing(key), level + 1)?;
+            let parent = tree.descend(LeafPosition::Containing(key), level + 1)?;
             let node = Node::read(&parent)?;
-            if node.level() <= level {
-                return Ok(Next::None);
+            match node.level().cmp(&level) {
+                Ordering::Less => return Ok(Next::None),
+                Ordering::Equal => return Ok(Next::Root(parent)),
+                Ordering::Greater => {}
             }
             let entry = node.child_for(key)?;
             let child = node.child(entry)?;
@@ -211,15 +225,14 @@ impl Check<'_> {
                 Some((id, Err(error))) if id == child => return Ok(Next::Damaged(id, error, keys)),
                 _ => {
                     drop(parent);
-                    pinned = Some((child, self.tree.pool.pin(child)));
+                    pinned = Some((child, tree.pool.pin(child)));
                 }
             }
         }
     }
 
     /// Checks a latched node of which the parent says that it has these keys, and the values of those from `from` on.
-    fn node(&mut self, page: PageReadGuard, level: u8, keys: &Keys, from: &[u8]) -> Result<()> {
-        let id = page.id();
+    fn node(&mut self, id: PageId, page: impl Deref<Target = [u8]>, level: u8, keys: &Keys, from: &[u8]) -> Result<()> {
         let large = match self.contents(&page, level, keys, from) {
             Ok(large) => large,
             Err(error) => {
@@ -248,6 +261,7 @@ impl Check<'_> {
         }
         draft::take_apart(&node)?;
         if node.lower() == from {
+            self.nodes += 1;
             self.used_bytes += node.used_bytes() as u64;
         }
         let mut large = Vec::new();
@@ -290,7 +304,6 @@ impl Check<'_> {
 
     fn visit_node(&mut self, id: PageId) -> Result<()> {
         self.report.pages += 1;
-        self.node_pages += 1;
         (self.visit)(id)
     }
 

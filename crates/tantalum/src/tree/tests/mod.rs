@@ -1,6 +1,7 @@
 //! The tree against an ordered map: alone, with many tasks at once, and across power cuts.
 
 mod bed;
+mod checks;
 mod concurrent;
 mod hints;
 mod model;
