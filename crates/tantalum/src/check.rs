@@ -163,14 +163,26 @@ impl Check<'_> {
             // Of a drop that is under way, or that an error interrupted, pages are left.
             let rows = core.catalog.rows()?;
             let dropped: Vec<TableId> = rows.iter().filter(|(_, row)| row.is_dropping).map(|(_, row)| row.id).collect();
-            let is_dropped = |page: PageId| {
-                let owner = core.pool.pin(page).map(|page| header::owner(&page.read()));
-                owner.is_ok_and(|owner| dropped.contains(&owner))
-            };
             let changed = watch.changed();
-            let unused = watch.allocated.missing_in(used).filter(|page| !changed.contains(*page));
-            let unused = unused.filter(|page| dropped.is_empty() || !is_dropped(*page)).take(PROBLEMS_MAX);
-            misuses.extend(unused.map(|page| (page, "in use in the space map, but no table uses it".into())));
+            let mut left = PROBLEMS_MAX;
+            for page in watch.allocated.missing_in(used).filter(|page| !changed.contains(*page)) {
+                let mut what = "in use in the space map, but no table uses it".to_owned();
+                if !dropped.is_empty() {
+                    match core.pool.pin(page).map(|page| header::owner(&page.read())) {
+                        Ok(owner) if dropped.contains(&owner) => continue,
+                        Ok(_) => {}
+                        Err(error) if error::is_damage(&error) => {
+                            what = format!("in use, by no table or by one that is being dropped: {error}");
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                misuses.push((page, what));
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
         }
         let changed = watch.changed();
         misuses.retain(|(page, _)| !changed.contains(*page));
@@ -202,15 +214,19 @@ mod tests {
         },
     };
 
-    use tantalum_device::MemoryDevice;
+    use tantalum_device::{Fault, MemoryDevice};
     use tantalum_rt::{Simulation, spawn};
 
     use crate::{Db, Devices, buffer::ChangeGroup};
     use tantalum_store::{Change, TableId, page::slots};
 
     fn database() -> Db {
+        database_on(&MemoryDevice::new("data", 8 << 20))
+    }
+
+    fn database_on(data: &Arc<MemoryDevice>) -> Db {
         let devices = Devices {
-            data: MemoryDevice::new("data", 8 << 20),
+            data: data.clone(),
             double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
             log: vec![MemoryDevice::new("log", 8 << 20)],
         };
@@ -295,6 +311,28 @@ mod tests {
     fn height(db: &Db) -> u32 {
         let table = db.table("mine").unwrap();
         table.tree().check(&mut |_| Ok(())).unwrap().expect("the tree is sound").height
+    }
+
+    #[test]
+    fn pages_of_an_interrupted_drop_are_expected_and_one_that_cannot_be_read_is_named() {
+        let data = MemoryDevice::new("data", 8 << 20);
+        let db = database_on(&data);
+        (0..200).for_each(|key| put(&db, "mine", key, 3000));
+        let interrupted = db.core().catalog.drop_table("mine", &|| Err(crate::error::closed()));
+        assert_eq!(interrupted.unwrap_err().kind(), crate::ErrorKind::Closed);
+        assert_eq!(db.check().unwrap().problems(), [""; 0]);
+        db.checkpoint().unwrap();
+        let mut left = Vec::new();
+        db.core().space.for_each_allocated(&mut |page| left.push(page)).unwrap();
+        let catalog = db.core().catalog.tree().root();
+        let unreadable: Vec<_> = left.into_iter().filter(|page| *page != catalog).collect();
+        assert!(!unreadable.is_empty() && unreadable.iter().all(|page| db.pool().discard_clean(*page)));
+        let _in_memory = db.pool().pin(catalog).unwrap();
+        data.inject(Fault::FailReads { after: 0 });
+        let report = db.check().unwrap();
+        assert_eq!(report.problems().len(), unreadable.len().min(super::PROBLEMS_MAX));
+        let expected = "in use, by no table or by one that is being dropped: cannot read data at byte ";
+        assert!(report.problems().iter().all(|problem| problem.contains(expected)), "{:?}", report.problems());
     }
 
     #[test]
