@@ -15,6 +15,7 @@
 
 mod order;
 mod readers;
+mod remaining;
 mod sources;
 mod state;
 

@@ -4,14 +4,23 @@
 //! Writers with a known place in the log form a chain that is only followed. A *floating* one was cut off inside
 //! `commit`: it comes after all that were in the log when its client called `commit`, and is tried there first, since a
 //! commit soon has its place and then waits long for the device.
+//!
+//! What was recovered says most of where a floating one stands: a beginning that has overwritten a recovered version for good is
+//! followed no further. If that leaves nothing, the search is repeated without it, to tell what is wrong.
 
-use std::{collections::BTreeSet, hash::BuildHasher};
+use std::{
+    collections::{BTreeSet, HashSet},
+    hash::BuildHasher,
+};
 
-use super::{Contents, Rule, Violation, readers, sources, state::State};
+use super::{Contents, Rule, Violation, readers, remaining::Remaining, sources, state::State};
 use crate::history::{Fate, Kind, Read, Transaction};
 
-/// Writers looked at before the model gives up: about a second.
-const STEPS_MAX: u64 = 50_000_000;
+/// Rows and readers looked at before the model gives up: some ten seconds.
+const STEPS_MAX: u64 = 200_000_000;
+
+/// Situations that are remembered as dead ends: some hundred MiB.
+const DEAD_ENDS_MAX: usize = 4_000_000;
 
 /// How many floating writers the model can keep apart.
 const FLOATING_MAX: usize = 64;
@@ -40,6 +49,9 @@ pub(super) fn find(initial: &Contents, transactions: &[Transaction], recovered: 
         let survivors = *search.recovered_at.last().expect("an order is complete only with its survivors");
         return Ok(Order { writers: search.placed, survivors });
     }
+    if search.steps < STEPS_MAX && search.reader_violation.is_none() {
+        search.explore_any_recovery();
+    }
     Err(search.explain())
 }
 
@@ -64,6 +76,7 @@ struct Search<'a> {
     chain: Vec<usize>,
     floating: Vec<Floating>,
     state: State<'a>,
+    remaining: Remaining<'a>,
     placed: Vec<usize>,
     /// Lengths of the beginnings that hold all acknowledged ones and are what was recovered.
     recovered_at: Vec<usize>,
@@ -75,9 +88,14 @@ struct Search<'a> {
     followed: Vec<usize>,
     /// For each number of placed writers, what became of the followed readers.
     moments: Vec<Moments>,
+    /// With snapshot isolation, for each number of placed writers, a hash of the whole way to them.
+    ways: Option<Vec<u64>>,
+    hasher: foldhash::quality::FixedState,
+    /// Whatever was recovered will do.
+    accepts_any_recovery: bool,
     /// Situations that lead nowhere.
-    dead_ends: BTreeSet<(usize, u64, u64, u128, bool)>,
-    /// Writers that were looked at.
+    dead_ends: HashSet<(usize, u64, u64, u128, bool), foldhash::quality::FixedState>,
+    /// Rows and readers that were looked at.
     steps: u64,
     /// The furthest that the chain could be followed, and why not further.
     furthest: (usize, String),
@@ -119,20 +137,29 @@ impl<'a> Search<'a> {
         let only_read = late_readers.iter().filter(|n| readers::only_reads(&transactions[**n]));
         let (decisive, others): (Vec<&usize>, Vec<_>) = only_read.partition(reads_a_floating_key);
         let followed = decisive.into_iter().chain(others).copied().take(FOLLOWED_MAX).collect();
-        let floating = unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n)).collect();
+        let floating = unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n));
+        let floating: Vec<_> = floating.collect();
+        let to_float = floating.iter().filter(|floating| floating.left_a_trace).map(|floating| floating.transaction);
+        let to_come = chain.iter().copied().chain(to_float).map(|n| &transactions[n]);
+        let remaining = Remaining::new(initial, recovered, to_come);
+        let is_snapshot_isolated = transactions.iter().any(|transaction| transaction.kind == Kind::SnapshotIsolation);
         let mut search = Self {
             initial,
             transactions,
             chain,
             floating,
             state: State::new(initial, recovered),
+            remaining,
             placed: Vec::new(),
             recovered_at: Vec::new(),
             acknowledged_left,
             late_readers,
             followed,
             moments: vec![Moments::default()],
-            dead_ends: BTreeSet::new(),
+            ways: is_snapshot_isolated.then(|| vec![0]),
+            hasher: foldhash::quality::FixedState::with_seed(0),
+            accepts_any_recovery: false,
+            dead_ends: HashSet::default(),
             steps: 0,
             furthest: (0, String::new()),
             nearest: None,
@@ -175,6 +202,9 @@ impl<'a> Search<'a> {
         let mut place = from;
         let found = loop {
             self.note_survivors();
+            if self.is_recovery_lost() {
+                break false;
+            }
             if let Some(found) = self.branch(place) {
                 break found;
             }
@@ -194,10 +224,23 @@ impl<'a> Search<'a> {
             self.pop();
         }
         // Readers that are not followed depend on the way, and not only on where it has led.
-        if self.reader_violations == violations {
+        if self.reader_violations == violations && self.dead_ends.len() < DEAD_ENDS_MAX {
             self.dead_ends.insert(situation);
         }
         false
+    }
+
+    /// Looks for an order of the writers, whatever was recovered.
+    fn explore_any_recovery(&mut self) {
+        self.accepts_any_recovery = true;
+        self.dead_ends.clear();
+        self.steps = 0;
+        self.explore(0);
+    }
+
+    /// Whether no beginning was what was recovered, and none will be.
+    fn is_recovery_lost(&self) -> bool {
+        !self.accepts_any_recovery && self.recovered_at.is_empty() && self.remaining.lost() > 0
     }
 
     /// Completes the order with a floating writer at `place`, or else without one there; `None` when none can stand
@@ -235,10 +278,10 @@ impl<'a> Search<'a> {
 
     /// What the rest of the search depends on: the contents, or with snapshot isolation the whole way to them.
     fn fingerprint(&self) -> u64 {
-        if self.transactions.iter().all(|transaction| transaction.kind != Kind::SnapshotIsolation) {
-            return self.state.fingerprint();
+        match &self.ways {
+            None => self.state.fingerprint(),
+            Some(ways) => *ways.last().expect("there is one for no writers"),
         }
-        foldhash::quality::FixedState::with_seed(0).hash_one(&self.placed)
     }
 
     fn mask(&self) -> u64 {
@@ -262,6 +305,9 @@ impl<'a> Search<'a> {
     /// Whether an order of the whole chain also explains the recovered contents and all readers.
     fn is_complete(&mut self) -> bool {
         self.was_ordered = true;
+        if self.accepts_any_recovery {
+            return true;
+        }
         let Some(&survivors) = self.recovered_at.last() else { return false };
         // The places of floating writers matter most to readers that ran beside them, so the search checks these first.
         let late = self.late_readers.clone();
@@ -315,6 +361,7 @@ impl<'a> Search<'a> {
             return false;
         }
         let writer = self.floating[n].transaction;
+        self.steps += (1 + self.followed.len() + self.transactions[writer].reads.len()) as u64;
         self.stranded_by(writer).is_none() && self.contradiction(writer).is_none()
     }
 
@@ -397,31 +444,36 @@ impl<'a> Search<'a> {
 
     fn push(&mut self, n: usize) {
         let transaction = &self.transactions[n];
-        self.steps += 1;
+        self.steps += (1 + self.followed.len() + transaction.writes.len()) as u64;
         self.acknowledged_left -= usize::from(transaction.fate == Fate::Acknowledged);
         let moments = self.moments_with(n);
-        self.state.apply(transaction);
+        self.remaining.place(&mut self.state, transaction);
         self.placed.push(n);
+        if let Some(ways) = &mut self.ways {
+            ways.push(self.hasher.hash_one((ways.last(), n)));
+        }
         self.moments.push(self.settle(moments));
     }
 
     fn pop(&mut self) {
         let n = self.placed.pop().expect("as many steps back as forward");
         self.acknowledged_left += usize::from(self.transactions[n].fate == Fate::Acknowledged);
-        self.state.undo();
+        self.remaining.take_back(&mut self.state, &self.transactions[n]);
         self.moments.pop();
+        self.ways.as_mut().map(Vec::pop);
         if self.recovered_at.last().is_some_and(|&length| length > self.placed.len()) {
             self.recovered_at.pop();
         }
     }
 
     fn explain(self) -> Violation {
-        let (rule, detail) = if self.steps >= STEPS_MAX {
+        // That no order explains what was recovered is certain if it was asked why.
+        let (rule, detail) = if self.steps >= STEPS_MAX && !self.accepts_any_recovery {
             let found = self.reader_violation.map_or_else(String::new, |violation| format!("; in one, {violation}"));
             (Rule::Undecided, format!("{} unfinished commits, too many orders{found}", self.floating.len()))
         } else if let Some(violation) = self.reader_violation {
             return violation;
-        } else if self.was_ordered {
+        } else if self.was_ordered || self.steps >= STEPS_MAX {
             let nearest =
                 self.nearest.map_or_else(String::new, |(differing, keys)| format!("{differing} keys: {keys}"));
             (

@@ -63,6 +63,11 @@ impl<'a> State<'a> {
         self.differing
     }
 
+    /// Whether a key's version is the recovered one.
+    pub fn is_as_recovered(&self, key: &Key) -> bool {
+        self.contents.get(key) == self.recovered.get(key)
+    }
+
     /// Some keys whose version is not the recovered one.
     pub fn differences(&self) -> String {
         let mut keys: Vec<_> = self.contents.keys().chain(self.recovered.keys()).copied().collect();
