@@ -341,7 +341,7 @@ fn units_are_not_worn_out_where_memory_for_their_changes_is_short() {
                 store.store_changes(&[(PageId(page), changes)]).err()
             });
             let error = error.expect("there is no memory for every unit");
-            assert_eq!(error.kind(), ErrorKind::StoreFull, "{error}");
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
             assert_eq!(store.stats().in_page.unwrap().bad_units, 0);
         })
         .expect_finished();
