@@ -164,30 +164,33 @@ impl Check<'_> {
             let rows = core.catalog.rows()?;
             let dropped: Vec<TableId> = rows.iter().filter(|(_, row)| row.is_dropping).map(|(_, row)| row.id).collect();
             let changed = watch.changed();
-            let mut left = PROBLEMS_MAX;
-            for page in watch.allocated.missing_in(used).filter(|page| !changed.contains(*page)) {
-                let mut what = "in use in the space map, but no table uses it".to_owned();
-                if !dropped.is_empty() {
-                    match core.pool.pin(page).map(|page| header::owner(&page.read())) {
-                        Ok(owner) if dropped.contains(&owner) => continue,
-                        Ok(_) => {}
-                        Err(error) if error::is_damage(&error) => {
-                            what = format!("in use, by no table or by one that is being dropped: {error}");
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-                misuses.push((page, what));
-                left -= 1;
-                if left == 0 {
-                    break;
-                }
-            }
+            let unused = watch.allocated.missing_in(used).filter(|page| !changed.contains(*page));
+            let wrong = unused.filter_map(|page| {
+                let what = wrong_with_unused(core, page, &dropped).transpose()?;
+                Some(what.map(|what| (page, what)))
+            });
+            misuses.extend(wrong.take(PROBLEMS_MAX).collect::<Result<Vec<_>>>()?);
         }
         let changed = watch.changed();
         misuses.retain(|(page, _)| !changed.contains(*page));
         misuses.sort();
         Ok(())
+    }
+}
+
+/// What is wrong with a page that is in use in the space map, and that no table uses; nothing, if one of the tables that are being
+/// dropped has left it.
+fn wrong_with_unused(core: &Core, page: PageId, dropped: &[TableId]) -> Result<Option<String>> {
+    let what = "in use in the space map, but no table uses it";
+    if dropped.is_empty() {
+        return Ok(Some(what.into()));
+    }
+    match core.pool.pin(page).map(|page| header::owner(&page.read())) {
+        Ok(owner) => Ok((!dropped.contains(&owner)).then(|| what.into())),
+        Err(error) if error::is_damage(&error) => {
+            Ok(Some(format!("in use, by no table or by one that is being dropped: {error}")))
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -137,8 +137,8 @@ impl<'a> Search<'a> {
         let only_read = late_readers.iter().filter(|n| readers::only_reads(&transactions[**n]));
         let (decisive, others): (Vec<&usize>, Vec<_>) = only_read.partition(reads_a_floating_key);
         let followed = decisive.into_iter().chain(others).copied().take(FOLLOWED_MAX).collect();
-        let floating = unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n));
-        let floating: Vec<_> = floating.collect();
+        let floating: Vec<_> =
+            unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n)).collect();
         let to_float = floating.iter().filter(|floating| floating.left_a_trace).map(|floating| floating.transaction);
         let to_come = chain.iter().copied().chain(to_float).map(|n| &transactions[n]);
         let remaining = Remaining::new(initial, recovered, to_come);
@@ -460,7 +460,9 @@ impl<'a> Search<'a> {
         self.acknowledged_left += usize::from(self.transactions[n].fate == Fate::Acknowledged);
         self.remaining.take_back(&mut self.state, &self.transactions[n]);
         self.moments.pop();
-        self.ways.as_mut().map(Vec::pop);
+        if let Some(ways) = &mut self.ways {
+            ways.pop();
+        }
         if self.recovered_at.last().is_some_and(|&length| length > self.placed.len()) {
             self.recovered_at.pop();
         }

@@ -260,8 +260,8 @@ fn many_unfinished_beside_many_others() -> (Story, Vec<(Key, u32)>) {
     (story, rows.collect())
 }
 
-/// The crash search found it (its seed 9313634 at the time): with snapshot isolation, all orders of commits that were lost were tried
-/// before what was acknowledged, though what they overwrite there was recovered.
+/// With snapshot isolation no two ways lead to one situation, so trying all orders of lost commits before what was acknowledged would
+/// have no end. What they overwrite there was recovered, which rules that out.
 #[test]
 fn commits_that_were_lost_are_not_tried_before_what_was_acknowledged() {
     let (story, rows) = many_unfinished_beside_many_others();

@@ -41,8 +41,7 @@ fn is_overflow(bed: &Bed, page: PageId) -> bool {
     matches!(header::kind(&page), Ok(PageKind::Overflow))
 }
 
-/// The crash search found it (its seed 9314805 at the time): the walk ended where the root had become the only leaf, and the check
-/// reported the pages of the values beyond as pages that no table uses.
+/// A walk that ended where the root has become the only leaf would take the pages of the values beyond for pages that no table uses.
 #[test]
 fn large_values_are_visited_when_the_root_becomes_the_only_leaf() {
     let bed = Bed::new(4096, 256);
