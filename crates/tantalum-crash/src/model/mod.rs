@@ -13,6 +13,7 @@
 //! transaction survives only with all that precede it in the order. Where the commit's place in the log is known the
 //! order is given; the few transactions cut off inside `commit` may stand anywhere, and are searched for.
 
+mod followed;
 mod order;
 mod readers;
 mod remaining;

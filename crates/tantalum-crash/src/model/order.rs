@@ -13,7 +13,14 @@ use std::{
     hash::BuildHasher,
 };
 
-use super::{Contents, Rule, Violation, readers, remaining::Remaining, sources, state::State};
+use super::{
+    Contents, Rule, Violation,
+    followed::{Followed, Moments},
+    readers,
+    remaining::Remaining,
+    sources,
+    state::State,
+};
 use crate::history::{Fate, Kind, Read, Transaction};
 
 /// Rows and readers looked at before the model gives up: some ten seconds.
@@ -24,9 +31,6 @@ const DEAD_ENDS_MAX: usize = 4_000_000;
 
 /// How many floating writers the model can keep apart.
 const FLOATING_MAX: usize = 64;
-
-/// How many readers the search follows as it goes, a bit each; the last check is for all.
-const FOLLOWED_MAX: usize = u128::BITS as usize;
 
 /// An order of the writers.
 #[derive(Debug)]
@@ -83,10 +87,9 @@ struct Search<'a> {
     acknowledged_left: usize,
     /// Transactions that had not ended when the first floating one began.
     late_readers: Vec<usize>,
-    /// Those of them that write nothing, so that a moment between writers is all they need; first those that read what a floating one
-    /// writes, whose place decides whether there is one.
-    followed: Vec<usize>,
-    /// For each number of placed writers, what became of the followed readers.
+    /// Those of them that write nothing, so that a moment between writers is all they need.
+    followed: Followed<'a>,
+    /// For each number of placed writers, what became of the readers that are followed then.
     moments: Vec<Moments>,
     /// With snapshot isolation, for each number of placed writers, a hash of the whole way to them.
     ways: Option<Vec<u64>>,
@@ -108,15 +111,6 @@ struct Search<'a> {
     reader_violations: u64,
 }
 
-/// The followed readers, a bit each.
-#[derive(Clone, Copy, Default)]
-struct Moments {
-    /// A moment was found at which all its reads are so, behind all that it must have seen.
-    settled: u128,
-    /// A writer was placed that began after it had ended: no later moment counts.
-    closed: u128,
-}
-
 impl<'a> Search<'a> {
     fn new(initial: &'a Contents, transactions: &'a [Transaction], recovered: &'a Contents) -> Self {
         let writers = (0..transactions.len())
@@ -136,7 +130,7 @@ impl<'a> Search<'a> {
         };
         let only_read = late_readers.iter().filter(|n| readers::only_reads(&transactions[**n]));
         let (decisive, others): (Vec<&usize>, Vec<_>) = only_read.partition(reads_a_floating_key);
-        let followed = decisive.into_iter().chain(others).copied().take(FOLLOWED_MAX).collect();
+        let followed = Followed::new(transactions, &chain, decisive.into_iter().chain(others).copied());
         let floating: Vec<_> =
             unplaced.into_iter().map(|n| Floating::new(transactions, &chain, recovered, n)).collect();
         let to_float = floating.iter().filter(|floating| floating.left_a_trace).map(|floating| floating.transaction);
@@ -155,7 +149,7 @@ impl<'a> Search<'a> {
             acknowledged_left,
             late_readers,
             followed,
-            moments: vec![Moments::default()],
+            moments: Vec::new(),
             ways: is_snapshot_isolated.then(|| vec![0]),
             hasher: foldhash::quality::FixedState::with_seed(0),
             accepts_any_recovery: false,
@@ -167,8 +161,7 @@ impl<'a> Search<'a> {
             reader_violation: None,
             reader_violations: 0,
         };
-        let now = search.settle(Moments::default());
-        search.moments = vec![now];
+        search.moments = vec![search.followed.start(&search.state)];
         search
     }
 
@@ -214,7 +207,7 @@ impl<'a> Search<'a> {
             if !self.can_follow(place) {
                 break false;
             }
-            self.push(self.chain[place]);
+            self.push(self.chain[place], true);
             place += 1;
         };
         if found {
@@ -251,7 +244,7 @@ impl<'a> Search<'a> {
             if self.can_float(n, place) {
                 branched = true;
                 self.floating[n].placed_at = Some(place);
-                self.push(self.floating[n].transaction);
+                self.push(self.floating[n].transaction, false);
                 if self.explore(place) {
                     return Some(true);
                 }
@@ -268,7 +261,7 @@ impl<'a> Search<'a> {
         if !self.can_follow(place) {
             return Some(false);
         }
-        self.push(self.chain[place]);
+        self.push(self.chain[place], true);
         let found = self.explore(place + 1);
         if !found {
             self.pop();
@@ -316,7 +309,7 @@ impl<'a> Search<'a> {
             search.steps += (search.placed.len() * (1 + readers.len() / 16)) as u64;
             readers::check(search.initial, search.transactions, &search.placed, survivors, readers)
         };
-        let are_settled = self.moments_now().settled.count_ones() as usize == self.followed.len();
+        let are_settled = self.followed.are_settled(self.moments_now());
         if !are_settled && self.reader_violation.is_some() {
             return false;
         }
@@ -361,7 +354,7 @@ impl<'a> Search<'a> {
             return false;
         }
         let writer = self.floating[n].transaction;
-        self.steps += (1 + self.followed.len() + self.transactions[writer].reads.len()) as u64;
+        self.steps += (1 + self.followed.count(self.moments_now()) + self.transactions[writer].reads.len()) as u64;
         self.stranded_by(writer).is_none() && self.contradiction(writer).is_none()
     }
 
@@ -369,37 +362,10 @@ impl<'a> Search<'a> {
         *self.moments.last().expect("there is one for no writers")
     }
 
-    /// The followed readers, by bit, of which `is_so`.
-    fn readers_of(&self, is_so: impl Fn(&Transaction) -> bool) -> u128 {
-        let followed = self.followed.iter().enumerate();
-        followed.fold(0, |bits, (bit, &n)| bits | u128::from(is_so(&self.transactions[n])) << bit)
-    }
-
-    /// What becomes of the readers when writer `n` is placed next, but for the moment behind it.
-    fn moments_with(&self, n: usize) -> Moments {
-        let (now, writer) = (self.moments_now(), &self.transactions[n]);
-        Moments {
-            settled: now.settled & !self.readers_of(|reader| readers::must_be_seen(reader, writer)),
-            closed: now.closed | self.readers_of(|reader| reader.ended.is_some_and(|end| writer.begun > end)),
-        }
-    }
-
-    /// Finds the readers for which the present moment is one.
-    fn settle(&self, moments: Moments) -> Moments {
-        let waiting = !(moments.settled | moments.closed);
-        let followed = self.followed.iter().enumerate().filter(|(bit, _)| waiting >> bit & 1 == 1);
-        let settled = followed.filter(|&(_, &n)| self.state.agrees(&self.transactions[n].reads));
-        Moments { settled: settled.fold(moments.settled, |bits, (bit, _)| bits | 1 << bit), ..moments }
-    }
-
     /// A followed reader for which no moment would be left if writer `n` were the next.
     fn stranded_by(&self, n: usize) -> Option<String> {
-        let Moments { settled, closed } = self.moments_with(n);
-        let stranded = closed & !settled;
-        (stranded != 0).then(|| {
-            let reader = &self.transactions[self.followed[stranded.trailing_zeros() as usize]];
-            format!("no moment would be left at which all is so that T{} ({:?}) read", reader.id, reader.fate)
-        })
+        let reader = self.followed.stranded_by(self.moments_now(), &self.transactions[n])?;
+        Some(format!("no moment would be left at which all is so that T{} ({:?}) read", reader.id, reader.fate))
     }
 
     /// Whether floating writer `n` would follow one right before it that comes after it in the list, though the
@@ -442,17 +408,18 @@ impl<'a> Search<'a> {
         (!agrees).then_some(contradiction)
     }
 
-    fn push(&mut self, n: usize) {
+    /// Places a writer: the next of the chain, or a floating one.
+    fn push(&mut self, n: usize, is_of_chain: bool) {
         let transaction = &self.transactions[n];
-        self.steps += (1 + self.followed.len() + transaction.writes.len()) as u64;
+        let now = self.moments_now();
+        self.steps += (1 + self.followed.count(now) + transaction.writes.len()) as u64;
         self.acknowledged_left -= usize::from(transaction.fate == Fate::Acknowledged);
-        let moments = self.moments_with(n);
         self.remaining.place(&mut self.state, transaction);
         self.placed.push(n);
         if let Some(ways) = &mut self.ways {
             ways.push(self.hasher.hash_one((ways.last(), n)));
         }
-        self.moments.push(self.settle(moments));
+        self.moments.push(self.followed.step(now, transaction, is_of_chain, &self.state));
     }
 
     fn pop(&mut self) {

@@ -240,6 +240,22 @@ fn the_reader_that_decides_is_followed_among_many_that_do_not() {
     many_unfinished(story).recovered(&[(A, 500)]).unwrap();
 }
 
+/// Each of three hundred readers sees whether T9 was there; the search has fewer bits than that to follow them.
+#[test]
+fn a_reader_long_after_the_first_places_an_unfinished_commit() {
+    let mut story = Story::new().begin(9, SERIALIZABLE).commit(9, &[], &[B], &[]);
+    for n in 0..300 {
+        let seen = is(B, if n < 200 { 101 } else { 9 });
+        story = story.ran(500 + n, &[], &[A], &[]).begin(1000 + n, Kind::Snapshot);
+        story = story.commit(1000 + n, &[seen], &[], &[]).acknowledged(1000 + n);
+    }
+    let c = Key { table: 1, number: 1 };
+    for id in 2000..2012 {
+        story = story.begin(id, Kind::SnapshotIsolation).commit(id, &[], &[], &[c]);
+    }
+    assert_eq!(story.recovered(&[(A, 799), (B, 9)]).map(|judgement| judgement.survived > 0), Ok(true));
+}
+
 /// Eight commits that were cut off, of which others may have seen each, beside thirty that were acknowledged: `key(n)` was there
 /// before and is written by the `n`th of the first, `A` by all others.
 fn many_unfinished_beside_many_others() -> (Story, Vec<(Key, u32)>) {
