@@ -9,6 +9,7 @@ use tantalum_device::Device;
 use tantalum_log::{LogStats, LostDevice, MissingDevice, Standing, standings};
 
 use super::{
+    growth::is_log_file,
     places::LogPlaces,
     record::{self, Entry, Record},
 };
@@ -129,6 +130,11 @@ impl Gathered {
             return Ok(());
         }
         Err(error::log_left_behind(paths(used), paths(missing)))
+    }
+
+    /// Whether larger files can take the place of all devices.
+    pub fn can_grow(&self) -> bool {
+        self.candidates.iter().all(|(entry, _)| is_log_file(&entry.path))
     }
 
     /// The devices that were just made for a new database, by name.
