@@ -41,6 +41,9 @@ const GROWN_BYTES: u64 = 2 << 20;
 const INITIAL_BYTES: u64 = 512 << 10;
 /// Rows that fill such a log by half, and once more.
 const ROWS_OF_GROWTH: u32 = 60;
+/// Large values that another client commits beside them.
+const OTHERS_OF_GROWTH: u32 = 6;
+const OTHERS: &str = "others";
 const LOG: &str = "log-0";
 const RECORD: &str = "log-devices.toml";
 
@@ -361,7 +364,15 @@ impl Search {
             let db = builder.open(DIRECTORY).map_err(|error| format!("it does not open: {error}"))?;
             known.is_made.store(true, Ordering::Relaxed);
             look_at(&db, &setup, &known)?;
+            let others = setup.log_grows.then(|| {
+                let db = db.clone();
+                spawn("others", move || commit_others(&db, rows))
+            });
             commit(&db, &known, setup.rows(rows)).map_err(|error| error.to_string())?;
+            if let Some(others) = others {
+                let ended = others.join().map_err(|_| "a client panicked".to_owned())?;
+                ended.map_err(|error| error.to_string())?;
+            }
             match end {
                 End::Closed => db.close().map_err(|error| format!("it cannot be closed: {error}")),
                 End::AtOperation(_) | End::AtTime(_) => tantalum_rt::power_cut(),
@@ -502,6 +513,17 @@ fn commit(db: &Db, known: &Known, rows: u32) -> tantalum::Result<()> {
     Ok(())
 }
 
+/// Commits values some of which only a log that has grown takes.
+fn commit_others(db: &Db, rows: u32) -> tantalum::Result<()> {
+    let table = db.table(OTHERS)?;
+    for number in 0..rows * OTHERS_OF_GROWTH {
+        let mut transaction = db.begin()?;
+        transaction.put(&table, number.to_be_bytes(), vec![1; 1000 + 8000 * (number as usize % 6)])?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -512,7 +534,12 @@ mod tests {
         for seed in 0..60 {
             search(seed, |_| true, &mut report).unwrap_or_else(|(setup, what)| panic!("seed {seed}: {what}, {setup}"));
         }
-        for (name, least) in [("creations of directories that were cut", 60), ("old copies of files refused", 150)] {
+        let least = [
+            ("creations of directories that were cut", 60),
+            ("old copies of files refused", 120),
+            ("logs that have grown", 1000),
+        ];
+        for (name, least) in least {
             assert!(report.counts[name] >= least, "{name}: {:?}", report.counts);
         }
     }
