@@ -91,6 +91,25 @@ fn the_log_grows_with_the_load_and_one_file_remains() {
         check(&db);
     }
     assert_eq!(log_files(dir.path()), names);
+    // Without the record the files are found, and what is left over of them is not taken for the log.
+    fs::remove_file(dir.path().join("log-devices.toml")).unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize);
+}
+
+#[test]
+fn a_log_that_may_be_larger_than_before_grows_and_one_that_may_be_smaller_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |bytes| Db::builder().log_bytes(bytes).open(dir.path()).unwrap();
+    let full = |db: &Db| db.stats().unwrap().log.capacity_bytes;
+    let before = full(&open(1 << 20));
+    let db = open(16 << 20);
+    let count = fill_until(&db, &db.table("t").unwrap(), 12 << 20);
+    drop(db);
+    let db = open(1 << 20);
+    assert!(full(&db) > 4 * before);
+    assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize);
+    check(&db);
 }
 
 #[test]

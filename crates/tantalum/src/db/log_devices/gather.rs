@@ -43,7 +43,7 @@ impl Gathered {
         // Without a record, or if they are named explicitly.
         let of_settings = match gathered.recorded.is_some() && places.settings.log_devices.is_none() {
             true => Vec::new(),
-            false => places.names().into_iter().filter(is_new).collect(),
+            false => places.names_without_record()?.into_iter().filter(is_new).collect(),
         };
         let candidates = of_record.iter().map(|entry| (entry.clone(), true));
         let candidates: Vec<_> =
@@ -69,7 +69,7 @@ impl Gathered {
             let mut names = Vec::new();
             for at in parts {
                 match &standings[at] {
-                    Standing::NotListed if gathered.recorded.is_some() => {
+                    Standing::NotListed if gathered.recorded.is_some() || is_log_file(&entry.path) => {
                         let (device, file) = (opened[at].name(), record::RECORD);
                         tracing::warn!(device, "not a device of the log any more, or not yet; {file} will not name it");
                         continue;

@@ -138,7 +138,10 @@ impl Growing<'_> {
     /// Takes all of the log's files but the largest out of the log, and removes those that do not belong to it.
     fn tidy(&self) -> Result<()> {
         let mut present = self.present()?;
-        present.pop();
+        if present.pop().is_none() {
+            // An operator put other devices in their place; what is there is his.
+            return Ok(());
+        }
         for (_, path) in present {
             let old = self.change.find(&path.display().to_string())?;
             self.change.log.remove_devices(&old.ordinals)?;
@@ -244,12 +247,16 @@ impl Growing<'_> {
         let over = |device| own.barriers.over(DeviceUse::Log, device);
         let devices: Vec<_> = self.places().open(new)?.into_iter().map(over).collect::<Result<_>>()?;
         let old = self.change.find(&old.display().to_string())?;
+        let mut before = log.stats().devices;
+        before.retain(|device| old.ordinals.contains(&device.ordinal));
         self.change.enter(new)?;
         let replaced = log.replace_devices(&old.ordinals, &devices);
         let ordinals = self.change.ordinals_of(&devices);
         self.change.settle(new, &ordinals);
         self.change.settle(&old.path, &[]);
-        replaced.map(drop)
+        replaced?;
+        before.iter().for_each(|device| own.barriers.forget(&device.name));
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use tantalum_device::{
 use tantalum_log::{LogLayout, Standing, standings};
 
 use super::{
-    growth::is_log_file,
+    growth::{is_log_file, log_files},
     record::{self, Entry, RECORD, RECORD_FRESH},
 };
 use crate::{
@@ -57,6 +57,12 @@ impl LogPlaces<'_> {
     /// The devices that the settings name.
     pub fn names(&self) -> Vec<PathBuf> {
         self.settings.log_devices.clone().unwrap_or_else(|| vec![LOG.into()])
+    }
+
+    /// The devices that a log may have of which nothing is recorded: those that the settings name, or the log's files.
+    pub fn names_without_record(&self) -> Result<Vec<PathBuf>> {
+        let files = if self.settings.log_devices.is_none() { log_files(self.directory)? } else { Vec::new() };
+        Ok(if files.is_empty() { self.names() } else { files })
     }
 
     /// Opens a device that exists, cut into its partitions.
