@@ -131,7 +131,11 @@ impl Scheduler {
         let of_archive = archive.map_or(usize::MAX, |archive| archive.writer.max_payload_bytes());
         // A record must be admitted to an empty log, whatever the options say.
         let of_buffer = start.options.buffer_bytes.min(space::MAX_BUFFERED_BYTES as usize / 4);
-        let of_grown = of_devices.max(start.options.grown_bytes.map_or(0, Layout::default_payload_bytes));
+        let grown = |device: &LogDevice| {
+            let bytes = start.options.grown_bytes.get(device.device().name()).copied();
+            device.main.layout.max_payload_bytes().max(bytes.map_or(0, Layout::default_payload_bytes))
+        };
+        let of_grown = start.devices.iter().map(grown).min().unwrap_or(0);
         let max_payload_bytes = of_buffer.min(of_grown).min(of_archive);
         let request_payload = max_payload_bytes.min(of_devices);
         let depth: usize = start.devices.iter().map(|device| device.main.layout.depth).sum();
@@ -155,7 +159,7 @@ impl Scheduler {
             membership: Membership::new(listed, placement.set_aside > 0),
             placement,
             admission: Admission::default(),
-            growth: Growth::new(start.options.grown_bytes.is_some()),
+            growth: Growth::new(!start.options.grown_bytes.is_empty()),
             archive,
             checkpoint,
             failure: None,

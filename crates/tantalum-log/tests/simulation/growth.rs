@@ -16,7 +16,8 @@ const SMALL_BYTES: u64 = (16 << 10) + 4 * (64 << 10);
 const FULL_BYTES: u64 = 4 << 20;
 
 fn options() -> LogOptions {
-    LogOptions { grown_bytes: Some(FULL_BYTES), hang_timeout: 500 * MS, ..LogOptions::default() }
+    let grown_bytes = [("small".to_owned(), FULL_BYTES)].into();
+    LogOptions { grown_bytes, hang_timeout: 500 * MS, ..LogOptions::default() }
 }
 
 /// Every write takes a millisecond.

@@ -231,11 +231,11 @@ impl Plan {
         })
     }
 
-    /// To how many bytes each device of the log grows.
-    fn grown_log_bytes(&self) -> Option<u64> {
-        let home = self.home.as_ref().filter(|_| !self.is_read_only && self.settings.log_can_grow())?;
+    /// To how many bytes which devices of the log grow.
+    fn grown_log_bytes(&self) -> BTreeMap<String, u64> {
+        let home = self.home.as_ref().filter(|_| !self.is_read_only && self.settings.log_can_grow());
         let bytes = self.settings.log_bytes() / u64::from(self.settings.log_partitions());
-        home.gathered.can_grow().then_some(bytes)
+        home.into_iter().flat_map(|home| home.gathered.growing()).map(|name| (name.clone(), bytes)).collect()
     }
 
     fn open_log(&mut self, devices: &Devices, options: LogOptions) -> Result<Recovery> {

@@ -132,9 +132,9 @@ impl Gathered {
         Err(error::log_left_behind(paths(used), paths(missing)))
     }
 
-    /// Whether larger files can take the place of all devices.
-    pub fn can_grow(&self) -> bool {
-        self.candidates.iter().all(|(entry, _)| is_log_file(&entry.path))
+    /// The names of the devices in whose place larger files come.
+    pub fn growing(&self) -> impl Iterator<Item = &String> {
+        self.candidates.iter().filter(|(entry, _)| is_log_file(&entry.path)).flat_map(|(_, names)| names)
     }
 
     /// The devices that were just made for a new database, by name.
