@@ -162,8 +162,10 @@ fn every_benchmark_can_be_traced() {
 fn files_of_a_directory_are_traced_in_real_time() {
     let files = Files::new();
     let (dir, trace, plots) = (files.at("db"), files.at("trace"), files.at("plots"));
-    let bench = ["bench", "tpcc", "--tiny", "--clients", "2", "--seconds", "0.3", "--dir", &dir, "--log-bytes", "4M"];
-    tantalum(&[&bench[..], &["--io-trace", &trace]].concat()).ok();
+    let bench = ["bench", "tpcc", "--tiny", "--clients", "2", "--seconds", "0.3", "--dir", &dir];
+    // The log is one file throughout.
+    let log = ["--log-bytes", "4M", "--log-initial-bytes", "4M"];
+    tantalum(&[&bench[..], &log, &["--io-trace", &trace]].concat()).ok();
     let shown = String::from_utf8(tantalum(&["lab", "io-trace", &trace, "--plot", &plots]).ok()).unwrap();
     for word in ["2 clients", "log", "write", "p99", "<= 4 KiB", "begin where the last ended", "a transaction takes"] {
         assert!(shown.contains(word), "{word}: {shown}");

@@ -36,6 +36,16 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 const PAGE_BYTES: u32 = 4096;
 const DEVICE_BYTES: u64 = 8 << 20;
 const LOG_BYTES: u64 = 1 << 20;
+/// To what a log grows that begins small, for each partition, and what it begins with.
+const GROWN_BYTES: u64 = 2 << 20;
+const INITIAL_BYTES: u64 = 512 << 10;
+/// Rows that fill such a log by half, and once more.
+const ROWS_OF_GROWTH: u32 = 60;
+/// Large values that another client commits beside them.
+const OTHERS_OF_GROWTH: u32 = 6;
+const OTHERS: &str = "others";
+const LOG: &str = "log-0";
+const RECORD: &str = "log-devices.toml";
 
 /// What the database is made with.
 #[derive(Clone, Debug)]
@@ -50,6 +60,8 @@ struct Setup {
     log_copies: u8,
     log_layout: LogLayout,
     archive: Option<String>,
+    /// The log's file begins small, and more rows are committed than it has room for.
+    log_grows: bool,
     /// Whether the directory is there before, with a file of settings.
     has_settings: bool,
 }
@@ -79,8 +91,10 @@ impl Setup {
             2 => Some("memory:archive".to_owned()),
             _ => None,
         };
+        let log_grows = log_devices.is_empty() && log_layout == LogLayout::FlashLogging && random.u8(0..4) > 0;
         Self {
             store,
+            log_grows,
             protection: protections[random.usize(0..3)].filter(|_| store == StoreKind::InPlace),
             data_device: (random.u8(0..3) == 0).then(|| "memory:data".to_owned()),
             log_devices,
@@ -90,6 +104,15 @@ impl Setup {
             archive,
             has_settings: random.u8(0..4) == 0,
         }
+    }
+
+    fn log_bytes(&self) -> u64 {
+        if self.log_grows { GROWN_BYTES * u64::from(self.log_partitions) } else { LOG_BYTES }
+    }
+
+    /// How many rows a start commits.
+    fn rows(&self, rows: u32) -> u32 {
+        if self.log_grows { rows * ROWS_OF_GROWTH } else { rows }
     }
 
     /// As the torn-page protections of the search count it.
@@ -106,9 +129,13 @@ impl Setup {
         let mut builder = machine
             .builder()
             .page_store(self.store)
-            .log_bytes(LOG_BYTES)
+            .log_bytes(self.log_bytes())
             .expert(|expert| expert.log_layout(self.log_layout));
         builder = builder.log_partitions(self.log_partitions).log_copies(self.log_copies);
+        if self.log_grows {
+            let initial = INITIAL_BYTES * u64::from(self.log_partitions);
+            builder = builder.expert(|expert| expert.log_initial_bytes(initial));
+        }
         if self.store == StoreKind::LogStructured {
             builder = builder.expert(|expert| expert.segment_bytes(64 << 10));
         }
@@ -131,14 +158,14 @@ impl Setup {
     fn stamped(&self) -> Vec<String> {
         let mut names = self.log_devices.clone();
         if names.is_empty() {
-            names.push("log-0".to_owned());
+            names.push(LOG.to_owned());
         }
         names.push(self.data_device.clone().unwrap_or_else(|| "data".to_owned()));
         if self.protection() == Protection::DoubleWrite && self.data_device.is_none() {
             names.push("doublewrite".to_owned());
         }
         if !matches!(self.log_layout, LogLayout::Striped { .. }) {
-            names.push("log-devices.toml".to_owned());
+            names.push(RECORD.to_owned());
         }
         names.extend(self.archive.clone());
         names
@@ -185,6 +212,24 @@ impl Machine {
         })
     }
 
+    /// The files of a log that grows.
+    fn log_files(&self) -> Vec<String> {
+        let names = self.files.files().into_iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned));
+        names.filter(|name| name.starts_with(LOG)).collect()
+    }
+
+    /// The one file of a log that grows, if there is one, and the record names it.
+    fn log_file(&self) -> Option<String> {
+        let attached = self.files.attach();
+        let record = files::read(&Path::new(DIRECTORY).join(RECORD));
+        drop(attached);
+        let record = String::from_utf8_lossy(&record.ok()?).into_owned();
+        let mut paths =
+            record.lines().filter_map(|line| Some(line.strip_prefix("path = \"")?.trim_end_matches('"').to_owned()));
+        let first = paths.next()?;
+        paths.next().is_none().then_some(first)
+    }
+
     /// The same, apart from now on.
     fn fork(&self) -> Self {
         let devices = self.devices.iter().map(|device| device.fork()).collect();
@@ -218,9 +263,11 @@ enum End {
 }
 
 impl End {
-    fn cut(random: &mut Random) -> Self {
+    fn cut(random: &mut Random, setup: &Setup) -> Self {
+        // So many that the growth of a log is among them.
+        let most_operations = if setup.log_grows { 120 } else { 60 };
         match random.bool() {
-            true => Self::AtOperation(random.u64(0..60)),
+            true => Self::AtOperation(random.u64(0..most_operations)),
             // Short ones as often as long ones by order of magnitude.
             false => Self::AtTime(Duration::from_micros(10).mul_f64(3000f64.powf(random.f64()))),
         }
@@ -270,13 +317,16 @@ impl Search {
     fn run(&mut self, report: &mut Report) -> Result<(), String> {
         self.prepare()?;
         for _ in 0..self.random.usize(0..=CUTS_MAX) {
-            let end = End::cut(&mut self.random);
+            let end = End::cut(&mut self.random, &self.setup);
             let was_made = self.known.is_made.load(Ordering::Relaxed);
             self.start(end, 2)?;
             report.count("creations of directories that were cut", u64::from(!was_made));
             report.count("power cuts of databases in directories", 1);
         }
         self.start(End::Closed, 3)?;
+        self.look_for_remains()?;
+        let has_grown = self.machine.log_file().is_some_and(|name| name != LOG);
+        report.count("logs that have grown", u64::from(has_grown));
         self.old_copies(report)
     }
 
@@ -314,7 +364,15 @@ impl Search {
             let db = builder.open(DIRECTORY).map_err(|error| format!("it does not open: {error}"))?;
             known.is_made.store(true, Ordering::Relaxed);
             look_at(&db, &setup, &known)?;
-            commit(&db, &known, rows).map_err(|error| error.to_string())?;
+            let others = setup.log_grows.then(|| {
+                let db = db.clone();
+                spawn("others", move || commit_others(&db, rows))
+            });
+            commit(&db, &known, setup.rows(rows)).map_err(|error| error.to_string())?;
+            if let Some(others) = others {
+                let ended = others.join().map_err(|_| "a client panicked".to_owned())?;
+                ended.map_err(|error| error.to_string())?;
+            }
             match end {
                 End::Closed => db.close().map_err(|error| format!("it cannot be closed: {error}")),
                 End::AtOperation(_) | End::AtTime(_) => tantalum_rt::power_cut(),
@@ -331,10 +389,23 @@ impl Search {
         self.simulate(move || machine.power_cut(&mut random)).map(drop)
     }
 
+    /// After a close in which no growth of the log was interrupted there is one file of it.
+    fn look_for_remains(&mut self) -> Result<(), String> {
+        if !self.setup.log_grows {
+            return Ok(());
+        }
+        // It removes what the last one has left.
+        self.start(End::Closed, 0)?;
+        match self.machine.log_files() {
+            names if names.len() == 1 => Ok(()),
+            names => Err(format!("files of the log are left over: {names:?}")),
+        }
+    }
+
     /// Puts old copies in the place of present files, one at a time.
     fn old_copies(&mut self, report: &mut Report) -> Result<(), String> {
         let old = self.machine.fork();
-        let end = if self.random.bool() { End::Closed } else { End::cut(&mut self.random) };
+        let end = if self.random.bool() { End::Closed } else { End::cut(&mut self.random, &self.setup) };
         let sessions = self.known.acknowledged.load(Ordering::Relaxed);
         self.start(end, 5)?;
         if !matches!(end, End::Closed) && self.known.acknowledged.load(Ordering::Relaxed) == sessions {
@@ -342,7 +413,14 @@ impl Search {
             self.start(End::Closed, 5)?;
         }
         let present = self.machine.fork();
+        let log_file = present.log_file().filter(|_| self.setup.log_grows);
         for name in self.setup.stamped() {
+            let name = match (&*name, &log_file) {
+                // Another file may have taken its place since.
+                (LOG | RECORD, log_file) if self.setup.log_grows && *log_file != old.log_file() => continue,
+                (LOG, Some(log_file)) => log_file.clone(),
+                _ => name,
+            };
             self.machine = present.fork();
             self.machine.take_over(&name, &old);
             let (setup, machine) = (self.setup.clone(), self.machine.clone());
@@ -393,7 +471,7 @@ fn look_at(db: &Db, setup: &Setup, known: &Known) -> Result<(), String> {
     let text = String::from_utf8_lossy(&text).into_owned();
     let expected = match setup.has_settings {
         true => "lock_timeout_ms = 777".to_owned(),
-        false => format!("log_bytes = {LOG_BYTES}"),
+        false => format!("log_bytes = {}", setup.log_bytes()),
     };
     if !text.contains(&expected) {
         return Err(format!("its settings lack {expected:?}: {text:?}"));
@@ -435,6 +513,17 @@ fn commit(db: &Db, known: &Known, rows: u32) -> tantalum::Result<()> {
     Ok(())
 }
 
+/// Commits values some of which only a log that has grown takes.
+fn commit_others(db: &Db, rows: u32) -> tantalum::Result<()> {
+    let table = db.table(OTHERS)?;
+    for number in 0..rows * OTHERS_OF_GROWTH {
+        let mut transaction = db.begin()?;
+        transaction.put(&table, number.to_be_bytes(), vec![1; 1000 + 8000 * (number as usize % 6)])?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,7 +534,12 @@ mod tests {
         for seed in 0..60 {
             search(seed, |_| true, &mut report).unwrap_or_else(|(setup, what)| panic!("seed {seed}: {what}, {setup}"));
         }
-        for (name, least) in [("creations of directories that were cut", 60), ("old copies of files refused", 150)] {
+        let least = [
+            ("creations of directories that were cut", 60),
+            ("old copies of files refused", 150),
+            ("logs that have grown", 15),
+        ];
+        for (name, least) in least {
             assert!(report.counts[name] >= least, "{name}: {:?}", report.counts);
         }
     }

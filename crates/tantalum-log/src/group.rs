@@ -21,6 +21,8 @@ pub(crate) struct Group {
     /// Where the group's first record starts.
     pub(crate) base: Lsn,
     pub(crate) records: AppendBuffer,
+    /// Record bytes that it takes.
+    pub(crate) limit: usize,
 }
 
 impl Group {
@@ -148,12 +150,13 @@ impl Pool {
         Pool { payload_bytes, keep, buffers: Mutex::new(Vec::new()) }
     }
 
-    /// An empty group that starts at `base`.
-    pub(crate) fn group(&self, base: Lsn) -> Arc<Group> {
+    /// An empty group that starts at `base` and takes up to `limit` record bytes.
+    pub(crate) fn group(&self, base: Lsn, limit: usize) -> Arc<Group> {
+        assert!(limit <= self.payload_bytes, "a group fits its buffer");
         let idle = self.buffers.lock().pop();
         // A packed request may end in one block more than if it began at a block's beginning.
         let buffer = idle.unwrap_or_else(|| AlignedBuffer::zeroed(round_up(PREFIX_BYTES + self.payload_bytes) + BLOCK));
-        Arc::new(Group { base, records: AppendBuffer::new(buffer, PREFIX_BYTES, self.payload_bytes) })
+        Arc::new(Group { base, records: AppendBuffer::new(buffer, PREFIX_BYTES, limit), limit })
     }
 
     /// A buffer with the same records, and room for other headers.

@@ -101,6 +101,20 @@ impl Layout {
         Ok((eighth as u32).max(MIN_SECTION_BYTES))
     }
 
+    /// Record bytes that fit in the largest request on a device of so many bytes, cut as is usual.
+    pub(crate) fn default_payload_bytes(capacity_bytes: u64) -> usize {
+        let section_bytes = Layout::section_bytes(None, capacity_bytes).expect("the default is possible");
+        let layout = Layout {
+            base: 0,
+            section_bytes: section_bytes.into(),
+            section_count: 0,
+            alignment: BLOCK_BYTES,
+            block_bytes: BLOCK_BYTES,
+            depth: 1,
+        };
+        layout.max_payload_bytes()
+    }
+
     /// The main area.
     pub(crate) fn of(superblock: &Superblock) -> Layout {
         let block_bytes = superblock.block_bytes.into();

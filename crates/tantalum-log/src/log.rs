@@ -8,6 +8,7 @@ use tantalum_device::Device;
 use tantalum_rt::{JoinHandle, Mutex, spawn};
 
 use crate::archive::Writer;
+use crate::layout::Layout;
 use crate::scheduler::{Scheduler, Start, StartArchive};
 use crate::{
     ArchiveOptions, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress, Result,
@@ -359,6 +360,46 @@ impl Log {
     /// and the later ones: for an owner that stops its checkpoints.
     pub fn end_pressure_waits(&self) {
         self.scheduler().end_pressure_waits();
+    }
+
+    /// Whether a record of `bytes` bytes, which [`max_record_bytes`](Self::max_record_bytes) allows, is too large for the log's
+    /// present devices: append it after [`wait_until_grown`](Self::wait_until_grown).
+    pub fn must_grow_for(&self, bytes: usize) -> bool {
+        self.scheduler().must_grow_for(bytes)
+    }
+
+    /// Blocks until the log's owner has put devices in the place of its own that take a record of `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`TooLarge`](crate::ErrorKind::TooLarge) if no owner lets the log grow; what the owner
+    /// [reported](Self::report_growth); [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
+    pub fn wait_until_grown(&self, bytes: usize) -> Result<()> {
+        self.scheduler().wait_until_grown(bytes)
+    }
+
+    /// Says that a task of the owner [waits for growth](Self::wait_for_growth) from now on, or, with `false`, lets that wait end.
+    pub fn set_growth_owner(&self, is_there: bool) {
+        self.scheduler().set_growth_owner(is_there);
+    }
+
+    /// Blocks until the log is too small: a record waits that its devices do not take, or it fills by half more than once a minute.
+    /// Returns how many bytes a request must have for the records that wait, 0 if none waits; `None` if there is no
+    /// [owner](Self::set_growth_owner), or the log is closed or poisoned.
+    ///
+    /// The owner then replaces devices by larger ones ([`replace_devices`](Self::replace_devices)), and reports what came of it.
+    pub fn wait_for_growth(&self) -> Option<usize> {
+        self.scheduler().wait_for_growth()
+    }
+
+    /// Tells the log that its owner let it grow, or could not: then records that wait for it fail. The log is not said to
+    /// fill too soon again for a while that doubles, from a second to ten minutes, by each failure.
+    pub fn report_growth(&self, result: Result<()>) {
+        self.scheduler().report_growth(result);
+    }
+
+    /// The request bytes that devices of `device_bytes` take, as [`wait_for_growth`](Self::wait_for_growth) counts them.
+    pub fn request_bytes_on(device_bytes: u64) -> usize {
+        Layout::default_payload_bytes(device_bytes)
     }
 
     /// Begins to archive the running log, which has no archive or whose archive was set aside. The archive is made if there

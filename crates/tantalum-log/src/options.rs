@@ -57,6 +57,10 @@ pub struct LogOptions {
     /// created only on several pieces of hardware, but goes on with one copy when all others failed
     /// ([`LogStats::keeps_copies`](crate::LogStats::keeps_copies)). Only for the layout FlashLogging. Default 1.
     pub copies: u8,
+    /// Devices, by their names, in whose place the log's owner puts larger ones of up to so many bytes when the log is too small
+    /// ([`Log::wait_for_growth`](crate::Log::wait_for_growth)). Records that those take are admitted from the beginning. By default
+    /// the log stays as it is.
+    pub grown_bytes: BTreeMap<String, u64>,
     /// What was measured of devices, by their names. The others' latencies are learnt while the log runs.
     pub characteristics: BTreeMap<String, Characteristics>,
 }
@@ -90,6 +94,7 @@ impl Default for LogOptions {
             request_per_flush: false,
             group_commit_delay: true,
             copies: 1,
+            grown_bytes: BTreeMap::new(),
             characteristics: BTreeMap::new(),
             archive: None,
         }

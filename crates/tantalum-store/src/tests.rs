@@ -366,13 +366,44 @@ fn the_file_grows_in_steps_until_the_disk_is_full() {
     let disks = Disks::new(1);
     let store = disks.store();
     store.grow().unwrap();
-    assert_eq!(store.capacity_pages(), PAGES + 256);
-    assert_eq!(version(&store, PAGES + 255), 0);
+    assert_eq!(store.capacity_pages(), 2 * PAGES, "a small file doubles");
+    while store.capacity_pages() < 8 * 256 {
+        store.grow().unwrap();
+    }
+    let before = store.capacity_pages();
+    store.grow().unwrap();
+    let after = store.capacity_pages();
+    assert!((before + 256..=before + before / 8 + 1).contains(&after), "a larger one by an eighth: {before}, {after}");
+    assert_eq!(version(&store, after - 1), 0);
     disks.data.inject(Fault::NoSpaceOnGrow);
     assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::StoreFull));
-    assert_eq!(store.capacity_pages(), PAGES + 256);
-    store.store(&batch(&[PAGES + 255], 9)).unwrap();
-    assert_eq!(version(&store, PAGES + 255), 9);
+    assert_eq!(store.capacity_pages(), after);
+    store.store(&batch(&[after - 1], 9)).unwrap();
+    assert_eq!(version(&store, after - 1), 9);
+}
+
+/// A file on a disk that has no more than so many bytes.
+#[derive(Debug)]
+struct OnSmallDisk(Arc<MemoryDevice>, u64);
+
+impl Device for OnSmallDisk {
+    tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, write, submit, flush, discard);
+
+    fn grow(&self, bytes: u64) -> tantalum_device::Result<()> {
+        if bytes > self.1 { Err(Error::no_space(self.name(), self.1, bytes - self.1)) } else { self.0.grow(bytes) }
+    }
+}
+
+#[test]
+fn the_last_pages_of_a_nearly_full_disk_are_taken() {
+    for (bytes, disk_bytes) in [(256 << 10, (300 << 10) + 5000), (64 << 20, (66 << 20) + 70_000)] {
+        let data = Arc::new(OnSmallDisk(MemoryDevice::new("data", bytes), disk_bytes));
+        let store = InPlaceStore::new(data, PAGE, Protection::FullPageImages, false).unwrap();
+        while store.grow().is_ok() {}
+        assert!(matches!(store.grow(), Err(error) if error.kind() == ErrorKind::StoreFull));
+        let left = disk_bytes - store.capacity_pages() * PAGE as u64;
+        assert!(left < (64 << 10) + PAGE as u64, "{left} bytes are left");
+    }
 }
 
 #[test]

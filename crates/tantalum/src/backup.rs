@@ -15,8 +15,8 @@ use crate::{
     transaction::{RangeIter, Value},
 };
 
-/// Bytes of keys and values in one of the copy's transactions.
-const BATCH_BYTES: usize = 128 << 10;
+/// Bytes of keys and values in one of the copy's transactions: the log of a new database takes it.
+const BATCH_BYTES: usize = 48 << 10;
 
 /// Copies `db` into the new directory `to`.
 pub(crate) fn run(db: &Db, to: &Path) -> Result<()> {
@@ -68,6 +68,7 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
         metadata_writes,
         ..db.settings().without_places()
     };
+    builder.is_copy = true;
     let copy = builder.open(to)?;
     let snapshot = db.snapshot()?;
     for from in db.open_tables() {

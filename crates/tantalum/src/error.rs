@@ -26,6 +26,8 @@ pub(crate) enum Lack {
     Latch(PageId),
     /// So many bytes of the log, before the next checkpoint.
     LogSpace(usize),
+    /// A log whose devices take a record of so many bytes: it must grow.
+    LogSize(usize),
     /// A page in memory.
     Page(PageId),
     /// A space map with a free page in memory: this one, or one behind it.

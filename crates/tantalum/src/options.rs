@@ -209,6 +209,8 @@ pub struct Builder {
     pub(crate) archive_device: Option<Arc<dyn Device>>,
     pub(crate) page_observer: Option<Arc<dyn PageObserver>>,
     pub(crate) wrap_devices: Option<Wrap>,
+    /// The database is a copy that is to be small: its log grows no more than its data asks for.
+    pub(crate) is_copy: bool,
 }
 
 impl Builder {

@@ -56,6 +56,28 @@ impl FileDevice {
         created
     }
 
+    /// As [`create`](Self::create), but the zeros take no space: it is allocated when something is written there. The disk must
+    /// have the space at this moment.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_sparse(path: impl AsRef<Path>, size_bytes: u64) -> Result<FileDevice> {
+        let path = path.as_ref();
+        let name: Arc<str> = path.to_string_lossy().into();
+        let failed = |source: io::Error| Error::io(&name, "create", 0, size_bytes, source);
+        check_blocks(&name, ALIGNMENT as u32, u64::MAX, 0, size_bytes)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+        let created = check_space(&file, &name, 0, size_bytes)
+            .and_then(|()| file.set_len(size_bytes).and_then(|()| file.sync_all()).map_err(failed))
+            .and_then(|()| sync_parent(path).map_err(failed))
+            .and_then(|()| FileDevice::open(path, Access::ReadWrite));
+        if created.is_err() {
+            // The first error matters more than a file left behind.
+            let _removed = fs::remove_file(path);
+        }
+        created
+    }
+
     /// Opens an existing regular file or block device. A file's size is rounded down to whole logical blocks.
     ///
     /// # Errors
@@ -158,17 +180,22 @@ pub(super) fn extend(raw: &RawFile, from: u64, to: u64, progress: Progress<'_>) 
     extended
 }
 
+/// Refuses a range that the disk has no space for.
+fn check_space(file: &File, name: &Arc<str>, from: u64, to: u64) -> Result<()> {
+    match rustix::fs::fstatvfs(file) {
+        Ok(space) if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) < to - from => {
+            Err(Error::no_space(name, from, to - from))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 fn write_zeros(raw: &RawFile, from: u64, to: u64, mut progress: Progress<'_>) -> Result<()> {
     if from == to {
         return Ok(());
     }
     // Asked first, because allocating would fill the disk for everyone before it fails.
-    if let Ok(space) = rustix::fs::fstatvfs(&raw.file)
-        && space.f_blocks > 0
-        && space.f_bavail.saturating_mul(space.f_frsize) < to - from
-    {
-        return Err(Error::no_space(&raw.name, from, to - from));
-    }
+    check_space(&raw.file, &raw.name, from, to)?;
     // Gets the space in few pieces, or finds out before anything is written that there is too little.
     match rustix::fs::fallocate(&raw.file, FallocateFlags::empty(), from, to - from) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}

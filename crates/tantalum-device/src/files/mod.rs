@@ -185,6 +185,17 @@ pub fn create(path: &Path, size_bytes: u64, progress: Option<&mut dyn FnMut(u64,
     }
 }
 
+/// As [`FileDevice::create_sparse`].
+///
+/// # Errors
+/// Those of [`FileDevice::create_sparse`].
+pub fn create_sparse(path: &Path, size_bytes: u64) -> Result<Arc<dyn Device>> {
+    match simulated::attached() {
+        Some(simulated) => simulated.create(path, size_bytes),
+        None => Ok(Arc::new(FileDevice::create_sparse(path, size_bytes)?)),
+    }
+}
+
 /// Whether files are in the memory of a simulation.
 pub fn is_simulated() -> bool {
     simulated::attached().is_some()

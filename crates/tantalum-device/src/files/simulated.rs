@@ -67,6 +67,8 @@ pub struct SimulatedFiles {
 struct State {
     nodes: BTreeMap<usize, Node>,
     made: usize,
+    /// There is no space for another device.
+    is_full: bool,
     /// Operations on directories that are done before the power goes.
     left: u64,
     operations: u64,
@@ -122,7 +124,10 @@ impl SimulatedFiles {
     /// An empty root directory. The files behave as `profile` says.
     pub fn new(profile: MemoryProfile) -> Arc<SimulatedFiles> {
         let nodes = [(ROOT, Node::Directory(Directory::default()))].into();
-        Arc::new(Self { profile, state: Mutex::new(State { nodes, made: 1, left: u64::MAX, operations: 0 }) })
+        Arc::new(Self {
+            profile,
+            state: Mutex::new(State { nodes, made: 1, is_full: false, left: u64::MAX, operations: 0 }),
+        })
     }
 
     /// Lets this thread, and the simulations that run on it, use these files.
@@ -138,6 +143,11 @@ impl SimulatedFiles {
     /// Operations on directories that were begun.
     pub fn operations(&self) -> u64 {
         self.lock().operations
+    }
+
+    /// Whether the disk has no space: then no file can be made that is used as a device.
+    pub fn fill_disk(&self, is_full: bool) {
+        self.lock().is_full = is_full;
     }
 
     /// Cuts the power of the disk, and restores it.
@@ -335,6 +345,9 @@ impl SimulatedFiles {
     }
 
     pub(super) fn create(&self, path: &Path, size_bytes: u64) -> Result<Arc<dyn Device>> {
+        if self.lock().is_full {
+            return Err(Error::no_space(&name_of(path), 0, size_bytes));
+        }
         let seed = self.profile.seed.wrapping_add(self.lock().made as u64);
         let profile = MemoryProfile { seed, ..self.profile.clone() };
         let device = MemoryDevice::with_profile(&*name_of(path), size_bytes, profile);

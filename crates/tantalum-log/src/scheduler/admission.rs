@@ -16,6 +16,7 @@ use tantalum_rt::{Parker, Unparker, now};
 
 use super::archiver::ArchiveProgress;
 use super::{Scheduler, State};
+use crate::format::request::FRAME_BYTES;
 use crate::log_device::LogDevice;
 use crate::space::MAX_BUFFERED_BYTES;
 use crate::{LsnRange, Result};
@@ -64,7 +65,8 @@ impl Scheduler {
         let mut state = self.lock();
         state.check_running()?;
         let all = state.placement.spare(LogDevice::share_when_empty);
-        let most = u64::try_from(all / LARGEST_PART).unwrap_or(0).max(self.charge(self.max_record_bytes())?);
+        let most =
+            u64::try_from(all / LARGEST_PART).unwrap_or(0).max(self.charge(self.request_payload() - FRAME_BYTES)?);
         let charge = needed.min(most);
         let waiting = Arc::new(Waiting { charge, is_granted: AtomicBool::new(false), unparker: parker.unparker() });
         self.space.begin_wait();
@@ -133,6 +135,7 @@ impl Scheduler {
         if self.checkpoint_is_due(state, spare) {
             self.pressure.notify_all();
         }
+        self.note_filling(state, spare);
         self.leaving.notify_all();
     }
 
@@ -159,11 +162,16 @@ impl Scheduler {
         self.space.has_waiters()
             || state.membership.aside_is_needed
             || state.outliers.areas_are_full
-            || spare < state.placement.spare(LogDevice::share_when_empty) / 2
+            || is_half_full(state, spare)
             || state.placement.leaving_awaits_checkpoint(checkpoint)
             || state.archive.as_ref().is_some_and(ArchiveProgress::is_pressed)
             || state.placement.mirror.as_ref().is_some_and(|mirror| mirror.awaits_checkpoint(checkpoint))
     }
+}
+
+/// Whether less than half of the space is left.
+pub(super) fn is_half_full(state: &State, spare: i64) -> bool {
+    spare < state.placement.spare(LogDevice::share_when_empty) / 2
 }
 
 impl SpaceRequest {

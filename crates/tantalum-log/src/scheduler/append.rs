@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a record is copied into the active group outside any lock, after its space was taken;
-//! - the active group starts where the newest request ends, and is replaced only under the state's lock.
+//! - the active group starts where the newest request ends, and is replaced only under the state's lock;
+//! - a group takes no more than the largest request of any device: that grows with the log ([`growth`](super::growth)).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ impl Scheduler {
     pub(crate) fn append_if(&self, parts: &[&[u8]], takes: impl FnOnce(u64) -> bool) -> Result<LsnRange> {
         let bytes = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
         let charge = self.charge(bytes)?;
+        self.check_fits_devices(bytes)?;
         if !takes(charge) {
             self.check_running()?;
             return Err(Error::log_full(charge));
@@ -98,7 +100,8 @@ impl Scheduler {
     /// Makes the active group, unless it is empty, a request, and gives appends a new group.
     pub(super) fn seal(&self, state: &mut State) {
         let mut active = self.active.write();
-        if active.records.is_empty() && !state.closed {
+        let limit = self.request_payload();
+        if active.records.is_empty() && !state.closed && active.limit == limit {
             return;
         }
         let Some(bytes) = active.records.seal() else {
@@ -106,6 +109,10 @@ impl Scheduler {
             return;
         };
         if bytes == 0 {
+            if !state.closed {
+                // It took less than the devices do by now.
+                *active = self.pool.group(active.base, limit);
+            }
             return;
         }
         let end = Lsn::new(active.base.get() + bytes as u64);
@@ -114,7 +121,7 @@ impl Scheduler {
             self.request_sealed(state, end, bytes);
         }
         if !state.closed {
-            *active = self.pool.group(end);
+            *active = self.pool.group(end, limit);
         }
     }
 }

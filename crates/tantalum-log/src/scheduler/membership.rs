@@ -168,7 +168,7 @@ impl Scheduler {
         check_devices(devices)?;
         self.lock().check_running()?;
         let mut is_in_place = false;
-        let division = self.division(devices);
+        let division = self.division(devices)?;
         for device in devices {
             let (found, expected) = (device.capabilities().logical_block, division.block_bytes);
             if found > expected {
@@ -204,21 +204,25 @@ impl Scheduler {
         Ok(is_in_place)
     }
 
-    /// Sections and blocks as on the log's other devices: the largest record must fit everywhere.
-    fn division(&self, newcomers: &[Arc<dyn Device>]) -> Division {
+    /// Blocks as on the log's other devices. Sections as the newcomers' size suggests, since the others may have begun small,
+    /// but no smaller than theirs: the largest request must fit everywhere.
+    fn division(&self, newcomers: &[Arc<dyn Device>]) -> Result<Division> {
+        let capacity = newcomers.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
+        let of_capacity = Layout::section_bytes(self.options.section_bytes, capacity)?;
         let state = self.lock();
-        let layouts = || state.placement.devices.iter().map(|device| device.main.layout);
+        let layouts = || healthy(&state.placement).map(|device| device.main.layout);
         let smallest = layouts().map(|layout| (layout.section_bytes, layout.block_bytes)).min();
-        let (section_bytes, block_bytes) = smallest.expect("a running log has a device");
+        let (least, block_bytes) = smallest.ok_or_else(error::no_devices)?;
+        let section_bytes = least.max(of_capacity.into());
         let present = state.placement.devices.iter().filter(|device| device.is_present()).map(|device| device.hardware);
         let hardware = present.chain(newcomers.iter().map(|device| device.hardware()));
-        Division {
+        Ok(Division {
             layout: self.layout,
             stripe_devices: 1,
             block_bytes: block_bytes as u32,
             section_bytes: section_bytes as u32,
             hides: hides(self.layout, self.options.hiding, hardware),
-        }
+        })
     }
 
     fn join(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
@@ -257,7 +261,7 @@ impl Scheduler {
         let is_free = |ordinal: &u32| state.membership.listed.iter().all(|member| member.ordinal != *ordinal);
         let ordinals: Vec<u32> = (0..MAX_DEVICES as u32).filter(is_free).take(devices.len()).collect();
         drop(state);
-        let division = self.division(devices);
+        let division = self.division(devices)?;
         let newcomer = |((device, ordinal), device_id): ((&Arc<dyn Device>, u32), u64)| {
             let superblock = division.superblock(self.log_id, SlotMember::new(ordinal, device_id), &**device)?;
             Ok(Newcomer { device: Arc::clone(device), superblock })
@@ -442,9 +446,24 @@ impl Scheduler {
     fn rebalance_devices(&self, state: &mut State) {
         self.can_give_up.store(state.placement.has_other_hardware(), Ordering::Relaxed);
         self.settle_pairs(state);
+        self.raise_request_payload(state);
         self.rebalance(state, 0);
         self.wake_writers(state);
     }
+
+    /// Requests may be as large as the devices take that may get them in this session.
+    fn raise_request_payload(&self, state: &State) {
+        let of_devices = healthy(&state.placement).map(|device| device.main.layout.max_payload_bytes()).min();
+        let now = of_devices.map_or(0, |bytes| bytes.min(self.max_payload_bytes));
+        assert!(of_devices.is_none() || now >= self.request_payload(), "no device takes less than requests may have");
+        self.request_payload.fetch_max(now, Ordering::AcqRel);
+        self.growing.notify_all();
+    }
+}
+
+/// The devices that may get requests in this session.
+fn healthy(placement: &Placement) -> impl Iterator<Item = &LogDevice> {
+    placement.devices.iter().filter(|device| device.is_present() && device.is_healthy())
 }
 
 impl LogDevice {

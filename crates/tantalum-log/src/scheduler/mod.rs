@@ -10,6 +10,7 @@
 //! - [`Outliers`]: the late writes;
 //! - [`Membership`]: which devices belong to the log;
 //! - [`Admission`]: what appends may take, and when a checkpoint is due;
+//! - [`Growth`]: whether the log is too small;
 //! - [`ArchiveProgress`]: how far the log is archived.
 //!
 //! Invariant: the state's lock is never held during I/O, and no lock is taken while it is held but the active group's and the
@@ -23,6 +24,7 @@ mod archiver;
 mod flush;
 mod group_commit;
 mod group_delay;
+mod growth;
 mod hiding;
 mod membership;
 mod mirror;
@@ -31,7 +33,7 @@ mod slots;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tantalum_rt::{Condvar, Mutex, MutexGuard, RwLock};
 
@@ -42,6 +44,7 @@ use archiver::ArchiveProgress;
 pub(crate) use archiver::StartArchive;
 use group_commit::GroupCommit;
 use group_delay::GroupDelay;
+use growth::Growth;
 use hiding::Outliers;
 use membership::Membership;
 pub(crate) use mirror::COPIES;
@@ -51,6 +54,7 @@ pub(crate) use slots::{SlotWriter, write_slots};
 
 use crate::format::request::FRAME_BYTES;
 use crate::group::{Group, Pool};
+use crate::layout::Layout;
 use crate::log_device::LogDevice;
 use crate::space::{self, Space};
 use crate::{Error, Hiding, LogLayout, LogOptions, LogStats, Lsn, Result, error};
@@ -61,6 +65,8 @@ pub(crate) struct Scheduler {
     pub(crate) epoch: u64,
     options: LogOptions,
     max_payload_bytes: usize,
+    /// Record bytes that the largest request has at present. Written only under the state's lock, and never lowered.
+    request_payload: AtomicUsize,
     /// Whether it is the devices that allow no more.
     devices_bound_records: bool,
     /// Whether the devices stand on more than one piece of hardware, so that a write can move to another.
@@ -86,6 +92,8 @@ pub(crate) struct Scheduler {
     change: Mutex<()>,
     /// Notified when devices that leave may have come nearer to it.
     leaving: Condvar,
+    /// Notified when the log should grow, has grown, or could not.
+    growing: Condvar,
 }
 
 /// What the state's lock guards.
@@ -95,6 +103,7 @@ struct State {
     outliers: Outliers,
     membership: Membership,
     admission: Admission,
+    growth: Growth,
     archive: Option<ArchiveProgress>,
     checkpoint: Lsn,
     /// Why the log is poisoned.
@@ -122,10 +131,16 @@ impl Scheduler {
         let of_archive = archive.map_or(usize::MAX, |archive| archive.writer.max_payload_bytes());
         // A record must be admitted to an empty log, whatever the options say.
         let of_buffer = start.options.buffer_bytes.min(space::MAX_BUFFERED_BYTES as usize / 4);
-        let max_payload_bytes = of_buffer.min(of_devices).min(of_archive);
+        let grown = |device: &LogDevice| {
+            let bytes = start.options.grown_bytes.get(device.device().name()).copied();
+            device.main.layout.max_payload_bytes().max(bytes.map_or(0, Layout::default_payload_bytes))
+        };
+        let of_grown = start.devices.iter().map(grown).min().unwrap_or(0);
+        let max_payload_bytes = of_buffer.min(of_grown).min(of_archive);
+        let request_payload = max_payload_bytes.min(of_devices);
         let depth: usize = start.devices.iter().map(|device| device.main.layout.depth).sum();
         let pool = Pool::new(max_payload_bytes, 2 * depth * usize::from(start.options.copies) + 2);
-        let active = pool.group(start.end);
+        let active = pool.group(start.end, request_payload);
         let feed = ArchiveFeed::default();
         // The devices of an array are one device here; the slots list them all, and go on to.
         let listed = match start.layout {
@@ -144,6 +159,7 @@ impl Scheduler {
             membership: Membership::new(listed, placement.set_aside > 0),
             placement,
             admission: Admission::default(),
+            growth: Growth::new(!start.options.grown_bytes.is_empty()),
             archive,
             checkpoint,
             failure: None,
@@ -155,7 +171,8 @@ impl Scheduler {
             epoch: start.epoch,
             options: start.options,
             max_payload_bytes,
-            devices_bound_records: of_devices < of_buffer.min(of_archive),
+            request_payload: AtomicUsize::new(request_payload),
+            devices_bound_records: of_grown < of_buffer.min(of_archive),
             can_give_up: AtomicBool::new(state.placement.has_other_hardware()),
             layout: start.layout,
             active: RwLock::new(active),
@@ -171,6 +188,7 @@ impl Scheduler {
             slots: Mutex::new(start.slots),
             change: Mutex::new(()),
             leaving: Condvar::new(),
+            growing: Condvar::new(),
         };
         let mut state = scheduler.state.lock();
         scheduler.settle_pairs(&mut state);
@@ -226,6 +244,7 @@ impl Scheduler {
         assert_eq!(end, self.active.read().end(), "a closed log has one end");
         self.wake_writers(&mut state);
         self.leaving.notify_all();
+        self.growing.notify_all();
         drop(state);
         self.flush(end)?;
         Ok(true)
@@ -253,6 +272,7 @@ impl Scheduler {
         self.pressure.notify_all();
         self.wake_archive();
         self.leaving.notify_all();
+        self.growing.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

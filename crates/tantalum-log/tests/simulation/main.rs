@@ -5,6 +5,7 @@ mod archive;
 mod damage;
 mod faults;
 mod group_commit;
+mod growth;
 mod hiding;
 mod members;
 mod mirror;

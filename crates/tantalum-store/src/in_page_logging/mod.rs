@@ -50,8 +50,8 @@ use unit_counters::Counters;
 pub use unit_counters::InPageStats;
 
 use crate::{
-    Error, Load, Logging, PageBatch, PageChanges, PageId, PageStore, Result, Session, StoreStats, UnitInspection,
-    error, position,
+    Error, ErrorKind, Load, Logging, PageBatch, PageChanges, PageId, PageStore, Result, Session, StoreStats,
+    UnitInspection, error, position,
 };
 
 /// The statuses of so many past sessions are kept; then the older half is made superfluous.
@@ -291,8 +291,14 @@ impl PageStore for InPageStore {
         let device = &self.medium.device;
         let (file, before) = (device.name().to_owned(), self.medium.units());
         let step = (device.capacity_bytes() / 8).clamp(16 * unit, 512 * unit);
-        let wanted = (device.capacity_bytes() + step).next_multiple_of(unit);
-        device.grow(wanted).map_err(|source| error::disk_full(&file, source))?;
+        let mut units = step.div_ceil(unit);
+        // Where the disk is nearly full, a few units are a step too.
+        while let Err(source) = device.grow((device.capacity_bytes() + units * unit).next_multiple_of(unit)) {
+            if source.kind() != ErrorKind::NoSpace || units == 1 {
+                return Err(error::disk_full(&file, source));
+            }
+            units /= 2;
+        }
         if self.medium.units() == before {
             return Err(error::disk_full(&file, Error::unsupported(&file, "grow")));
         }

@@ -14,11 +14,14 @@ use tantalum_device::{Device, Durability, PendingWrite, SharedFlushes};
 
 use self::double_write::{Copies, DoubleWrite};
 use super::{Load, PageBatch, PageStore, Protection, StoreStats};
-use crate::{Error, PageId, Result, error, page::header, page_store::Counters};
+use crate::{Error, ErrorKind, PageId, Result, error, page::header, page_store::Counters};
 
-/// The least and the most by which the data file grows.
-const MIN_GROWTH_BYTES: u64 = 1 << 20;
+/// The data file doubles until it grows by so much, ...
+const SMALL_GROWTH_BYTES: u64 = 1 << 20;
+/// ... and then grows by an eighth, up to so much.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
+/// Where the disk is nearly full, so much is a step too.
+const LAST_GROWTH_BYTES: u64 = 64 << 10;
 
 /// Pages in a file, each in its place.
 #[derive(Debug)]
@@ -202,10 +205,19 @@ impl PageStore for InPlaceStore {
     fn grow(&self) -> Result<()> {
         let page = self.page_size as u64;
         let now = self.data.capacity_bytes();
-        let step = (now / 8).clamp(MIN_GROWTH_BYTES, MAX_GROWTH_BYTES);
-        let wanted = (now + step).next_multiple_of(page);
-        self.data.grow(wanted).map_err(|source| error::disk_full(self.data.name(), source))?;
+        let mut step = (now / 8).max(now.min(SMALL_GROWTH_BYTES)).clamp(LAST_GROWTH_BYTES, MAX_GROWTH_BYTES);
+        while let Err(source) = self.data.grow((now + step).next_multiple_of(page)) {
+            if source.kind() != ErrorKind::NoSpace || step == LAST_GROWTH_BYTES {
+                return Err(error::disk_full(self.data.name(), source));
+            }
+            step = (step / 2).max(LAST_GROWTH_BYTES);
+        }
         if self.data.capacity_bytes() > now {
+            if let Some(area) = &self.double_write
+                && let Err(error) = area.grow(self.data.capacity_bytes())
+            {
+                tracing::debug!(%error, "the double-write area did not grow with the data");
+            }
             return Ok(());
         }
         let source = Error::unsupported(self.data.name(), "grow");

@@ -61,8 +61,8 @@ use segments::State;
 use table::Table;
 
 use crate::{
-    Error, Load, PageBatch, PageId, PageStore, Result, SegmentInspection, SegmentSizes, StoreOptions, StoreStats,
-    Superblock, error, page::header,
+    Error, ErrorKind, Load, PageBatch, PageId, PageStore, Result, SegmentInspection, SegmentSizes, StoreOptions,
+    StoreStats, Superblock, error, page::header,
 };
 
 /// Pages in segments.
@@ -226,8 +226,14 @@ impl PageStore for LogStructuredStore {
         if layout.capacity_pages(segments) <= layout.capacity_pages(before) {
             return Err(io.full());
         }
-        let grown = device.grow(layout.device_bytes(segments));
-        grown.map_err(|source| error::disk_full(&file, source))?;
+        while let Err(source) = device.grow(layout.device_bytes(segments)) {
+            // Where the disk is nearly full, a few segments are a step too, if pages have room in them.
+            let fewer = before + (segments - before) / 2;
+            if source.kind() != ErrorKind::NoSpace || layout.capacity_pages(fewer) <= layout.capacity_pages(before) {
+                return Err(error::disk_full(&file, source));
+            }
+            segments = fewer;
+        }
         let after = io.segments();
         if after == before {
             let source = Error::unsupported(file.as_str(), "grow");

@@ -130,9 +130,12 @@ fn append_group(pool: &Shared, group: Group<'_>) -> GroupResult<Lsn> {
         parts.push(&heads[ends[index]..ends[index + 1]]);
         parts.push(&page.changes);
     }
+    let record = parts.iter().map(|part| part.len()).sum();
+    if pool.log().must_grow_for(record) {
+        return Err(Lack::LogSize(record).into());
+    }
     // What the images and the record need together, where one of them found no space: after the wait all are appended.
     let all_of = |error: GroupError| {
-        let record = parts.iter().map(|part| part.len()).sum();
         let needed = match error {
             GroupError::Lacks(Lack::LogSpace(needed)) => needed,
             // Large values need more than was reckoned with while they were written.

@@ -62,6 +62,15 @@ impl Reservation {
         Ok(())
     }
 
+    /// Gives back everything, and waits until the log has grown so that it takes a record of so many bytes. No latch may be held.
+    ///
+    /// # Errors
+    /// When the log cannot grow.
+    pub fn wait_for_larger_log(&self, record: usize) -> Result<()> {
+        self.clear();
+        self.pool.log().wait_until_grown(record)
+    }
+
     /// Waits until no task has a page latched. No latch may be held.
     pub fn wait_for_latch(&self, page: PageId) {
         self.pool.wait_for_latch(page);

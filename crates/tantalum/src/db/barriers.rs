@@ -119,6 +119,11 @@ impl BarrierPolicy {
         })
     }
 
+    /// A device is used no more.
+    pub fn forget(&self, name: &str) {
+        self.decided.lock().remove(name);
+    }
+
     pub fn summary(&self) -> BarrierSummary {
         let decided = self.decided.lock();
         let named = |wanted| {

@@ -16,7 +16,7 @@ use super::{
     barriers::BarrierPolicy,
     catalog::Catalog,
     files::Directory,
-    log_devices::LogDevices,
+    log_devices::{LogDevices, LogGrower},
     operations::{Operation, Operations},
 };
 use crate::{
@@ -51,8 +51,19 @@ pub(crate) struct Core {
     directory: Mutex<Option<Directory>>,
 }
 
+/// What is particular to an opening.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CoreKind {
+    /// Nothing is changed but by recovery, in memory.
+    pub is_read_only: bool,
+    /// A copy that is to be small.
+    pub is_copy: bool,
+}
+
 /// The tasks in the background, in the order in which they stop.
 struct Tasks {
+    /// None where the log has its size.
+    _log_grower: Option<LogGrower>,
     _checkpointer: Checkpointer,
     _grower: Grower,
     /// None where the task that reads a page cleans.
@@ -67,7 +78,7 @@ impl Core {
         opened: Opened,
         devices: &Devices,
         log_devices: LogDevices,
-        is_read_only: bool,
+        CoreKind { is_read_only, is_copy }: CoreKind,
         directory: Option<Directory>,
     ) -> Result<Self> {
         let Opened { pool, space, redo } = opened;
@@ -77,9 +88,12 @@ impl Core {
             let log_devices = Arc::clone(&log_devices);
             move |stats: &LogStats| log_devices.follow(stats)
         };
+        let checkpointer = Checkpointer::start(&pool, redo.has_applied() && !is_read_only, record);
         let cleaner = (settings.page_cleaning() == PageCleaning::Ahead).then(|| Cleaner::start(&pool));
         let tasks = Tasks {
-            _checkpointer: Checkpointer::start(&pool, redo.has_applied() && !is_read_only, record),
+            // It waits for checkpoints.
+            _log_grower: LogGrower::start(&log_devices, &pool, is_copy),
+            _checkpointer: checkpointer,
             _grower: Grower::start(&space),
             _cleaner: cleaner,
         };

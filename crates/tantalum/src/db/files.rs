@@ -20,7 +20,7 @@ use tantalum_store::{DoubleWrite, Protection, StoreKind, Superblock};
 use super::{
     DeviceOpener, Devices,
     creation::{CREATING, CreationMark},
-    log_devices::{Gathered, LOG, LogPlaces, RECORD},
+    log_devices::{Gathered, LogPlaces, RECORD, log_files},
 };
 use crate::{
     error::{self, Error, Result},
@@ -33,7 +33,9 @@ pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
 pub(crate) const LOCK: &str = "LOCK";
 
 /// What a fresh data file has room for.
-const INITIAL_DATA_BYTES: u64 = 1 << 20;
+const INITIAL_DATA_BYTES: u64 = 256 << 10;
+/// Slots of a fresh double-write area. It grows with the data.
+const INITIAL_SLOTS: u32 = 1;
 /// Erase units that a fresh data file has room for.
 const INITIAL_UNITS: u64 = 32;
 /// So much of a block device must be zero before it is taken: file systems and partition tables show within it.
@@ -163,13 +165,14 @@ impl<'a> Places<'a> {
 
     /// The superblock; `None` when the database does not exist or its creation did not end.
     pub fn superblock(&self) -> Result<Option<Superblock>> {
-        let in_directory = |name: &str| self.directory.path.join(name);
+        let in_directory = |name: &Path| self.directory.path.join(name);
         if self.directory.interrupted.is_some() {
             return Ok(None);
         }
         // The data is made before all other files, so others without it were a database once.
-        let other = [LOG, DOUBLE_WRITE].into_iter().find(|name| files::exists(&in_directory(name)));
-        let path = in_directory(DATA);
+        let double_write = Some(PathBuf::from(DOUBLE_WRITE)).filter(|name| files::exists(&in_directory(name)));
+        let other = log_files(&self.directory.path)?.into_iter().chain(double_write).next();
+        let path = in_directory(Path::new(DATA));
         let (found, name) = match &self.data_device {
             Some(device) => (Superblock::read(&**device)?, device.name().to_owned()),
             None if files::exists(&path) => {
@@ -345,18 +348,30 @@ pub(super) fn make_data_files(
 ) -> Result<Devices> {
     let page_bytes = settings.page_size() as usize;
     let (data_bytes, area_bytes) = match settings.page_store() {
-        StoreKind::InPlace => (INITIAL_DATA_BYTES, Some(DoubleWrite::area_bytes(page_bytes, DoubleWrite::MAX_SLOTS))),
+        StoreKind::InPlace => (INITIAL_DATA_BYTES, Some(DoubleWrite::area_bytes(page_bytes, INITIAL_SLOTS))),
         StoreKind::InPageLogging => (INITIAL_UNITS * u64::from(settings.unit_sizes(4096).unit), None),
         StoreKind::LogStructured => (settings.segment_sizes().initial_bytes(page_bytes), None),
     };
-    let mut make = |name: &str, bytes| make_file(&directory.join(name), bytes, report);
-    let data = make(DATA, data_bytes)?;
-    let double_write = area_bytes.map(|bytes| make(DOUBLE_WRITE, bytes)).transpose()?;
+    let path = directory.join(DATA);
+    let data = match settings.page_store() {
+        // It needs many segments, however few are written.
+        StoreKind::LogStructured => make_by(&path, || files::create_sparse(&path, data_bytes))?,
+        StoreKind::InPlace | StoreKind::InPageLogging => make_file(&path, data_bytes, report)?,
+    };
+    let area = |bytes| make_file(&directory.join(DOUBLE_WRITE), bytes, report);
+    let double_write = area_bytes.map(area).transpose()?;
     Ok(Devices { data, double_write, log: Vec::new() })
 }
 
 /// Makes a file, in place of the remains of a creation that did not end. A block device is taken if it is blank.
 pub(crate) fn make_file(path: &Path, bytes: u64, report: &mut dyn FnMut(OpenProgress)) -> Result<Arc<dyn Device>> {
+    let mut zeroed =
+        |done_bytes, total_bytes| report(OpenProgress { phase: OpenPhase::Create, done_bytes, total_bytes });
+    make_by(path, || files::create(path, bytes, Some(&mut zeroed)))
+}
+
+/// As [`make_file`], by `create`.
+fn make_by(path: &Path, create: impl FnOnce() -> Result<Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
     match files::kind(path) {
         Ok(Some(FileKind::File)) => {
             files::remove(path).map_err(|error| error::io(path, "replace", error))?;
@@ -368,9 +383,7 @@ pub(crate) fn make_file(path: &Path, bytes: u64, report: &mut dyn FnMut(OpenProg
         }
         Ok(None) | Err(_) => {}
     }
-    let mut zeroed =
-        |done_bytes, total_bytes| report(OpenProgress { phase: OpenPhase::Create, done_bytes, total_bytes });
-    files::create(path, bytes, Some(&mut zeroed))
+    create()
 }
 
 /// Whether a file holds nothing but zeros, as far as it is looked at.

@@ -22,7 +22,7 @@ use std::{
 use tantalum_store::{SegmentInspection, Superblock, UnitInspection};
 
 pub use self::barriers::BarrierSummary;
-pub(crate) use self::core::Core;
+pub(crate) use self::core::{Core, CoreKind};
 pub(crate) use self::devices::Wrap;
 pub use self::devices::{DeviceOpener, DeviceRequest, DeviceUse, Devices};
 pub(crate) use self::files::sync_parent;

@@ -9,7 +9,7 @@ use tantalum_log::{ArchiveOptions, Log, LogOptions, Recovery, inspect_archive, r
 use tantalum_store::{Logging, PageStore, StoreDevices, Superblock};
 
 use super::{
-    Core, Devices,
+    Core, CoreKind, Devices,
     catalog::Catalog,
     creation::CreationMark,
     log_devices::{self, LogDevices},
@@ -38,7 +38,7 @@ pub(crate) fn open(mut plan: Plan) -> Result<Core> {
     if let Some(Home { directory, creation: Some(mark), .. }) = &plan.home {
         directory.end_creation(mark)?;
     }
-    let Plan { settings, is_read_only, devices, home, barriers, page_observer, .. } = plan;
+    let Plan { settings, is_read_only, devices, home, barriers, page_observer, is_copy, .. } = plan;
     if let Some(observer) = page_observer {
         opened.pool.observe(observer);
     }
@@ -50,7 +50,8 @@ pub(crate) fn open(mut plan: Plan) -> Result<Core> {
         }
         None => (LogDevices::of_devices(&settings, log, policy), None),
     };
-    Core::start(settings, superblock, opened, &devices, log_devices, is_read_only, directory)
+    let kind = CoreKind { is_read_only, is_copy };
+    Core::start(settings, superblock, opened, &devices, log_devices, kind, directory)
 }
 
 impl Plan {
@@ -142,11 +143,13 @@ impl Plan {
     fn create(&mut self, devices: &Devices) -> Result<(Superblock, Opened)> {
         let protection = protection::at_creation(&self.settings, devices);
         let log_id = self.creation().and_then(CreationMark::log_id);
-        let superblock = new_superblock(&self.settings, devices, log_id, protection);
+        let area_grows = self.home.is_some() && self.settings.data_device.is_none();
+        let superblock = new_superblock(&self.settings, devices, log_id, protection, area_grows);
         let store = store_on(devices, &superblock, &self.settings)?;
         Self::prepare_data(devices, &*store, &superblock)?;
         let options = self.log_options()?;
-        Log::create(superblock.log_id, devices.log.clone(), options.clone())?;
+        let section_bytes = self.home.as_ref().and_then(|_| self.settings.initial_section_bytes());
+        Log::create(superblock.log_id, devices.log.clone(), LogOptions { section_bytes, ..options.clone() })?;
         // Not archived yet: an archive of a creation that does not end would belong to no database.
         let log = self.open_log(devices, options)?;
         // The superblock comes last, and with it the session is noted.
@@ -221,10 +224,18 @@ impl Plan {
             // A second copy in memory is of no use.
             copies: if self.is_read_only { 1 } else { self.settings.log_copies() },
             characteristics,
+            grown_bytes: self.grown_log_bytes(),
             // The pool is empty meanwhile, and fills as this is used up.
             recovery_memory_bytes: default.recovery_memory_bytes.max(pool_bytes as usize / 2),
             ..default
         })
+    }
+
+    /// To how many bytes which devices of the log grow.
+    fn grown_log_bytes(&self) -> BTreeMap<String, u64> {
+        let home = self.home.as_ref().filter(|_| !self.is_read_only && self.settings.log_can_grow());
+        let bytes = self.settings.log_bytes() / u64::from(self.settings.log_partitions());
+        home.into_iter().flat_map(|home| home.gathered.growing()).map(|name| (name.clone(), bytes)).collect()
     }
 
     fn open_log(&mut self, devices: &Devices, options: LogOptions) -> Result<Recovery> {

@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub barriers: Arc<BarrierPolicy>,
     pub page_observer: Option<Arc<dyn PageObserver>>,
     pub progress: Option<Progress>,
+    /// It is a copy that is to be small.
+    pub is_copy: bool,
 }
 
 /// The directory of a database, and what was found by way of it.
@@ -130,6 +132,7 @@ impl Plan {
             barriers,
             page_observer: builder.page_observer,
             progress: builder.progress,
+            is_copy: builder.is_copy,
         })
     }
 
@@ -144,12 +147,13 @@ impl Plan {
     }
 }
 
-/// The superblock of a new database. It names no session yet.
+/// The superblock of a new database. It names no session yet. The double-write area has its size, or `area_grows` with the data.
 pub(super) fn new_superblock(
     settings: &Settings,
     devices: &Devices,
     log_id: Option<u128>,
     protection: Protection,
+    area_grows: bool,
 ) -> Superblock {
     let mut random = Random::with_seed(random_seed());
     let (store_kind, page_size) = (settings.page_store(), settings.page_size());
@@ -161,6 +165,7 @@ pub(super) fn new_superblock(
         store_kind,
         units: (store_kind == StoreKind::InPageLogging).then(|| settings.unit_sizes(block)),
         double_write_slots: match (store_kind, &devices.double_write) {
+            (StoreKind::InPlace, Some(_)) if area_grows => DoubleWrite::MAX_SLOTS,
             (StoreKind::InPlace, Some(area)) => DoubleWrite::slots_in(area.capacity_bytes(), page_size as usize),
             _ => 1,
         },

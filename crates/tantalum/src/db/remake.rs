@@ -43,7 +43,7 @@ impl Remaking {
             Protection::Device if !is_atomic(&self.devices, self.settings.page_size()) => Protection::DoubleWrite,
             other => other,
         };
-        new_superblock(&self.settings, &self.devices, None, protection)
+        new_superblock(&self.settings, &self.devices, None, protection, true)
     }
 
     pub fn store(&self, superblock: &Superblock) -> Result<Arc<dyn PageStore>> {
@@ -53,7 +53,8 @@ impl Remaking {
     /// A new log that begins at `start`.
     pub fn new_log(&self, log_id: u128, start: Lsn) -> Result<Log> {
         let options = LogOptions { buffer_bytes: LOG_BUFFER_BYTES, ..LogOptions::default() };
-        Log::create_at(log_id, start, 1, self.devices.log.clone(), options.clone())?;
+        let at_creation = LogOptions { section_bytes: self.settings.initial_section_bytes(), ..options.clone() };
+        Log::create_at(log_id, start, 1, self.devices.log.clone(), at_creation)?;
         Log::open(self.devices.log.clone(), options, &mut |_| {})?.finish()
     }
 

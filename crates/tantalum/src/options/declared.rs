@@ -162,8 +162,9 @@ settings! {
     /// Naming them again is needed only for those that were moved.
     user open Paths log_devices: Vec<PathBuf> = "the file `log-0`";
 
-    /// Bytes of each log file that is created, and used of each device of a [`DeviceOpener`](crate::DeviceOpener). It bounds recovery
-    /// time, and the largest transaction: about a sixty-fourth of a partition, 2 MiB at most.
+    /// Bytes to which the file `log-0` grows, of each other log file that is created, and used of each device of a
+    /// [`DeviceOpener`](crate::DeviceOpener). It bounds recovery time, and the largest transaction: about a sixty-fourth of a partition,
+    /// 2 MiB at most.
     user open Bytes log_bytes: u64 = "256 MiB";
 
     /// Into how many partitions each log device is cut; the log writes to all at the same time (FlashLogging, section 3 and Figure 17).
@@ -216,6 +217,11 @@ settings! {
     /// committing thread waits on. It makes a difference only where the log stands on several devices. A database that was created
     /// with `on` has areas set aside for it on its log devices.
     expert open Name log_hiding: LogHiding = "`on`";
+
+    /// Bytes with which the log's file begins. Larger files take its place in the background, up to [`log_bytes`](Builder::log_bytes),
+    /// when it fills by half more than once a minute, or for a transaction that it cannot take. With more than half of `log_bytes` it has
+    /// its full size from the beginning; so have devices that [`log_devices`](Builder::log_devices) names.
+    expert open Bytes log_initial_bytes: u64 = "1 MiB for each partition";
 
     /// Whether a commit that could be written at once waits briefly for those that follow what the last write completed (adaptive
     /// group-commit delay): for less than half of what a write takes, and only where others do come. Without it, a few clients that

@@ -20,6 +20,12 @@ const DEFAULT_LOCK_TIMEOUT_MS: u64 = 10_000;
 /// Smallest log partition: four sections of 64 KiB and the blocks before them.
 const MIN_PARTITION_BYTES: u64 = 512 << 10;
 const MAX_LOG_DEVICES: u32 = 64;
+/// A log that grows begins so small, each partition of it.
+const INITIAL_PARTITION_BYTES: u64 = 1 << 20;
+/// The sections of a partition that begins small: as few as it can have, so that records can be large.
+const INITIAL_SECTIONS: u64 = 4;
+/// What a device of the log has before its sections.
+const LOG_HEAD_BYTES: u64 = 16 << 10;
 /// In-page logging, section 3.2: a unit of large-block flash, of which 16 sectors are for the log.
 const DEFAULT_UNIT_BYTES: u32 = 128 << 10;
 const DEFAULT_REGION_SECTORS: u32 = 16;
@@ -131,6 +137,9 @@ impl Settings {
         if self.log_bytes() / partitions < MIN_PARTITION_BYTES {
             return Some(("log_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
         }
+        if self.log_initial_bytes.is_some_and(|bytes| bytes / partitions < MIN_PARTITION_BYTES) {
+            return Some(("log_initial_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
+        }
         self.problem_of_store()
     }
 
@@ -202,6 +211,27 @@ impl Settings {
 
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes.unwrap_or(limits::DEFAULT_LOG_BYTES)
+    }
+
+    /// Whether larger files take the place of the log's file in the directory, ahead of need.
+    pub fn log_can_grow(&self) -> bool {
+        // Both are there at the same time.
+        let is_room_for_two = 2 * self.log_partitions() <= MAX_LOG_DEVICES;
+        self.log_devices.is_none() && self.log_layout() == LogLayout::FlashLogging && is_room_for_two
+    }
+
+    /// The size of a new log's file, if it is to grow later.
+    pub fn initial_log_bytes(&self) -> Option<u64> {
+        let partitions = u64::from(self.log_partitions());
+        let initial = self.log_initial_bytes.unwrap_or(partitions * INITIAL_PARTITION_BYTES);
+        let is_small = initial.saturating_mul(2) <= self.log_bytes();
+        (self.log_can_grow() && is_small).then(|| initial.next_multiple_of(4096))
+    }
+
+    /// The sections of that file.
+    pub fn initial_section_bytes(&self) -> Option<u32> {
+        let partition = self.initial_log_bytes()? / u64::from(self.log_partitions()) / 4096 * 4096;
+        u32::try_from((partition - LOG_HEAD_BYTES) / INITIAL_SECTIONS / 4096 * 4096).ok()
     }
 
     pub fn log_hiding(&self) -> LogHiding {

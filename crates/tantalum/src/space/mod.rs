@@ -163,6 +163,7 @@ impl Space {
     pub fn supply(&self, reservation: &Reservation, lack: Lack) -> Result<()> {
         match lack {
             Lack::LogSpace(needed) => reservation.get_log_space(needed),
+            Lack::LogSize(record) => reservation.wait_for_larger_log(record),
             Lack::Latch(page) => {
                 reservation.wait_for_latch(page);
                 Ok(())

@@ -231,7 +231,7 @@ impl Manager {
                     };
                     pins = pool.pins().wait_for(tables.iter().map(pages).sum());
                 }
-                Err(GroupError::Lacks(lack @ Lack::LogSpace(_))) => {
+                Err(GroupError::Lacks(lack @ (Lack::LogSpace(_) | Lack::LogSize(_)))) => {
                     drop(pins);
                     space.supply(&reservation, lack)?;
                     pins = pool.pins().begin();

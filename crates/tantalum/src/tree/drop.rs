@@ -43,7 +43,7 @@ impl Tree {
                 Err(GroupError::Lacks(Lack::Chain { length, first })) => {
                     chains.insert(first, self.chain_pages(length, first)?);
                 }
-                Err(GroupError::Lacks(lack @ Lack::LogSpace(_))) => {
+                Err(GroupError::Lacks(lack @ (Lack::LogSpace(_) | Lack::LogSize(_)))) => {
                     drop(pins);
                     self.space.supply(&reservation, lack)?;
                     pins = self.pool.pins().wait_for(PAGES_PER_STEP);

@@ -34,7 +34,7 @@ impl Tree {
             match self.try_merge(key, level, &reservation) {
                 Ok(true) => level += 1,
                 Ok(false) => break,
-                Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::Latch(_))) => return Ok(()),
+                Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::LogSize(_) | Lack::Latch(_))) => return Ok(()),
                 Err(GroupError::Lacks(lack)) => self.space.supply(&reservation, lack)?,
                 Err(GroupError::Failed(error)) => return Err(error),
             }
@@ -113,7 +113,9 @@ impl Tree {
         loop {
             match self.try_lower_root(reservation) {
                 Ok(true) => {}
-                Ok(false) | Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::Latch(_))) => return Ok(()),
+                Ok(false) | Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::LogSize(_) | Lack::Latch(_))) => {
+                    return Ok(());
+                }
                 Err(GroupError::Lacks(lack)) => self.space.supply(reservation, lack)?,
                 Err(GroupError::Failed(error)) => return Err(error),
             }

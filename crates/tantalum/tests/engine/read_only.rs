@@ -37,6 +37,11 @@ fn read_only(store: StoreKind) -> Builder {
 }
 
 /// Rows of which a part is in the log only.
+/// The log has its full size from the beginning.
+fn full_log(builder: Builder, bytes: u64) -> Builder {
+    builder.log_bytes(bytes).expert(|expert| expert.log_initial_bytes(bytes))
+}
+
 fn filled(db: &Db) {
     let table = db.table("t").unwrap();
     for round in 0..40_u32 {
@@ -56,7 +61,8 @@ fn what_a_crash_left_is_read_and_stays_as_it_is() {
     for store in STORES {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (dir.path().join("first"), dir.path().join("second"));
-        let builder = on_store(store).log_bytes(8 << 20).buffer_pool_bytes(8 << 20);
+        // Nothing goes on in the background while files are copied.
+        let builder = full_log(on_store(store), 8 << 20).buffer_pool_bytes(8 << 20);
         // In-page logging has no archive.
         let is_archived = store != StoreKind::InPageLogging;
         let db = if is_archived { builder.log_archive("archive") } else { builder }.open(&first).unwrap();
@@ -151,7 +157,7 @@ fn a_creation_that_did_not_end_is_left_alone() {
 fn recovery_beyond_the_memory_that_it_may_take_fails_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
-    let db = small().log_bytes(32 << 20).buffer_pool_bytes(16 << 20).open(&first).unwrap();
+    let db = full_log(small(), 32 << 20).buffer_pool_bytes(16 << 20).open(&first).unwrap();
     let table = db.table("t").unwrap();
     for n in 0..100_u32 {
         let mut tx = db.begin().unwrap();

@@ -11,6 +11,8 @@
 //!   (Without the second half: a group stays while one of its batches is late; another of its pages may have been stored again
 //!   meanwhile, by a group that is in place, and what was its copy be overwritten. The late group's would be an old one.)
 //!
+//! A new slot of an area that grew is free, and older than all others.
+//!
 //! One write holds a header block and the pages. A torn slot is harmless: nothing of its group was written in place yet.
 
 mod area_header;
@@ -39,6 +41,7 @@ pub struct DoubleWrite {
     device: Arc<dyn Device>,
     page_size: usize,
     database_id: u128,
+    /// How many slots it may have.
     count: u32,
     /// The present session, which all headers bear; 0 before it is noted.
     session: AtomicU64,
@@ -53,6 +56,8 @@ struct Slots {
     /// Whether what was in the area before is known.
     is_surveyed: bool,
     next_sequence: u64,
+    /// The slots that the area's file reaches. The others are there once it has grown.
+    made: u32,
     /// The other slots, after the numbers of the groups that they hold.
     free: BTreeSet<(u64, u32)>,
     /// The groups of which some batches are not, or may not be, in place, and how many.
@@ -104,6 +109,8 @@ impl DoubleWrite {
     pub const MAX_SLOTS: u32 = 8;
     /// An area at the end of a device takes at most one in so many bytes of it, if one slot takes less.
     const PART_OF_DEVICE: u64 = 32;
+    /// An area that grows takes one in so many bytes of the data.
+    const PART_OF_DATA: u64 = 8;
 
     fn slot_bytes(page_size: usize) -> u64 {
         (HEADER_BYTES + PageBatch::MAX_PAGES * page_size) as u64
@@ -125,16 +132,17 @@ impl DoubleWrite {
         Self::slots_in(device_bytes / Self::PART_OF_DEVICE, page_size)
     }
 
-    /// The area of so many slots on `device`.
+    /// The area of up to so many slots on `device`: those that it does not reach are there once it has [grown](Self::grow).
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the device is too small.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the device is too small for one.
     pub fn open(device: Arc<dyn Device>, page_size: usize, database_id: u128, slots: u32) -> Result<Self> {
-        let needed = Self::area_bytes(page_size, slots);
+        let needed = Self::area_bytes(page_size, 1);
         if device.capacity_bytes() < needed {
             let what = format!("a double-write area needs {needed} bytes, here are {}", device.capacity_bytes());
             return Err(error::protection(device.name(), what));
         }
+        let made = Self::slots_in(device.capacity_bytes(), page_size).min(slots);
         Ok(Self {
             device,
             page_size,
@@ -142,7 +150,7 @@ impl DoubleWrite {
             count: slots,
             session: AtomicU64::new(0),
             gathering: Gathering::default(),
-            slots: Mutex::default(),
+            slots: Mutex::new(Slots { made, ..Slots::default() }),
             changed: Condvar::new(),
         })
     }
@@ -150,6 +158,27 @@ impl DoubleWrite {
     /// The device's name.
     pub(crate) fn name(&self) -> &str {
         self.device.name()
+    }
+
+    /// Lets the area grow with the data, which has `data_bytes`: more batches can be under way then. One task at a time calls this.
+    ///
+    /// # Errors
+    /// When the device cannot grow: the area is as good as before.
+    pub(crate) fn grow(&self, data_bytes: u64) -> Result<()> {
+        let wanted = Self::slots_in(data_bytes / Self::PART_OF_DATA, self.page_size).min(self.count);
+        let made = self.slots.lock().made;
+        if wanted <= made {
+            return Ok(());
+        }
+        self.device.grow(Self::area_bytes(self.page_size, wanted))?;
+        let mut slots = self.slots.lock();
+        slots.made = wanted;
+        if slots.is_surveyed {
+            slots.free.extend((made..wanted).map(|slot| (0, slot)));
+        }
+        drop(slots);
+        self.changed.notify_all();
+        Ok(())
     }
 
     /// The newest session that is noted in the area; `None` if none is.
@@ -275,7 +304,8 @@ impl DoubleWrite {
     /// When the device cannot write.
     pub fn clear(&self) -> Result<()> {
         let blank = AlignedBuffer::zeroed(HEADER_BYTES);
-        (0..self.count).try_for_each(|slot| self.write(self.offset(slot), &[&blank]))
+        let made = self.slots.lock().made;
+        (0..made).try_for_each(|slot| self.write(self.offset(slot), &[&blank]))
     }
 
     /// What the area holds of this database that may not be in place, the newest first.
@@ -303,7 +333,7 @@ impl DoubleWrite {
     fn survey(&self, slots: &mut Slots) -> tantalum_device::Result<BTreeMap<u64, (u32, Header)>> {
         let (mut headers, mut free) = (BTreeMap::new(), BTreeSet::new());
         let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
-        for slot in 0..self.count {
+        for slot in 0..slots.made {
             self.device.read(self.offset(slot), &mut block)?;
             let is_ours =
                 |header: &Header| header.database_id == self.database_id && header.page_size as usize == self.page_size;

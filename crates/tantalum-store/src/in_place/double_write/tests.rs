@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tantalum_device::{Fault, MemoryDevice, MemoryProfile};
+use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{JoinHandle, Simulation, sleep, spawn};
 
 use super::*;
@@ -52,6 +52,34 @@ fn batches_that_come_together_share_a_slot() {
             let [first, second, third] = guard_together(&area, [&[5], &[4, 9], &[2, 6]]);
             assert_eq!((first.sequence, second.sequence, third.sequence), (1, 2, 2));
             assert_eq!(copies(&area), [2, 4, 5, 6, 9].map(|id| (id, 1)).into());
+        })
+        .expect_finished();
+}
+
+#[test]
+fn an_area_grows_with_the_data_and_batches_go_on_beside_each_other() {
+    Simulation::new(1)
+        .run(|| {
+            let device = MemoryDevice::new("area", DoubleWrite::area_bytes(PAGE, 1));
+            let open = || DoubleWrite::open(device.clone(), PAGE, 7, SLOTS).unwrap();
+            let area = Arc::new(open());
+            assert!(area.read().unwrap().is_empty());
+            let first = area.guard(&batch(&[5], 1)).unwrap().expect("nothing is unfinished");
+            let second = guard(&area, &[6], 1);
+            sleep(Duration::from_millis(10));
+            assert!(!second.is_finished(), "there is one slot");
+            area.grow(8 * DoubleWrite::area_bytes(PAGE, 2)).unwrap();
+            let second = second.join().unwrap().unwrap().expect("nothing is unfinished");
+            assert_eq!((first.slot, second.slot), (0, 1));
+            assert_eq!(copies(&area), [(5, 1), (6, 1)].into());
+            area.grow(0).unwrap();
+            assert_eq!(device.capacity_bytes(), DoubleWrite::area_bytes(PAGE, 2), "it never shrinks");
+            area.grow(u64::MAX).unwrap();
+            assert_eq!(device.capacity_bytes(), DoubleWrite::area_bytes(PAGE, SLOTS));
+            let third = area.guard(&batch(&[7], 1)).unwrap().expect("nothing is unfinished");
+            assert_eq!(third.slot, 2);
+            // After a crash all of them are found.
+            assert_eq!(copies(&open()), [(5, 1), (6, 1), (7, 1)].into());
         })
         .expect_finished();
 }

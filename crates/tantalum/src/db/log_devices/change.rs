@@ -6,7 +6,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use serde::{Deserialize, Serialize};
@@ -121,9 +121,9 @@ fn report_phase(report: Report<'_>, phase: LogChangePhase) {
 }
 
 /// A device of the log, as it is called and as the log numbers its partitions.
-struct Known {
-    path: PathBuf,
-    ordinals: Vec<u32>,
+pub(super) struct Known {
+    pub(super) path: PathBuf,
+    pub(super) ordinals: Vec<u32>,
 }
 
 impl LogDevices {
@@ -132,9 +132,13 @@ impl LogDevices {
         if log.layout() != LogLayout::FlashLogging {
             return Err(tantalum_log::error::fixed_devices(log.layout()));
         }
-        let Some(opener) = self.opener.try_lock() else {
+        let Some(_operator) = self.operator.try_lock() else {
             return Err(tantalum_log::error::change_under_way());
         };
+        // The log's growth makes way, unless it is about to end.
+        self.operator_waits.store(true, Ordering::Release);
+        let opener = self.opener.lock();
+        self.operator_waits.store(false, Ordering::Release);
         let change_under_way = UnderWay { own: self, log, opener: opener.as_deref() };
         match change {
             LogChange::Add { new } => change_under_way.add(new, report),
@@ -144,10 +148,11 @@ impl LogDevices {
     }
 }
 
-struct UnderWay<'a> {
-    own: &'a LogDevices,
-    log: &'a Log,
-    opener: Option<&'a dyn DeviceOpener>,
+/// A change of the devices, by an operator or the log's growth.
+pub(super) struct UnderWay<'a> {
+    pub(super) own: &'a LogDevices,
+    pub(super) log: &'a Log,
+    pub(super) opener: Option<&'a dyn DeviceOpener>,
 }
 
 impl UnderWay<'_> {
@@ -206,7 +211,7 @@ impl UnderWay<'_> {
             })
     }
 
-    fn places(&self) -> Option<LogPlaces<'_>> {
+    pub(super) fn places(&self) -> Option<LogPlaces<'_>> {
         let directory = self.own.directory.as_deref()?;
         Some(LogPlaces { directory, settings: &self.own.settings, opener: self.opener, access: Access::ReadWrite })
     }
@@ -242,7 +247,7 @@ impl UnderWay<'_> {
     }
 
     /// Records a device that is about to join.
-    fn enter(&self, path: &Path) -> Result<()> {
+    pub(super) fn enter(&self, path: &Path) -> Result<()> {
         let entered = self.own.record(|entries| {
             if entries.iter().all(|entry| entry.path != path) {
                 entries.push(Entry::new(path.into(), Vec::new()));
@@ -257,7 +262,7 @@ impl UnderWay<'_> {
     /// Records which of the log's devices a path stands for, after a change: those of these ordinals, and those that it
     /// stood for and that the log still lists; none strikes it off. If that fails, the record names too much, and the next
     /// open finds out.
-    fn settle(&self, path: &Path, ordinals: &[u32]) {
+    pub(super) fn settle(&self, path: &Path, ordinals: &[u32]) {
         let devices = self.log.stats().devices;
         let of_ordinal = |ordinal: &u32| devices.iter().find(|device| device.ordinal == *ordinal);
         let settled = self.own.record(|entries| {
@@ -272,13 +277,13 @@ impl UnderWay<'_> {
     }
 
     /// The numbers under which the log lists these devices.
-    fn ordinals_of(&self, devices: &[Arc<dyn Device>]) -> Vec<u32> {
+    pub(super) fn ordinals_of(&self, devices: &[Arc<dyn Device>]) -> Vec<u32> {
         let is_one = |stats: &&LogDeviceStats| devices.iter().any(|device| device.name() == stats.name);
         self.log.stats().devices.iter().filter(is_one).map(|stats| stats.ordinal).collect()
     }
 
     /// The device that the user calls `name`.
-    fn find(&self, name: &str) -> Result<Known> {
+    pub(super) fn find(&self, name: &str) -> Result<Known> {
         let devices = self.log.stats().devices;
         let entries = self.own.entries.lock().clone();
         let is_named = |entry: &&Entry| match self.places() {

@@ -9,6 +9,7 @@ use tantalum_device::Device;
 use tantalum_log::{LogStats, LostDevice, MissingDevice, Standing, standings};
 
 use super::{
+    growth::is_log_file,
     places::LogPlaces,
     record::{self, Entry, Record},
 };
@@ -42,7 +43,7 @@ impl Gathered {
         // Without a record, or if they are named explicitly.
         let of_settings = match gathered.recorded.is_some() && places.settings.log_devices.is_none() {
             true => Vec::new(),
-            false => places.names().into_iter().filter(is_new).collect(),
+            false => places.names_without_record()?.into_iter().filter(is_new).collect(),
         };
         let candidates = of_record.iter().map(|entry| (entry.clone(), true));
         let candidates: Vec<_> =
@@ -68,7 +69,7 @@ impl Gathered {
             let mut names = Vec::new();
             for at in parts {
                 match &standings[at] {
-                    Standing::NotListed if gathered.recorded.is_some() => {
+                    Standing::NotListed if gathered.recorded.is_some() || is_log_file(&entry.path) => {
                         let (device, file) = (opened[at].name(), record::RECORD);
                         tracing::warn!(device, "not a device of the log any more, or not yet; {file} will not name it");
                         continue;
@@ -129,6 +130,11 @@ impl Gathered {
             return Ok(());
         }
         Err(error::log_left_behind(paths(used), paths(missing)))
+    }
+
+    /// The names of the devices in whose place larger files come.
+    pub fn growing(&self) -> impl Iterator<Item = &String> {
+        self.candidates.iter().filter(|(entry, _)| is_log_file(&entry.path)).flat_map(|(_, names)| names)
     }
 
     /// The devices that were just made for a new database, by name.

@@ -2,12 +2,13 @@
 
 mod change;
 mod gather;
+mod growth;
 mod places;
 mod record;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use tantalum_device::Access;
@@ -16,6 +17,7 @@ use tantalum_rt::Mutex;
 
 pub use change::{LogChange, LogChangePhase, LogChangeProgress, NewLogDevice};
 pub(crate) use gather::{Gathered, lost_by_number};
+pub(crate) use growth::{LogGrower, log_files};
 pub(crate) use places::{Claimed, LOG, LogPlaces};
 pub(crate) use record::{RECORD, read as read_record, stamp as stamp_record};
 
@@ -74,6 +76,9 @@ pub(crate) struct LogDevices {
     log_id: u128,
     /// The present session of the log.
     session: u64,
+    /// Held while an operator changes the devices, or waits for the log's growth to be interrupted.
+    operator: Mutex<()>,
+    operator_waits: AtomicBool,
     /// Held while the devices change.
     opener: Mutex<Option<Box<dyn DeviceOpener>>>,
     entries: Mutex<Vec<Entry>>,
@@ -109,6 +114,8 @@ impl LogDevices {
             settings: settings.clone(),
             log_id: log.log_id(),
             session,
+            operator: Mutex::new(()),
+            operator_waits: AtomicBool::new(false),
             opener: Mutex::new(opener),
             entries: Mutex::new(entries),
             barriers,
@@ -124,6 +131,8 @@ impl LogDevices {
             settings: settings.clone(),
             log_id: log.log_id(),
             session: log.stats().epoch,
+            operator: Mutex::new(()),
+            operator_waits: AtomicBool::new(false),
             opener: Mutex::new(None),
             entries: Mutex::new(entries),
             barriers,

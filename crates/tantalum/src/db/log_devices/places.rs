@@ -11,7 +11,10 @@ use tantalum_device::{
 };
 use tantalum_log::{LogLayout, Standing, standings};
 
-use super::record::{self, Entry, RECORD, RECORD_FRESH};
+use super::{
+    growth::{is_log_file, log_files},
+    record::{self, Entry, RECORD, RECORD_FRESH},
+};
 use crate::{
     control::SOCKET,
     db::{
@@ -56,6 +59,12 @@ impl LogPlaces<'_> {
         self.settings.log_devices.clone().unwrap_or_else(|| vec![LOG.into()])
     }
 
+    /// The devices that a log may have of which nothing is recorded: those that the settings name, or the log's files.
+    pub fn names_without_record(&self) -> Result<Vec<PathBuf>> {
+        let files = if self.settings.log_devices.is_none() { log_files(self.directory)? } else { Vec::new() };
+        Ok(if files.is_empty() { self.names() } else { files })
+    }
+
     /// Opens a device that exists, cut into its partitions.
     pub fn open(&self, name: &Path) -> Result<Vec<Arc<dyn Device>>> {
         let device = match self.open_named(name, false)? {
@@ -92,7 +101,7 @@ impl LogPlaces<'_> {
     pub fn make(&self, claimed: Claimed, report: &mut dyn FnMut(OpenProgress)) -> Result<Vec<Arc<dyn Device>>> {
         match claimed {
             Claimed::Device(device) => self.partition(device),
-            Claimed::File(path) => self.partition(make_file(&path, self.file_bytes(), report)?),
+            Claimed::File(path) => self.partition(make_file(&path, self.initial_bytes(), report)?),
         }
     }
 
@@ -119,6 +128,11 @@ impl LogPlaces<'_> {
         let is_of_log = |standing: &Standing| matches!(standing, Standing::Member { .. } | Standing::NotListed);
         if !standings(log_id, &parts).iter().any(is_of_log) {
             check_blank(&*device)?;
+        }
+        // It may be what the log began with.
+        if is_log_file(name) && self.settings.log_can_grow() && device.capacity_bytes() < self.file_bytes() {
+            device.grow(self.file_bytes())?;
+            return self.partition(device);
         }
         Ok(parts)
     }
@@ -171,8 +185,13 @@ impl LogPlaces<'_> {
         self.settings.log_bytes() / 4096 * 4096
     }
 
-    fn file_bytes(&self) -> u64 {
+    pub fn file_bytes(&self) -> u64 {
         self.settings.log_bytes().next_multiple_of(4096)
+    }
+
+    /// How large the file of a new database is.
+    fn initial_bytes(&self) -> u64 {
+        self.settings.initial_log_bytes().unwrap_or_else(|| self.file_bytes())
     }
 
     /// A device that the opener knows, as much of it as is used.

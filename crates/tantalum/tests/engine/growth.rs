@@ -1,0 +1,249 @@
+//! Databases begin small, and grow ahead of need.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
+
+use tantalum::{Builder, Db, ErrorKind, StoreKind, Table};
+use tantalum_device::{
+    MemoryProfile,
+    files::{self, SimulatedFiles},
+};
+use tantalum_rt::{Simulation, now, sleep, spawn};
+
+use crate::support::{check, get, put, rows};
+
+/// What a directory takes on disk.
+fn disk_bytes(path: &Path) -> u64 {
+    let bytes = |entry: fs::DirEntry| match entry.metadata().unwrap() {
+        directory if directory.is_dir() => disk_bytes(&entry.path()),
+        file => file.blocks() * 512,
+    };
+    fs::read_dir(path).unwrap().map(|entry| bytes(entry.unwrap())).sum()
+}
+
+/// The files of the log, and what is left of some.
+fn log_files(path: &Path) -> Vec<String> {
+    let names = files::list(path).unwrap().into_iter().map(|name| name.into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.starts_with("log-0")).collect();
+    names.sort();
+    names
+}
+
+fn fill(db: &Db, table: &Table, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let mut tx = db.begin().unwrap();
+        tx.put(table, number.to_be_bytes(), [7; 8000]).unwrap();
+        tx.commit().unwrap();
+    }
+}
+
+/// Commits until the log has `bytes`. Returns how many rows there are.
+fn fill_until(db: &Db, table: &Table, bytes: u64) -> u32 {
+    let mut count = 0;
+    while db.stats().unwrap().log.capacity_bytes < bytes {
+        assert!(count < 100_000, "the log does not grow");
+        fill(db, table, count..count + 20);
+        count += 20;
+    }
+    count
+}
+
+#[test]
+fn a_new_database_takes_little_on_disk_and_so_do_its_backups() {
+    let limits =
+        [(StoreKind::InPlace, 2 << 20), (StoreKind::LogStructured, 2 << 20), (StoreKind::InPageLogging, 6 << 20)];
+    for (store, limit) in limits {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, backup) = (dir.path().join("db"), dir.path().join("backup"));
+        let db = Db::builder().page_store(store).open(&path).unwrap();
+        let table = db.table("t").unwrap();
+        put(&db, &table, &[("a", "1")]);
+        db.backup(&backup).unwrap();
+        db.close().unwrap();
+        for path in [path, backup] {
+            let bytes = disk_bytes(&path);
+            assert!(bytes < limit, "{store}: {} has {bytes} bytes", path.display());
+            let db = Db::open(&path).unwrap();
+            assert_eq!(get(&db, &db.table("t").unwrap(), "a").unwrap(), b"1");
+            check(&db);
+        }
+    }
+}
+
+#[test]
+fn the_log_grows_with_the_load_and_one_file_remains() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder().log_bytes(20 << 20).log_partitions(2).open(dir.path()).unwrap();
+    assert!(disk_bytes(dir.path()) < 3 << 20);
+    let table = db.table("t").unwrap();
+    let count = fill_until(&db, &table, 16 << 20);
+    let start = now();
+    while log_files(dir.path()).len() > 1 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", log_files(dir.path()));
+        sleep(Duration::from_millis(10));
+    }
+    let names = log_files(dir.path());
+    assert!(names[0].starts_with("log-0."), "{names:?}");
+    assert_eq!(fs::metadata(dir.path().join(&names[0])).unwrap().len(), 20 << 20);
+    drop(db);
+    for _ in 0..2 {
+        let db = Db::open(dir.path()).unwrap();
+        assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize);
+        check(&db);
+    }
+    assert_eq!(log_files(dir.path()), names);
+    // Without the record the files are found, and what is left over of them is not taken for the log.
+    fs::remove_file(dir.path().join("log-devices.toml")).unwrap();
+    let db = Db::open(dir.path()).unwrap();
+    assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize);
+}
+
+#[test]
+fn a_log_that_may_be_larger_than_before_grows_and_one_that_may_be_smaller_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |bytes| Db::builder().log_bytes(bytes).open(dir.path()).unwrap();
+    let full = |db: &Db| db.stats().unwrap().log.capacity_bytes;
+    let before = full(&open(1 << 20));
+    let db = open(16 << 20);
+    let count = fill_until(&db, &db.table("t").unwrap(), 12 << 20);
+    drop(db);
+    let db = open(1 << 20);
+    assert!(full(&db) > 4 * before);
+    assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize);
+    check(&db);
+}
+
+#[test]
+fn the_first_commit_may_be_as_large_as_any() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder().log_bytes(64 << 20).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let value = vec![3; 1 << 20];
+    let mut tx = db.begin().unwrap();
+    tx.put(&table, "large", &value).unwrap();
+    tx.commit().unwrap();
+    drop(db);
+    let db = Db::open(dir.path()).unwrap();
+    assert_eq!(get(&db, &db.table("t").unwrap(), "large").unwrap(), value[..]);
+    check(&db);
+}
+
+#[test]
+fn an_operator_changes_devices_while_the_log_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder().log_bytes(40 << 20).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let load = {
+        let (db, table) = (db.clone(), table.clone());
+        spawn("load", move || fill(&db, &table, 0..1500))
+    };
+    for _ in 0..3 {
+        // The log's file may have another name by now, but not another number of devices.
+        db.add_log_device("mine").unwrap();
+        db.remove_log_device("mine").unwrap();
+        fs::remove_file(dir.path().join("mine")).unwrap();
+    }
+    load.join().unwrap();
+    let last = db.stats().unwrap().log.devices[0].ordinal.to_string();
+    db.replace_log_device(&last, "mine").unwrap();
+    assert_eq!(db.stats().unwrap().log.devices.len(), 1);
+    drop(db);
+    let db = Db::open(dir.path()).unwrap();
+    assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), 1500);
+    check(&db);
+}
+
+#[test]
+fn a_database_is_closed_while_its_log_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    let builder = || Db::builder().log_bytes(200 << 20);
+    let mut count = 0;
+    for round in 0..6 {
+        let db = builder().open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        fill(&db, &table, count..count + 30 * (round + 1));
+        count += 30 * (round + 1);
+        db.close().unwrap();
+        assert!(log_files(dir.path()).len() <= 2, "{:?}", log_files(dir.path()));
+    }
+    let db = builder().open(dir.path()).unwrap();
+    assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), count as usize);
+    check(&db);
+}
+
+/// Runs in a file system in memory, on whose disk there can be no space.
+fn simulate(seeds: u64, run: impl Fn(Arc<SimulatedFiles>) + Clone + 'static) {
+    let us = Duration::from_micros;
+    for seed in 0..seeds {
+        let profile = MemoryProfile {
+            write_latency: us(20)..us(200),
+            flush_latency: us(20)..us(200),
+            seed,
+            ..MemoryProfile::default()
+        };
+        let system = SimulatedFiles::new(profile);
+        let attached = system.attach();
+        let run = run.clone();
+        Simulation::new(seed).time_limit(Duration::from_secs(3600)).run(move || run(system)).expect_finished();
+        drop(attached);
+    }
+}
+
+fn growing() -> Builder {
+    Db::builder().buffer_pool_bytes(256 * 4096).log_bytes(8 << 20).expert(|expert| expert.log_initial_bytes(512 << 10))
+}
+
+#[test]
+fn on_a_full_disk_the_log_goes_on_as_it_is_and_grows_later() {
+    simulate(6, |system| {
+        let db = growing().open("/db").unwrap();
+        let table = db.table("t").unwrap();
+        let before = db.stats().unwrap().log.capacity_bytes;
+        system.fill_disk(true);
+        fill(&db, &table, 0..400);
+        assert_eq!(db.stats().unwrap().log.capacity_bytes, before);
+        // What does not fit says why.
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, "large", vec![1; 200_000]).unwrap();
+        let refused = tx.commit();
+        assert!(matches!(&refused, Err(error) if error.kind() == ErrorKind::NoSpace), "{refused:?}");
+        system.fill_disk(false);
+        let mut count = 400;
+        let start = now();
+        while db.stats().unwrap().log.capacity_bytes == before {
+            assert!(start.elapsed() < Duration::from_secs(3000), "growth is not tried again");
+            fill(&db, &table, count..count + 20);
+            count += 20;
+            sleep(Duration::from_millis(100));
+        }
+        assert_eq!(rows(&db.snapshot().unwrap(), &table).len(), count as usize);
+        check(&db);
+        db.close().unwrap();
+        assert_eq!(log_files(Path::new("/db")).len(), 1);
+    });
+}
+
+#[test]
+fn small_commits_do_not_wait_while_a_large_one_lets_the_log_grow() {
+    simulate(6, |_| {
+        let db = growing().open("/db").unwrap();
+        let table = db.table("t").unwrap();
+        let large = {
+            let (db, table) = (db.clone(), table.clone());
+            spawn("large", move || {
+                let mut tx = db.begin().unwrap();
+                tx.put(&table, "large", vec![1; 200_000]).unwrap();
+                tx.commit().unwrap();
+            })
+        };
+        let mut count = 0;
+        while !large.is_finished() {
+            let start = now();
+            put(&db, &table, &[(&count.to_string(), "small")]);
+            assert!(start.elapsed() < Duration::from_millis(20), "{:?}", start.elapsed());
+            count += 1;
+        }
+        large.join().unwrap();
+        assert!(db.stats().unwrap().log.capacity_bytes > 1 << 20);
+        check(&db);
+    });
+}
