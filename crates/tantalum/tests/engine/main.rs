@@ -12,6 +12,7 @@ mod devices;
 mod durable_cache;
 mod errors;
 mod files;
+mod large;
 mod log_devices;
 mod observer;
 mod page_faults;
