@@ -233,7 +233,10 @@ fn staged_rows_are_moved_in_the_order_of_commits() {
         for round in 1..4u8 {
             let mut tx = db.begin().unwrap();
             for key in 0..150 * u32::from(round) {
-                tables.iter().for_each(|table| tx.put(table, key.to_be_bytes(), [round; 50]).unwrap());
+                // The second table is written first in some rounds.
+                for at in [usize::from(round % 2), usize::from(round % 2 == 0)] {
+                    tx.put(&tables[at], key.to_be_bytes(), [round; 50]).unwrap();
+                }
             }
             tx.commit().unwrap();
             snapshots.push((round, db.snapshot().unwrap()));
@@ -401,6 +404,42 @@ fn a_full_device_refuses_a_large_transaction() {
         wait_until_applied(&db);
         assert_eq!(committed(&db, &table).len(), 1);
         put(&db, &table, &[("a", "2")]);
+        check(&db);
+        db.close().unwrap();
+    });
+}
+
+/// Rows that cannot be moved for a while are read where they are staged, and are moved later.
+#[test]
+fn what_cannot_be_moved_stays_staged() {
+    simulate_stores(0..6, |seed, store, devices| {
+        let data = MemoryDevice::new("data", 16 << 20);
+        // Otherwise rows are moved while the commit is made durable.
+        let builder = with_little_memory(store).expert(|expert| expert.early_lock_release(false));
+        let db = builder.open_on(Devices { data: data.clone(), ..devices }).unwrap();
+        let table = db.table("t").unwrap();
+        let (mut random, mut model) = (Random::with_seed(seed), Model::new());
+        // More than the pool holds.
+        for key in 0..900u32 {
+            let mut tx = db.begin().unwrap();
+            tx.put(&table, key.to_be_bytes(), [1; 900]).unwrap();
+            tx.commit_async().unwrap();
+            model.insert(key.to_be_bytes().to_vec(), vec![1; 900]);
+        }
+        let mut tx = db.begin().unwrap();
+        for _ in 0..200 {
+            let key = random.u32(0..900).to_be_bytes();
+            tx.put(&table, key, [2; 60]).unwrap();
+            model.insert(key.to_vec(), vec![2; 60]);
+        }
+        tx.commit().unwrap();
+        data.inject(Fault::FailReads { after: 3 });
+        sleep(Duration::from_secs(5));
+        assert_eq!(db.stats().unwrap().transactions.staging_tables, 1);
+        data.clear_faults();
+        assert_eq!(committed(&db, &table), model);
+        wait_until_applied(&db);
+        assert_eq!(committed(&db, &table), model);
         check(&db);
         db.close().unwrap();
     });

@@ -186,11 +186,13 @@ impl Catalog {
             tables.open.remove(name);
             tables.dropping.insert(name.into(), row);
             dropping.succeed();
-            self.recovered.lock().dropped.extend(table.staging().retire().iter().cloned());
         }
         guard.end();
         let (_, end) = marked?;
         drop(dropping);
+        // Before its pages are freed, to which rows may be moved just now.
+        let staged = table.staging().retire();
+        self.recovered.lock().dropped.extend(staged.iter().cloned());
         self.pool.flush(end)
     }
 

@@ -2,7 +2,7 @@
 //! group.
 
 use crate::{
-    error::{ErrorKind, Result},
+    error::Result,
     table::Table,
     transaction::{
         Manager,
@@ -12,11 +12,9 @@ use crate::{
 };
 use std::sync::Arc;
 
-use super::{StagedRow, StagedWrite, StagingTree};
+use super::{StagedRow, StagedWrite, StagingTree, spill::is_too_much};
 use crate::transaction::Value;
 
-/// Bytes of keys and values that one group moves, about.
-const GROUP_BYTES: usize = 64 << 10;
 /// Leaves of the staging table that it reads, at most: many may be empty.
 const GROUP_LEAVES: usize = 64;
 
@@ -66,12 +64,12 @@ impl Moving {
         }
         manager.leave_log_space()?;
         // `None`: a commit has overwritten one of them meanwhile.
-        let Some(Read { rows, leaves, next }) = self.read()? else { return Ok(Step::Moved) };
+        let Some(Read { rows, leaves, next }) = self.read(manager.group_bytes())? else { return Ok(Step::Moved) };
         if !rows.is_empty() {
             match self.move_rows(manager, &rows, &leaves) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Step::Moved),
-                Err(error) if error.kind() == ErrorKind::TransactionTooLarge && rows.len() > 1 => {
+                Err(error) if is_too_much(&error) && rows.len() > 1 => {
                     self.rows = rows.len() / 2;
                     return Ok(Step::Moved);
                 }
@@ -104,7 +102,7 @@ impl Moving {
     }
 
     /// The next rows. `None` if one went while it was read.
-    fn read(&self) -> Result<Option<Read>> {
+    fn read(&self, group_bytes: usize) -> Result<Option<Read>> {
         let (mut rows, mut leaves, mut bytes) = (Vec::new(), Vec::new(), 0);
         let (mut copy, mut from) = (LeafCopy::default(), self.from.clone());
         while leaves.len() < GROUP_LEAVES {
@@ -127,7 +125,7 @@ impl Moving {
                 bytes += key.len() + value_of(&write).map_or(0, <[u8]>::len);
                 let behind = [&key[..], &[0]].concat();
                 rows.push((key, write));
-                if bytes >= GROUP_BYTES && (entry + 1 < entries.end || !is_whole) {
+                if bytes >= group_bytes && (entry + 1 < entries.end || !is_whole) {
                     return Ok(Some(Read { rows, leaves, next: Some(behind) }));
                 }
             }
@@ -137,7 +135,7 @@ impl Moving {
             }
             let Some(upper) = upper else { return Ok(Some(Read { rows, leaves, next: None })) };
             from = upper;
-            if bytes >= GROUP_BYTES || rows.len() >= self.rows {
+            if bytes >= group_bytes || rows.len() >= self.rows {
                 break;
             }
         }

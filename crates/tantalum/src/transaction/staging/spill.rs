@@ -14,7 +14,7 @@ use tantalum_store::TableId;
 use super::{StagedWrite, Stager, StagingTree, undo::UndoLog};
 use crate::{
     db::{StagingRow, StagingState},
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     transaction::{
         Manager, Touched, Transaction, Value,
         append::{Part, PartTree, Purpose},
@@ -143,7 +143,8 @@ impl Transaction {
             let row = StagingRow { state, id: staged.id(), root: staged.tree().root(), target: *target };
             (row.key(), row.encode())
         };
-        let rows: Vec<_> = staged.tables.iter().map(row).collect();
+        let mut rows: Vec<_> = staged.tables.iter().map(row).collect();
+        rows.sort();
         let writes = rows.iter().map(|(key, row)| LeafWrite { key, value: Some(row) }).collect();
         let part = Part { tree: PartTree::Own(core.catalog.tree().clone()), writes };
         let committed = |end: Lsn| staged.stager.commit(end);
@@ -167,6 +168,11 @@ impl Manager {
             self.core().pool.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// Bytes of rows that are moved or staged in one group, about.
+    pub(super) fn group_bytes(&self) -> usize {
+        GROUP_BYTES.min(self.write_limit().bytes / 4)
     }
 
     /// The most rows of a group that moves or stages them.
@@ -194,7 +200,7 @@ impl<'a> Group<'a> {
     pub fn push(&mut self, key: Value, row: Vec<u8>) -> Result<()> {
         self.bytes += key.len() + row.len();
         self.rows.push((key, row));
-        if self.bytes < GROUP_BYTES && self.rows.len() < self.manager.group_rows() {
+        if self.bytes < self.manager.group_bytes() && self.rows.len() < self.manager.group_rows() {
             return Ok(());
         }
         self.append()
@@ -213,16 +219,22 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Whether a group has more pages than the pool has room for, or its record more bytes than the log takes.
+pub(super) fn is_too_much(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TransactionTooLarge | ErrorKind::TooLarge)
+}
+
 /// Writes rows to a staging table, in as many groups as it takes.
 fn append_rows(manager: &Manager, tree: &Tree, rows: &[EncodedRow]) -> Result<()> {
     let writes = rows.iter().map(|(key, row)| LeafWrite { key, value: Some(row) }).collect();
     let part = Part { tree: PartTree::Own(tree.clone()), writes };
     match manager.append(&[part], &Purpose::Staging) {
-        Err(error) if error.kind() == ErrorKind::TransactionTooLarge && rows.len() > 1 => {
+        Err(error) if is_too_much(&error) && rows.len() > 1 => {
             let (first, second) = rows.split_at(rows.len() / 2);
             append_rows(manager, tree, first)?;
             append_rows(manager, tree, second)
         }
+        Err(error) if error.kind() == ErrorKind::TooLarge => Err(manager.write_limit().refuse(rows[0].1.len())),
         appended => appended.map(drop),
     }
 }
