@@ -74,9 +74,7 @@ impl WriteSet {
         let value_bytes = |value: Option<&Value>| value.map_or(0, |value| value.len());
         let after_bytes = value_bytes(value.as_ref());
         let undone = self.is_marked.then(|| key.clone());
-        let before = match rows.set(key, value, |_| Ok::<_, Infallible>(())) {
-            Ok(before) => before,
-        };
+        let Ok(before) = rows.set(key, value, |_| Ok::<_, Infallible>(()));
         self.bytes += cost_after;
         self.bytes -= before.as_ref().map_or(0, |before| cost(key_bytes, before.as_ref()));
         self.memory_bytes += after_bytes;

@@ -44,6 +44,9 @@ use crate::{
     tree::Tree,
 };
 
+/// A key and the locks of its table.
+type LockedKey = (Arc<TableLocks>, Value);
+
 /// A transaction that has staged writes.
 #[derive(Debug)]
 pub(crate) struct Stager {
@@ -51,7 +54,7 @@ pub(crate) struct Stager {
     /// Where in the log it has committed; 0 before.
     position: AtomicU64,
     /// The staged keys that other transactions wait for, which are locked as all others are; `None` when it is over.
-    waited_for: Mutex<Option<Vec<(Arc<TableLocks>, Value)>>>,
+    waited_for: Mutex<Option<Vec<LockedKey>>>,
 }
 
 impl Stager {
