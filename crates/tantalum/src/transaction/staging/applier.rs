@@ -49,6 +49,8 @@ pub(in crate::transaction) struct Applier {
 struct Work {
     moving: Vec<Job<Moving>>,
     dropping: Vec<Job<Arc<StagingTree>>>,
+    /// The applier has taken one of them out, and works on it.
+    is_busy: bool,
 }
 
 /// Something to do, perhaps later.
@@ -116,6 +118,7 @@ impl Manager {
         if let Some(mut job) = applier.take_moving() {
             let step = job.what.step(self);
             let mut work = applier.work.lock();
+            work.is_busy = false;
             match step {
                 Ok(Step::Moved) => {
                     job.succeeded();
@@ -141,13 +144,16 @@ impl Manager {
         let Some(mut job) = applier.take_dropping() else { return Ok(false) };
         let id = job.what.id();
         let may_go_on = || if applier.stop.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) };
-        if let Err(error) = self.core().catalog.drop_staging(id, &may_go_on) {
+        let dropped = self.core().catalog.drop_staging(id, &may_go_on);
+        let mut work = applier.work.lock();
+        work.is_busy = false;
+        if let Err(error) = dropped {
             if error.kind() != ErrorKind::Closed {
                 tracing::warn!(%error, "pages of a large transaction could not be freed");
             }
             job.failed();
             let Job { what, not_before, pause } = job;
-            applier.work.lock().dropping.push(Job { what: Arc::new(what), not_before, pause });
+            work.dropping.push(Job { what: Arc::new(what), not_before, pause });
         }
         Ok(true)
     }
@@ -183,6 +189,7 @@ impl Applier {
         let mut work = self.work.lock();
         let (now, mut seen) = (tantalum_rt::now(), BTreeSet::new());
         let at = work.moving.iter().position(|job| seen.insert(job.what.table.id()) && job.is_due(now))?;
+        work.is_busy = true;
         Some(work.moving.remove(at))
     }
 
@@ -196,7 +203,10 @@ impl Applier {
             }
             let Job { what, not_before, pause } = work.dropping.remove(at);
             match Arc::try_unwrap(what) {
-                Ok(what) => return Some(Job { what, not_before, pause }),
+                Ok(what) => {
+                    work.is_busy = true;
+                    return Some(Job { what, not_before, pause });
+                }
                 Err(what) => work.dropping.insert(at, Job { what, not_before, pause }),
             }
         }
@@ -206,7 +216,7 @@ impl Applier {
     /// Staging tables whose rows are to be moved, or whose pages are to be freed.
     pub fn tables(&self) -> u64 {
         let work = self.work.lock();
-        (work.moving.len() + work.dropping.len()) as u64
+        (work.moving.len() + work.dropping.len()) as u64 + u64::from(work.is_busy)
     }
 }
 
