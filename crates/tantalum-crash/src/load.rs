@@ -33,6 +33,8 @@ pub struct Load {
     pub drops_tables: bool,
     /// Whether snapshots are held while others commit much, with little memory for the row versions that they see.
     pub holds_snapshots: bool,
+    /// Whether transactions have memory for very few writes, so that most are staged, and some are of many writes.
+    pub stages: bool,
     /// What is special about it.
     pub kind: LoadKind,
 }
@@ -80,6 +82,7 @@ impl Load {
             async_depth: [0, 0, 2, 6][random.usize(0..4)],
             drops_tables: random.u8(0..4) == 0,
             holds_snapshots: false,
+            stages: false,
             kind: LoadKind::Mixed,
         }
         .or_uniform(random)
@@ -110,6 +113,11 @@ impl Load {
         Self { holds_snapshots: true, snapshots_percent: self.snapshots_percent.max(10), reads_percent: 10, ..self }
     }
 
+    /// The same with transactions that are staged.
+    pub(crate) fn staging(self) -> Self {
+        Self { stages: true, operations_max: 40, ..self }
+    }
+
     /// The same with many rows that fill leaves quickly.
     pub(crate) fn growing(self, random: &mut Random, page_size: usize) -> Self {
         Self {
@@ -129,6 +137,8 @@ impl Load {
         let rows = u64::from(self.tables) * u64::from(self.keys) + scratch_rows;
         let row = 32 + 2 * u64::from(self.key_pad) + self.value_len.end as u64;
         let large = 4 * page_size as u64 * rows / u64::from(self.large_value_every);
-        (4 * (rows * row + large) + 64 * page_size as u64).next_multiple_of(1 << 20) + (3 << 20)
+        // Each client may have staged as much as it writes, a leaf for each row at worst.
+        let staged = if self.stages { 40 * self.clients as u64 * 3 * page_size as u64 } else { 0 };
+        (4 * (rows * row + large) + staged + 64 * page_size as u64).next_multiple_of(1 << 20) + (3 << 20)
     }
 }

@@ -463,6 +463,8 @@ fn open(
 
 /// The least that the engine takes.
 const LEAST_VERSION_BYTES: u64 = 16 << 10;
+/// Memory for about three writes.
+const TRANSACTION_MEMORY_BYTES: u64 = 1200;
 
 fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     let isolation = if config.is_serializable { Isolation::Serializable } else { Isolation::SnapshotIsolation };
@@ -487,6 +489,7 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     } else {
         builder
     };
+    let builder = if config.load.stages { builder.transaction_memory_bytes(TRANSACTION_MEMORY_BYTES) } else { builder };
     match archive {
         Some(device) => builder.expert(|expert| expert.log_archive_on(device)),
         None => builder,

@@ -66,7 +66,7 @@ pub enum ErrorKind {
     StoreFull,
     /// The file system, the device or a number space is full. Free some space, or use a larger device.
     NoSpace,
-    /// The writes of a transaction exceed a limit. Cut it into several.
+    /// A row takes more than one change group can have. Cut it into several, or raise the setting that the message names.
     TransactionTooLarge,
     /// A record, key or value exceeds a limit. Split it.
     TooLarge,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tantalum_store::{PageId, PageSet, TableId, page::header};
 
 use crate::{
-    db::Core,
+    db::{Core, StagingRow, StagingState},
     error::{self, Result},
     space::SpaceWatch,
     tree::{Tree, TreeReport},
@@ -111,7 +111,30 @@ impl Check<'_> {
                 Err(problems) => self.problems.extend(problems),
             }
         }
+        for row in self.staging_tables()? {
+            let name = format!("rows staged for table {}", row.target);
+            if let Err(problems) = self.walk(&name, &catalog.staging_tree_of(row))?
+                && !self.is_staging_dropped(row)?
+            {
+                self.problems.extend(problems);
+            }
+        }
         Ok(reports)
+    }
+
+    /// The staging tables whose pages are not being freed, as the catalog's rows have them.
+    fn staging_tables(&self) -> Result<Vec<StagingRow>> {
+        match self.core.catalog.staging_rows() {
+            Ok(rows) => Ok(rows.into_iter().filter(|row| row.state != StagingState::Dropping).collect()),
+            // The walk through the catalog has found it too.
+            Err(error) if error::is_damage(&error) && !self.problems.is_empty() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_staging_dropped(&self, row: StagingRow) -> Result<bool> {
+        let present = self.core.catalog.staging_row(row.id)?;
+        Ok(present.is_none_or(|row| row.state == StagingState::Dropping))
     }
 
     /// The tables, as the catalog's rows have them: a table and its root are there in one group, so none is missing that has pages
@@ -162,7 +185,10 @@ impl Check<'_> {
         if problems.is_empty() {
             // Of a drop that is under way, or that an error interrupted, pages are left.
             let rows = core.catalog.rows()?;
-            let dropped: Vec<TableId> = rows.iter().filter(|(_, row)| row.is_dropping).map(|(_, row)| row.id).collect();
+            let staging = core.catalog.staging_rows()?;
+            let staging = staging.iter().filter(|row| row.state == StagingState::Dropping).map(|row| row.id);
+            let tables = rows.iter().filter(|(_, row)| row.is_dropping).map(|(_, row)| row.id);
+            let dropped: Vec<TableId> = tables.chain(staging).collect();
             let changed = watch.changed();
             let unused = watch.allocated.missing_in(used).filter(|page| !changed.contains(*page));
             let wrong = unused.filter_map(|page| {

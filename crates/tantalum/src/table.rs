@@ -13,7 +13,7 @@ use tantalum_store::TableId;
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    transaction::TableLocks,
+    transaction::{TableLocks, TableStaging},
     tree::Tree,
 };
 
@@ -37,6 +37,7 @@ struct Shared {
     log_id: u128,
     tree: Tree,
     locks: Arc<TableLocks>,
+    staging: TableStaging,
     /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`] or [`DROPPED`]. While
     /// either is set, each one that would begin to use it counts for a moment.
     state: AtomicUsize,
@@ -57,6 +58,7 @@ impl Table {
             log_id,
             tree,
             locks: Arc::default(),
+            staging: TableStaging::default(),
             state: AtomicUsize::new(0),
             settling: Mutex::default(),
             settled: Condvar::default(),
@@ -80,6 +82,11 @@ impl Table {
 
     pub(crate) fn locks(&self) -> &Arc<TableLocks> {
         &self.shared.locks
+    }
+
+    /// The staging tables that hold rows for it.
+    pub(crate) fn staging(&self) -> &TableStaging {
+        &self.shared.staging
     }
 
     /// Whether the table belongs to the database whose log is `log_id`.

@@ -324,8 +324,8 @@ fn memory_for_changes_is_a_small_part_of_the_pool() {
     }
 }
 
-/// Many commits at once, each as large as a transaction can be, change far more than the units in reserve have room for while
-/// it is active: they wait for each other, and none fails. What is larger is refused, and the database lives on.
+/// Many commits at once, each as large as a change group can be, change far more than the units in reserve have room for while
+/// it is active: they wait for each other, and none fails. A row that is larger is refused, and the database lives on.
 #[test]
 fn what_commits_at_once_may_be_larger_than_the_reserve() {
     const CLIENTS: u32 = 8;
@@ -345,8 +345,9 @@ fn what_commits_at_once_may_be_larger_than_the_reserve() {
                 let in_page = || db.stats().unwrap().store.in_page.expect("it is such a store");
                 let limit = {
                     let mut tx = db.begin().unwrap();
-                    let refused = (0..ROWS).find_map(|row| tx.put(&table, row.to_be_bytes(), [1; 1000]).err());
-                    let error = refused.expect("a transaction has a limit");
+                    tx.put(&table, 0u32.to_be_bytes(), [1; 1000]).unwrap();
+                    let error =
+                        tx.put(&table, 1u32.to_be_bytes(), vec![1; 1 << 20]).expect_err("a change group has a limit");
                     let text = error.to_string();
                     assert!(text.contains("cut it into several, or use a larger data device"), "{text}");
                     let (_, rest) = text.split_once("it can have at most ").unwrap();

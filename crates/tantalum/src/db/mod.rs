@@ -22,6 +22,7 @@ use std::{
 use tantalum_store::{SegmentInspection, Superblock, UnitInspection};
 
 pub use self::barriers::BarrierSummary;
+pub(crate) use self::catalog::{StagingRow, StagingState};
 pub(crate) use self::core::{Core, CoreKind};
 pub(crate) use self::devices::Wrap;
 pub use self::devices::{DeviceOpener, DeviceRequest, DeviceUse, Devices};
@@ -40,7 +41,7 @@ use crate::{
     space::Space,
     stats::Stats,
     table::Table,
-    transaction::{Manager, Snapshot, Transaction, Value},
+    transaction::{Manager, Snapshot, Transaction, Value, read_present},
 };
 
 /// An open database. Clones are handles to the same one. All methods may be called by many threads at once.
@@ -141,7 +142,9 @@ impl Db {
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let operations = self.operations();
         let _operation = self.core().begin_operation()?;
-        self.core().catalog.drop_table(name, &|| operations.check_open())
+        let dropped = self.core().catalog.drop_table(name, &|| operations.check_open());
+        self.open.manager.take_over_staged();
+        dropped
     }
 
     /// Begins a transaction with the database's default isolation.
@@ -193,7 +196,7 @@ impl Db {
         core.check_open()?;
         let log_id = core.log().log_id();
         table.check_usable(log_id)?;
-        let read = table.tree().read(key.as_ref(), |value, lsn| (value.map(Value::from), lsn));
+        let read = read_present(table, key.as_ref());
         // This read does not keep the table from being dropped meanwhile: for that, all readers would have to change one word. But
         // before the first of its pages is freed, the table is marked as dropped.
         table.check_usable(log_id)?;
@@ -426,7 +429,9 @@ impl Db {
     /// Opens the database of a plan, or creates it.
     pub(crate) fn of_plan(plan: Plan) -> Result<Self> {
         let core = Arc::new(open::open(plan)?);
-        Ok(Self { open: Arc::new(Open { manager: Manager::new(core) }) })
+        let manager = Manager::new(core);
+        manager.take_over_staged();
+        Ok(Self { open: Arc::new(Open { manager }) })
     }
 }
 

@@ -205,6 +205,10 @@ settings! {
     /// `tantalum.toml`, milliseconds. Deadlocks are found at once, whatever the value.
     user open Number lock_timeout_ms: u64 = "10,000";
 
+    /// Bytes of memory for the writes of one transaction, with their locks and what undoes them. A transaction that writes more keeps
+    /// the rest on the data device until it commits ([`Transaction`](crate::Transaction)).
+    user open Bytes transaction_memory_bytes: u64 = "64 MiB";
+
     /// Bytes of memory for old versions of rows that snapshots see, at least 16 KiB. What exceeds it goes to free pages of the data
     /// device while the snapshots live. Beyond it may be what one transaction overwrites.
     expert open Bytes version_bytes: u64 = "a quarter of the pool";

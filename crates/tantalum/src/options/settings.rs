@@ -12,6 +12,7 @@ use crate::{
     limits,
 };
 
+const DEFAULT_TRANSACTION_MEMORY_BYTES: u64 = 64 << 20;
 const DEFAULT_POOL_BYTES: u64 = 64 << 20;
 /// Old versions of rows have the memory of this part of the pool.
 const VERSION_PART: u64 = 4;
@@ -78,10 +79,18 @@ impl Settings {
     /// What another database can have too: nothing that says where this one's files are, or how they lie there.
     pub fn without_places(&self) -> Self {
         let &Self {
-            buffer_pool_bytes, version_bytes, log_bytes, lock_timeout_ms, early_lock_release, isolation, ..
+            buffer_pool_bytes,
+            transaction_memory_bytes,
+            version_bytes,
+            log_bytes,
+            lock_timeout_ms,
+            early_lock_release,
+            isolation,
+            ..
         } = self;
         Self {
             buffer_pool_bytes,
+            transaction_memory_bytes,
             version_bytes,
             log_bytes,
             lock_timeout_ms,
@@ -197,6 +206,11 @@ impl Settings {
 
     pub fn buffer_pool_bytes(&self) -> u64 {
         self.buffer_pool_bytes.unwrap_or(DEFAULT_POOL_BYTES)
+    }
+
+    /// Memory for the writes of one transaction.
+    pub fn transaction_memory_bytes(&self) -> u64 {
+        self.transaction_memory_bytes.unwrap_or(DEFAULT_TRANSACTION_MEMORY_BYTES)
     }
 
     /// Memory for old versions of rows.

@@ -26,6 +26,11 @@ use crate::{
 /// Where the map stands in its extent. The first extent's pages 0 and 1 hold the superblock.
 const MAP_IN_EXTENT: u64 = 2;
 
+/// What is wanted free beyond the pages of rows that are to be inserted: this part of them, for pages that are not full, ...
+const SPARE_PART: u64 = 8;
+/// ... and so many.
+const SPARE_PAGES: u64 = 16;
+
 /// The owner of map pages.
 const NO_TABLE: TableId = TableId(0);
 
@@ -178,6 +183,23 @@ impl Space {
             // The next attempt finds it before it latches anything.
             Lack::Chain { .. } => Ok(()),
             Lack::FreePage { capacity } => self.growth.grow_beyond(&**self.pool.store(), capacity),
+        }
+    }
+
+    /// Lets the store grow until so many pages are free, and some more. No latch may be held.
+    ///
+    /// # Errors
+    /// [`StoreFull`](crate::ErrorKind::StoreFull) when it cannot.
+    pub fn ensure_free(&self, pages: u64) -> Result<()> {
+        let wanted = pages + pages / SPARE_PART + SPARE_PAGES;
+        loop {
+            let capacity = self.pool.store().capacity_pages();
+            let mut used = self.extents();
+            self.for_each_allocated(&mut |_| used += 1)?;
+            if capacity.saturating_sub(used + MAP_IN_EXTENT) >= wanted {
+                return Ok(());
+            }
+            self.growth.grow_beyond(&**self.pool.store(), capacity)?;
         }
     }
 

@@ -1,26 +1,17 @@
-//! The commit of a [`Transaction`]: its writes become part of the database in one change group, and so one record of the log.
-//!
-//! Leaves are found and room is made in them first. Then they are latched in ascending page order, each looked at again as
-//! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
-//! or something is lacking that must not be waited for under latches, everything is let go and found anew; after some tries in vain
-//! while no other commit is under way ([`precedence`](super::precedence)).
+//! The commit of a [`Transaction`]: its writes become part of the database in one change group, and so one record of the log. Where
+//! they are too many for that, they are [staged](super::staging), and the group says that what is staged counts.
 
-use std::{
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use tantalum_log::Lsn;
-use tantalum_rt::interleave;
-use tantalum_store::{TableId, page::record};
 
-use super::{Manager, Transaction, Value, precedence::Tries, write_set::WriteSet};
+use super::{
+    Manager, Transaction,
+    append::{Part, PartTree, Purpose},
+};
 use crate::{
-    buffer::{ChangeGroup, PinnedPage, Pins, Reservation},
-    db::Core,
-    error::{self, Error, ErrorKind, GroupError, GroupResult, Lack, Result},
-    table::Table,
-    tree::{Chains, LeafWrite, Place},
+    error::{self, ErrorKind, Result},
+    tree::LeafWrite,
 };
 
 /// A commit that is durable; see [`Transaction::commit`].
@@ -103,8 +94,8 @@ impl Transaction {
     /// # Errors
     /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log fails meanwhile, or the changes cannot be stored: after the
     /// next open the transaction is there whole or not at all. After any other error it is not.
-    /// [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) when the buffer pool has too few frames for the pages that it
-    /// writes, or the log takes no such record.
+    /// [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) when the buffer pool has too few frames for one of the values that it
+    /// writes. [`StoreFull`](ErrorKind::StoreFull) when there is no room on the data device.
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
@@ -137,252 +128,40 @@ impl Transaction {
         self.check_running()?;
         self.core().operations.enter()?;
         self.is_committing = true;
-        let appended = if self.writes.is_empty() {
-            Appended { position: None, lsn: self.read_lsn }
-        } else {
-            let touched = &self.touched;
-            let table_of = |id| touched.get(&id).expect("a written table was touched").table.table().clone();
-            let end = self.manager().append_commit(&self.writes, table_of)?;
-            Appended { position: Some(end.get()), lsn: end.max(self.read_lsn) }
+        let appended = match self.append_commit()? {
+            None => Appended { position: None, lsn: self.read_lsn },
+            Some(end) => Appended { position: Some(end.get()), lsn: end.max(self.read_lsn) },
         };
         self.is_over = true;
         self.manager().counters.commits.fetch_add(1, Ordering::Relaxed);
         Ok(appended)
     }
-}
 
-/// Writes that go to one leaf.
-struct LeafPlan<'a> {
-    table: &'a Table,
-    page: PinnedPage,
-    /// The page's LSN when the writes' places were found.
-    found_at: Lsn,
-    writes: &'a [LeafWrite<'a>],
-    /// Which of all places are theirs.
-    places: Range<usize>,
-}
-
-/// The versions that a commit overwrites.
-type OldVersions<'a> = Vec<(TableId, &'a [u8], Option<Value>)>;
-
-/// What became of one try.
-enum Try<'a> {
-    Done {
-        end: Lsn,
-        sparse: Vec<(&'a Table, &'a [u8])>,
-    },
-    Again,
-    /// Others hold too many frames.
-    NoFrames,
-    /// The old versions have no room in memory yet.
-    NoVersionRoom,
-}
-
-impl Manager {
-    /// Logs and applies the writes, atomically; no other task sees a part of them. Returns the end of their record, which
-    /// is not durable yet.
-    ///
-    /// # Errors
-    /// The database is then as before.
-    pub(super) fn append_commit(&self, writes: &WriteSet, table_of: impl Fn(TableId) -> Table) -> Result<Lsn> {
-        let tables: Vec<(Table, Vec<LeafWrite<'_>>)> = writes
-            .tables()
-            .map(|(id, rows)| {
-                let mut writes = Vec::with_capacity(rows.len());
-                writes.extend(rows.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() }));
-                (table_of(id), writes)
-            })
-            .collect();
-        let Core { pool, space, .. } = self.core();
-        let reservation = Reservation::new(pool);
-        let mut pins = pool.pins().begin();
-        let mut tries = Tries::new(&self.precedence);
-        loop {
-            if tries.must_wait() {
-                // The commit that goes first may need all that this one has.
-                drop(pins);
-                reservation.clear();
-                tries.wait();
-                pins = pool.pins().begin();
-            }
-            match self.try_append(&tables, &mut pins, &reservation, &tries) {
-                Ok(Try::Done { end, sparse }) => {
-                    drop((pins, tries));
-                    self.versions.spill(self.core());
-                    self.rebalance(sparse);
-                    return Ok(end);
-                }
-                Ok(Try::Again) => tries.failed(),
-                Ok(Try::NoVersionRoom) => {
-                    drop(pins);
-                    reservation.clear();
-                    self.core().check_open()?;
-                    self.versions.spill(self.core());
-                    self.versions.wait_for_room();
-                    pins = pool.pins().begin();
-                }
-                Ok(Try::NoFrames) => {
-                    drop(pins);
-                    // The tasks that have the frames may wait for space in the log.
-                    reservation.clear();
-                    // As if each write went to a leaf of its own.
-                    let pages = |(table, writes): &(Table, Vec<LeafWrite<'_>>)| {
-                        writes.iter().map(|write| table.tree().pages_pinned(&[*write])).sum::<usize>()
-                    };
-                    pins = pool.pins().wait_for(tables.iter().map(pages).sum());
-                }
-                Err(GroupError::Lacks(lack @ (Lack::LogSpace(_) | Lack::LogSize(_)))) => {
-                    drop(pins);
-                    space.supply(&reservation, lack)?;
-                    pins = pool.pins().begin();
-                }
-                // What was supplied is kept, but for a page or a latch that another task may have taken before the next try.
-                Err(GroupError::Lacks(lack @ Lack::Frames(_))) => space.supply(&reservation, lack)?,
-                Err(GroupError::Lacks(lack)) => {
-                    tries.failed();
-                    if let Err(error) = space.supply(&reservation, lack) {
-                        drop(pins);
-                        reservation.clear();
-                        self.take_scratch_room(error)?;
-                        pins = pool.pins().begin();
-                    }
-                }
-                Err(GroupError::Failed(error)) => {
-                    drop(pins);
-                    reservation.clear();
-                    self.take_scratch_room(error)?;
-                    pins = pool.pins().begin();
-                }
-            }
+    /// Logs and applies the writes, in one record if that is possible. `None` if there are none.
+    fn append_commit(&mut self) -> Result<Option<Lsn>> {
+        if self.staged.is_some() || !self.writes.fits(self.manager().write_limit()) {
+            return self.commit_staged().map(Some);
+        }
+        if self.writes.is_empty() {
+            return Ok(None);
+        }
+        match self.manager().append(&self.parts(), &Purpose::Commit) {
+            // Too many pages for the pool, or large values that take more of the record than was reckoned with.
+            Err(error) if error.kind() == ErrorKind::TransactionTooLarge => self.commit_staged().map(Some),
+            appended => appended,
         }
     }
 
-    fn try_append<'a>(
-        &self,
-        tables: &'a [(Table, Vec<LeafWrite<'a>>)],
-        pins: &mut Pins<'_>,
-        reservation: &Arc<Reservation>,
-        tries: &Tries<'_>,
-    ) -> GroupResult<Try<'a>> {
-        pins.restart();
-        let (mut plans, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
-        for (table, writes) in tables {
-            let mut rest = &writes[..];
-            while !rest.is_empty() {
-                let first = places.len();
-                let (page, found_at) = table.tree().prepare(rest, &mut places, reservation)?;
-                let (writes, later) = rest.split_at(places.len() - first);
-                if !pins.try_add(table.tree().pages_pinned(writes))? {
-                    return Ok(Try::NoFrames);
-                }
-                table.tree().find_chains(&places[first..], &mut chains)?;
-                plans.push(LeafPlan { table, page, found_at, writes, places: first..places.len() });
-                rest = later;
-            }
+    fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = Vec::with_capacity(self.touched.len());
+        for (id, rows) in self.writes.tables() {
+            let table = self.touched.get(&id).expect("a written table was touched").table.table().clone();
+            let mut writes = Vec::with_capacity(rows.len());
+            writes.extend(rows.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() }));
+            parts.push(Part { tree: PartTree::Table(table), writes });
         }
-        plans.sort_by_key(|plan| plan.page.id());
-        // A merge between two preparations can make two leaves one.
-        if plans.windows(2).any(|pair| pair[0].page.id() == pair[1].page.id()) {
-            return Ok(Try::Again);
-        }
-        // Before anything is latched: an old version may have to be read. The keys are locked, so it stays what it is. A commit
-        // that has failed before reads it in any case, so that it does not fail again because a snapshot began meanwhile.
-        let keeps_versions = self.versions.gate().has_snapshots() || tries.have_failed();
-        let old = keeps_versions.then(|| old_versions(tables)).transpose()?;
-        let reserved = match old.as_deref().map(|rows| self.versions.reserve(rows)) {
-            Some(None) => return Ok(Try::NoVersionRoom),
-            Some(reserved) => reserved,
-            None => None,
-        };
-        interleave();
-        let mut group = ChangeGroup::with(&self.core().pool, Some(reservation));
-        for plan in &plans {
-            let guard = plan.page.write_further_leaf()?;
-            let places = &mut places[plan.places.clone()];
-            if !plan.table.tree().accepts(&guard, plan.writes, plan.found_at, places)? {
-                return Ok(Try::Again);
-            }
-            group.add(guard);
-        }
-        let done = self.append_plans(group, &plans, &places, &chains, old);
-        drop(reserved);
-        done
+        parts
     }
-
-    /// Stages the writes of latched leaves, which stand in the group in the order of the plans, and appends the group.
-    fn append_plans<'a>(
-        &self,
-        mut group: ChangeGroup,
-        plans: &[LeafPlan<'a>],
-        places: &[Place],
-        chains: &Chains,
-        mut old: Option<OldVersions<'a>>,
-    ) -> GroupResult<Try<'a>> {
-        let mut sparse = Vec::new();
-        for (index, plan) in plans.iter().enumerate() {
-            let places = &places[plan.places.clone()];
-            let is_sparse = plan.table.tree().stage(&mut group, index, plan.writes, places, chains)?;
-            if is_sparse {
-                sparse.push((plan.table, plan.writes[0].key));
-            }
-        }
-        interleave();
-        let gate = self.versions.gate();
-        if gate.has_snapshots() && old.is_none() {
-            return Ok(Try::Again);
-        }
-        let number = self.commit_count.fetch_add(1, Ordering::Relaxed) + 1;
-        let end = group.append_with(record::COMMIT, number, |end| {
-            for (table, key, value) in old.take().into_iter().flatten() {
-                gate.keep(table, key, end.get(), value);
-            }
-        })?;
-        drop(gate);
-        Ok(Try::Done { end, sparse })
-    }
-
-    /// What `f` returns, which is run again when the device is full and scratch pages have room. No latch may be held.
-    ///
-    /// # Errors
-    /// Those of `f`.
-    pub fn retry_with_scratch_room<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
-        loop {
-            match f() {
-                Err(error) => self.take_scratch_room(error)?,
-                done => return done,
-            }
-        }
-    }
-
-    /// If the device is full, frees the scratch pages at the cost of the snapshots that need them. Where there are none, or it is
-    /// not, that is the error.
-    fn take_scratch_room(&self, error: Error) -> Result<()> {
-        if error.kind() != ErrorKind::StoreFull {
-            return Err(error);
-        }
-        if self.versions.give_up_scratch_pages(&error) { Ok(()) } else { Err(error) }
-    }
-
-    /// Merges leaves that the commit has nearly emptied. The commit stands, whatever comes of it.
-    fn rebalance(&self, sparse: Vec<(&Table, &[u8])>) {
-        for (table, key) in sparse {
-            if let Err(error) = table.tree().rebalance(key) {
-                tracing::warn!(table = table.name(), %error, "a leaf with few rows could not be merged");
-            }
-        }
-    }
-}
-
-/// What the keys that are about to be written stand for, before.
-fn old_versions<'a>(tables: &'a [(Table, Vec<LeafWrite<'a>>)]) -> Result<OldVersions<'a>> {
-    let mut old = Vec::new();
-    for (table, writes) in tables {
-        for write in writes {
-            let value = table.tree().read(write.key, |value, _| value.map(Value::from))?;
-            old.push((table.id(), write.key, value));
-        }
-    }
-    Ok(old)
 }
 
 #[cfg(test)]

@@ -8,11 +8,16 @@ use std::{
     },
 };
 
-use super::{locks::LockManager, precedence::Precedence, versions::Versions};
+use tantalum_rt::Mutex;
+
+use super::{locks::LockManager, precedence::Precedence, staging::Applier, versions::Versions};
 use crate::{db::Core, limits::GroupLimit};
 
 /// What a commit's log record needs beyond the writes: its head, and some change heads.
 const RECORD_RESERVE_BYTES: usize = 4096;
+
+/// What large transactions take of the log before they let it be emptied: this part.
+const LOG_PART: u64 = 2;
 
 /// What all transactions of a database share.
 pub(crate) struct Manager {
@@ -24,6 +29,11 @@ pub(crate) struct Manager {
     /// Numbers commit records; goes on from the last that recovery has read.
     pub(super) commit_count: AtomicU64,
     pub(super) counters: Counters,
+    /// Memory for the writes of one transaction.
+    pub(super) memory_bytes: usize,
+    /// Large transactions commit one after the other.
+    pub(super) staged_commits: Mutex<()>,
+    pub(super) applier: Arc<Applier>,
 }
 
 tantalum_rt::statistics! {
@@ -36,6 +46,8 @@ tantalum_rt::statistics! {
             commits,
             /// Transactions rolled back, by their owner or by the engine.
             rollbacks,
+            /// Those committed that were too large for memory or for one record of the log, and were staged.
+            staged_commits,
         }
         total {
             /// Transactions begun.
@@ -60,6 +72,8 @@ tantalum_rt::statistics! {
             spilled_versions: u64,
             /// Pages of the data device that are in use as scratch pages.
             scratch_pages: u64,
+            /// Staging tables whose rows are being moved to their tables, or whose pages are being freed.
+            staging_tables: u64,
         }
     }
 }
@@ -67,6 +81,9 @@ tantalum_rt::statistics! {
 impl Manager {
     pub fn new(core: Arc<Core>) -> Arc<Self> {
         Arc::new(Self {
+            memory_bytes: usize::try_from(core.settings.transaction_memory_bytes()).unwrap_or(usize::MAX),
+            staged_commits: Mutex::default(),
+            applier: Arc::default(),
             locks: LockManager::new(core.settings.lock_timeout()),
             versions: Versions::new(&core.space, core.settings.version_bytes()),
             precedence: Precedence::default(),
@@ -95,11 +112,26 @@ impl Manager {
             version_bytes: versions.bytes,
             spilled_versions: versions.spilled_versions,
             scratch_pages: versions.scratch_pages,
+            staging_tables: self.applier.tables(),
             ..self.counters.read()
         }
     }
 
-    /// How much a transaction's writes may be.
+    /// Has what was staged when the database was opened, or for a table that was dropped, moved or freed.
+    pub fn take_over_staged(self: &Arc<Self>) {
+        let staged = self.core.catalog.take_recovered();
+        if !self.core.is_read_only {
+            self.apply_staged(staged.committed, staged.dropped);
+        }
+    }
+
+    /// Bytes of the log that large transactions take before they let it be emptied. It may have grown.
+    pub(super) fn log_share_bytes(&self) -> u64 {
+        let copies = u64::from(self.core.settings.log_copies());
+        self.core.log().stats().capacity_bytes / copies / LOG_PART
+    }
+
+    /// How much can be written in one record.
     pub(super) fn write_limit(&self) -> GroupLimit {
         let limit = self.core.pool.group_limit();
         GroupLimit { bytes: limit.bytes.saturating_sub(RECORD_RESERVE_BYTES), ..limit }

@@ -9,6 +9,7 @@
 //!   it
 //! - a commit returns only when everything it has read and written is durable
 
+mod append;
 mod batch;
 mod commit;
 mod key_range;
@@ -18,6 +19,7 @@ mod precedence;
 mod range;
 mod snapshot;
 mod sorted_rows;
+mod staging;
 mod value;
 mod versions;
 mod write_set;
@@ -38,13 +40,15 @@ pub(crate) use manager::Manager;
 pub use manager::TransactionStats;
 pub use range::RangeIter;
 pub use snapshot::Snapshot;
+pub(crate) use staging::{StagingTree, TableStaging};
 pub use value::Value;
 
 use self::{
     key_range::Interval,
     locks::{Granted, Mode, Refusal, TransactionId},
     snapshot::View,
-    write_set::WriteSet,
+    staging::Staged,
+    write_set::{WriteSet, cost},
 };
 use crate::{
     db::{Core, Open},
@@ -90,6 +94,8 @@ pub struct Transaction {
     view: Option<View>,
     touched: BTreeMap<TableId, Touched>,
     writes: WriteSet,
+    /// What was too much for memory, or for one record.
+    staged: Option<Staged>,
     /// Marks of the savepoints that can still be rolled back to, in order.
     savepoints: Vec<(u64, usize)>,
     savepoints_made: u64,
@@ -135,6 +141,7 @@ impl Transaction {
             view,
             touched: BTreeMap::new(),
             writes: WriteSet::default(),
+            staged: None,
             savepoints: Vec::new(),
             savepoints_made: 0,
             read_lsn: Lsn::ZERO,
@@ -256,8 +263,13 @@ impl Transaction {
             ));
         };
         self.savepoints.truncate(index + 1);
-        self.writes.roll_back_to(self.savepoints[index].1);
-        Ok(())
+        let mark = self.savepoints[index].1;
+        if self.staged.is_none() {
+            self.writes.roll_back_to(mark);
+            return Ok(());
+        }
+        // What is half taken back must not be committed.
+        self.unstage_to(mark).inspect_err(|_| self.end())
     }
 
     /// Forgets everything that the transaction wrote, and ends it. Dropping it does the same.
@@ -304,8 +316,22 @@ impl Transaction {
     }
 
     fn write(&mut self, table: &Table, key: Value, value: Option<Value>) -> Result<()> {
-        let limit = self.manager().write_limit();
-        self.writes.set(table.id(), key, value, limit)
+        let (limit, memory_bytes) = (self.manager().write_limit(), self.manager().memory_bytes);
+        let bytes = cost(key.len(), value.as_ref());
+        if bytes > limit.bytes {
+            return Err(limit.refuse(bytes));
+        }
+        if !self.writes.has_memory_for(&key, value.as_ref(), memory_bytes) {
+            self.spill()?;
+        }
+        let spilled = match &self.staged {
+            Some(staged) if self.writes.is_marked() && self.writes.get(table.id(), &key).is_none() => {
+                staged.get(table.id(), &key)?
+            }
+            _ => None,
+        };
+        self.writes.set(table.id(), key, value, spilled);
+        Ok(())
     }
 
     /// Reads a key that is locked, as far as the isolation asks for that.
@@ -313,9 +339,14 @@ impl Transaction {
         if let Some(written) = self.writes.get(table.id(), key) {
             return Ok(written.clone());
         }
+        if let Some(staged) = &self.staged
+            && let Some(written) = self.core().if_open(staged.get(table.id(), key))?
+        {
+            return Ok(written);
+        }
         let found = self.core().if_open(match &self.view {
             Some(view) => view.get(table, key),
-            None => table.tree().read(key, |value, lsn| (value.map(Value::from), lsn)),
+            None => read_present(table, key),
         });
         let (value, lsn) = self.abort_if_retryable(found)?;
         self.read_lsn = self.read_lsn.max(lsn);
@@ -324,13 +355,27 @@ impl Transaction {
 
     /// Locks a key of a table that was entered.
     fn lock(&mut self, table: &Table, key: &Value, mode: Mode) -> Result<()> {
-        match self.manager().locks.lock(table.locks(), self.id, key, mode) {
-            Ok(Granted { is_first: true, .. }) => {
-                let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
-                touched.keys.push(key.clone());
+        // Another transaction's range may wait for this one to end, because it has staged the key.
+        if let Some(staged) = &self.staged
+            && table.locks().has_ranges()
+            && staged.has(table.id(), key)?
+        {
+            return Ok(());
+        }
+        loop {
+            match self.manager().locks.lock(table.locks(), self.id, key, mode) {
+                Ok(Granted { is_first: true, .. }) => {}
+                Ok(_) => break,
+                Err(refusal) => return Err(self.abort(table, refusal)),
             }
-            Ok(_) => {}
-            Err(refusal) => return Err(self.abort(table, refusal)),
+            let is_staged = table.staging().take_back(table.locks(), self.id, key);
+            if let Ok(true) = is_staged {
+                continue;
+            }
+            let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
+            touched.keys.push(key.clone());
+            is_staged?;
+            break;
         }
         // First committer wins: a transaction that overwrote the key since the snapshot began has committed by now.
         if mode == Mode::Exclusive
@@ -365,7 +410,14 @@ impl Transaction {
         let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
         touched.has_ranges = true;
         let locked = self.manager().locks.lock_range(table.locks(), self.id, interval);
-        locked.map_err(|refusal| self.abort(table, refusal))
+        let mut waited = locked.map_err(|refusal| self.abort(table, refusal))?;
+        // Transactions that have staged keys in it.
+        while let Some(key) = table.staging().locked_in(table.locks(), self.id, interval)? {
+            let locked = self.manager().locks.lock(table.locks(), self.id, &key, Mode::Probe);
+            locked.map_err(|refusal| self.abort(table, refusal))?;
+            waited = true;
+        }
+        Ok(waited)
     }
 
     /// Ends the transaction because a lock was refused.
@@ -406,6 +458,9 @@ impl Transaction {
 
     /// Releases all locks and lets go of the tables and the snapshot.
     fn release_locks(&mut self) {
+        if let Some(staged) = self.staged.take() {
+            staged.end(self.manager(), &self.touched);
+        }
         for touched in std::mem::take(&mut self.touched).into_values() {
             let locks = touched.table.table().locks();
             for key in touched.keys {
@@ -416,6 +471,15 @@ impl Transaction {
             }
         }
         self.view = None;
+    }
+}
+
+/// The value of a key as it is committed now, and how far the log must be durable before a caller gets it. No task writes it
+/// meanwhile, or any value that it has meanwhile is right.
+pub(crate) fn read_present(table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
+    match table.staging().get(key, u64::MAX)? {
+        Some(staged) => Ok(staged),
+        None => table.tree().read(key, |value, lsn| (value.map(Value::from), lsn)),
     }
 }
 

@@ -13,11 +13,13 @@ use super::{
     batch::{Batch, End, Row},
     key_range::{Cut, Interval},
     snapshot::View,
+    staging::{StagedRow, StagingTree},
+    value::Value,
 };
 use crate::{
     error::{Error, Result},
     table::Table,
-    tree::{LeafPosition, LeafView},
+    tree::{LeafPosition, LeafView, Tree},
 };
 
 /// The most rows of a batch that is locked.
@@ -67,6 +69,15 @@ struct Look {
     lsn: Lsn,
     /// The leaf's LSN.
     leaf_lsn: Lsn,
+    /// Rows were looked for in staging tables too.
+    is_staged: bool,
+}
+
+/// What a look shows: the state as a view has it or as it is now, and over it what a transaction has staged.
+#[derive(Clone, Copy, Default)]
+struct Seen<'a> {
+    view: Option<&'a View>,
+    own: Option<&'a StagingTree>,
 }
 
 impl<'s> RangeIter<'s> {
@@ -150,7 +161,8 @@ impl<'s> RangeIter<'s> {
             Source::View(view) => {
                 let core = &view.manager.core;
                 core.check_open()?;
-                let look = core.if_open(look(table, rest, end, limit, Some(view), batch))?;
+                let seen = Seen { view: Some(view), own: None };
+                let look = core.if_open(look(table, rest, end, limit, seen, batch))?;
                 core.pool.flush(look.lsn)?;
                 look
             }
@@ -169,15 +181,19 @@ impl Transaction {
     /// The next batch of a range as this transaction sees it, locked if its isolation asks for that.
     fn fetch(&mut self, table: &Table, rest: &Interval, end: End, limit: usize, batch: &mut Batch) -> Result<Look> {
         self.check_running()?;
-        let seen = self.core().if_open(look(table, rest, end, limit, self.view.as_ref(), batch));
+        let sees =
+            Seen { view: self.view.as_ref(), own: self.staged.as_ref().and_then(|staged| staged.tree(table.id())) };
+        let seen = self.core().if_open(look(table, rest, end, limit, sees, batch));
         let mut seen = self.abort_if_retryable(seen)?;
         if self.view.is_none() {
             let (locked, planned_lsn) = (seen.covered.clone(), seen.leaf_lsn);
             let waited = self.lock_range(table, &locked)?;
-            // Only now does the interval stand still.
-            let is_unchanged = |lsn: Lsn| !waited && lsn == planned_lsn;
+            // Only now does the interval stand still. The leaf tells nothing of staged rows.
+            let may_be_staged = seen.is_staged || table.staging().has_any();
+            let is_unchanged = |lsn: Lsn| !waited && !may_be_staged && lsn == planned_lsn;
             if !self.leaf_lsn(table, &locked, end)?.is_some_and(is_unchanged) {
-                seen = look(table, &locked, end, usize::MAX, None, batch)?;
+                let own = self.staged.as_ref().and_then(|staged| staged.tree(table.id()));
+                seen = look(table, &locked, end, usize::MAX, Seen { view: None, own }, batch)?;
             }
         }
         self.core().check_open()?;
@@ -225,16 +241,77 @@ fn part_in_leaf(leaf: &LeafView<'_>, interval: &Interval) -> Interval {
     Interval::new(lower, upper)
 }
 
-/// Reads at most `limit` rows at one end of an interval, from one leaf, as `view` or as they are now.
-fn look(
-    table: &Table,
-    rest: &Interval,
-    end: End,
-    limit: usize,
-    view: Option<&View>,
-    batch: &mut Batch,
-) -> Result<Look> {
-    let (covered, leaf_lsn) = table.tree().read_leaf(position(rest, end), |leaf| {
+/// Reads at most `limit` rows at one end of an interval, from one leaf and what is staged for it.
+fn look(table: &Table, rest: &Interval, end: End, limit: usize, seen: Seen<'_>, batch: &mut Batch) -> Result<Look> {
+    // First: a row that is not staged any more is in the leaf.
+    let staged = match table.staging().has_any() {
+        true => Some(StagedLook::new(table, rest, end, limit, seen)?),
+        false => None,
+    };
+    let within = staged.as_ref().map_or(rest, |staged| &staged.covered);
+    let (covered, leaf_lsn) = fill(table.tree(), within, end, limit, batch)?;
+    let mut lsn = batch.read_large(table.tree())?;
+    let (own, is_staged) = match staged {
+        Some(staged) => {
+            lsn = lsn.max(staged.lsn);
+            // The oldest first.
+            for rows in staged.committed.into_iter().rev() {
+                batch.overlay(made(rows, &covered))?;
+            }
+            (made(staged.own, &covered), true)
+        }
+        None => (Vec::new(), false),
+    };
+    if let Some(view) = seen.view {
+        // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same.
+        batch.overlay(view.manager.versions.get_range(table.id(), &covered, view.snapshot)?)?;
+        lsn = view.shown_lsn(lsn);
+    }
+    batch.overlay(own)?;
+    Ok(Look { covered, lsn, leaf_lsn, is_staged })
+}
+
+/// What is staged for a part of a range.
+struct StagedLook {
+    /// The part.
+    covered: Interval,
+    /// What a transaction has staged itself.
+    own: Vec<StagedRow>,
+    /// What others have committed, the newest first.
+    committed: Vec<Vec<StagedRow>>,
+    /// When the last of these committed.
+    lsn: Lsn,
+}
+
+impl StagedLook {
+    fn new(table: &Table, rest: &Interval, end: End, limit: usize, seen: Seen<'_>) -> Result<Self> {
+        let mut look = Self { covered: rest.clone(), own: Vec::new(), committed: Vec::new(), lsn: Lsn::ZERO };
+        if let Some(own) = seen.own {
+            (look.covered, look.own) = own.range(&look.covered, end, limit)?;
+        }
+        let up_to = seen.view.map_or(u64::MAX, |view| view.snapshot.number);
+        for (position, staged) in table.staging().committed(up_to) {
+            let (covered, rows) = staged.range(&look.covered, end, limit)?;
+            look.covered = covered;
+            if !rows.is_empty() {
+                look.lsn = look.lsn.max(Lsn::new(position));
+            }
+            look.committed.push(rows);
+        }
+        Ok(look)
+    }
+}
+
+/// What staged rows make of the keys of an interval.
+fn made(rows: Vec<StagedRow>, interval: &Interval) -> Vec<(Value, Option<Value>)> {
+    let within = rows.into_iter().filter(|(key, _)| interval.contains(key));
+    within.filter_map(|(key, write)| Some((key, write.made()?))).collect()
+}
+
+/// Takes at most `limit` entries of one leaf into a batch, at one end of an interval. Returns the part of the interval that they are all
+/// entries of, and the leaf's LSN.
+pub(super) fn fill(tree: &Tree, rest: &Interval, end: End, limit: usize, batch: &mut Batch) -> Result<(Interval, Lsn)> {
+    tree.read_leaf(position(rest, end), |leaf| {
         let mut covered = part_in_leaf(&leaf, rest);
         let mut indices = indices_in(&leaf, &covered)?;
         if indices.len() > limit {
@@ -251,12 +328,7 @@ fn look(
         }
         batch.fill(&leaf, indices)?;
         Ok::<_, Error>((covered, leaf.lsn()))
-    })??;
-    let lsn = batch.read_large(table.tree())?;
-    let Some(view) = view else { return Ok(Look { covered, lsn, leaf_lsn }) };
-    // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same.
-    batch.overlay(view.manager.versions.get_range(table.id(), &covered, view.snapshot)?)?;
-    Ok(Look { covered, lsn: view.shown_lsn(lsn), leaf_lsn })
+    })?
 }
 
 fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<Range<usize>> {

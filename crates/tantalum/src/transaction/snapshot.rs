@@ -38,6 +38,9 @@ impl View {
 
     /// The value of a key in this view, and how far the log must be durable before the caller gets it.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
+        if let Some(staged) = table.staging().get(key, self.snapshot.number)? {
+            return Ok(staged);
+        }
         let mut show = Some(|value: Option<&[u8]>, leaf| (value.map(Value::from), self.shown_lsn(leaf)));
         loop {
             let shown = table.tree().try_read(key, &mut show)?;
@@ -54,7 +57,9 @@ impl View {
 
     /// Whether a key was overwritten since.
     pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> Result<bool> {
-        Ok(self.manager.versions.get(table.id(), key, self.snapshot)?.is_some())
+        // In this order: rows that are moved meanwhile leave a version.
+        Ok(table.staging().is_overwritten(key, self.snapshot.number)?
+            || self.manager.versions.get(table.id(), key, self.snapshot)?.is_some())
     }
 }
 

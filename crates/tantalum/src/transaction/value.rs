@@ -50,6 +50,12 @@ impl Value {
         Self::divided(shared, key.len())
     }
 
+    /// The rest of it, behind its first byte, which must be there.
+    pub(crate) fn without_first(self) -> Self {
+        assert!(!self.is_empty(), "there is a first byte");
+        Self { start: self.start + 1, ..self }
+    }
+
     fn divided(shared: Arc<[u8]>, split: usize) -> (Self, Self) {
         assert!(
             split <= shared.len() && shared.len() < TO_THE_END as usize,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 use tantalum_store::TableId;
 
 use super::{Value, key_range::Interval, sorted_rows::SortedRows};
-use crate::{error::Result, limits::GroupLimit};
+use crate::limits::GroupLimit;
 
 /// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
 /// the share of a page's head.
@@ -13,22 +13,32 @@ const WRITE_OVERHEAD_BYTES: usize = 64;
 /// One byte more for so many of a value: the heads and space-map changes of the pages that a large one takes.
 const VALUE_BYTES_PER_EXTRA: usize = 64;
 
-/// The uncommitted writes of a transaction.
+/// Memory for a write beyond key and value, about: its places in the write set and among the locks.
+const WRITE_MEMORY_BYTES: usize = 320;
+/// Memory for what undoes a write, about.
+const UNDO_MEMORY_BYTES: usize = 96;
+
+/// The uncommitted writes of a transaction that are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
     tables: BTreeMap<TableId, SortedRows>,
-    /// For each write since the first mark, oldest first, what its key had before.
+    /// For each write since the first mark that was not spilled, oldest first, what its key had before.
     history: Vec<Undo>,
+    /// How many were spilled before these.
+    spilled_history: usize,
     is_marked: bool,
     bytes: usize,
+    /// Memory for them, about.
+    memory_bytes: usize,
 }
 
-#[derive(Debug)]
-struct Undo {
-    table: TableId,
-    key: Value,
+/// What undoes a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Undo {
+    pub table: TableId,
+    pub key: Value,
     /// `None` if the key had not been written.
-    before: Option<Option<Value>>,
+    pub before: Option<Option<Value>>,
 }
 
 impl WriteSet {
@@ -41,23 +51,91 @@ impl WriteSet {
         self.tables.get(&table)?.get(key)
     }
 
-    /// Notes a write.
-    ///
-    /// # Errors
-    /// [`TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge) when all writes together are beyond `limit`.
-    pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, limit: GroupLimit) -> Result<()> {
+    /// Whether all writes fit in one record.
+    pub fn fits(&self, limit: GroupLimit) -> bool {
+        self.bytes <= limit.bytes
+    }
+
+    /// Whether a write of a row fits in the given memory beside all that is here already, or is the only one.
+    pub fn has_memory_for(&self, key: &[u8], value: Option<&Value>, memory_bytes: usize) -> bool {
+        let more = key.len() + value.map_or(0, |value| value.len()) + WRITE_MEMORY_BYTES;
+        self.memory_bytes == 0 || self.memory_bytes + more <= memory_bytes
+    }
+
+    /// Whether writes can be undone.
+    pub fn is_marked(&self) -> bool {
+        self.is_marked
+    }
+
+    /// Notes a write. `spilled` is what the key had before, if it is not here.
+    pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, spilled: Option<Option<Value>>) {
         let rows = self.tables.entry(table).or_default();
         let (key_bytes, cost_after) = (key.len(), cost(key.len(), value.as_ref()));
+        let value_bytes = |value: Option<&Value>| value.map_or(0, |value| value.len());
+        let after_bytes = value_bytes(value.as_ref());
         let undone = self.is_marked.then(|| key.clone());
-        let mut bytes = self.bytes;
-        let before = rows.set(key, value, |before| {
-            let replaced = before.map_or(0, |before| cost(key_bytes, before.as_ref()));
-            bytes = bytes - replaced + cost_after;
-            if bytes > limit.bytes { Err(limit.refuse(bytes)) } else { Ok(()) }
-        })?;
-        self.bytes = bytes;
-        self.history.extend(undone.map(|key| Undo { table, key, before }));
-        Ok(())
+        let Ok(before) = rows.set(key, value, |_| Ok::<_, Infallible>(()));
+        self.bytes += cost_after;
+        self.bytes -= before.as_ref().map_or(0, |before| cost(key_bytes, before.as_ref()));
+        self.memory_bytes += after_bytes;
+        match &before {
+            Some(before) => self.memory_bytes -= value_bytes(before.as_ref()),
+            None => self.memory_bytes += key_bytes + WRITE_MEMORY_BYTES,
+        }
+        if let Some(key) = undone {
+            let before = before.or(spilled);
+            self.memory_bytes += UNDO_MEMORY_BYTES + before.iter().flatten().map(|value| value.len()).sum::<usize>();
+            self.history.push(Undo { table, key, before });
+        }
+    }
+
+    /// Forgets all writes, and what undoes them, which were spilled.
+    pub fn clear(&mut self) {
+        self.spilled_history += self.history.len();
+        let Self { spilled_history, is_marked, .. } = *self;
+        *self = Self { spilled_history, is_marked, ..Self::default() };
+    }
+
+    /// Forgets a write, which is undone elsewhere.
+    pub fn forget(&mut self, table: TableId, key: &[u8]) {
+        let written = self.tables.get_mut(&table).and_then(|rows| rows.remove(key));
+        if let Some(written) = written {
+            self.bytes -= cost(key.len(), written.as_ref());
+            self.memory_bytes -= key.len() + written.map_or(0, |value| value.len()) + WRITE_MEMORY_BYTES;
+        }
+    }
+
+    /// What undoes writes, oldest first, but for what was spilled.
+    pub fn history(&self) -> &[Undo] {
+        &self.history
+    }
+
+    /// How much of what undoes writes was spilled.
+    pub fn spilled_history(&self) -> usize {
+        self.spilled_history
+    }
+
+    /// Takes out what undoes the newest write since `mark`; where that was spilled, its number.
+    pub fn pop_history(&mut self, mark: usize) -> (Option<Undo>, Option<usize>) {
+        if self.spilled_history + self.history.len() <= mark {
+            return (None, None);
+        }
+        match self.history.pop() {
+            Some(undo) => {
+                let value_bytes = undo.before.iter().flatten().map(|value| value.len()).sum::<usize>();
+                self.memory_bytes -= UNDO_MEMORY_BYTES + value_bytes;
+                (Some(undo), None)
+            }
+            None => {
+                self.spilled_history -= 1;
+                (None, Some(self.spilled_history))
+            }
+        }
+    }
+
+    /// The writes to a table.
+    pub fn rows(&self, table: TableId) -> Option<&SortedRows> {
+        self.tables.get(&table)
     }
 
     /// The writes of a table within an interval, in key order.
@@ -74,28 +152,25 @@ impl WriteSet {
     /// A place to come back to: how many writes there have been since the first.
     pub fn mark(&mut self) -> usize {
         self.is_marked = true;
-        self.history.len()
+        self.spilled_history + self.history.len()
     }
 
-    /// Takes back every write since `mark`.
+    /// Takes back every write since `mark`, where none was spilled.
     pub fn roll_back_to(&mut self, mark: usize) {
-        for Undo { table, key, before } in self.history.drain(mark..).rev() {
-            let rows = self.tables.entry(table).or_default();
-            let key_bytes = key.len();
-            let cost_of = |write: &Option<Value>| cost(key_bytes, write.as_ref());
-            self.bytes += before.as_ref().map_or(0, cost_of);
-            let written = match before {
-                Some(before) => match rows.set(key, before, |_| Ok::<_, Infallible>(())) {
-                    Ok(written) => written,
-                },
-                None => rows.remove(&key),
-            };
-            self.bytes -= written.as_ref().map_or(0, cost_of);
+        assert_eq!(self.spilled_history, 0, "nothing was spilled");
+        while let (Some(Undo { table, key, before }), _) = self.pop_history(mark) {
+            self.forget(table, &key);
+            if let Some(before) = before {
+                let is_marked = std::mem::replace(&mut self.is_marked, false);
+                self.set(table, key, before, None);
+                self.is_marked = is_marked;
+            }
         }
     }
 }
 
-fn cost(key_bytes: usize, value: Option<&Value>) -> usize {
+/// What a record of the log holds for a write, at most.
+pub(crate) fn cost(key_bytes: usize, value: Option<&Value>) -> usize {
     let value_bytes = value.map_or(0, |value| value.len() + value.len() / VALUE_BYTES_PER_EXTRA);
     key_bytes + value_bytes + WRITE_OVERHEAD_BYTES
 }
@@ -108,7 +183,7 @@ mod tests {
 
     fn set(writes: &mut WriteSet, key: &str, value: Option<&str>) {
         let value = value.map(|value| Value::from(value.as_bytes()));
-        writes.set(T, Value::from(key.as_bytes()), value, GroupLimit { bytes: 1 << 20, remedy: None }).unwrap();
+        writes.set(T, Value::from(key.as_bytes()), value, None);
     }
 
     fn state(writes: &WriteSet) -> Vec<(Value, Option<Value>)> {
@@ -149,15 +224,36 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_counts_what_will_be_written_and_a_refusal_changes_nothing() {
+    fn the_limit_counts_what_will_be_written() {
         let mut writes = WriteSet::default();
         let big = Value::from(vec![0; 1000]);
         let limit = GroupLimit { bytes: 1116, remedy: None };
-        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), limit).unwrap();
-        writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), limit).unwrap();
-        let refused = writes.set(T, Value::from(b"l".as_slice()), Some(big), limit);
-        assert!(matches!(&refused, Err(error) if error.to_string().contains("it can have at most 1116;")));
-        assert_eq!((state(&writes).len(), writes.bytes), (1, 1080));
+        for _ in 0..2 {
+            writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), None);
+            assert_eq!((writes.fits(limit), writes.bytes), (true, 1080));
+        }
+        writes.set(T, Value::from(b"l".as_slice()), None, None);
+        assert!(!writes.fits(limit));
+    }
+
+    #[test]
+    fn memory_is_that_of_what_is_there() {
+        let mut writes = WriteSet::default();
+        let mark = writes.mark();
+        for (key, value) in [("a", Some("1")), ("b", None), ("a", None), ("a", Some("222"))] {
+            set(&mut writes, key, value);
+        }
+        assert!(writes.memory_bytes > 2 * WRITE_MEMORY_BYTES + 4 * UNDO_MEMORY_BYTES);
+        assert!(!writes.has_memory_for(b"c", None, writes.memory_bytes));
+        let marks = writes.mark();
+        writes.roll_back_to(mark);
+        assert_eq!((writes.memory_bytes, writes.bytes), (0, 0));
+        assert!(writes.has_memory_for(b"c", None, 0), "one write always has");
+        (0..4).for_each(|_| set(&mut writes, "a", Some("1")));
+        writes.clear();
+        assert_eq!((writes.memory_bytes, writes.mark(), writes.is_empty()), (0, marks, true));
+        assert_eq!(writes.pop_history(3), (None, Some(3)));
+        assert_eq!(writes.pop_history(3), (None, None));
     }
 
     #[test]

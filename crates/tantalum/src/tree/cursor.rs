@@ -11,6 +11,7 @@ use super::node::{Node, Stored};
 use super::overflow::LargeValue;
 use crate::error::Result;
 use tantalum_log::Lsn;
+use tantalum_store::{PageId, page::header};
 
 /// Which leaf.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,11 @@ impl LeafView<'_> {
     /// The end of the log record that changed the leaf last.
     pub(crate) fn lsn(&self) -> Lsn {
         self.lsn
+    }
+
+    /// The leaf's page.
+    pub(crate) fn page_id(&self) -> PageId {
+        header::page_id(self.page())
     }
 
     /// The number of entries.

@@ -32,6 +32,13 @@ pub(crate) struct Place {
     pub(super) large: Option<(u32, PageId)>,
 }
 
+impl Place {
+    /// Whether the key is there.
+    pub(crate) fn is_there(self) -> bool {
+        matches!(self.found, Found::At(_))
+    }
+}
+
 impl Tree {
     /// Makes room for the first of `writes`, which must be in key order without duplicates and not empty: splits the
     /// leaf of the first key, in groups of its own, until all those that belong to it fit. Returns that leaf, not

@@ -13,7 +13,7 @@ use tantalum_store::{
 };
 
 use super::cursor::LeafPosition;
-use super::leaf_writes::Place;
+use super::leaf_writes::{LeafWrite, Place};
 use super::node::{Found, Stored};
 use super::{Tree, damaged};
 use crate::buffer::ChangeGroup;
@@ -171,6 +171,22 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// As [`find_chains`](Self::find_chains), for writes whose keys are not locked: false if another task has replaced one of the
+    /// values meanwhile.
+    pub(crate) fn find_unlocked_chains(
+        &self,
+        writes: &[LeafWrite<'_>],
+        places: &[Place],
+        chains: &mut Chains,
+    ) -> Result<bool> {
+        for (write, place) in writes.iter().zip(places) {
+            let Some((length, first)) = place.large else { continue };
+            let Some(pages) = self.large_pages(write.key, length, first)? else { return Ok(false) };
+            chains.insert(first, pages);
+        }
+        Ok(true)
     }
 
     /// Gives the pages of chains back, in ascending order: that of the latches on the space maps.

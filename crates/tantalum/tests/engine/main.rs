@@ -13,6 +13,7 @@ mod durable_cache;
 mod errors;
 mod files;
 mod growth;
+mod large;
 mod log_devices;
 mod observer;
 mod page_faults;

@@ -240,6 +240,34 @@ impl TableLocks {
         self.change_entry(key, |entry| entry.holders.remove(owner));
     }
 
+    /// Forgets that `owner` has locked `key` for writing, if no other transaction waits for it: for a key that is locked by being
+    /// staged from now on. Returns whether it did.
+    pub fn forget(&self, owner: TransactionId, key: &Value) -> bool {
+        let mut shard = self.shard(key).lock();
+        let Some(entry) = shard.get(key) else { return true };
+        let is_alone = entry.queue.is_empty() && entry.holders.iter().all(|(holder, _)| holder == owner);
+        if is_alone {
+            shard.remove(key);
+        }
+        is_alone
+    }
+
+    /// Takes the lock on `key` away from `from`, if it has it, and gives it to `to`, which has staged the key. Returns whether `to`
+    /// had no lock on it before, and has to release it from now on.
+    pub fn give(&self, from: TransactionId, to: TransactionId, key: &Value) -> bool {
+        let mut shard = self.shard(key).lock();
+        let entry = shard.entry(key.clone()).or_default();
+        entry.holders.remove(from);
+        let is_first = entry.mode_of(to).is_none();
+        entry.holders.set(to, Mode::Exclusive);
+        is_first
+    }
+
+    /// Whether a range is locked.
+    pub fn has_ranges(&self) -> bool {
+        self.range_count.load(Ordering::Acquire) > 0
+    }
+
     /// Gives back all ranges, and lets the writers go on that waited for them.
     pub fn release_ranges(&self, owner: TransactionId) {
         let unblocked = {

@@ -43,7 +43,7 @@ use self::{
     run::Run,
     spill::Spiller,
 };
-use super::{Value, key_range::Interval};
+use super::{Value, append::OldVersion, key_range::Interval};
 use crate::{
     buffer::SNAPSHOT_GATE,
     db::Core,
@@ -141,9 +141,14 @@ impl Gate<'_> {
         !self.snapshots.alive.is_empty()
     }
 
+    /// Whether a snapshot is alive that began before commit `number`.
+    pub fn has_snapshots_before(&self, number: u64) -> bool {
+        self.snapshots.oldest().is_some_and(|oldest| oldest < number)
+    }
+
     /// Keeps what commit `number` overwrites, if a snapshot sees it. Called under the latch of the key's leaf, before it changes.
     pub fn keep(&self, table: TableId, key: &[u8], number: u64, value: Option<Value>) {
-        let Some(newest) = self.snapshots.alive.last() else { return };
+        let Some(newest) = self.snapshots.alive.last().filter(|_| self.has_snapshots_before(number)) else { return };
         let mut kept = self.versions.kept.write();
         let last = kept.growing.last_overwrite(table, key);
         let last = last.or_else(|| kept.frozen.as_ref()?.last_overwrite(table, key));
@@ -182,8 +187,8 @@ impl Versions {
 
     /// Reserves memory for old versions, before a commit appends its record. `None` while there is no room: let go of all latches,
     /// and [wait](Self::wait_for_room).
-    pub fn reserve(&self, rows: &[(TableId, &[u8], Option<Value>)]) -> Option<Reserved<'_>> {
-        let bytes = rows.iter().map(|(_, key, value)| bytes_of(key, value.as_ref())).sum();
+    pub fn reserve(&self, rows: &[OldVersion<'_>]) -> Option<Reserved<'_>> {
+        let bytes = rows.iter().map(|old| bytes_of(old.key, old.value.as_ref())).sum();
         let mut kept = self.kept.write();
         let taken = kept.growing.bytes() + kept.reserved_bytes;
         if taken > 0 && taken + bytes > self.limit_bytes / 2 {

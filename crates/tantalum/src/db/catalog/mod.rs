@@ -4,6 +4,11 @@
 //! the pages back in bounded groups, then removes the row; a drop that a crash interrupts is finished at the next open, one
 //! that an error interrupts when the name is used again, or then. Until it is finished, nothing else has the name: its row is
 //! the only thing that leads to the pages that are left.
+//!
+//! Staging tables, which hold the writes of large transactions, have rows beside those of tables ([`row`], [`staging`]).
+
+mod row;
+mod staging;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +19,11 @@ use tantalum_log::Lsn;
 use tantalum_rt::{Condvar, Mutex, MutexGuard};
 use tantalum_store::{PageId, TableId};
 
+use self::row::CatalogRow;
+pub(crate) use self::{
+    row::{Row, StagingRow, StagingState},
+    staging::Recovered,
+};
 use crate::{
     buffer::{BufferPool, ChangeGroup, Reservation},
     error::{self, Error, ErrorKind, GroupResult, Result},
@@ -28,35 +38,6 @@ pub(crate) const CATALOG_ROOT: PageId = PageId(3);
 /// The owner of the catalog's pages.
 pub(crate) const CATALOG_ID: TableId = TableId(1);
 
-const ROW_BYTES: usize = 1 + 4 + 8;
-
-/// A table's row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub is_dropping: bool,
-    pub id: TableId,
-    pub root: PageId,
-}
-
-impl Row {
-    pub fn encode(self) -> [u8; ROW_BYTES] {
-        let mut bytes = [0; ROW_BYTES];
-        bytes[0] = u8::from(self.is_dropping);
-        bytes[1..5].copy_from_slice(&self.id.0.to_le_bytes());
-        bytes[5..].copy_from_slice(&self.root.0.to_le_bytes());
-        bytes
-    }
-
-    /// `None` for bytes that are no row.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (state, rest) = bytes.split_first()?;
-        let (id, root) = rest.split_first_chunk::<4>()?;
-        let id = TableId(u32::from_le_bytes(*id));
-        let root = PageId(u64::from_le_bytes(root.try_into().ok()?));
-        (*state <= 1 && id > CATALOG_ID && root > CATALOG_ROOT).then_some(Self { is_dropping: *state == 1, id, root })
-    }
-}
-
 /// The tables of an open database.
 pub(crate) struct Catalog {
     pool: BufferPool,
@@ -67,6 +48,8 @@ pub(crate) struct Catalog {
     tables: Mutex<Tables>,
     /// Signalled when a name is no longer claimed.
     released: Condvar,
+    /// The staging tables that were there when the database was opened, until they are taken over.
+    recovered: Mutex<Recovered>,
 }
 
 #[derive(Default)]
@@ -114,11 +97,16 @@ impl Catalog {
             tree,
             tables: Mutex::new(Tables { next_id: CATALOG_ID.0 + 1, ..Tables::default() }),
             released: Condvar::default(),
+            recovered: Mutex::default(),
         };
         let rows = catalog.rows()?;
+        let staging = catalog.staging_rows()?;
         let tables = catalog.tables.get_mut();
         for (_, row) in &rows {
             tables.next_id = tables.next_id.max(row.id.0.saturating_add(1));
+        }
+        for row in &staging {
+            tables.next_id = tables.next_id.max(row.id.max(row.target).0.saturating_add(1));
         }
         for (name, row) in rows {
             if row.is_dropping {
@@ -128,6 +116,7 @@ impl Catalog {
                 catalog.tables.get_mut().open.insert(name, table);
             }
         }
+        catalog.recover_staging(staging);
         Ok(catalog)
     }
 
@@ -152,19 +141,10 @@ impl Catalog {
         let claim = self.claim(&mut tables, name);
         drop(tables);
         self.finish_drop(name, may_go_on)?;
-        let id = {
-            let mut tables = self.tables.lock();
-            let id = tables.next_id;
-            tables.next_id = id.checked_add(1).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::NoSpace,
-                    "no more tables can be created in this database; copy it into a fresh one",
-                )
-            })?;
-            TableId(id)
-        };
+        let id = self.next_id()?;
         let guard = self.pool.poison_unless_ended("a table was being created");
-        let created = self.in_group(name, Some(Row { is_dropping: false, id, root: PageId(u64::MAX) }));
+        let created = self
+            .in_group(name.as_bytes(), Some(CatalogRow::Table(Row { is_dropping: false, id, root: PageId(u64::MAX) })));
         let created = created.map(|(root, end)| {
             let table = self.handle(name, Row { is_dropping: false, id, root });
             // Still claimed: others see it when it is durable.
@@ -199,7 +179,7 @@ impl Catalog {
         let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
         let guard = self.pool.poison_unless_ended("a table was being dropped");
         // A failure leaves no trace.
-        let marked = self.in_group(name, Some(row));
+        let marked = self.in_group(name.as_bytes(), Some(CatalogRow::Table(row)));
         if marked.is_ok() {
             // Whether the mark is durable or not yet, the next open may find it: no task may use the table any more.
             let mut tables = self.tables.lock();
@@ -210,6 +190,9 @@ impl Catalog {
         guard.end();
         let (_, end) = marked?;
         drop(dropping);
+        // Before its pages are freed, to which rows may be moved just now.
+        let staged = table.staging().retire();
+        self.recovered.lock().dropped.extend(staged.iter().cloned());
         self.pool.flush(end)
     }
 
@@ -242,9 +225,20 @@ impl Catalog {
         while !tree.free_step()? {
             may_go_on()?;
         }
-        let (_, end) = self.in_group(name, None)?;
+        let (_, end) = self.in_group(name.as_bytes(), None)?;
         self.tree.rebalance(name.as_bytes())?;
         self.pool.flush(end)
+    }
+
+    /// A number that no other table has had since the database was opened.
+    fn next_id(&self) -> Result<TableId> {
+        let mut tables = self.tables.lock();
+        let id = tables.next_id;
+        tables.next_id = id.checked_add(1).ok_or_else(|| {
+            let what = "no more tables can be created in this database; copy it into a fresh one";
+            Error::new(ErrorKind::NoSpace, what)
+        })?;
+        Ok(TableId(id))
     }
 
     fn handle(&self, name: &str, row: Row) -> Table {
@@ -253,21 +247,32 @@ impl Catalog {
 
     /// The tree that a row names.
     pub fn tree_of(&self, row: Row) -> Tree {
-        Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), row.id, row.root)
+        self.tree_at(row.id, row.root)
     }
 
-    /// The row of this name.
+    fn tree_at(&self, id: TableId, root: PageId) -> Tree {
+        Tree::new(self.pool.clone(), self.space.clone(), self.runs.clone(), id, root)
+    }
+
+    /// The row of the table of this name.
     pub fn row(&self, name: &str) -> Result<Option<Row>> {
-        let bytes = self.tree.read(name.as_bytes(), |row, _| row.map(<[u8]>::to_vec))?;
-        bytes.map(|bytes| read_row(name.as_bytes().to_vec(), &bytes).map(|(_, row)| row)).transpose()
+        Ok(match self.row_at(name.as_bytes())? {
+            Some(CatalogRow::Table(row)) => Some(row),
+            _ => None,
+        })
+    }
+
+    fn row_at(&self, key: &[u8]) -> Result<Option<CatalogRow>> {
+        let bytes = self.tree.read(key, |row, _| row.map(<[u8]>::to_vec))?;
+        bytes.map(|bytes| CatalogRow::read(key, &bytes)).transpose()
     }
 
     /// Sets or removes a row in one change group. A row whose root is `u64::MAX` gets a fresh, empty tree in the same
     /// group. Returns the row's root and the end of the record.
-    fn in_group(&self, name: &str, row: Option<Row>) -> Result<(PageId, Lsn)> {
+    fn in_group(&self, key: &[u8], row: Option<CatalogRow>) -> Result<(PageId, Lsn)> {
         loop {
             // The name is claimed, so no other task changes the row. If another changes the leaf, the group is tried again.
-            if let Some(done) = self.space.supplied(|reservation| self.try_in_group(name, row, reservation))? {
+            if let Some(done) = self.space.supplied(|reservation| self.try_in_group(key, row, reservation))? {
                 return Ok(done);
             }
         }
@@ -275,13 +280,12 @@ impl Catalog {
 
     fn try_in_group(
         &self,
-        name: &str,
-        row: Option<Row>,
+        key: &[u8],
+        row: Option<CatalogRow>,
         reservation: &Arc<Reservation>,
     ) -> GroupResult<Option<(PageId, Lsn)>> {
-        let key = name.as_bytes();
-        let draft = row.map(Row::encode);
-        let drafts = [LeafWrite { key, value: draft.as_ref().map(|bytes| bytes.as_slice()) }];
+        let draft = row.map(CatalogRow::encode);
+        let drafts = [LeafWrite { key, value: draft.as_deref() }];
         let mut places = Vec::new();
         let (leaf, found_at) = self.tree.prepare(&drafts, &mut places, reservation)?;
         let leaf = leaf.write();
@@ -291,22 +295,30 @@ impl Catalog {
         let mut group = ChangeGroup::with(&self.pool, Some(reservation));
         let index = group.add(leaf);
         let row = match row {
-            Some(row) if row.root == PageId(u64::MAX) => {
-                let root = Tree::create(&self.space, row.id, &mut group)?;
-                Some(Row { root, ..row })
+            Some(row) if row.root() == PageId(u64::MAX) => {
+                let root = Tree::create(&self.space, row.id(), &mut group)?;
+                Some(row.with_root(root))
             }
             row => row,
         };
-        let value = row.map(Row::encode);
-        let writes = [LeafWrite { key, value: value.as_ref().map(|bytes| bytes.as_slice()) }];
+        let value = row.map(CatalogRow::encode);
+        let writes = [LeafWrite { key, value: value.as_deref() }];
         // A row is never large.
         self.tree.stage(&mut group, index, &writes, &places, &Chains::default())?;
         let end = group.append(0, 0)?;
-        Ok(Some((row.map_or(PageId(0), |row| row.root), end)))
+        Ok(Some((row.map_or(PageId(0), CatalogRow::root), end)))
     }
 
-    /// All rows, by name. Each is as it was at some moment since the call.
+    /// The rows of all tables, by name. Each is as it was at some moment since the call.
     pub fn rows(&self) -> Result<Vec<(String, Row)>> {
+        let tables = self.all_rows()?.into_iter().filter_map(|(key, row)| match row {
+            CatalogRow::Table(row) => Some((String::from_utf8_lossy(&key).into_owned(), row)),
+            CatalogRow::Staging(_) => None,
+        });
+        Ok(tables.collect())
+    }
+
+    fn all_rows(&self) -> Result<Vec<(Vec<u8>, CatalogRow)>> {
         let mut rows = Vec::new();
         let mut next: Vec<u8> = Vec::new();
         let mut copy = LeafCopy::default();
@@ -317,41 +329,15 @@ impl Catalog {
                 copy.fill(&leaf, entries.clone()).map(|()| (entries, leaf.upper().map(<[u8]>::to_vec)))
             })??;
             for entry in entries {
-                let (name, row) = copy.entry(entry)?;
-                rows.push(read_row(name.to_vec(), row.bytes())?);
+                let (key, row) = copy.entry(entry)?;
+                let key = key.to_vec();
+                let row = CatalogRow::read(&key, row.bytes())?;
+                rows.push((key, row));
             }
             match upper {
                 Some(upper) => next = upper,
                 None => return Ok(rows),
             }
         }
-    }
-}
-
-fn read_row(key: Vec<u8>, value: &[u8]) -> Result<(String, Row)> {
-    let name = String::from_utf8_lossy(&key).into_owned();
-    match Row::decode(value) {
-        Some(row) if name.as_bytes() == key => Ok((name, row)),
-        _ => Err(error::corrupt(
-            "the data file",
-            CATALOG_ROOT,
-            0,
-            format!("the catalog's row of table {:?} is none", name.escape_debug().to_string()),
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_read_back_and_nonsense_is_refused() {
-        let row = Row { is_dropping: true, id: TableId(7), root: PageId(9) };
-        assert_eq!(Row::decode(&row.encode()), Some(row));
-        assert_eq!(Row::decode(&row.encode()[1..]), None);
-        assert_eq!(Row::decode(&[2; ROW_BYTES]), None);
-        assert_eq!(Row::decode(&[0; ROW_BYTES]), None);
-        assert_eq!(Row::decode(b""), None);
     }
 }

@@ -1,0 +1,437 @@
+//! Appends writes to the rows of trees as one change group, and so one record of the log: a commit, and what leads to and follows from
+//! one that is too large for that.
+//!
+//! Leaves are found and room is made in them first. Then they are latched in ascending page order, each looked at again as
+//! soon as it is latched: one that is no longer right must not be held while another is waited for. If anything has changed,
+//! or something is lacking that must not be waited for under latches, everything is let go and found anew; after some tries in vain
+//! while no other commit is under way ([`precedence`](super::precedence)).
+
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
+
+use tantalum_log::Lsn;
+use tantalum_rt::interleave;
+use tantalum_store::{PageId, TableId, page::header, page::record};
+
+use super::{
+    Manager, Value,
+    precedence::Tries,
+    staging::{StagedWrite, StagingTree, TableStaging},
+};
+use crate::{
+    buffer::{ChangeGroup, PinnedPage, Pins, Reservation},
+    db::Core,
+    error::{Error, ErrorKind, GroupError, GroupResult, Lack, Result},
+    table::Table,
+    tree::{Chains, LeafWrite, Place, Tree},
+};
+
+/// Writes to one tree, in key order.
+pub(super) struct Part<'a> {
+    pub tree: PartTree,
+    pub writes: Vec<LeafWrite<'a>>,
+}
+
+/// What tree it is.
+pub(super) enum PartTree {
+    /// A table's; the keys are locked.
+    Table(Table),
+    /// A table's, into which the applier moves rows.
+    Target(Table),
+    /// A staging table, from which rows go that are written to their table.
+    Staging(Arc<StagingTree>),
+    /// One that no other task changes there.
+    Own(Tree),
+}
+
+impl PartTree {
+    fn tree(&self) -> &Tree {
+        match self {
+            Self::Table(table) | Self::Target(table) => table.tree(),
+            Self::Staging(staged) => staged.tree(),
+            Self::Own(tree) => tree,
+        }
+    }
+
+    /// The table's staging tables, if rows of those go with what is written here.
+    fn staging(&self) -> Option<&TableStaging> {
+        match self {
+            Self::Table(table) => Some(table.staging()).filter(|staging| staging.has_any()),
+            _ => None,
+        }
+    }
+}
+
+/// What a group is.
+pub(super) enum Purpose<'a> {
+    /// A commit. Old versions of what it overwrites are kept.
+    Commit,
+    /// The commit of staged rows; the function is called when it is in the log's order, and no snapshot begins meanwhile.
+    CommitOfStaged(&'a dyn Fn(Lsn)),
+    /// What no other transaction sees yet.
+    Staging,
+    /// Staged rows of the transaction that committed at this position go to their table.
+    Move { position: u64, read: &'a [ReadLeaf] },
+}
+
+/// A leaf of a staging table, as it was when rows were read from it.
+pub(super) type ReadLeaf = (PageId, Lsn);
+
+/// Writes that go to one leaf.
+struct LeafPlan<'a> {
+    tree: &'a PartTree,
+    page: PinnedPage,
+    /// The page's LSN when the writes' places were found.
+    found_at: Lsn,
+    writes: &'a [LeafWrite<'a>],
+    /// Which of all places are theirs.
+    places: Range<usize>,
+}
+
+/// A version of a row that a group overwrites.
+pub(super) struct OldVersion<'a> {
+    pub table: TableId,
+    pub key: &'a [u8],
+    pub value: Option<Value>,
+    /// Which commit overwrote it; `None` for that of the group.
+    pub until: Option<u64>,
+}
+
+/// Rows of a staging table that are overwritten in their table.
+struct Removal<'a> {
+    table: TableId,
+    position: u64,
+    part: Part<'a>,
+    /// What the rows are, as many as the writes.
+    rows: Vec<StagedWrite>,
+}
+
+/// Leaves that a group leaves nearly empty: a key of each.
+type Sparse = Vec<(Tree, Vec<u8>)>;
+
+/// What became of one try.
+enum Try {
+    Done {
+        end: Lsn,
+        sparse: Sparse,
+    },
+    Again,
+    /// The staged rows that are to be moved have changed.
+    Stale,
+    /// Others hold too many frames.
+    NoFrames,
+    /// The old versions have no room in memory yet.
+    NoVersionRoom,
+}
+
+impl Manager {
+    /// Logs and applies the writes, atomically; no other task sees a part of them. Returns the end of their record, which
+    /// is not durable yet; `None` if rows that were to be moved are not what they were any more.
+    ///
+    /// # Errors
+    /// The database is then as before.
+    pub(super) fn append(&self, parts: &[Part<'_>], purpose: &Purpose<'_>) -> Result<Option<Lsn>> {
+        let Core { pool, space, .. } = self.core();
+        let reservation = Reservation::new(pool);
+        let mut pins = pool.pins().begin();
+        let mut tries = Tries::new(&self.precedence);
+        loop {
+            if tries.must_wait() {
+                // The commit that goes first may need all that this one has.
+                drop(pins);
+                reservation.clear();
+                tries.wait();
+                pins = pool.pins().begin();
+            }
+            match self.try_append(parts, purpose, &mut pins, &reservation, &tries) {
+                Ok(Try::Done { end, sparse }) => {
+                    drop((pins, tries));
+                    self.versions.spill(self.core());
+                    rebalance(sparse);
+                    return Ok(Some(end));
+                }
+                Ok(Try::Again) => tries.failed(),
+                Ok(Try::Stale) => return Ok(None),
+                Ok(Try::NoVersionRoom) => {
+                    drop(pins);
+                    reservation.clear();
+                    self.core().check_open()?;
+                    self.versions.spill(self.core());
+                    self.versions.wait_for_room();
+                    pins = pool.pins().begin();
+                }
+                Ok(Try::NoFrames) => {
+                    drop(pins);
+                    // The tasks that have the frames may wait for space in the log.
+                    reservation.clear();
+                    // As if each write went to a leaf of its own.
+                    let pages = |part: &Part<'_>| {
+                        part.writes.iter().map(|write| part.tree.tree().pages_pinned(&[*write])).sum::<usize>()
+                    };
+                    pins = pool.pins().wait_for(parts.iter().map(pages).sum());
+                }
+                Err(GroupError::Lacks(lack @ (Lack::LogSpace(_) | Lack::LogSize(_)))) => {
+                    drop(pins);
+                    space.supply(&reservation, lack)?;
+                    pins = pool.pins().begin();
+                }
+                // What was supplied is kept, but for a page or a latch that another task may have taken before the next try.
+                Err(GroupError::Lacks(lack @ Lack::Frames(_))) => space.supply(&reservation, lack)?,
+                Err(GroupError::Lacks(lack)) => {
+                    tries.failed();
+                    if let Err(error) = space.supply(&reservation, lack) {
+                        drop(pins);
+                        reservation.clear();
+                        self.take_scratch_room(error)?;
+                        pins = pool.pins().begin();
+                    }
+                }
+                Err(GroupError::Failed(error)) => {
+                    drop(pins);
+                    reservation.clear();
+                    self.take_scratch_room(error)?;
+                    pins = pool.pins().begin();
+                }
+            }
+        }
+    }
+
+    fn try_append(
+        &self,
+        parts: &[Part<'_>],
+        purpose: &Purpose<'_>,
+        pins: &mut Pins<'_>,
+        reservation: &Arc<Reservation>,
+        tries: &Tries<'_>,
+    ) -> GroupResult<Try> {
+        pins.restart();
+        // None where a table has no staging tables, which allocates nothing.
+        let removals = staged_rows(parts)?;
+        // What is staged is moved together with the leaf that it is in: it must not need more then than there ever is.
+        if matches!(purpose, Purpose::Staging) && !pins.try_add(1)? {
+            return Ok(Try::NoFrames);
+        }
+        let (mut plans, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
+        for Part { tree, writes } in parts.iter().chain(removals.iter().map(|removal| &removal.part)) {
+            let mut rest = &writes[..];
+            while !rest.is_empty() {
+                let first = places.len();
+                let (page, found_at) = tree.tree().prepare(rest, &mut places, reservation)?;
+                let (writes, later) = rest.split_at(places.len() - first);
+                if !pins.try_add(tree.tree().pages_pinned(writes))? {
+                    return Ok(Try::NoFrames);
+                }
+                if !find_chains(tree, writes, &places[first..], &mut chains)? {
+                    return Ok(self.changed(purpose));
+                }
+                plans.push(LeafPlan { tree, page, found_at, writes, places: first..places.len() });
+                rest = later;
+            }
+        }
+        plans.sort_by_key(|plan| plan.page.id());
+        // A merge between two preparations can make two leaves one.
+        if plans.windows(2).any(|pair| pair[0].page.id() == pair[1].page.id()) {
+            return Ok(Try::Again);
+        }
+        // Before anything is latched: an old version may have to be read. The keys are locked, or it is looked at under the latches
+        // whether the rows are still staged, so it stays what it is. A commit that has failed before reads it in any case, so that it
+        // does not fail again because a snapshot began meanwhile.
+        let old = match purpose {
+            Purpose::Commit if self.versions.gate().has_snapshots() || tries.have_failed() => {
+                Some(overwritten(parts, &removals)?)
+            }
+            Purpose::Move { position, .. } if self.versions.gate().has_snapshots_before(*position) => {
+                Some(moved_over(parts, *position)?)
+            }
+            _ => None,
+        };
+        let reserved = match old.as_deref().map(|rows| self.versions.reserve(rows)) {
+            Some(None) => return Ok(Try::NoVersionRoom),
+            Some(reserved) => reserved,
+            None => None,
+        };
+        interleave();
+        let mut group = ChangeGroup::with(&self.core().pool, Some(reservation));
+        for plan in &plans {
+            let guard = plan.page.write_further_leaf()?;
+            let places = &mut places[plan.places.clone()];
+            if !plan.tree.tree().accepts(&guard, plan.writes, plan.found_at, places)? {
+                return Ok(Try::Again);
+            }
+            if matches!(plan.tree, PartTree::Staging(_)) {
+                let is_as_read = match purpose {
+                    Purpose::Move { read, .. } => read.contains(&(plan.page.id(), header::lsn(&guard))),
+                    _ => places.iter().all(|place| place.is_there()),
+                };
+                if !is_as_read {
+                    return Ok(self.changed(purpose));
+                }
+            }
+            group.add(guard);
+        }
+        let done = self.append_plans(group, &plans, &places, &chains, old, purpose);
+        drop(reserved);
+        done
+    }
+
+    /// What a try comes to when staged rows have been moved or overwritten meanwhile.
+    fn changed(&self, purpose: &Purpose<'_>) -> Try {
+        if matches!(purpose, Purpose::Move { .. }) { Try::Stale } else { Try::Again }
+    }
+
+    /// Stages the writes of latched leaves, which stand in the group in the order of the plans, and appends the group.
+    fn append_plans(
+        &self,
+        mut group: ChangeGroup,
+        plans: &[LeafPlan<'_>],
+        places: &[Place],
+        chains: &Chains,
+        mut old: Option<Vec<OldVersion<'_>>>,
+        purpose: &Purpose<'_>,
+    ) -> GroupResult<Try> {
+        let mut sparse = Vec::new();
+        for (index, plan) in plans.iter().enumerate() {
+            let places = &places[plan.places.clone()];
+            let is_sparse = plan.tree.tree().stage(&mut group, index, plan.writes, places, chains)?;
+            // A staging table is dropped when it is empty; merging its leaves until then would log all rows once more.
+            if is_sparse && !matches!(plan.tree, PartTree::Staging(_)) {
+                sparse.push((plan.tree.tree().clone(), plan.writes[0].key.to_vec()));
+            }
+        }
+        interleave();
+        let gate = self.versions.gate();
+        let (flags, number) = match purpose {
+            Purpose::Commit if gate.has_snapshots() && old.is_none() => return Ok(Try::Again),
+            Purpose::Commit | Purpose::CommitOfStaged(_) => {
+                (record::COMMIT, self.commit_count.fetch_add(1, Ordering::Relaxed) + 1)
+            }
+            Purpose::Staging | Purpose::Move { .. } => (0, 0),
+        };
+        let end = group.append_with(flags, number, |end| {
+            for OldVersion { table, key, value, until } in old.take().into_iter().flatten() {
+                gate.keep(table, key, until.unwrap_or(end.get()), value);
+            }
+            if let Purpose::CommitOfStaged(committed) = purpose {
+                committed(end);
+            }
+        })?;
+        drop(gate);
+        Ok(Try::Done { end, sparse })
+    }
+
+    /// What `f` returns, which is run again when the device is full and scratch pages have room. No latch may be held.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn retry_with_scratch_room<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match f() {
+                Err(error) => self.take_scratch_room(error)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// If the device is full, frees the scratch pages at the cost of the snapshots that need them. Where there are none, or it is
+    /// not, that is the error.
+    fn take_scratch_room(&self, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::StoreFull {
+            return Err(error);
+        }
+        if self.versions.give_up_scratch_pages(&error) { Ok(()) } else { Err(error) }
+    }
+}
+
+/// Merges leaves that a group has nearly emptied. The group stands, whatever comes of it.
+fn rebalance(sparse: Sparse) {
+    for (tree, key) in sparse {
+        if let Err(error) = tree.rebalance(&key) {
+            tracing::warn!(table = tree.owner().0, %error, "a leaf with few rows could not be merged");
+        }
+    }
+}
+
+/// Adds the pages of the large values that writes to one leaf replace. False if another task has replaced one.
+fn find_chains(tree: &PartTree, writes: &[LeafWrite<'_>], places: &[Place], chains: &mut Chains) -> Result<bool> {
+    match tree {
+        PartTree::Table(_) | PartTree::Own(_) => tree.tree().find_chains(places, chains).map(|()| true),
+        PartTree::Target(_) | PartTree::Staging(_) => tree.tree().find_unlocked_chains(writes, places, chains),
+    }
+}
+
+/// What is staged, and committed, for keys that are to be written.
+fn staged_rows<'a>(parts: &'a [Part<'_>]) -> Result<Vec<Removal<'a>>> {
+    let mut removals = Vec::new();
+    for part in parts {
+        let Some(staging) = part.tree.staging() else { continue };
+        for (position, staged) in staging.committed(u64::MAX) {
+            let (mut writes, mut rows) = (Vec::new(), Vec::new());
+            for write in &part.writes {
+                if let Some(row) = staged.get(write.key)? {
+                    writes.push(LeafWrite { key: write.key, value: None });
+                    rows.push(row);
+                }
+            }
+            if !writes.is_empty() {
+                let table = part.tree.tree().owner();
+                removals.push(Removal {
+                    table,
+                    position,
+                    part: Part { tree: PartTree::Staging(staged), writes },
+                    rows,
+                });
+            }
+        }
+    }
+    // The oldest first.
+    removals.sort_by_key(|removal| removal.position);
+    Ok(removals)
+}
+
+/// What the keys that a commit is about to write stand for, before: in their leaves, and as far as anything is staged for them, since
+/// its commit.
+fn overwritten<'a>(parts: &'a [Part<'_>], removals: &[Removal<'_>]) -> Result<Vec<OldVersion<'a>>> {
+    let mut old = Vec::new();
+    for Part { tree, writes } in parts {
+        let table = tree.tree().owner();
+        for LeafWrite { key, .. } in writes {
+            let mut value = tree.tree().read(key, |value, _| value.map(Value::from))?;
+            for (position, row) in rows_for(removals, table, key) {
+                if let Some(made) = row.clone().made() {
+                    old.push(OldVersion { table, key, value, until: Some(position) });
+                    value = made;
+                }
+            }
+            old.push(OldVersion { table, key, value, until: None });
+        }
+    }
+    Ok(old)
+}
+
+/// What is staged for a key of a table, the oldest first.
+fn rows_for<'r>(
+    removals: &'r [Removal<'_>],
+    table: TableId,
+    key: &'r [u8],
+) -> impl Iterator<Item = (u64, &'r StagedWrite)> {
+    removals.iter().filter(move |removal| removal.table == table).filter_map(move |removal| {
+        let at = removal.part.writes.binary_search_by_key(&key, |write| write.key).ok()?;
+        Some((removal.position, &removal.rows[at]))
+    })
+}
+
+/// What the leaves have for keys whose staged rows are moved there: snapshots that began before their commit see it.
+fn moved_over<'a>(parts: &'a [Part<'_>], position: u64) -> Result<Vec<OldVersion<'a>>> {
+    let mut old = Vec::new();
+    for Part { tree, writes } in parts {
+        if let PartTree::Target(table) = tree {
+            for LeafWrite { key, .. } in writes {
+                let value = table.tree().read(key, |value, _| value.map(Value::from))?;
+                old.push(OldVersion { table: table.id(), key, value, until: Some(position) });
+            }
+        }
+    }
+    Ok(old)
+}

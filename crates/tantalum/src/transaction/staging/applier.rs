@@ -1,0 +1,266 @@
+//! The applier: the task that moves the rows of committed staging tables to their tables, and frees those that are done with.
+//!
+//! It takes the rows of the transaction that committed first, in key order, a group at a time. What fails is tried again after a pause
+//! that grows; meanwhile the rows are read where they are. Closing stops it between two groups, and opening goes on.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum_rt::{Condvar, Instant, JoinHandle, Mutex};
+
+use super::{
+    StagingTree,
+    move_rows::{Moving, Step},
+};
+use crate::{
+    error::{self, ErrorKind, Result},
+    table::Table,
+    transaction::Manager,
+};
+
+/// The most rows of a group.
+const MOST_ROWS: usize = 512;
+/// How long the applier waits at a time.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it looks whether a reader has let go of a staging table.
+const READER_PAUSE: Duration = Duration::from_millis(10);
+/// Its pauses after failures.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(30));
+
+/// The applier of a database, and what it has to do.
+#[derive(Debug, Default)]
+pub(in crate::transaction) struct Applier {
+    work: Mutex<Work>,
+    /// Signalled when there is more work, and to stop.
+    changed: Condvar,
+    stop: AtomicBool,
+    /// It drops its handle on the manager, which may be the last.
+    is_letting_go: AtomicBool,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    moving: Vec<Job<Moving>>,
+    dropping: Vec<Job<Arc<StagingTree>>>,
+    /// The applier has taken one of them out, and works on it.
+    is_busy: bool,
+}
+
+/// Something to do, perhaps later.
+#[derive(Debug)]
+struct Job<T> {
+    what: T,
+    not_before: Option<Instant>,
+    pause: Duration,
+}
+
+impl<T> Job<T> {
+    fn new(what: T) -> Self {
+        Self { what, not_before: None, pause: PAUSES.0 }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|at| at <= now)
+    }
+
+    fn failed(&mut self) {
+        self.not_before = Some(tantalum_rt::now() + self.pause);
+        self.pause = (2 * self.pause).min(PAUSES.1);
+    }
+
+    fn succeeded(&mut self) {
+        (self.not_before, self.pause) = (None, PAUSES.0);
+    }
+}
+
+impl Manager {
+    /// Has rows that are committed moved, and staging tables freed. The first time this starts the applier, which ends with the
+    /// database.
+    pub(in crate::transaction) fn apply_staged(
+        self: &Arc<Self>,
+        committed: Vec<(Table, Arc<StagingTree>)>,
+        dropped: Vec<Arc<StagingTree>>,
+    ) {
+        if committed.is_empty() && dropped.is_empty() {
+            return;
+        }
+        // A database that is being closed leaves it to the next open.
+        let Ok(_operation) = self.core().operations.begin() else { return };
+        let applier = &self.applier;
+        {
+            let mut work = applier.work.lock();
+            let rows = self.group_rows().min(MOST_ROWS);
+            work.moving.extend(committed.into_iter().map(|(table, staged)| Job::new(Moving::new(table, staged, rows))));
+            work.sort();
+            work.dropping.extend(dropped.into_iter().map(Job::new));
+            applier.changed.notify_all();
+        }
+        let mut task = applier.task.lock();
+        if task.is_none() {
+            let manager = Arc::downgrade(self);
+            let applier = Arc::clone(applier);
+            *task = Some(tantalum_rt::spawn("tantalum-applier", move || run(&manager, &applier)));
+            self.core().keep(StopApplier(Arc::clone(&self.applier)));
+        }
+    }
+
+    /// Does what is due. Returns whether anything was.
+    fn apply_step(&self) -> Result<bool> {
+        self.core().check_open()?;
+        let applier = &self.applier;
+        if let Some(mut job) = applier.take_moving() {
+            let step = job.what.step(self);
+            let mut work = applier.work.lock();
+            work.is_busy = false;
+            match step {
+                Ok(Step::Moved) => {
+                    job.succeeded();
+                    work.moving.push(job);
+                    work.sort();
+                }
+                Ok(Step::Retired) => {}
+                Ok(Step::Done) => {
+                    let Moving { table, staged, .. } = job.what;
+                    table.staging().remove(staged.id());
+                    work.dropping.push(Job::new(staged));
+                }
+                Err(error) => {
+                    let table = job.what.table.name();
+                    tracing::warn!(table, %error, "rows of a large transaction could not be moved to their table; they are read where they are");
+                    job.failed();
+                    work.moving.push(job);
+                    work.sort();
+                }
+            }
+            return Ok(true);
+        }
+        let Some(mut job) = applier.take_dropping() else { return Ok(false) };
+        let id = job.what.id();
+        let may_go_on = || if applier.stop.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) };
+        let dropped = self.core().catalog.drop_staging(id, &may_go_on);
+        let mut work = applier.work.lock();
+        work.is_busy = false;
+        if let Err(error) = dropped {
+            if error.kind() != ErrorKind::Closed {
+                tracing::warn!(%error, "pages of a large transaction could not be freed");
+            }
+            job.failed();
+            let Job { what, not_before, pause } = job;
+            work.dropping.push(Job { what: Arc::new(what), not_before, pause });
+        }
+        Ok(true)
+    }
+}
+
+impl Work {
+    /// In the order of the commits.
+    fn sort(&mut self) {
+        self.moving.sort_by_key(|job| job.what.staged.position());
+    }
+
+    /// Whether rows can be moved that came since the last look.
+    fn is_due(&self) -> bool {
+        let (now, mut seen) = (tantalum_rt::now(), BTreeSet::new());
+        self.moving.iter().any(|job| seen.insert(job.what.table.id()) && job.is_due(now))
+    }
+
+    /// How long there is nothing to do.
+    fn pause(&self) -> Duration {
+        let now = tantalum_rt::now();
+        let moving = self.moving.iter().filter_map(|job| job.not_before);
+        let times = moving.chain(self.dropping.iter().filter_map(|job| job.not_before));
+        let next = times.map(|at| at.duration_since(now)).min().unwrap_or(WAIT_TIMEOUT);
+        // Until a reader has let go of one.
+        let is_waiting = self.dropping.iter().any(|job| job.is_due(now));
+        if is_waiting { READER_PAUSE } else { next.clamp(Duration::from_millis(1), WAIT_TIMEOUT) }
+    }
+}
+
+impl Applier {
+    /// Takes out the first rows to be moved now: those of a table are moved in the order of commits.
+    fn take_moving(&self) -> Option<Job<Moving>> {
+        let mut work = self.work.lock();
+        let (now, mut seen) = (tantalum_rt::now(), BTreeSet::new());
+        let at = work.moving.iter().position(|job| seen.insert(job.what.table.id()) && job.is_due(now))?;
+        work.is_busy = true;
+        Some(work.moving.remove(at))
+    }
+
+    /// Takes out a staging table to be freed now, which no other task looks at.
+    fn take_dropping(&self) -> Option<Job<StagingTree>> {
+        let mut work = self.work.lock();
+        let now = tantalum_rt::now();
+        for at in 0..work.dropping.len() {
+            if !work.dropping[at].is_due(now) {
+                continue;
+            }
+            let Job { what, not_before, pause } = work.dropping.remove(at);
+            match Arc::try_unwrap(what) {
+                Ok(what) => {
+                    work.is_busy = true;
+                    return Some(Job { what, not_before, pause });
+                }
+                Err(what) => work.dropping.insert(at, Job { what, not_before, pause }),
+            }
+        }
+        None
+    }
+
+    /// Staging tables whose rows are to be moved, or whose pages are to be freed.
+    pub fn tables(&self) -> u64 {
+        let work = self.work.lock();
+        (work.moving.len() + work.dropping.len()) as u64 + u64::from(work.is_busy)
+    }
+}
+
+fn run(manager: &Weak<Manager>, applier: &Applier) {
+    while let Some(manager) = manager.upgrade() {
+        if applier.stop.load(Ordering::Acquire) {
+            break;
+        }
+        let did = manager.apply_step();
+        applier.is_letting_go.store(true, Ordering::SeqCst);
+        drop(manager);
+        applier.is_letting_go.store(false, Ordering::SeqCst);
+        match did {
+            Ok(true) => continue,
+            Ok(false) => {}
+            // The database has stopped.
+            Err(_) => break,
+        }
+        let mut work = applier.work.lock();
+        let pause = work.pause();
+        if !applier.stop.load(Ordering::Acquire) && !work.is_due() {
+            applier.changed.wait_for(&mut work, pause);
+        }
+    }
+}
+
+/// Stops the applier when it is dropped.
+struct StopApplier(Arc<Applier>);
+
+impl Drop for StopApplier {
+    fn drop(&mut self) {
+        let applier = &self.0;
+        applier.stop.store(true, Ordering::SeqCst);
+        {
+            let _work = applier.work.lock();
+            applier.changed.notify_all();
+        }
+        let task = applier.task.lock().take();
+        // If the applier itself drops the database, it does nothing more.
+        if let Some(task) = task
+            && !applier.is_letting_go.load(Ordering::SeqCst)
+            && task.join().is_err()
+        {
+            tracing::error!("the task that moves the rows of large transactions panicked");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Staging tables: where the writes of a transaction lie that is too large for one record of the log, until they are in their tables.
+//!
+//! A staging table is a tree of its own, which only the catalog knows. It holds writes of one transaction to one table. While the
+//! transaction runs, it [spills](spill) its writes there. Its commit is one change group in the catalog, which says that its staging
+//! tables count. From then on the rows are read from there, until the [applier] has moved them: each of its change groups puts
+//! rows into the table and deletes them from the staging table.
+//!
+//! Invariants:
+//! - a row of a committed staging table is newer than what its table has for the key, and older than a row for it in a staging table
+//!   that was committed later; so readers look there first, from the newest on, and the applier moves the oldest first
+//! - a commit that writes a staged key deletes the staged rows in the same group
+//! - a key that a running transaction has staged is locked by it; an undone write leaves a row that only says so
+//! - a staging table's pages are freed when no task looks at it any more
+//!
+//! A table without staging tables costs readers and writers one look at a number.
+
+mod applier;
+mod move_rows;
+mod spill;
+mod undo;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use tantalum_log::Lsn;
+use tantalum_rt::{Mutex, RwLock};
+use tantalum_store::TableId;
+
+pub(in crate::transaction) use self::{applier::Applier, spill::Staged};
+use super::{
+    Value,
+    batch::{Batch, End},
+    key_range::Interval,
+    locks::{TableLocks, TransactionId},
+    range,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    tree::Tree,
+};
+
+/// A key and the locks of its table.
+type LockedKey = (Arc<TableLocks>, Value);
+
+/// A transaction that has staged writes.
+#[derive(Debug)]
+pub(crate) struct Stager {
+    owner: TransactionId,
+    /// Where in the log it has committed; 0 before.
+    position: AtomicU64,
+    /// The staged keys that other transactions wait for, which are locked as all others are; `None` when it is over.
+    waited_for: Mutex<Option<Vec<LockedKey>>>,
+}
+
+impl Stager {
+    pub fn new(owner: TransactionId) -> Self {
+        Self { owner, position: AtomicU64::new(0), waited_for: Mutex::new(Some(Vec::new())) }
+    }
+
+    /// Says that the transaction has committed there: all of its rows count at once.
+    pub fn commit(&self, position: Lsn) {
+        let before = self.position.swap(position.get(), Ordering::AcqRel);
+        assert_eq!(before, 0, "a transaction commits once");
+    }
+
+    /// Releases its staged keys.
+    pub fn end(&self) {
+        let keys = self.waited_for.lock().take();
+        for (locks, key) in keys.into_iter().flatten() {
+            locks.release(self.owner, key);
+        }
+    }
+
+    /// Gives the lock on a staged key from `other`, which has just got it, to this transaction. False if that is over.
+    fn take_back(&self, locks: &Arc<TableLocks>, other: TransactionId, key: &Value) -> bool {
+        let mut waited_for = self.waited_for.lock();
+        let Some(keys) = &mut *waited_for else { return false };
+        if locks.give(other, self.owner, key) {
+            keys.push((Arc::clone(locks), key.clone()));
+        }
+        true
+    }
+}
+
+/// What a staged row makes of its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StagedWrite {
+    Put(Value),
+    Delete,
+    /// Nothing: its write was undone, but the key stays locked.
+    Undone,
+}
+
+const DELETE: u8 = 0;
+const PUT: u8 = 1;
+const UNDONE: u8 = 2;
+
+impl StagedWrite {
+    /// What a transaction has made of a key: `None` if nothing.
+    pub fn made(self) -> Option<Option<Value>> {
+        match self {
+            Self::Put(value) => Some(Some(value)),
+            Self::Delete => Some(None),
+            Self::Undone => None,
+        }
+    }
+
+    /// The bytes of the row.
+    pub fn encode(made: Option<&Option<Value>>) -> Vec<u8> {
+        match made {
+            Some(Some(value)) => {
+                let mut bytes = Vec::with_capacity(1 + value.len());
+                bytes.push(PUT);
+                bytes.extend_from_slice(value);
+                bytes
+            }
+            Some(None) => vec![DELETE],
+            None => vec![UNDONE],
+        }
+    }
+
+    /// What the bytes of a row say; no bytes are those of a large value that was removed while it was read.
+    pub fn decode(bytes: Value) -> Result<Option<Self>> {
+        match (bytes.first(), bytes.len()) {
+            (None, _) => Ok(None),
+            (Some(&PUT), _) => Ok(Some(Self::Put(bytes.without_first()))),
+            (Some(&DELETE), 1) => Ok(Some(Self::Delete)),
+            (Some(&UNDONE), 1) => Ok(Some(Self::Undone)),
+            (Some(other), _) => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!(
+                    "a staged row begins with {other}, which is no kind of row; restore the database from a backup"
+                ),
+            )),
+        }
+    }
+}
+
+/// A staging table.
+pub(crate) struct StagingTree {
+    tree: Tree,
+    stager: Arc<Stager>,
+}
+
+impl fmt::Debug for StagingTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StagingTree").field("id", &self.id()).field("position", &self.position()).finish()
+    }
+}
+
+impl StagingTree {
+    pub fn new(tree: Tree, stager: &Arc<Stager>) -> Self {
+        Self { tree, stager: Arc::clone(stager) }
+    }
+
+    /// One that was found at opening. All that commit later have larger positions.
+    pub fn recovered(tree: Tree, position: u64) -> Self {
+        let stager = Stager { owner: TransactionId(0), position: position.into(), waited_for: Mutex::new(None) };
+        Self { tree, stager: Arc::new(stager) }
+    }
+
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The number of its pages' owner.
+    pub fn id(&self) -> TableId {
+        self.tree.owner()
+    }
+
+    /// Where its transaction has committed; 0 if it has not.
+    pub fn position(&self) -> u64 {
+        self.stager.position.load(Ordering::Acquire)
+    }
+
+    /// What is staged for a key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<StagedWrite>> {
+        let found = self.tree.read(key, |row, _| row.map(Value::from))?;
+        Ok(found.map(StagedWrite::decode).transpose()?.flatten())
+    }
+
+    /// The rows at one end of an interval, at most `limit`, and the part of the interval that they are all rows of.
+    pub(in crate::transaction) fn range(
+        &self,
+        interval: &Interval,
+        end: End,
+        limit: usize,
+    ) -> Result<(Interval, Vec<StagedRow>)> {
+        let mut batch = Batch::default();
+        let (covered, _) = range::fill(&self.tree, interval, end, limit, &mut batch)?;
+        batch.read_large(&self.tree)?;
+        let mut rows = Vec::new();
+        while let Some(row) = batch.take(End::Front) {
+            let (key, bytes) = row?;
+            rows.extend(StagedWrite::decode(bytes)?.map(|write| (key, write)));
+        }
+        Ok((covered, rows))
+    }
+
+    /// A key of an interval for which anything is staged.
+    fn first_key(&self, interval: &Interval) -> Result<Option<Value>> {
+        let mut rest = interval.clone();
+        while !rest.is_empty() {
+            let (covered, mut rows) = self.range(&rest, End::Front, 1)?;
+            if let Some((key, _)) = rows.pop() {
+                return Ok(Some(key));
+            }
+            rest.lower = covered.upper;
+        }
+        Ok(None)
+    }
+}
+
+/// A staged key and what is to become of it.
+pub(crate) type StagedRow = (Value, StagedWrite);
+
+/// The staging tables with rows for one table.
+#[derive(Debug, Default)]
+pub(crate) struct TableStaging {
+    /// How many there are.
+    count: AtomicUsize,
+    list: RwLock<Arc<[Arc<StagingTree>]>>,
+    /// Whether the table was dropped. The applier holds it while it moves rows.
+    retired: Mutex<bool>,
+}
+
+/// Staging tables that are committed, the newest first.
+pub(in crate::transaction) type Committed = Vec<(u64, Arc<StagingTree>)>;
+
+impl TableStaging {
+    /// Whether there are any.
+    #[inline]
+    pub fn has_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    pub fn add(&self, staged: Arc<StagingTree>) {
+        let mut list = self.list.write();
+        *list = list.iter().cloned().chain([staged]).collect();
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    pub fn remove(&self, id: TableId) {
+        let mut list = self.list.write();
+        *list = list.iter().filter(|staged| staged.id() != id).cloned().collect();
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    /// The table was dropped: no row is moved any more. Returns its staging tables, which no reader finds from now on.
+    pub fn retire(&self) -> Arc<[Arc<StagingTree>]> {
+        *self.retired.lock() = true;
+        self.count.store(0, Ordering::Release);
+        std::mem::take(&mut *self.list.write())
+    }
+
+    fn all(&self) -> Arc<[Arc<StagingTree>]> {
+        Arc::clone(&self.list.read())
+    }
+
+    /// Those of transactions that have committed up to a position, the newest first.
+    pub fn committed(&self, up_to: u64) -> Committed {
+        if !self.has_any() {
+            return Vec::new();
+        }
+        let all = self.all();
+        let with_position = all.iter().map(|staged| (staged.position(), Arc::clone(staged)));
+        let mut committed: Committed = with_position.filter(|(at, _)| (1..=up_to).contains(at)).collect();
+        committed.sort_by_key(|(position, _)| std::cmp::Reverse(*position));
+        committed
+    }
+
+    /// What the transactions that have committed up to a position have staged for a key, and how far the log must be durable before
+    /// a caller gets it. If nothing, the leaf that is looked at after this has it.
+    #[inline]
+    pub fn get(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Value>, Lsn)>> {
+        if self.has_any() { self.find(key, up_to) } else { Ok(None) }
+    }
+
+    #[cold]
+    fn find(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Value>, Lsn)>> {
+        for (position, staged) in self.committed(up_to) {
+            if let Some(made) = staged.get(key)?.and_then(StagedWrite::made) {
+                return Ok(Some((made, Lsn::new(position))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a transaction that has committed after a position has staged something for a key that is locked.
+    pub fn is_overwritten(&self, key: &[u8], after: u64) -> Result<bool> {
+        let found = self.get(key, u64::MAX)?;
+        Ok(found.is_some_and(|(_, position)| position.get() > after))
+    }
+
+    /// Those of running transactions other than `owner`.
+    fn of_others(&self, owner: TransactionId) -> impl Iterator<Item = Arc<StagingTree>> {
+        let all = if self.has_any() { self.all() } else { Arc::default() };
+        let others = all.iter().filter(|staged| staged.stager.owner != owner).cloned().collect::<Vec<_>>();
+        others.into_iter().filter(|staged| staged.stager.waited_for.lock().is_some())
+    }
+
+    /// Whether a running transaction has staged a key that `owner` has just locked. It then has the lock, and `owner` waits for it.
+    pub fn take_back(&self, locks: &Arc<TableLocks>, owner: TransactionId, key: &Value) -> Result<bool> {
+        for staged in self.of_others(owner) {
+            if staged.get(key)?.is_some() && staged.stager.take_back(locks, owner, key) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A key of an interval that a running transaction other than `owner` has staged, now locked by that.
+    pub fn locked_in(
+        &self,
+        locks: &Arc<TableLocks>,
+        owner: TransactionId,
+        interval: &Interval,
+    ) -> Result<Option<Value>> {
+        for staged in self.of_others(owner) {
+            if let Some(key) = staged.first_key(interval)?
+                && staged.stager.take_back(locks, owner, &key)
+            {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
+    }
+}
