@@ -76,7 +76,7 @@ fn a_large_record_waits_for_growth_and_small_ones_do_not() {
         let refused = log.wait_until_grown(of_full);
         assert!(
             matches!(&refused, Err(error) if error.kind() == ErrorKind::TooLarge),
-            "nobody lets it grow: {refused:?}"
+            "no owner lets it grow: {refused:?}"
         );
 
         let large = device("large", FULL_BYTES);
