@@ -120,7 +120,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The catalog's own tree, for checking.
+    /// The catalog's own tree: for checking, and for the commit of staged rows.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
