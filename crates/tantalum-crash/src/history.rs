@@ -110,6 +110,8 @@ pub enum Event {
     Recovered { contents: BTreeMap<Key, Version>, log_end: u64 },
     /// The archive has the log up to here, durably.
     Archived(u64),
+    /// The log is about to be made anew from its archive, which ends here.
+    ArchiveEnds(u64),
     /// Something that must never happen was seen.
     Violation(String),
     /// Something that must not happen on sound devices: what was written once is now out of place.
@@ -207,6 +209,7 @@ impl History {
             }
             Event::Recovered { .. }
             | Event::Archived(_)
+            | Event::ArchiveEnds(_)
             | Event::Violation(_)
             | Event::Oddity(_)
             | Event::Unsound(_)

@@ -10,6 +10,7 @@ use std::{
 
 use tantalum::{Builder, Db, Devices, ErrorKind, Isolation, StoreKind, Table};
 use tantalum_device::Device;
+use tantalum_log::{ArchiveOptions, Log, LogOptions};
 use tantalum_rt::{Random, spawn};
 
 use crate::{
@@ -128,7 +129,7 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         false => None,
     };
     let db = match log_is_lost {
-        true => rebuild(&config, devices.clone(), archive.clone())?,
+        true => rebuild(&config, devices.clone(), archive.clone(), &recorder)?,
         false => open(&config, devices.clone(), &spares, archive.clone())?,
     };
     check_archive(&db, &config)?;
@@ -423,13 +424,24 @@ fn check_archive(db: &Db, config: &Config) -> Result<(), Stop> {
 }
 
 /// Opens the database on new log devices. An archive whose device is sound leads there, whatever faults the other devices have.
-fn rebuild(config: &Config, devices: Devices, archive: Option<Arc<dyn Device>>) -> Result<Db, Stop> {
-    builder(config, archive).expert(|expert| expert.rebuild_log()).open_on(devices).map_err(|error| match error {
-        error if config.archive_is_sound() && error.kind() == ErrorKind::NotArchived => {
-            Stop::Violation(error.to_string())
-        }
-        error => error.into(),
-    })
+fn rebuild(
+    config: &Config,
+    devices: Devices,
+    archive: Option<Arc<dyn Device>>,
+    recorder: &Recorder,
+) -> Result<Db, Stop> {
+    let options = LogOptions { archive: archive.clone().map(ArchiveOptions::on_device), ..LogOptions::default() };
+    Log::rebuild(options, &mut |_| {})
+        .and_then(|log| {
+            recorder.record(Event::ArchiveEnds(log.end_lsn().get()));
+            builder(config, archive).expert(|expert| expert.rebuild_log()).open_on(devices)
+        })
+        .map_err(|error| match error {
+            error if config.archive_is_sound() && error.kind() == ErrorKind::NotArchived => {
+                Stop::Violation(error.to_string())
+            }
+            error => error.into(),
+        })
 }
 
 /// Opens the database. If devices come and go or burn, on those that it does not refuse by name; a new one on its own.

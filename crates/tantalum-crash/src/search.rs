@@ -104,6 +104,8 @@ struct Search {
     has_recovered: bool,
     /// Whether all log devices were lost since the last completed recovery.
     log_is_lost: bool,
+    /// Where the archive ended before the log was first made anew since then: what it has got later is not what was lost.
+    lost_behind: Option<u64>,
     /// Numbers of log devices that the log went on without.
     left_behind: Vec<u32>,
     /// The archive has the log up to here.
@@ -149,6 +151,7 @@ impl Search {
             failed_starts: 0,
             has_recovered: false,
             log_is_lost: false,
+            lost_behind: None,
             left_behind: Vec::new(),
             archived: 0,
             expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
@@ -387,6 +390,9 @@ impl Search {
             Event::MayLoseLogDevice => seen.may_lose_device = true,
             Event::Count(name, n) => self.report.count(name, n),
             Event::Archived(lsn) => self.archived = self.archived.max(lsn),
+            Event::ArchiveEnds(lsn) => {
+                self.lost_behind.get_or_insert(lsn);
+            }
             Event::Recovered { contents, log_end } => {
                 seen.recovered = true;
                 self.has_recovered = true;
@@ -394,7 +400,8 @@ impl Search {
                 if log_end < archived && tolerance < Tolerance::Loss {
                     return Err(format!("the archive had the log up to LSN {archived}, but it ends at LSN {log_end}"));
                 }
-                self.judge(contents, is_lost.then_some(log_end), tolerance)?;
+                let lost_behind = self.lost_behind.take().filter(|_| is_lost);
+                self.judge(contents, lost_behind, tolerance)?;
             }
             event => {
                 let is_acknowledged = matches!(event, Event::Acknowledged { .. });

@@ -223,7 +223,7 @@ impl Manager {
                 if !pins.try_add(tree.tree().pages_pinned(writes))? {
                     return Ok(Try::NoFrames);
                 }
-                if !find_chains(tree, writes, &places[first..], &mut chains)? {
+                if !tree.tree().find_chains(writes, &places[first..], &mut chains)? {
                     return Ok(self.changed(purpose));
                 }
                 plans.push(LeafPlan { tree, page, found_at, writes, places: first..places.len() });
@@ -350,14 +350,6 @@ fn rebalance(sparse: Sparse) {
         if let Err(error) = tree.rebalance(&key) {
             tracing::warn!(table = tree.owner().0, %error, "a leaf with few rows could not be merged");
         }
-    }
-}
-
-/// Adds the pages of the large values that writes to one leaf replace. False if another task has replaced one.
-fn find_chains(tree: &PartTree, writes: &[LeafWrite<'_>], places: &[Place], chains: &mut Chains) -> Result<bool> {
-    match tree {
-        PartTree::Table(_) | PartTree::Own(_) => tree.tree().find_chains(places, chains).map(|()| true),
-        PartTree::Target(_) | PartTree::Staging(_) => tree.tree().find_unlocked_chains(writes, places, chains),
     }
 }
 

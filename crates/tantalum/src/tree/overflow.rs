@@ -4,7 +4,7 @@
 //! and is written once, in one record, so all of its pages have the same LSN. It is read without that leaf's latch, which no task
 //! holds while the store is read; its LSN tells whether it is still the same.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::BTreeMap;
 
 use tantalum_log::Lsn;
 use tantalum_store::{
@@ -163,24 +163,10 @@ impl Tree {
         Ok(pages)
     }
 
-    /// Adds the pages of the large values that writes replace. The caller holds no latch, but the locks of the keys.
-    pub(crate) fn find_chains(&self, places: &[Place], chains: &mut Chains) -> Result<()> {
-        for (length, first) in places.iter().filter_map(|place| place.large) {
-            if let Entry::Vacant(unknown) = chains.0.entry(first) {
-                unknown.insert(self.chain_pages(length, first)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`find_chains`](Self::find_chains), for writes whose keys are not locked: false if another task has replaced one of the
-    /// values meanwhile.
-    pub(crate) fn find_unlocked_chains(
-        &self,
-        writes: &[LeafWrite<'_>],
-        places: &[Place],
-        chains: &mut Chains,
-    ) -> Result<bool> {
+    /// Adds the pages of the large values that writes replace; false if another task has replaced one of them meanwhile. That
+    /// may be so although the key is locked: a row that was staged for it, and committed, is moved without the lock. The caller
+    /// holds no latch.
+    pub(crate) fn find_chains(&self, writes: &[LeafWrite<'_>], places: &[Place], chains: &mut Chains) -> Result<bool> {
         for (write, place) in writes.iter().zip(places) {
             let Some((length, first)) = place.large else { continue };
             let Some(pages) = self.large_pages(write.key, length, first)? else { return Ok(false) };

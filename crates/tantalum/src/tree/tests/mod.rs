@@ -61,7 +61,9 @@ fn try_commit(
     while places.len() < writes.len() {
         let next = places.len();
         let (page, lsn) = bed.tree.prepare(&writes[next..], &mut places, reservation)?;
-        bed.tree.find_chains(&places[next..], &mut chains)?;
+        if !bed.tree.find_chains(&writes[next..], &places[next..], &mut chains)? {
+            return Ok(None);
+        }
         assert!(places.len() > next, "a leaf always takes the first write");
         leaves.push((page, lsn, next..places.len()));
     }
