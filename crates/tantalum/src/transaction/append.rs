@@ -34,6 +34,13 @@ pub(super) struct Part<'a> {
     pub writes: Vec<LeafWrite<'a>>,
 }
 
+impl Part<'_> {
+    /// The most pages that are pinned at a time: as if each write went to a leaf of its own.
+    fn pages_pinned(&self) -> usize {
+        self.writes.iter().map(|write| self.tree.tree().pages_pinned(&[*write])).sum()
+    }
+}
+
 /// What tree it is.
 pub(super) enum PartTree {
     /// A table's; the keys are locked.
@@ -120,8 +127,8 @@ enum Try {
     Again,
     /// The staged rows that are to be moved have changed.
     Stale,
-    /// Others hold too many frames.
-    NoFrames,
+    /// Others hold too many frames; as many are needed at most.
+    NoFrames(usize),
     /// The old versions have no room in memory yet.
     NoVersionRoom,
 }
@@ -162,15 +169,11 @@ impl Manager {
                     self.versions.wait_for_room();
                     pins = pool.pins().begin();
                 }
-                Ok(Try::NoFrames) => {
+                Ok(Try::NoFrames(needed)) => {
                     drop(pins);
                     // The tasks that have the frames may wait for space in the log.
                     reservation.clear();
-                    // As if each write went to a leaf of its own.
-                    let pages = |part: &Part<'_>| {
-                        part.writes.iter().map(|write| part.tree.tree().pages_pinned(&[*write])).sum::<usize>()
-                    };
-                    pins = pool.pins().wait_for(parts.iter().map(pages).sum());
+                    pins = pool.pins().wait_for(needed);
                 }
                 Err(GroupError::Lacks(lack @ (Lack::LogSpace(_) | Lack::LogSize(_)))) => {
                     drop(pins);
@@ -210,18 +213,21 @@ impl Manager {
         // None where a table has no staging tables, which allocates nothing.
         let removals = staged_rows(parts)?;
         // What is staged is moved together with the leaf that it is in: it must not need more then than there ever is.
-        if matches!(purpose, Purpose::Staging) && !pins.try_add(1)? {
-            return Ok(Try::NoFrames);
+        let spare = usize::from(matches!(purpose, Purpose::Staging));
+        let all = || parts.iter().chain(removals.iter().map(|removal| &removal.part));
+        let no_frames = || Ok(Try::NoFrames(spare + all().map(Part::pages_pinned).sum::<usize>()));
+        if !pins.try_add(spare)? {
+            return no_frames();
         }
         let (mut plans, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
-        for Part { tree, writes } in parts.iter().chain(removals.iter().map(|removal| &removal.part)) {
+        for Part { tree, writes } in all() {
             let mut rest = &writes[..];
             while !rest.is_empty() {
                 let first = places.len();
                 let (page, found_at) = tree.tree().prepare(rest, &mut places, reservation)?;
                 let (writes, later) = rest.split_at(places.len() - first);
                 if !pins.try_add(tree.tree().pages_pinned(writes))? {
-                    return Ok(Try::NoFrames);
+                    return no_frames();
                 }
                 if !tree.tree().find_chains(writes, &places[first..], &mut chains)? {
                     return Ok(self.changed(purpose));
