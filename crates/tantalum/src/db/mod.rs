@@ -120,7 +120,7 @@ impl Db {
         let operations = self.operations();
         let _operation = self.core().begin_operation()?;
         let open = || self.core().catalog.open_or_create(name, &|| operations.check_open());
-        self.open.manager.retry_with_scratch_room(open)
+        self.open.manager.retry_when_full(open)
     }
 
     /// The names of all tables, in order.

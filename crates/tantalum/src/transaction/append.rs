@@ -187,14 +187,14 @@ impl Manager {
                     if let Err(error) = space.supply(&reservation, lack) {
                         drop(pins);
                         reservation.clear();
-                        self.take_scratch_room(error)?;
+                        self.make_room(error, purpose)?;
                         pins = pool.pins().begin();
                     }
                 }
                 Err(GroupError::Failed(error)) => {
                     drop(pins);
                     reservation.clear();
-                    self.take_scratch_room(error)?;
+                    self.make_room(error, purpose)?;
                     pins = pool.pins().begin();
                 }
             }
@@ -327,26 +327,28 @@ impl Manager {
         Ok(Try::Done { end, sparse })
     }
 
-    /// What `f` returns, which is run again when the device is full and scratch pages have room. No latch may be held.
+    /// What `f` returns, which is run again when the device is full and pages can be freed. No latch may be held.
     ///
     /// # Errors
     /// Those of `f`.
-    pub fn retry_with_scratch_room<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn retry_when_full<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
         loop {
             match f() {
-                Err(error) => self.take_scratch_room(error)?,
+                Err(error) => self.make_room(error, &Purpose::Staging)?,
                 done => return done,
             }
         }
     }
 
-    /// If the device is full, frees the scratch pages at the cost of the snapshots that need them. Where there are none, or it is
-    /// not, that is the error.
-    fn take_scratch_room(&self, error: Error) -> Result<()> {
+    /// If the device is full, waits for the applier to free pages of staging tables, whose task must not wait for itself, or frees
+    /// the scratch pages at the cost of the snapshots that need them. Where there are none, or it is not, that is the error.
+    fn make_room(&self, error: Error, purpose: &Purpose<'_>) -> Result<()> {
         if error.kind() != ErrorKind::StoreFull {
             return Err(error);
         }
-        if self.versions.give_up_scratch_pages(&error) { Ok(()) } else { Err(error) }
+        let is_applier = matches!(purpose, Purpose::Move { .. });
+        let has_room = (!is_applier && self.wait_for_freed_pages()) || self.versions.give_up_scratch_pages(&error);
+        if has_room { Ok(()) } else { Err(error) }
     }
 }
 

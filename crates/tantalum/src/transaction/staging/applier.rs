@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum_rt::{Condvar, Instant, JoinHandle, Mutex};
+use tantalum_rt::{Condvar, Instant, JoinHandle, Mutex, may_wait};
 
 use super::{
     StagingTree,
@@ -39,6 +39,8 @@ pub(in crate::transaction) struct Applier {
     work: Mutex<Work>,
     /// Signalled when there is more work, and to stop.
     changed: Condvar,
+    /// Signalled when pages were freed, or will not be for a while.
+    freed: Condvar,
     stop: AtomicBool,
     /// It drops its handle on the manager, which may be the last.
     is_letting_go: AtomicBool,
@@ -51,6 +53,10 @@ struct Work {
     dropping: Vec<Job<Arc<StagingTree>>>,
     /// The applier has taken one of them out, and works on it.
     is_busy: bool,
+    /// Staging tables whose pages were freed.
+    freed: u64,
+    /// How often something failed, or nothing could be done.
+    stops: u64,
 }
 
 /// Something to do, perhaps later.
@@ -135,31 +141,64 @@ impl Manager {
                     let table = job.what.table.name();
                     tracing::warn!(table, %error, "rows of a large transaction could not be moved to their table; they are read where they are");
                     job.failed();
+                    applier.note_stop(&mut work);
                     work.moving.push(job);
                     work.sort();
                 }
             }
             return Ok(true);
         }
-        let Some(mut job) = applier.take_dropping() else { return Ok(false) };
+        let Some(mut job) = applier.take_dropping() else {
+            applier.note_stop(&mut applier.work.lock());
+            return Ok(false);
+        };
         let id = job.what.id();
         let may_go_on = || if applier.stop.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) };
         let dropped = self.core().catalog.drop_staging(id, &may_go_on);
         let mut work = applier.work.lock();
         work.is_busy = false;
-        if let Err(error) = dropped {
-            if error.kind() != ErrorKind::Closed {
-                tracing::warn!(%error, "pages of a large transaction could not be freed");
+        match dropped {
+            Ok(_) => {
+                work.freed += 1;
+                applier.freed.notify_all();
             }
-            job.failed();
-            let Job { what, not_before, pause } = job;
-            work.dropping.push(Job { what: Arc::new(what), not_before, pause });
+            Err(error) => {
+                if error.kind() != ErrorKind::Closed {
+                    tracing::warn!(%error, "pages of a large transaction could not be freed");
+                }
+                job.failed();
+                applier.note_stop(&mut work);
+                let Job { what, not_before, pause } = job;
+                work.dropping.push(Job { what: Arc::new(what), not_before, pause });
+            }
         }
         Ok(true)
+    }
+
+    /// Waits until the pages of a staging table are freed. False if none will be for a while. No latch may be held, and the applier
+    /// may not need a lock that the caller has.
+    pub(in crate::transaction) fn wait_for_freed_pages(&self) -> bool {
+        may_wait("pages of staging tables");
+        let applier = &self.applier;
+        let mut work = applier.work.lock();
+        let (freed, stops) = (work.freed, work.stops);
+        while work.freed == freed && work.stops == stops {
+            if !work.is_under_way() || applier.stop.load(Ordering::Acquire) {
+                return false;
+            }
+            applier.freed.wait(&mut work);
+        }
+        work.freed > freed
     }
 }
 
 impl Work {
+    /// Whether something is being done, or can be tried now.
+    fn is_under_way(&self) -> bool {
+        let now = tantalum_rt::now();
+        self.is_busy || self.is_due() || self.dropping.iter().any(|job| job.is_due(now))
+    }
+
     /// In the order of the commits.
     fn sort(&mut self) {
         self.moving.sort_by_key(|job| job.what.staged.position());
@@ -184,6 +223,12 @@ impl Work {
 }
 
 impl Applier {
+    /// Nothing is freed before some time has passed, or a reader goes.
+    fn note_stop(&self, work: &mut Work) {
+        work.stops += 1;
+        self.freed.notify_all();
+    }
+
     /// Takes out the first rows to be moved now: those of a table are moved in the order of commits.
     fn take_moving(&self) -> Option<Job<Moving>> {
         let mut work = self.work.lock();
@@ -233,7 +278,10 @@ fn run(manager: &Weak<Manager>, applier: &Applier) {
             Ok(true) => continue,
             Ok(false) => {}
             // The database has stopped.
-            Err(_) => break,
+            Err(_) => {
+                applier.note_stop(&mut applier.work.lock());
+                break;
+            }
         }
         let mut work = applier.work.lock();
         let pause = work.pause();
@@ -253,6 +301,7 @@ impl Drop for StopApplier {
         {
             let _work = applier.work.lock();
             applier.changed.notify_all();
+            applier.freed.notify_all();
         }
         let task = applier.task.lock().take();
         // If the applier itself drops the database, it does nothing more.

@@ -135,7 +135,8 @@ impl Transaction {
         let core = manager.core();
         let staged = self.staged.as_ref().expect("there was something to stage");
         // So that nothing fails for want of room after the commit.
-        core.space.ensure_free(staged.put_bytes.div_ceil(u64::from(core.superblock.page_size)))?;
+        let pages = staged.put_bytes.div_ceil(u64::from(core.superblock.page_size));
+        manager.retry_when_full(|| core.space.ensure_free(pages))?;
         let _order = manager.staged_commits.lock();
         let order = core.pool.end().get();
         let row = |(target, staged): (&TableId, &Arc<StagingTree>)| {
@@ -158,7 +159,7 @@ impl Manager {
     /// Makes a staging table. As an operation of its own if `is_operation`, so that closing ends it.
     pub(super) fn create_staging(&self, target: TableId, is_operation: bool) -> Result<Tree> {
         let _operation = if is_operation { Some(self.core().begin_operation()?) } else { None };
-        self.retry_with_scratch_room(|| self.core().catalog.create_staging(target).map(|(_, tree)| tree))
+        self.retry_when_full(|| self.core().catalog.create_staging(target).map(|(_, tree)| tree))
     }
 
     /// Waits until a good part of the log is free: what takes much of it leaves the rest to small commits.
