@@ -391,6 +391,12 @@ impl Log {
         self.scheduler().wait_for_growth()
     }
 
+    /// Blocks the task that prepares growth, so that commits have the device meanwhile: for `pause`, but no longer than until a record
+    /// waits for growth, the [owner](Self::set_growth_owner) leaves, or the log is closed or poisoned.
+    pub fn pause_growth(&self, pause: Duration) {
+        self.scheduler().pause_growth(pause);
+    }
+
     /// Tells the log that its owner let it grow, or could not: then records that wait for it fail. The log is not said to
     /// fill too soon again for a while that doubles, from a second to ten minutes, by each failure.
     pub fn report_growth(&self, result: Result<()>) {

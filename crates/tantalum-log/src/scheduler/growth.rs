@@ -156,6 +156,24 @@ impl Scheduler {
         }
     }
 
+    /// Blocks for `pause`, or until a record waits for growth; see
+    /// [`Log::pause_growth`](crate::Log::pause_growth).
+    pub(crate) fn pause_growth(&self, pause: Duration) {
+        let until = now() + pause;
+        let mut state = self.lock();
+        while state.failure.is_none()
+            && !state.closed
+            && state.growth.has_owner
+            && state.growth.wanted <= self.request_payload()
+        {
+            let rest = until.duration_since(now());
+            if rest.is_zero() {
+                return;
+            }
+            self.growing.wait_for(&mut state, rest);
+        }
+    }
+
     /// What came of an attempt to let the log grow; see [`Log::report_growth`](crate::Log::report_growth).
     pub(crate) fn report_growth(&self, result: Result<()>) {
         let mut state = self.lock();

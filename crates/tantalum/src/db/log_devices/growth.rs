@@ -18,7 +18,7 @@ use std::{
 
 use tantalum_device::{Access, Device, files};
 use tantalum_log::{Log, Standing, standings};
-use tantalum_rt::JoinHandle;
+use tantalum_rt::{JoinHandle, now};
 
 use super::{
     LogDevices,
@@ -33,8 +33,12 @@ use crate::{
 
 /// The next file is so many times as large, so that a few steps lead to the full size.
 const GROWTH_FACTOR: u64 = 8;
-/// Bytes of a new file that are written at once: then growth looks whether it is to stop.
-const PIECE_BYTES: u64 = 8 << 20;
+/// Bytes of a new file that are written at once: then growth looks whether it is to stop, and leaves the device to commits for a while.
+const PIECE_BYTES: u64 = 1 << 20;
+/// So many times as long as a piece took to write, unless a record waits for the file, ...
+const PAUSE_FACTOR: u32 = 4;
+/// ... but not longer than this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// The log of a copy has at most one in so many bytes of its data.
 const PART_OF_COPY: u64 = 4;
 /// How long growth waits while an operator changes the log's devices.
@@ -237,7 +241,10 @@ impl Growing<'_> {
                 return Ok(Attempt::Interrupted);
             }
             at = bytes.min(at + PIECE_BYTES);
+            let begun = now();
             device.grow(at)?;
+            let pause = begun.elapsed() * PAUSE_FACTOR;
+            self.change.log.pause_growth(pause.min(LONGEST_PAUSE));
         }
         Ok(Attempt::Grown)
     }
