@@ -277,6 +277,7 @@ fn overlapping_readers_do_not_starve_a_writer() {
 
 #[test]
 fn a_deadlock_is_reported_with_what_each_task_waits_for() {
+    let line = line!();
     let message = panic_message(|| {
         in_order().run(|| {
             let (one, two) = (Arc::new(Mutex::new(())), Arc::new(RwLock::new(())));
@@ -294,12 +295,15 @@ fn a_deadlock_is_reported_with_what_each_task_waits_for() {
             let _two = two.read();
         })
     });
-    let expected = "the simulation with seed 0 deadlocked: no task can ever run again, at 1ms of virtual time
-  task 0 \"root\" waits to read an rwlock
-  task 1 \"other\" waits for a mutex
+    let (file, of_root, of_other) = (file!(), line + 15, line + 8);
+    let expected = format!(
+        "the simulation with seed 0 deadlocked: no task can ever run again, at 1ms of virtual time
+  task 0 \"root\" waits to read an rwlock at {file}:{of_root}
+  task 1 \"other\" waits for a mutex at {file}:{of_other}
   task 2 \"parked\" is parked
   task 3 \"waiting\" waits for a condvar
-  task 4 \"joining\" waits for the end of task 1 \"other\"";
+  task 4 \"joining\" waits for the end of task 1 \"other\""
+    );
     assert_eq!(message, expected);
 }
 

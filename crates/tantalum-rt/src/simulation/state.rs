@@ -9,6 +9,7 @@ use std::{
     any::Any,
     collections::{BTreeMap, VecDeque},
     fmt::Write as _,
+    panic::Location,
     time::Duration,
 };
 
@@ -56,6 +57,8 @@ pub(super) enum End {
 pub(super) struct Task {
     pub(super) name: String,
     pub(super) wait: Wait,
+    /// Where it waits for a lock, or did last.
+    pub(super) lock_place: Option<&'static Location<'static>>,
     /// None while it runs.
     pub(super) coroutine: Option<Coroutine<(), (), ()>>,
     joiner: Option<TaskId>,
@@ -153,6 +156,7 @@ impl State {
         let task = Task {
             name,
             wait: Wait::Nothing,
+            lock_place: None,
             coroutine: Some(coroutine),
             joiner: None,
             timer: None,
@@ -378,24 +382,28 @@ impl State {
     }
 
     fn describe(&self, task: &Task) -> String {
+        let lock = |what: &str| match task.lock_place {
+            Some(place) => format!("{what} at {}:{}", place.file(), place.line()),
+            None => what.into(),
+        };
         let what = match task.wait {
             Wait::Nothing => return "can run".into(),
-            Wait::Mutex => "waits for a mutex",
-            Wait::Read => "waits to read an rwlock",
-            Wait::Write => "waits to write an rwlock",
-            Wait::Condvar => "waits for a condvar",
-            Wait::Parker => "is parked",
+            Wait::Mutex => lock("waits for a mutex"),
+            Wait::Read => lock("waits to read an rwlock"),
+            Wait::Write => lock("waits to write an rwlock"),
+            Wait::Condvar => "waits for a condvar".into(),
+            Wait::Parker => "is parked".into(),
             Wait::End(other) => {
                 let name = self.tasks.get(&other).map_or("", |task| &task.name);
                 return format!("waits for the end of task {} {name:?}", other.0);
             }
-            Wait::Sleep => "sleeps",
-            Wait::Core(_) => "waits for a free core",
-            Wait::Work => "works on a core",
+            Wait::Sleep => "sleeps".into(),
+            Wait::Core(_) => "waits for a free core".into(),
+            Wait::Work => "works on a core".into(),
         };
         match task.timer {
             Some((at_ns, _)) => format!("{what} until {:?}", Duration::from_nanos(at_ns)),
-            None => what.into(),
+            None => what,
         }
     }
 }

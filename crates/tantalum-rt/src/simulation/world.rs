@@ -235,6 +235,7 @@ impl World {
             let mut state = self.state.borrow_mut();
             let id = state.current;
             state.queues.push(address, id, wait);
+            state.task(id).lock_place = Some(place);
         }
         let mut waited_ns = 0;
         loop {

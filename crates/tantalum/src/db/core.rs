@@ -183,6 +183,17 @@ impl Core {
         self.companions.lock().push(Box::new(companion));
     }
 
+    /// Drops all companions, and those that they had kept meanwhile: a task that one of them waits for may start another.
+    fn drop_companions(&self) {
+        loop {
+            // The lock is not held while one waits for its task.
+            let companions = std::mem::take(&mut *self.companions.lock());
+            if companions.is_empty() {
+                return;
+            }
+        }
+    }
+
     /// Refuses new operations, waits for those under way, stores everything and ends the log cleanly, once.
     ///
     /// # Errors
@@ -193,7 +204,7 @@ impl Core {
         let Some(tasks) = tasks.take() else { return Ok(()) };
         // Before the tasks stop: a commit may wait for room in the log, or for a clean frame.
         self.operations.close();
-        drop(std::mem::take(&mut *self.companions.lock()));
+        self.drop_companions();
         drop(tasks);
         // What was changed goes with the devices' overlays.
         let stored = if self.is_read_only { Ok(()) } else { self.pool.checkpoint().map(drop) };
@@ -219,5 +230,50 @@ impl Core {
     /// until the last reference to this `Core` is dropped.
     pub fn abandon(&self) {
         self.operations.refuse();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tantalum_device::{Device, MemoryDevice};
+    use tantalum_rt::{Simulation, spawn};
+
+    use super::*;
+    use crate::Db;
+
+    /// Waits, when it is dropped, for a task of the database that starts a further one.
+    struct StartsAnother(Db, Arc<AtomicBool>);
+
+    struct Further(Arc<AtomicBool>);
+
+    impl Drop for StartsAnother {
+        fn drop(&mut self) {
+            let (db, is_dropped) = (self.0.clone(), Arc::clone(&self.1));
+            spawn("further", move || db.core().keep(Further(is_dropped))).join().unwrap();
+        }
+    }
+
+    impl Drop for Further {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_task_that_is_started_while_the_database_closes_is_stopped_too() {
+        let run = || {
+            let data: Arc<dyn Device> = MemoryDevice::new("data", 1 << 20);
+            let double_write: Arc<dyn Device> = MemoryDevice::new("area", 1 << 20);
+            let log: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("log", 2 << 20)];
+            let devices = Devices { data, double_write: Some(double_write), log };
+            let db = Db::builder().buffer_pool_bytes(64 * 4096).open_on(devices).unwrap();
+            let is_dropped = Arc::new(AtomicBool::new(false));
+            db.keep(StartsAnother(db.clone(), Arc::clone(&is_dropped)));
+            db.close().unwrap();
+            assert!(is_dropped.load(Ordering::SeqCst));
+        };
+        Simulation::new(0).run(run).expect_finished();
     }
 }
