@@ -444,3 +444,39 @@ fn what_cannot_be_moved_stays_staged() {
         db.close().unwrap();
     });
 }
+
+/// Clients that commit large transactions without a pause leave no more behind than the applier is allowed to be late.
+#[test]
+fn staging_tables_do_not_accumulate() {
+    simulate_stores(0..3, |_, store, devices| {
+        let db = with_little_memory(store).open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        let clients: Vec<_> = (0..4_u32)
+            .map(|client| {
+                let (db, table) = (db.clone(), table.clone());
+                spawn("client", move || {
+                    let mut most = 0;
+                    for value in 0..60_u32 {
+                        let mut tx = db.begin().unwrap();
+                        for key in 0..200_u32 {
+                            tx.put(&table, (client * 1000 + key).to_be_bytes(), value.to_be_bytes().repeat(20))
+                                .unwrap();
+                        }
+                        drop(tx.commit_async().unwrap());
+                        most = db.stats().unwrap().transactions.staging_tables.max(most);
+                    }
+                    most
+                })
+            })
+            .collect();
+        for client in clients {
+            // With those of transactions under way, and those that were about to commit.
+            assert!(client.join().unwrap() <= 16 + 2 * 4);
+        }
+        wait_until_applied(&db);
+        let rows = committed(&db, &table);
+        assert_eq!(rows.len(), 800);
+        assert!(rows.values().all(|value| *value == 59_u32.to_be_bytes().repeat(20)));
+        check(&db);
+    });
+}

@@ -1,7 +1,8 @@
 //! The applier: the task that moves the rows of committed staging tables to their tables, and frees those that are done with.
 //!
-//! It takes the rows of the transaction that committed first, in key order, a group at a time. What fails is tried again after a pause
-//! that grows; meanwhile the rows are read where they are. Closing stops it between two groups, and opening goes on.
+//! It takes the rows of the transaction that committed first, in key order, a group at a time, and frees each table before it goes on.
+//! Commits wait for it when it falls behind. What fails is tried again after a pause that grows; meanwhile the rows are read where they
+//! are. Closing stops it between two groups, and opening goes on.
 
 use std::{
     collections::BTreeSet,
@@ -24,6 +25,10 @@ use crate::{
     transaction::Manager,
 };
 
+/// With so many committed tables to move, further commits wait.
+const MOST_TABLES: usize = 16;
+/// How often a commit that waits for them looks whether the database is being closed.
+const COMMIT_PAUSE: Duration = Duration::from_millis(100);
 /// The most rows of a group.
 const MOST_ROWS: usize = 512;
 /// How long the applier waits at a time.
@@ -117,44 +122,52 @@ impl Manager {
         }
     }
 
-    /// Does what is due. Returns whether anything was.
+    /// Does what is due. Returns whether anything was. Pages are freed before more rows are moved, which may need them.
     fn apply_step(&self) -> Result<bool> {
         self.core().check_open()?;
-        let applier = &self.applier;
-        if let Some(mut job) = applier.take_moving() {
-            let step = job.what.step(self);
-            let mut work = applier.work.lock();
-            work.is_busy = false;
-            match step {
-                Ok(Step::Moved) => {
-                    job.succeeded();
-                    work.moving.push(job);
-                    work.sort();
-                }
-                Ok(Step::Retired) => {}
-                Ok(Step::Done) => {
-                    let Moving { table, staged, .. } = job.what;
-                    table.staging().remove(staged.id());
-                    work.dropping.push(Job::new(staged));
-                }
-                Err(error) => {
-                    let table = job.what.table.name();
-                    tracing::warn!(table, %error, "rows of a large transaction could not be moved to their table; they are read where they are");
-                    job.failed();
-                    applier.note_stop(&mut work);
-                    work.moving.push(job);
-                    work.sort();
-                }
-            }
-            return Ok(true);
-        }
-        let Some(mut job) = applier.take_dropping() else {
-            applier.note_stop(&mut applier.work.lock());
+        if let Some(job) = self.applier.take_dropping() {
+            self.drop_table(job);
+        } else if let Some(job) = self.applier.take_moving() {
+            self.move_rows(job);
+        } else {
+            self.applier.note_stop(&mut self.applier.work.lock());
             return Ok(false);
-        };
-        let id = job.what.id();
+        }
+        Ok(true)
+    }
+
+    fn move_rows(&self, mut job: Job<Moving>) {
+        let step = job.what.step(self);
+        let applier = &self.applier;
+        let mut work = applier.work.lock();
+        work.is_busy = false;
+        match step {
+            Ok(Step::Moved) => {
+                job.succeeded();
+                work.moving.push(job);
+                work.sort();
+            }
+            Ok(Step::Retired) => {}
+            Ok(Step::Done) => {
+                let Moving { table, staged, .. } = job.what;
+                table.staging().remove(staged.id());
+                work.dropping.push(Job::new(staged));
+            }
+            Err(error) => {
+                let table = job.what.table.name();
+                tracing::warn!(table, %error, "rows of a large transaction could not be moved to their table; they are read where they are");
+                job.failed();
+                applier.note_stop(&mut work);
+                work.moving.push(job);
+                work.sort();
+            }
+        }
+    }
+
+    fn drop_table(&self, mut job: Job<StagingTree>) {
+        let applier = &self.applier;
         let may_go_on = || if applier.stop.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) };
-        let dropped = self.core().catalog.drop_staging(id, &may_go_on);
+        let dropped = self.core().catalog.drop_staging(job.what.id(), &may_go_on);
         let mut work = applier.work.lock();
         work.is_busy = false;
         match dropped {
@@ -172,7 +185,22 @@ impl Manager {
                 work.dropping.push(Job { what: Arc::new(what), not_before, pause });
             }
         }
-        Ok(true)
+    }
+
+    /// Waits while the rows of many transactions are still to be moved: each table takes room on the device, and is looked into by every
+    /// read of its target. Not for long if nothing can be moved, or the database is being closed. No latch may be held.
+    pub(in crate::transaction) fn wait_for_moved_rows(&self) {
+        may_wait("staging tables");
+        let applier = &self.applier;
+        let mut work = applier.work.lock();
+        let stops = work.stops;
+        while work.moving.len() >= MOST_TABLES
+            && work.stops == stops
+            && work.is_under_way()
+            && self.core().check_not_closed().is_ok()
+        {
+            applier.freed.wait_for(&mut work, COMMIT_PAUSE);
+        }
     }
 
     /// Waits until the pages of a staging table are freed. False if none will be for a while. No latch may be held, and the applier

@@ -133,6 +133,7 @@ impl Transaction {
         self.spill()?;
         let manager = Arc::clone(self.manager());
         let core = manager.core();
+        manager.wait_for_moved_rows();
         let staged = self.staged.as_ref().expect("there was something to stage");
         // So that nothing fails for want of room after the commit.
         let pages = staged.put_bytes.div_ceil(u64::from(core.superblock.page_size));
