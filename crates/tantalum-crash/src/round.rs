@@ -153,6 +153,9 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
     let is_empty = contents.is_empty();
     recorder.record(Event::Recovered { contents, log_end: recovery.end_lsn.get() });
     let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
+    if config.uses_up_segments && !matches!(cut, Cut::Never { transactions: 0 }) {
+        use_up_segments(&db, config.page_size)?;
+    }
     let transactions = match cut {
         Cut::Never { transactions } => Some(transactions),
         Cut::DuringStart(_) | Cut::DuringRecovery(_) | Cut::ByClosing(_) => None,
@@ -277,6 +280,24 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
     check(&db, &recorder)?;
     count(&db, &config, &recorder)?;
     db.close()?;
+    Ok(())
+}
+
+/// Writes the same pages again and again until the store cleans segments, so that it does so beside the clients. The model does not
+/// follow the table.
+fn use_up_segments(db: &Db, page_size: usize) -> Result<(), Stop> {
+    let table = db.table("filler")?;
+    for round in 0..100_u8 {
+        if db.stats()?.store.log_structured.is_none_or(|store| store.segments_cleaned > 0) {
+            break;
+        }
+        let mut transaction = db.begin()?;
+        for key in 0..32_u8 {
+            transaction.put(&table, [key], vec![round; page_size / 3])?;
+        }
+        transaction.commit()?;
+        db.checkpoint()?;
+    }
     Ok(())
 }
 

@@ -60,7 +60,7 @@ impl CleanerTask {
         let task = tantalum_rt::spawn("tantalum-segment-cleaner", {
             let (shared, stop) = (Arc::clone(shared), Arc::clone(&stop));
             move || {
-                let mut cleaner = Cleaner { shared: &shared, is_cleaning: false };
+                let mut cleaner = Cleaner { shared: &shared, is_cleaning: false, waiting: Waiting::default() };
                 while !stop.load(Ordering::Acquire) {
                     match cleaner.work() {
                         Ok(None) => parker.park(),
@@ -95,6 +95,34 @@ struct Cleaner<'s> {
     shared: &'s Shared,
     /// Between the low-water mark and the high-water mark, whether it came from below.
     is_cleaning: bool,
+    waiting: Waiting,
+}
+
+/// How much was cleaned since pages were last stored. What moves needs summaries, and may leave a part of a segment unused, so that
+/// segments with little that is dead yield nothing, however old they are.
+#[derive(Debug, Default)]
+struct Waiting {
+    newest_append: u64,
+    cleaned: u64,
+}
+
+impl Waiting {
+    fn note(&mut self, newest_append: u64, cleaned: usize) {
+        if self.newest_append != newest_append {
+            *self = Self { newest_append, cleaned: 0 };
+        }
+        self.cleaned += cleaned as u64;
+    }
+
+    /// Whether so much has not helped that those segments are to be cleaned which yield most now.
+    fn is_long(&self, segments: u32) -> bool {
+        self.cleaned >= u64::from(segments) / 2
+    }
+
+    /// Whether nothing helps.
+    fn is_in_vain(&self, segments: u32) -> bool {
+        self.cleaned >= 3 * u64::from(segments)
+    }
 }
 
 impl Cleaner<'_> {
@@ -111,15 +139,16 @@ impl Cleaner<'_> {
         match self.next_work() {
             Work::Nothing => return Ok(None),
             Work::Checkpoint => maintenance.checkpoint()?,
-            Work::Clean if maintenance.clean_some()? > 0 => {}
+            Work::Clean if self.clean_some(&maintenance)? => {}
             // Nothing more can be emptied before more is settled.
             Work::Clean => {
                 let (stored_before, freed_before) = shared.table.read().progress();
                 maintenance.checkpoint()?;
-                let has_cleaned = maintenance.clean_some()? > 0;
+                let has_cleaned = self.clean_some(&maintenance)?;
                 let mut table = shared.table.write();
                 let (stored, freed) = table.progress();
-                let is_stuck = !has_cleaned && freed == freed_before;
+                let is_in_vain = self.waiting.is_in_vain(table.segments.count());
+                let is_stuck = !has_cleaned && (freed == freed_before || is_in_vain);
                 let is_urgent = table.free_space().is_urgent();
                 // What was stored meanwhile may be worth a checkpoint of its own.
                 if is_stuck && is_urgent && stored == stored_before {
@@ -136,6 +165,21 @@ impl Cleaner<'_> {
         drop(maintenance);
         let worked = started.elapsed();
         Ok(Some(worked.mul_f64(shared.table.read().free_space().rest_share())))
+    }
+
+    /// Empties some segments. False if there are none that it would help to empty.
+    fn clean_some(&mut self, maintenance: &Maintenance<'_>) -> Result<bool> {
+        let (segments, newest_append, is_urgent) = {
+            let table = self.shared.table.read();
+            (table.segments.count(), table.progress().0, table.free_space().is_urgent())
+        };
+        self.waiting.note(newest_append, 0);
+        if is_urgent && self.waiting.is_in_vain(segments) {
+            return Ok(false);
+        }
+        let cleaned = maintenance.clean_some(is_urgent && self.waiting.is_long(segments))?;
+        self.waiting.note(newest_append, cleaned);
+        Ok(cleaned > 0)
     }
 
     fn next_work(&mut self) -> Work {
@@ -165,14 +209,14 @@ struct Survivor {
 }
 
 impl Maintenance<'_> {
-    /// Empties some segments, and frees them. Returns how many; none if there are none that it would help to empty, or there is
-    /// no room for what is live in them before a checkpoint.
+    /// Empties some segments, and frees them: with `most_dead`, those that yield most now. Returns how many; none if there are none
+    /// that it would help to empty, or there is no room for what is live in them before a checkpoint.
     ///
     /// # Errors
     /// When the device cannot read or write.
-    fn clean_some(&self) -> Result<usize> {
+    fn clean_some(&self, most_dead: bool) -> Result<usize> {
         let Shared { io, table, .. } = self.shared;
-        let victims = choose_victims(&table.read());
+        let victims = choose_victims(&table.read(), most_dead);
         if victims.is_empty() {
             return Ok(0);
         }
@@ -265,12 +309,13 @@ impl Maintenance<'_> {
 
 /// The best segments to clean now: one, or several of which one append takes all that is live. Among those that are free
 /// then; none if a checkpoint is worth its price, after which better ones are.
-fn choose_victims(table: &Table) -> Vec<u32> {
-    let (layout, is_short) = (table.layout, table.free_space().is_short());
+fn choose_victims(table: &Table, most_dead: bool) -> Vec<u32> {
+    let layout = table.layout;
+    // When cleaning itself may get short of room, what yields most of it.
+    let most_dead = most_dead || table.free_space().is_short();
     let score = |live: u32, stamp: u64| {
         let (live, dead) = (f64::from(live), f64::from(layout.segment_blocks() - live));
-        // When cleaning itself may get short of room, what yields most of it.
-        if is_short { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
+        if most_dead { dead } else { dead * dead * ((table.clock - stamp) as f64 + 1.0) / live }
     };
     let candidates = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number));
     let (mut settled, others): (Vec<_>, Vec<_>) = candidates
