@@ -9,10 +9,11 @@ use tantalum_rt::Mutex;
 
 use crate::device::{gather, total_len};
 use crate::sparse::parts;
-use crate::{AlignedBuffer, Device, Durability, EndedWrite, Error, ErrorKind, PendingWrite, Result};
+use crate::{AlignedBuffer, Capabilities, Device, Durability, EndedWrite, Error, ErrorKind, PendingWrite, Result};
 
 /// A device over another that stays as it is: writes, discards and growth happen in memory, and are gone when it is dropped. So a
-/// reader can recover what is on a device without changing it.
+/// reader can recover what is on a device without changing it. It takes requests in blocks of 512 bytes, whatever the device below
+/// does: what was made on a device with such blocks can be read on any.
 ///
 /// Overlays can share a [`MemoryLimit`]; a write beyond it fails.
 ///
@@ -36,7 +37,7 @@ pub struct Overlay {
     name: Arc<str>,
     limit: Arc<MemoryLimit>,
     capacity_bytes: AtomicU64,
-    /// The logical blocks that were written, by number.
+    /// The blocks that were written, by number.
     blocks: Mutex<BTreeMap<u64, Box<[u8]>>>,
 }
 
@@ -98,7 +99,19 @@ impl Overlay {
         let below = self.base.capacity_bytes().saturating_sub(offset).min(buffer.len() as u64) as usize;
         let (below, beyond) = buffer.split_at_mut(below);
         beyond.fill(0);
-        if below.is_empty() { Ok(()) } else { self.base.read(offset, below) }
+        if below.is_empty() {
+            return Ok(());
+        }
+        let block = u64::from(self.base.capabilities().logical_block);
+        let end = offset + below.len() as u64;
+        if offset.is_multiple_of(block) && end.is_multiple_of(block) {
+            return self.base.read(offset, below);
+        }
+        let first = offset - offset % block;
+        let mut whole = AlignedBuffer::zeroed((end.next_multiple_of(block) - first) as usize);
+        self.base.read(first, &mut whole)?;
+        below.copy_from_slice(&whole[(offset - first) as usize..][..below.len()]);
+        Ok(())
     }
 
     /// Keeps `len` bytes, whole blocks, each filled by `fill` from its bytes counted from `offset` on.
@@ -121,7 +134,12 @@ impl Overlay {
 }
 
 impl Device for Overlay {
-    crate::forward!(base: name, capabilities, hardware);
+    crate::forward!(base: name, hardware);
+
+    fn capabilities(&self) -> Capabilities {
+        let below = self.base.capabilities();
+        Capabilities { logical_block: below.logical_block.min(BLOCK_BYTES), ..below }
+    }
 
     fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes.load(Ordering::Acquire)
@@ -189,6 +207,9 @@ impl Device for Overlay {
     }
 }
 
+/// The largest blocks in which requests are taken: the smallest that devices have.
+const BLOCK_BYTES: u32 = 512;
+
 /// What erased flash reads as.
 const ERASED: u8 = 0xff;
 
@@ -203,6 +224,20 @@ impl Drop for Overlay {
 mod tests {
     use super::*;
     use crate::{Access, Fault, FileDevice, MemoryDevice, MemoryProfile};
+
+    #[test]
+    fn blocks_of_512_bytes_are_read_and_written_over_larger_ones() {
+        let base = MemoryDevice::new("disk", 2 * 4096);
+        assert_eq!(base.capabilities().logical_block, 4096);
+        let bytes: Vec<u8> = (0..2 * 4096_u32).map(|at| (at / 512) as u8).collect();
+        base.write(0, &[&bytes], Durability::Durable).unwrap();
+        let overlay = Overlay::new(base, MemoryLimit::of(1 << 20, ""));
+        overlay.write(1024, &[&[77; 512]], Durability::Durable).unwrap();
+        let mut read = vec![0; 4096];
+        overlay.read(512, &mut read).unwrap();
+        let expected: Vec<u8> = [1, 77, 3, 4, 5, 6, 7, 8].into_iter().flat_map(|byte| [byte; 512]).collect();
+        assert!(read == expected);
+    }
 
     #[test]
     fn what_is_below_shows_through_and_stays() {

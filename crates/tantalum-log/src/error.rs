@@ -129,7 +129,8 @@ pub(crate) fn unsupported_block(device: &str, found: u32, expected: u32) -> Erro
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "{device}: logical blocks of {found} bytes do not divide the log's blocks of {expected} bytes; use another device"
+            "{device}: logical blocks of {found} bytes do not divide the log's blocks of {expected} bytes; use another device, or \
+             copy the database to a new one with `tantalum db backup`, which can read it here"
         ),
     )
 }

@@ -30,7 +30,9 @@ impl Medium {
         let refuse = |what: String| Err(error::option(format!("page_store: {}: {what}", device.name())));
         let (block, erased) = (capabilities.logical_block as usize, capabilities.erase_block_bytes as usize);
         if !geometry.sector_bytes.is_multiple_of(block) {
-            return refuse(format!("log sectors of {} bytes are not whole blocks of {block}", geometry.sector_bytes));
+            let what = format!("log sectors of {} bytes are not whole blocks of {block}", geometry.sector_bytes);
+            let remedy = "copy the database to a new one with `tantalum db backup`, which can read it here";
+            return refuse(format!("{what}; {remedy}"));
         }
         if erased > 0 && !geometry.unit_bytes.is_multiple_of(erased) {
             return refuse(format!("units of {} bytes are not whole erase blocks of {erased}", geometry.unit_bytes));

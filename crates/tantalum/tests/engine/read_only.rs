@@ -1,8 +1,9 @@
 //! A database that is opened for reading only: what a crash left is recovered in memory, and nothing changes.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
-use tantalum::{Builder, Db, ErrorKind, Result, StoreKind};
+use tantalum::{Builder, Db, Devices, ErrorKind, Result, StoreKind};
+use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 
 use crate::support::{check, contents, on_store, open, put, rows, small};
 
@@ -169,4 +170,49 @@ fn recovery_beyond_the_memory_that_it_may_take_fails_and_says_so() {
     let error = bounded(64 << 10).unwrap_err().to_string();
     assert!(error.contains("read_only_memory_bytes"), "{error}");
     assert_eq!(contents(&bounded(4 << 20).unwrap()).unwrap(), contents(&db).unwrap());
+}
+
+/// A database made on blocks of 512 bytes, with a log or sectors that are cut so, is read and copied on blocks of 4,096.
+#[test]
+fn what_was_made_on_smaller_blocks_is_read_and_copied() {
+    for store in [StoreKind::InPlace, StoreKind::InPageLogging] {
+        let device = |name: &str, bytes: u64, logical_block: u32| {
+            let profile = MemoryProfile { logical_block, ..MemoryProfile::default() };
+            MemoryDevice::with_profile(name, bytes, profile)
+        };
+        let all = |logical_block| {
+            [
+                device("data", 8 << 20, logical_block),
+                device("area", 1 << 20, logical_block),
+                device("log", 2 << 20, logical_block),
+            ]
+        };
+        let devices = |[data, area, log]: &[Arc<MemoryDevice>; 3]| Devices {
+            data: data.clone(),
+            double_write: (store == StoreKind::InPlace).then(|| area.clone() as Arc<dyn Device>),
+            log: vec![log.clone()],
+        };
+        let (small, large) = (all(512), all(4096));
+        let builder = || on_store(store).expert(|expert| expert.log_block_bytes(512));
+        let db = builder().open_on(devices(&small)).unwrap();
+        let table = db.table("t").unwrap();
+        for key in 0..500_u32 {
+            let mut tx = db.begin().unwrap();
+            tx.put(&table, key.to_be_bytes(), [7; 100]).unwrap();
+            drop(tx.commit_async().unwrap());
+        }
+        db.close().unwrap();
+        small.iter().zip(&large).for_each(|(from, to)| to.load(&from.image()));
+
+        let error = on_store(store).open_on(devices(&large)).unwrap_err();
+        assert!(error.to_string().contains("`tantalum db backup`"), "{error}");
+        let before: Vec<_> = large.iter().map(|device| device.image()).collect();
+        let db = on_store(store).read_only(true).open_on(devices(&large)).unwrap();
+        assert_eq!(rows(&db.snapshot().unwrap(), &db.table("t").unwrap()).len(), 500);
+        let dir = tempfile::tempdir().unwrap();
+        db.backup(dir.path().join("copy")).unwrap();
+        assert_eq!(contents(&Db::open(dir.path().join("copy")).unwrap()).unwrap(), contents(&db).unwrap());
+        drop(db);
+        assert!(large.iter().map(|device| device.image()).eq(before), "nothing was written");
+    }
 }
