@@ -78,7 +78,12 @@ impl Geometry {
     /// The most sectors that changes take.
     pub fn sectors_for(&self, pieces: &[Piece<'_>]) -> usize {
         let bytes = |piece: &Piece<'_>| piece.bytes.len() + PageChanges::OVERHEAD_BYTES;
-        pieces.iter().map(bytes).sum::<usize>().div_ceil(self.sector_bytes - 64)
+        self.sectors_for_bytes(pieces.iter().map(bytes).sum())
+    }
+
+    /// The most sectors that changes take which count for so many bytes.
+    pub fn sectors_for_bytes(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.sector_bytes - 64)
     }
 
     /// Bytes of changes that an overflow unit has room for, about.

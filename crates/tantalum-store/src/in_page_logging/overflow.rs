@@ -18,8 +18,21 @@ pub struct Overflow {
 #[derive(Debug)]
 struct OverflowUnit {
     taken: Taken,
-    /// The versions whose sectors it holds: sequence, and logical unit.
-    live: BTreeMap<u64, u32>,
+    /// The versions whose sectors it holds, by their sequence.
+    live: BTreeMap<u64, Live>,
+}
+
+/// What a version has in an overflow unit.
+#[derive(Debug)]
+struct Live {
+    logical: u32,
+    sectors: usize,
+}
+
+impl OverflowUnit {
+    fn add(&mut self, sequence: u64, logical: u32, sectors: usize) {
+        self.live.entry(sequence).or_insert(Live { logical, sectors: 0 }).sectors += sectors;
+    }
 }
 
 /// A run of sectors in an overflow unit.
@@ -40,7 +53,7 @@ impl Overflow {
         let run = Run { physical: *physical, first: *next, count: count.min(capacity - *next) };
         *next += run.count;
         let unit = self.units.get_mut(physical).expect("the current unit is one of them");
-        unit.live.insert(sequence, logical);
+        unit.add(sequence, logical, run.count);
         if *next == capacity {
             self.current = None;
         }
@@ -62,7 +75,7 @@ impl Overflow {
     /// A unit holds sectors of a version that is the present one.
     pub fn note_live(&mut self, physical: u32, sequence: u64, logical: u32) {
         let unit = self.units.get_mut(&physical).expect("the unit was found before its sectors");
-        unit.live.insert(sequence, logical);
+        unit.add(sequence, logical, 1);
     }
 
     /// A version is no longer needed. Returns the units that are not needed any more either, which are the caller's.
@@ -80,22 +93,46 @@ impl Overflow {
         self.units.extract_if(.., is_dead).map(|(_, unit)| unit.taken).collect()
     }
 
-    /// The units, that first which the fewest versions need.
+    /// The units that are not written any more, that first which the fewest versions need.
     pub fn victims(&self) -> Vec<u32> {
         let mut victims: Vec<(usize, u32)> =
-            self.units.iter().map(|(physical, unit)| (unit.live.len(), *physical)).collect();
+            self.closed().map(|(physical, unit)| (unit.live.len(), physical)).collect();
         victims.sort_unstable();
         victims.into_iter().map(|(_, physical)| physical).collect()
     }
 
-    /// The logical units whose merge would free a unit, which is not written any more.
-    pub fn needed_by(&mut self, physical: u32) -> Vec<u32> {
-        self.current.take_if(|(current, _)| *current == physical);
+    /// The unit that is written is left alone: were it closed whenever room is short, each that follows would hold little.
+    fn closed(&self) -> impl Iterator<Item = (u32, &OverflowUnit)> {
+        let current = self.current.map(|(physical, _)| physical);
+        self.units
+            .iter()
+            .map(|(physical, unit)| (*physical, unit))
+            .filter(move |(physical, _)| Some(*physical) != current)
+    }
+
+    /// The logical units whose merge would free a unit.
+    pub fn needed_by(&self, physical: u32) -> Vec<u32> {
         let live = self.units.get(&physical).map(|unit| &unit.live);
-        let mut logical: Vec<u32> = live.into_iter().flat_map(BTreeMap::values).copied().collect();
+        let mut logical: Vec<u32> = live.into_iter().flat_map(BTreeMap::values).map(|live| live.logical).collect();
         logical.sort_unstable();
         logical.dedup();
         logical
+    }
+
+    /// Whether there are fewer units when what is needed of those that are not written any more is written anew, together.
+    pub fn is_scattered(&self, capacity: usize) -> bool {
+        let (mut units, mut sectors) = (0, 0);
+        for (_, unit) in self.closed() {
+            units += 1;
+            sectors += unit.live.values().map(|live| live.sectors).sum::<usize>();
+        }
+        self.begun_by(sectors, capacity) < units
+    }
+
+    /// How many units so many sectors begin.
+    pub fn begun_by(&self, sectors: usize, capacity: usize) -> usize {
+        let room = self.current.map_or(0, |(_, next)| capacity - next);
+        sectors.saturating_sub(room).div_ceil(capacity)
     }
 
     /// The units.
@@ -128,9 +165,31 @@ mod tests {
         assert_eq!(overflow.reserve(2, 4, 11, 2), None, "it is full");
         overflow.add(taken(8));
         assert_eq!(overflow.reserve(2, 4, 11, 2), Some(Run { physical: 8, first: 0, count: 2 }));
-        assert_eq!(overflow.victims(), [7, 8]);
+        assert_eq!(overflow.victims(), [7], "the other is still written");
         assert_eq!((overflow.needed_by(8), overflow.needed_by(9)), (vec![2], vec![]));
-        assert_eq!(overflow.release(11), [taken(7), taken(8)], "nor is the other written any more");
+        assert_eq!(overflow.reserve(2, 4, 12, 3), Some(Run { physical: 8, first: 2, count: 2 }));
+        assert_eq!(overflow.victims(), [7, 8]);
+        assert_eq!(overflow.release(11), [taken(7)]);
+        assert_eq!(overflow.release(12), [taken(8)]);
         assert_eq!(overflow.len(), 0);
+    }
+
+    #[test]
+    fn units_that_hold_little_are_scattered_while_fewer_would_do() {
+        let mut overflow = Overflow::default();
+        for (physical, sequence) in [(7, 10), (8, 20)] {
+            overflow.add(taken(physical));
+            overflow.reserve(2, 4, sequence, physical);
+            assert_eq!((overflow.begun_by(2, 4), overflow.begun_by(3, 4), overflow.begun_by(7, 4)), (0, 1, 2));
+            overflow.reserve(2, 4, sequence + 1, physical);
+        }
+        assert!(!overflow.is_scattered(4), "they are full");
+        assert_eq!((overflow.release(10), overflow.release(20)), (vec![], vec![]));
+        assert!(overflow.is_scattered(4), "one has room for all");
+        overflow.note_live(7, 11, 7);
+        assert!(!overflow.is_scattered(4), "five sectors take two");
+        overflow.add(taken(9));
+        overflow.reserve(3, 4, 30, 9);
+        assert!(overflow.is_scattered(4), "the one that is written has room for the fifth");
     }
 }

@@ -8,7 +8,7 @@ use super::{
     InPageStore,
     physical::Physical,
     sector::{Packed, Piece, SectorHead, pack},
-    unit::{SectorInfo, Unit},
+    unit::{Home, SectorInfo, Unit},
     unit_counters::Counters,
 };
 use crate::{PageChanges, PageId, Result};
@@ -189,41 +189,56 @@ impl InPageStore {
         let geometry = self.medium.geometry;
         let sectors: Vec<usize> = by_unit.iter().map(|(_, pieces)| geometry.sectors_for(pieces)).collect();
         let needed = |sectors: usize| FREE_MIN + sectors.div_ceil(geometry.overflow_sectors()) as u32;
-        let all = needed(sectors.iter().sum());
-        let (mut count, mut room) = (by_unit.len(), all);
-        if !self.has_room(all) {
-            let mut sum = 0;
+        let mut sum = sectors.iter().sum();
+        let mut count = by_unit.len();
+        if !self.has_room(needed(sum), sum) {
+            let mut first = 0;
             let fits = |sectors: &&usize| {
-                sum += **sectors;
-                sum <= geometry.overflow_sectors()
+                first += **sectors;
+                first <= geometry.overflow_sectors()
             };
             count = sectors.iter().take_while(fits).count().max(1);
-            room = needed(sectors[..count].iter().sum());
-            self.free_overflow(room)?;
+            sum = sectors[..count].iter().sum();
+            self.free_overflow(needed(sum), sum)?;
         }
         self.level_wear()?;
-        if self.physical.free() < room { Err(self.full()) } else { Ok(count) }
+        if self.physical.free() < needed(sum) { Err(self.full()) } else { Ok(count) }
     }
 
-    /// Whether so many units are free, and those in overflow are not too many.
-    fn has_room(&self, needed: u32) -> bool {
+    /// Whether so many units are free, and those in overflow are not too many even if so many sectors overflow.
+    fn has_room(&self, needed: u32, sectors: usize) -> bool {
         let quota = (self.physical.reserve() / 2) as usize;
-        self.physical.free() >= needed && self.overflow.lock().len() <= quota
+        let overflow = self.overflow.lock();
+        let begun = overflow.begun_by(sectors, self.medium.geometry.overflow_sectors());
+        self.physical.free() >= needed && overflow.len() + begun <= quota
     }
 
-    /// Frees overflow units, those first that take the fewest merges, until there is room or all were tried.
-    fn free_overflow(&self, needed: u32) -> Result<()> {
+    /// Frees overflow units until there is room for so many sectors, or as far as it can be done. First, units are merged
+    /// whose changes then need fewer sectors. If that is not enough, and overflow units hold little each, other units
+    /// are merged too: what they have in overflow units is written anew, together.
+    fn free_overflow(&self, needed: u32, sectors: usize) -> Result<()> {
+        if !self.clean_overflow(&|| self.has_room(needed, sectors), |unit| self.would_shrink(unit))? {
+            let capacity = self.medium.geometry.overflow_sectors();
+            let is_done = || self.has_room(needed, sectors) || !self.overflow.lock().is_scattered(capacity);
+            self.clean_overflow(&is_done, |_| true)?;
+        }
+        Ok(())
+    }
+
+    /// Merges units that have sectors in overflow units, if `suits` says so, and frees the overflow units that are then not
+    /// needed: those first that take the fewest merges. Returns whether it was done before all were tried.
+    fn clean_overflow(&self, is_done: &dyn Fn() -> bool, suits: impl Fn(&Unit) -> bool) -> Result<bool> {
         let victims = self.overflow.lock().victims();
         for victim in victims {
-            if self.has_room(needed) {
-                break;
+            if is_done() {
+                return Ok(true);
             }
             let needed_by = self.overflow.lock().needed_by(victim);
             for logical in needed_by {
                 let unit = self.unit(logical);
                 let mut unit = unit.write();
                 self.make_ready(&mut unit)?;
-                if self.would_shrink(&unit) {
+                if suits(&unit) && self.can_merge(&unit) {
                     self.merge(&mut unit, &[], Physical::take)?;
                     Counters::add(&self.counters.cleanings, 1);
                 }
@@ -231,16 +246,32 @@ impl InPageStore {
             let dead = self.overflow.lock().take_dead();
             dead.into_iter().try_for_each(|unit| self.free_unit(unit))?;
         }
-        Ok(())
+        Ok(is_done())
     }
 
     /// Whether a merge of a unit leaves fewer sectors in overflow units. Else it would only move them.
     fn would_shrink(&self, unit: &Unit) -> bool {
         let Some(home) = &unit.home else { return false };
+        let carried = self.sectors_carried(home);
+        carried < home.index().sectors.len() || carried <= self.medium.geometry.sectors()
+    }
+
+    /// Whether units are free for all that a merge of a unit writes before it frees anything.
+    fn can_merge(&self, unit: &Unit) -> bool {
+        let Some(home) = &unit.home else { return false };
+        let geometry = self.medium.geometry;
+        let overflowing = self.sectors_carried(home).saturating_sub(geometry.sectors());
+        let begun = self.overflow.lock().begun_by(overflowing, geometry.overflow_sectors());
+        begun < self.physical.free() as usize
+    }
+
+    /// The most sectors that a merge carries over. Those of single pages, stored when these were evicted, are nearly empty;
+    /// what is active of all pages of the unit is packed together.
+    fn sectors_carried(&self, home: &Home) -> usize {
         let horizon = self.session().horizon.committed_through();
-        let sectors = &home.index().sectors;
-        let active = sectors.iter().filter(|sector| self.is_active(sector.summary.last, horizon)).count();
-        active < sectors.len() || active <= self.medium.geometry.sectors()
+        let active = home.index().sectors.iter().filter(|sector| self.is_active(sector.summary.last, horizon));
+        let (count, bytes) = active.fold((0, 0), |(count, bytes), sector| (count + 1, bytes + sector.summary.bytes));
+        self.medium.geometry.sectors_for_bytes(bytes).min(count)
     }
 
     /// The changes that may be active: with them in overflow units, and what merges need, the reserve is used up.

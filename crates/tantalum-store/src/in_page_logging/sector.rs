@@ -11,7 +11,7 @@
 use tantalum_device::AlignedBuffer;
 use tantalum_log::Lsn;
 
-use crate::page::varint;
+use crate::{PageChanges, page::varint};
 
 /// What a sector has before its payload.
 pub const HEAD_BYTES: usize = 32;
@@ -62,6 +62,20 @@ pub struct Summary {
     pub first: Lsn,
     /// The highest.
     pub last: Lsn,
+    /// What its pieces count for when they are packed anew: as much as in the bytes that may be active.
+    pub bytes: usize,
+}
+
+impl Summary {
+    const EMPTY: Self = Self { pages: 0, first: Lsn::new(u64::MAX), last: Lsn::ZERO, bytes: 0 };
+
+    fn add(&mut self, piece: &Piece<'_>, bytes: usize) {
+        self.pages |= 1 << piece.page;
+        self.first = self.first.min(piece.position);
+        self.last = self.last.max(piece.position);
+        // Packed anew, the parts of a change are one piece again.
+        self.bytes += bytes + if piece.offset == 0 { PageChanges::OVERHEAD_BYTES } else { 0 };
+    }
 }
 
 /// Sectors ready to be written, one behind the other.
@@ -110,7 +124,7 @@ impl Packer {
             // Small pieces are not torn apart: their heads would take more than the room that is lost.
             if self.room < MIN_PIECE_BYTES || piece.bytes.len() < MIN_PIECE_BYTES {
                 self.payloads.push(Vec::new());
-                self.summaries.push(Summary { pages: 0, first: Lsn::new(u64::MAX), last: Lsn::ZERO });
+                self.summaries.push(Summary::EMPTY);
                 self.room = self.sector_bytes - HEAD_BYTES;
                 continue;
             }
@@ -144,9 +158,7 @@ impl Packer {
         payload.extend_from_slice(head);
         payload.extend_from_slice(bytes);
         self.room -= head.len() + bytes.len();
-        summary.pages |= 1 << piece.page;
-        summary.first = summary.first.min(piece.position);
-        summary.last = summary.last.max(piece.position);
+        summary.add(piece, bytes.len());
     }
 }
 
@@ -237,12 +249,9 @@ impl<'a> Sector<'a> {
 
     /// What it holds.
     pub fn summary(&self) -> Summary {
-        let none = Summary { pages: 0, first: Lsn::new(u64::MAX), last: Lsn::ZERO };
-        self.pieces().fold(none, |summary, piece| Summary {
-            pages: summary.pages | 1 << piece.page,
-            first: summary.first.min(piece.position),
-            last: summary.last.max(piece.position),
-        })
+        let mut summary = Summary::EMPTY;
+        self.pieces().for_each(|piece| summary.add(&piece, piece.bytes.len()));
+        summary
     }
 }
 
@@ -301,6 +310,8 @@ mod tests {
             });
             let mut packed = pack(pieces, sector_bytes);
             packed.seal(HEAD, 5);
+            let counted: usize = changes.iter().map(|(_, _, bytes)| bytes.len() + PageChanges::OVERHEAD_BYTES).sum();
+            prop_assert!(packed.len() <= counted.div_ceil(sector_bytes - 64), "{} sectors", packed.len());
             prop_assert_eq!(unpack(&packed), changes);
         }
 

@@ -322,6 +322,76 @@ fn overflow_units_are_freed_by_merging_the_units_that_need_them() {
         .expect_finished();
 }
 
+/// Stores changes as an engine does whose log is slow: as much is active as may be, and no more.
+fn fill_with_active_changes(profile: &'static str, seed: u64) -> InPageStats {
+    let mut dice = Random::with_seed(seed);
+    let committed = Arc::new(Committed::default());
+    let store = InPageStore::new(device(profile) as Arc<dyn Device>, GEOMETRY, STORE, dice.u32(0..=100)).unwrap();
+    let horizon: Arc<dyn Horizon> = committed.clone();
+    store.begin_session(Session { epoch: 1, past: Watermarks::default(), horizon }).unwrap();
+    let (limit, mut at) = (store.max_active_bytes(), position::start_of(1));
+    // What evictions store one page at a time fills little of each sector.
+    let bytes_max = [8, 60, 400, 7000][dice.usize(0..4)];
+    let (pages_max, hot) = ([1, 1, 4, 30][dice.usize(0..4)], dice.u64(1..=PAGES));
+    let mut visible: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let (mut active, mut active_bytes, mut full_times) = (Vec::new(), 0, 0);
+    while full_times < 3 {
+        let mut batch: BTreeMap<u64, PageChanges> = BTreeMap::new();
+        let (mut batch_bytes, mut is_full) = (0, false);
+        for _ in 0..dice.usize(1..=pages_max) {
+            let id = if dice.u32(0..8) > 0 { dice.u64(0..hot) } else { dice.u64(0..PAGES) };
+            let body = vec![dice.u8(..); dice.usize(1..=bytes_max)];
+            let mut bytes = Vec::new();
+            if !visible.contains_key(&id) {
+                Change::Format { kind: PageKind::Overflow, level: 0, owner: TableId(1) }.encode_into(&mut bytes);
+            }
+            Change::WriteBytes { offset: dice.u16(0..1000), bytes: &body }.encode_into(&mut bytes);
+            let counted = bytes.len() + PageChanges::OVERHEAD_BYTES;
+            is_full = active_bytes + batch_bytes + counted > limit;
+            if is_full {
+                break;
+            }
+            at = position::next(at);
+            apply(visible.entry(id).or_insert_with(|| blank(id)), at, &bytes);
+            batch.entry(id).or_default().push(at, &bytes);
+            batch_bytes += counted;
+        }
+        let batch: Vec<_> = batch.into_iter().map(|(id, changes)| (PageId(id), changes)).collect();
+        if let Err(error) = store.store_changes(&batch) {
+            let stats = store.stats().in_page.unwrap();
+            panic!("seed {seed}: {active_bytes} of {limit} bytes are active: {error}, {stats:?}");
+        }
+        active_bytes += batch_bytes;
+        active.push((at, batch_bytes));
+        if is_full {
+            full_times += 1;
+            // The log catches up with some of it.
+            for (position, bytes) in active.drain(..dice.usize(1..=active.len())) {
+                committed.0.store(position.get(), Ordering::SeqCst);
+                active_bytes -= bytes;
+            }
+        }
+    }
+    for id in 0..PAGES {
+        check_page(&store, id, visible.get(&id)).unwrap();
+    }
+    store.check(&mut |what| panic!("seed {seed}: {what}")).unwrap();
+    store.stats().in_page.unwrap()
+}
+
+/// However little of each sector is used, and wherever it is: what may be active finds room.
+#[test]
+fn as_much_as_may_be_active_finds_room() {
+    for profile in ["nand-k9wag08u1a", "ssd-2008"] {
+        let mut cleanings = 0;
+        for seed in 0..32 {
+            let filled = Simulation::new(seed).run(move || fill_with_active_changes(profile, seed));
+            cleanings += filled.expect_finished().cleanings;
+        }
+        assert!(cleanings > 0, "the overflow units of {profile} were never short");
+    }
+}
+
 #[test]
 fn units_are_not_worn_out_where_memory_for_their_changes_is_short() {
     Simulation::new(3)
