@@ -25,8 +25,18 @@ fn a_dump_of_a_loaded_dump_is_the_same_to_the_byte() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second, third) = (dir.path().join("1"), dir.path().join("2"), dir.path().join("3"));
     make_database(&first);
+    {
+        let db = tantalum::Db::open(&first).unwrap();
+        let films = db.table("films").unwrap();
+        let mut tx = db.begin().unwrap();
+        // More than a record of the log has.
+        tx.put(&films, "metropolis", (0..3_000_000u32).map(|at| (at / 7) as u8).collect::<Vec<_>>()).unwrap();
+        tx.commit().unwrap();
+        db.close().unwrap();
+    }
     let dump = tantalum(&["db", "dump", &text(&first)]).ok();
     assert!(dump.starts_with(b"tantalum-dump 1\ntable "));
+    assert!(dump.len() > 3_000_000);
 
     tantalum_with_input(&["db", "load", &text(&second)], &dump).ok();
     assert_eq!(tantalum(&["db", "dump", &text(&second)]).ok(), dump);

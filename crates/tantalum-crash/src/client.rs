@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    io::{Read, Seek, SeekFrom},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -9,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Db, Error, ErrorKind, Snapshot, Table, Ticket, Transaction};
+use tantalum::{Db, Error, ErrorKind, Snapshot, Table, Ticket, Transaction, ValueReader};
 use tantalum_rt::{Random, simulation::panic_at};
 
 use crate::{
     content::{Key, VALUE_LEN_MIN, Version, encode_key, encode_value},
     history::{Event, Kind, Recorder},
-    load::{Load, LoadKind},
+    load::{Load, LoadKind, STREAMED_BYTES, STREAMED_EVERY},
     rows::{Covered, Span, version_of},
     session::Session,
     stop::Stop,
@@ -275,14 +276,45 @@ impl Client {
     }
 
     fn get(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
+        if self.shared.load.streams && self.random.bool() {
+            let reader = transaction.reader(self.table(key), self.bytes(key))?;
+            let value = reader.map(|reader| self.read_in_pieces(reader)).transpose()?;
+            return saw(session, key, value.as_deref());
+        }
         let value = transaction.get(self.table(key), self.bytes(key))?;
         saw(session, key, value.as_deref())
+    }
+
+    /// Reads a value from its end to its beginning, with pauses.
+    fn read_in_pieces(&mut self, mut reader: ValueReader) -> Result<Vec<u8>, Stop> {
+        let mut value = vec![0; reader.length() as usize];
+        let mut end = value.len();
+        while end > 0 {
+            let begin = end.saturating_sub(self.random.usize(1..20_000));
+            let read =
+                reader.seek(SeekFrom::Start(begin as u64)).and_then(|_| reader.read_exact(&mut value[begin..end]));
+            if let Err(error) = read {
+                let source = error.get_ref().and_then(|source| source.downcast_ref::<Error>());
+                return Err(match source {
+                    Some(source) => source.clone().into(),
+                    None => Stop::Violation(format!("a value of {} bytes ends early: {error}", value.len())),
+                });
+            }
+            end = begin;
+            self.pause();
+        }
+        self.shared.recorder.count("values read in pieces", 1);
+        Ok(value)
     }
 
     fn put(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
         let version = session.next_version();
         let value = self.value(version);
-        transaction.put(self.table(key), self.bytes(key), &value)?;
+        if self.shared.load.streams && self.random.bool() {
+            transaction.put_from(self.table(key), self.bytes(key), &value[..])?;
+        } else {
+            transaction.put(self.table(key), self.bytes(key), &value)?;
+        }
         session.writes.insert(key, Some(version));
         Ok(())
     }
@@ -389,6 +421,11 @@ impl Client {
 
     fn read_snapshot(&mut self, snapshot: &Snapshot, session: &mut Session) -> Result<(), Stop> {
         let key = self.key();
+        if self.shared.load.streams && self.random.bool() {
+            let reader = snapshot.reader(self.table(key), self.bytes(key))?;
+            let value = reader.map(|reader| self.read_in_pieces(reader)).transpose()?;
+            return saw(session, key, value.as_deref());
+        }
         if self.random.bool() {
             let value = snapshot.get(self.table(key), self.bytes(key))?;
             return saw(session, key, value.as_deref());
@@ -451,7 +488,10 @@ impl Client {
 
     fn value(&mut self, version: Version) -> Vec<u8> {
         let load = &self.shared.load;
-        let len = if self.random.u32(0..load.large_value_every) == 0 {
+        let len = if load.streams && self.random.u32(0..STREAMED_EVERY) == 0 {
+            self.shared.recorder.count("values larger than half a record", 1);
+            self.random.usize(STREAMED_BYTES)
+        } else if self.random.u32(0..load.large_value_every) == 0 {
             self.random.usize(self.shared.page_size / 8..self.shared.page_size * 5 / 2)
         } else {
             self.random.usize(load.value_len.clone())

@@ -245,6 +245,8 @@ impl Config {
         let load = if holds_snapshots { load.holding_snapshots() } else { load };
         let stages = load.kind != LoadKind::Uniform && Random::with_seed(seed ^ 0x57_a6ed).u8(0..4) == 0;
         let load = if stages { load.staging() } else { load };
+        let streams = load.kind == LoadKind::Mixed && Random::with_seed(seed ^ 0xf11_b0b5).u8(0..4) == 0;
+        let load = if streams { load.streaming() } else { load };
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
@@ -511,9 +513,10 @@ impl fmt::Display for Config {
         let segments = self.segments.map_or(String::new(), |segments| segments.to_string());
         let held = if load.holds_snapshots { ", snapshots are held" } else { "" };
         let staged = if load.stages { ", writes are staged" } else { "" };
+        let streamed = if load.streams { ", values are larger than records" } else { "" };
         write!(
             f,
-            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
+            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{streamed}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
              {} tables of {} keys, {} rounds{}{}{}",
             self.protection,
             self.writing,

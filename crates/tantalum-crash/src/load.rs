@@ -4,6 +4,11 @@ use std::ops::Range;
 
 use tantalum_rt::Random;
 
+/// Bytes of values that are larger than a record of the log: half of what a log of the smallest size takes, and more.
+pub(crate) const STREAMED_BYTES: Range<usize> = 8 << 10..80 << 10;
+/// One value in so many is such a one.
+pub(crate) const STREAMED_EVERY: u32 = 6;
+
 /// What clients do.
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -17,7 +22,7 @@ pub struct Load {
     pub key_pad: u16,
     /// Bytes of an ordinary value.
     pub value_len: Range<usize>,
-    /// One value in so many is large enough for overflow pages.
+    /// One value in so many is too large for its leaf.
     pub large_value_every: u32,
     /// Operations in a transaction, at most.
     pub operations_max: usize,
@@ -35,6 +40,8 @@ pub struct Load {
     pub holds_snapshots: bool,
     /// Whether transactions have memory for very few writes, so that most are staged, and some are of many writes.
     pub stages: bool,
+    /// Whether values are written and read that are larger than a record of the log.
+    pub streams: bool,
     /// What is special about it.
     pub kind: LoadKind,
 }
@@ -83,6 +90,7 @@ impl Load {
             drops_tables: random.u8(0..4) == 0,
             holds_snapshots: false,
             stages: false,
+            streams: false,
             kind: LoadKind::Mixed,
         }
         .or_uniform(random)
@@ -118,6 +126,11 @@ impl Load {
         Self { stages: true, operations_max: 40, ..self }
     }
 
+    /// The same with few rows, of which some are larger than a record of the log.
+    pub(crate) fn streaming(self) -> Self {
+        Self { streams: true, keys: self.keys.min(30), operations_max: self.operations_max.min(8), ..self }
+    }
+
     /// The same with many rows that fill leaves quickly.
     pub(crate) fn growing(self, random: &mut Random, page_size: usize) -> Self {
         Self {
@@ -139,6 +152,8 @@ impl Load {
         let large = 4 * page_size as u64 * rows / u64::from(self.large_value_every);
         // Each client may have staged as much as it writes, a leaf for each row at worst.
         let staged = if self.stages { 40 * self.clients as u64 * 3 * page_size as u64 } else { 0 };
-        (4 * (rows * row + large) + staged + 64 * page_size as u64).next_multiple_of(1 << 20) + (3 << 20)
+        // Every row may have such a value, and each client may have written several that do not count.
+        let streamed = if self.streams { (rows + 16 * self.clients as u64) * STREAMED_BYTES.end as u64 } else { 0 };
+        (4 * (rows * row + large) + staged + streamed + 64 * page_size as u64).next_multiple_of(1 << 20) + (3 << 20)
     }
 }

@@ -533,6 +533,9 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
 pub(crate) fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     let report = db.check()?;
     recorder.count("database checks", 1);
+    let transactions = db.stats()?.transactions;
+    recorder.count("database checks beside values that no row has", u64::from(transactions.dead_values > 0));
+    recorder.count("database checks after values were freed", u64::from(transactions.values_freed > 0));
     match report.problems().first() {
         None => Ok(()),
         Some(problem) => Err(Stop::Unsound(problem.clone())),

@@ -12,7 +12,7 @@ use crate::{
     error::{self, ErrorKind, Result},
     options::{Builder, Settings},
     table::Table,
-    transaction::{RangeIter, Value},
+    transaction::{Content, Snapshot, Value},
 };
 
 /// Bytes of keys and values in one of the copy's transactions: the log of a new database takes it.
@@ -72,21 +72,32 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
     let copy = builder.open(to)?;
     let snapshot = db.snapshot()?;
     for from in db.open_tables() {
-        let rows = match snapshot.range(&from, ..) {
+        match snapshot.range(&from, ..) {
             // Dropped since the list was made: not there any more.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            rows => rows?,
-        };
-        copy_table(rows, &copy, &copy.table(from.name())?)?;
+            rows => drop(rows?),
+        }
+        copy_table(&snapshot, &from, &copy, &copy.table(from.name())?)?;
     }
     copy.close()
 }
 
-/// Copies rows in transactions of moderate size.
-fn copy_table(rows: RangeIter<'_>, copy: &Db, to: &Table) -> Result<()> {
+/// Copies rows in transactions of moderate size. A large value has one of its own, and is not read as a whole.
+fn copy_table(snapshot: &Snapshot, from: &Table, copy: &Db, to: &Table) -> Result<()> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
-    for row in rows {
-        let (key, value) = row?;
+    let mut rows = snapshot.range(from, ..)?;
+    while let Some(row) = rows.next_unread() {
+        let (key, content) = row?;
+        let value = match content {
+            Content::Bytes(value) => value,
+            large if large.len() <= BATCH_BYTES as u64 => snapshot.value_of(large, from)?,
+            large => {
+                let mut tx = copy.begin()?;
+                tx.put_from(to, &key, snapshot.reader_of(large, from)?)?;
+                tx.commit()?;
+                continue;
+            }
+        };
         bytes += key.len() + value.len();
         if bytes > BATCH_BYTES {
             put(copy, to, &batch)?;

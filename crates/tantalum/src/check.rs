@@ -9,10 +9,11 @@ use serde::Serialize;
 use tantalum_store::{PageId, PageSet, TableId, page::header};
 
 use crate::{
-    db::{Core, StagingRow, StagingState},
+    db::{Core, StagingRow, StagingState, ValuesRow},
     error::{self, Result},
     space::SpaceWatch,
-    tree::{Tree, TreeReport},
+    transaction::{ValueTree, references_in},
+    tree::{Reference, ReferenceCheck, Tree, TreeReport, no_reference},
 };
 
 /// More problems than this are not listed.
@@ -47,7 +48,7 @@ pub struct TableReport {
     pub rows: u64,
     /// Pages, those of large values included.
     pub pages: u64,
-    /// Pages of large values.
+    /// Pages of large values, those of values that are to be freed included.
     pub overflow_pages: u64,
     /// Levels of the tree.
     pub height: u32,
@@ -103,13 +104,21 @@ impl Check<'_> {
             self.problems.extend(problems);
         }
         let mut reports = Vec::new();
-        for (name, tree) in self.tables()? {
-            match self.walk(&name, &tree)? {
-                Ok(report) => reports.push(TableReport::of(&name, report)),
+        let tables = self.tables()?;
+        for (name, tree) in &tables {
+            let core = self.core;
+            let mut values = None;
+            let refer =
+                &mut |key: &[u8], reference: Reference| wrong_with_reference(core, tree, &mut values, key, reference);
+            match self.walk_with(name, tree, refer)? {
+                Ok(report) => reports.push(TableReport::of(name, report)),
                 // Its pages were freed under the walk.
-                Err(_) if self.is_dropped(&name, &tree)? => {}
+                Err(_) if self.is_dropped(name, tree)? => {}
                 Err(problems) => self.problems.extend(problems),
             }
+        }
+        for row in self.value_trees()? {
+            self.walk_values(row, &tables, &mut reports)?;
         }
         for row in self.staging_tables()? {
             let name = format!("rows staged for table {}", row.target);
@@ -120,6 +129,62 @@ impl Check<'_> {
             }
         }
         Ok(reports)
+    }
+
+    /// The value trees, as the catalog's rows have them.
+    fn value_trees(&self) -> Result<Vec<ValuesRow>> {
+        match self.core.catalog.values_rows() {
+            // The walk through the catalog has found it too.
+            Err(error) if error::is_damage(&error) && !self.problems.is_empty() => Ok(Vec::new()),
+            rows => rows,
+        }
+    }
+
+    /// Checks a value tree, and that each value in it is named by a row, or marked.
+    fn walk_values(&mut self, row: ValuesRow, tables: &[(String, Tree)], reports: &mut [TableReport]) -> Result<()> {
+        let catalog = &self.core.catalog;
+        let table = tables.iter().find(|(_, tree)| tree.owner() == row.target);
+        let name = match table {
+            Some((name, _)) => format!("large values of table {name:?}"),
+            None => format!("large values of table {}", row.target),
+        };
+        let values = catalog.values_tree_of(row);
+        let report = match self.walk(&name, values.tree())? {
+            Ok(report) => report,
+            // Its pages were freed under the walk.
+            Err(_) if !catalog.values_rows()?.contains(&row) => return Ok(()),
+            Err(problems) => {
+                self.problems.extend(problems);
+                return Ok(());
+            }
+        };
+        let Some((table_name, tree)) = table else { return Ok(()) };
+        if let Some(of_table) = reports.iter_mut().find(|of_table| of_table.name == *table_name) {
+            of_table.pages += report.pages;
+            of_table.overflow_pages += report.pages;
+        }
+        if !self.problems.is_empty() {
+            return Ok(());
+        }
+        let orphans = values.orphans(&|show| {
+            for staged in self.staging_tables()?.into_iter().filter(|staged| staged.target == row.target) {
+                match references_in(&catalog.staging_tree_of(staged), true, show) {
+                    Err(error) if error::is_damage(&error) && self.is_staging_dropped(staged)? => {}
+                    shown => shown?,
+                }
+            }
+            references_in(tree, false, show)
+        });
+        match orphans {
+            Ok(orphans) if !orphans.is_empty() && self.is_dropped(table_name, tree)? => {}
+            Ok(orphans) => {
+                let problem = |id| format!("{name}: value {id} is named by no row, and not marked");
+                self.problems.extend(orphans.into_iter().map(problem));
+            }
+            Err(error) if error::is_damage(&error) && self.is_dropped(table_name, tree)? => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// The staging tables whose pages are not being freed, as the catalog's rows have them.
@@ -164,13 +229,23 @@ impl Check<'_> {
     }
 
     fn walk(&mut self, name: &str, tree: &Tree) -> Result<std::result::Result<TreeReport, Vec<String>>> {
+        self.walk_with(name, tree, &mut no_reference)
+    }
+
+    fn walk_with(
+        &mut self,
+        name: &str,
+        tree: &Tree,
+        refer: ReferenceCheck<'_>,
+    ) -> Result<std::result::Result<TreeReport, Vec<String>>> {
         let Self { core, used, misuses, .. } = self;
-        let checked = tree.check(&mut |page| {
+        let mut visit = |page| {
             if !used.insert(page) && misuses.len() < PROBLEMS_MAX {
                 misuses.push((page, format!("used twice, the second time by {name}")));
             }
             core.check_open()
-        })?;
+        };
+        let checked = tree.check_with(&mut visit, refer)?;
         Ok(checked.map_err(|problems| problems.iter().map(|problem| format!("{name}: {problem}")).collect()))
     }
 
@@ -202,6 +277,29 @@ impl Check<'_> {
         misuses.sort();
         Ok(())
     }
+}
+
+/// What is wrong with a large value that the row of a key named just now.
+fn wrong_with_reference(
+    core: &Core,
+    tree: &Tree,
+    values: &mut Option<ValueTree>,
+    key: &[u8],
+    reference: Reference,
+) -> Result<Option<String>> {
+    if values.is_none() {
+        let of_table = core.catalog.values_rows()?.into_iter().find(|row| row.target == tree.owner());
+        *values = of_table.map(|row| core.catalog.values_tree_of(row));
+    }
+    let is_whole = match values {
+        Some(values) => values.read(reference.id, 0..reference.length, &mut |_| {})?,
+        None => false,
+    };
+    // One that was replaced meanwhile may have gone.
+    if is_whole || tree.reference_of(key)? != Some(reference) {
+        return Ok(None);
+    }
+    Ok(Some(format!("names large value {} of {} bytes, which is not whole", reference.id, reference.length)))
 }
 
 /// What is wrong with a page that is in use in the space map, and that no table uses; nothing, if one of the tables that are being
@@ -246,7 +344,11 @@ mod tests {
     use tantalum_device::{Fault, MemoryDevice};
     use tantalum_rt::{Simulation, spawn};
 
-    use crate::{Db, Devices, buffer::ChangeGroup};
+    use crate::{
+        Db, Devices,
+        buffer::{ChangeGroup, Reservation},
+        tree::{Chains, LeafValue, LeafWrite, Tree},
+    };
     use tantalum_store::{Change, TableId, page::slots};
 
     fn database() -> Db {
@@ -339,7 +441,7 @@ mod tests {
 
     fn height(db: &Db) -> u32 {
         let table = db.table("mine").unwrap();
-        table.tree().check(&mut |_| Ok(())).unwrap().expect("the tree is sound").height
+        table.tree().check_with(&mut |_| Ok(()), &mut |_, _| Ok(None)).unwrap().expect("the tree is sound").height
     }
 
     #[test]
@@ -385,11 +487,30 @@ mod tests {
         assert_eq!(report.problems(), [format!("page {root}: used by a table, but free in the space map")]);
     }
 
+    /// Writes a row of a tree by itself, as no other task does now.
+    fn write_row(db: &Db, tree: &Tree, key: &[u8], value: Option<&[u8]>) {
+        let writes = [LeafWrite { key, value: value.map(LeafValue::Bytes) }];
+        let write = |reservation: &Arc<Reservation>| {
+            let mut places = Vec::new();
+            let (leaf, found_at) = tree.prepare(&writes, &mut places, reservation)?;
+            let leaf = leaf.write();
+            assert!(tree.accepts(&leaf, &writes, found_at, &mut places)?);
+            let mut group = ChangeGroup::with(db.pool(), Some(reservation));
+            let index = group.add(leaf);
+            tree.stage(&mut group, index, &writes, &places, &Chains::default())?;
+            group.append(0, 0)
+        };
+        db.space().supplied(write).unwrap();
+    }
+
     #[test]
     fn a_page_that_is_used_twice_is_found() {
         is_found("used twice, the second time by mine", |db| {
             let table = db.table("mine").unwrap();
-            let leaf = table.tree().leaf_of(&5u32.to_be_bytes());
+            let key = 61u32.to_be_bytes();
+            // As versions before value trees wrote it, in pages of its own.
+            write_row(db, table.tree(), &key, Some(&[7; 3000]));
+            let leaf = table.tree().leaf_of(&key);
             let mut group = ChangeGroup::new(db.pool());
             let index = group.add(leaf.write());
             let page = group.page(index).to_vec();
@@ -402,6 +523,30 @@ mod tests {
             cell.insert(2 + usize::from(suffix), 0);
             group.change(index, Change::InsertSlot { slot: slot + 1, cell: &cell }).unwrap();
             group.append(0, 0).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_large_value_that_is_not_whole_is_found() {
+        is_found("which is not whole", |db| {
+            let values = db.table("mine").unwrap().values().expect("there is a large value");
+            let mut last = Vec::new();
+            values
+                .rows(&[1], &[2], &mut |key, _| {
+                    last = key.to_vec();
+                    true
+                })
+                .unwrap();
+            write_row(db, values.tree(), &last, None);
+        });
+    }
+
+    /// A piece of a value that no row has, and no mark.
+    #[test]
+    fn a_large_value_that_no_row_has_is_found() {
+        is_found("named by no row, and not marked", |db| {
+            let values = db.table("mine").unwrap().values().expect("there is a large value");
+            write_row(db, values.tree(), &crate::transaction::piece_key(1 << 40, 10), Some(&[7; 10]));
         });
     }
 }

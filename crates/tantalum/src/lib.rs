@@ -76,7 +76,9 @@ pub use tantalum_store::{
     PageId, PageObserver, PageOperation, Protection, RecordInspection, SectorInspection, SegmentInspection, StoreKind,
     StoreStats, TableId, UnitInspection,
 };
-pub use transaction::{Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value};
+pub use transaction::{
+    Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value, ValueReader,
+};
 
 /// The Rust code in the documents compiles.
 #[cfg(doctest)]

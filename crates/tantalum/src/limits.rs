@@ -4,9 +4,11 @@ pub use tantalum_store::PAGE_SIZES;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Largest value, in bytes: 1 MiB. The log's largest record can lower it, or the buffer pool, or the reserve of a page store that
-/// keeps changes, see [`TransactionTooLarge`](ErrorKind::TransactionTooLarge).
-pub const MAX_VALUE_BYTES: usize = 1 << 20;
+/// Largest value, in bytes: 1 GiB.
+pub const MAX_VALUE_BYTES: usize = 1 << 30;
+
+/// Larger values are written before their transaction's commit, in records of their own.
+pub(crate) const MAX_VALUE_IN_COMMIT_BYTES: usize = 1 << 20;
 
 /// Longest table name, in bytes of UTF-8.
 pub const MAX_TABLE_NAME_BYTES: usize = 255;
@@ -48,7 +50,7 @@ impl GroupLimit {
     }
 }
 
-/// Refuses keys and values that no page or chain of pages takes.
+/// Refuses keys that no page takes.
 pub(crate) fn check_key(key: &[u8], page_size: u32) -> Result<()> {
     let limit = max_key_bytes(page_size);
     if key.len() > limit {
@@ -66,16 +68,17 @@ pub(crate) fn check_key(key: &[u8], page_size: u32) -> Result<()> {
 /// As [`check_key`], for a value.
 pub(crate) fn check_value(value: &[u8]) -> Result<()> {
     if value.len() > MAX_VALUE_BYTES {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "a value of {bytes} bytes is too long, at most {limit} are possible; cut it into several rows",
-                bytes = value.len(),
-                limit = MAX_VALUE_BYTES
-            ),
-        ));
+        return Err(value_too_large());
     }
     Ok(())
+}
+
+/// The error for a value that is longer than possible.
+pub(crate) fn value_too_large() -> Error {
+    Error::new(
+        ErrorKind::TooLarge,
+        format!("a value of more than {MAX_VALUE_BYTES} bytes is too long; cut it into several rows"),
+    )
 }
 
 /// Refuses table names that are empty, too long, or hold control characters.

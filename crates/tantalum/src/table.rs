@@ -8,12 +8,12 @@ use std::{
     },
 };
 
-use tantalum_rt::{Condvar, Mutex};
+use tantalum_rt::{Condvar, Mutex, RwLock};
 use tantalum_store::TableId;
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    transaction::{TableLocks, TableStaging},
+    transaction::{TableLocks, TableStaging, ValueTree},
     tree::Tree,
 };
 
@@ -38,6 +38,10 @@ struct Shared {
     tree: Tree,
     locks: Arc<TableLocks>,
     staging: TableStaging,
+    /// Its large values, if it has had any.
+    values: RwLock<Option<Arc<ValueTree>>>,
+    /// Held by the task that makes the value tree.
+    making_values: Mutex<()>,
     /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`] or [`DROPPED`]. While
     /// either is set, each one that would begin to use it counts for a moment.
     state: AtomicUsize,
@@ -59,6 +63,8 @@ impl Table {
             tree,
             locks: Arc::default(),
             staging: TableStaging::default(),
+            values: RwLock::default(),
+            making_values: Mutex::default(),
             state: AtomicUsize::new(0),
             settling: Mutex::default(),
             settled: Condvar::default(),
@@ -87,6 +93,25 @@ impl Table {
     /// The staging tables that hold rows for it.
     pub(crate) fn staging(&self) -> &TableStaging {
         &self.shared.staging
+    }
+
+    /// The tree with its large values, if it has had any.
+    pub(crate) fn values(&self) -> Option<Arc<ValueTree>> {
+        self.shared.values.read().clone()
+    }
+
+    /// The catalog's value tree for it.
+    pub(crate) fn set_values(&self, values: ValueTree) -> Arc<ValueTree> {
+        Arc::clone(self.shared.values.write().insert(Arc::new(values)))
+    }
+
+    /// The tree with its large values, which `make` makes if there is none.
+    pub(crate) fn make_values(&self, make: impl FnOnce() -> Result<ValueTree>) -> Result<Arc<ValueTree>> {
+        let _making = self.shared.making_values.lock();
+        match self.values() {
+            Some(values) => Ok(values),
+            None => Ok(self.set_values(make()?)),
+        }
     }
 
     /// Whether the table belongs to the database whose log is `log_id`.

@@ -91,6 +91,42 @@ fn read(db: &Db) -> Vec<(String, String)> {
     rows.map(|row| row.map(|(key, value)| (text(&key), text(&value))).unwrap()).collect()
 }
 
+/// Rows with values in chains of overflow pages, as versions before value trees wrote them, after both sessions. Mostly zeros.
+fn rows_in_chains(store: StoreKind) -> Vec<(String, Vec<u8>)> {
+    // As many as a record could take.
+    let count = if store == StoreKind::InPageLogging { 4 } else { 6 };
+    let sizes = [1100, 5000, 10 << 10, 100 << 10, 300 << 10, 1 << 20].into_iter().take(count);
+    let rows = sizes.zip(0u32..).map(|(bytes, n)| (key(n), sparse_value(bytes, u64::from(n % 3 == 0))));
+    rows.collect()
+}
+
+/// A number in each kilobyte.
+fn sparse_value(bytes: usize, session: u64) -> Vec<u8> {
+    let mut value = vec![0; bytes];
+    for (part, number) in value.chunks_exact_mut(1000).zip(1u64..) {
+        part[..8].copy_from_slice(&(number | session << 32).to_le_bytes());
+    }
+    value
+}
+
+/// In the first session all rows have the values of the first one, and one more is there, which the second deletes.
+fn fill_chains(db: &Db, store: StoreKind, session: usize) {
+    let table = db.table("rows").unwrap();
+    for ((key, value), n) in rows_in_chains(store).into_iter().zip(0..) {
+        if session == 0 || n % 3 == 0 {
+            let mut tx = db.begin().unwrap();
+            tx.put(&table, key, sparse_value(value.len(), session as u64)).unwrap();
+            tx.commit().unwrap();
+        }
+    }
+    let mut tx = db.begin().unwrap();
+    match session {
+        0 => tx.put(&table, "deleted", sparse_value(20_000, 0)).unwrap(),
+        _ => assert!(tx.delete(&table, "deleted").unwrap()),
+    }
+    tx.commit().unwrap();
+}
+
 /// The files in a directory and those below it, by their paths in it.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -183,6 +219,52 @@ fn databases_of_earlier_versions_open_and_go_on() {
 }
 
 #[test]
+fn chains_of_earlier_versions_are_read_overwritten_deleted_and_dropped() {
+    for fixture in &FIXTURES {
+        let dir = tempfile::tempdir().unwrap();
+        unpack(&fs::read(fixture.path("chains")).unwrap(), dir.path());
+        let mut expected = rows_in_chains(fixture.store);
+        let check = |db: &Db, expected: &[(String, Vec<u8>)]| {
+            let table = db.table("rows").unwrap();
+            let snapshot = db.snapshot().unwrap();
+            let rows: Vec<_> = snapshot.range(&table, ..).unwrap().map(Result::unwrap).collect();
+            assert!(
+                rows.iter()
+                    .map(|(key, value)| (&key[..], &value[..]))
+                    .eq(expected.iter().map(|(key, value)| (key.as_bytes(), &value[..]))),
+                "{}",
+                fixture.name
+            );
+            assert_eq!(db.check().unwrap().problems(), [] as [&str; 0], "{}", fixture.name);
+        };
+        let reader = Db::builder().read_only(true).open(dir.path()).unwrap();
+        check(&reader, &expected);
+        reader.close().unwrap();
+        let db = Db::builder().create_if_missing(false).open(dir.path()).unwrap();
+        check(&db, &expected);
+        let before = db.snapshot().unwrap();
+        let table = db.table("rows").unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, &expected[1].0, sparse_value(30_000, 7)).unwrap();
+        tx.put(&table, &expected[2].0, "short").unwrap();
+        assert!(tx.delete(&table, &expected[3].0).unwrap());
+        tx.commit().unwrap();
+        assert_eq!(before.get(&table, &expected[3].0).unwrap().unwrap(), expected[3].1[..]);
+        drop(before);
+        (expected[1].1, expected[2].1) = (sparse_value(30_000, 7), b"short".to_vec());
+        expected.remove(3);
+        check(&db, &expected);
+        db.close().unwrap();
+        let db = Db::builder().create_if_missing(false).open(dir.path()).unwrap();
+        check(&db, &expected);
+        drop(table);
+        db.drop_table("rows").unwrap();
+        assert_eq!(db.check().unwrap().problems(), [] as [&str; 0], "{}", fixture.name);
+        db.close().unwrap();
+    }
+}
+
+#[test]
 #[ignore = "makes the fixtures of the version that is checked out, in a directory named by the variable FIXTURES"]
 fn make_fixtures() {
     let to = PathBuf::from(std::env::var_os("FIXTURES").unwrap());
@@ -196,6 +278,24 @@ fn make_fixtures() {
         fill(&db, 1);
         if fixture.is_closed {
             db.close().unwrap();
+        }
+        fs::write(to.join(fixture.name), pack(dir.path())).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "makes the fixtures with chains of overflow pages; versions with value trees write none"]
+fn make_chain_fixtures() {
+    let to = PathBuf::from(std::env::var_os("FIXTURES").unwrap());
+    fs::create_dir_all(&to).unwrap();
+    for fixture in &FIXTURES {
+        let dir = tempfile::tempdir().unwrap();
+        for session in 0..2 {
+            let db = fixture.builder().log_bytes(40 << 20).buffer_pool_bytes(1024 * 4096).open(dir.path()).unwrap();
+            fill_chains(&db, fixture.store, session);
+            if session == 0 || fixture.is_closed {
+                db.close().unwrap();
+            }
         }
         fs::write(to.join(fixture.name), pack(dir.path())).unwrap();
     }

@@ -16,7 +16,7 @@ use std::io::{self, BufRead, Write};
 pub const HEADER: &str = "tantalum-dump 1";
 
 /// A line is at most this long: the longest key and value, every byte escaped, and the space.
-const LINE_MAX: u64 = 4 * ((1 << 20) + 4096) + 2;
+const LINE_MAX: u64 = 4 * (tantalum::limits::MAX_VALUE_BYTES as u64 + 4096) + 2;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 

@@ -13,6 +13,8 @@ use crate::{
 
 /// Bytes of keys and values that are sent at a time, if a row has no more.
 const BATCH_BYTES: usize = 32 << 10;
+/// Progress is told after so many rows.
+const COUNTED_ROWS: u64 = 256;
 
 /// Which rows are to be read, all as of one moment: by [`Client::rows`](super::Client::rows) from a database that another process
 /// has open, or by [`RowSelection::read`].
@@ -155,17 +157,27 @@ pub struct TableSize {
 /// # Errors
 /// As [`RowSelection::read`].
 pub fn table_sizes(db: &Db, counted: &mut dyn FnMut(u64)) -> Result<Vec<TableSize>> {
-    let mut sizes: Vec<TableSize> = Vec::new();
-    RowSelection::default().read(db, &mut |table, rows| {
-        if sizes.last().is_none_or(|size| size.name != table) {
-            sizes.push(TableSize { name: table.into(), rows: 0, bytes: 0 });
+    let RowReader { snapshot, tables, .. } = RowSelection::default().begin(db)?;
+    let mut sizes = Vec::new();
+    for table in tables {
+        let mut rows = match snapshot.range(&table, ..) {
+            // Dropped since all were listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            rows => rows?,
+        };
+        let mut size = TableSize { name: table.name().into(), rows: 0, bytes: 0 };
+        // The lengths of large values stand in their rows.
+        while let Some(row) = rows.next_unread() {
+            let (key, content) = row?;
+            size.rows += 1;
+            size.bytes += key.len() as u64 + content.len();
+            if size.rows.is_multiple_of(COUNTED_ROWS) {
+                counted(COUNTED_ROWS);
+            }
         }
-        let size = sizes.last_mut().expect("one was pushed");
-        size.rows += rows.len() as u64;
-        size.bytes += rows.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
-        counted(rows.len() as u64);
-        Ok(())
-    })?;
+        counted(size.rows % COUNTED_ROWS);
+        sizes.push(size);
+    }
     Ok(sizes)
 }
 

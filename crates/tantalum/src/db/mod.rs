@@ -15,6 +15,7 @@ mod remake;
 
 use std::{
     fmt,
+    ops::RangeBounds,
     path::Path,
     sync::{Arc, Weak},
 };
@@ -22,7 +23,7 @@ use std::{
 use tantalum_store::{SegmentInspection, Superblock, UnitInspection};
 
 pub use self::barriers::BarrierSummary;
-pub(crate) use self::catalog::{StagingRow, StagingState};
+pub(crate) use self::catalog::{StagingRow, StagingState, ValuesRow};
 pub(crate) use self::core::{Core, CoreKind};
 pub(crate) use self::devices::Wrap;
 pub use self::devices::{DeviceOpener, DeviceRequest, DeviceUse, Devices};
@@ -41,7 +42,7 @@ use crate::{
     space::Space,
     stats::Stats,
     table::Table,
-    transaction::{Manager, Snapshot, Transaction, Value, read_present},
+    transaction::{Manager, Snapshot, Transaction, Value, ValueReader, read_present_value},
 };
 
 /// An open database. Clones are handles to the same one. All methods may be called by many threads at once.
@@ -196,13 +197,36 @@ impl Db {
         core.check_open()?;
         let log_id = core.log().log_id();
         table.check_usable(log_id)?;
-        let read = read_present(table, key.as_ref());
+        let read = read_present_value(table, key.as_ref());
         // This read does not keep the table from being dropped meanwhile: for that, all readers would have to change one word. But
         // before the first of its pages is freed, the table is marked as dropped.
         table.check_usable(log_id)?;
         let (value, lsn) = core.if_open(read)?;
         core.pool.flush(lsn)?;
         Ok(value)
+    }
+
+    /// A part of the value of one key, as far as the value has these bytes: only the pages with them are read. Otherwise as
+    /// [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_range(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        bytes: impl RangeBounds<u64>,
+    ) -> Result<Option<Value>> {
+        self.snapshot()?.get_range(table, key, bytes)
+    }
+
+    /// A reader of the value of one key as it is committed now, which needs no memory for it; `None` if the key is not there. While
+    /// it lives, the pages of the value stay, whatever is written.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn reader(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
+        self.snapshot()?.reader(table, key)
     }
 
     /// Stores everything that was committed before the call in the data file, so that recovery has nothing to do for it.
@@ -431,6 +455,7 @@ impl Db {
         let core = Arc::new(open::open(plan)?);
         let manager = Manager::new(core);
         manager.take_over_staged();
+        manager.take_over_dead_values();
         Ok(Self { open: Arc::new(Open { manager }) })
     }
 }

@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     error::{self, Error, ErrorKind, Result},
-    limits,
     options::{OpenPhase, OpenProgress, Settings, reporter, wrong_number_of_files},
     recovery::{self, Opened, RedoProgress},
 };
@@ -26,8 +25,8 @@ use crate::{
 /// The superblock and its copy, the first space map, the catalog's root: all that creating a database writes.
 const PAGES_OF_A_CREATION: usize = 4;
 
-/// Record bytes that the log gathers at most: room for a value of the largest size and the pages that it takes.
-pub(super) const LOG_BUFFER_BYTES: usize = 2 * limits::MAX_VALUE_BYTES;
+/// Record bytes that the log gathers at most: room for a value of the largest size that a commit's record has, and as much again.
+pub(super) const LOG_BUFFER_BYTES: usize = 2 << 20;
 
 /// Opens the database of a plan, or creates it.
 pub(crate) fn open(mut plan: Plan) -> Result<Core> {

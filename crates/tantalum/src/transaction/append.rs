@@ -7,6 +7,7 @@
 //! while no other commit is under way ([`precedence`](super::precedence)).
 
 use std::{
+    collections::BTreeMap,
     ops::Range,
     sync::{Arc, atomic::Ordering},
 };
@@ -16,7 +17,8 @@ use tantalum_rt::interleave;
 use tantalum_store::{PageId, TableId, page::header, page::record};
 
 use super::{
-    Manager, Value,
+    Content, Manager, ValueTree,
+    large_values::{Mark, MarkKey, lost, mark_key},
     precedence::Tries,
     staging::{StagedWrite, StagingTree, TableStaging},
 };
@@ -25,7 +27,7 @@ use crate::{
     db::Core,
     error::{Error, ErrorKind, GroupError, GroupResult, Lack, Result},
     table::Table,
-    tree::{Chains, LeafWrite, Place, Tree},
+    tree::{Chains, LeafValue, LeafWrite, Place, Reference, Tree},
 };
 
 /// Writes to one tree, in key order.
@@ -35,9 +37,11 @@ pub(super) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// The most pages that are pinned at a time: as if each write went to a leaf of its own.
+    /// The most pages that are pinned at a time: as if each write went to a leaf of its own, and so did the mark of the value that it
+    /// replaces.
     fn pages_pinned(&self) -> usize {
-        self.writes.iter().map(|write| self.tree.tree().pages_pinned(&[*write])).sum()
+        let marks = if self.tree.values().is_some() { self.writes.len() } else { 0 };
+        self.writes.len() + marks
     }
 }
 
@@ -51,6 +55,8 @@ pub(super) enum PartTree {
     Staging(Arc<StagingTree>),
     /// One that no other task changes there.
     Own(Tree),
+    /// The large values of a table.
+    Values(Arc<ValueTree>),
 }
 
 impl PartTree {
@@ -59,6 +65,15 @@ impl PartTree {
             Self::Table(table) | Self::Target(table) => table.tree(),
             Self::Staging(staged) => staged.tree(),
             Self::Own(tree) => tree,
+            Self::Values(values) => values.tree(),
+        }
+    }
+
+    /// The tree with the large values that its rows name, which are marked when they are replaced.
+    fn values(&self) -> Option<Arc<ValueTree>> {
+        match self {
+            Self::Table(table) | Self::Target(table) => table.values(),
+            Self::Staging(_) | Self::Own(_) | Self::Values(_) => None,
         }
     }
 
@@ -79,6 +94,8 @@ pub(super) enum Purpose<'a> {
     CommitOfStaged(&'a dyn Fn(Lsn)),
     /// What no other transaction sees yet.
     Staging,
+    /// What the applier's task changes beside that: no other task sees it.
+    Applier,
     /// Staged rows of the transaction that committed at this position go to their table.
     Move { position: u64, read: &'a [ReadLeaf] },
 }
@@ -95,20 +112,22 @@ struct LeafPlan<'a> {
     writes: &'a [LeafWrite<'a>],
     /// Which of all places are theirs.
     places: Range<usize>,
+    /// The large values that they replace.
+    replaced: Vec<Reference>,
 }
 
 /// A version of a row that a group overwrites.
 pub(super) struct OldVersion<'a> {
     pub table: TableId,
     pub key: &'a [u8],
-    pub value: Option<Value>,
+    pub value: Option<Content>,
     /// Which commit overwrote it; `None` for that of the group.
     pub until: Option<u64>,
 }
 
 /// Rows of a staging table that are overwritten in their table.
 struct Removal<'a> {
-    table: TableId,
+    table: Table,
     position: u64,
     part: Part<'a>,
     /// What the rows are, as many as the writes.
@@ -118,11 +137,112 @@ struct Removal<'a> {
 /// Leaves that a group leaves nearly empty: a key of each.
 type Sparse = Vec<(Tree, Vec<u8>)>;
 
+/// Large values that a group replaces or deletes, and their tables.
+type Replaced = Vec<(Table, Reference)>;
+
+/// What the group of one try is made of.
+#[derive(Default)]
+struct Planning<'p> {
+    plans: Vec<LeafPlan<'p>>,
+    places: Vec<Place>,
+    chains: Chains,
+}
+
+/// What came of planning a part.
+enum Planned {
+    Done,
+    NoFrames,
+    /// A value was replaced meanwhile.
+    Changed,
+}
+
+impl<'p> Planning<'p> {
+    /// Finds the leaves of a part, and makes room in them.
+    fn add(&mut self, part: &'p Part<'p>, pins: &mut Pins<'_>, reservation: &Arc<Reservation>) -> Result<Planned> {
+        let Part { tree, writes } = part;
+        let mut rest = &writes[..];
+        while !rest.is_empty() {
+            let first = self.places.len();
+            let (page, found_at) = tree.tree().prepare(rest, &mut self.places, reservation)?;
+            let (writes, later) = rest.split_at(self.places.len() - first);
+            if !pins.try_add(1)? {
+                return Ok(Planned::NoFrames);
+            }
+            let places = &self.places[first..];
+            if !tree.tree().find_chains(writes, places, &mut self.chains)? {
+                return Ok(Planned::Changed);
+            }
+            let replaced = references_at(places);
+            self.plans.push(LeafPlan { tree, page, found_at, writes, places: first..self.places.len(), replaced });
+            rest = later;
+        }
+        Ok(Planned::Done)
+    }
+
+    /// The large values that the group replaces or deletes.
+    fn replaced(&self, removals: &[Removal<'_>]) -> Replaced {
+        let in_tables = self.plans.iter().filter_map(|plan| match plan.tree {
+            PartTree::Table(table) | PartTree::Target(table) => Some((table, &plan.replaced)),
+            PartTree::Staging(_) | PartTree::Own(_) | PartTree::Values(_) => None,
+        });
+        let in_tables = in_tables.flat_map(|(table, replaced)| replaced.iter().map(|value| (table.clone(), *value)));
+        let staged = removals.iter().flat_map(|removal| {
+            let values = removal.rows.iter().filter_map(StagedWrite::reference);
+            values.map(|value| (removal.table.clone(), value))
+        });
+        in_tables.chain(staged).collect()
+    }
+}
+
+/// The large values that stand in these places.
+fn references_at(places: &[Place]) -> Vec<Reference> {
+    places.iter().filter_map(|place| place.reference).collect()
+}
+
+/// The marks of values that a group replaces, by the tree that they are in.
+type Marks = BTreeMap<TableId, (Arc<ValueTree>, BTreeMap<MarkKey, [u8; Mark::BYTES]>)>;
+
+fn marks_of(replaced: &Replaced) -> Result<Marks> {
+    let mut marks = Marks::new();
+    for (table, reference) in replaced {
+        let values = table.values().ok_or_else(|| lost(*reference))?;
+        let mark = Mark { owner: TableId(0), born: reference.born };
+        let of_tree = marks.entry(values.tree().owner()).or_insert_with(|| (values, BTreeMap::new()));
+        // A row that is just being moved is seen in both places; the try then comes to nothing.
+        of_tree.1.insert(mark_key(reference.id), mark.encode());
+    }
+    Ok(marks)
+}
+
+/// What goes to value trees: what the caller wants to have there, and the marks.
+fn value_parts<'p>(parts: &'p [Part<'p>], marks: &'p Marks) -> Vec<Part<'p>> {
+    let mut writes: BTreeMap<TableId, Part<'p>> = BTreeMap::new();
+    let of_caller = parts.iter().filter_map(|part| match &part.tree {
+        PartTree::Values(values) => Some((values, &part.writes)),
+        _ => None,
+    });
+    let mut part_of = |values: &Arc<ValueTree>, more: &mut dyn Iterator<Item = LeafWrite<'p>>| {
+        let new = || Part { tree: PartTree::Values(Arc::clone(values)), writes: Vec::new() };
+        writes.entry(values.tree().owner()).or_insert_with(new).writes.extend(more);
+    };
+    for (values, marks) in marks.values() {
+        let writes = marks.iter().map(|(key, mark)| LeafWrite { key, value: Some(LeafValue::Bytes(mark)) });
+        part_of(values, &mut { writes });
+    }
+    for (values, writes) in of_caller {
+        part_of(values, &mut writes.iter().copied());
+    }
+    let mut parts: Vec<_> = writes.into_values().collect();
+    parts.iter_mut().for_each(|part| part.writes.sort_by_key(|write| write.key));
+    parts
+}
+
 /// What became of one try.
 enum Try {
     Done {
         end: Lsn,
         sparse: Sparse,
+        replaced: Replaced,
     },
     Again,
     /// The staged rows that are to be moved have changed.
@@ -152,11 +272,21 @@ impl Manager {
                 tries.wait();
                 pins = pool.pins().begin();
             }
+            let freed = self.times_freed();
             match self.try_append(parts, purpose, &mut pins, &reservation, &tries) {
-                Ok(Try::Done { end, sparse }) => {
+                Ok(Try::Done { end, sparse, replaced }) => {
                     drop((pins, tries));
+                    let dead = replaced.len() as u64;
+                    if dead > 0 {
+                        self.reaper.add(replaced, end.get());
+                        self.wake_applier();
+                    }
                     self.versions.spill(self.core());
                     rebalance(sparse);
+                    if dead > 0 && matches!(purpose, Purpose::Commit) {
+                        reservation.clear();
+                        self.wait_for_reaper(dead);
+                    }
                     return Ok(Some(end));
                 }
                 Ok(Try::Again) => tries.failed(),
@@ -187,14 +317,14 @@ impl Manager {
                     if let Err(error) = space.supply(&reservation, lack) {
                         drop(pins);
                         reservation.clear();
-                        self.make_room(error, purpose)?;
+                        self.make_room(error, purpose, freed)?;
                         pins = pool.pins().begin();
                     }
                 }
                 Err(GroupError::Failed(error)) => {
                     drop(pins);
                     reservation.clear();
-                    self.make_room(error, purpose)?;
+                    self.make_room(error, purpose, freed)?;
                     pins = pool.pins().begin();
                 }
             }
@@ -215,27 +345,32 @@ impl Manager {
         // What is staged is moved together with the leaf that it is in: it must not need more then than there ever is.
         let spare = usize::from(matches!(purpose, Purpose::Staging));
         let all = || parts.iter().chain(removals.iter().map(|removal| &removal.part));
-        let no_frames = || Ok(Try::NoFrames(spare + all().map(Part::pages_pinned).sum::<usize>()));
+        let marked: usize = removals.iter().map(|removal| removal.part.writes.len()).sum();
+        let no_frames = || Ok(Try::NoFrames(spare + marked + all().map(Part::pages_pinned).sum::<usize>()));
         if !pins.try_add(spare)? {
             return no_frames();
         }
-        let (mut plans, mut places, mut chains) = (Vec::new(), Vec::new(), Chains::default());
-        for Part { tree, writes } in all() {
-            let mut rest = &writes[..];
-            while !rest.is_empty() {
-                let first = places.len();
-                let (page, found_at) = tree.tree().prepare(rest, &mut places, reservation)?;
-                let (writes, later) = rest.split_at(places.len() - first);
-                if !pins.try_add(tree.tree().pages_pinned(writes))? {
-                    return no_frames();
-                }
-                if !tree.tree().find_chains(writes, &places[first..], &mut chains)? {
-                    return Ok(self.changed(purpose));
-                }
-                plans.push(LeafPlan { tree, page, found_at, writes, places: first..places.len() });
-                rest = later;
+        let (marks, value_parts);
+        let mut planning = Planning::default();
+        for part in all().filter(|part| !matches!(part.tree, PartTree::Values(_))) {
+            match planning.add(part, pins, reservation)? {
+                Planned::Done => {}
+                Planned::NoFrames => return no_frames(),
+                Planned::Changed => return Ok(self.changed(purpose)),
             }
         }
+        // Only now is it known which values are replaced.
+        let replaced = planning.replaced(&removals);
+        marks = marks_of(&replaced)?;
+        value_parts = self::value_parts(parts, &marks);
+        for part in &value_parts {
+            match planning.add(part, pins, reservation)? {
+                Planned::Done => {}
+                Planned::NoFrames => return no_frames(),
+                Planned::Changed => return Ok(self.changed(purpose)),
+            }
+        }
+        let Planning { mut plans, mut places, chains } = planning;
         plans.sort_by_key(|plan| plan.page.id());
         // A merge between two preparations can make two leaves one.
         if plans.windows(2).any(|pair| pair[0].page.id() == pair[1].page.id()) {
@@ -266,6 +401,10 @@ impl Manager {
             if !plan.tree.tree().accepts(&guard, plan.writes, plan.found_at, places)? {
                 return Ok(Try::Again);
             }
+            // A row that was staged for a key, and committed, may have been moved there.
+            if references_at(places) != plan.replaced {
+                return Ok(self.changed(purpose));
+            }
             if matches!(plan.tree, PartTree::Staging(_)) {
                 let is_as_read = match purpose {
                     Purpose::Move { read, .. } => read.contains(&(plan.page.id(), header::lsn(&guard))),
@@ -279,7 +418,10 @@ impl Manager {
         }
         let done = self.append_plans(group, &plans, &places, &chains, old, purpose);
         drop(reserved);
-        done
+        Ok(match done? {
+            Try::Done { end, sparse, .. } => Try::Done { end, sparse, replaced },
+            other => other,
+        })
     }
 
     /// What a try comes to when staged rows have been moved or overwritten meanwhile.
@@ -313,7 +455,7 @@ impl Manager {
             Purpose::Commit | Purpose::CommitOfStaged(_) => {
                 (record::COMMIT, self.commit_count.fetch_add(1, Ordering::Relaxed) + 1)
             }
-            Purpose::Staging | Purpose::Move { .. } => (0, 0),
+            Purpose::Staging | Purpose::Applier | Purpose::Move { .. } => (0, 0),
         };
         let end = group.append_with(flags, number, |end| {
             for OldVersion { table, key, value, until } in old.take().into_iter().flatten() {
@@ -324,7 +466,7 @@ impl Manager {
             }
         })?;
         drop(gate);
-        Ok(Try::Done { end, sparse })
+        Ok(Try::Done { end, sparse, replaced: Vec::new() })
     }
 
     /// What `f` returns, which is run again when the device is full and pages can be freed. No latch may be held.
@@ -332,22 +474,31 @@ impl Manager {
     /// # Errors
     /// Those of `f`.
     pub fn retry_when_full<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
+        self.retry_when_full_for(&Purpose::Staging, f)
+    }
+
+    /// As [`retry_when_full`](Self::retry_when_full), which may run in the applier's task.
+    pub(super) fn retry_when_full_for<T>(&self, purpose: &Purpose<'_>, f: impl Fn() -> Result<T>) -> Result<T> {
         loop {
+            let freed = self.times_freed();
             match f() {
-                Err(error) => self.make_room(error, &Purpose::Staging)?,
+                Err(error) => self.make_room(error, purpose, freed)?,
                 done => return done,
             }
         }
     }
 
-    /// If the device is full, waits for the applier to free pages of staging tables, whose task must not wait for itself, or frees
-    /// the scratch pages at the cost of the snapshots that need them. Where there are none, or it is not, that is the error.
-    fn make_room(&self, error: Error, purpose: &Purpose<'_>) -> Result<()> {
+    /// If the device is full, waits for the applier to free pages of staging tables or dead values, whose task must not wait for
+    /// itself, or frees scratch pages, or dead values, at the cost of the snapshots that need them. Where there are none, or it is not,
+    /// that is the error. `freed` was asked before.
+    fn make_room(&self, error: Error, purpose: &Purpose<'_>, freed: u64) -> Result<()> {
         if error.kind() != ErrorKind::StoreFull {
             return Err(error);
         }
-        let is_applier = matches!(purpose, Purpose::Move { .. });
-        let has_room = (!is_applier && self.wait_for_freed_pages()) || self.versions.give_up_scratch_pages(&error);
+        let is_applier = matches!(purpose, Purpose::Move { .. } | Purpose::Applier);
+        let has_room = (!is_applier && self.wait_for_freed_pages(freed))
+            || self.versions.give_up_scratch_pages(&error)
+            || (!is_applier && self.give_up_seers(&error));
         if has_room { Ok(()) } else { Err(error) }
     }
 }
@@ -375,9 +526,9 @@ fn staged_rows<'a>(parts: &'a [Part<'_>]) -> Result<Vec<Removal<'a>>> {
                 }
             }
             if !writes.is_empty() {
-                let table = part.tree.tree().owner();
+                let PartTree::Table(table) = &part.tree else { unreachable!("only rows of tables are staged") };
                 removals.push(Removal {
-                    table,
+                    table: table.clone(),
                     position,
                     part: Part { tree: PartTree::Staging(staged), writes },
                     rows,
@@ -394,10 +545,10 @@ fn staged_rows<'a>(parts: &'a [Part<'_>]) -> Result<Vec<Removal<'a>>> {
 /// its commit.
 fn overwritten<'a>(parts: &'a [Part<'_>], removals: &[Removal<'_>]) -> Result<Vec<OldVersion<'a>>> {
     let mut old = Vec::new();
-    for Part { tree, writes } in parts {
+    for Part { tree, writes } in parts.iter().filter(|part| matches!(part.tree, PartTree::Table(_))) {
         let table = tree.tree().owner();
         for LeafWrite { key, .. } in writes {
-            let mut value = tree.tree().read(key, |value, _| value.map(Value::from))?;
+            let mut value = tree.tree().read(key, |value, _| value.map(Content::of))?;
             for (position, row) in rows_for(removals, table, key) {
                 if let Some(made) = row.clone().made() {
                     old.push(OldVersion { table, key, value, until: Some(position) });
@@ -416,7 +567,7 @@ fn rows_for<'r>(
     table: TableId,
     key: &'r [u8],
 ) -> impl Iterator<Item = (u64, &'r StagedWrite)> {
-    removals.iter().filter(move |removal| removal.table == table).filter_map(move |removal| {
+    removals.iter().filter(move |removal| removal.table.id() == table).filter_map(move |removal| {
         let at = removal.part.writes.binary_search_by_key(&key, |write| write.key).ok()?;
         Some((removal.position, &removal.rows[at]))
     })
@@ -428,7 +579,7 @@ fn moved_over<'a>(parts: &'a [Part<'_>], position: u64) -> Result<Vec<OldVersion
     for Part { tree, writes } in parts {
         if let PartTree::Target(table) = tree {
             for LeafWrite { key, .. } in writes {
-                let value = table.tree().read(key, |value, _| value.map(Value::from))?;
+                let value = table.tree().read(key, |value, _| value.map(Content::of))?;
                 old.push(OldVersion { table: table.id(), key, value, until: Some(position) });
             }
         }

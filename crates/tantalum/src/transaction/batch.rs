@@ -7,14 +7,21 @@ use std::{
 
 use tantalum_log::Lsn;
 
-use super::Value;
+use super::{Content, Value};
 use crate::{
     error::Result,
-    tree::{CopiedValue, LeafCopy, LeafView, Tree},
+    tree::{CopiedValue, LeafCopy, LeafView, Reference, Tree},
 };
 
 /// A row of a table.
-pub(super) type Row = (Value, Value);
+pub(super) type Row = (Value, Content);
+
+/// A value where it lies.
+pub(super) enum Lent<'a> {
+    Bytes(&'a [u8]),
+    /// In the table's value tree.
+    Large(Reference),
+}
 
 /// An end of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,7 +87,7 @@ impl Batch {
     }
 
     /// Puts rows in the place of those with the same keys; `None` takes a row away.
-    pub fn overlay(&mut self, rows: Vec<(Value, Option<Value>)>) -> Result<()> {
+    pub fn overlay(&mut self, rows: Vec<(Value, Option<Content>)>) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -111,23 +118,33 @@ impl Batch {
                 self.joined.clear();
                 self.joined.extend_from_slice(key);
                 self.joined.extend_from_slice(value);
-                Value::pair(&self.joined, key.len())
+                let (key, value) = Value::pair(&self.joined, key.len());
+                (key, value.into())
             }
-            CopiedValue::Large(value) => (key.into(), std::mem::take(value).into()),
+            CopiedValue::Large(value) => (key.into(), Value::from(std::mem::take(value)).into()),
+            CopiedValue::Reference(reference) => (key.into(), Content::Large(reference)),
         }))
     }
 
     /// The next row from one end, where it lies.
     #[inline]
-    pub fn lend(&mut self, end: End) -> Option<Result<(&[u8], &[u8])>> {
+    pub fn lend(&mut self, end: End) -> Option<Result<(&[u8], Lent<'_>)>> {
         let Some(entry) = self.next_entry(end) else { return self.lend_merged(end).map(Ok) };
         let row = self.copy.entry(entry).inspect_err(|_| self.has_failed = true);
-        Some(row.map(|(key, value)| (key, value.bytes())))
+        Some(row.map(|(key, value)| match value {
+            CopiedValue::Inline(value) => (key, Lent::Bytes(value)),
+            CopiedValue::Large(value) => (key, Lent::Bytes(value)),
+            CopiedValue::Reference(reference) => (key, Lent::Large(reference)),
+        }))
     }
 
-    fn lend_merged(&mut self, end: End) -> Option<(&[u8], &[u8])> {
+    fn lend_merged(&mut self, end: End) -> Option<(&[u8], Lent<'_>)> {
         let row = self.pop_merged(end)?;
-        let (key, value) = self.lent.insert(row);
+        let (key, content) = self.lent.insert(row);
+        let value = match content {
+            Content::Bytes(value) => Lent::Bytes(value),
+            Content::Large(reference) => Lent::Large(*reference),
+        };
         Some((key, value))
     }
 

@@ -1,17 +1,22 @@
 //! The commit of a [`Transaction`]: its writes become part of the database in one change group, and so one record of the log. Where
 //! they are too many for that, they are [staged](super::staging), and the group says that what is staged counts.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::{Arc, atomic::Ordering},
+};
 
 use tantalum_log::Lsn;
+use tantalum_store::TableId;
 
 use super::{
-    Manager, Transaction,
+    Content, Manager, Transaction,
     append::{Part, PartTree, Purpose},
+    large_values::{CutValues, Writer},
 };
 use crate::{
     error::{self, ErrorKind, Result},
-    tree::LeafWrite,
+    tree::{LeafValue, LeafWrite},
 };
 
 /// A commit that is durable; see [`Transaction::commit`].
@@ -94,8 +99,7 @@ impl Transaction {
     /// # Errors
     /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log fails meanwhile, or the changes cannot be stored: after the
     /// next open the transaction is there whole or not at all. After any other error it is not.
-    /// [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) when the buffer pool has too few frames for one of the values that it
-    /// writes. [`StoreFull`](ErrorKind::StoreFull) when there is no room on the data device.
+    /// [`StoreFull`](ErrorKind::StoreFull) when there is no room on the data device.
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
@@ -145,21 +149,58 @@ impl Transaction {
         if self.writes.is_empty() {
             return Ok(None);
         }
-        match self.manager().append(&self.parts(), &Purpose::Commit) {
-            // Too many pages for the pool, or large values that take more of the record than was reckoned with.
+        let cuts = self.cut_values()?;
+        match self.manager().append(&self.parts(&cuts), &Purpose::Commit) {
+            // Too many pages for the pool, or large values that take more of the record than was reckoned with. Their numbers are not
+            // used again.
             Err(error) if error.kind() == ErrorKind::TransactionTooLarge => self.commit_staged().map(Some),
             appended => appended,
         }
     }
 
-    fn parts(&self) -> Vec<Part<'_>> {
-        let mut parts = Vec::with_capacity(self.touched.len());
+    /// Cuts the values into pieces that are too large for their leaves.
+    fn cut_values(&self) -> Result<BTreeMap<TableId, CutValues<'_>>> {
+        let mut cuts = BTreeMap::new();
+        for (id, rows) in self.writes.tables() {
+            let table = self.touched[&id].table.table();
+            let limit = table.tree().inline_limit();
+            for (_, content) in rows.iter() {
+                let Some(Content::Bytes(value)) = content else { continue };
+                if value.len() <= limit {
+                    continue;
+                }
+                let cut = match cuts.entry(id) {
+                    Entry::Occupied(cut) => cut.into_mut(),
+                    Entry::Vacant(none) => {
+                        none.insert(CutValues::new(self.manager().values_of(table, Writer::Committing)?))
+                    }
+                };
+                cut.add(self.manager(), value, self.core().pool.end().get())?;
+            }
+        }
+        Ok(cuts)
+    }
+
+    fn parts<'p>(&'p self, cuts: &'p BTreeMap<TableId, CutValues<'p>>) -> Vec<Part<'p>> {
+        let mut parts = Vec::with_capacity(self.touched.len() + cuts.len());
         for (id, rows) in self.writes.tables() {
             let table = self.touched.get(&id).expect("a written table was touched").table.table().clone();
+            let limit = table.tree().inline_limit();
+            let mut references = cuts.get(&id).map(CutValues::references).into_iter().flatten();
+            let mut leaf_value = |content: &'p Content| match content {
+                Content::Bytes(value) if value.len() > limit => {
+                    LeafValue::Reference(*references.next().expect("every large value was cut"))
+                }
+                content => content.as_leaf(),
+            };
             let mut writes = Vec::with_capacity(rows.len());
-            writes.extend(rows.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() }));
+            writes.extend(rows.iter().map(|(key, content)| {
+                let value = content.as_ref().map(&mut leaf_value);
+                LeafWrite { key, value }
+            }));
             parts.push(Part { tree: PartTree::Table(table), writes });
         }
+        parts.extend(cuts.values().map(CutValues::part));
         parts
     }
 }

@@ -3,14 +3,14 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use tantalum_rt::Mutex;
 
-use super::{locks::LockManager, precedence::Precedence, staging::Applier, versions::Versions};
+use super::{large_values::Reaper, locks::LockManager, precedence::Precedence, staging::Applier, versions::Versions};
 use crate::{db::Core, limits::GroupLimit};
 
 /// What a commit's log record needs beyond the writes: its head, and some change heads.
@@ -34,6 +34,9 @@ pub(crate) struct Manager {
     /// Large transactions commit one after the other.
     pub(super) staged_commits: Mutex<()>,
     pub(super) applier: Arc<Applier>,
+    pub(super) reaper: Arc<Reaper>,
+    /// For the applier's task.
+    pub(super) me: Weak<Manager>,
 }
 
 tantalum_rt::statistics! {
@@ -48,6 +51,8 @@ tantalum_rt::statistics! {
             rollbacks,
             /// Those committed that were too large for memory or for one record of the log, and were staged.
             staged_commits,
+            /// Large values that no row had any more and whose pages were freed.
+            values_freed,
         }
         total {
             /// Transactions begun.
@@ -74,13 +79,18 @@ tantalum_rt::statistics! {
             scratch_pages: u64,
             /// Staging tables whose rows are being moved to their tables, or whose pages are being freed.
             staging_tables: u64,
+            /// Large values that no row has any more and whose pages are to be freed, as far as they are known, and tables in which
+            /// such are to be looked for.
+            dead_values: u64,
         }
     }
 }
 
 impl Manager {
     pub fn new(core: Arc<Core>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            reaper: Arc::default(),
             memory_bytes: usize::try_from(core.settings.transaction_memory_bytes()).unwrap_or(usize::MAX),
             staged_commits: Mutex::default(),
             applier: Arc::default(),
@@ -113,6 +123,7 @@ impl Manager {
             spilled_versions: versions.spilled_versions,
             scratch_pages: versions.scratch_pages,
             staging_tables: self.applier.tables(),
+            dead_values: self.reaper.waiting(),
             ..self.counters.read()
         }
     }
@@ -122,6 +133,13 @@ impl Manager {
         let staged = self.core.catalog.take_recovered();
         if !self.core.is_read_only {
             self.apply_staged(staged.committed, staged.dropped);
+        }
+    }
+
+    /// Has large values deleted that no row has, and that the database had when it was opened.
+    pub fn take_over_dead_values(&self) {
+        if !self.core.is_read_only {
+            self.core.catalog.tables().iter().for_each(|table| self.look_for_dead_values(table));
         }
     }
 

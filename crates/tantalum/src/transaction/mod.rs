@@ -12,7 +12,9 @@
 mod append;
 mod batch;
 mod commit;
+mod content;
 mod key_range;
+mod large_values;
 mod locks;
 mod manager;
 mod precedence;
@@ -20,6 +22,7 @@ mod range;
 mod snapshot;
 mod sorted_rows;
 mod staging;
+mod streaming;
 mod value;
 mod versions;
 mod write_set;
@@ -34,7 +37,12 @@ use tantalum_log::Lsn;
 use tantalum_store::TableId;
 
 pub use commit::{Commit, Ticket};
+pub(crate) use content::Content;
 pub use key_range::KeyRange;
+pub use large_values::ValueReader;
+#[cfg(test)]
+pub(crate) use large_values::piece_key;
+pub(crate) use large_values::{ValueTree, read_present_value, references_in};
 pub(crate) use locks::TableLocks;
 pub(crate) use manager::Manager;
 pub use manager::TransactionStats;
@@ -45,6 +53,7 @@ pub use value::Value;
 
 use self::{
     key_range::Interval,
+    large_values::load,
     locks::{Granted, Mode, Refusal, TransactionId},
     snapshot::View,
     staging::Staged,
@@ -91,7 +100,7 @@ pub struct Transaction {
     database: Database,
     id: TransactionId,
     /// Present under snapshot isolation.
-    view: Option<View>,
+    view: Option<Arc<View>>,
     touched: BTreeMap<TableId, Touched>,
     writes: WriteSet,
     /// What was too much for memory, or for one record.
@@ -114,6 +123,24 @@ enum Database {
     Left(Arc<Manager>),
 }
 
+/// A row that is to be written.
+struct Write<'v> {
+    key: Value,
+    value: ToWrite<'v>,
+}
+
+enum ToWrite<'v> {
+    Whole(Value),
+    /// Too large for memory, or a record.
+    InPieces(&'v [u8]),
+}
+
+impl Write<'_> {
+    fn key(&self) -> &Value {
+        &self.key
+    }
+}
+
 /// A place in a transaction to come back to; see [`Transaction::savepoint`].
 ///
 /// ```
@@ -134,7 +161,7 @@ impl Transaction {
     pub(crate) fn begin(open: &Arc<Open>, isolation: Isolation) -> Result<Self> {
         let manager = &open.manager;
         let id = TransactionId(manager.next_id.fetch_add(1, Ordering::Relaxed));
-        let view = (isolation == Isolation::SnapshotIsolation).then(|| View::begin(manager));
+        let view = (isolation == Isolation::SnapshotIsolation).then(|| Arc::new(View::begin(manager)));
         Ok(Self {
             database: Database::Open(Arc::clone(open)),
             id,
@@ -171,7 +198,7 @@ impl Transaction {
         if self.view.is_none() {
             self.lock(table, &key.as_ref().into(), Mode::Shared)?;
         }
-        self.read(table, key.as_ref())
+        self.read_value(table, key.as_ref())
     }
 
     /// As [`get`](Self::get), but locks the key for writing, so that writing it later cannot deadlock with another
@@ -182,19 +209,20 @@ impl Transaction {
     pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         self.lock(table, &key.as_ref().into(), Mode::Exclusive)?;
-        self.read(table, key.as_ref())
+        self.read_value(table, key.as_ref())
     }
 
-    /// Sets the value of a key, whether it is there or not.
+    /// Sets the value of a key, whether it is there or not. A value of more than 1 MiB is written at once, in pieces; see
+    /// [`put_from`](Self::put_from).
     ///
     /// # Errors
     /// As [`get_for_update`](Self::get_for_update), and [`TooLarge`](ErrorKind::TooLarge) for the key or the value,
     /// [`TransactionTooLarge`](ErrorKind::TransactionTooLarge), [`ReadOnly`](ErrorKind::ReadOnly), after which the transaction
-    /// can go on.
+    /// can go on; what a device reports.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
-        self.lock(table, &key, Mode::Exclusive)?;
-        self.write(table, key, Some(value))
+        let write = self.writable(table, key.as_ref(), value.as_ref())?;
+        self.lock(table, write.key(), Mode::Exclusive)?;
+        self.put_locked(table, write)
     }
 
     /// Sets the value of a key that is not there.
@@ -203,9 +231,10 @@ impl Transaction {
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) when it is, after which the transaction can go on; otherwise as
     /// [`put`](Self::put).
     pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = self.writable(table, key.as_ref(), value.as_ref())?;
-        self.lock(table, &key, Mode::Exclusive)?;
-        if self.read(table, &key)?.is_some() {
+        let write = self.writable(table, key.as_ref(), value.as_ref())?;
+        let key = write.key();
+        self.lock(table, key, Mode::Exclusive)?;
+        if self.read(table, key)?.is_some() {
             return Err(Error::new(
                 ErrorKind::AlreadyExists,
                 format!(
@@ -215,7 +244,7 @@ impl Transaction {
                 ),
             ));
         }
-        self.write(table, key, Some(value))
+        self.put_locked(table, write)
     }
 
     /// Deletes a key. Returns whether it was there.
@@ -223,7 +252,7 @@ impl Transaction {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        let (key, _) = self.writable(table, key.as_ref(), &[])?;
+        let Write { key, .. } = self.writable(table, key.as_ref(), &[])?;
         self.lock(table, &key, Mode::Exclusive)?;
         if self.read(table, &key)?.is_none() {
             return Ok(false);
@@ -307,15 +336,32 @@ impl Transaction {
     }
 
     /// A row that may be written.
-    fn writable(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(Value, Value)> {
+    fn writable<'v>(&mut self, table: &Table, key: &[u8], value: &'v [u8]) -> Result<Write<'v>> {
         self.enter(table)?;
         self.core().check_writable()?;
         limits::check_key(key, self.core().superblock.page_size)?;
         limits::check_value(value)?;
-        Ok(Value::row(key, value))
+        if value.len() > self.value_in_commit_bytes() {
+            return Ok(Write { key: key.into(), value: ToWrite::InPieces(value) });
+        }
+        let (key, value) = Value::row(key, value);
+        Ok(Write { key, value: ToWrite::Whole(value) })
     }
 
-    fn write(&mut self, table: &Table, key: Value, value: Option<Value>) -> Result<()> {
+    /// Larger values are not written in the commit's record.
+    fn value_in_commit_bytes(&self) -> usize {
+        limits::MAX_VALUE_IN_COMMIT_BYTES.min(self.manager().write_limit().bytes / 2)
+    }
+
+    fn put_locked(&mut self, table: &Table, Write { key, value }: Write<'_>) -> Result<()> {
+        let content = match value {
+            ToWrite::Whole(value) => Content::Bytes(value),
+            ToWrite::InPieces(mut value) => self.write_large(table, &mut value)?,
+        };
+        self.write(table, key, Some(content))
+    }
+
+    fn write(&mut self, table: &Table, key: Value, value: Option<Content>) -> Result<()> {
         let (limit, memory_bytes) = (self.manager().write_limit(), self.manager().memory_bytes);
         let bytes = cost(key.len(), value.as_ref());
         if bytes > limit.bytes {
@@ -335,7 +381,14 @@ impl Transaction {
     }
 
     /// Reads a key that is locked, as far as the isolation asks for that.
-    fn read(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+    fn read_value(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        let Some(content) = self.read(table, key)? else { return Ok(None) };
+        let loaded = self.core().if_open(load(content, table, self.view.as_deref()));
+        self.abort_if_retryable(loaded).map(Some)
+    }
+
+    /// As [`read_value`](Self::read_value), but does not read a large value.
+    fn read(&mut self, table: &Table, key: &[u8]) -> Result<Option<Content>> {
         if let Some(written) = self.writes.get(table.id(), key) {
             return Ok(written.clone());
         }
@@ -474,12 +527,12 @@ impl Transaction {
     }
 }
 
-/// The value of a key as it is committed now, and how far the log must be durable before a caller gets it. No task writes it
+/// What a key has as it is committed now, and how far the log must be durable before a caller gets it. No task writes it
 /// meanwhile, or any value that it has meanwhile is right.
-pub(crate) fn read_present(table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
+fn read_present(table: &Table, key: &[u8]) -> Result<(Option<Content>, Lsn)> {
     match table.staging().get(key, u64::MAX)? {
         Some(staged) => Ok(staged),
-        None => table.tree().read(key, |value, lsn| (value.map(Value::from), lsn)),
+        None => table.tree().read(key, |value, lsn| (value.map(Content::of), lsn)),
     }
 }
 

@@ -9,9 +9,10 @@ use std::{fmt, ops::Range};
 use tantalum_log::Lsn;
 
 use super::{
-    Transaction,
-    batch::{Batch, End, Row},
+    Content, Transaction,
+    batch::{Batch, End, Lent},
     key_range::{Cut, Interval},
+    large_values::load,
     snapshot::View,
     staging::{StagedRow, StagingTree},
     value::Value,
@@ -54,11 +55,28 @@ pub struct RangeIter<'s> {
     batches: [Batch; 2],
     /// The most rows of the next batch.
     limit: usize,
+    /// The large value that was lent last.
+    loaded: Value,
+    /// A large value could not be read, after which there are no rows.
+    has_failed: bool,
 }
 
 enum Source<'s> {
     Transaction(&'s mut Transaction),
     View(&'s View),
+}
+
+impl Source<'_> {
+    /// The value of a row of the range: it stays, because the row is locked or seen by a view.
+    #[cold]
+    fn load(&self, content: Content, table: &Table) -> Result<Value> {
+        let (core, view) = match self {
+            Self::Transaction(transaction) => (transaction.core(), transaction.view.as_deref()),
+            Self::View(view) => (view.manager.core(), Some(*view)),
+        };
+        core.check_open()?;
+        core.if_open(load(content, table, view))
+    }
 }
 
 /// What one look at a leaf shows.
@@ -94,7 +112,15 @@ impl<'s> RangeIter<'s> {
             Source::Transaction(transaction) if transaction.view.is_none() => 1,
             _ => usize::MAX,
         };
-        Self { source, table: table.clone(), rest, batches: Default::default(), limit }
+        Self {
+            source,
+            table: table.clone(),
+            rest,
+            batches: Default::default(),
+            limit,
+            loaded: Value::from(Vec::new()),
+            has_failed: false,
+        }
     }
 
     /// As `next`, but the row is shown where the iterator has it, instead of in memory of its own: the fastest way through many
@@ -112,14 +138,40 @@ impl<'s> RangeIter<'s> {
 
     #[inline]
     fn lend(&mut self, end: End) -> Option<Result<(&[u8], &[u8])>> {
-        match self.ready(end) {
-            Ok(from) => self.batches[from as usize].lend(end),
-            Err(error) => Some(Err(error)),
-        }
+        let from = match self.ready(end) {
+            Ok(from) => from,
+            Err(error) => return Some(Err(error)),
+        };
+        let Self { source, table, batches, loaded, has_failed, .. } = self;
+        let row = batches[from as usize].lend(end)?.and_then(|(key, value)| match value {
+            Lent::Bytes(value) => Ok((key, value)),
+            Lent::Large(reference) => {
+                *loaded = source.load(Content::Large(reference), table).inspect_err(|_| *has_failed = true)?;
+                Ok((key, &loaded[..]))
+            }
+        });
+        Some(row)
     }
 
     #[inline]
-    fn take(&mut self, end: End) -> Option<Result<Row>> {
+    fn take(&mut self, end: End) -> Option<Result<(Value, Value)>> {
+        let row = self.take_unread(end)?.and_then(|(key, content)| match content {
+            Content::Bytes(value) => Ok((key, value)),
+            large => {
+                let value = self.source.load(large, &self.table).inspect_err(|_| self.has_failed = true)?;
+                Ok((key, value))
+            }
+        });
+        Some(row)
+    }
+
+    /// As `next`, but does not read a large value.
+    pub(crate) fn next_unread(&mut self) -> Option<Result<(Value, Content)>> {
+        self.take_unread(End::Front)
+    }
+
+    #[inline]
+    fn take_unread(&mut self, end: End) -> Option<Result<(Value, Content)>> {
         match self.ready(end) {
             Ok(from) => self.batches[from as usize].take(end),
             Err(error) => Some(Err(error)),
@@ -129,12 +181,13 @@ impl<'s> RangeIter<'s> {
     /// The end whose batch has the next row from one end; if it is empty, there is none.
     #[inline]
     fn ready(&mut self, end: End) -> Result<End> {
-        let has_row = !self.batches[end as usize].is_empty() && !self.batches.iter().any(Batch::has_failed);
+        let has_failed = self.has_failed || self.batches.iter().any(Batch::has_failed);
+        let has_row = !self.batches[end as usize].is_empty() && !has_failed;
         if has_row { Ok(end) } else { self.make_ready(end) }
     }
 
     fn make_ready(&mut self, end: End) -> Result<End> {
-        if self.batches.iter().any(Batch::has_failed) {
+        if self.has_failed || self.batches.iter().any(Batch::has_failed) {
             self.give_up();
         }
         while self.batches[end as usize].is_empty() && !self.rest.is_empty() {
@@ -182,7 +235,7 @@ impl Transaction {
     fn fetch(&mut self, table: &Table, rest: &Interval, end: End, limit: usize, batch: &mut Batch) -> Result<Look> {
         self.check_running()?;
         let sees =
-            Seen { view: self.view.as_ref(), own: self.staged.as_ref().and_then(|staged| staged.tree(table.id())) };
+            Seen { view: self.view.as_deref(), own: self.staged.as_ref().and_then(|staged| staged.tree(table.id())) };
         let seen = self.core().if_open(look(table, rest, end, limit, sees, batch));
         let mut seen = self.abort_if_retryable(seen)?;
         if self.view.is_none() {
@@ -303,7 +356,7 @@ impl StagedLook {
 }
 
 /// What staged rows make of the keys of an interval.
-fn made(rows: Vec<StagedRow>, interval: &Interval) -> Vec<(Value, Option<Value>)> {
+fn made(rows: Vec<StagedRow>, interval: &Interval) -> Vec<(Value, Option<Content>)> {
     let within = rows.into_iter().filter(|(key, _)| interval.contains(key));
     within.filter_map(|(key, write)| Some((key, write.made()?))).collect()
 }
@@ -348,7 +401,7 @@ fn indices_in(leaf: &LeafView<'_>, interval: &Interval) -> Result<Range<usize>> 
 }
 
 impl Iterator for RangeIter<'_> {
-    type Item = Result<Row>;
+    type Item = Result<(Value, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.take(End::Front)

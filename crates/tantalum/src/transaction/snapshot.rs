@@ -1,20 +1,22 @@
 //! Views of the past: the state after one commit, whatever is committed later.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, ops::RangeBounds, sync::Arc};
 
 use tantalum_log::Lsn;
 use tantalum_rt::Mutex;
 use tantalum_store::TableId;
 
 use super::{
-    Manager, Value,
+    Content, Manager, Value, ValueReader,
     key_range::{Interval, KeyRange},
+    large_values::load,
     range::RangeIter,
     versions::SnapshotId,
 };
 use crate::{
     error::Result,
     table::{Table, TableUse},
+    tree::LeafValue,
 };
 
 /// The state of the database after a commit. Old versions of what it sees are kept while it lives.
@@ -36,12 +38,13 @@ impl View {
         leaf.min(Lsn::new(self.snapshot.number))
     }
 
-    /// The value of a key in this view, and how far the log must be durable before the caller gets it.
-    pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Value>, Lsn)> {
+    /// What a key has in this view, and how far the log must be durable before the caller gets it. A large value stays while the view
+    /// lives.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Content>, Lsn)> {
         if let Some(staged) = table.staging().get(key, self.snapshot.number)? {
             return Ok(staged);
         }
-        let mut show = Some(|value: Option<&[u8]>, leaf| (value.map(Value::from), self.shown_lsn(leaf)));
+        let mut show = Some(|value: Option<LeafValue<'_>>, leaf| (value.map(Content::of), self.shown_lsn(leaf)));
         loop {
             let shown = table.tree().try_read(key, &mut show)?;
             // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same. So is a large value
@@ -55,6 +58,19 @@ impl View {
         }
     }
 
+    /// A reader of the value of a key in this view, and how far the log must be durable before the caller gets it.
+    pub fn reader(self: &Arc<Self>, table: &Table, key: &[u8]) -> Result<(Option<ValueReader>, Lsn)> {
+        let (content, lsn) = self.get(table, key)?;
+        let table = table.enter(self.manager.core.log().log_id())?;
+        Ok((content.map(|content| ValueReader::new(content, Arc::clone(self), table)).transpose()?, lsn))
+    }
+
+    /// # Errors
+    /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld) if the view was given up.
+    pub fn check(&self) -> Result<()> {
+        self.manager.versions.check(self.snapshot)
+    }
+
     /// Whether a key was overwritten since.
     pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> Result<bool> {
         // In this order: rows that are moved meanwhile leave a version.
@@ -66,6 +82,7 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         self.manager.versions.end(self.snapshot);
+        self.manager.reap_unseen();
     }
 }
 
@@ -93,13 +110,13 @@ impl Drop for View {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Snapshot {
-    view: View,
+    view: Arc<View>,
     uses: Mutex<BTreeMap<TableId, TableUse>>,
 }
 
 impl Snapshot {
     pub(crate) fn new(manager: &Arc<Manager>) -> Self {
-        Self { view: View::begin(manager), uses: Mutex::new(BTreeMap::new()) }
+        Self { view: Arc::new(View::begin(manager)), uses: Mutex::new(BTreeMap::new()) }
     }
 
     /// The value of a key, or `None`.
@@ -110,9 +127,46 @@ impl Snapshot {
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.enter(table)?;
         let core = &self.view.manager.core;
-        let (value, lsn) = core.if_open(self.view.get(table, key.as_ref()))?;
+        let (content, lsn) = core.if_open(self.view.get(table, key.as_ref()))?;
         core.pool.flush(lsn)?;
-        Ok(value)
+        content.map(|content| core.if_open(load(content, table, Some(&self.view)))).transpose()
+    }
+
+    /// A part of the value of a key, as far as the value has these bytes: only the pages with them are read. `None` if the key is not
+    /// there.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let films = db.table("films")?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&films, "a", [7; 100_000])?;
+    /// tx.commit()?;
+    /// assert_eq!(db.snapshot()?.get_range(&films, "a", 99_998..)?.unwrap(), [7; 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_range(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        bytes: impl RangeBounds<u64>,
+    ) -> Result<Option<Value>> {
+        self.reader(table, key)?.map(|reader| reader.part(bytes)).transpose()
+    }
+
+    /// A reader of the value of a key, which needs no memory for it; `None` if the key is not there. It stays when the snapshot goes.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn reader(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
+        self.enter(table)?;
+        let core = &self.view.manager.core;
+        let (reader, lsn) = core.if_open(self.view.reader(table, key.as_ref()))?;
+        core.pool.flush(lsn)?;
+        Ok(reader)
     }
 
     /// The rows of a range of keys, in key order from either end.
@@ -122,6 +176,17 @@ impl Snapshot {
     pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<RangeIter<'_>> {
         self.enter(table)?;
         Ok(RangeIter::of_view(&self.view, table, Interval::of(range)))
+    }
+
+    /// The value of a row that the snapshot has shown.
+    pub(crate) fn value_of(&self, content: Content, table: &Table) -> Result<Value> {
+        self.view.manager.core.if_open(load(content, table, Some(&self.view)))
+    }
+
+    /// A reader of the value of a row that the snapshot has shown.
+    pub(crate) fn reader_of(&self, content: Content, table: &Table) -> Result<ValueReader> {
+        let table = table.enter(self.view.manager.core.log().log_id())?;
+        ValueReader::new(content, Arc::clone(&self.view), table)
     }
 
     fn enter(&self, table: &Table) -> Result<()> {

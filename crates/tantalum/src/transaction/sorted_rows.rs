@@ -5,10 +5,10 @@ use std::{
     iter::from_fn,
 };
 
-use super::{Value, key_range::Interval};
+use super::{Content, Value, key_range::Interval};
 
 /// What is to become of a key: `None` deletes it.
-type Write = Option<Value>;
+type Write = Option<Content>;
 
 /// Keys and what is to become of them. No key is in both parts.
 #[derive(Debug, Default)]
@@ -115,10 +115,17 @@ mod tests {
 
     use super::*;
 
+    fn first_byte(content: &Content) -> u8 {
+        match content {
+            Content::Bytes(value) => value[0],
+            Content::Large(_) => unreachable!("none is large"),
+        }
+    }
+
     type Model = BTreeMap<Vec<u8>, Option<u8>>;
 
     fn shown<'a>(rows: impl Iterator<Item = (&'a Value, &'a Write)>) -> Vec<(Vec<u8>, Option<u8>)> {
-        rows.map(|(key, write)| (key.to_vec(), write.as_ref().map(|value| value[0]))).collect()
+        rows.map(|(key, write)| (key.to_vec(), write.as_ref().map(first_byte))).collect()
     }
 
     proptest! {
@@ -132,20 +139,20 @@ mod tests {
                 let bytes = [key];
                 let write = (step > 1).then_some(value);
                 if step == 0 {
-                    let removed = rows.remove(&bytes).map(|write| write.map(|value| value[0]));
+                    let removed = rows.remove(&bytes).map(|write| write.as_ref().map(first_byte));
                     prop_assert_eq!(removed, model.remove(&bytes[..]));
                     continue;
                 }
                 let expected = model.insert(bytes.to_vec(), write);
-                let value = write.map(|value| Value::from([value].as_slice()));
+                let value = write.map(|value| Value::from([value].as_slice()).into());
                 let before = rows.set(Value::from(bytes.as_slice()), value, |_| Ok::<_, ()>(()));
-                prop_assert_eq!(before.unwrap().map(|write| write.map(|value| value[0])), expected);
+                prop_assert_eq!(before.unwrap().map(|write| write.as_ref().map(first_byte)), expected);
             }
             prop_assert_eq!((rows.len(), rows.is_empty()), (model.len(), model.is_empty()));
             let all: Vec<_> = model.clone().into_iter().collect();
             prop_assert_eq!(shown(rows.iter()), all.clone());
             for key in 0u8..24 {
-                let found = rows.get(&[key]).map(|write| write.as_ref().map(|value| value[0]));
+                let found = rows.get(&[key]).map(|write| write.as_ref().map(first_byte));
                 prop_assert_eq!(found, model.get(&[key][..]).copied());
             }
             let interval = Interval::of([bounds.0].as_slice()..[bounds.1].as_slice());

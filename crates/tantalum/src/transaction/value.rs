@@ -50,6 +50,13 @@ impl Value {
         Self::divided(shared, key.len())
     }
 
+    /// Of so many bytes, which `fill` fills.
+    pub(crate) fn filled(bytes: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut shared: Arc<[u8]> = std::iter::repeat_n(0, bytes).collect();
+        fill(Arc::get_mut(&mut shared).expect("a new value has one reference"));
+        Self::whole(shared)
+    }
+
     /// The rest of it, behind its first byte, which must be there.
     pub(crate) fn without_first(self) -> Self {
         assert!(!self.is_empty(), "there is a first byte");

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 
 use tantalum_store::TableId;
 
-use super::{Value, key_range::Interval, sorted_rows::SortedRows};
+use super::{Content, Value, key_range::Interval, sorted_rows::SortedRows};
 use crate::limits::GroupLimit;
 
 /// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
@@ -38,7 +38,7 @@ pub(crate) struct Undo {
     pub table: TableId,
     pub key: Value,
     /// `None` if the key had not been written.
-    pub before: Option<Option<Value>>,
+    pub before: Option<Option<Content>>,
 }
 
 impl WriteSet {
@@ -47,7 +47,7 @@ impl WriteSet {
     }
 
     /// What the transaction has made of a key: `None` if it has not written it, `Some(None)` if it has deleted it.
-    pub fn get(&self, table: TableId, key: &[u8]) -> Option<&Option<Value>> {
+    pub fn get(&self, table: TableId, key: &[u8]) -> Option<&Option<Content>> {
         self.tables.get(&table)?.get(key)
     }
 
@@ -57,8 +57,8 @@ impl WriteSet {
     }
 
     /// Whether a write of a row fits in the given memory beside all that is here already, or is the only one.
-    pub fn has_memory_for(&self, key: &[u8], value: Option<&Value>, memory_bytes: usize) -> bool {
-        let more = key.len() + value.map_or(0, |value| value.len()) + WRITE_MEMORY_BYTES;
+    pub fn has_memory_for(&self, key: &[u8], value: Option<&Content>, memory_bytes: usize) -> bool {
+        let more = key.len() + value.map_or(0, |value| value.memory_bytes()) + WRITE_MEMORY_BYTES;
         self.memory_bytes == 0 || self.memory_bytes + more <= memory_bytes
     }
 
@@ -68,10 +68,10 @@ impl WriteSet {
     }
 
     /// Notes a write. `spilled` is what the key had before, if it is not here.
-    pub fn set(&mut self, table: TableId, key: Value, value: Option<Value>, spilled: Option<Option<Value>>) {
+    pub fn set(&mut self, table: TableId, key: Value, value: Option<Content>, spilled: Option<Option<Content>>) {
         let rows = self.tables.entry(table).or_default();
         let (key_bytes, cost_after) = (key.len(), cost(key.len(), value.as_ref()));
-        let value_bytes = |value: Option<&Value>| value.map_or(0, |value| value.len());
+        let value_bytes = |value: Option<&Content>| value.map_or(0, Content::memory_bytes);
         let after_bytes = value_bytes(value.as_ref());
         let undone = self.is_marked.then(|| key.clone());
         let Ok(before) = rows.set(key, value, |_| Ok::<_, Infallible>(()));
@@ -84,7 +84,7 @@ impl WriteSet {
         }
         if let Some(key) = undone {
             let before = before.or(spilled);
-            self.memory_bytes += UNDO_MEMORY_BYTES + before.iter().flatten().map(|value| value.len()).sum::<usize>();
+            self.memory_bytes += UNDO_MEMORY_BYTES + before.iter().flatten().map(Content::memory_bytes).sum::<usize>();
             self.history.push(Undo { table, key, before });
         }
     }
@@ -101,7 +101,7 @@ impl WriteSet {
         let written = self.tables.get_mut(&table).and_then(|rows| rows.remove(key));
         if let Some(written) = written {
             self.bytes -= cost(key.len(), written.as_ref());
-            self.memory_bytes -= key.len() + written.map_or(0, |value| value.len()) + WRITE_MEMORY_BYTES;
+            self.memory_bytes -= key.len() + written.as_ref().map_or(0, Content::memory_bytes) + WRITE_MEMORY_BYTES;
         }
     }
 
@@ -122,7 +122,7 @@ impl WriteSet {
         }
         match self.history.pop() {
             Some(undo) => {
-                let value_bytes = undo.before.iter().flatten().map(|value| value.len()).sum::<usize>();
+                let value_bytes = undo.before.iter().flatten().map(Content::memory_bytes).sum::<usize>();
                 self.memory_bytes -= UNDO_MEMORY_BYTES + value_bytes;
                 (Some(undo), None)
             }
@@ -139,7 +139,7 @@ impl WriteSet {
     }
 
     /// The writes of a table within an interval, in key order.
-    pub fn range(&self, table: TableId, interval: &Interval) -> impl Iterator<Item = (&Value, &Option<Value>)> {
+    pub fn range(&self, table: TableId, interval: &Interval) -> impl Iterator<Item = (&Value, &Option<Content>)> {
         let rows = self.tables.get(&table).filter(|_| !interval.is_empty());
         rows.into_iter().flat_map(|rows| rows.range(interval))
     }
@@ -170,8 +170,8 @@ impl WriteSet {
 }
 
 /// What a record of the log holds for a write, at most.
-pub(crate) fn cost(key_bytes: usize, value: Option<&Value>) -> usize {
-    let value_bytes = value.map_or(0, |value| value.len() + value.len() / VALUE_BYTES_PER_EXTRA);
+pub(crate) fn cost(key_bytes: usize, value: Option<&Content>) -> usize {
+    let value_bytes = value.map_or(0, |value| value.memory_bytes() + value.memory_bytes() / VALUE_BYTES_PER_EXTRA);
     key_bytes + value_bytes + WRITE_OVERHEAD_BYTES
 }
 
@@ -182,11 +182,11 @@ mod tests {
     const T: TableId = TableId(2);
 
     fn set(writes: &mut WriteSet, key: &str, value: Option<&str>) {
-        let value = value.map(|value| Value::from(value.as_bytes()));
+        let value = value.map(|value| Value::from(value.as_bytes()).into());
         writes.set(T, Value::from(key.as_bytes()), value, None);
     }
 
-    fn state(writes: &WriteSet) -> Vec<(Value, Option<Value>)> {
+    fn state(writes: &WriteSet) -> Vec<(Value, Option<Content>)> {
         let rows = writes.tables().flat_map(|(_, rows)| rows.iter());
         rows.map(|(key, write)| (key.clone(), write.clone())).collect()
     }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn the_limit_counts_what_will_be_written() {
         let mut writes = WriteSet::default();
-        let big = Value::from(vec![0; 1000]);
+        let big = Content::from(Value::from(vec![0; 1000]));
         let limit = GroupLimit { bytes: 1116, remedy: None };
         for _ in 0..2 {
             writes.set(T, Value::from(b"k".as_slice()), Some(big.clone()), None);

@@ -9,9 +9,13 @@ use std::ops::Range;
 use super::Tree;
 use super::node::{Node, Stored};
 use super::overflow::LargeValue;
+use super::reference::Reference;
 use crate::error::Result;
 use tantalum_log::Lsn;
-use tantalum_store::{PageId, page::header};
+use tantalum_store::{
+    PageId,
+    page::{header, slots},
+};
 
 /// Which leaf.
 #[derive(Clone, Copy, Debug)]
@@ -83,9 +87,35 @@ impl LeafView<'_> {
     /// Where the value of entry `index` is, if it has pages of its own.
     pub(super) fn large_value(&self, index: usize) -> Result<Option<LargeValue>> {
         Ok(match self.node.value(index)? {
-            Stored::Inline(_) => None,
+            Stored::Inline(_) | Stored::Reference(_) => None,
             Stored::Overflow { length, first } => Some(self.tree.large_value(length, first)),
         })
+    }
+
+    /// The value of entry `index`, in a tree whose rows have all of their values.
+    pub(crate) fn bytes(&self, index: usize) -> Result<&[u8]> {
+        match self.node.value(index)? {
+            Stored::Inline(value) => Ok(value),
+            Stored::Overflow { .. } | Stored::Reference(_) => Err(self.node.error("a value is not in its leaf")),
+        }
+    }
+
+    /// The bytes of entry `index` that stand in the leaf as its value; `None` if it has others.
+    pub(crate) fn stored_bytes(&self, index: usize) -> Result<Option<&[u8]>> {
+        Ok(match self.node.value(index)? {
+            Stored::Inline(value) => Some(value),
+            Stored::Overflow { .. } | Stored::Reference(_) => None,
+        })
+    }
+
+    /// The large value that entry `index` names.
+    pub(crate) fn reference(&self, index: usize) -> Result<Option<Reference>> {
+        self.node.reference(index)
+    }
+
+    /// Bytes that are free in it.
+    pub(crate) fn free_bytes(&self) -> usize {
+        slots::free_bytes(self.page())
     }
 
     /// The first entry whose key is not below `key`, or `len()`. The key may lie outside this leaf.
@@ -95,6 +125,14 @@ impl LeafView<'_> {
 }
 
 impl Tree {
+    /// A key beyond which no row is now.
+    pub(crate) fn end_key(&self) -> Result<Vec<u8>> {
+        self.read_leaf(LeafPosition::Last, |leaf| match leaf.len() {
+            0 => Ok(leaf.lower().to_vec()),
+            rows => leaf.key(rows - 1),
+        })?
+    }
+
     /// Shows `f` one leaf. It is latched for reading while `f` runs.
     pub(crate) fn read_leaf<R>(&self, at: LeafPosition<'_>, f: impl FnOnce(LeafView<'_>) -> R) -> Result<R> {
         self.at_leaf(at, |node, page, entry| Ok((f(LeafView { tree: self, node: *node, lsn: page.lsn() }), entry)))

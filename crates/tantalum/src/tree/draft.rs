@@ -199,7 +199,7 @@ fn weigh<'a>(
         }
         let written = write
             .value
-            .map_or(0, |value| slots::SLOT_BYTES + node::leaf_cell_bytes(write.key.len(), value.len(), inline_limit));
+            .map_or(0, |value| slots::SLOT_BYTES + node::leaf_cell_bytes(write.key.len(), value, inline_limit));
         pending_bytes += written;
         match items.next_if(|item| item.key == write.key) {
             Some(item) => {

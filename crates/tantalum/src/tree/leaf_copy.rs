@@ -8,7 +8,7 @@ use std::ops::Range;
 use tantalum_log::Lsn;
 
 use super::{
-    LeafView, Tree, damaged,
+    LeafView, Reference, Tree, damaged,
     node::{Stored, inline_entry, leaf_entry},
     overflow::LargeValue,
 };
@@ -42,14 +42,17 @@ pub(crate) enum CopiedValue<'a> {
     Inline(&'a [u8]),
     /// From pages of its own. May be taken away, if the caller does not look at the entry again.
     Large(&'a mut Vec<u8>),
+    /// In the table's value tree.
+    Reference(Reference),
 }
 
 impl<'a> CopiedValue<'a> {
-    /// The value.
-    pub(crate) fn bytes(self) -> &'a [u8] {
+    /// The value, unless it lies in the table's value tree.
+    pub(crate) fn bytes(self) -> Option<&'a [u8]> {
         match self {
-            CopiedValue::Inline(value) => value,
-            CopiedValue::Large(value) => value,
+            CopiedValue::Inline(value) => Some(value),
+            CopiedValue::Large(value) => Some(value),
+            CopiedValue::Reference(_) => None,
         }
     }
 }
@@ -109,7 +112,7 @@ impl LeafCopy {
     }
 }
 
-/// An entry whose value has pages of its own; or it is damaged. `key` is what all keys begin with.
+/// An entry whose value does not stand in the leaf; or it is damaged. `key` is what all keys begin with.
 #[cold]
 fn other_entry<'c>(
     page: &'c [u8],
@@ -121,6 +124,7 @@ fn other_entry<'c>(
     key.extend_from_slice(suffix);
     let value = match value {
         Stored::Inline(value) => CopiedValue::Inline(value),
+        Stored::Reference(reference) => CopiedValue::Reference(reference),
         Stored::Overflow { .. } => {
             let found = large.binary_search_by_key(&entry, |large| large.entry);
             let index = found.map_err(|_| damaged(page, &format!("entry {entry} was not copied")))?;

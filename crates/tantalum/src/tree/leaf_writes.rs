@@ -2,7 +2,7 @@
 
 use super::cursor::LeafPosition;
 use super::node::{self, Found, Node, Payload};
-use super::{Chains, Tree, merge, overflow, split};
+use super::{Chains, LeafValue, Reference, Tree, merge, split};
 use crate::buffer::{ChangeGroup, PinnedPage, Reservation};
 use crate::error::{GroupResult, Lack, Result};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use tantalum_store::{
 pub(crate) struct LeafWrite<'a> {
     /// The key, at most [`max_key_bytes`](crate::limits::max_key_bytes) long.
     pub(crate) key: &'a [u8],
-    /// The new value, at most [`MAX_VALUE_BYTES`](crate::limits::MAX_VALUE_BYTES) long; `None` deletes.
-    pub(crate) value: Option<&'a [u8]>,
+    /// The new value, if it is bytes at most [`Tree::inline_limit`] of them; `None` deletes.
+    pub(crate) value: Option<LeafValue<'a>>,
 }
 
 /// Where a write goes in its leaf, and what it replaces there.
@@ -30,6 +30,8 @@ pub(crate) struct Place {
     old_bytes: usize,
     /// The value that is there has pages of its own: its bytes, and the first page.
     pub(super) large: Option<(u32, PageId)>,
+    /// The value that is there lies in the table's value tree.
+    pub(crate) reference: Option<Reference>,
 }
 
 impl Place {
@@ -71,12 +73,6 @@ impl Tree {
         }
     }
 
-    /// The most pages that are pinned at a time for writes to one leaf: it, and those of large values.
-    pub(crate) fn pages_pinned(&self, writes: &[LeafWrite<'_>]) -> usize {
-        let large = writes.iter().filter_map(|write| write.value).filter(|value| value.len() > self.inline_limit());
-        1 + large.map(|value| overflow::pages(value.len(), self.pool.page_size())).sum::<usize>()
-    }
-
     /// Whether a page that the caller has latched is the leaf of all these keys and has room for the writes. They go to
     /// `places`, which were found when the page had the LSN `found_at`, and are found again if it was changed since.
     ///
@@ -116,9 +112,8 @@ impl Tree {
     }
 
     /// Puts `writes`, in key order, into `group`, in which the page at `index` is the latched leaf that
-    /// [`Tree::prepare`] returned and that [`accepts`](Self::accepts) them in these places. Large values get pages of their
-    /// own in the group, and those of the values replaced are freed in it: they stand in `chains`, which
-    /// [`find_chains`](Self::find_chains) has found. Returns whether the leaf shrinks and will be so empty that
+    /// [`Tree::prepare`] returned and that [`accepts`](Self::accepts) them in these places. The overflow pages of values that are
+    /// replaced are freed in it: they stand in `chains`, which [`find_chains`](Self::find_chains) has found. Returns whether the leaf shrinks and will be so empty that
     /// [`Tree::rebalance`] is worth a try.
     ///
     /// # Errors
@@ -174,13 +169,32 @@ impl Tree {
         Ok(used_bytes < before_bytes && used_bytes < merge::sparse_bytes(self.pool.page_size()))
     }
 
-    /// The cell for a value; a large value's chain is written into fresh pages of the group.
-    fn encode_cell(&self, group: &mut ChangeGroup, suffix: &[u8], value: &[u8]) -> GroupResult<Vec<u8>> {
-        if value.len() <= self.inline_limit() {
-            return Ok(Payload::inline(value).with_suffix(suffix));
+    /// The cell for a value.
+    #[cfg(not(test))]
+    fn encode_cell(&self, _: &mut ChangeGroup, suffix: &[u8], value: LeafValue<'_>) -> GroupResult<Vec<u8>> {
+        Ok(self.encode_row(suffix, value))
+    }
+
+    /// As in versions without value trees: a large value's chain is written into fresh pages of the group.
+    #[cfg(test)]
+    fn encode_cell(&self, group: &mut ChangeGroup, suffix: &[u8], value: LeafValue<'_>) -> GroupResult<Vec<u8>> {
+        match value {
+            LeafValue::Bytes(value) if value.len() > self.inline_limit() => {
+                let first = self.write_chain(group, value)?;
+                Ok(Payload::overflow(&node::encode_overflow(value.len() as u32, first)).with_suffix(suffix))
+            }
+            _ => Ok(self.encode_row(suffix, value)),
         }
-        let first = self.write_chain(group, value)?;
-        Ok(Payload::overflow(&node::encode_overflow(value.len() as u32, first)).with_suffix(suffix))
+    }
+
+    fn encode_row(&self, suffix: &[u8], value: LeafValue<'_>) -> Vec<u8> {
+        match value {
+            LeafValue::Bytes(value) => {
+                assert!(value.len() <= self.inline_limit(), "a large value lies in a value tree");
+                Payload::inline(value).with_suffix(suffix)
+            }
+            LeafValue::Reference(reference) => Payload::reference(&reference.encode()).with_suffix(suffix),
+        }
     }
 }
 
@@ -223,16 +237,18 @@ pub(super) fn fits(
     let (mut needed_bytes, mut next) = (0, 0);
     for write in writes {
         let found = node.search_from(next, write.key)?;
-        let (old_bytes, large) = match found {
-            Found::At(index) => (slots::SLOT_BYTES + node.cell_bytes(index)?, node.large(index)?),
-            Found::Before(_) => (0, None),
+        let (old_bytes, large, reference) = match found {
+            Found::At(index) => {
+                (slots::SLOT_BYTES + node.cell_bytes(index)?, node.large(index)?, node.reference(index)?)
+            }
+            Found::Before(_) => (0, None, None),
         };
-        places.push(Place { found, old_bytes, large });
+        places.push(Place { found, old_bytes, large, reference });
         let (Found::At(at) | Found::Before(at)) = found;
         next = at;
         let Some(value) = write.value else { continue };
         let suffix_bytes = write.key.len().saturating_sub(node.prefix().len());
-        let cell_bytes = slots::SLOT_BYTES + node::leaf_cell_bytes(suffix_bytes, value.len(), inline_limit);
+        let cell_bytes = slots::SLOT_BYTES + node::leaf_cell_bytes(suffix_bytes, value, inline_limit);
         needed_bytes += cell_bytes.saturating_sub(old_bytes);
         if needed_bytes > free_bytes {
             return Ok(false);

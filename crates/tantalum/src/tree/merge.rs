@@ -54,9 +54,10 @@ impl Tree {
         if above.len() == 1 {
             return Ok(true);
         }
-        // The neighbour on the right, or in the last child the one on the left; `try_write` because latches are taken
-        // downwards only.
-        let is_last = parent.entry + 1 == above.len();
+        // The neighbour on the right, or in the last child, and of a node without entries, of which nothing has to move, the one on
+        // the left; `try_write` because latches are taken downwards only.
+        let is_empty = Node::read(&node)?.len() == 0 && parent.entry > 0;
+        let is_last = parent.entry + 1 == above.len() || is_empty;
         let right_entry = if is_last { parent.entry } else { parent.entry + 1 };
         let neighbour = above.child(if is_last { parent.entry - 1 } else { right_entry })?;
         let Some(neighbour) = self.pool.pin_in_memory(neighbour).ok_or(Lack::Page(neighbour))?.try_write() else {
@@ -82,11 +83,19 @@ impl Tree {
         if left_node.level() != right_node.level() || left_node.upper() != Some(right_node.lower()) {
             return Err(right_node.error("it does not start where its left neighbour ends").into());
         }
+        // Rows behind it may fill all leaves, and there is to be room before it.
+        if self.large_rows.is_some_and(|fence| fence == right_node.lower()) {
+            return Ok(false);
+        }
         let level = left_node.level();
         let fences = Fences { lower: left_node.lower(), upper: right_node.upper() };
         let mut items = draft::take_apart(&left_node)?;
         items.extend(draft::take_apart(&right_node)?);
-        if draft::node_bytes(level, fences, &items) > merged_bytes_max(self.pool.page_size()) {
+        // Where one is empty, the other becomes no fuller.
+        let is_one_empty = left_node.len() == 0 || right_node.len() == 0;
+        let page_size = self.pool.page_size();
+        let most = if is_one_empty { slots::capacity(page_size) } else { merged_bytes_max(page_size) };
+        if draft::node_bytes(level, fences, &items) > most {
             return Ok(false);
         }
         let right_id = Node::read(&parent.guard)?.child(right_entry)?;

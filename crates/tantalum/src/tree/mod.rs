@@ -24,6 +24,7 @@ mod leaf_writes;
 mod merge;
 mod node;
 mod overflow;
+mod reference;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -34,14 +35,19 @@ pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
 pub(crate) use leaf_writes::{LeafWrite, Place};
 pub(crate) use overflow::Chains;
+pub(crate) use reference::{LeafValue, REFERENCE_BYTES, Reference};
 pub use tree_check::TreeReport;
+pub(crate) use tree_check::{ReferenceCheck, no_reference};
 
 use crate::buffer::{BufferPool, ChangeGroup};
 use crate::error::{self, Error, GroupResult, Result};
 use crate::space::Space;
 use node::{Found, Node, Stored};
 use tantalum_log::Lsn;
-use tantalum_store::{Change, PageId, PageKind, TableId, page::header};
+use tantalum_store::{
+    Change, PageId, PageKind, TableId,
+    page::{header, slots},
+};
 
 /// The largest value kept in its leaf, as a part of the page. Four keys of the largest size (two fences, and the
 /// entries on both sides of a cut) and a value must fit in one page, or a split would not always find a place where
@@ -70,12 +76,20 @@ pub(crate) struct Tree {
     runs: InsertRuns,
     owner: TableId,
     root: PageId,
+    /// A row may fill a leaf; keys are short. Leaves before and behind this fence are not merged.
+    large_rows: Option<&'static [u8]>,
 }
 
 impl Tree {
     /// A handle on the tree of table `owner` whose root page is `root`. Reads nothing. The trees of a database share `runs`.
     pub(crate) fn new(pool: BufferPool, space: Space, runs: InsertRuns, owner: TableId, root: PageId) -> Self {
-        Tree { pool, space, runs, owner, root }
+        Tree { pool, space, runs, owner, root, large_rows: None }
+    }
+
+    /// The same tree, if rows may fill leaves: all keys are much shorter then than they may be. Rows before the fence, if there is
+    /// [one](Self::divide), have leaves of their own.
+    pub(crate) fn with_large_rows(self, fence: &'static [u8]) -> Self {
+        Tree { large_rows: Some(fence), ..self }
     }
 
     /// Allocates an empty tree's root page in `group`.
@@ -99,7 +113,7 @@ impl Tree {
     /// Shows `f` the value of `key`, if there is one, and the LSN of the leaf that says so. The leaf is latched for
     /// reading while `f` runs, unless the value is large: it must be quick and latch no other page. A value that fits in its page is
     /// shown in place; nothing is copied.
-    pub(crate) fn read<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>, Lsn) -> R) -> Result<R> {
+    pub(crate) fn read<R>(&self, key: &[u8], f: impl FnOnce(Option<LeafValue<'_>>, Lsn) -> R) -> Result<R> {
         let mut f = Some(f);
         loop {
             // Each time, another commit has replaced a large value while it was read.
@@ -110,29 +124,59 @@ impl Tree {
     }
 
     /// As [`read`](Self::read), but `None` if a large value was replaced while it was read; `f` is left then.
-    pub(crate) fn try_read<R, F: FnOnce(Option<&[u8]>, Lsn) -> R>(
+    pub(crate) fn try_read<R, F: FnOnce(Option<LeafValue<'_>>, Lsn) -> R>(
         &self,
         key: &[u8],
         f: &mut Option<F>,
     ) -> Result<Option<R>> {
-        let mut show = |value: Option<&[u8]>, lsn| f.take().map(|f| f(value, lsn));
+        let mut show = |value: Option<LeafValue<'_>>, lsn| f.take().map(|f| f(value, lsn));
         let (read, large) = self.at_leaf(LeafPosition::Containing(key), |node, page, guess| {
             let lsn = page.lsn();
             Ok(match node.search_at(guess, key)? {
                 Found::Before(index) => ((show(None, lsn), None), index),
                 Found::At(index) => match node.value(index)? {
-                    Stored::Inline(value) => ((show(Some(value), lsn), None), index),
+                    Stored::Inline(value) => ((show(Some(LeafValue::Bytes(value)), lsn), None), index),
+                    Stored::Reference(reference) => ((show(Some(LeafValue::Reference(reference)), lsn), None), index),
                     Stored::Overflow { length, first } => ((None, Some((self.large_value(length, first), lsn))), index),
                 },
             })
         })?;
         let Some((value, lsn)) = large else { return Ok(read) };
-        Ok(self.read_large(key, value, lsn)?.and_then(|(value, lsn)| show(Some(&value), lsn)))
+        Ok(self.read_large(key, value, lsn)?.and_then(|(value, lsn)| show(Some(LeafValue::Bytes(&value)), lsn)))
+    }
+
+    /// As [`read`](Self::read), of a tree whose rows have all of their values.
+    pub(crate) fn read_bytes<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.read(key, |value, _| match value {
+            Some(LeafValue::Bytes(bytes)) => Ok(f(Some(bytes))),
+            None => Ok(f(None)),
+            Some(LeafValue::Reference(_)) => {
+                let what = format!("a row of table {} names a large value, which no row there does", self.owner);
+                Err(Error::new(error::ErrorKind::Corrupt, what + "; restore the database from a backup"))
+            }
+        })?
     }
 
     /// The largest value that stays in its leaf, in bytes.
-    fn inline_limit(&self) -> usize {
-        self.pool.page_size() / INLINE_PART
+    pub(crate) fn inline_limit(&self) -> usize {
+        if self.large_rows.is_some() {
+            slots::capacity(self.pool.page_size())
+        } else {
+            self.pool.page_size() / INLINE_PART
+        }
+    }
+
+    /// Bytes of an empty leaf that are free, but for its fences.
+    pub(crate) fn free_bytes_of_empty(&self) -> usize {
+        slots::capacity(self.pool.page_size())
+    }
+
+    /// The largest value of a tree with large rows: a leaf has room for it under a key of so many bytes, beside two fences that are
+    /// as long.
+    pub(crate) fn row_limit(&self, key_bytes: usize) -> usize {
+        let fence = vec![0; key_bytes];
+        let others = node::fence_bytes(&fence, Some(&fence)) + slots::SLOT_BYTES;
+        slots::capacity(self.pool.page_size()) - others - node::leaf_cell_bytes(key_bytes, LeafValue::Bytes(&[]), 0)
     }
 
     /// Checks that a page belongs to this tree.

@@ -4,8 +4,8 @@
 //! keys `lower <= key < upper`. The entries follow in key order. The prefix that both fences share is stored in neither
 //! an entry's key nor compared in a search (prefix truncation: Graefe, "Modern B-Tree Techniques", 2011, 3.5).
 //!
-//! - leaf cell: form (0 inline, 1 overflow), suffix length u16, suffix, then the value, or its length u32 and the first
-//!   page of its chain u64
+//! - leaf cell: form (0 inline, 1 overflow, 2 reference), suffix length u16, suffix, then the value, or its length u32 and the
+//!   first page of its chain u64, or a [`Reference`]
 //! - inner cell: suffix length u16, suffix, child u64; a node's first child has no key of its own, it starts at the
 //!   lower fence
 //!
@@ -17,6 +17,7 @@ use tantalum_store::{
 };
 
 use super::damaged;
+use super::reference::{LeafValue, REFERENCE_BYTES, Reference};
 use crate::error::{Error, Result};
 use std::cmp::Ordering;
 
@@ -25,6 +26,7 @@ pub(super) const FENCES: usize = 2;
 
 const INLINE: u8 = 0;
 const OVERFLOW: u8 = 1;
+const REFERENCE: u8 = 2;
 const LEAF_HEAD: usize = 3;
 const INNER_HEAD: usize = 2;
 const CHILD_BYTES: usize = 8;
@@ -53,6 +55,8 @@ pub(crate) enum Stored<'a> {
         /// The first page of the chain.
         first: PageId,
     },
+    /// The value lies in the value tree of the table.
+    Reference(Reference),
 }
 
 /// Where a key is, or where it would be inserted.
@@ -239,7 +243,18 @@ impl<'a> Node<'a> {
         }
         Ok(match self.value(index)? {
             Stored::Overflow { length, first } => Some((length, first)),
-            Stored::Inline(_) => None,
+            Stored::Inline(_) | Stored::Reference(_) => None,
+        })
+    }
+
+    /// What the value of a leaf's entry is, if it lies in the table's value tree.
+    pub(super) fn reference(&self, index: usize) -> Result<Option<Reference>> {
+        if self.cell(index)?.first() != Some(&REFERENCE) {
+            return Ok(None);
+        }
+        Ok(match self.value(index)? {
+            Stored::Reference(reference) => Some(reference),
+            Stored::Inline(_) | Stored::Overflow { .. } => None,
         })
     }
 
@@ -288,14 +303,16 @@ pub(super) fn leaf_entry(page: &[u8], index: usize) -> Result<(&[u8], Stored<'_>
     let cell = slots::cell(page, FENCES + index)?;
     let (suffix, rest) = split_cell(page, index, cell, LEAF_HEAD)?;
     let value = match (cell.first(), rest.split_at_checked(4)) {
-        (Some(&INLINE), _) => Stored::Inline(rest),
-        (Some(&OVERFLOW), Some((length, first))) if rest.len() == OVERFLOW_BYTES => Stored::Overflow {
+        (Some(&INLINE), _) => Some(Stored::Inline(rest)),
+        (Some(&OVERFLOW), Some((length, first))) if rest.len() == OVERFLOW_BYTES => Some(Stored::Overflow {
             length: u32::from_le_bytes(array(length)),
             first: PageId(u64::from_le_bytes(array(first))),
-        },
-        _ => return Err(damaged(page, &format!("entry {index} has an unknown form"))),
+        }),
+        (Some(&REFERENCE), _) => Reference::decode(rest).map(Stored::Reference),
+        _ => None,
     };
-    Ok((suffix, value))
+    let unknown = || damaged(page, &format!("entry {index} has an unknown form"));
+    Ok((suffix, value.ok_or_else(unknown)?))
 }
 
 /// As [`leaf_entry`], the quicker way for most: of an entry that the page has and whose value stands in it. Any other is `None`.
@@ -330,8 +347,13 @@ impl<'a> Payload<'a> {
         Payload { form: Some(INLINE), rest: value }
     }
 
+    #[cfg(test)]
     pub(super) fn overflow(encoded: &'a [u8; OVERFLOW_BYTES]) -> Self {
         Payload { form: Some(OVERFLOW), rest: encoded }
+    }
+
+    pub(super) fn reference(encoded: &'a [u8; REFERENCE_BYTES]) -> Self {
+        Payload { form: Some(REFERENCE), rest: encoded }
     }
 
     pub(super) fn child(encoded: &'a [u8; CHILD_BYTES]) -> Self {
@@ -354,6 +376,7 @@ impl<'a> Payload<'a> {
 }
 
 /// How an overflow value is named in its leaf.
+#[cfg(test)]
 pub(super) fn encode_overflow(length: u32, first: PageId) -> [u8; OVERFLOW_BYTES] {
     let mut encoded = [0; OVERFLOW_BYTES];
     encoded[..4].copy_from_slice(&length.to_le_bytes());
@@ -361,9 +384,14 @@ pub(super) fn encode_overflow(length: u32, first: PageId) -> [u8; OVERFLOW_BYTES
     encoded
 }
 
-/// The cell size of a leaf entry for a value of this many bytes.
-pub(super) fn leaf_cell_bytes(suffix_bytes: usize, value_bytes: usize, inline_limit: usize) -> usize {
-    LEAF_HEAD + suffix_bytes + if value_bytes > inline_limit { OVERFLOW_BYTES } else { value_bytes }
+/// The cell size of a leaf entry.
+pub(super) fn leaf_cell_bytes(suffix_bytes: usize, value: LeafValue<'_>, inline_limit: usize) -> usize {
+    let value_bytes = match value {
+        LeafValue::Bytes(value) if value.len() > inline_limit => OVERFLOW_BYTES,
+        LeafValue::Bytes(value) => value.len(),
+        LeafValue::Reference(_) => REFERENCE_BYTES,
+    };
+    LEAF_HEAD + suffix_bytes + value_bytes
 }
 
 /// The cell size of an inner entry.

@@ -1,4 +1,5 @@
-//! Values too large for a leaf, in a chain of pages of their own.
+//! Values too large for a leaf, in a chain of pages of their own, as versions before value trees wrote them: they are read and freed,
+//! and no new ones come.
 //!
 //! Body of an overflow page: next page u64 (0 in the last), bytes here u32, bytes. A chain belongs to one leaf entry
 //! and is written once, in one record, so all of its pages have the same LSN. It is read without that leaf's latch, which no task
@@ -7,10 +8,7 @@
 use std::collections::BTreeMap;
 
 use tantalum_log::Lsn;
-use tantalum_store::{
-    Change, PageId, PageKind,
-    page::{header, slots},
-};
+use tantalum_store::{PageId, PageKind, page::header};
 
 use super::cursor::LeafPosition;
 use super::leaf_writes::{LeafWrite, Place};
@@ -18,20 +16,10 @@ use super::node::{Found, Stored};
 use super::{Tree, damaged};
 use crate::buffer::ChangeGroup;
 use crate::error::{GroupResult, Result};
-use crate::limits::MAX_VALUE_BYTES;
 
 const NEXT_BYTES: usize = 8;
-const HEAD_BYTES: usize = NEXT_BYTES + 4;
-
-/// The value bytes that one overflow page holds.
-pub(super) fn part_bytes(page_size: usize) -> usize {
-    slots::capacity(page_size) - HEAD_BYTES
-}
-
-/// The overflow pages of a value of so many bytes.
-pub(super) fn pages(value_bytes: usize, page_size: usize) -> usize {
-    value_bytes.div_ceil(part_bytes(page_size))
-}
+/// The largest value of the versions that wrote chains.
+pub(super) const CHAIN_BYTES_MAX: usize = 1 << 20;
 
 /// Where a large value is.
 #[derive(Clone, Copy, Debug)]
@@ -67,24 +55,6 @@ impl Chains {
 }
 
 impl Tree {
-    /// Writes a value into fresh pages and returns the first.
-    pub(super) fn write_chain(&self, group: &mut ChangeGroup, value: &[u8]) -> GroupResult<PageId> {
-        // From the end, so that each page knows the next one.
-        let mut next = PageId(0);
-        for part in value.chunks(part_bytes(self.pool.page_size())).rev() {
-            let id = self.space.allocate(group, self.owner)?;
-            let index = group.add_new(id)?;
-            let mut body = Vec::with_capacity(HEAD_BYTES + part.len());
-            body.extend_from_slice(&next.0.to_le_bytes());
-            body.extend_from_slice(&(part.len() as u32).to_le_bytes());
-            body.extend_from_slice(part);
-            group.change(index, Change::Format { kind: PageKind::Overflow, level: 0, owner: self.owner })?;
-            group.change(index, Change::WriteBytes { offset: 0, bytes: &body })?;
-            next = id;
-        }
-        Ok(next)
-    }
-
     /// Where a large value is, asked under the latch of the leaf that names it.
     pub(super) fn large_value(&self, length: u32, first: PageId) -> LargeValue {
         let written = self.pool.read_in_memory(first).map(|page| page.lsn());
@@ -97,7 +67,7 @@ impl Tree {
     /// The pages of a value are written once, in one record. So those that have the LSN of its first one, asked under the leaf's
     /// latch, are the value's, and any others are not.
     pub(super) fn read_large(&self, key: &[u8], value: LargeValue, leaf: Lsn) -> Result<Option<(Vec<u8>, Lsn)>> {
-        let mut bytes = Vec::with_capacity((value.length as usize).min(MAX_VALUE_BYTES));
+        let mut bytes = Vec::with_capacity((value.length as usize).min(CHAIN_BYTES_MAX));
         let lsn = self.visit_large(key, value, leaf, &mut |_, part| bytes.extend_from_slice(part))?;
         Ok(lsn.map(|lsn| (bytes, lsn)))
     }
@@ -140,7 +110,7 @@ impl Tree {
             Ok(match node.search_at(guess, key)? {
                 Found::Before(index) => (None, index),
                 Found::At(index) => match node.value(index)? {
-                    Stored::Inline(_) => (None, index),
+                    Stored::Inline(_) | Stored::Reference(_) => (None, index),
                     Stored::Overflow { length, first } => (Some((self.large_value(length, first), page.lsn())), index),
                 },
             })

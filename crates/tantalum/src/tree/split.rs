@@ -51,6 +51,20 @@ impl Tree {
         }
     }
 
+    /// Divides the root of a tree that is still empty in two leaves, so that those before the fence stay apart.
+    pub(crate) fn divide(&self, fence: &[u8]) -> Result<()> {
+        self.space.supplied(|reservation| {
+            let Some(Latched { parent: None, node: guard }) = self.latch_for_change(fence, 0)? else { return Ok(()) };
+            let page = guard.to_vec();
+            let node = Node::read(&page)?;
+            if node.len() > 0 {
+                return Ok(());
+            }
+            let group = ChangeGroup::with(&self.pool, Some(reservation));
+            self.split_root(group, guard, &node, &[], &Cut { at: 0, separator: fence.to_vec() })
+        })
+    }
+
     fn try_split(&self, key: &[u8], level: u8, need: &Need<'_>, reservation: &Arc<Reservation>) -> GroupResult<Step> {
         let Some(Latched { parent, node: guard }) = self.latch_for_change(key, level)? else {
             return Ok(Step::Done);

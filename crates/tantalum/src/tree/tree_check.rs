@@ -16,7 +16,7 @@ use tantalum_store::{PageId, page::slots};
 
 use super::cursor::LeafPosition;
 use super::node::{Found, Node};
-use super::{Tree, draft};
+use super::{LeafValue, Reference, Tree, draft};
 use crate::buffer::{PageReadGuard, PageView, PinnedPage};
 use crate::error::{self, Error, Result};
 
@@ -77,9 +77,28 @@ enum Next<'t> {
     None,
 }
 
+/// Looks at a large value that the row of a key names. Returns what is wrong with it.
+pub(crate) type ReferenceCheck<'a> = &'a mut dyn FnMut(&[u8], Reference) -> Result<Option<String>>;
+
+/// For a tree whose rows have all of their values.
+pub(crate) fn no_reference(_: &[u8], _: Reference) -> Result<Option<String>> {
+    Ok(Some("names a large value, which no row here does".into()))
+}
+
+/// What the values of a leaf are that do not stand in it.
+#[derive(Default)]
+struct Apart {
+    /// Keys whose values have pages of their own.
+    chains: Vec<Vec<u8>>,
+    references: Vec<(Vec<u8>, Reference)>,
+}
+
 struct Check<'a> {
     tree: &'a Tree,
+    /// No row was beyond this key when the check began; `None` if it cannot be known.
+    end: Option<Vec<u8>>,
     visit: &'a mut dyn FnMut(PageId) -> Result<()>,
+    refer: ReferenceCheck<'a>,
     report: TreeReport,
     /// Nodes that were looked at from their first key on, and what they use: the root, if it takes another level, on each.
     nodes: u64,
@@ -94,18 +113,25 @@ impl Tree {
     /// that keys are in order and within the fences, and that every large value is whole. Readers and writers go on; of pages
     /// that come or go meanwhile, some are visited.
     ///
+    /// `refer` looks at the values in the table's value tree.
+    ///
     /// Returns, instead of a report, what is wrong: at least one and at most a hundred problems.
     ///
     /// # Errors
     /// What kept it from looking at everything, such as a device that takes no writes, so that no page can make room; those of
     /// `visit`.
-    pub(crate) fn check(
+    pub(crate) fn check_with(
         &self,
         visit: &mut dyn FnMut(PageId) -> Result<()>,
+        refer: ReferenceCheck<'_>,
     ) -> Result<std::result::Result<TreeReport, Vec<Problem>>> {
+        // Nodes beyond it are of pages that were fresh later: where a tree grows at its end, the walk would never come there.
+        let end = self.end_key().ok();
         let mut check = Check {
             tree: self,
+            end,
             visit,
+            refer,
             report: TreeReport::default(),
             nodes: 0,
             used_bytes: 0,
@@ -121,6 +147,23 @@ impl Tree {
         }
         let capacity = slots::capacity(self.pool.page_size()) as u64 * check.nodes;
         Ok(Ok(TreeReport { fill: check.used_bytes as f64 / capacity as f64, ..check.report }))
+    }
+
+    /// As [`check_with`](Self::check_with), of a tree whose rows have all of their values.
+    #[cfg(test)]
+    pub(crate) fn check(
+        &self,
+        visit: &mut dyn FnMut(PageId) -> Result<()>,
+    ) -> Result<std::result::Result<TreeReport, Vec<Problem>>> {
+        self.check_with(visit, &mut no_reference)
+    }
+
+    /// The value that the row of a key names at present.
+    pub(crate) fn reference_of(&self, key: &[u8]) -> Result<Option<Reference>> {
+        self.read(key, |value, _| match value {
+            Some(LeafValue::Reference(reference)) => Some(reference),
+            _ => None,
+        })
     }
 
     /// The leaf of a key, for tests that change it.
@@ -153,6 +196,7 @@ impl<'a> Check<'a> {
     fn level(&mut self, level: u8) -> Result<()> {
         let mut at = Some(Vec::new());
         while let Some(key) = at
+            && self.end.as_ref().is_none_or(|end| key <= *end)
             && self.problems.len() < PROBLEMS_MAX
         {
             let keys = match self.lost.iter().find(|lost| lost.contain(&key)) {
@@ -233,24 +277,31 @@ impl<'a> Check<'a> {
 
     /// Checks a latched node of which the parent says that it has these keys, and the values of those from `from` on.
     fn node(&mut self, id: PageId, page: impl Deref<Target = [u8]>, level: u8, keys: &Keys, from: &[u8]) -> Result<()> {
-        let large = match self.contents(&page, level, keys, from) {
-            Ok(large) => large,
+        let apart = match self.contents(&page, level, keys, from) {
+            Ok(apart) => apart,
             Err(error) => {
                 self.lost.push(keys.clone());
                 return self.judge(id, error);
             }
         };
         drop(page);
-        for key in large {
+        for key in apart.chains {
             if let Err(error) = self.large_value(&key) {
                 self.judge(id, error)?;
+            }
+        }
+        for (key, reference) in apart.references {
+            match (self.refer)(&key, reference) {
+                Ok(None) => {}
+                Ok(Some(what)) => self.add_problem(id, format!("the row \"{}\" {what}", key.escape_ascii())),
+                Err(error) => self.judge(id, error)?,
             }
         }
         Ok(())
     }
 
-    /// Checks a node by itself. Returns the keys whose values have pages of their own.
-    fn contents(&mut self, page: &[u8], level: u8, keys: &Keys, from: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// Checks a node by itself. Returns where the values are that do not stand in it.
+    fn contents(&mut self, page: &[u8], level: u8, keys: &Keys, from: &[u8]) -> Result<Apart> {
         self.tree.check_owner(page)?;
         let node = Node::read(page)?;
         if node.level() != level {
@@ -264,21 +315,23 @@ impl<'a> Check<'a> {
             self.nodes += 1;
             self.used_bytes += node.used_bytes() as u64;
         }
-        let mut large = Vec::new();
+        let mut apart = Apart::default();
         if !node.is_leaf() {
             if node.len() == 0 {
                 return Err(node.error("an inner page without children"));
             }
             (0..node.len()).try_for_each(|entry| node.child(entry).map(drop))?;
-            return Ok(large);
+            return Ok(apart);
         }
         for entry in node.lower_bound(from)?..node.len() {
             self.report.entries += 1;
             if node.large(entry)?.is_some() {
-                large.push(node.key(entry)?);
+                apart.chains.push(node.key(entry)?);
+            } else if let Some(reference) = node.reference(entry)? {
+                apart.references.push((node.key(entry)?, reference));
             }
         }
-        Ok(large)
+        Ok(apart)
     }
 
     /// Checks the value of a key, which may have another value by now, or none.
@@ -307,14 +360,18 @@ impl<'a> Check<'a> {
         (self.visit)(id)
     }
 
+    fn add_problem(&mut self, page: PageId, what: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(Problem { page, what });
+        }
+    }
+
     /// What an error at a page is: a problem of the tree, or the end of the check.
     fn judge(&mut self, page: PageId, error: Error) -> Result<()> {
         if !error::is_damage(&error) {
             return Err(error);
         }
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(Problem { page, what: error.to_string() });
-        }
+        self.add_problem(page, error.to_string());
         Ok(())
     }
 }

@@ -121,7 +121,7 @@ fn keys_and_values_have_limits_that_are_reached() {
     let builder = || small().log_bytes(64 << 20).log_partitions(1).buffer_pool_bytes(512 * 4096);
     let db = builder().open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
-    let (longest, value) = (vec![7; limits::max_key_bytes(4096)], vec![9; limits::MAX_VALUE_BYTES]);
+    let (longest, value) = (vec![7; limits::max_key_bytes(4096)], vec![9; 3 << 20]);
     let mut tx = db.begin().unwrap();
     tx.put(&table, "", "the empty key").unwrap();
     tx.put(&table, &longest, "").unwrap();
@@ -131,7 +131,7 @@ fn keys_and_values_have_limits_that_are_reached() {
     );
     let too_long = vec![0; limits::MAX_VALUE_BYTES + 1];
     assert!(matches!(tx.put(&table, "k", &too_long), Err(error) if error.kind() == ErrorKind::TooLarge));
-    // More than one record of the log takes.
+    // The largest is written in `large_values`. More than one record of the log takes:
     tx.put(&table, "large too", &value).unwrap();
     tx.commit().unwrap();
     drop(db);

@@ -17,7 +17,7 @@ use crate::support::{check, on_store, simulate_stores};
 /// database is checked again and again.
 #[test]
 fn a_check_beside_writers_finds_nothing() {
-    simulate_stores(0..90, |seed, store, devices| {
+    simulate_stores(0..45, |seed, store, devices| {
         let db = on_store(store).open_on(devices).unwrap();
         let tables = [db.table("one").unwrap(), db.table("two").unwrap()];
         let stop = Arc::new(AtomicBool::new(false));

@@ -203,9 +203,9 @@ fn on_a_full_disk_the_log_goes_on_as_it_is_and_grows_later() {
         assert_eq!(db.stats().unwrap().log.capacity_bytes, before);
         // What does not fit says why.
         let mut tx = db.begin().unwrap();
-        tx.put(&table, "large", vec![1; 200_000]).unwrap();
-        let refused = tx.commit();
+        let refused = tx.put(&table, "large", vec![1; 200_000]);
         assert!(matches!(&refused, Err(error) if error.kind() == ErrorKind::NoSpace), "{refused:?}");
+        tx.rollback();
         system.fill_disk(false);
         let mut count = 400;
         let start = now();

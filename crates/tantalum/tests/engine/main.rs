@@ -14,6 +14,7 @@ mod errors;
 mod files;
 mod growth;
 mod large;
+mod large_values;
 mod log_devices;
 mod observer;
 mod page_faults;

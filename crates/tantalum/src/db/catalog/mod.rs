@@ -5,10 +5,12 @@
 //! that an error interrupts when the name is used again, or then. Until it is finished, nothing else has the name: its row is
 //! the only thing that leads to the pages that are left.
 //!
-//! Staging tables, which hold the writes of large transactions, have rows beside those of tables ([`row`], [`staging`]).
+//! Staging tables, which hold the writes of large transactions, have rows beside those of tables ([`row`], [`staging`]), and so have
+//! value trees, which hold the large values of tables ([`values`]).
 
 mod row;
 mod staging;
+mod values;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +23,7 @@ use tantalum_store::{PageId, TableId};
 
 use self::row::CatalogRow;
 pub(crate) use self::{
-    row::{Row, StagingRow, StagingState},
+    row::{Row, StagingRow, StagingState, ValuesRow},
     staging::Recovered,
 };
 use crate::{
@@ -30,7 +32,7 @@ use crate::{
     limits,
     space::Space,
     table::Table,
-    tree::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafWrite, Tree},
+    tree::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafValue, LeafWrite, Tree},
 };
 
 /// The page that the catalog's tree hangs on: the first page that a fresh space gives out.
@@ -101,12 +103,16 @@ impl Catalog {
         };
         let rows = catalog.rows()?;
         let staging = catalog.staging_rows()?;
+        let values = catalog.values_rows()?;
         let tables = catalog.tables.get_mut();
         for (_, row) in &rows {
             tables.next_id = tables.next_id.max(row.id.0.saturating_add(1));
         }
         for row in &staging {
             tables.next_id = tables.next_id.max(row.id.max(row.target).0.saturating_add(1));
+        }
+        for row in &values {
+            tables.next_id = tables.next_id.max(row.id.0.saturating_add(1));
         }
         for (name, row) in rows {
             if row.is_dropping {
@@ -116,6 +122,7 @@ impl Catalog {
                 catalog.tables.get_mut().open.insert(name, table);
             }
         }
+        catalog.recover_values(values);
         catalog.recover_staging(staging);
         Ok(catalog)
     }
@@ -221,6 +228,7 @@ impl Catalog {
     }
 
     fn free_and_forget(&self, name: &str, row: Row, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.drop_values_of(row.id, may_go_on)?;
         let tree = self.tree_of(row);
         while !tree.free_step()? {
             may_go_on()?;
@@ -263,7 +271,7 @@ impl Catalog {
     }
 
     fn row_at(&self, key: &[u8]) -> Result<Option<CatalogRow>> {
-        let bytes = self.tree.read(key, |row, _| row.map(<[u8]>::to_vec))?;
+        let bytes = self.tree.read_bytes(key, |row| row.map(<[u8]>::to_vec))?;
         bytes.map(|bytes| CatalogRow::read(key, &bytes)).transpose()
     }
 
@@ -285,7 +293,7 @@ impl Catalog {
         reservation: &Arc<Reservation>,
     ) -> GroupResult<Option<(PageId, Lsn)>> {
         let draft = row.map(CatalogRow::encode);
-        let drafts = [LeafWrite { key, value: draft.as_deref() }];
+        let drafts = [LeafWrite { key, value: draft.as_deref().map(LeafValue::Bytes) }];
         let mut places = Vec::new();
         let (leaf, found_at) = self.tree.prepare(&drafts, &mut places, reservation)?;
         let leaf = leaf.write();
@@ -302,7 +310,7 @@ impl Catalog {
             row => row,
         };
         let value = row.map(CatalogRow::encode);
-        let writes = [LeafWrite { key, value: value.as_deref() }];
+        let writes = [LeafWrite { key, value: value.as_deref().map(LeafValue::Bytes) }];
         // A row is never large.
         self.tree.stage(&mut group, index, &writes, &places, &Chains::default())?;
         let end = group.append(0, 0)?;
@@ -313,7 +321,7 @@ impl Catalog {
     pub fn rows(&self) -> Result<Vec<(String, Row)>> {
         let tables = self.all_rows()?.into_iter().filter_map(|(key, row)| match row {
             CatalogRow::Table(row) => Some((String::from_utf8_lossy(&key).into_owned(), row)),
-            CatalogRow::Staging(_) => None,
+            CatalogRow::Staging(_) | CatalogRow::Values(_) => None,
         });
         Ok(tables.collect())
     }
@@ -331,7 +339,7 @@ impl Catalog {
             for entry in entries {
                 let (key, row) = copy.entry(entry)?;
                 let key = key.to_vec();
-                let row = CatalogRow::read(&key, row.bytes())?;
+                let row = CatalogRow::read(&key, row.bytes().unwrap_or_default())?;
                 rows.push((key, row));
             }
             match upper {

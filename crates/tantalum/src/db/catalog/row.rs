@@ -1,12 +1,16 @@
-//! The catalog's rows: of tables, by name, and of staging tables, under keys that no table's name can be.
+//! The catalog's rows: of tables, by name, and of staging tables and value trees, under keys that no table's name can be.
 
 use tantalum_store::{PageId, TableId};
 
 use super::{CATALOG_ID, CATALOG_ROOT};
 use crate::error::{self, Result};
 
-/// What the keys of staging tables begin with: names of tables have no control characters.
+/// What the keys of staging tables and value trees begin with: names of tables have no control characters.
 const STAGING_MARK: u8 = 0;
+
+/// States of rows.
+const DROPPING: u8 = 4;
+const VALUES: u8 = 5;
 
 const TABLE_ROW_BYTES: usize = 1 + 4 + 8;
 const STAGING_ROW_BYTES: usize = TABLE_ROW_BYTES + 4 + 8;
@@ -40,11 +44,50 @@ pub(crate) enum StagingState {
     Dropping,
 }
 
+/// A value tree's row: a tree that holds the large values of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ValuesRow {
+    pub id: TableId,
+    pub root: PageId,
+    /// The table that the values are of.
+    pub target: TableId,
+}
+
+impl ValuesRow {
+    /// The key of its row.
+    pub fn key(self) -> [u8; 5] {
+        staging_key(self.id)
+    }
+
+    /// Its row when its pages are being freed.
+    pub fn dropping(self) -> StagingRow {
+        let Self { id, root, target } = self;
+        StagingRow { state: StagingState::Dropping, id, root, target }
+    }
+
+    fn encode(self) -> [u8; STAGING_ROW_BYTES] {
+        let mut bytes = self.dropping().encode();
+        bytes[0] = VALUES;
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut bytes: [u8; STAGING_ROW_BYTES] = bytes.try_into().ok()?;
+        if bytes[0] != VALUES {
+            return None;
+        }
+        bytes[0] = DROPPING;
+        let StagingRow { id, root, target, .. } = StagingRow::decode(&bytes)?;
+        Some(Self { id, root, target })
+    }
+}
+
 /// A row of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CatalogRow {
     Table(Row),
     Staging(StagingRow),
+    Values(ValuesRow),
 }
 
 impl Row {
@@ -70,7 +113,7 @@ impl StagingRow {
         let (state, order) = match self.state {
             StagingState::Uncommitted => (2, 0),
             StagingState::Committed(order) => (3, order),
-            StagingState::Dropping => (4, 0),
+            StagingState::Dropping => (DROPPING, 0),
         };
         let mut bytes = [0; STAGING_ROW_BYTES];
         bytes[..TABLE_ROW_BYTES].copy_from_slice(&encode_head(state, self.id, self.root));
@@ -87,7 +130,7 @@ impl StagingRow {
         let state = match (state, order) {
             (2, 0) => StagingState::Uncommitted,
             (3, 1..) => StagingState::Committed(order),
-            (4, 0) => StagingState::Dropping,
+            (DROPPING, 0) => StagingState::Dropping,
             _ => return None,
         };
         Some(Self { state, id, root, target: TableId(u32::from_le_bytes(*target)) })
@@ -105,6 +148,7 @@ impl CatalogRow {
         match self {
             Self::Table(row) => row.root,
             Self::Staging(row) => row.root,
+            Self::Values(row) => row.root,
         }
     }
 
@@ -112,6 +156,7 @@ impl CatalogRow {
         match self {
             Self::Table(row) => Self::Table(Row { root, ..row }),
             Self::Staging(row) => Self::Staging(StagingRow { root, ..row }),
+            Self::Values(row) => Self::Values(ValuesRow { root, ..row }),
         }
     }
 
@@ -119,6 +164,7 @@ impl CatalogRow {
         match self {
             Self::Table(row) => row.id,
             Self::Staging(row) => row.id,
+            Self::Values(row) => row.id,
         }
     }
 
@@ -126,6 +172,7 @@ impl CatalogRow {
         match self {
             Self::Table(row) => row.encode().into(),
             Self::Staging(row) => row.encode().into(),
+            Self::Values(row) => row.encode().into(),
         }
     }
 
@@ -133,7 +180,8 @@ impl CatalogRow {
     /// [`Corrupt`](crate::ErrorKind::Corrupt) for what is no row.
     pub fn read(key: &[u8], value: &[u8]) -> Result<Self> {
         let row = if key.first() == Some(&STAGING_MARK) {
-            StagingRow::decode(value).filter(|row| row.key() == key).map(Self::Staging)
+            let values = ValuesRow::decode(value).filter(|row| row.key() == key).map(Self::Values);
+            values.or_else(|| StagingRow::decode(value).filter(|row| row.key() == key).map(Self::Staging))
         } else {
             Row::decode(value).filter(|_| std::str::from_utf8(key).is_ok()).map(Self::Table)
         };
@@ -172,6 +220,15 @@ mod tests {
         assert_eq!(Row::decode(&[2; TABLE_ROW_BYTES]), None);
         assert_eq!(Row::decode(&[0; TABLE_ROW_BYTES]), None);
         assert_eq!(Row::decode(b""), None);
+    }
+
+    /// So does a program that knows no value trees, with theirs.
+    #[test]
+    fn no_row_of_a_value_tree_is_one_of_a_table_or_a_staging_table() {
+        let row = ValuesRow { id: TableId(7), root: PageId(9), target: TableId(2) };
+        assert_eq!(CatalogRow::read(&row.key(), &row.encode()).unwrap(), CatalogRow::Values(row));
+        assert_eq!((Row::decode(&row.encode()), StagingRow::decode(&row.encode())), (None, None));
+        assert_eq!(ValuesRow::decode(&row.dropping().encode()), None);
     }
 
     /// A program that knows no staging tables takes their rows for damaged ones, so it does not open the database.

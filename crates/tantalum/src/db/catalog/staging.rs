@@ -28,11 +28,15 @@ impl Catalog {
         Ok((id, self.tree_at(id, root)))
     }
 
-    /// Frees the pages of a staging table that no task looks at any more, and removes its row. Need not be durable: a crash leaves it
+    /// Frees the pages of a staging table, or of a value tree, that no task looks at any more, and removes its row. Need not be durable: a crash leaves it
     /// to the next open. Frees no more pages when `may_go_on` fails.
     pub fn drop_staging(&self, id: TableId, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let key = staging_key(id);
-        let Some(CatalogRow::Staging(row)) = self.row_at(&key)? else { return Ok(()) };
+        let row = match self.row_at(&key)? {
+            Some(CatalogRow::Staging(row)) => row,
+            Some(CatalogRow::Values(row)) => StagingRow { state: StagingState::Uncommitted, ..row.dropping() },
+            Some(CatalogRow::Table(_)) | None => return Ok(()),
+        };
         if row.state != StagingState::Dropping {
             self.in_group(&key, Some(CatalogRow::Staging(StagingRow { state: StagingState::Dropping, ..row })))?;
         }
@@ -51,7 +55,7 @@ impl Catalog {
     pub fn staging_rows(&self) -> Result<Vec<StagingRow>> {
         let staging = self.all_rows()?.into_iter().filter_map(|(_, row)| match row {
             CatalogRow::Staging(row) => Some(row),
-            CatalogRow::Table(_) => None,
+            CatalogRow::Table(_) | CatalogRow::Values(_) => None,
         });
         Ok(staging.collect())
     }

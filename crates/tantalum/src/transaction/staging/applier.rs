@@ -1,4 +1,5 @@
-//! The applier: the task that moves the rows of committed staging tables to their tables, and frees those that are done with.
+//! The applier: the task that moves the rows of committed staging tables to their tables, frees those that are done with, and then
+//! [large values](super::super::large_values) that no row has.
 //!
 //! It takes the rows of the transaction that committed first, in key order, a group at a time, and frees each table before it goes on.
 //! Commits wait for it when it falls behind. What fails is tried again after a pause that grows; meanwhile the rows are read where they
@@ -8,7 +9,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     error::{self, ErrorKind, Result},
     table::Table,
-    transaction::Manager,
+    transaction::{Manager, large_values::Reaper},
 };
 
 /// With so many committed tables to move, further commits wait.
@@ -46,6 +47,8 @@ pub(in crate::transaction) struct Applier {
     changed: Condvar,
     /// Signalled when pages were freed, or will not be for a while.
     freed: Condvar,
+    /// Staging tables and dead values whose pages were freed.
+    freed_count: AtomicU64,
     stop: AtomicBool,
     /// It drops its handle on the manager, which may be the last.
     is_letting_go: AtomicBool,
@@ -58,8 +61,10 @@ struct Work {
     dropping: Vec<Job<Arc<StagingTree>>>,
     /// The applier has taken one of them out, and works on it.
     is_busy: bool,
-    /// Staging tables whose pages were freed.
-    freed: u64,
+    /// Dead values whose pages were freed.
+    reaped: u64,
+    /// Rows were moved last: it is the reaper's turn, if that is behind.
+    has_moved: bool,
     /// How often something failed, or nothing could be done.
     stops: u64,
 }
@@ -113,11 +118,27 @@ impl Manager {
             work.dropping.extend(dropped.into_iter().map(Job::new));
             applier.changed.notify_all();
         }
-        let mut task = applier.task.lock();
+        self.start_applier();
+    }
+
+    /// There is something to do for the reaper, in the applier's task.
+    pub(in crate::transaction) fn wake_applier(&self) {
+        // A database that is being closed leaves it to the next open.
+        let Ok(_operation) = self.core().operations.begin() else { return };
+        {
+            let _work = self.applier.work.lock();
+            self.applier.changed.notify_all();
+        }
+        self.start_applier();
+    }
+
+    /// Starts the applier if it does not run. An operation is under way.
+    fn start_applier(&self) {
+        let mut task = self.applier.task.lock();
         if task.is_none() {
-            let manager = Arc::downgrade(self);
-            let applier = Arc::clone(applier);
-            *task = Some(tantalum_rt::spawn("tantalum-applier", move || run(&manager, &applier)));
+            let manager = self.me.clone();
+            let (applier, reaper) = (Arc::clone(&self.applier), Arc::clone(&self.reaper));
+            *task = Some(tantalum_rt::spawn("tantalum-applier", move || run(&manager, &applier, &reaper)));
             self.core().keep(StopApplier(Arc::clone(&self.applier)));
         }
     }
@@ -125,13 +146,16 @@ impl Manager {
     /// Does what is due. Returns whether anything was. Pages are freed before more rows are moved, which may need them.
     fn apply_step(&self) -> Result<bool> {
         self.core().check_open()?;
-        if let Some(job) = self.applier.take_dropping() {
+        let applier = &self.applier;
+        if self.reaper.is_behind() && std::mem::take(&mut applier.work.lock().has_moved) && self.reap() {
+            return Ok(true);
+        }
+        if let Some(job) = applier.take_dropping() {
             self.drop_table(job);
-        } else if let Some(job) = self.applier.take_moving() {
+        } else if let Some(job) = applier.take_moving() {
             self.move_rows(job);
         } else {
-            self.applier.note_stop(&mut self.applier.work.lock());
-            return Ok(false);
+            return Ok(self.reap());
         }
         Ok(true)
     }
@@ -141,6 +165,7 @@ impl Manager {
         let applier = &self.applier;
         let mut work = applier.work.lock();
         work.is_busy = false;
+        work.has_moved = true;
         match step {
             Ok(Step::Moved) => {
                 job.succeeded();
@@ -152,6 +177,9 @@ impl Manager {
                 let Moving { table, staged, .. } = job.what;
                 table.staging().remove(staged.id());
                 work.dropping.push(Job::new(staged));
+                drop(work);
+                // What the transaction had written and replaced itself.
+                self.look_for_dead_values(&table);
             }
             Err(error) => {
                 let table = job.what.table.name();
@@ -172,8 +200,7 @@ impl Manager {
         work.is_busy = false;
         match dropped {
             Ok(_) => {
-                work.freed += 1;
-                applier.freed.notify_all();
+                applier.note_freed();
             }
             Err(error) => {
                 if error.kind() != ErrorKind::Closed {
@@ -203,20 +230,61 @@ impl Manager {
         }
     }
 
-    /// Waits until the pages of a staging table are freed. False if none will be for a while. No latch may be held, and the applier
-    /// may not need a lock that the caller has.
-    pub(in crate::transaction) fn wait_for_freed_pages(&self) -> bool {
+    /// Deletes large values that no row has, as far as there are any.
+    fn reap(&self) -> bool {
+        let applier = &self.applier;
+        applier.work.lock().is_busy = true;
+        let (did, is_gone) = self.reap_step();
+        let mut work = applier.work.lock();
+        work.is_busy = false;
+        if is_gone {
+            work.reaped += 1;
+            applier.note_freed();
+        }
+        if !did {
+            applier.note_stop(&mut work);
+        }
+        did
+    }
+
+    /// If many dead values wait to be deleted, waits until so many have gone: else commits would leave more than the reaper deletes. No
+    /// latch may be held.
+    pub(in crate::transaction) fn wait_for_reaper(&self, values: u64) {
+        if !self.reaper.is_behind() {
+            return;
+        }
+        may_wait("dead values");
+        let applier = &self.applier;
+        let mut work = applier.work.lock();
+        let (until, stops) = (work.reaped + values, work.stops);
+        while self.reaper.is_behind()
+            && work.reaped < until
+            && work.stops == stops
+            && !applier.stop.load(Ordering::Acquire)
+        {
+            applier.freed.wait(&mut work);
+        }
+    }
+
+    /// How often pages of staging tables or dead values were freed: to be asked before pages are needed.
+    pub(in crate::transaction) fn times_freed(&self) -> u64 {
+        self.applier.freed_count.load(Ordering::Acquire)
+    }
+
+    /// Waits until the pages of a staging table, or of a dead value, are freed, if none were since the [count](Self::times_freed) was
+    /// asked. False if none will be for a while. No latch may be held, and the applier may not need a lock that the caller has.
+    pub(in crate::transaction) fn wait_for_freed_pages(&self, since: u64) -> bool {
         may_wait("pages of staging tables");
         let applier = &self.applier;
         let mut work = applier.work.lock();
-        let (freed, stops) = (work.freed, work.stops);
-        while work.freed == freed && work.stops == stops {
-            if !work.is_under_way() || applier.stop.load(Ordering::Acquire) {
+        let stops = work.stops;
+        while self.times_freed() == since && work.stops == stops {
+            if !(work.is_under_way() || self.reaper.has_work()) || applier.stop.load(Ordering::Acquire) {
                 return false;
             }
             applier.freed.wait(&mut work);
         }
-        work.freed > freed
+        self.times_freed() > since
     }
 }
 
@@ -251,6 +319,12 @@ impl Work {
 }
 
 impl Applier {
+    /// Pages were freed. The caller has locked the work.
+    fn note_freed(&self) {
+        self.freed_count.fetch_add(1, Ordering::Release);
+        self.freed.notify_all();
+    }
+
     /// Nothing is freed before some time has passed, or a reader goes.
     fn note_stop(&self, work: &mut Work) {
         work.stops += 1;
@@ -293,7 +367,7 @@ impl Applier {
     }
 }
 
-fn run(manager: &Weak<Manager>, applier: &Applier) {
+fn run(manager: &Weak<Manager>, applier: &Applier, reaper: &Reaper) {
     while let Some(manager) = manager.upgrade() {
         if applier.stop.load(Ordering::Acquire) {
             break;
@@ -312,8 +386,11 @@ fn run(manager: &Weak<Manager>, applier: &Applier) {
             }
         }
         let mut work = applier.work.lock();
-        let pause = work.pause();
-        if !applier.stop.load(Ordering::Acquire) && !work.is_due() {
+        let mut pause = work.pause();
+        if let Some(until) = reaper.rests_until() {
+            pause = pause.min(until.duration_since(tantalum_rt::now())).max(Duration::from_millis(1));
+        }
+        if !applier.stop.load(Ordering::Acquire) && !work.is_due() && !reaper.has_work() {
             applier.changed.wait_for(&mut work, pause);
         }
     }

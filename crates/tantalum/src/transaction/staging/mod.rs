@@ -20,6 +20,7 @@ mod spill;
 mod undo;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc,
@@ -28,12 +29,15 @@ use std::{
 };
 
 use tantalum_log::Lsn;
-use tantalum_rt::{Mutex, RwLock};
+use tantalum_rt::{Mutex, MutexGuard, RwLock};
 use tantalum_store::TableId;
 
-pub(in crate::transaction) use self::{applier::Applier, spill::Staged};
+pub(in crate::transaction) use self::{
+    applier::Applier,
+    spill::{Staged, is_too_much},
+};
 use super::{
-    Value,
+    Content, Value,
     batch::{Batch, End},
     key_range::Interval,
     locks::{TableLocks, TransactionId},
@@ -41,7 +45,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    tree::Tree,
+    tree::{Reference, Tree},
 };
 
 /// A key and the locks of its table.
@@ -90,7 +94,7 @@ impl Stager {
 /// What a staged row makes of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StagedWrite {
-    Put(Value),
+    Put(Content),
     Delete,
     /// Nothing: its write was undone, but the key stays locked.
     Undone,
@@ -99,10 +103,15 @@ pub(crate) enum StagedWrite {
 const DELETE: u8 = 0;
 const PUT: u8 = 1;
 const UNDONE: u8 = 2;
+/// A large value: a reference to it follows.
+const PUT_LARGE: u8 = 3;
+
+/// Bytes that a row has beside those of its value.
+pub(super) const ROW_HEAD_BYTES: usize = 1;
 
 impl StagedWrite {
     /// What a transaction has made of a key: `None` if nothing.
-    pub fn made(self) -> Option<Option<Value>> {
+    pub fn made(self) -> Option<Option<Content>> {
         match self {
             Self::Put(value) => Some(Some(value)),
             Self::Delete => Some(None),
@@ -110,11 +119,28 @@ impl StagedWrite {
         }
     }
 
+    /// The large value that it names.
+    pub(in crate::transaction) fn reference(&self) -> Option<Reference> {
+        match self {
+            Self::Put(content) => content.reference(),
+            Self::Delete | Self::Undone => None,
+        }
+    }
+
+    /// Bytes of the value that the row itself has.
+    pub(super) fn value_bytes(&self) -> usize {
+        match self {
+            Self::Put(content) => content.memory_bytes(),
+            Self::Delete | Self::Undone => 0,
+        }
+    }
+
     /// The bytes of the row.
-    pub fn encode(made: Option<&Option<Value>>) -> Vec<u8> {
+    pub fn encode(made: Option<&Option<Content>>) -> Vec<u8> {
         match made {
-            Some(Some(value)) => {
-                let mut bytes = Vec::with_capacity(1 + value.len());
+            Some(Some(Content::Large(reference))) => [&[PUT_LARGE][..], &reference.encode()].concat(),
+            Some(Some(Content::Bytes(value))) => {
+                let mut bytes = Vec::with_capacity(ROW_HEAD_BYTES + value.len());
                 bytes.push(PUT);
                 bytes.extend_from_slice(value);
                 bytes
@@ -128,7 +154,10 @@ impl StagedWrite {
     pub fn decode(bytes: Value) -> Result<Option<Self>> {
         match (bytes.first(), bytes.len()) {
             (None, _) => Ok(None),
-            (Some(&PUT), _) => Ok(Some(Self::Put(bytes.without_first()))),
+            (Some(&PUT), _) => Ok(Some(Self::Put(bytes.without_first().into()))),
+            (Some(&PUT_LARGE), _) if let Some(reference) = Reference::decode(&bytes[1..]) => {
+                Ok(Some(Self::Put(Content::Large(reference))))
+            }
             (Some(&DELETE), 1) => Ok(Some(Self::Delete)),
             (Some(&UNDONE), 1) => Ok(Some(Self::Undone)),
             (Some(other), _) => Err(Error::new(
@@ -180,7 +209,7 @@ impl StagingTree {
 
     /// What is staged for a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<StagedWrite>> {
-        let found = self.tree.read(key, |row, _| row.map(Value::from))?;
+        let found = self.tree.read_bytes(key, |row| row.map(Value::from))?;
         Ok(found.map(StagedWrite::decode).transpose()?.flatten())
     }
 
@@ -196,7 +225,8 @@ impl StagingTree {
         batch.read_large(&self.tree)?;
         let mut rows = Vec::new();
         while let Some(row) = batch.take(End::Front) {
-            let (key, bytes) = row?;
+            let (key, content) = row?;
+            let bytes = content.into_bytes()?;
             rows.extend(StagedWrite::decode(bytes)?.map(|write| (key, write)));
         }
         Ok((covered, rows))
@@ -258,6 +288,17 @@ impl TableStaging {
         std::mem::take(&mut *self.list.write())
     }
 
+    /// Keeps the table from being dropped meanwhile; `None` if it was.
+    pub fn unless_retired(&self) -> Option<MutexGuard<'_, bool>> {
+        let retired = self.retired.lock();
+        (!*retired).then_some(retired)
+    }
+
+    /// The numbers of all.
+    pub fn ids(&self) -> BTreeSet<TableId> {
+        self.all().iter().map(|staged| staged.id()).collect()
+    }
+
     fn all(&self) -> Arc<[Arc<StagingTree>]> {
         Arc::clone(&self.list.read())
     }
@@ -277,12 +318,12 @@ impl TableStaging {
     /// What the transactions that have committed up to a position have staged for a key, and how far the log must be durable before
     /// a caller gets it. If nothing, the leaf that is looked at after this has it.
     #[inline]
-    pub fn get(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Value>, Lsn)>> {
+    pub fn get(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Content>, Lsn)>> {
         if self.has_any() { self.find(key, up_to) } else { Ok(None) }
     }
 
     #[cold]
-    fn find(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Value>, Lsn)>> {
+    fn find(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Content>, Lsn)>> {
         for (position, staged) in self.committed(up_to) {
             if let Some(made) = staged.get(key)?.and_then(StagedWrite::made) {
                 return Ok(Some((made, Lsn::new(position))));

@@ -2,13 +2,14 @@
 //! group.
 
 use crate::{
-    error::Result,
+    error::{Error, ErrorKind, Result},
     table::Table,
     transaction::{
-        Manager,
+        Content, Manager,
         append::{Part, PartTree, Purpose, ReadLeaf},
+        large_values::{Writer, mark_key},
     },
-    tree::{LeafCopy, LeafPosition, LeafWrite},
+    tree::{LeafCopy, LeafPosition, LeafValue, LeafWrite},
 };
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ impl Moving {
         }
         manager.leave_log_space()?;
         // `None`: a commit has overwritten one of them meanwhile.
-        let Some(Read { rows, leaves, next }) = self.read(manager.group_bytes())? else { return Ok(Step::Moved) };
+        let Some(Read { mut rows, leaves, next }) = self.read(manager.group_bytes())? else { return Ok(Step::Moved) };
+        self.write_large(manager, &mut rows)?;
         if !rows.is_empty() {
             match self.move_rows(manager, &rows, &leaves) {
                 Ok(true) => {}
@@ -85,6 +87,20 @@ impl Moving {
         }
     }
 
+    /// Writes the large values that rows have, as versions before value trees staged them.
+    fn write_large(&self, manager: &Manager, rows: &mut [StagedRow]) -> Result<()> {
+        let limit = self.table.tree().inline_limit();
+        for (_, write) in rows {
+            if let StagedWrite::Put(Content::Bytes(value)) = write
+                && value.len() > limit
+            {
+                let written = manager.write_value(&self.table, self.staged.id(), &mut &value[..], Writer::Applier)?;
+                *write = StagedWrite::Put(Content::Large(written));
+            }
+        }
+        Ok(())
+    }
+
     /// Appends the group. False if a row has been changed since it was read.
     fn move_rows(&self, manager: &Manager, rows: &[StagedRow], read: &[ReadLeaf]) -> Result<bool> {
         let writes = rows
@@ -93,12 +109,29 @@ impl Moving {
             .map(|(key, write)| LeafWrite { key, value: value_of(write) })
             .collect();
         let removals = rows.iter().map(|(key, _)| LeafWrite { key, value: None }).collect();
-        let parts = [
+        let mut parts = vec![
             Part { tree: PartTree::Target(self.table.clone()), writes },
             Part { tree: PartTree::Staging(Arc::clone(&self.staged)), writes: removals },
         ];
+        // Rows of the table name them from now on.
+        let references = rows.iter().filter_map(|(_, write)| write.reference());
+        let mut marks: Vec<_> = references.map(|reference| mark_key(reference.id)).collect();
+        marks.sort_unstable();
+        if let Some(values) = self.table.values().filter(|_| !marks.is_empty()) {
+            let writes = marks.iter().map(|key| LeafWrite { key, value: None }).collect();
+            parts.push(Part { tree: PartTree::Values(values), writes });
+        }
         let purpose = Purpose::Move { position: self.staged.position(), read };
         Ok(manager.append(&parts, &purpose)?.is_some())
+    }
+
+    #[cold]
+    fn damaged(&self, key: &[u8]) -> Error {
+        let what = "names a large value as no staged row does; restore the database from a backup";
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("the row \"{}\" staged for table {:?} {what}", key.escape_ascii(), self.table.name()),
+        )
     }
 
     /// The next rows. `None` if one went while it was read.
@@ -121,8 +154,9 @@ impl Moving {
             for entry in entries.clone() {
                 let (key, row) = copy.entry(entry)?;
                 let key = Value::from(key);
-                let Some(write) = StagedWrite::decode(row.bytes().into())? else { return Ok(None) };
-                bytes += key.len() + value_of(&write).map_or(0, <[u8]>::len);
+                let row = row.bytes().ok_or_else(|| self.damaged(&key))?;
+                let Some(write) = StagedWrite::decode(row.into())? else { return Ok(None) };
+                bytes += key.len() + write.value_bytes();
                 let behind = [&key[..], &[0]].concat();
                 rows.push((key, write));
                 if bytes >= group_bytes && (entry + 1 < entries.end || !is_whole) {
@@ -143,9 +177,9 @@ impl Moving {
     }
 }
 
-fn value_of(write: &StagedWrite) -> Option<&[u8]> {
+fn value_of(write: &StagedWrite) -> Option<LeafValue<'_>> {
     match write {
-        StagedWrite::Put(value) => Some(value),
+        StagedWrite::Put(content) => Some(content.as_leaf()),
         StagedWrite::Delete | StagedWrite::Undone => None,
     }
 }

@@ -5,22 +5,25 @@
 
 use std::{
     collections::BTreeMap,
+    io::Read,
     sync::{Arc, atomic::Ordering},
 };
 
 use tantalum_log::Lsn;
 use tantalum_store::TableId;
 
-use super::{StagedWrite, Stager, StagingTree, undo::UndoLog};
+use super::{ROW_HEAD_BYTES, StagedWrite, Stager, StagingTree, undo::UndoLog};
 use crate::{
     db::{StagingRow, StagingState},
     error::{Error, ErrorKind, Result},
+    table::Table,
     transaction::{
-        Manager, Touched, Transaction, Value,
+        Content, Manager, Touched, Transaction, Value,
         append::{Part, PartTree, Purpose},
+        large_values::Writer,
         locks::TransactionId,
     },
-    tree::{LeafWrite, Tree},
+    tree::{LeafValue, LeafWrite, Tree},
 };
 
 /// Bytes of rows in one change group, about.
@@ -51,7 +54,7 @@ impl Staged {
     }
 
     /// What the transaction has staged for a key: `None` if nothing, `Some(None)` if it has deleted it.
-    pub fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Option<Value>>> {
+    pub fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Option<Content>>> {
         let Some(staged) = self.tree(table) else { return Ok(None) };
         Ok(staged.get(key)?.and_then(StagedWrite::made))
     }
@@ -71,6 +74,7 @@ impl Staged {
                 apply.push((table, staged));
             } else {
                 table.staging().remove(staged.id());
+                manager.look_for_dead_values(&table);
                 drop.push(staged);
             }
         }
@@ -94,8 +98,10 @@ impl Transaction {
             let rows = self.writes.rows(id).expect("it has writes");
             let mut put_bytes = 0;
             for (key, made) in rows.iter() {
-                put_bytes += made.as_ref().map_or(0, |value| key.len() + value.len()) as u64;
-                group.push(key.clone(), StagedWrite::encode(Some(made)))?;
+                put_bytes += made.as_ref().map_or(0, |content| key.len() + content.memory_bytes()) as u64;
+                let limit = tree.inline_limit() - ROW_HEAD_BYTES;
+                let made = made.as_ref().map(|content| self.small_enough(id, content, limit)).transpose()?;
+                group.push(key.clone(), StagedWrite::encode(Some(&made)))?;
             }
             group.append()?;
             self.staged.as_mut().expect("it has a staging table").put_bytes += put_bytes;
@@ -109,6 +115,29 @@ impl Transaction {
         self.spill_undo(&manager)?;
         self.writes.clear();
         Ok(())
+    }
+
+    /// What a staged row has of a value: one of more bytes than the limit is written to the table's value tree.
+    pub(super) fn small_enough(&self, table: TableId, content: &Content, limit: usize) -> Result<Content> {
+        match content {
+            Content::Bytes(value) if value.len() > limit => {
+                let staged = self.staged.as_ref().and_then(|staged| staged.tree(table)).expect("it was made");
+                let table = self.touched[&table].table.table();
+                let written = self.manager().write_value(table, staged.id(), &mut &value[..], self.writer())?;
+                Ok(Content::Large(written))
+            }
+            small => Ok(small.clone()),
+        }
+    }
+
+    /// Writes a large value for a row that is written next.
+    pub(in crate::transaction) fn write_large(&mut self, table: &Table, source: &mut dyn Read) -> Result<Content> {
+        let owner = self.staging_tree(table.id())?.owner();
+        Ok(Content::Large(self.manager().write_value(table, owner, source, self.writer())?))
+    }
+
+    fn writer(&self) -> Writer {
+        if self.is_committing { Writer::Committing } else { Writer::Running }
     }
 
     /// The staging table for a table that was touched, made if there is none.
@@ -147,7 +176,7 @@ impl Transaction {
         };
         let mut rows: Vec<_> = staged.tables.iter().map(row).collect();
         rows.sort();
-        let writes = rows.iter().map(|(key, row)| LeafWrite { key, value: Some(row) }).collect();
+        let writes = rows.iter().map(|(key, row)| LeafWrite { key, value: Some(LeafValue::Bytes(row)) }).collect();
         let part = Part { tree: PartTree::Own(core.catalog.tree().clone()), writes };
         let committed = |end: Lsn| staged.stager.commit(end);
         let end = manager.append(&[part], &Purpose::CommitOfStaged(&committed))?;
@@ -164,7 +193,7 @@ impl Manager {
     }
 
     /// Waits until a good part of the log is free: what takes much of it leaves the rest to small commits.
-    pub(super) fn leave_log_space(&self) -> Result<()> {
+    pub(in crate::transaction) fn leave_log_space(&self) -> Result<()> {
         let log = self.core().log();
         if log.end_lsn().get().saturating_sub(log.checkpoint_lsn().get()) > self.log_share_bytes() {
             self.core().pool.checkpoint()?;
@@ -173,12 +202,12 @@ impl Manager {
     }
 
     /// Bytes of rows that are moved or staged in one group, about.
-    pub(super) fn group_bytes(&self) -> usize {
+    pub(in crate::transaction) fn group_bytes(&self) -> usize {
         GROUP_BYTES.min(self.write_limit().bytes / 4)
     }
 
     /// The most rows of a group that moves or stages them.
-    pub(super) fn group_rows(&self) -> usize {
+    pub(in crate::transaction) fn group_rows(&self) -> usize {
         let frames = self.core().settings.buffer_pool_bytes() / u64::from(self.core().superblock.page_size);
         usize::try_from(frames).unwrap_or(usize::MAX) / GROUP_POOL_PART
     }
@@ -222,13 +251,13 @@ impl<'a> Group<'a> {
 }
 
 /// Whether a group has more pages than the pool has room for, or its record more bytes than the log takes.
-pub(super) fn is_too_much(error: &Error) -> bool {
+pub(in crate::transaction) fn is_too_much(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TransactionTooLarge | ErrorKind::TooLarge)
 }
 
 /// Writes rows to a staging table, in as many groups as it takes.
 fn append_rows(manager: &Manager, tree: &Tree, rows: &[EncodedRow]) -> Result<()> {
-    let writes = rows.iter().map(|(key, row)| LeafWrite { key, value: Some(row) }).collect();
+    let writes = rows.iter().map(|(key, row)| LeafWrite { key, value: Some(LeafValue::Bytes(row)) }).collect();
     let part = Part { tree: PartTree::Own(tree.clone()), writes };
     match manager.append(&[part], &Purpose::Staging) {
         Err(error) if is_too_much(&error) && rows.len() > 1 => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tantalum_store::TableId;
 
-use super::super::{Value, key_range::Interval};
+use super::super::{Content, Value, key_range::Interval};
 
 /// What a key's entry takes beside key and values: its place in the tree, and the chain's and the key's allocations.
 const CHAIN_OVERHEAD_BYTES: usize = 128;
@@ -16,7 +16,7 @@ const VERSION_OVERHEAD_BYTES: usize = 64;
 pub struct Version {
     /// The number of that commit.
     pub overwritten_by: u64,
-    pub value: Option<Value>,
+    pub value: Option<Content>,
 }
 
 /// The versions of one key, oldest first.
@@ -31,8 +31,8 @@ pub struct VersionTable {
 }
 
 /// The most bytes of memory that a version takes.
-pub fn bytes_of(key: &[u8], value: Option<&Value>) -> usize {
-    CHAIN_OVERHEAD_BYTES + VERSION_OVERHEAD_BYTES + key.len() + value.map_or(0, |value| value.len())
+pub fn bytes_of(key: &[u8], value: Option<&Content>) -> usize {
+    CHAIN_OVERHEAD_BYTES + VERSION_OVERHEAD_BYTES + key.len() + value.map_or(0, Content::memory_bytes)
 }
 
 impl VersionTable {
@@ -62,7 +62,7 @@ impl VersionTable {
     /// which commit each was there, as far as that is known, and which overwrote it.
     pub fn push(&mut self, table: TableId, key: &[u8], version: Version, sees: impl Fn(u64, u64) -> bool) {
         let rows = self.tables.entry(table).or_default();
-        let value_bytes = |version: &Version| version.value.as_ref().map_or(0, |value| value.len());
+        let value_bytes = |version: &Version| version.value.as_ref().map_or(0, Content::memory_bytes);
         let chain = match rows.get_mut(key) {
             Some(chain) => chain,
             None => {
@@ -91,7 +91,7 @@ impl VersionTable {
     }
 
     /// The oldest version of a key that was overwritten after the snapshot began.
-    pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Option<&Option<Value>> {
+    pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Option<&Option<Content>> {
         visible(self.chain(table, key)?, snapshot)
     }
 
@@ -101,7 +101,7 @@ impl VersionTable {
         table: TableId,
         interval: &Interval,
         snapshot: u64,
-    ) -> impl Iterator<Item = (&Value, &Option<Value>)> {
+    ) -> impl Iterator<Item = (&Value, &Option<Content>)> {
         let rows = self.tables.get(&table).into_iter().flat_map(|rows| rows.range::<[u8], _>(interval.bounds()));
         rows.filter_map(move |(key, chain)| Some((key, visible(chain, snapshot)?)))
     }
@@ -113,7 +113,7 @@ impl VersionTable {
     }
 }
 
-fn visible(chain: &Chain, snapshot: u64) -> Option<&Option<Value>> {
+fn visible(chain: &Chain, snapshot: u64) -> Option<&Option<Content>> {
     let first = chain.partition_point(|version| version.overwritten_by <= snapshot);
     chain.get(first).map(|version| &version.value)
 }

@@ -43,7 +43,7 @@ use self::{
     run::Run,
     spill::Spiller,
 };
-use super::{Value, append::OldVersion, key_range::Interval};
+use super::{Content, Value, append::OldVersion, key_range::Interval};
 use crate::{
     buffer::SNAPSHOT_GATE,
     db::Core,
@@ -75,6 +75,8 @@ pub(crate) struct Versions {
     spiller: Mutex<Option<Spiller>>,
     next_run: AtomicU64,
     given_up_ever: AtomicU64,
+    /// How many snapshots have ended, or been given up.
+    ended: AtomicU64,
 }
 
 /// A snapshot: the end of the log when it began, and what tells it from others of that number.
@@ -97,8 +99,12 @@ impl Snapshots {
 
     /// Whether one sees a version that was written by the commit `since` and overwritten by `until`.
     fn see(&self, since: u64, until: u64) -> bool {
+        self.seer(since, until).is_some()
+    }
+
+    fn seer(&self, since: u64, until: u64) -> Option<SnapshotId> {
         let at = |number| SnapshotId { number, serial: 0 };
-        self.alive.range(at(since)..at(until)).next().is_some()
+        self.alive.range(at(since)..at(until.max(since))).next().copied()
     }
 }
 
@@ -147,7 +153,7 @@ impl Gate<'_> {
     }
 
     /// Keeps what commit `number` overwrites, if a snapshot sees it. Called under the latch of the key's leaf, before it changes.
-    pub fn keep(&self, table: TableId, key: &[u8], number: u64, value: Option<Value>) {
+    pub fn keep(&self, table: TableId, key: &[u8], number: u64, value: Option<Content>) {
         let Some(newest) = self.snapshots.alive.last().filter(|_| self.has_snapshots_before(number)) else { return };
         let mut kept = self.versions.kept.write();
         let last = kept.growing.last_overwrite(table, key);
@@ -177,6 +183,7 @@ impl Versions {
             // The log grows by far more than one with each run, so no other session has used these.
             next_run: AtomicU64::new(space.pool().end().get()),
             given_up_ever: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
         })
     }
 
@@ -251,6 +258,7 @@ impl Versions {
     /// Ends a snapshot, and forgets what is now seen by none, as far as that is known without looking for it.
     pub fn end(&self, snapshot: SnapshotId) {
         let mut snapshots = self.snapshots.write();
+        self.ended.fetch_add(1, Ordering::Release);
         if !snapshots.alive.remove(&snapshot) {
             drop(snapshots);
             let mut given_up = self.given_up.lock();
@@ -261,6 +269,27 @@ impl Versions {
         let unseen = self.take_unseen(&snapshots);
         drop(snapshots);
         self.forget(unseen);
+    }
+
+    /// How many snapshots are over, or about to be.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// A snapshot that sees what was there from one position in the log on to another.
+    pub fn seer(&self, since: u64, until: u64) -> Option<SnapshotId> {
+        self.snapshots.read().seer(since, until)
+    }
+
+    /// Whether a snapshot has neither ended nor been given up.
+    pub fn is_alive(&self, snapshot: SnapshotId) -> bool {
+        self.snapshots.read().alive.contains(&snapshot)
+    }
+
+    /// # Errors
+    /// [`SnapshotTooOld`](ErrorKind::SnapshotTooOld) if the snapshot was given up.
+    pub fn check(&self, snapshot: SnapshotId) -> Result<()> {
+        self.checked(snapshot, Ok(()))
     }
 
     /// Drops what was taken out, which may be much: no lock is held, so that commits need not wait for that.
@@ -292,9 +321,10 @@ impl Versions {
     }
 
     /// Gives up the oldest snapshot; false if there is none. What only it saw goes.
-    fn give_up_oldest(&self, cause: &Error) -> bool {
+    pub fn give_up_oldest(&self, cause: &Error) -> bool {
         let mut snapshots = self.snapshots.write();
         let Some(oldest) = snapshots.alive.pop_first() else { return false };
+        self.ended.fetch_add(1, Ordering::Release);
         self.given_up.lock().insert(oldest, cause.clone());
         self.are_given_up.store(true, Ordering::Release);
         self.given_up_ever.fetch_add(1, Ordering::Relaxed);
@@ -346,14 +376,15 @@ impl Versions {
     ///
     /// # Errors
     /// [`SnapshotTooOld`](ErrorKind::SnapshotTooOld), and what a device reports.
-    pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Result<Option<Option<Value>>> {
+    pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Result<Option<Option<Content>>> {
         if !self.are_any.load(Ordering::Acquire) {
             return self.checked(snapshot, Ok(None));
         }
         let (runs, in_memory) = {
             let kept = self.kept.read();
             let frozen = kept.frozen.as_ref().and_then(|frozen| frozen.find(table, key, snapshot.number));
-            let in_memory = frozen.or_else(|| kept.growing.find(table, key, snapshot.number)).cloned();
+            let in_memory = frozen.or_else(|| kept.growing.find(table, key, snapshot.number));
+            let in_memory = in_memory.cloned();
             (kept.runs_for(snapshot), in_memory)
         };
         // What was overwritten earlier counts.
@@ -371,7 +402,7 @@ impl Versions {
         table: TableId,
         interval: &Interval,
         snapshot: SnapshotId,
-    ) -> Result<Vec<(Value, Option<Value>)>> {
+    ) -> Result<Vec<(Value, Option<Content>)>> {
         if !self.are_any.load(Ordering::Acquire) || interval.is_empty() {
             return self.checked(snapshot, Ok(Vec::new()));
         }

@@ -10,12 +10,13 @@ use tantalum_device::AlignedBuffer;
 use tantalum_store::{Load, PageBatch, PageId, TableId, page::header};
 
 use super::super::{
-    Value,
+    Content, Value,
     key_range::{Cut, Interval},
 };
 use crate::{
     error::{self, Result},
     space::Space,
+    tree::{REFERENCE_BYTES, Reference},
 };
 
 /// Behind a page's header: the run's number, the page's place in it, where the first entry begins that does so in this page.
@@ -23,6 +24,8 @@ const HEAD_BYTES: usize = header::HEADER_BYTES + 16;
 /// An entry's table, commit, and lengths of key and value.
 const ENTRY_HEAD_BYTES: usize = 4 + 8 + 2 + 4;
 const NO_VALUE: u32 = u32::MAX;
+/// In the place of the value's length: a reference to a large value follows.
+const REFERENCE: u32 = u32::MAX - 1;
 const NO_ENTRY: u16 = u16::MAX;
 const FENCES_MAX: usize = 1024;
 /// Pages that a merge reads at once.
@@ -113,7 +116,7 @@ impl Run {
     ///
     /// # Errors
     /// When a page cannot be read.
-    pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Result<Option<Option<Value>>> {
+    pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Result<Option<Option<Content>>> {
         let mut cursor = self.seek(Target { table, key, overwritten_by: snapshot.saturating_add(1) })?;
         let found = cursor.peek()?.is_some_and(|entry| entry.table == table && entry.key == key);
         if found { Ok(Some(cursor.take_value()?)) } else { Ok(None) }
@@ -128,7 +131,7 @@ impl Run {
         table: TableId,
         interval: &Interval,
         snapshot: u64,
-        visit: &mut dyn FnMut(Value, Option<Value>),
+        visit: &mut dyn FnMut(Value, Option<Content>),
     ) -> Result<()> {
         let lower: &[u8] = match &interval.lower {
             Cut::Min => &[],
@@ -264,15 +267,20 @@ impl<'r> RunCursor<'r> {
     ///
     /// # Errors
     /// When a page cannot be read.
-    pub fn take_value(&mut self) -> Result<Option<Value>> {
+    pub fn take_value(&mut self) -> Result<Option<Content>> {
         let (key, value_len) = self.head.as_ref().expect("an entry was looked at");
         let (begins, value_len) = (self.at + (ENTRY_HEAD_BYTES + key.key.len()) as u64, *value_len);
         let value = match value_len {
             NO_VALUE => None,
+            REFERENCE => {
+                let mut bytes = [0; REFERENCE_BYTES];
+                self.read(begins, &mut bytes)?;
+                Some(Content::Large(Reference::decode(&bytes).expect("it was written as one")))
+            }
             len => {
                 let mut value = vec![0; len as usize];
                 self.read(begins, &mut value)?;
-                Some(Value::from(value))
+                Some(Value::from(value).into())
             }
         };
         self.skip_value()?;
@@ -285,7 +293,11 @@ impl<'r> RunCursor<'r> {
     /// Does not fail at present.
     pub fn skip_value(&mut self) -> Result<()> {
         let (key, value_len) = self.head.take().expect("an entry was looked at");
-        let value_len = if value_len == NO_VALUE { 0 } else { u64::from(value_len) };
+        let value_len = match value_len {
+            NO_VALUE => 0,
+            REFERENCE => REFERENCE_BYTES as u64,
+            len => u64::from(len),
+        };
         self.at += (ENTRY_HEAD_BYTES + key.key.len()) as u64 + value_len;
         Ok(())
     }
@@ -388,7 +400,7 @@ impl RunWriter {
     ///
     /// # Errors
     /// [`StoreFull`](crate::ErrorKind::StoreFull), and what a device reports.
-    pub fn push(&mut self, table: TableId, key: &[u8], overwritten_by: u64, value: Option<&[u8]>) -> Result<()> {
+    pub fn push(&mut self, table: TableId, key: &[u8], overwritten_by: u64, value: Option<&Content>) -> Result<()> {
         let used = self.room_in_page()?;
         let begins = &mut self.page[HEAD_BYTES - 4..HEAD_BYTES - 2];
         if *begins == NO_ENTRY.to_le_bytes() {
@@ -403,11 +415,26 @@ impl RunWriter {
         head[..4].copy_from_slice(&table.0.to_le_bytes());
         head[4..12].copy_from_slice(&overwritten_by.to_le_bytes());
         head[12..14].copy_from_slice(&u16::try_from(key.len()).expect("keys are short").to_le_bytes());
-        let value_len = value.map_or(NO_VALUE, |value| u32::try_from(value.len()).expect("values are limited"));
+        let (value_len, reference);
+        let value = match value {
+            None => {
+                value_len = NO_VALUE;
+                &[][..]
+            }
+            Some(Content::Bytes(value)) => {
+                value_len = u32::try_from(value.len()).expect("values are limited");
+                &value[..]
+            }
+            Some(Content::Large(large)) => {
+                value_len = REFERENCE;
+                reference = large.encode();
+                &reference
+            }
+        };
         head[14..].copy_from_slice(&value_len.to_le_bytes());
         self.write(&head)?;
         self.write(key)?;
-        self.write(value.unwrap_or_default())?;
+        self.write(value)?;
         self.run.entries += 1;
         self.run.newest_overwrite = self.run.newest_overwrite.max(overwritten_by);
         Ok(())
@@ -510,9 +537,10 @@ mod tests {
     fn a_page_of_another_run_is_noticed() {
         let db = database(crate::StoreKind::InPlace);
         let mut writer = RunWriter::new(db.space(), 1);
-        writer.push(TableId(2), b"key", 5, Some(b"value")).expect("there is room");
+        let value = Content::from(Value::from(&b"value"[..]));
+        writer.push(TableId(2), b"key", 5, Some(&value)).expect("there is room");
         let run = writer.finish().expect("there is room").expect("there is an entry");
-        assert_eq!(run.find(TableId(2), b"key", 4).expect("it is there"), Some(Some(Value::from(&b"value"[..]))));
+        assert_eq!(run.find(TableId(2), b"key", 4).expect("it is there"), Some(Some(value.clone())));
         assert_eq!(run.find(TableId(2), b"key", 5).expect("it can be read"), None);
         let mut page = vec![0; db.space().pool().page_size()];
         let id = page_at(&run.extents, 0);

@@ -99,7 +99,7 @@ impl Versions {
                 previous = Some((table, key, version.overwritten_by));
                 if seers.sees(since, version.overwritten_by) {
                     check_running(stop)?;
-                    writer.push(table, key, version.overwritten_by, version.value.as_deref())?;
+                    writer.push(table, key, version.overwritten_by, version.value.as_ref())?;
                 }
             }
             Ok(())
@@ -207,7 +207,7 @@ fn merge(runs: &[Arc<Run>], seers: &Seers, writer: &mut RunWriter, stop: &Atomic
         };
         if seers.sees(since, entry.overwritten_by) {
             let value = cursors[index].take_value()?;
-            writer.push(entry.table, &entry.key, entry.overwritten_by, value.as_deref())?;
+            writer.push(entry.table, &entry.key, entry.overwritten_by, value.as_ref())?;
         } else {
             cursors[index].skip_value()?;
         }

@@ -4,7 +4,7 @@ use tantalum_device::MemoryDevice;
 use tantalum_rt::Random;
 
 use super::{super::key_range::Interval, run::RunWriter, *};
-use crate::{Db, Devices, StoreKind};
+use crate::{Db, Devices, StoreKind, tree::Reference};
 
 pub(in crate::transaction) fn database(store: StoreKind) -> Db {
     let double_write = (store == StoreKind::InPlace).then(|| MemoryDevice::new("area", 1 << 20) as _);
@@ -22,15 +22,20 @@ pub(in crate::transaction) fn database(store: StoreKind) -> Db {
     builder.open_on(devices).expect("the database opens")
 }
 
-type Entries = BTreeMap<(TableId, Vec<u8>, u64), Option<Vec<u8>>>;
+type Entries = BTreeMap<(TableId, Vec<u8>, u64), Option<Content>>;
 
-/// Some keys with several versions, some values across pages, and enough for several pages to a fence.
+/// Some keys with several versions, some values across pages and some in a value tree, and enough for several pages to a fence.
 fn entries(random: &mut Random) -> Entries {
     let mut entries = Entries::new();
     while entries.len() < 60_000 {
         let key = (TableId(random.u32(2..4)), random.u32(0..20_000).to_be_bytes().to_vec(), random.u64(1..1000));
         let len = if random.u32(0..2000) == 0 { random.usize(0..40_000) } else { random.usize(0..120) };
-        entries.insert(key, (random.u8(0..8) > 0).then(|| vec![random.u8(..); len]));
+        let content = match random.u8(0..16) {
+            0 | 1 => None,
+            2 => Some(Content::Large(Reference { id: random.u64(..), length: 1 + len as u32, born: random.u64(..) })),
+            _ => Some(Value::from(vec![random.u8(..); len]).into()),
+        };
+        entries.insert(key, content);
     }
     entries
 }
@@ -42,7 +47,7 @@ fn a_run_shows_each_snapshot_the_oldest_version_after_it() {
         let entries = entries(&mut random);
         let mut writer = RunWriter::new(db.space(), 1);
         for ((table, key, by), value) in &entries {
-            writer.push(*table, key, *by, value.as_deref()).expect("there is room");
+            writer.push(*table, key, *by, value.as_ref()).expect("there is room");
         }
         let run = writer.finish().expect("there is room").expect("there are entries");
         assert_eq!((run.entries(), run.newest_overwrite()), (60_000, 999));
@@ -52,7 +57,7 @@ fn a_run_shows_each_snapshot_the_oldest_version_after_it() {
         for ((table, key, by), value) in &entries {
             let entry = cursor.peek().expect("it can be read").expect("it is there").clone();
             assert_eq!((entry.table, &entry.key, entry.overwritten_by), (*table, key, *by));
-            assert_eq!(cursor.take_value().expect("it can be read").as_deref(), value.as_deref());
+            assert_eq!(cursor.take_value().expect("it can be read"), *value);
         }
         assert!(cursor.peek().expect("it can be read").is_none());
 
@@ -65,7 +70,7 @@ fn a_run_shows_each_snapshot_the_oldest_version_after_it() {
             let (table, snapshot) = (TableId(random.u32(1..5)), random.u64(0..1001));
             let key = random.u32(0..20_001).to_be_bytes();
             let found = run.find(table, &key, snapshot).expect("it can be read");
-            assert_eq!(found.map(|value| value.map(|value| value.to_vec())), seen(table, &key, snapshot));
+            assert_eq!(found, seen(table, &key, snapshot));
         }
         for _ in 0..100 {
             let (table, snapshot, low) = (TableId(random.u32(1..5)), random.u64(0..1001), random.u32(0..20_000));
@@ -73,7 +78,7 @@ fn a_run_shows_each_snapshot_the_oldest_version_after_it() {
             let Some(last) = keys.last() else { continue };
             let interval = Interval::of(&keys[0][..]..=&last[..]);
             let mut found = Vec::new();
-            let visit = &mut |key: Value, value: Option<Value>| found.push((key.to_vec(), value.map(|v| v.to_vec())));
+            let visit = &mut |key: Value, content: Option<Content>| found.push((key.to_vec(), content));
             run.find_range(table, &interval, snapshot, visit).expect("it can be read");
             let expected = keys.iter().filter_map(|key| Some((key.to_vec(), seen(table, key, snapshot)?)));
             assert!(found.into_iter().eq(expected));

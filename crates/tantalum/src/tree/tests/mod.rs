@@ -1,6 +1,7 @@
 //! The tree against an ordered map: alone, with many tasks at once, and across power cuts.
 
 mod bed;
+mod chains;
 mod checks;
 mod concurrent;
 mod hints;
@@ -11,7 +12,7 @@ mod runs;
 mod slow_reads;
 mod stale;
 
-use super::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafWrite, Tree};
+use super::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafValue, LeafWrite, Tree};
 use crate::buffer::{ChangeGroup, Reservation};
 use crate::error::{GroupError, GroupResult, Result};
 use bed::Bed;
@@ -35,7 +36,7 @@ fn key(number: u32, bytes: usize) -> Vec<u8> {
 /// must be flushed.
 fn commit(bed: &Bed, writes: &[Write]) -> Result<Lsn> {
     let writes: Vec<LeafWrite<'_>> =
-        writes.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref() }).collect();
+        writes.iter().map(|(key, value)| LeafWrite { key, value: value.as_deref().map(LeafValue::Bytes) }).collect();
     let reservation = Reservation::new(&bed.pool);
     loop {
         match try_commit(bed, &writes, &reservation) {
@@ -91,7 +92,7 @@ fn try_commit(
 }
 
 fn read(tree: &Tree, key: &[u8]) -> Option<Vec<u8>> {
-    tree.read(key, |value, _| value.map(<[u8]>::to_vec)).expect("the tree is sound")
+    tree.read_bytes(key, |value| value.map(<[u8]>::to_vec)).expect("the tree is sound")
 }
 
 /// Rows of a leaf that is not latched any more, as they are there or, if a large value was replaced meanwhile, as they are now.
@@ -99,7 +100,7 @@ fn rows_of(tree: &Tree, mut copy: LeafCopy, entries: Range<usize>) -> Vec<(Vec<u
     copy.read_large(tree).expect("the tree is sound");
     let row = |index| {
         let (key, value) = copy.entry(index).expect("the tree is sound");
-        let (key, value) = (key.to_vec(), value.bytes().to_vec());
+        let (key, value) = (key.to_vec(), value.bytes().expect("no value tree here").to_vec());
         if value.is_empty() { read(tree, &key).map(|value| (key, value)) } else { Some((key, value)) }
     };
     entries.filter_map(row).collect()

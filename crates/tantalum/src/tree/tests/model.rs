@@ -1,7 +1,7 @@
 //! One task against an ordered map.
 
+use super::super::overflow::CHAIN_BYTES_MAX;
 use super::*;
-use crate::limits::MAX_VALUE_BYTES;
 use proptest::prelude::*;
 use tantalum_rt::Random;
 
@@ -96,7 +96,7 @@ fn the_largest_keys_and_values_fit() {
     let bed = Bed::new(4096, 1024);
     let mut rows = Rows::new();
     for number in 0..12 {
-        let value = Some(vec![number as u8; if number == 5 { MAX_VALUE_BYTES } else { 512 }]);
+        let value = Some(vec![number as u8; if number == 5 { CHAIN_BYTES_MAX } else { 512 }]);
         apply(&bed, &mut rows, [(key(number, 512), value)].into());
         apply(&bed, &mut rows, [(key(100 - number, 512), Some(Vec::new()))].into());
     }

@@ -121,7 +121,7 @@ proptest! {
             .into_iter()
             .map(|(number, key_bytes, value_bytes)| (key(number + 1, key_bytes), vec![1; value_bytes]))
             .collect();
-        let writes: Vec<_> = pending.iter().map(|(key, value)| LeafWrite { key, value: Some(value) }).collect();
+        let writes: Vec<_> = pending.iter().map(|(key, value)| LeafWrite { key, value: Some(LeafValue::Bytes(value)) }).collect();
         let page = page_of(0, fences, &items_of(&rows));
         let node = Node::read(&page).expect("the page is a leaf");
         if super::super::leaf_writes::fits(&node, &page, &writes, 512, &mut Vec::new()).expect("the leaf is sound") {
@@ -165,7 +165,7 @@ proptest! {
         let _ = node.lower_bound(&probe);
         if node.covers(&probe) {
             let _ = (node.search(&probe), node.child_for(&probe));
-            let writes = [LeafWrite { key: &probe, value: Some(&[7; 300]) }];
+            let writes = [LeafWrite { key: &probe, value: Some(LeafValue::Bytes(&[7; 300])) }];
             let _ = super::super::leaf_writes::fits(&node, &page, &writes, 512, &mut Vec::new());
         }
         if node.covers_before(&probe) {

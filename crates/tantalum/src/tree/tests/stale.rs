@@ -21,6 +21,6 @@ fn a_value_with_a_part_from_another_time_is_damaged() {
     let index = group.add(page);
     group.change(index, Change::WriteBytes { offset: 0, bytes: &bytes }).unwrap();
     group.append(0, 0).unwrap();
-    let result = bed.tree.read(&row, |value, _| value.map(<[u8]>::to_vec));
+    let result = bed.tree.read_bytes(&row, |value| value.map(<[u8]>::to_vec));
     assert!(matches!(&result, Err(error) if error.kind() == crate::ErrorKind::Corrupt), "{result:?}");
 }

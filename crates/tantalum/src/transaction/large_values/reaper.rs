@@ -1,0 +1,330 @@
+//! The reaper: deletes large values that are marked, a group of pieces at a time, in the applier's task.
+//!
+//! A bounded number of dead values is known in memory. Beyond that the marks in the value trees are looked through again, as at
+//! opening. A value that a snapshot sees rests until that snapshot is over.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum_rt::{Instant, Mutex};
+use tantalum_store::TableId;
+
+use super::{PieceKey, ValueTree, mark_key, parse_piece_key, piece_key};
+use crate::{
+    error::{Error, Result},
+    table::Table,
+    transaction::{
+        Manager,
+        append::{Part, PartTree, Purpose},
+        staging::is_too_much,
+        versions::SnapshotId,
+    },
+    tree::{LeafPosition, LeafWrite, Reference},
+};
+
+/// So many dead values are known in memory at most.
+const KNOWN_MAX: usize = 1 << 16;
+/// Pieces that are deleted in one group, at most.
+const GROUP_PIECES: usize = 256;
+/// If more dead values that no snapshot sees wait, commits wait until as many have gone as they add.
+const BEHIND: u64 = 32;
+/// How long it rests when a value could not be deleted.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A value by its table's number and its own.
+type ValueKey = (TableId, u64);
+
+/// A value that no row names any more.
+#[derive(Clone, Debug)]
+struct Dead {
+    table: Table,
+    born: u64,
+    /// No snapshot that begins at or behind this end of the log sees it.
+    died: u64,
+}
+
+/// The dead values of a database.
+#[derive(Debug, Default)]
+pub(in crate::transaction) struct Reaper {
+    state: Mutex<State>,
+    /// How many are known, and how many tables are to be looked through.
+    waiting: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    dead: BTreeMap<ValueKey, Dead>,
+    /// Those of which it is not known that a snapshot sees them.
+    next: VecDeque<ValueKey>,
+    /// The others, by such a snapshot.
+    seen: BTreeMap<SnapshotId, Vec<ValueKey>>,
+    /// How many snapshots were over when `seen` was last looked at.
+    ended: u64,
+    /// The marks of these tables are to be looked through, from that of this value on.
+    tables: BTreeMap<TableId, (Table, u64)>,
+    not_before: Option<Instant>,
+}
+
+impl State {
+    /// False if there is no room for it.
+    fn add(&mut self, id: u64, dead: Dead) -> bool {
+        let key = (dead.table.id(), id);
+        if self.dead.len() >= KNOWN_MAX {
+            return false;
+        }
+        if self.dead.insert(key, dead).is_none() {
+            self.next.push_back(key);
+        }
+        true
+    }
+
+    fn is_resting(&self) -> bool {
+        self.not_before.is_some_and(|at| at > tantalum_rt::now())
+    }
+
+    /// What is seen by snapshots that are over is looked at again.
+    fn release(&mut self, ended: u64, is_alive: impl Fn(SnapshotId) -> bool) {
+        if self.ended == ended {
+            return;
+        }
+        self.ended = ended;
+        let over: Vec<_> = self.seen.keys().copied().filter(|snapshot| !is_alive(*snapshot)).collect();
+        for snapshot in over {
+            self.next.extend(self.seen.remove(&snapshot).unwrap_or_default());
+        }
+    }
+
+    fn has_table(&self) -> bool {
+        !self.tables.is_empty() && self.dead.len() < KNOWN_MAX / 2
+    }
+}
+
+impl Reaper {
+    /// A group that ends at `end` has replaced or deleted values.
+    pub fn add(&self, values: Vec<(Table, Reference)>, end: u64) {
+        self.change(|state| {
+            for (table, Reference { id, born, .. }) in values {
+                if !state.add(id, Dead { table: table.clone(), born, died: end }) {
+                    state.tables.insert(table.id(), (table, 0));
+                }
+            }
+        });
+    }
+
+    /// Values written for a transaction that is over may be dead.
+    fn look_for(&self, table: &Table) {
+        self.change(|state| {
+            state.tables.insert(table.id(), (table.clone(), 0));
+        });
+    }
+
+    fn change<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = f(&mut state);
+        self.waiting.store((state.dead.len() + state.tables.len()) as u64, Ordering::Release);
+        done
+    }
+
+    /// Dead values that are known, and tables whose marks are to be looked through.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Whether there is anything to do now.
+    pub fn has_work(&self) -> bool {
+        if self.waiting() == 0 {
+            return false;
+        }
+        let state = self.state.lock();
+        !state.is_resting() && (!state.next.is_empty() || state.has_table())
+    }
+
+    /// Whether so many values wait to be deleted that commits which add to them wait too.
+    pub fn is_behind(&self) -> bool {
+        self.waiting() > BEHIND && {
+            let state = self.state.lock();
+            state.next.len() as u64 > BEHIND && !state.is_resting()
+        }
+    }
+
+    /// When it goes on after a failure.
+    pub fn rests_until(&self) -> Option<Instant> {
+        self.state.lock().not_before
+    }
+
+    fn rest(&self) {
+        self.state.lock().not_before = Some(tantalum_rt::now() + PAUSE);
+    }
+}
+
+impl Manager {
+    /// Values written for a transaction that is over, or before the database was opened, may be dead.
+    pub(in crate::transaction) fn look_for_dead_values(&self, table: &Table) {
+        if table.values().is_some() {
+            self.reaper.look_for(table);
+            self.wake_applier();
+        }
+    }
+
+    /// A snapshot has ended, which perhaps saw dead values.
+    pub(in crate::transaction) fn reap_unseen(&self) {
+        if self.reaper.waiting() > 0 {
+            self.release_unseen();
+            self.wake_applier();
+        }
+    }
+
+    /// Gives up the oldest snapshot, if dead values stay because snapshots see them. False if none does.
+    pub(in crate::transaction) fn give_up_seers(&self, cause: &Error) -> bool {
+        let has_seen = !self.reaper.state.lock().seen.is_empty();
+        let is_given_up = has_seen && self.versions.give_up_oldest(cause);
+        self.reap_unseen();
+        is_given_up
+    }
+
+    /// Deletes some pieces of a dead value, or looks for dead ones. Returns whether there was anything to do, and whether a value has
+    /// gone. Only the applier's task calls this: while it does, no staged rows are moved, so the marks of a committed staging table are
+    /// those of values that it still names.
+    pub(in crate::transaction) fn reap_step(&self) -> (bool, bool) {
+        if !self.reaper.has_work() {
+            return (false, false);
+        }
+        let table = self.reaper.change(|state| if state.has_table() { state.tables.pop_first() } else { None });
+        if let Some((_, (table, from))) = table {
+            if let Err(error) = self.look_through(&table, from) {
+                self.warn(&table, &error, "marks of large values could not be read");
+                self.reaper.change(|state| {
+                    state.tables.entry(table.id()).or_insert((table, from));
+                });
+                self.reaper.rest();
+            }
+            return (true, false);
+        }
+        let next = self.reaper.change(|state| {
+            let key = state.next.pop_front()?;
+            let dead = state.dead.get(&key)?;
+            match self.versions.seer(dead.born, dead.died) {
+                None => Some((key, dead.clone())),
+                Some(snapshot) => {
+                    state.seen.entry(snapshot).or_default().push(key);
+                    // It may have ended meanwhile.
+                    state.ended = u64::MAX;
+                    None
+                }
+            }
+        });
+        let Some((key, dead)) = next else {
+            self.release_unseen();
+            return (true, false);
+        };
+        let reaped = self.reap_group(&dead.table, key.1);
+        let is_gone = matches!(reaped, Ok(true));
+        self.counters.values_freed.fetch_add(u64::from(is_gone), Ordering::Relaxed);
+        self.reaper.change(|state| match reaped {
+            Ok(true) => drop(state.dead.remove(&key)),
+            Ok(false) => state.next.push_front(key),
+            Err(_) => state.next.push_back(key),
+        });
+        if let Err(error) = reaped {
+            self.warn(&dead.table, &error, "a large value could not be deleted");
+            self.reaper.rest();
+        }
+        (true, is_gone)
+    }
+
+    fn release_unseen(&self) {
+        let (ended, is_alive) = (self.versions.ended(), |snapshot| self.versions.is_alive(snapshot));
+        self.reaper.state.lock().release(ended, is_alive);
+    }
+
+    fn warn(&self, table: &Table, error: &Error, what: &'static str) {
+        if self.core().check_open().is_ok() {
+            tracing::warn!(table = table.name(), %error, "{what}; it is tried again");
+        }
+    }
+
+    /// Notes what the marks of a table say.
+    fn look_through(&self, table: &Table, from: u64) -> Result<()> {
+        let Some(_not_dropped) = table.staging().unless_retired() else { return Ok(()) };
+        let Some(values) = table.values() else { return Ok(()) };
+        let mut marks = Vec::new();
+        values.marks(from, &mut |id, mark| {
+            marks.push((id, mark));
+            marks.len() < KNOWN_MAX
+        })?;
+        let mut rest = marks.last().filter(|_| marks.len() >= KNOWN_MAX).map(|(id, _)| id + 1);
+        // After the marks: a staging table whose marks were read is there by now, or over.
+        let staging = table.staging().ids();
+        // A view that began before this sees them perhaps, even if nothing was logged since.
+        let died = self.core().pool.end().get() + 1;
+        self.reaper.change(|state| {
+            for (id, mark) in marks {
+                let dead = || Dead { table: table.clone(), born: mark.born, died };
+                if staging.contains(&mark.owner) || state.dead.contains_key(&(table.id(), id)) || state.add(id, dead())
+                {
+                    continue;
+                }
+                rest = Some(id);
+                break;
+            }
+            if let Some(from) = rest {
+                state.tables.entry(table.id()).or_insert((table.clone(), from));
+            }
+        });
+        Ok(())
+    }
+
+    /// Deletes some pieces of a value, and its mark with the last of them. Returns whether all are gone.
+    fn reap_group(&self, table: &Table, id: u64) -> Result<bool> {
+        let Some(_not_dropped) = table.staging().unless_retired() else { return Ok(true) };
+        let Some(values) = table.values() else { return Ok(true) };
+        if values.mark(id)?.is_none() {
+            return Ok(true);
+        }
+        self.leave_log_space()?;
+        let most = self.group_rows().min(GROUP_PIECES).saturating_sub(2).max(1);
+        let (pieces, is_all) = pieces_of(&values, id, most)?;
+        self.delete_pieces(&values, id, &pieces, is_all)
+    }
+
+    fn delete_pieces(&self, values: &Arc<ValueTree>, id: u64, pieces: &[PieceKey], is_all: bool) -> Result<bool> {
+        let mark = mark_key(id);
+        let mut writes: Vec<_> = is_all.then_some(LeafWrite { key: &mark, value: None }).into_iter().collect();
+        writes.extend(pieces.iter().map(|key| LeafWrite { key, value: None }));
+        let part = Part { tree: PartTree::Values(Arc::clone(values)), writes };
+        match self.append(&[part], &Purpose::Applier) {
+            Err(error) if is_too_much(&error) && pieces.len() > 1 => {
+                self.delete_pieces(values, id, &pieces[..pieces.len() / 2], false)
+            }
+            appended => appended.map(|_| is_all),
+        }
+    }
+}
+
+/// The first pieces that are left of a value, at most `most`, and whether these are all.
+fn pieces_of(values: &ValueTree, id: u64, most: usize) -> Result<(Vec<PieceKey>, bool)> {
+    let (mut keys, mut from) = (Vec::new(), piece_key(id, 0).to_vec());
+    loop {
+        let next = values.tree().read_leaf(LeafPosition::Containing(&from), |leaf| {
+            for index in leaf.lower_bound(&from)?..leaf.len() {
+                match parse_piece_key(&leaf.key(index)?) {
+                    Some((found, end)) if found == id && keys.len() < most => keys.push(piece_key(id, end)),
+                    Some((found, _)) if found == id => return Ok(Some(None)),
+                    _ => return Ok(None),
+                }
+            }
+            Ok::<_, Error>(leaf.upper().map(|upper| Some(upper.to_vec())))
+        })??;
+        match next {
+            None => return Ok((keys, true)),
+            Some(None) => return Ok((keys, false)),
+            Some(Some(upper)) => from = upper,
+        }
+    }
+}
