@@ -28,8 +28,8 @@ impl Catalog {
         Ok((id, self.tree_at(id, root)))
     }
 
-    /// Frees the pages of a staging table, or of a value tree, that no task looks at any more, and removes its row. Need not be durable: a crash leaves it
-    /// to the next open. Frees no more pages when `may_go_on` fails.
+    /// Frees the pages of a staging table, or of a value tree, that no task looks at any more, and removes its row. Need not be
+    /// durable: a crash leaves it to the next open. Frees no more pages when `may_go_on` fails.
     pub fn drop_staging(&self, id: TableId, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let key = staging_key(id);
         let row = match self.row_at(&key)? {
