@@ -154,6 +154,19 @@ pub trait Device: Send + Sync + Debug {
     /// [`NoSpace`](crate::ErrorKind::NoSpace): the old size goes on working.
     /// [`Unsupported`](crate::ErrorKind::Unsupported): the device has a fixed size.
     fn grow(&self, new_capacity_bytes: u64) -> Result<()>;
+
+    /// Makes the device `new_capacity_bytes` large, durably, and gives the rest back to what it lies on. A size not below the present
+    /// one changes nothing. No request that reaches beyond the new end may be under way.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): the device has a fixed size. When it fails otherwise, the device has its old
+    /// size or its new one.
+    fn shrink(&self, new_capacity_bytes: u64) -> Result<()> {
+        if new_capacity_bytes >= self.capacity_bytes() {
+            return Ok(());
+        }
+        Err(Error::unsupported(self.name(), "shrink: it has a fixed size"))
+    }
 }
 
 /// Within the `impl Device` of a device that stands before another: passes these methods on to the one in a field.
@@ -167,7 +180,7 @@ pub trait Device: Send + Sync + Debug {
 /// struct WriteThrough(Arc<MemoryDevice>);
 ///
 /// impl Device for WriteThrough {
-///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow);
+///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow, shrink);
 ///
 ///     fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
 ///         self.0.write(offset, buffers, Durability::Durable)
@@ -242,6 +255,11 @@ macro_rules! forward {
     (@grow $device:tt) => {
         fn grow(&self, new_capacity_bytes: u64) -> $crate::Result<()> {
             self.$device.grow(new_capacity_bytes)
+        }
+    };
+    (@shrink $device:tt) => {
+        fn shrink(&self, new_capacity_bytes: u64) -> $crate::Result<()> {
+            self.$device.shrink(new_capacity_bytes)
         }
     };
 }

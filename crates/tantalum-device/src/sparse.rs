@@ -55,6 +55,15 @@ impl SparseBytes {
         self.len = len;
     }
 
+    /// Cuts off what lies behind so many bytes.
+    pub fn shrink(&mut self, len: u64) {
+        let chunk_bytes = (PIECE_BYTES * CHUNK_PIECES) as u64;
+        let kept = len.next_multiple_of(chunk_bytes).min(self.len);
+        self.clear(len, (kept - len) as usize);
+        self.chunks.truncate(len.div_ceil(chunk_bytes) as usize);
+        self.len = len;
+    }
+
     /// Fills `buffer` from `offset`.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) {
         for Part { unit: piece, start, range } in parts(offset, buffer.len(), PIECE_BYTES) {

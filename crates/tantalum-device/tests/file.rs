@@ -258,6 +258,26 @@ fn growth_adds_zeros_and_keeps_the_rest() {
 }
 
 #[test]
+fn shrinking_gives_the_rest_back() {
+    use std::os::unix::fs::MetadataExt;
+    let (_directory, path, device) = create(16);
+    device.write(0, &[&[7; BLOCK]], Durability::Durable).unwrap();
+    device.write(8 * BLOCK as u64, &[&[8; BLOCK]], Durability::Durable).unwrap();
+    assert!(matches!(device.shrink(1), Err(error) if error.kind() == ErrorKind::InvalidInput));
+    device.shrink(17 * BLOCK as u64).unwrap();
+    assert_eq!(device.capacity_bytes(), 16 * BLOCK as u64);
+    device.shrink(2 * BLOCK as u64).unwrap();
+    assert_eq!((device.capacity_bytes(), fs::metadata(&path).unwrap().len()), (2 * BLOCK as u64, 2 * BLOCK as u64));
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 <= 2 * BLOCK as u64 + 4096);
+    assert!(
+        matches!(device.read(2 * BLOCK as u64, &mut AlignedBuffer::zeroed(BLOCK)), Err(error) if error.kind() == ErrorKind::OutOfRange)
+    );
+    device.grow(9 * BLOCK as u64).unwrap();
+    assert_eq!(read(&device, 0, BLOCK), [7; BLOCK]);
+    assert_eq!(read(&device, 8 * BLOCK as u64, BLOCK), [0; BLOCK]);
+}
+
+#[test]
 fn a_size_between_blocks_is_rounded_down() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("odd");

@@ -281,6 +281,21 @@ fn growth_adds_zeros_unless_there_is_no_room() {
 }
 
 #[test]
+fn what_is_cut_off_reads_as_zeros_after_growth() {
+    let device = MemoryDevice::new("d", 4 * BLOCK as u64);
+    (0..4).for_each(|block| write(&device, block, block as u8 + 1, Durability::Cached).unwrap());
+    assert_eq!(device.shrink(BLOCK as u64 + 1).unwrap_err().kind(), ErrorKind::InvalidInput);
+    device.shrink(5 * BLOCK as u64).unwrap();
+    device.shrink(2 * BLOCK as u64).unwrap();
+    assert_eq!(device.capacity_bytes(), 2 * BLOCK as u64);
+    assert_eq!(write(&device, 2, 9, Durability::Cached).unwrap_err().kind(), ErrorKind::OutOfRange);
+    device.flush().unwrap();
+    device.grow(3 * BLOCK as u64).unwrap();
+    device.power_cut(&mut Random::with_seed(0));
+    assert_eq!(first_bytes(&device), [1, 2, 0]);
+}
+
+#[test]
 fn corruption_reaches_the_medium() {
     let device = small();
     write(&device, 0, 1, Durability::Durable).unwrap();

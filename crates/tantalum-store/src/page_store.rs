@@ -6,7 +6,8 @@
 use std::fmt::Debug;
 
 use crate::{
-    InPageStats, LogStructuredStats, PageBatch, PageChanges, PageId, Result, SegmentInspection, Session, UnitInspection,
+    Error, ErrorKind, InPageStats, LogStructuredStats, PageBatch, PageChanges, PageId, Result, SegmentInspection,
+    Session, UnitInspection,
 };
 
 /// Stores and loads pages. All methods may be called by several tasks at once, but no page may be in two batches that
@@ -18,7 +19,7 @@ pub trait PageStore: Send + Sync + Debug {
     /// The size of a page in bytes.
     fn page_size(&self) -> usize;
 
-    /// The number of pages that there is room for. It only grows.
+    /// The number of pages that there is room for.
     fn capacity_pages(&self) -> u64;
 
     /// Reads a page into `page`, which is a page long.
@@ -104,6 +105,19 @@ pub trait PageStore: Send + Sync + Debug {
     /// # Errors
     /// [`StoreFull`](crate::ErrorKind::StoreFull): the room that there is goes on working.
     fn grow(&self) -> Result<()>;
+
+    /// Gives back the room for all but so many pages. The others are free, no redo names them, and no task stores one. Called with the
+    /// present number, it only tells whether it can.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the store or its device cannot: nothing is changed. When a device fails,
+    /// it may have given room back or not.
+    fn shrink(&self, pages: u64) -> Result<()> {
+        let what =
+            format!("{}: this page store gives no space back; copy the database with a backup instead", self.name());
+        let _keeps_more_than = pages;
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
 
     /// Mends what a power cut has torn, before anything is read. Returns the number of pages put back.
     ///

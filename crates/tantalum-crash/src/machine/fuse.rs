@@ -89,4 +89,8 @@ impl Device for Wired {
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
         self.operate(|| self.device.grow(new_capacity_bytes))
     }
+
+    fn shrink(&self, new_capacity_bytes: u64) -> Result<()> {
+        self.operate(|| self.device.shrink(new_capacity_bytes))
+    }
 }

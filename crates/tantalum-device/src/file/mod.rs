@@ -157,6 +157,24 @@ impl Device for FileDevice {
         self.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
         Ok(())
     }
+
+    fn shrink(&self, new_capacity_bytes: u64) -> Result<()> {
+        let raw = &self.shared.raw;
+        raw.check_writable()?;
+        let _growing = self.growing.lock();
+        let old = self.capacity_bytes();
+        if new_capacity_bytes >= old {
+            return Ok(());
+        }
+        if self.is_block_device {
+            return Err(Error::unsupported(&raw.name, "shrink: a block device has a fixed size"));
+        }
+        check_blocks(&raw.name, self.capabilities.logical_block, u64::MAX, new_capacity_bytes, 0)?;
+        // First: no request goes beyond the new end, whether the file has it already or not.
+        self.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
+        let cut = raw.file.set_len(new_capacity_bytes).and_then(|()| raw.file.sync_all());
+        cut.map_err(|source| raw.io_error("shrink", new_capacity_bytes, old - new_capacity_bytes, source))
+    }
 }
 
 impl Shared {

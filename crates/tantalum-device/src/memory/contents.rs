@@ -93,6 +93,19 @@ impl Contents {
         self.durable.grow(capacity_bytes);
     }
 
+    /// Cuts off what lies behind so many bytes. What is not flushed and reaches that far goes to the medium before.
+    pub(super) fn shrink(&mut self, capacity_bytes: u64) {
+        let reaches_beyond = |unflushed: &Unflushed| {
+            let effect = &unflushed.effect;
+            effect.offset + effect.len() as u64 > capacity_bytes
+        };
+        while self.unflushed.iter().any(reaches_beyond) {
+            self.write_back_oldest();
+        }
+        self.current.shrink(capacity_bytes);
+        self.durable.shrink(capacity_bytes);
+    }
+
     /// A write or discard has completed.
     pub(super) fn complete(&mut self, effect: Effect, durability: Durability) {
         effect.apply(&mut self.current);

@@ -328,6 +328,18 @@ impl Device for MemoryDevice {
         self.0.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
         Ok(())
     }
+
+    fn shrink(&self, new_capacity_bytes: u64) -> Result<()> {
+        let mut state = self.0.lock();
+        if new_capacity_bytes >= state.contents.current.len() {
+            return Ok(());
+        }
+        check_blocks(&self.0.name, self.0.profile.logical_block, u64::MAX, new_capacity_bytes, 0)?;
+        state.check_poison(&self.0.name)?;
+        state.contents.shrink(new_capacity_bytes);
+        self.0.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
+        Ok(())
+    }
 }
 
 impl fmt::Debug for MemoryDevice {

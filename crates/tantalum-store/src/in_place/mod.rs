@@ -7,7 +7,10 @@ pub mod double_write;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tantalum_device::{Device, Durability, PendingWrite, SharedFlushes};
@@ -33,6 +36,8 @@ pub struct InPlaceStore {
     writes_runs: bool,
     /// Each page is made durable by its own write.
     writes_durably: bool,
+    /// Pages up to this one were given back, or are there.
+    was_beyond: AtomicU64,
     counters: Counters,
 }
 
@@ -64,6 +69,7 @@ impl InPlaceStore {
             double_write: None,
             writes_runs,
             writes_durably: false,
+            was_beyond: AtomicU64::new(0),
             counters: Counters::default(),
         })
     }
@@ -86,6 +92,7 @@ impl InPlaceStore {
             double_write: Some(DoubleWrite::open(SharedFlushes::of(area), page_size, database_id, slots)?),
             writes_runs: true,
             writes_durably: false,
+            was_beyond: AtomicU64::new(0),
             counters: Counters::default(),
         })
     }
@@ -173,6 +180,10 @@ impl PageStore for InPlaceStore {
 
     fn load(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
         if id.0 >= self.capacity_pages() {
+            // A task that looks for a page by an old name finds a free one.
+            if id.0 < self.was_beyond.load(Ordering::Relaxed) {
+                return Ok(Load::NeverWritten);
+            }
             return Ok(Load::Damaged(format!(
                 "it lies beyond the end of the file, which has {} pages; perhaps the file was truncated",
                 self.capacity_pages()
@@ -222,6 +233,13 @@ impl PageStore for InPlaceStore {
         }
         let source = Error::unsupported(self.data.name(), "grow");
         Err(error::disk_full(self.data.name(), source))
+    }
+
+    fn shrink(&self, pages: u64) -> Result<()> {
+        let bytes = pages * self.page_size as u64;
+        self.was_beyond.fetch_max(self.capacity_pages(), Ordering::Relaxed);
+        self.data.shrink(bytes)?;
+        self.double_write.as_ref().map_or(Ok(()), |area| area.shrink(bytes))
     }
 
     fn recover(&self) -> Result<u64> {

@@ -2,6 +2,7 @@
 
 mod barriers;
 mod catalog;
+mod compact;
 mod core;
 mod creation;
 mod devices;
@@ -24,6 +25,7 @@ use tantalum_store::{SegmentInspection, Superblock, UnitInspection};
 
 pub use self::barriers::BarrierSummary;
 pub(crate) use self::catalog::{StagingRow, StagingState, ValuesRow};
+pub use self::compact::{CompactProgress, CompactReport};
 pub(crate) use self::core::{Core, CoreKind};
 pub(crate) use self::devices::Wrap;
 pub use self::devices::{DeviceOpener, DeviceRequest, DeviceUse, Devices};

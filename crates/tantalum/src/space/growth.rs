@@ -23,19 +23,28 @@ const LOW_PAGES: (u64, u64) = (32, 2048);
 /// How far a store has grown, and the task that lets it grow.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// Held by the task that grows the store.
-    growing: Mutex<()>,
+    /// Held by the task that changes the store's size.
+    pub(super) growing: Mutex<()>,
     grower: OnceLock<Unparker>,
     is_due: AtomicBool,
     /// The store could not grow beyond so many pages when it was tried ahead.
-    ends_at: AtomicU64,
+    pub(super) ends_at: AtomicU64,
+    /// Pages from this one on are about to be given back and are not taken; 0 if none are.
+    pub(super) taken_below: AtomicU64,
 }
 
 impl Growth {
+    /// How many pages may be taken, of so many.
+    pub fn usable(&self, capacity: u64) -> u64 {
+        match self.taken_below.load(Ordering::SeqCst) {
+            0 => capacity,
+            limit => limit.min(capacity),
+        }
+    }
+
     /// Takes note that a page was taken, of so many.
     pub fn taken(&self, page: u64, capacity: u64) {
-        let low = (capacity / LOW_PART).clamp(LOW_PAGES.0, LOW_PAGES.1);
-        if page + low >= capacity
+        if page + low_pages(capacity) >= capacity
             && self.ends_at.load(Ordering::Relaxed) != capacity
             && let Some(grower) = self.grower.get()
             && !self.is_due.swap(true, Ordering::Relaxed)
@@ -44,10 +53,12 @@ impl Growth {
         }
     }
 
-    /// Lets the store grow, unless another task did so since it had room for `capacity` pages. No latch may be held.
+    /// Lets the store grow, unless there is room for more than `capacity` pages that may be taken: another task let it grow, or pages
+    /// were about to be given back, and are not now. No latch may be held.
     pub fn grow_beyond(&self, store: &dyn PageStore, capacity: u64) -> Result<()> {
         may_wait("the store to grow");
         let _growing = self.growing.lock();
+        self.taken_below.store(0, Ordering::SeqCst);
         if store.capacity_pages() > capacity { Ok(()) } else { store.grow() }
     }
 
@@ -63,6 +74,11 @@ impl Growth {
             self.ends_at.store(capacity, Ordering::Relaxed);
         }
     }
+}
+
+/// So few pages at the end of a store with so many are too few.
+pub(super) fn low_pages(capacity: u64) -> u64 {
+    (capacity / LOW_PART).clamp(LOW_PAGES.0, LOW_PAGES.1)
 }
 
 /// The task that lets the store grow ahead of need. Dropping it stops it.

@@ -9,6 +9,7 @@
 
 mod growth;
 mod scratch;
+mod shrink;
 
 use std::sync::Arc;
 
@@ -111,8 +112,21 @@ impl Space {
 
     /// The pages of an extent that there is room for.
     fn extent_limit(&self, extent: u64) -> u64 {
-        let before = extent * self.extent_pages();
-        (self.pool.store().capacity_pages().saturating_sub(before)).min(self.extent_pages())
+        self.pages_within(extent, self.pool.store().capacity_pages())
+    }
+
+    /// The pages of an extent that may be taken.
+    fn usable_limit(&self, extent: u64) -> u64 {
+        self.pages_within(extent, self.usable_pages())
+    }
+
+    fn pages_within(&self, extent: u64, pages: u64) -> u64 {
+        pages.saturating_sub(extent * self.extent_pages()).min(self.extent_pages())
+    }
+
+    /// The pages of the store, but for those that are about to be given back.
+    fn usable_pages(&self) -> u64 {
+        self.growth.usable(self.pool.store().capacity_pages())
     }
 
     /// Takes a free page for `owner` and plans, in the group, that it is in use. Add it with
@@ -124,13 +138,13 @@ impl Space {
     /// [`Lack::FreePage`] when no map in memory has a free page: drop the group, let [`supply`](Self::supply) find one, and start
     /// over.
     pub fn allocate(&self, group: &mut ChangeGroup, owner: TableId) -> GroupResult<PageId> {
-        let capacity = self.pool.store().capacity_pages();
+        let capacity = self.usable_pages();
         let extents = self.extents();
         // Maps are latched in ascending order; those before the last one that the group holds are only tried.
         let held = group.ids().filter(|id| self.is_map(*id)).map(|id| id.0 / self.extent_pages()).max();
         let start = held.unwrap_or(0);
         for extent in (start..extents).chain(0..start) {
-            if self.first_free(extent) >= self.extent_limit(extent) {
+            if self.first_free(extent) >= self.usable_limit(extent) {
                 continue;
             }
             let Some(index) = self.latch_map(group, extent, extent >= start)? else { continue };
@@ -206,7 +220,7 @@ impl Space {
     /// Keeps the first map from this extent on in memory that has a free page, if one has. Those before it are known to be full then.
     fn find_free_page(&self, from: u64, reservation: &Reservation) -> Result<()> {
         for extent in from..self.extents() {
-            let (from, limit) = (self.first_free(extent), self.extent_limit(extent));
+            let (from, limit) = (self.first_free(extent), self.usable_limit(extent));
             if from >= limit {
                 continue;
             }
@@ -362,7 +376,7 @@ impl Space {
     /// Plans that the first free page of an extent is in use. Not one that the same group frees: its latch is held. Nor a scratch
     /// page.
     fn take_bit(&self, group: &mut ChangeGroup, index: usize, extent: u64) -> Result<Option<PageId>> {
-        let limit = self.extent_limit(extent);
+        let limit = self.usable_limit(extent);
         let from = self.first_free(extent);
         let (before, planned) = (header::body(group.page(index)), header::body(group.planned(index)));
         // The group may yet be dropped or appended: what is free in either case bounds the hint.

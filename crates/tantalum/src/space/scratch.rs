@@ -31,13 +31,22 @@ pub(super) struct Scratch {
     /// Where the search for the next goes on.
     next: u64,
     /// Where redo starts for each base backup that is being copied.
-    backups: Vec<Lsn>,
+    pub(super) backups: Vec<Lsn>,
 }
 
 impl Scratch {
     /// The pages of an extent that are lent, a bit each; `None` if there are none.
     pub fn bits(&self, extent: u64) -> Option<&[u8]> {
         self.extents.get(&extent).map(|bits| &**bits)
+    }
+
+    /// The page behind the last one that is lent.
+    pub fn end(&self, extent_pages: u64) -> u64 {
+        let last = self.extents.iter().rev().find_map(|(extent, bits)| {
+            let (at, byte) = bits.iter().enumerate().rev().find(|(_, byte)| **byte != 0)?;
+            Some(extent * extent_pages + 8 * at as u64 + u64::from(7 - byte.leading_zeros() as u8))
+        });
+        last.map_or(0, |last| last + 1)
     }
 
     fn set(&mut self, extent: u64, extent_pages: u64, bit: u64, is_lent: bool) {
@@ -86,7 +95,7 @@ impl Space {
     /// reports.
     pub fn take_scratch(&self, wanted: usize) -> Result<Vec<PageId>> {
         loop {
-            let capacity = self.pool.store().capacity_pages();
+            let capacity = self.usable_pages();
             let found = self.lend_free_pages(wanted, TRIES_BEFORE_GROWTH)?;
             if !found.is_empty() {
                 return Ok(found);
@@ -142,9 +151,14 @@ impl Space {
     /// Called before the checkpoint that a base backup begins with: until the guard is dropped, no page becomes a scratch page
     /// that the log changes from the present checkpoint on.
     pub fn begin_base_backup(&self) -> BackupFloor {
-        let mut scratch = self.scratch.lock();
-        let lsn = self.pool.log().checkpoint_lsn();
-        scratch.backups.push(lsn);
+        let lsn = {
+            // The store keeps its size from here on.
+            let _growing = self.growth.growing.lock();
+            let mut scratch = self.scratch.lock();
+            let lsn = self.pool.log().checkpoint_lsn();
+            scratch.backups.push(lsn);
+            lsn
+        };
         BackupFloor { space: self.clone(), lsn }
     }
 
@@ -196,7 +210,7 @@ impl Space {
 
     /// Marks whole groups of free pages as lent, from a bit of an extent on. Also returns where to go on.
     fn mark_candidates(&self, extent: u64, from: u64, wanted: usize) -> Result<(Candidates, u64)> {
-        let (limit, base) = (self.extent_limit(extent), extent * self.extent_pages());
+        let base = extent * self.extent_pages();
         let group = self.pool.store().scratch_group_pages();
         // Allocation changes the bits under the exclusive latch.
         let map = self.pool.pin_or_blank(self.map_of(extent))?.read();
@@ -206,6 +220,8 @@ impl Space {
             _ => return Err(error::corrupt_page(&map, "a space map was expected here")),
         };
         let mut scratch = self.scratch.lock();
+        // As of now: a task that gives pages back has looked for lent ones before, or looks later.
+        let limit = self.usable_limit(extent);
         let mut candidates = Candidates { pages: Vec::new(), map_lsn: header::lsn(&map) };
         let mut first = (base + from).next_multiple_of(group) - base;
         while first + group <= limit && candidates.pages.len() < wanted {

@@ -88,7 +88,7 @@ impl Tree {
     /// latch before it releases the parent's. What is not in memory is read while nothing is latched; then the parent is looked at
     /// again. The caller holds no latch.
     pub(super) fn descend(&self, at: LeafPosition<'_>, level: u8) -> Result<PageView<'_>> {
-        let mut page = self.pool.read(self.root)?;
+        let mut page = self.read_root()?;
         loop {
             let node = Node::read(&page)?;
             self.check_owner(&page)?;
@@ -109,6 +109,18 @@ impl Tree {
         }
     }
 
+    /// Latches the root for reading.
+    pub(super) fn read_root(&self) -> Result<PageView<'_>> {
+        loop {
+            let root = self.root();
+            let page = self.pool.read(root);
+            // Under its latch: until then it may have moved, and its page be free or another one.
+            if self.root() == root {
+                return page;
+            }
+        }
+    }
+
     /// Reads a child that is not in memory. Returns it if the parent still names it then, or whatever else is on the way.
     #[cold]
     fn step_by_reading<'t>(&'t self, at: LeafPosition<'_>, page: PageView<'t>, child: PageId) -> Result<PageView<'t>> {
@@ -119,7 +131,7 @@ impl Tree {
         // Meanwhile the parent may have become another page, or free, and so may the child.
         let Some(node) = self.node_on_way(at, &page).filter(|node| !node.is_leaf()) else {
             drop(page);
-            return self.pool.read(self.root);
+            return self.read_root();
         };
         if node.child(at.choose(&node)?)? != child {
             return Ok(page);
@@ -167,7 +179,7 @@ impl Tree {
     /// Latches the node of `level` if it is the root.
     fn latch_root(&self, node: &PinnedPage, level: u8) -> Option<Latched> {
         let node = node.write();
-        let is_root = node.id() == self.root && header::level(&node) == level;
+        let is_root = node.id() == self.root() && header::level(&node) == level;
         is_root.then_some(Latched { parent: None, node })
     }
 

@@ -56,7 +56,7 @@ impl Tree {
     }
 
     fn try_free_step(&self, frames: usize, reservation: &Arc<Reservation>, chains: &Chains) -> GroupResult<bool> {
-        let root = self.pool.pin(self.root)?.write();
+        let root = self.pool.pin(self.root())?.write();
         let is_node = matches!(header::kind(&root)?, PageKind::Leaf | PageKind::Inner);
         if !is_node || header::owner(&root) != self.owner {
             return Ok(true);
@@ -70,11 +70,11 @@ impl Tree {
             chains,
         };
         let node = self.rightmost_branch(root)?;
-        let is_root = node.id() == self.root;
+        let is_root = node.id() == self.root();
         let index = step.group.add(node);
         let is_gone = step.strip(index)? && is_root;
         if is_gone {
-            step.free_node(index, self.root)?;
+            step.free_node(index, self.root())?;
         }
         step.append()?;
         Ok(is_gone)

@@ -133,16 +133,21 @@ impl Tree {
 
     /// Returns whether there may be another such child.
     fn try_lower_root(&self, reservation: &Arc<Reservation>) -> GroupResult<bool> {
-        let root = self.pool.pin(self.root)?;
         let only_child = |page: &[u8]| -> Result<Option<PageId>> {
             let node = Node::read(page)?;
             if node.is_leaf() || node.len() != 1 { Ok(None) } else { node.child(0).map(Some) }
         };
-        if only_child(&root.read())?.is_none() {
+        let root = self.read_root()?;
+        if only_child(&root)?.is_none() {
             return Ok(false);
         }
+        let pinned = root.pin();
+        drop(root);
         interleave();
-        let root = root.write();
+        let root = pinned.write();
+        if self.root() != root.id() {
+            return Ok(true);
+        }
         self.check_owner(&root)?;
         let Some(child_id) = only_child(&root)? else { return Ok(false) };
         let child = self.pool.pin_in_memory(child_id).ok_or(Lack::Page(child_id))?.write();

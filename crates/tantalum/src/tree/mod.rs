@@ -8,7 +8,8 @@
 //! right one any more.
 //!
 //! Invariants:
-//! - a root page never moves; a root that splits moves its contents down into two fresh pages
+//! - a root that splits moves its contents down into two fresh pages and stays where it is; it moves only when the database is
+//!   [compacted](relocate), under its latch, and a task that latches the root's page looks whether it still is that
 //! - a parent's separators are exactly its children's fences, so a node knows what it is responsible for
 //! - every change of structure is one change group: recovery sees a split or a merge whole or not at all
 //! - latches are taken downwards; a task that holds a leaf's latch waits for no inner page (the whole order stands in
@@ -25,6 +26,7 @@ mod merge;
 mod node;
 mod overflow;
 mod reference;
+mod relocate;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
 pub(crate) use leaf_writes::{LeafWrite, Place};
 pub(crate) use overflow::Chains;
 pub(crate) use reference::{LeafValue, REFERENCE_BYTES, Reference};
+pub(crate) use relocate::{Moved, or_no_room};
 pub use tree_check::TreeReport;
 pub(crate) use tree_check::{ReferenceCheck, no_reference};
 
@@ -43,6 +46,10 @@ use crate::buffer::{BufferPool, ChangeGroup};
 use crate::error::{self, Error, GroupResult, Result};
 use crate::space::Space;
 use node::{Found, Node, Stored};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use tantalum_log::Lsn;
 use tantalum_store::{
     Change, PageId, PageKind, TableId,
@@ -68,6 +75,11 @@ pub(crate) fn decode_node(page: &[u8]) {
     };
 }
 
+/// The lower fence of the node in a page.
+pub(crate) fn lower_fence(page: &[u8]) -> Result<&[u8]> {
+    Node::read(page).map(|node| node.lower())
+}
+
 /// One table's tree. A clone is another handle on the same tree.
 #[derive(Clone)]
 pub(crate) struct Tree {
@@ -75,15 +87,17 @@ pub(crate) struct Tree {
     space: Space,
     runs: InsertRuns,
     owner: TableId,
-    root: PageId,
+    /// The same for all handles.
+    root: Arc<AtomicU64>,
     /// A row may fill a leaf; keys are short. Leaves before and behind this fence are not merged.
     large_rows: Option<&'static [u8]>,
 }
 
 impl Tree {
-    /// A handle on the tree of table `owner` whose root page is `root`. Reads nothing. The trees of a database share `runs`.
+    /// A handle on the tree of table `owner` whose root page is `root`. Reads nothing. The trees of a database share `runs`. Of
+    /// handles that are not clones, none is used when the root has moved.
     pub(crate) fn new(pool: BufferPool, space: Space, runs: InsertRuns, owner: TableId, root: PageId) -> Self {
-        Tree { pool, space, runs, owner, root, large_rows: None }
+        Tree { pool, space, runs, owner, root: Arc::new(AtomicU64::new(root.0)), large_rows: None }
     }
 
     /// The same tree, if rows may fill leaves: all keys are much shorter then than they may be. Rows before the fence, if there is
@@ -102,7 +116,7 @@ impl Tree {
 
     /// The page that the tree hangs on.
     pub(crate) fn root(&self) -> PageId {
-        self.root
+        PageId(self.root.load(Ordering::Acquire))
     }
 
     /// The table that the tree belongs to.

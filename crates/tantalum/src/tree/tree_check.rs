@@ -177,7 +177,7 @@ impl<'a> Check<'a> {
     /// Checks the root. Returns its level.
     fn root(&mut self) -> Result<u8> {
         let keys = Keys { lower: Vec::new(), upper: None };
-        let id = self.tree.root;
+        let id = self.tree.root();
         self.visit_node(id)?;
         let page = match self.tree.pool.pin(id) {
             Ok(page) => page.read(),
@@ -228,7 +228,7 @@ impl<'a> Check<'a> {
                     // On the way there, which was sound before.
                     Err(error) => {
                         self.lost.push(Keys { lower: Vec::new(), upper: None });
-                        return self.judge(self.tree.root, error);
+                        return self.judge(self.tree.root(), error);
                     }
                 },
             };

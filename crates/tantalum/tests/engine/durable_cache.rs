@@ -40,7 +40,7 @@ impl Claims {
 }
 
 impl Device for Claims {
-    forward!(device: name, capacity_bytes, hardware, read, discard, grow);
+    forward!(device: name, capacity_bytes, hardware, read, discard, grow, shrink);
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities

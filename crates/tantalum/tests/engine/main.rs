@@ -5,6 +5,7 @@
 mod api;
 mod checking;
 mod closing;
+mod compact;
 mod concurrent;
 mod control;
 mod damage;

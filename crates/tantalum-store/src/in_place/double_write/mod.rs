@@ -181,6 +181,31 @@ impl DoubleWrite {
         Ok(())
     }
 
+    /// Lets the area shrink with the data, which has `data_bytes`, unless the slots beyond are in use. One task at a time calls this
+    /// or [`grow`](Self::grow).
+    ///
+    /// # Errors
+    /// When the device cannot write or shrink: the area goes on without what it should have given back.
+    pub(crate) fn shrink(&self, data_bytes: u64) -> Result<()> {
+        let wanted = Self::slots_in(data_bytes / Self::PART_OF_DATA, self.page_size).min(self.count);
+        let given_back = |(_, slot): &(u64, u32)| *slot >= wanted;
+        let mut slots = self.slots.lock();
+        let surplus = slots.made.saturating_sub(wanted) as usize;
+        if surplus == 0 || slots.free.iter().filter(|slot| given_back(slot)).count() < surplus {
+            return Ok(());
+        }
+        slots.free.retain(|slot| !given_back(slot));
+        slots.made = wanted;
+        drop(slots);
+        // The newest header, which says what is in place and which session it is, must be in a slot that stays.
+        match self.guard_all(&[])? {
+            Some(guard) => self.release(guard),
+            // A batch failed to be put in place, and may be the only one that holds its pages.
+            None => return Ok(()),
+        }
+        self.device.shrink(Self::area_bytes(self.page_size, wanted))
+    }
+
     /// The newest session that is noted in the area; `None` if none is.
     ///
     /// # Errors

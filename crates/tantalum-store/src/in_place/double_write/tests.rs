@@ -73,13 +73,40 @@ fn an_area_grows_with_the_data_and_batches_go_on_beside_each_other() {
             assert_eq!((first.slot, second.slot), (0, 1));
             assert_eq!(copies(&area), [(5, 1), (6, 1)].into());
             area.grow(0).unwrap();
-            assert_eq!(device.capacity_bytes(), DoubleWrite::area_bytes(PAGE, 2), "it never shrinks");
+            assert_eq!(device.capacity_bytes(), DoubleWrite::area_bytes(PAGE, 2), "growing never shrinks it");
             area.grow(u64::MAX).unwrap();
             assert_eq!(device.capacity_bytes(), DoubleWrite::area_bytes(PAGE, SLOTS));
             let third = area.guard(&batch(&[7], 1)).unwrap().expect("nothing is unfinished");
             assert_eq!(third.slot, 2);
             // After a crash all of them are found.
             assert_eq!(copies(&open()), [(5, 1), (6, 1), (7, 1)].into());
+        })
+        .expect_finished();
+}
+
+#[test]
+fn an_area_that_shrinks_keeps_its_session_and_what_is_not_in_place() {
+    Simulation::new(1)
+        .run(|| {
+            let (device, area) = area();
+            area.stamp(5).unwrap();
+            let shrunk = || device.capacity_bytes() == DoubleWrite::area_bytes(PAGE, 1);
+            let [first, second, third] =
+                [[5], [6], [7]].map(|ids| area.guard(&batch(&ids, 1)).unwrap().expect("a slot is free"));
+            [first, second].into_iter().for_each(|guard| area.release(guard));
+            assert!(third.slot > 0);
+            area.shrink(0).unwrap();
+            assert!(!shrunk(), "a slot beyond is in use");
+            area.release(third);
+            area.shrink(0).unwrap();
+            assert!(shrunk());
+            let open = || DoubleWrite::open(device.clone(), PAGE, 7, SLOTS).unwrap();
+            assert_eq!((open().session().unwrap(), copies(&open())), (Some(5), [].into()));
+            let only = area.guard(&batch(&[8], 1)).unwrap().expect("a slot is free");
+            assert_eq!((only.slot, copies(&open())), (0, [(8, 1)].into()));
+            area.grow(u64::MAX).unwrap();
+            let next = area.guard(&batch(&[9], 1)).unwrap().expect("a slot is free");
+            assert_eq!((next.slot > 0, copies(&open())), (true, [(8, 1), (9, 1)].into()));
         })
         .expect_finished();
 }

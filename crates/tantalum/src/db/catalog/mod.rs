@@ -8,6 +8,7 @@
 //! Staging tables, which hold the writes of large transactions, have rows beside those of tables ([`row`], [`staging`]), and so have
 //! value trees, which hold the large values of tables ([`values`]).
 
+mod roots;
 mod row;
 mod staging;
 mod values;

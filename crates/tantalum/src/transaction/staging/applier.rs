@@ -288,6 +288,23 @@ impl Manager {
     }
 }
 
+impl Manager {
+    /// Waits until what is committed now is where it belongs: staged rows in their tables, and the pages of staging tables and of dead
+    /// values freed, as far as they can be. No latch may be held.
+    pub fn settle(&self) {
+        let jobs = {
+            let work = self.applier.work.lock();
+            (work.moving.len() + work.dropping.len() + usize::from(work.is_busy)) as u64 + self.reaper.waiting()
+        };
+        // A table is freed after its rows were moved, and other transactions may come to be first.
+        let mut freed = self.times_freed();
+        let until = freed + 2 * jobs;
+        while freed < until && self.wait_for_freed_pages(freed) {
+            freed = self.times_freed();
+        }
+    }
+}
+
 impl Work {
     /// Whether something is being done, or can be tried now.
     fn is_under_way(&self) -> bool {

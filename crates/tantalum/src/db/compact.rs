@@ -1,0 +1,139 @@
+//! Giving space back while the database is in use: pages move from the end of the data file to free ones in front, and the file is
+//! cut off behind the last page in use.
+//!
+//! Each page moves in a change group of its own, so commits and readers wait for it as for a split. Pages that a dropped table or a
+//! large transaction still holds stay where they are, as do the overflow pages of earlier versions: what lies before the last of them
+//! stays in the file.
+
+use serde::Serialize;
+use tantalum_store::{PageId, PageKind, page::header};
+
+use super::{Core, Db};
+use crate::{
+    error::Result,
+    tree::{Moved, lower_fence},
+};
+
+/// How far [`Db::compact`] is.
+///
+/// ```
+/// let progress = tantalum::CompactProgress { done_pages: 1, total_pages: 2 };
+/// assert!(progress.done_pages <= progress.total_pages);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct CompactProgress {
+    /// Pages that were looked at, most of which have moved.
+    pub done_pages: u64,
+    /// Pages to look at.
+    pub total_pages: u64,
+}
+
+/// What [`Db::compact`] did.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let report = db.compact(&mut |_| {})?;
+/// assert!(report.bytes_after <= report.bytes_before);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct CompactReport {
+    /// Pages that moved to the front of the data file.
+    pub pages_moved: u64,
+    /// Bytes of the data file before.
+    pub bytes_before: u64,
+    /// Bytes of the data file now.
+    pub bytes_after: u64,
+}
+
+/// Gives back what the database does not need.
+pub(super) fn run(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Result<CompactReport> {
+    // One at a time; nor is the database checked meanwhile, which would find roots in other places than it saw them named.
+    let _alone = core.checks.lock();
+    let store = core.pool.store();
+    let bytes_before = store.stats().capacity_bytes;
+    core.space.check_shrinkable()?;
+    // What is free at the end already is given back first: if it cannot be, no page is moved.
+    shrink(core)?;
+    let mut pages_moved = 0;
+    let to_move = pages_behind_those_in_use(core)?;
+    let total_pages = to_move.len() as u64;
+    for (done_pages, page) in (0..).zip(to_move) {
+        report(CompactProgress { done_pages, total_pages });
+        let _operation = core.begin_operation()?;
+        match move_page(core, page)? {
+            Some(Moved::Forward) => pages_moved += 1,
+            Some(Moved::Gone) => {}
+            Some(Moved::NoRoom | Moved::IsRoot) | None => break,
+        }
+    }
+    report(CompactProgress { done_pages: total_pages, total_pages });
+    shrink(core)?;
+    Ok(CompactReport { pages_moved, bytes_before, bytes_after: store.stats().capacity_bytes })
+}
+
+fn shrink(core: &Core) -> Result<()> {
+    let _operation = core.begin_operation()?;
+    core.space.shrink().map(drop)
+}
+
+/// The pages that need not lie where they do, the last one first: they lie behind as many pages as are in use.
+fn pages_behind_those_in_use(core: &Core) -> Result<Vec<PageId>> {
+    let mut pages = Vec::new();
+    core.space.for_each_allocated(&mut |page| pages.push(page))?;
+    let end = core.space.end_if_packed(pages.len() as u64);
+    Ok(pages.into_iter().rev().take_while(|page| page.0 >= end).collect())
+}
+
+/// Moves what is in a page; `None` if it cannot be moved.
+fn move_page(core: &Core, id: PageId) -> Result<Option<Moved>> {
+    let (owner, level, lower) = {
+        let page = core.pool.pin_or_blank(id)?.read();
+        match header::kind(&page)? {
+            PageKind::Leaf | PageKind::Inner => {}
+            PageKind::Free => return Ok(Some(Moved::Gone)),
+            _ => return Ok(None),
+        }
+        (header::owner(&page), header::level(&page), lower_fence(&page)?.to_vec())
+    };
+    core.catalog.move_node(owner, id, &lower, level)
+}
+
+impl Db {
+    /// Gives space back to the file system while transactions go on: pages move from the end of the data file to free pages further
+    /// in front, and the file and its double-write area are cut off behind. First it waits until large transactions that are committed
+    /// are in their tables, and dead large values are deleted. Each page that moves is written to the log; a commit
+    /// waits for one as for a split. Takes a checkpoint at the end. Compactions and [checks](Self::check) are made one after the
+    /// other.
+    ///
+    /// What a large transaction or a table that is being dropped holds at the end of the file stays there until the next time, and so
+    /// do large values that versions before this one wrote.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let rows = db.table("rows")?;
+    /// for first in 0..40u32 {
+    ///     let mut tx = db.begin()?;
+    ///     (0..100u32).try_for_each(|key| tx.put(&rows, (100 * first + key).to_be_bytes(), [7; 500]))?;
+    ///     tx.commit()?;
+    /// }
+    /// drop(rows);
+    /// db.drop_table("rows")?;
+    /// let report = db.compact(&mut |_| {})?;
+    /// assert!(report.bytes_after < report.bytes_before / 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the data lies on a device of a fixed size, or the page store gives nothing
+    /// back; [`InUse`](crate::ErrorKind::InUse) while a base backup is being copied; [`ReadOnly`](crate::ErrorKind::ReadOnly);
+    /// [`Closed`](crate::ErrorKind::Closed); what a device or the log reports. Pages that have moved stay where they are then.
+    pub fn compact(&self, report: &mut dyn FnMut(CompactProgress)) -> Result<CompactReport> {
+        self.core().check_writable()?;
+        self.open.manager.settle();
+        run(self.core(), report)
+    }
+}

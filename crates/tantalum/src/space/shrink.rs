@@ -1,0 +1,107 @@
+//! Giving back the end of the store, where no page is in use.
+//!
+//! 1. No page of the end is taken from now on, nor lent. A task that finds no other free page puts an end to this: it gets one there.
+//! 2. Each map is looked at under its latch: a group that had taken a page there, or freed one, has been appended.
+//! 3. A checkpoint passes all records that name those pages, so redo does not, and their frames are clean.
+//! 4. Unless the pages are wanted again, or a base backup is being copied, the store gives them back.
+//!
+//! A crash leaves the store with its old size or with the new one; either is right, as no page there is in use.
+
+use std::sync::atomic::Ordering;
+
+use super::{
+    MAP_IN_EXTENT, Space,
+    growth::{Growth, low_pages},
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A store keeps so many pages at least.
+const LEAST_PAGES: u64 = 64;
+
+/// So many times, what makes a store grow ahead of need stays free at its end.
+const LOW_MARKS_KEPT: u64 = 2;
+
+/// Ends it that pages at the end are not taken.
+struct Limit<'g>(&'g Growth);
+
+impl Drop for Limit<'_> {
+    fn drop(&mut self) {
+        let _growing = self.0.growing.lock();
+        self.0.taken_below.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Space {
+    /// The pages before which all lie that are in use or lent.
+    pub fn used_end(&self) -> Result<u64> {
+        let mut end = MAP_IN_EXTENT + 1;
+        self.for_each_allocated(&mut |page| end = page.0 + 1)?;
+        Ok(end.max(self.scratch.lock().end(self.extent_pages())))
+    }
+
+    /// Refuses a store that gives no pages back, and what no page may be given back beside.
+    ///
+    /// # Errors
+    /// As [`shrink`](Self::shrink).
+    pub fn check_shrinkable(&self) -> Result<()> {
+        self.check_no_base_backup()?;
+        let store = self.pool.store();
+        store.shrink(store.capacity_pages())
+    }
+
+    /// Where the pages would end of which so many are in use by trees, if no page before were free.
+    pub fn end_if_packed(&self, in_use: u64) -> u64 {
+        let mapped = in_use + in_use.div_ceil(self.extent_pages() - 1);
+        mapped + MAP_IN_EXTENT
+    }
+
+    /// How many pages the store would keep with so many in use at its beginning, and none behind.
+    pub fn kept_pages(&self, used_end: u64) -> u64 {
+        (used_end + LOW_MARKS_KEPT * low_pages(used_end)).max(LEAST_PAGES)
+    }
+
+    /// Gives back the end of the store, as far as no page there is in use. Returns how many pages; none if they are wanted again
+    /// meanwhile. Takes a checkpoint. One task at a time calls this, and holds no latch.
+    ///
+    /// # Errors
+    /// [`InUse`](ErrorKind::InUse) while a base backup is being copied; [`Unsupported`](ErrorKind::Unsupported) when the store cannot
+    /// give pages back; what a device or the log reports.
+    pub fn shrink(&self) -> Result<u64> {
+        let (store, growth) = (&**self.pool.store(), &*self.growth);
+        let kept = self.kept_pages(self.used_end()?);
+        let _limit = {
+            let _growing = growth.growing.lock();
+            if kept >= store.capacity_pages() {
+                return Ok(0);
+            }
+            self.check_no_base_backup()?;
+            growth.taken_below.store(kept, Ordering::SeqCst);
+            Limit(growth)
+        };
+        if self.used_end()? > kept {
+            return Ok(0);
+        }
+        self.pool.checkpoint()?;
+        // Dropped before the limit, which takes it too.
+        let _growing = growth.growing.lock();
+        if growth.taken_below.load(Ordering::SeqCst) != kept {
+            return Ok(0);
+        }
+        self.check_no_base_backup()?;
+        let before = store.capacity_pages();
+        store.shrink(kept)?;
+        growth.ends_at.store(0, Ordering::Relaxed);
+        tracing::info!(pages = before - kept, file = store.name(), "space was given back");
+        Ok(before - kept)
+    }
+
+    /// Refuses to give back pages that a base backup is about to read.
+    fn check_no_base_backup(&self) -> Result<()> {
+        if self.scratch.lock().backups.is_empty() {
+            return Ok(());
+        }
+        let what =
+            "a base backup is being copied, and the data file keeps its size until that is done; compact it then";
+        Err(Error::new(ErrorKind::InUse, what))
+    }
+}

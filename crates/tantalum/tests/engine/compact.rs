@@ -1,0 +1,331 @@
+//! Space is given back while the database is in use.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tantalum::{Db, Devices, ErrorKind, StoreKind, Table};
+use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
+use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
+
+use crate::support::{self, check, rows, simulate, small};
+
+/// What the files of rows take on disk.
+fn data_bytes(path: &Path) -> u64 {
+    ["data", "doublewrite"].iter().map(|name| fs::metadata(path.join(name)).unwrap().blocks() * 512).sum()
+}
+
+fn fill(db: &Db, table: &Table, numbers: impl IntoIterator<Item = u32>, bytes: usize) {
+    let numbers: Vec<_> = numbers.into_iter().collect();
+    for numbers in numbers.chunks(50) {
+        let mut tx = db.begin().unwrap();
+        numbers.iter().for_each(|number| tx.put(table, number.to_be_bytes(), vec![*number as u8; bytes]).unwrap());
+        tx.commit().unwrap();
+    }
+}
+
+fn compact(db: &Db) -> tantalum::CompactReport {
+    let mut last = None;
+    let report = db
+        .compact(&mut |progress| {
+            assert!(progress.done_pages <= progress.total_pages);
+            last = Some(progress);
+        })
+        .unwrap();
+    assert!(last.is_some_and(|last| last.done_pages == last.total_pages));
+    report
+}
+
+#[test]
+fn a_dropped_table_leaves_nothing_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::builder().log_bytes(16 << 20).open(dir.path()).unwrap();
+    let large = db.table("large").unwrap();
+    fill(&db, &large, 0..60_000, 1000);
+    // Its root lies behind those pages.
+    let last = db.table("last").unwrap();
+    fill(&db, &last, 0..100, 100);
+    let mut tx = db.begin().unwrap();
+    tx.put(&last, "value", vec![5; 300_000]).unwrap();
+    tx.commit().unwrap();
+    assert!(data_bytes(dir.path()) > 60 << 20);
+    drop(large);
+    db.drop_table("large").unwrap();
+    let report = compact(&db);
+    assert!(report.pages_moved > 70 && report.bytes_before > 60 << 20 && report.bytes_after < 2 << 20, "{report:?}");
+    assert!(data_bytes(dir.path()) < 4 << 20, "{} bytes remain", data_bytes(dir.path()));
+    check(&db);
+    assert_eq!(rows(&db.snapshot().unwrap(), &last).len(), 101);
+    assert_eq!(compact(&db).pages_moved, 0, "there is nothing left to do");
+    // It grows again, and is found again.
+    fill(&db, &last, 0..5000, 1000);
+    check(&db);
+    drop(db);
+    let db = Db::open(dir.path()).unwrap();
+    let last = db.table("last").unwrap();
+    assert_eq!(rows(&db.snapshot().unwrap(), &last).len(), 5001);
+    assert_eq!(db.get(&last, "value").unwrap().as_deref(), Some(&[5; 300_000][..]));
+    check(&db);
+}
+
+/// Rows that a writer replaces one after the other: it is known what each must be.
+struct Rounds {
+    acknowledged: AtomicU64,
+    begun: AtomicU64,
+}
+
+impl Rounds {
+    const KEYS: u64 = 400;
+
+    fn new() -> Arc<Self> {
+        Arc::new(Self { acknowledged: AtomicU64::new(0), begun: AtomicU64::new(0) })
+    }
+
+    fn write(&self, db: &Db, table: &Table) -> tantalum::Result<()> {
+        // One whose outcome a crash has left open is written once more.
+        let number = self.acknowledged.load(SeqCst) + 1;
+        self.begun.store(number, SeqCst);
+        let mut tx = db.begin()?;
+        let mut value = number.to_be_bytes().to_vec();
+        value.resize(100 + number as usize % 400, 7);
+        tx.put(table, (number % Self::KEYS).to_be_bytes(), value)?;
+        tx.commit()?;
+        self.acknowledged.store(number, SeqCst);
+        Ok(())
+    }
+
+    /// What was acknowledged is there, and nothing but what was begun.
+    fn check(&self, rows: &support::Rows, acknowledged: u64) {
+        let begun = self.begun.load(SeqCst);
+        let found: BTreeMap<u64, u64> = rows.iter().map(|(key, value)| (number_in(key), number_in(value))).collect();
+        for key in 0..Self::KEYS {
+            let last = |up_to: u64| {
+                (0..Self::KEYS)
+                    .find_map(|back| Some(up_to.checked_sub(back)?).filter(|number| number % Self::KEYS == key))
+                    .unwrap_or(0)
+            };
+            let found = found.get(&key).copied().unwrap_or(0);
+            let allowed = last(acknowledged)..=last(begun);
+            assert!(allowed.contains(&found), "key {key}: {found} is not in {allowed:?}");
+        }
+    }
+}
+
+fn number_in(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes[..8].try_into().unwrap())
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Clients go on beside it, the power fails at any moment, and everything that was acknowledged is there.
+#[test]
+fn power_cuts_beside_clients_lose_nothing() {
+    let given_back = Arc::new(AtomicU64::new(0));
+    for seed in 0..40u64 {
+        let mut random = Random::with_seed(seed);
+        let device = |name: &str, bytes, salt| {
+            let us = Duration::from_micros;
+            let latency = us(20)..us(200);
+            let profile = MemoryProfile { write_latency: latency, seed: seed * 16 + salt, ..MemoryProfile::default() };
+            MemoryDevice::with_profile(name, bytes, profile)
+        };
+        let (data, area, log) = (device("data", 256 << 10, 0), device("area", 300 << 10, 1), device("log", 4 << 20, 2));
+        let rounds = Rounds::new();
+        for life in 0..4u64 {
+            let is_last = life == 3;
+            let cut_at = (!is_last).then(|| Duration::from_micros(random.u64(1..150_000)));
+            let devices = Devices { data: data.clone(), double_write: Some(area.clone()), log: vec![log.clone()] };
+            let (rounds, given_back) = (Arc::clone(&rounds), Arc::clone(&given_back));
+            let run = move || {
+                if let Some(cut_at) = cut_at {
+                    spawn("power", move || {
+                        sleep(cut_at);
+                        tantalum_rt::power_cut();
+                    });
+                }
+                let db = Db::builder().buffer_pool_bytes(64 * 4096).open_on(devices).unwrap();
+                check(&db);
+                let kept = db.table("kept").unwrap();
+                rounds.check(&rows(&db.snapshot().unwrap(), &kept), rounds.acknowledged.load(SeqCst));
+                let stop = Arc::new(AtomicBool::new(false));
+                let repeat = |name: &str, mut act: Box<dyn FnMut() + Send>| {
+                    let stop = Arc::clone(&stop);
+                    spawn(name, move || {
+                        while !stop.load(SeqCst) {
+                            act()
+                        }
+                    })
+                };
+                let (of_writer, of_reader, of_compactor) = (
+                    (db.clone(), kept.clone(), Arc::clone(&rounds)),
+                    (db.clone(), kept.clone(), Arc::clone(&rounds)),
+                    (db.clone(), given_back),
+                );
+                let tasks = [
+                    repeat(
+                        "writer",
+                        Box::new(move || {
+                            let (db, table, rounds) = &of_writer;
+                            rounds.write(db, table).unwrap();
+                        }),
+                    ),
+                    repeat(
+                        "reader",
+                        Box::new(move || {
+                            let (db, table, rounds) = &of_reader;
+                            let acknowledged = rounds.acknowledged.load(SeqCst);
+                            let snapshot = db.snapshot().unwrap();
+                            rounds.check(&rows(&snapshot, table), acknowledged);
+                            sleep(Duration::from_millis(1));
+                        }),
+                    ),
+                    repeat(
+                        "compactor",
+                        Box::new(move || {
+                            let (db, given_back) = &of_compactor;
+                            let report = compact(db);
+                            given_back.fetch_add(report.bytes_before.saturating_sub(report.bytes_after), SeqCst);
+                            sleep(Duration::from_millis(1));
+                        }),
+                    ),
+                ];
+                for turn in 0..6u32 {
+                    let name = format!("dropped {life} {turn}");
+                    let dropped = db.table(&name).unwrap();
+                    fill(&db, &dropped, 0..150, 1000);
+                    let mut tx = db.begin().unwrap();
+                    tx.put(&dropped, "value", vec![1; 20_000]).unwrap();
+                    tx.commit().unwrap();
+                    drop(db.table(&format!("late {life} {turn}")).unwrap());
+                    drop(dropped);
+                    db.drop_table(&name).unwrap();
+                }
+                stop.store(true, SeqCst);
+                tasks.into_iter().for_each(|task| task.join().unwrap());
+                check(&db);
+                db.close().unwrap();
+            };
+            let simulation = Simulation::new(seed * 8 + life).cores(2).time_limit(seconds(600));
+            let (Outcome::PowerCut { .. } | Outcome::Finished(())) = simulation.run(run);
+            [&data, &area, &log].into_iter().for_each(|device| device.power_cut(&mut random));
+        }
+    }
+    assert!(given_back.load(SeqCst) > 10 << 20, "{given_back:?}");
+}
+
+/// All trees keep their rows, whatever moves: inner pages, roots, value trees.
+#[test]
+fn trees_of_several_levels_move() {
+    simulate(0..10, |_, devices| {
+        let db = small().open_on(devices).unwrap();
+        let [first, second] = ["first", "second"].map(|name| db.table(name).unwrap());
+        for part in 0..20u32 {
+            fill(&db, &first, 30 * part..30 * part + 30, 500);
+            fill(&db, &second, 30 * part..30 * part + 30, 500);
+            let mut tx = db.begin().unwrap();
+            tx.put(&second, format!("value {part}"), vec![part as u8; 9000]).unwrap();
+            tx.commit().unwrap();
+        }
+        let before = rows(&db.snapshot().unwrap(), &second);
+        let held = db.snapshot().unwrap();
+        let (of_held, used) = (rows(&held, &second), second.clone());
+        let mut tx = db.begin().unwrap();
+        for (key, _) in rows(&held, &first) {
+            tx.delete(&first, &key).unwrap();
+        }
+        tx.commit().unwrap();
+        let report = compact(&db);
+        assert!(report.pages_moved > 50, "{report:?}");
+        assert_eq!(rows(&held, &used), of_held);
+        drop(held);
+        check(&db);
+        assert_eq!(rows(&db.snapshot().unwrap(), &second), before);
+        fill(&db, &first, 0..300, 700);
+        check(&db);
+    });
+}
+
+#[test]
+fn compaction_ends_with_the_database_and_is_refused_where_it_is_not_possible() {
+    simulate(0..20, |seed, devices| {
+        let Devices { data, double_write, log } = devices;
+        let open =
+            || small().open_on(Devices { data: data.clone(), double_write: double_write.clone(), log: log.clone() });
+        let db = open().unwrap();
+        let table = db.table("t").unwrap();
+        fill(&db, &table, 0..600, 1000);
+        fill(&db, &db.table("u").unwrap(), 0..300, 1000);
+        drop(table);
+        db.drop_table("t").unwrap();
+        let compactor = spawn("compactor", {
+            let db = db.clone();
+            move || db.compact(&mut |_| {})
+        });
+        sleep(Duration::from_micros(50 * seed * seed));
+        db.close().unwrap();
+        let ended = compactor.join().unwrap();
+        assert!(
+            ended.as_ref().is_ok_and(|report| report.bytes_after < report.bytes_before)
+                || matches!(&ended, Err(error) if error.kind() == ErrorKind::Closed),
+            "{ended:?}"
+        );
+        let db = open().unwrap();
+        check(&db);
+        assert_eq!(rows(&db.snapshot().unwrap(), &db.table("u").unwrap()).len(), 300);
+        db.close().unwrap();
+        let read_only = small()
+            .read_only(true)
+            .open_on(Devices { data: data.clone(), double_write: double_write.clone(), log: log.clone() })
+            .unwrap();
+        assert_eq!(read_only.compact(&mut |_| {}).unwrap_err().kind(), ErrorKind::ReadOnly);
+    });
+    for store in [StoreKind::InPageLogging, StoreKind::LogStructured] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::builder().page_store(store).open(dir.path()).unwrap();
+        let refused = db.compact(&mut |_| {}).unwrap_err();
+        assert!(refused.kind() == ErrorKind::Unsupported && refused.to_string().contains("backup"), "{refused}");
+    }
+}
+
+/// On a full disk a table can be dropped, rows can be deleted, and compaction gives back what they took.
+#[test]
+fn a_full_disk_has_space_again() {
+    simulate(0..10, |_, Devices { double_write, log, .. }| {
+        let data = MemoryDevice::new("data", 256 << 10);
+        let db = small().open_on(Devices { data: data.clone(), double_write, log }).unwrap();
+        let [dropped, kept] = ["dropped", "kept"].map(|name| db.table(name).unwrap());
+        fill(&db, &dropped, 0..500, 1000);
+        fill(&db, &kept, 0..500, 1000);
+        data.inject(Fault::NoSpaceOnGrow);
+        let full = (0..10_000u32).find_map(|number| {
+            let mut tx = db.begin().unwrap();
+            tx.put(&kept, (1000 + number).to_be_bytes(), [1; 1000]).and_then(|()| tx.commit().map(drop)).err()
+        });
+        assert_eq!(full.unwrap().kind(), ErrorKind::StoreFull);
+        let before = data.capacity_bytes();
+        drop(dropped);
+        db.drop_table("dropped").unwrap();
+        let mut tx = db.begin().unwrap();
+        (0..500u32).for_each(|number| assert!(tx.delete(&kept, number.to_be_bytes()).unwrap()));
+        tx.commit().unwrap();
+        let report = compact(&db);
+        assert!(
+            report.bytes_after + 600_000 < before && data.capacity_bytes() == report.bytes_after,
+            "{report:?} of {before}"
+        );
+        check(&db);
+        data.clear_faults();
+        fill(&db, &kept, 0..1000, 1000);
+        check(&db);
+    });
+}
