@@ -75,7 +75,7 @@ pub struct Arguments {
     /// Bytes of a record.
     #[arg(long, default_value_t = 1000)]
     pub record_bytes: usize,
-    /// Rows to load in bulk.
+    /// Rows to load in bulk, or to put in one transaction.
     #[arg(long, default_value_t = 1_000_000)]
     pub load_rows: u64,
     /// How much is written before the kill that reopening follows.
@@ -140,7 +140,9 @@ impl Arguments {
             Workload::ColdRead => {
                 Dataset { rows: (CACHES * self.cache_bytes()).div_ceil(record), value_bytes: self.record_bytes }
             }
-            Workload::BulkLoad => Dataset { rows: self.load_rows, value_bytes: self.value_bytes },
+            Workload::BulkLoad | Workload::HugeTransaction => {
+                Dataset { rows: self.load_rows, value_bytes: self.value_bytes }
+            }
             workload if workload.has_records() => Dataset { rows: self.records, value_bytes: self.record_bytes },
             _ => Dataset { rows: self.keys, value_bytes: self.value_bytes },
         }
@@ -230,7 +232,7 @@ mod tests {
         let arguments = parsed(&["--workload", "scan,update,scan", "--engine", "rocksdb,tantalum"]);
         assert_eq!(arguments.workloads(), [Workload::Scan, Workload::Update]);
         assert_eq!(arguments.engines(), [Kind::Tantalum, Kind::RocksDb]);
-        assert_eq!(parsed(&["--all"]).workloads().len(), 12);
+        assert_eq!(parsed(&["--all"]).workloads().len(), 13);
     }
 
     #[test]

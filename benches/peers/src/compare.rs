@@ -118,10 +118,11 @@ impl Runner<'_> {
         let Case { workload, clients, .. } = self.case;
         let job = self.job(Task::Load)?;
         match workload {
-            Workload::BulkLoad => {
+            Workload::BulkLoad | Workload::HugeTransaction => {
+                let task = if workload == Workload::BulkLoad { Task::Load } else { Task::PutAtOnce };
                 remove(&job.setup.directory)?;
                 create(&job.setup.directory)?;
-                let outcome = self.start(&job)?.outcome();
+                let outcome = self.start(&Job { task, ..job.clone() })?.outcome();
                 remove(&job.setup.directory)?;
                 outcome
             }
@@ -146,7 +147,7 @@ impl Runner<'_> {
         let name = match workload {
             _ if !engine.is_database() && workload.is_cold() => "read",
             _ if !engine.is_database() => "written",
-            Workload::BulkLoad => "loaded",
+            Workload::BulkLoad | Workload::HugeTransaction => "loaded",
             Workload::ColdRead => "cold",
             workload if workload.has_records() => "records",
             _ => "rows",

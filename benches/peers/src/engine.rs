@@ -165,6 +165,16 @@ pub trait Engine: Send + Sync {
     /// Puts rows into the empty database by the fastest way that ends with all of them durable.
     fn load(&self, rows: Rows<'_>) -> Result<()>;
 
+    /// Puts rows in one durable transaction; their order is not known to the engine. Here for engines whose [`Engine::load`] does that.
+    fn put_at_once(&self, rows: Rows<'_>) -> Result<()> {
+        self.load(rows)
+    }
+
+    /// Waits until what [`Engine::put_at_once`] has put off, other than what closing puts off too, is done.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Brings what an engine writes over again and again, such as old log files, into the state that it has after hours, so that runs
     /// of seconds see it. Called before clients that write begin; rows stay as they are.
     fn warm_log(&self) -> Result<()> {

@@ -50,6 +50,8 @@ pub struct Job {
 pub enum Task {
     /// Loads the dataset into an empty database, and closes it.
     Load,
+    /// Puts the dataset into an empty database in one transaction.
+    PutAtOnce,
     /// Clients work for some time.
     Clients {
         /// What they do.
@@ -92,6 +94,7 @@ pub fn run(json: &str) -> Result<()> {
     let directory = &job.setup.directory;
     let counted = match job.task {
         Task::Load => load(&job)?,
+        Task::PutAtOnce => put_at_once(&job)?,
         Task::Clients { workload, clients, seconds } => work(&job, workload, clients, seconds)?,
         Task::Fill(bytes) => return fill(&job, bytes),
         Task::Reopen { committed } => reopen(&job, committed)?,
@@ -124,6 +127,21 @@ fn load(job: &Job) -> Result<Counted> {
         engine.load(&mut job.dataset.load(job.seed))?;
         engine.close()
     })
+}
+
+/// The time is the commit's; what it costs includes what the engine does until it is closed.
+fn put_at_once(job: &Job) -> Result<Counted> {
+    let meter = Meter::of(&job.setup.directory)?;
+    let engine = job.engine.open(&job.setup)?;
+    let before = meter.read()?;
+    let counted = once(job.dataset.rows, &meter, || engine.put_at_once(&mut job.dataset.load(job.seed)))?;
+    engine.settle()?;
+    engine.close()?;
+    let used = meter.read()?.since(&before);
+    let engine = job.engine.open(&job.setup)?;
+    read_all(&*engine, &job.dataset)?;
+    engine.close()?;
+    Ok(Counted { used, ..counted })
 }
 
 fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<Counted> {

@@ -43,7 +43,7 @@ pub fn columns(workload: Workload) -> Vec<Column> {
         Shape::Once => {
             columns.remove(0);
             columns.push(("time", |m| median(m.p50_us, time)));
-            if workload == Workload::BulkLoad {
+            if workload != Workload::Reopen {
                 columns.push(("rows per second", |m| median(m.per_second, units::number)));
             }
         }

@@ -37,6 +37,8 @@ pub enum Workload {
     ColdRead,
     /// An empty database is loaded with rows in the order of their keys, and closed.
     BulkLoad,
+    /// The same rows in one transaction.
+    HugeTransaction,
     /// The database is opened after it was killed while it had much in its log; until the first row is read.
     Reopen,
 }
@@ -71,6 +73,7 @@ impl Workload {
             Self::Scan => "scan",
             Self::ColdRead => "cold-read",
             Self::BulkLoad => "bulk-load",
+            Self::HugeTransaction => "huge-transaction",
             Self::Reopen => "reopen",
         }
     }
@@ -93,6 +96,9 @@ impl Workload {
             Self::BulkLoad => {
                 "rows in the order of keys into an empty database, which is then closed; operations are rows"
             }
+            Self::HugeTransaction => {
+                "rows in the order of keys into an empty database, in one transaction, until it is durable; operations are rows, and what they cost includes what the engine puts off"
+            }
             Self::Reopen => "opening after kill -9 with much in the log, until the first row is read",
         }
     }
@@ -100,7 +106,7 @@ impl Workload {
     /// How it runs.
     pub fn shape(self) -> Shape {
         match self {
-            Self::BulkLoad | Self::Reopen => Shape::Once,
+            Self::BulkLoad | Self::HugeTransaction | Self::Reopen => Shape::Once,
             _ => Shape::Clients,
         }
     }

@@ -66,8 +66,17 @@ fn every_workload_runs_on_every_engine_and_becomes_a_page() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let table = String::from_utf8(output.stdout).unwrap();
     let page = std::fs::read_to_string(html).unwrap();
-    for workload in ["update", "update-10", "transfer-contended", "ycsb-f", "scan", "cold-read", "bulk-load", "reopen"]
-    {
+    for workload in [
+        "update",
+        "update-10",
+        "transfer-contended",
+        "ycsb-f",
+        "scan",
+        "cold-read",
+        "bulk-load",
+        "huge-transaction",
+        "reopen",
+    ] {
         assert!(table.contains(&format!("\n{workload}: ")), "{workload}: {table}");
         assert!(page.contains(&format!("<h2>{workload}</h2>")), "{workload}");
     }

@@ -121,6 +121,13 @@ impl Engine for Fjall {
         load().map_err(failed("loading"))
     }
 
+    fn put_at_once(&self, rows: Rows<'_>) -> Result<()> {
+        let (table, mut batch) = (self.rows(), self.database().batch());
+        rows.for_each(|(key, value)| batch.insert(table, key, value));
+        batch.commit().map_err(failed("writing"))?;
+        self.persist()
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         self.database().persist(PersistMode::SyncAll).map_err(failed("closing"))
     }

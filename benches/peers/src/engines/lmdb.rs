@@ -95,6 +95,15 @@ impl Engine for Lmdb {
         })
     }
 
+    fn put_at_once(&self, rows: Rows<'_>) -> Result<()> {
+        self.write(|transaction| {
+            for (key, value) in rows {
+                self.rows.put(transaction, &key, &value)?;
+            }
+            Ok(())
+        })
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         // All is durable, and the end of the process gives the map back.
         Ok(())

@@ -169,6 +169,12 @@ impl Engine for Plain {
         self.db.ingest_external_file_opts(&ingest, vec![&self.table_file]).map_err(failed("ingesting a table file"))
     }
 
+    fn put_at_once(&self, rows: Rows<'_>) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        rows.for_each(|(key, value)| batch.put(key, value));
+        self.db.write_opt(batch, &durable()).map_err(failed("committing"))
+    }
+
     fn warm_log(&self) -> Result<()> {
         let put = |key: &[u8], value: &[u8], options: &WriteOptions| self.db.put_opt(key, value, options);
         warm_log(self.log_file_bytes, put, |key| self.db.delete(key), || self.db.flush())
@@ -225,7 +231,7 @@ impl Engine for Transactional {
     fn load(&self, rows: Rows<'_>) -> Result<()> {
         let mut batch = WriteBatchWithTransaction::default();
         rows.for_each(|(key, value)| batch.put(key, value));
-        self.db.write_opt(batch, &durable()).map_err(failed("loading"))
+        self.db.write_opt(batch, &durable()).map_err(failed("committing"))
     }
 
     fn warm_log(&self) -> Result<()> {

@@ -118,14 +118,18 @@ impl Engine for Sqlite {
 
     fn load(&self, rows: Rows<'_>) -> Result<()> {
         self.set_journal("DELETE")?;
+        self.put_at_once(rows)?;
+        self.set_journal("WAL")
+    }
+
+    fn put_at_once(&self, rows: Rows<'_>) -> Result<()> {
         self.write(|transaction| {
             let mut put = transaction.prepare_cached(PUT)?;
             for (key, value) in rows {
                 put.execute(params![key, value])?;
             }
             Ok(())
-        })?;
-        self.set_journal("WAL")
+        })
     }
 
     fn close(self: Box<Self>) -> Result<()> {

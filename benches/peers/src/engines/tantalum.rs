@@ -7,7 +7,7 @@
 //! - Reads are of what is committed, and ranges of a snapshot; neither takes locks. Read-modify-write locks its keys for writing
 //!   at once.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, thread, time::Duration};
 
 use tantalum::{Db, Table, Ticket, Transaction};
 
@@ -108,6 +108,26 @@ impl Engine for Tantalum {
         }
         while !under_way.tickets.is_empty() {
             under_way.finish_oldest()?;
+        }
+        Ok(())
+    }
+
+    fn put_at_once(&self, rows: Rows<'_>) -> Result<()> {
+        let put = || {
+            let mut transaction = self.db.begin()?;
+            for (key, value) in rows {
+                transaction.put(&self.table, key, value)?;
+            }
+            transaction.commit()
+        };
+        put().map(drop).map_err(failed("committing"))
+    }
+
+    /// Rows that were staged go to their table in the background.
+    fn settle(&self) -> Result<()> {
+        const LOOK: Duration = Duration::from_millis(1);
+        while self.db.stats().map_err(failed("waiting"))?.transactions.staging_tables > 0 {
+            thread::sleep(LOOK);
         }
         Ok(())
     }
