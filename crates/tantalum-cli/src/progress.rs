@@ -27,6 +27,11 @@ impl Bars {
         self.show(label, Unit::Bytes, done, Some(total), "");
     }
 
+    /// Shows how many things of a phase are done.
+    pub fn things(&mut self, label: &'static str, done: u64, total: u64) {
+        self.show(label, Unit::Things, done, Some(total), "");
+    }
+
     /// Without a total, the end is not known.
     fn show(&mut self, label: &'static str, unit: Unit, done: u64, total: Option<u64>, remark: &str) {
         if self.0.as_ref().is_none_or(|(shown, _)| *shown != label) {

@@ -208,6 +208,8 @@ pub(crate) struct Config {
     pub rounds: usize,
     /// Whether rounds follow in which a checker task checks the database beside clients that also create and drop tables.
     pub checks_beside_clients: bool,
+    /// Whether a compactor task compacts the database beside clients that also create and drop tables.
+    pub compacts_beside_clients: bool,
     /// Whether pages are written before the clients begin until segments of the log-structured store are cleaned.
     pub uses_up_segments: bool,
     /// Whether starts follow in which the database is closed beside clients.
@@ -312,6 +314,7 @@ impl Config {
             Archive { drive, logs, loses_log_one_in }
         });
         let mut ending = Random::with_seed(seed ^ 0xc105_e000);
+        let can_shrink = matches!(data.kind, DriveKind::Memory(_));
         Self {
             protection,
             writing,
@@ -346,6 +349,11 @@ impl Config {
             early_lock_release: random.u8(0..4) > 0,
             checks_beside_clients: ending.u8(0..3) == 0,
             closes_beside_clients: ending.u8(0..3) == 0,
+            // Of the stores and devices that can give space back.
+            compacts_beside_clients: !is_in_page
+                && segments.is_none()
+                && can_shrink
+                && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
             // Most loads write too few pages for that.
             uses_up_segments: segments.is_some() && Random::with_seed(seed ^ 0xc4ec_4b01).u8(0..4) == 0,
             // By a generator of its own too.
@@ -517,7 +525,7 @@ impl fmt::Display for Config {
         write!(
             f,
             "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{streamed}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
-             {} tables of {} keys, {} rounds{}{}{}",
+             {} tables of {} keys, {} rounds{}{}{}{}",
             self.protection,
             self.writing,
             self.page_size,
@@ -535,6 +543,7 @@ impl fmt::Display for Config {
             load.keys,
             self.rounds,
             if self.uses_up_segments { ", segments used up first" } else { "" },
+            if self.compacts_beside_clients { ", compactions beside clients" } else { "" },
             if self.checks_beside_clients { ", and checks beside clients" } else { "" },
             if self.closes_beside_clients { ", and closing beside clients" } else { "" },
         )
@@ -572,6 +581,7 @@ mod tests {
         assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
         assert!(configs.iter().any(|config| config.checks_beside_clients && config.closes_beside_clients));
         assert!(configs.iter().any(|config| config.uses_up_segments));
+        assert!(configs.iter().any(|config| config.compacts_beside_clients));
         assert!(configs.iter().any(|config| config.panics) && configs.iter().any(|config| !config.panics));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }

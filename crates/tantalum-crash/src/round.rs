@@ -173,7 +173,10 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
     let shared = Shared {
         db: db.clone(),
         tables,
-        load: Arc::new(Load { drops_tables: config.load.drops_tables || checks, ..config.load.clone() }),
+        load: Arc::new(Load {
+            drops_tables: config.load.drops_tables || checks || config.compacts_beside_clients,
+            ..config.load.clone()
+        }),
         page_size: config.page_size,
         kind: if config.is_serializable { Kind::Serializable } else { Kind::SnapshotIsolation },
         recorder: recorder.clone(),
@@ -241,6 +244,10 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         let (db, recorder, stop, pause) = (db.clone(), recorder.clone(), Arc::clone(&stop), config.data.latency * 20);
         spawn("checker", move || check_again_and_again(&db, &recorder, &stop, pause))
     });
+    let compactor = (config.compacts_beside_clients && transactions != Some(0)).then(|| {
+        let (db, recorder, stop, pause) = (db.clone(), recorder.clone(), Arc::clone(&stop), config.data.latency * 20);
+        spawn("compactor", move || compact_again_and_again(&db, &recorder, &stop, pause))
+    });
     let again = match cut {
         Cut::ByClosing(time) => {
             tantalum_rt::sleep(time);
@@ -265,6 +272,9 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
     stop.store(true, Ordering::Release);
     if let Some(checker) = checker {
         checker.join().map_err(|_| Stop::Violation("the checker panicked".to_owned()))?;
+    }
+    if let Some(compactor) = compactor {
+        compactor.join().map_err(|_| Stop::Violation("the compactor panicked".to_owned()))?;
     }
     if let Some(operator) = operator {
         operator.join().map_err(|_| Stop::Violation("the operator panicked".to_owned()))?;
@@ -326,6 +336,23 @@ fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause:
             Ok(()) => recorder.count("database checks beside clients", 1),
             Err(Stop::Failed(error)) if is_closed(&error) => return,
             Err(stop) => return recorder.record(stop.into_event()),
+        }
+    }
+}
+
+/// The compactor task: compacts the database again and again beside the clients.
+fn compact_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
+    while !stop.load(Ordering::Acquire) {
+        tantalum_rt::sleep(pause);
+        match db.compact(&mut |_| {}) {
+            Ok(report) => {
+                recorder.count("compactions beside clients", 1);
+                recorder.count("pages that compactions moved", report.pages_moved);
+                recorder
+                    .count("bytes given back by compactions", report.bytes_before.saturating_sub(report.bytes_after));
+            }
+            Err(error) if is_closed(&error) => return,
+            Err(error) => return recorder.record(Stop::from(error).into_event()),
         }
     }
 }

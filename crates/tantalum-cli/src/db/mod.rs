@@ -1,5 +1,6 @@
 //! `tantalum db`: looks after a database in a directory.
 
+mod compact;
 mod dump;
 mod format;
 mod inspect;
@@ -126,6 +127,16 @@ pub enum Command {
         #[arg(long, requires = "base")]
         json: bool,
     },
+    /// Give space back to the file system: pages move to the front of the data file, which is cut off behind the last one in use.
+    ///
+    /// A database that is open in another process is asked to; its transactions go on.
+    Compact {
+        /// The database's directory.
+        dir: PathBuf,
+        /// Print JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
     /// Make a new database of a base backup and the archive of its log, as of any moment since.
     ///
     /// The archive must lead there from the backup without a gap. The original database may be open.
@@ -148,6 +159,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Backup { dir, to, base: true, json } => restore::base_backup(&dir, &to, json),
         Command::Backup { dir, to, .. } => backup(&dir, &to),
+        Command::Compact { dir, json } => compact::run(&dir, json),
         Command::Restore(arguments) => restore::run(arguments),
     }
 }

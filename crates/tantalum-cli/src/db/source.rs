@@ -108,7 +108,7 @@ fn to_json(value: &impl serde::Serialize) -> Result<serde_json::Value> {
     serde_json::to_value(value).map_err(|error| Error::Other(error.to_string()))
 }
 
-fn of_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T> {
+pub fn of_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T> {
     serde_json::from_value(value)
         .map_err(|error| Error::Other(format!("the database's answer is not understood: {error}")))
 }

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::rows::{RowSelection, Rows, row_list};
-use crate::{db::LogChangeProgress, restore::RestoreProgress};
+use crate::{
+    db::{CompactProgress, LogChangeProgress},
+    restore::RestoreProgress,
+};
 
 /// The version of what is said here; a request names it.
 pub const VERSION: u32 = 1;
@@ -46,6 +49,8 @@ pub enum Command {
     },
     /// As [`Db::checkpoint`](crate::Db::checkpoint).
     Checkpoint,
+    /// As [`Db::compact`](crate::Db::compact).
+    Compact,
     /// As [`Db::base_backup`](crate::Db::base_backup).
     BaseBackup {
         /// The backup's directory, which must not exist; a relative path starts at the database's directory.
@@ -98,6 +103,8 @@ pub enum Progress {
     LogChange(LogChangeProgress),
     /// Of a base backup.
     BaseBackup(RestoreProgress),
+    /// Of a compaction.
+    Compact(CompactProgress),
 }
 
 /// A line of the answer.
@@ -168,6 +175,7 @@ mod tests {
             Command::Check,
             Command::Backup { path: path.clone() },
             Command::Checkpoint,
+            Command::Compact,
             Command::BaseBackup { path: path.clone() },
             Command::AddDevice { path: path.clone() },
             Command::RemoveDevice { device: device.clone() },
@@ -180,7 +188,9 @@ mod tests {
         let (done_bytes, total_bytes) = (1, 2);
         let change = LogChangeProgress { phase: LogChangePhase::Create, done_bytes, total_bytes };
         let copy = RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes };
-        let progress = [Progress::LogChange(change), Progress::BaseBackup(copy)].map(Answer::Progress);
+        let moved = CompactProgress { done_pages: 1, total_pages: 2 };
+        let progress =
+            [Progress::LogChange(change), Progress::BaseBackup(copy), Progress::Compact(moved)].map(Answer::Progress);
         let rows = vec![((0..=255).collect(), Vec::new())];
         let rows = [Answer::Rows { table: "t".into(), rows }];
         for answer in progress.into_iter().chain(rows).chain([Answer::Result(Value::Null), Answer::Error("no".into())])

@@ -239,6 +239,7 @@ impl Connection {
                 db.checkpoint()?;
                 Ok(Value::Null)
             }
+            Command::Compact => self.compact(&db),
             Command::BaseBackup { path } => self.back_up(&db, &path),
             Command::AddDevice { path } => self.change(&db, LogChange::Add { new: (&path).into() }),
             Command::RemoveDevice { device } => self.change(&db, LogChange::Remove { old: device }),
@@ -284,6 +285,18 @@ impl Connection {
             }
         })?;
         Ok(serde_json::to_value(db.stats()?.log.devices)?)
+    }
+
+    /// Compacts the database, also if the client has hung up.
+    fn compact(&mut self, db: &Db) -> Result<Value, Failure> {
+        let mut said = None;
+        let report = db.compact(&mut |progress| {
+            let percent = (progress.done_pages * 100).checked_div(progress.total_pages);
+            if said.replace(percent) != Some(percent) {
+                let _ = self.answer(&Answer::Progress(Progress::Compact(progress)));
+            }
+        })?;
+        Ok(serde_json::to_value(report)?)
     }
 
     /// Makes a base backup, which goes on if the client has hung up.

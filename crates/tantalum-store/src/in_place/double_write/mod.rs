@@ -33,7 +33,7 @@ use tantalum_rt::{Condvar, Mutex};
 
 pub use self::area_header::{AmongOthers, Header};
 use self::{area_header::HEADER_BYTES, gathering::Gathering};
-use crate::{PageBatch, PageId, Result, error, page::header as page_header};
+use crate::{ErrorKind, PageBatch, PageId, Result, error, page::header as page_header};
 
 /// The double-write area of a database.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl DoubleWrite {
         Ok(())
     }
 
-    /// Lets the area shrink with the data, which has `data_bytes`, unless the slots beyond are in use. One task at a time calls this
+    /// Lets the area shrink with the data, which has `data_bytes`, unless the slots beyond are in use or its size is fixed. One task at a time calls this
     /// or [`grow`](Self::grow).
     ///
     /// # Errors
@@ -203,7 +203,18 @@ impl DoubleWrite {
             // A batch failed to be put in place, and may be the only one that holds its pages.
             None => return Ok(()),
         }
-        self.device.shrink(Self::area_bytes(self.page_size, wanted))
+        match self.device.shrink(Self::area_bytes(self.page_size, wanted)) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                let mut slots = self.slots.lock();
+                let given_back = wanted..slots.made + surplus as u32;
+                slots.made = given_back.end;
+                slots.free.extend(given_back.map(|slot| (0, slot)));
+                drop(slots);
+                self.changed.notify_all();
+                Ok(())
+            }
+            shrunk => shrunk,
+        }
     }
 
     /// The newest session that is noted in the area; `None` if none is.
