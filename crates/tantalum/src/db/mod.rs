@@ -2,6 +2,7 @@
 
 mod barriers;
 mod catalog;
+mod compact;
 mod core;
 mod creation;
 mod devices;
