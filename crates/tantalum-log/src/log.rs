@@ -484,7 +484,7 @@ impl Log {
         replaced
     }
 
-    /// Puts smaller devices in the place of `old`, with sections of `section_bytes` if that is given. Records that they do not take
+    /// Puts smaller devices in the place of `old`, with sections of `section_bytes`. Records that they do not take
     /// [wait for growth](Self::wait_until_grown) from the beginning, and what was appended before must be covered by a checkpoint, for
     /// which the owner is under pressure, before they join. If a record waits for growth until then, nothing is changed, and the
     /// result is `None`. Otherwise returns the ordinals of `new`.
@@ -498,7 +498,7 @@ impl Log {
         &self,
         old: &[u32],
         new: &[Arc<dyn Device>],
-        section_bytes: Option<u32>,
+        section_bytes: u32,
     ) -> Result<Option<Vec<u32>>> {
         let shrunk = self.scheduler().shrink_devices(old, new, section_bytes);
         self.spawn_workers();

@@ -110,7 +110,7 @@ impl Scheduler {
     /// Makes `devices` part of the log; see [`Log::add_devices`](crate::Log::add_devices).
     pub(crate) fn add_devices(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
         let _change = self.begin_change()?;
-        self.check_newcomers(devices, &[])?;
+        self.check_newcomers(devices, &[], None)?;
         self.join(self.enlist(devices, None)?)
     }
 
@@ -124,10 +124,10 @@ impl Scheduler {
     pub(crate) fn replace_devices(&self, old: &[u32], new: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
         let _change = self.begin_change()?;
         self.check_listed(old)?;
-        if self.check_newcomers(new, old)? {
+        if self.check_newcomers(new, old, None)? {
             // The same devices, formatted anew: they must have left before.
             self.leave(old)?;
-            self.check_newcomers(new, &[])?; // what was under way when they left may have hung
+            self.check_newcomers(new, &[], None)?; // what was under way when they left may have hung
             return self.join(self.enlist(new, None)?);
         }
         let ordinals = self.join(self.enlist(new, None)?)?;
@@ -168,13 +168,19 @@ impl Scheduler {
     }
 
     /// Refuses devices that cannot join: unsuited ones, ones of this log but for those to be `replaced`, and ones on
-    /// which a write of this session may still land. True if one of the `replaced` is among them.
-    pub(super) fn check_newcomers(&self, devices: &[Arc<dyn Device>], replaced: &[u32]) -> Result<bool> {
+    /// which a write of this session may still land. True if one of the `replaced` is among them. `sections` as for
+    /// [`division`](Self::division).
+    pub(super) fn check_newcomers(
+        &self,
+        devices: &[Arc<dyn Device>],
+        replaced: &[u32],
+        sections: Option<u32>,
+    ) -> Result<bool> {
         use ErrorKind::{Corrupt, NotAMember, Unsupported};
         check_devices(devices)?;
         self.lock().check_running()?;
         let mut is_in_place = false;
-        let division = self.division(devices, None)?;
+        let division = self.division(devices, sections)?;
         for device in devices {
             let (found, expected) = (device.capabilities().logical_block, division.block_bytes);
             if found > expected {
@@ -211,15 +217,16 @@ impl Scheduler {
     }
 
     /// Blocks as on the log's other devices. Sections as the newcomers' size suggests, since the others may have begun small,
-    /// but no smaller than theirs: the largest request must fit everywhere. Unless `shrunk` says what a shrinking log needs.
-    fn division(&self, newcomers: &[Arc<dyn Device>], shrunk: Option<u32>) -> Result<Division> {
+    /// but no smaller than theirs: the largest request must fit everywhere. Unless a log that shrinks gives their
+    /// `sections`.
+    fn division(&self, newcomers: &[Arc<dyn Device>], sections: Option<u32>) -> Result<Division> {
         let capacity = newcomers.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
         let of_capacity = Layout::section_bytes(self.options.section_bytes, capacity)?;
         let state = self.lock();
         let layouts = || healthy(&state.placement).map(|device| device.main.layout);
         let smallest = layouts().map(|layout| (layout.section_bytes, layout.block_bytes)).min();
         let (least, block_bytes) = smallest.ok_or_else(error::no_devices)?;
-        let section_bytes = shrunk.map_or(least.max(of_capacity.into()), u64::from);
+        let section_bytes = sections.map_or(least.max(of_capacity.into()), u64::from);
         let present = state.placement.devices.iter().filter(|device| device.is_present()).map(|device| device.hardware);
         let hardware = present.chain(newcomers.iter().map(|device| device.hardware()));
         Ok(Division {

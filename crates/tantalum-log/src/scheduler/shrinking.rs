@@ -27,14 +27,14 @@ impl Scheduler {
         &self,
         old: &[u32],
         new: &[Arc<dyn Device>],
-        section_bytes: Option<u32>,
+        section_bytes: u32,
     ) -> Result<Option<Vec<u32>>> {
         let _change = self.begin_change()?;
         self.check_listed(old)?;
-        if self.check_newcomers(new, old)? {
+        if self.check_newcomers(new, old, Some(section_bytes))? {
             return Err(error::change_in_place());
         }
-        let newcomers = self.enlist(new, section_bytes)?;
+        let newcomers = self.enlist(new, Some(section_bytes))?;
         let shrunk = self.take_place(old, newcomers);
         let mut state = self.lock();
         state.membership.awaited_checkpoint = None;

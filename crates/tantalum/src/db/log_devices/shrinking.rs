@@ -19,7 +19,13 @@ impl LogDevices {
     /// for a checkpoint. Returns how many bytes are given back: 0 where the log has no file that grows, where a record needs its size,
     /// and where it is larger than the settings allow by now, so that it could not take all records again.
     pub fn shrink(&self, log: &Log) -> Result<u64> {
-        let (Some(_), Some(bytes)) = (&self.directory, self.settings.initial_log_bytes()) else { return Ok(0) };
+        if self.directory.is_none() {
+            return Ok(0);
+        }
+        let settings = &self.settings;
+        let (Some(bytes), Some(sections)) = (settings.initial_log_bytes(), settings.initial_section_bytes()) else {
+            return Ok(0);
+        };
         let _operator = self.operator.lock();
         self.operator_waits.store(true, Ordering::Release);
         let opener = self.opener.lock();
@@ -27,18 +33,17 @@ impl LogDevices {
         let change = UnderWay { own: self, log, opener: opener.as_deref() };
         let file = LogFile { change, stop: &AtomicBool::new(false) };
         file.tidy()?;
-        file.shrink(bytes)
+        file.shrink(bytes, sections)
     }
 }
 
 impl LogFile<'_> {
-    fn shrink(&self, bytes: u64) -> Result<u64> {
+    fn shrink(&self, bytes: u64, section_bytes: u32) -> Result<u64> {
         let (log, settings, full) = (self.change.log, &self.change.own.settings, self.places().file_bytes());
         let Some((current, old)) = self.present()?.pop() else { return Ok(0) };
         if current <= bytes || !log.takes_all_on(full / u64::from(settings.log_partitions())) {
             return Ok(0);
         }
-        let section_bytes = settings.initial_section_bytes();
         let shrink = |old: &[u32], new: &[_]| log.shrink_devices(old, new, section_bytes);
         let shrunk = self.put_in_place(&old, bytes, &shrink).map_err(|error| error.context("the log could not shrink"))?;
         let returned = match shrunk {
