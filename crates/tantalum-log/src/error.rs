@@ -80,9 +80,7 @@ pub(crate) fn change_in_place() -> Error {
 /// A change of the devices waited for a checkpoint, and that failed; `what` says what stays as it is.
 pub(crate) fn checkpoint_failed(what: &str, cause: Arc<dyn std::error::Error + Send + Sync>) -> Error {
     let kind = cause.downcast_ref::<Error>().map_or(ErrorKind::Io, Error::kind);
-    let what = format!(
-        "{what} is needed until a checkpoint, and that failed: {cause}; put that right, then try again"
-    );
+    let what = format!("{what} is needed until a checkpoint, and that failed: {cause}; put that right, then try again");
     Error::new(kind, what).with_boxed_source(cause)
 }
 

@@ -494,12 +494,7 @@ impl Log {
     /// # Errors
     /// Those of [`Log::replace_devices`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if `new` are devices of the log. If `old`
     /// cannot leave, the log has both.
-    pub fn shrink_devices(
-        &self,
-        old: &[u32],
-        new: &[Arc<dyn Device>],
-        section_bytes: u32,
-    ) -> Result<Option<Vec<u32>>> {
+    pub fn shrink_devices(&self, old: &[u32], new: &[Arc<dyn Device>], section_bytes: u32) -> Result<Option<Vec<u32>>> {
         let shrunk = self.scheduler().shrink_devices(old, new, section_bytes);
         self.spawn_workers();
         shrunk

@@ -70,9 +70,9 @@ impl Growth {
         }
     }
 
-    /// The log is no longer said to fill too soon.
+    /// The log is no longer said to fill too soon. No record waits: each that did fits by now.
     pub(super) fn begin_shrinking(&mut self) {
-        (self.is_shrinking, self.fills) = (true, false);
+        (self.is_shrinking, self.fills, self.wanted) = (true, false, 0);
     }
 
     /// Smaller devices have taken the place of larger ones, if it `has_shrunk`, or will not.

@@ -46,8 +46,8 @@ impl Scheduler {
 
     fn take_place(&self, old: &[u32], newcomers: Vec<Newcomer>) -> Result<Option<Vec<u32>>> {
         let payloads = newcomers.iter().map(|newcomer| Layout::of(&newcomer.superblock).max_payload_bytes());
-        let largest = self.lower_request_payload(payloads.min().unwrap_or(0))?;
-        if !self.wait_until_covered(largest)? {
+        let Some(end) = self.lower_request_payload(payloads.min().unwrap_or(0))? else { return Ok(None) };
+        if !self.wait_until_covered(end)? {
             return Ok(None);
         }
         let ordinals = self.join(newcomers)?;
@@ -55,10 +55,14 @@ impl Scheduler {
         Ok(Some(ordinals))
     }
 
-    /// Lets no request be larger than `bytes` any more that is appended from now on. Returns where those appended before end.
-    fn lower_request_payload(&self, bytes: usize) -> Result<Lsn> {
+    /// Lets no request be larger than `bytes` any more that is appended from now on. Returns where those appended before end;
+    /// `None` if a record waits for growth.
+    fn lower_request_payload(&self, bytes: usize) -> Result<Option<Lsn>> {
         let mut state = self.lock();
         state.check_running()?;
+        if state.growth.is_wanted_beyond(self.request_payload()) {
+            return Ok(None);
+        }
         state.growth.begin_shrinking();
         // The active group ends here. An append that looked at the size before finds the next one, and looks again.
         self.request_payload.fetch_min(bytes, Ordering::AcqRel);
@@ -70,7 +74,7 @@ impl Scheduler {
         state.commits.want(end);
         self.wake_writers(&mut state);
         self.pressure.notify_all();
-        Ok(end)
+        Ok(Some(end))
     }
 
     /// Blocks until a checkpoint covers everything before `end`. False if a record waits for growth.

@@ -201,7 +201,8 @@ impl LogFile<'_> {
         if wanted == 0 && bytes > most {
             return Err(error::log_device("the log of a copy is no larger than its data asks for"));
         }
-        let replaced = self.put_in_place(&old, bytes, &|old, new| self.change.log.replace_devices(old, new).map(Some))?;
+        let replaced =
+            self.put_in_place(&old, bytes, &|old, new| self.change.log.replace_devices(old, new).map(Some))?;
         if let Attempt::Done = replaced {
             tracing::debug!(bytes, "the log has grown");
         }

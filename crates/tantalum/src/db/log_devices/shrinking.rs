@@ -45,7 +45,8 @@ impl LogFile<'_> {
             return Ok(0);
         }
         let shrink = |old: &[u32], new: &[_]| log.shrink_devices(old, new, section_bytes);
-        let shrunk = self.put_in_place(&old, bytes, &shrink).map_err(|error| error.context("the log could not shrink"))?;
+        let shrunk =
+            self.put_in_place(&old, bytes, &shrink).map_err(|error| error.context("the log could not shrink"))?;
         let returned = match shrunk {
             Attempt::Done => current - bytes,
             Attempt::Interrupted => 0,
