@@ -286,7 +286,7 @@ fn rows_are_deleted_and_tables_dropped_on_a_full_disk() {
             };
             assert!(matches!(refused.kind(), ErrorKind::StoreFull | ErrorKind::NoSpace), "{store}: {refused}");
             check(&db);
-            for number in 0..100 {
+            for number in 0..100_u32 {
                 let mut tx = db.begin().unwrap();
                 assert!(tx.delete(&second, number.to_be_bytes()).unwrap());
                 tx.commit().unwrap_or_else(|error| panic!("{store}: a row cannot be deleted: {error}"));
@@ -321,7 +321,7 @@ fn a_backup_of_a_database_most_of_whose_rows_were_deleted_is_small() {
         let table = db.table("t").unwrap();
         // Rows in leaves, and large values beside them.
         let bytes = |number: u32| if number % 10 == 0 { 20_000 } else { 1_000 };
-        let count = 21_000;
+        let count = 21_000_u32;
         for first in (0..count).step_by(500) {
             let mut tx = db.begin().unwrap();
             (first..first + 500).for_each(|n| tx.put(&table, n.to_be_bytes(), vec![7; bytes(n)]).unwrap());
