@@ -62,6 +62,8 @@ struct Setup {
     archive: Option<String>,
     /// The log's file begins small, and more rows are committed than it has room for.
     log_grows: bool,
+    /// How long a client waits before it lets such a log shrink, and before it does so again.
+    shrinks_after: Option<Duration>,
     /// Whether the directory is there before, with a file of settings.
     has_settings: bool,
 }
@@ -95,6 +97,7 @@ impl Setup {
         Self {
             store,
             log_grows,
+            shrinks_after: None,
             protection: protections[random.usize(0..3)].filter(|_| store == StoreKind::InPlace),
             data_device: (random.u8(0..3) == 0).then(|| "memory:data".to_owned()),
             log_devices,
@@ -282,6 +285,8 @@ struct Known {
     /// Rows whose commits were acknowledged, and those that were begun.
     acknowledged: AtomicU32,
     begun: AtomicU32,
+    /// How often the log has shrunk.
+    shrunk: AtomicU32,
 }
 
 struct Search {
@@ -302,7 +307,11 @@ pub(crate) fn search(
     report: &mut Report,
 ) -> Result<(), (String, String)> {
     let mut random = Random::with_seed(seed ^ 0xd12e_c702);
-    let setup = Setup::new(&mut random);
+    let mut setup = Setup::new(&mut random);
+    let mut of_shrinking = Random::with_seed(seed ^ 0x5a11_7106);
+    if setup.log_grows && of_shrinking.bool() {
+        setup.shrinks_after = Some(Duration::from_micros(200).mul_f64(200f64.powf(of_shrinking.f64())));
+    }
     if !is_wanted(setup.protection()) {
         return Ok(());
     }
@@ -327,6 +336,7 @@ impl Search {
         self.look_for_remains()?;
         let has_grown = self.machine.log_file().is_some_and(|name| name != LOG);
         report.count("logs that have grown", u64::from(has_grown));
+        report.count("times that a log shrank", self.known.shrunk.load(Ordering::Relaxed).into());
         self.old_copies(report)
     }
 
@@ -368,9 +378,19 @@ impl Search {
                 let db = db.clone();
                 spawn("others", move || commit_others(&db, rows))
             });
+            let is_over = Arc::new(AtomicBool::new(rows == 0));
+            let shrinking = setup.shrinks_after.map(|pause| {
+                let (db, known, is_over) = (db.clone(), Arc::clone(&known), Arc::clone(&is_over));
+                spawn("shrinking", move || shrink(&db, &known, pause, &is_over))
+            });
             commit(&db, &known, setup.rows(rows)).map_err(|error| error.to_string())?;
             if let Some(others) = others {
                 let ended = others.join().map_err(|_| "a client panicked".to_owned())?;
+                ended.map_err(|error| error.to_string())?;
+            }
+            is_over.store(true, Ordering::Relaxed);
+            if let Some(shrinking) = shrinking {
+                let ended = shrinking.join().map_err(|_| "the client that lets the log shrink panicked".to_owned())?;
                 ended.map_err(|error| error.to_string())?;
             }
             match end {
@@ -524,6 +544,15 @@ fn commit_others(db: &Db, rows: u32) -> tantalum::Result<()> {
     Ok(())
 }
 
+/// Lets the log shrink now and then.
+fn shrink(db: &Db, known: &Known, pause: Duration, is_over: &AtomicBool) -> tantalum::Result<()> {
+    while !is_over.load(Ordering::Relaxed) {
+        tantalum_rt::sleep(pause);
+        known.shrunk.fetch_add(u32::from(db.compact(&mut |_| {})?.log_bytes_given_back > 0), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -538,6 +567,7 @@ mod tests {
             ("creations of directories that were cut", 60),
             ("old copies of files refused", 150),
             ("logs that have grown", 15),
+            ("times that a log shrank", 60),
         ];
         for (name, least) in least {
             assert!(report.counts[name] >= least, "{name}: {:?}", report.counts);

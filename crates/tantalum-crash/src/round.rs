@@ -348,8 +348,10 @@ fn compact_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, paus
             Ok(report) => {
                 recorder.count("compactions beside clients", 1);
                 recorder.count("pages that compactions moved", report.pages_moved);
-                recorder
-                    .count("bytes given back by compactions", report.bytes_before.saturating_sub(report.bytes_after));
+                recorder.count(
+                    "bytes given back by compactions",
+                    report.data_bytes_before.saturating_sub(report.data_bytes_after),
+                );
             }
             Err(error) if is_closed(&error) => return,
             Err(error) => return recorder.record(Stop::from(error).into_event()),

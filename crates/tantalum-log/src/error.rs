@@ -1,6 +1,7 @@
 //! Errors of the log that are made in more than one place, and those that its owner reports too.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::format::{DecodeError, VERSION};
@@ -69,6 +70,18 @@ pub fn fixed_devices(layout: LogLayout) -> Error {
 /// Another change of the log's devices is under way.
 pub fn change_under_way() -> Error {
     Error::new(ErrorKind::Busy, "another change of the log's devices is under way; wait for its end and try again")
+}
+
+/// A log cannot shrink onto the devices that it has.
+pub(crate) fn change_in_place() -> Error {
+    Error::new(ErrorKind::InvalidInput, "the log cannot shrink onto devices that it has; give others")
+}
+
+/// A change of the devices waited for a checkpoint, and that failed; `what` says what stays as it is.
+pub(crate) fn checkpoint_failed(what: &str, cause: Arc<dyn std::error::Error + Send + Sync>) -> Error {
+    let kind = cause.downcast_ref::<Error>().map_or(ErrorKind::Io, Error::kind);
+    let what = format!("{what} is needed until a checkpoint, and that failed: {cause}; put that right, then try again");
+    Error::new(kind, what).with_boxed_source(cause)
 }
 
 /// A write that was given up is still under way on the device; it could overwrite what is written there later.

@@ -484,6 +484,28 @@ impl Log {
         replaced
     }
 
+    /// Puts smaller devices in the place of `old`, with sections of `section_bytes`. Records that they do not take
+    /// [wait for growth](Self::wait_until_grown) from the beginning, and what was appended before must be covered by a checkpoint, for
+    /// which the owner is under pressure, before they join. If a record waits for growth until then, nothing is changed, and the
+    /// result is `None`. Otherwise returns the ordinals of `new`.
+    ///
+    /// When the log has shrunk, it is not said to fill too soon for ten seconds.
+    ///
+    /// # Errors
+    /// Those of [`Log::replace_devices`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if `new` are devices of the log. If `old`
+    /// cannot leave, the log has both.
+    pub fn shrink_devices(&self, old: &[u32], new: &[Arc<dyn Device>], section_bytes: u32) -> Result<Option<Vec<u32>>> {
+        let shrunk = self.scheduler().shrink_devices(old, new, section_bytes);
+        self.spawn_workers();
+        shrunk
+    }
+
+    /// Whether a log that has grown onto devices of `device_bytes` takes every record that
+    /// [`max_record_bytes`](Self::max_record_bytes) allows.
+    pub fn takes_all_on(&self, device_bytes: u64) -> bool {
+        self.scheduler().takes_all_on(device_bytes)
+    }
+
     /// Stops the log for good, as the loss of its last device does: every waiter and every later call that needs the devices gets
     /// [`Poisoned`](crate::ErrorKind::Poisoned) with the first cause. For an owner that no longer holds what its records say.
     ///

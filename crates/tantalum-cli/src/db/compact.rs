@@ -35,12 +35,16 @@ pub fn run(dir: &Path, json: bool) -> Result<ExitCode> {
         tantalum_report::print_json(&report)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let CompactReport { pages_moved, bytes_before, bytes_after, .. } = report;
-    let mut table = Table::new(["data file", "size"]);
-    table.row(["before".to_owned(), units::bytes(bytes_before)]);
-    table.row(["after".to_owned(), units::bytes(bytes_after)]);
-    table.row(["given back".to_owned(), units::bytes(bytes_before.saturating_sub(bytes_after))]);
+    let CompactReport { pages_moved, data_bytes_before, data_bytes_after, data_kept, log_bytes_given_back, .. } =
+        report;
+    let mut table = Table::new(["space", "bytes"]);
+    table.row(["data file before".to_owned(), units::bytes(data_bytes_before)]);
+    table.row(["data file now".to_owned(), units::bytes(data_bytes_after)]);
+    table.row(["given back by the log".to_owned(), units::bytes(log_bytes_given_back)]);
     Out::new().line(table)?;
     Out::new().line(format_args!("{} pages were moved", units::count(pages_moved)))?;
+    if let Some(reason) = data_kept {
+        Out::new().line(format_args!("the data file keeps its size: {reason}"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

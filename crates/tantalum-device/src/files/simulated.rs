@@ -15,7 +15,7 @@ use std::time::Duration;
 use tantalum_rt::{Mutex, MutexGuard, Random, lock_unswitched};
 
 use super::FileKind;
-use crate::{Device, Error, ErrorKind, MemoryDevice, MemoryProfile, Result};
+use crate::{Device, Error, ErrorKind, Fault, MemoryDevice, MemoryProfile, Result};
 
 thread_local! {
     /// All tasks of a simulation run on one thread.
@@ -148,6 +148,17 @@ impl SimulatedFiles {
     /// Whether the disk has no space: then no file can be made that is used as a device.
     pub fn fill_disk(&self, is_full: bool) {
         self.lock().is_full = is_full;
+    }
+
+    /// Whether there is no space for the devices that there are to grow.
+    pub fn refuse_growth(&self, is_full: bool) {
+        for node in self.lock().nodes.values() {
+            match node {
+                Node::Device { device, .. } if is_full => device.inject(Fault::NoSpaceOnGrow),
+                Node::Device { device, .. } => device.clear_faults(),
+                _ => {}
+            }
+        }
     }
 
     /// Cuts the power of the disk, and restores it.

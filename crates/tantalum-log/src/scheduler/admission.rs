@@ -9,16 +9,15 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tantalum_rt::{Parker, Unparker, now};
 
 use super::archiver::ArchiveProgress;
 use super::{Scheduler, State};
-use crate::format::request::FRAME_BYTES;
 use crate::log_device::LogDevice;
-use crate::space::MAX_BUFFERED_BYTES;
+use crate::space::{GROUP_CHARGE, MAX_BUFFERED_BYTES};
 use crate::{LsnRange, Result};
 
 /// The part of an empty log's space that one request is granted at most, unless one record needs more.
@@ -30,8 +29,6 @@ pub struct SpaceRequest {
     scheduler: Arc<Scheduler>,
     waiting: Arc<Waiting>,
     parker: Parker,
-    /// What is left of it, once it is granted.
-    left: u64,
 }
 
 /// What appends may take, and the tasks that wait for it. Guarded by the state's lock.
@@ -53,7 +50,8 @@ impl Admission {
 
 /// A space request that waits.
 struct Waiting {
-    charge: u64,
+    /// What is asked for; once it is granted, what is left of it.
+    bytes: AtomicU64,
     is_granted: AtomicBool,
     unparker: Unparker,
 }
@@ -64,23 +62,36 @@ impl Scheduler {
         let parker = Parker::new();
         let mut state = self.lock();
         state.check_running()?;
-        let all = state.placement.spare(LogDevice::share_when_empty);
-        let most =
-            u64::try_from(all / LARGEST_PART).unwrap_or(0).max(self.charge(self.request_payload() - FRAME_BYTES)?);
-        let charge = needed.min(most);
-        let waiting = Arc::new(Waiting { charge, is_granted: AtomicBool::new(false), unparker: parker.unparker() });
+        let bytes = AtomicU64::new(needed.min(self.largest_grant(&state)));
+        let waiting = Arc::new(Waiting { bytes, is_granted: AtomicBool::new(false), unparker: parker.unparker() });
         self.space.begin_wait();
         state.admission.waiting.push_back(Arc::clone(&waiting));
         self.serve_space(&mut state);
-        Ok(SpaceRequest { scheduler: Arc::clone(self), waiting, parker, left: charge })
+        Ok(SpaceRequest { scheduler: Arc::clone(self), waiting, parker })
+    }
+
+    /// What one request is granted at most.
+    fn largest_grant(&self, state: &State) -> u64 {
+        let all = state.placement.spare(LogDevice::share_when_empty);
+        let largest_record = self.request_payload() as u64 + GROUP_CHARGE;
+        u64::try_from(all / LARGEST_PART).unwrap_or(0).max(largest_record)
     }
 
     /// Grants what there is to the space requests, in their order.
     pub(super) fn serve_space(&self, state: &mut State) {
         while let Some(first) = state.admission.waiting.front()
             && !(self.feed.is_attached() && self.feed.is_behind(self.end()))
-            && self.space.take(first.charge)
         {
+            let bytes = first.bytes.load(Ordering::Relaxed);
+            if !self.space.take(bytes) {
+                // The log may have shrunk since: then what was asked for may never be there at once.
+                let most = self.largest_grant(state);
+                if bytes <= most {
+                    return;
+                }
+                first.bytes.store(most, Ordering::Relaxed);
+                continue;
+            }
             first.is_granted.store(true, Ordering::Release);
             first.unparker.unpark();
             state.admission.waiting.pop_front();
@@ -90,12 +101,13 @@ impl Scheduler {
 
     /// Adds one record, with the space of a request that was granted.
     pub(crate) fn append_requested(&self, parts: &[&[u8]], space: &mut SpaceRequest) -> Result<LsnRange> {
-        let granted = if space.is_granted() { space.left } else { 0 };
+        let left = &space.waiting.bytes;
+        let granted = if space.is_granted() { left.load(Ordering::Relaxed) } else { 0 };
         self.append_if(parts, |charge| {
             let beyond = charge.saturating_sub(granted);
             let takes = beyond == 0 || self.space.take(beyond);
             if takes {
-                space.left = granted.saturating_sub(charge);
+                left.store(granted.saturating_sub(charge), Ordering::Relaxed);
             }
             takes
         })
@@ -152,7 +164,7 @@ impl Scheduler {
     }
 
     /// Whether the owner should checkpoint, with `spare` bytes that the devices can still take: a space request waits, a device
-    /// was set aside or is to leave that still holds needed records, two copies are kept only of newer records, a hiding area or
+    /// was set aside or is to leave that still holds needed records, the log is to shrink, two copies are kept only of newer records, a hiding area or
     /// the archive is full, or less than half of the space is left.
     fn checkpoint_is_due(&self, state: &State, spare: i64) -> bool {
         if state.failure.is_some() || state.closed {
@@ -164,6 +176,7 @@ impl Scheduler {
             || state.outliers.areas_are_full
             || is_half_full(state, spare)
             || state.placement.leaving_awaits_checkpoint(checkpoint)
+            || state.shrinking_awaits_checkpoint()
             || state.archive.as_ref().is_some_and(ArchiveProgress::is_pressed)
             || state.placement.mirror.as_ref().is_some_and(|mirror| mirror.awaits_checkpoint(checkpoint))
     }
@@ -219,7 +232,7 @@ impl Drop for SpaceRequest {
     fn drop(&mut self) {
         let mut state = self.scheduler.lock();
         if self.is_granted() {
-            self.scheduler.space.shift(self.left as i64);
+            self.scheduler.space.shift(self.waiting.bytes.load(Ordering::Relaxed) as i64);
         } else {
             state.admission.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &self.waiting));
             self.scheduler.space.end_wait();
@@ -231,7 +244,7 @@ impl Drop for SpaceRequest {
 impl fmt::Debug for SpaceRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SpaceRequest")
-            .field("left", &self.left)
+            .field("bytes", &self.waiting.bytes)
             .field("is_granted", &self.is_granted())
             .finish_non_exhaustive()
     }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - a record is copied into the active group outside any lock, after its space was taken;
 //! - the active group starts where the newest request ends, and is replaced only under the state's lock;
-//! - a group takes no more than the largest request of any device: that grows with the log ([`growth`](super::growth)).
+//! - a group takes no more than the largest request of any device: that grows and shrinks with the log ([`growth`](super::growth)).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,7 +57,15 @@ impl Scheduler {
                     guard.end();
                     return Ok(LsnRange { start, end });
                 }
-                Err(refused) => self.replace_group(&group, refused),
+                Err(refused) => {
+                    self.replace_group(&group, refused);
+                    // The log may be about to shrink: then no group takes a large record.
+                    if let Err(too_small) = self.check_fits_devices(bytes) {
+                        self.give_back(charge);
+                        guard.end();
+                        return Err(too_small);
+                    }
+                }
             }
         }
     }

@@ -6,8 +6,8 @@
 //!
 //! The log should grow when such a record waits, and when it fills so soon that its size is what checkpoints come from.
 //!
-//! Invariant: no request is larger than what each healthy device takes. What requests may have rises with the devices
-//! and never falls in a session, since a device that joins takes as much as those that are there.
+//! Invariant: no request is larger than what each healthy device takes. What requests may have rises with the devices, since a
+//! device that joins takes as much as those that are there, and falls only when the log [shrinks](super::shrinking).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,12 +17,16 @@ use tantalum_rt::{Instant, may_wait, now};
 use super::admission::is_half_full;
 use super::{Scheduler, State};
 use crate::format::request::FRAME_BYTES;
+use crate::layout::Layout;
 use crate::{Error, ErrorKind, Result};
 
 /// A log that fills by half twice within this time is too small: at this pace, checkpoints cost hardly anything.
 const FILL_TIME: Duration = Duration::from_secs(60);
 /// After a failure the log is not said to be too small for so long; doubled by each failure. Large records do not wait for it.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+/// After the log has shrunk it is not said to be too small for so long, unless a large record waits: what it was shrunk after, such
+/// as a compaction, fills it too.
+const PAUSE_AFTER_SHRINKING: Duration = Duration::from_secs(10);
 
 /// Whether the log is too small. Guarded by the state's lock.
 pub(super) struct Growth {
@@ -41,7 +45,10 @@ pub(super) struct Growth {
     /// What the last attempt failed by, and how many have.
     failure: Option<Error>,
     failures: u64,
-    /// Until when the log is not said to fill too soon, after a failure, and how long that pause is.
+    /// Smaller devices are about to take the place of larger ones.
+    is_shrinking: bool,
+    /// Until when the log is not said to fill too soon, after a failure or after it has shrunk, and how long the pause after the last
+    /// failure was.
     not_before: Option<Instant>,
     pause: Duration,
 }
@@ -57,9 +64,28 @@ impl Growth {
             wanted: 0,
             failure: None,
             failures: 0,
+            is_shrinking: false,
             not_before: None,
             pause: Duration::ZERO,
         }
+    }
+
+    /// The log is no longer said to fill too soon. No record waits: each that did fits by now.
+    pub(super) fn begin_shrinking(&mut self) {
+        (self.is_shrinking, self.fills, self.wanted) = (true, false, 0);
+    }
+
+    /// Smaller devices have taken the place of larger ones, if it `has_shrunk`, or will not.
+    pub(super) fn end_shrinking(&mut self, has_shrunk: bool) {
+        (self.is_shrinking, self.filled_at) = (false, now());
+        if has_shrunk {
+            (self.is_filled, self.not_before) = (false, Some(now() + PAUSE_AFTER_SHRINKING));
+        }
+    }
+
+    /// Whether a record waits that requests of `bytes` bytes do not take.
+    pub(super) fn is_wanted_beyond(&self, bytes: usize) -> bool {
+        self.wanted > bytes
     }
 }
 
@@ -73,6 +99,11 @@ impl Scheduler {
     pub(crate) fn must_grow_for(&self, bytes: usize) -> bool {
         let payload = bytes.saturating_add(FRAME_BYTES);
         payload > self.request_payload() && payload <= self.max_payload_bytes
+    }
+
+    /// Whether devices of so many bytes take the largest record.
+    pub(crate) fn takes_all_on(&self, device_bytes: u64) -> bool {
+        Layout::default_payload_bytes(device_bytes) >= self.max_payload_bytes
     }
 
     /// Refuses a record that must wait until the log has grown.
@@ -110,13 +141,14 @@ impl Scheduler {
             }
             state.growth.wanted = state.growth.wanted.max(bytes + FRAME_BYTES);
             self.growing.notify_all();
+            self.leaving.notify_all();
             self.growing.wait(&mut state);
         }
     }
 
     /// Takes note of how full the log is.
     pub(super) fn note_filling(&self, state: &mut State, spare: i64) {
-        if !state.growth.is_possible {
+        if !state.growth.is_possible || state.growth.is_shrinking {
             return;
         }
         let is_filled = is_half_full(state, spare);

@@ -38,8 +38,10 @@ pub(super) struct Membership {
     pub(super) listed: Vec<SlotMember>,
     /// A device was set aside and no checkpoint has made it superfluous yet.
     pub(super) aside_is_needed: bool,
-    /// Why the owner's last checkpoint failed, if a removal waits for one and has not been told yet.
-    failed_checkpoint: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// Why the owner's last checkpoint failed, if a change of the devices waits for one and has not been told yet.
+    pub(super) failed_checkpoint: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// Smaller devices join when a checkpoint covers everything before this position.
+    pub(super) awaited_checkpoint: Option<Lsn>,
     /// The hiding counters of the devices that have left.
     pub(super) hidden_by_departed: HidingStats,
 }
@@ -47,7 +49,7 @@ pub(super) struct Membership {
 impl Membership {
     pub(super) fn new(listed: Vec<SlotMember>, aside_is_needed: bool) -> Membership {
         let hidden_by_departed = HidingStats::default();
-        Membership { listed, aside_is_needed, failed_checkpoint: None, hidden_by_departed }
+        Membership { listed, aside_is_needed, failed_checkpoint: None, awaited_checkpoint: None, hidden_by_departed }
     }
 
     fn member(&self, ordinal: u32) -> Result<SlotMember> {
@@ -93,9 +95,9 @@ impl Membership {
 }
 
 /// A device that is to join.
-struct Newcomer {
+pub(super) struct Newcomer {
     device: Arc<dyn Device>,
-    superblock: Superblock,
+    pub(super) superblock: Superblock,
 }
 
 impl Newcomer {
@@ -108,8 +110,8 @@ impl Scheduler {
     /// Makes `devices` part of the log; see [`Log::add_devices`](crate::Log::add_devices).
     pub(crate) fn add_devices(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
         let _change = self.begin_change()?;
-        self.check_newcomers(devices, &[])?;
-        self.join(devices)
+        self.check_newcomers(devices, &[], None)?;
+        self.join(self.enlist(devices, None)?)
     }
 
     /// Takes devices out of the log; see [`Log::remove_devices`](crate::Log::remove_devices).
@@ -121,16 +123,14 @@ impl Scheduler {
     /// Puts devices in the place of others; see [`Log::replace_devices`](crate::Log::replace_devices).
     pub(crate) fn replace_devices(&self, old: &[u32], new: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
         let _change = self.begin_change()?;
-        for &ordinal in old {
-            self.lock().membership.member(ordinal)?;
-        }
-        if self.check_newcomers(new, old)? {
+        self.check_listed(old)?;
+        if self.check_newcomers(new, old, None)? {
             // The same devices, formatted anew: they must have left before.
             self.leave(old)?;
-            self.check_newcomers(new, &[])?; // what was under way when they left may have hung
-            return self.join(new);
+            self.check_newcomers(new, &[], None)?; // what was under way when they left may have hung
+            return self.join(self.enlist(new, None)?);
         }
-        let ordinals = self.join(new)?;
+        let ordinals = self.join(self.enlist(new, None)?)?;
         self.leave(old)?;
         Ok(ordinals)
     }
@@ -154,21 +154,33 @@ impl Scheduler {
         matches!(self.layout, LogLayout::Striped { .. })
     }
 
-    fn begin_change(&self) -> Result<MutexGuard<'_, ()>> {
+    pub(super) fn begin_change(&self) -> Result<MutexGuard<'_, ()>> {
         if self.layout != LogLayout::FlashLogging {
             return Err(error::fixed_devices(self.layout));
         }
         self.change.try_lock().ok_or_else(error::change_under_way)
     }
 
+    /// Refuses devices that the log does not have.
+    pub(super) fn check_listed(&self, ordinals: &[u32]) -> Result<()> {
+        let state = self.lock();
+        ordinals.iter().try_for_each(|&ordinal| state.membership.member(ordinal).map(drop))
+    }
+
     /// Refuses devices that cannot join: unsuited ones, ones of this log but for those to be `replaced`, and ones on
-    /// which a write of this session may still land. True if one of the `replaced` is among them.
-    fn check_newcomers(&self, devices: &[Arc<dyn Device>], replaced: &[u32]) -> Result<bool> {
+    /// which a write of this session may still land. True if one of the `replaced` is among them. `sections` as for
+    /// [`division`](Self::division).
+    pub(super) fn check_newcomers(
+        &self,
+        devices: &[Arc<dyn Device>],
+        replaced: &[u32],
+        sections: Option<u32>,
+    ) -> Result<bool> {
         use ErrorKind::{Corrupt, NotAMember, Unsupported};
         check_devices(devices)?;
         self.lock().check_running()?;
         let mut is_in_place = false;
-        let division = self.division(devices)?;
+        let division = self.division(devices, sections)?;
         for device in devices {
             let (found, expected) = (device.capabilities().logical_block, division.block_bytes);
             if found > expected {
@@ -205,15 +217,16 @@ impl Scheduler {
     }
 
     /// Blocks as on the log's other devices. Sections as the newcomers' size suggests, since the others may have begun small,
-    /// but no smaller than theirs: the largest request must fit everywhere.
-    fn division(&self, newcomers: &[Arc<dyn Device>]) -> Result<Division> {
+    /// but no smaller than theirs: the largest request must fit everywhere. Unless a log that shrinks gives their
+    /// `sections`.
+    fn division(&self, newcomers: &[Arc<dyn Device>], sections: Option<u32>) -> Result<Division> {
         let capacity = newcomers.iter().map(|device| device.capacity_bytes()).min().unwrap_or(0);
         let of_capacity = Layout::section_bytes(self.options.section_bytes, capacity)?;
         let state = self.lock();
         let layouts = || healthy(&state.placement).map(|device| device.main.layout);
         let smallest = layouts().map(|layout| (layout.section_bytes, layout.block_bytes)).min();
         let (least, block_bytes) = smallest.ok_or_else(error::no_devices)?;
-        let section_bytes = least.max(of_capacity.into());
+        let section_bytes = sections.map_or(least.max(of_capacity.into()), u64::from);
         let present = state.placement.devices.iter().filter(|device| device.is_present()).map(|device| device.hardware);
         let hardware = present.chain(newcomers.iter().map(|device| device.hardware()));
         Ok(Division {
@@ -225,8 +238,7 @@ impl Scheduler {
         })
     }
 
-    fn join(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<u32>> {
-        let newcomers = self.enlist(devices)?;
+    pub(super) fn join(&self, newcomers: Vec<Newcomer>) -> Result<Vec<u32>> {
         let ordinals = newcomers.iter().map(|newcomer| newcomer.superblock.ordinal).collect();
         self.format(&newcomers)?;
         let mut slots = self.slots.lock();
@@ -251,8 +263,8 @@ impl Scheduler {
         Ok(ordinals)
     }
 
-    /// Finds the newcomers' places in the log.
-    fn enlist(&self, devices: &[Arc<dyn Device>]) -> Result<Vec<Newcomer>> {
+    /// Finds the newcomers' places in the log. They have `sections` of so many bytes, if that is given.
+    pub(super) fn enlist(&self, devices: &[Arc<dyn Device>], sections: Option<u32>) -> Result<Vec<Newcomer>> {
         let state = self.lock();
         let count = state.membership.listed.len() + devices.len();
         if count > MAX_DEVICES {
@@ -261,7 +273,7 @@ impl Scheduler {
         let is_free = |ordinal: &u32| state.membership.listed.iter().all(|member| member.ordinal != *ordinal);
         let ordinals: Vec<u32> = (0..MAX_DEVICES as u32).filter(is_free).take(devices.len()).collect();
         drop(state);
-        let division = self.division(devices)?;
+        let division = self.division(devices, sections)?;
         let newcomer = |((device, ordinal), device_id): ((&Arc<dyn Device>, u32), u64)| {
             let superblock = division.superblock(self.log_id, SlotMember::new(ordinal, device_id), &**device)?;
             Ok(Newcomer { device: Arc::clone(device), superblock })
@@ -324,7 +336,7 @@ impl Scheduler {
         self.write_slot(slots)
     }
 
-    fn leave(&self, ordinals: &[u32]) -> Result<()> {
+    pub(super) fn leave(&self, ordinals: &[u32]) -> Result<()> {
         self.begin_leaving(ordinals)?;
         let left = self.wait_until_superfluous(ordinals).and_then(|()| self.delist(ordinals));
         if left.is_err() {
@@ -368,13 +380,7 @@ impl Scheduler {
                 return Ok(());
             }
             if let Some(cause) = state.membership.failed_checkpoint.take() {
-                return Err(Error::new(
-                    cause.downcast_ref::<Error>().map_or(ErrorKind::Io, Error::kind),
-                    format!(
-                        "the devices stay in the log: what they hold is needed until a checkpoint, and that failed: {cause}; put that right, then try again"
-                    ),
-                )
-                .with_boxed_source(cause));
+                return Err(error::checkpoint_failed("the devices stay in the log: what they hold", cause));
             }
             self.pressure.notify_all();
             self.wake_writers(&mut state);
@@ -386,7 +392,7 @@ impl Scheduler {
     /// [`Log::report_failed_checkpoint`](crate::Log::report_failed_checkpoint).
     pub(crate) fn report_failed_checkpoint(&self, cause: Arc<dyn std::error::Error + Send + Sync>) {
         let mut state = self.lock();
-        if state.placement.leaving_awaits_checkpoint(state.checkpoint) {
+        if state.placement.leaving_awaits_checkpoint(state.checkpoint) || state.shrinking_awaits_checkpoint() {
             state.membership.failed_checkpoint = Some(cause);
             self.leaving.notify_all();
         }
@@ -443,7 +449,7 @@ impl Scheduler {
     }
 
     /// Recomputes everything that depends on which devices serve.
-    fn rebalance_devices(&self, state: &mut State) {
+    pub(super) fn rebalance_devices(&self, state: &mut State) {
         self.can_give_up.store(state.placement.has_other_hardware(), Ordering::Relaxed);
         self.settle_pairs(state);
         self.raise_request_payload(state);

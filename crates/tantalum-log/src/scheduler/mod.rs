@@ -29,6 +29,7 @@ mod hiding;
 mod membership;
 mod mirror;
 mod placement;
+mod shrinking;
 mod slots;
 mod write;
 
@@ -65,7 +66,7 @@ pub(crate) struct Scheduler {
     pub(crate) epoch: u64,
     options: LogOptions,
     max_payload_bytes: usize,
-    /// Record bytes that the largest request has at present. Written only under the state's lock, and never lowered.
+    /// Record bytes that the largest request has at present. Written only under the state's lock, and lowered only when the log shrinks.
     request_payload: AtomicUsize,
     /// Whether it is the devices that allow no more.
     devices_bound_records: bool,

@@ -179,3 +179,100 @@ fn growth_that_fails_is_told_and_tried_again_later() {
         assert!((2..=4).contains(&asked.len()), "{asked:?}");
     });
 }
+
+#[test]
+fn a_log_shrinks_and_large_records_wait_for_growth_again() {
+    simulate(10, |seed| {
+        let large = device("large", FULL_BYTES);
+        Log::create(LOG_ID, as_devices(from_ref(&large)), options()).expect("create");
+        let grown_bytes = [("large".to_owned(), FULL_BYTES)].into();
+        let log = open_as(from_ref(&large), LogOptions { grown_bytes, ..options() }).expect("open").0;
+        let (bytes, checkpoints) = (log.max_record_bytes(), checkpointer(&log));
+        let large_record = vec![seed as u8; bytes];
+        log.set_growth_owner(true);
+        // The last one that the large device is given, and not durable yet.
+        let last = log.append(&[&large_record]).expect("the device takes it");
+        let small = device("small", SMALL_BYTES);
+        let ordinals = log.shrink_devices(&[0], &as_devices(from_ref(&small)), 65536).expect("shrink");
+        assert!(ordinals.is_some_and(|ordinals| ordinals.len() == 1));
+        assert!(log.durable_lsn() >= last.end && log.checkpoint_lsn() >= last.end);
+        assert!(log.must_grow_for(bytes), "what the small one does not take waits");
+        (0..60).for_each(|n| _ = flush(&log, n));
+        let another = device("another", FULL_BYTES);
+        let waiting = {
+            let log = log.clone();
+            spawn("large", move || log.wait_until_grown(bytes))
+        };
+        let ordinal = log.stats().devices[0].ordinal;
+        assert!(log.wait_for_growth().is_some_and(|wanted| wanted > bytes));
+        log.report_growth(log.replace_devices(&[ordinal], &as_devices(from_ref(&another))).map(drop));
+        waiting.join().expect("no panic").expect("it has grown");
+        let mut space = log.wait_for_space(bytes).expect("space");
+        log.flush(log.append_requested(&[&large_record], &mut space).expect("append").end).expect("flush");
+        drop(space);
+        log.close().expect("close");
+        checkpoints.join().expect("no panic");
+        drop(log);
+        assert!(open_as(&[another], options()).is_ok());
+        assert!(open_as(from_ref(&large), options()).is_err(), "the large one has left");
+    });
+}
+
+#[test]
+fn a_log_that_a_record_waits_for_keeps_its_size_and_so_does_one_without_checkpoints() {
+    simulate(6, |_| {
+        let large = device("large", FULL_BYTES);
+        Log::create(LOG_ID, as_devices(from_ref(&large)), options()).expect("create");
+        let log = open_as(from_ref(&large), options()).expect("open").0;
+        let bytes = log.max_record_bytes();
+        log.set_growth_owner(true);
+        append(&log, 0);
+        let shrinking = |name: &str| {
+            let (log, small) = (log.clone(), device(name, SMALL_BYTES));
+            spawn("shrinking", move || log.shrink_devices(&[0], &as_devices(from_ref(&small)), 65536))
+        };
+        // No task checkpoints.
+        let shrinks = shrinking("small");
+        sleep(20 * MS);
+        assert!(log.must_grow_for(bytes) && !shrinks.is_finished());
+        log.wait_until_grown(bytes).expect("the log does not shrink");
+        assert_eq!(shrinks.join().expect("no panic").expect("no failure"), None);
+        assert!(!log.must_grow_for(bytes));
+
+        let shrinks = shrinking("small too");
+        sleep(20 * MS);
+        log.report_failed_checkpoint(Error::no_space("disk", 0, 1));
+        let refused = shrinks.join().expect("no panic");
+        assert!(matches!(&refused, Err(error) if error.kind() == ErrorKind::NoSpace), "{refused:?}");
+        assert!(!log.must_grow_for(bytes));
+        log.append(&[&vec![1; bytes]]).expect("the device takes it");
+        log.close().expect("close");
+    });
+}
+
+/// Space that was asked for when the log was large, and that the small one never has at once, is granted in part.
+#[test]
+fn a_request_for_space_does_not_wait_for_more_than_the_small_log_has() {
+    simulate(6, |_| {
+        let large = device("large", FULL_BYTES);
+        Log::create(LOG_ID, as_devices(from_ref(&large)), options()).expect("create");
+        let log = open_as(from_ref(&large), options()).expect("open").0;
+        let checkpoints = checkpointer(&log);
+        let first = log.request_space(u64::MAX).expect("ask");
+        assert!(first.wait(Duration::MAX).expect("wait"));
+        let others: Vec<_> = (0..8).map(|_| log.request_space(u64::MAX).expect("ask")).collect();
+        let small = device("small", SMALL_BYTES);
+        let shrinks = {
+            let log = log.clone();
+            spawn("shrinking", move || log.shrink_devices(&[0], &as_devices(from_ref(&small)), 65536))
+        };
+        sleep(50 * MS);
+        drop(first);
+        for other in others {
+            assert!(other.wait(Duration::from_secs(60)).expect("wait"), "it is never granted");
+        }
+        assert!(shrinks.join().expect("no panic").expect("shrink").is_some());
+        log.close().expect("close");
+        checkpoints.join().expect("no panic");
+    });
+}

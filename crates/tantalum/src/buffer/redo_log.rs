@@ -138,6 +138,10 @@ fn append_group(pool: &Shared, group: Group<'_>) -> GroupResult<Lsn> {
     let all_of = |error: GroupError| {
         let needed = match error {
             GroupError::Lacks(Lack::LogSpace(needed)) => needed,
+            // The log has shrunk since it was asked.
+            GroupError::Failed(error) if error.kind() == ErrorKind::TooLarge && pool.log().must_grow_for(record) => {
+                return Lack::LogSize(record).into();
+            }
             // Large values need more than was reckoned with while they were written.
             GroupError::Failed(error) if error.kind() == ErrorKind::TooLarge && flags & record::COMMIT != 0 => {
                 return pool.sink.group_limit(pool).refuse(record).into();

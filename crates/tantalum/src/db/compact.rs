@@ -1,4 +1,4 @@
-//! Giving space back while the database is in use: pages move from the end of the data file to free ones in front, and the file is
+//! Giving space back while the database is in use. The log shrinks by itself ([`Core::shrink_log`]); in the data file, pages move from the end of the data file to free ones in front, and the file is
 //! cut off behind the last page in use.
 //!
 //! Each page moves in a change group of its own, so commits and readers wait for it as for a split. Pages that a dropped table or a
@@ -10,7 +10,7 @@ use tantalum_store::{PageId, PageKind, page::header};
 
 use super::{Core, Db};
 use crate::{
-    error::Result,
+    error::{ErrorKind, Result},
     tree::{Moved, lower_fence},
 };
 
@@ -34,44 +34,63 @@ pub struct CompactProgress {
 /// # let dir = tempfile::tempdir()?;
 /// let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
 /// let report = db.compact(&mut |_| {})?;
-/// assert!(report.bytes_after <= report.bytes_before);
+/// assert!(report.data_bytes_after <= report.data_bytes_before && report.data_kept.is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct CompactReport {
     /// Pages that moved to the front of the data file.
     pub pages_moved: u64,
     /// Bytes of the data file before.
-    pub bytes_before: u64,
+    pub data_bytes_before: u64,
     /// Bytes of the data file now.
-    pub bytes_after: u64,
+    pub data_bytes_after: u64,
+    /// Why the data file keeps its size, if it cannot be cut off: null for one that can.
+    pub data_kept: Option<String>,
+    /// Bytes of the log's files that were given back; 0 for a log that has not grown, or is needed as it is.
+    pub log_bytes_given_back: u64,
 }
 
 /// Gives back what the database does not need.
 pub(super) fn run(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Result<CompactReport> {
+    let data_bytes = || core.pool.store().stats().capacity_bytes;
+    let mut done = CompactReport {
+        pages_moved: 0,
+        data_bytes_before: data_bytes(),
+        data_bytes_after: 0,
+        data_kept: None,
+        log_bytes_given_back: 0,
+    };
+    match compact_data(core, &mut done.pages_moved, report) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => done.data_kept = Some(error.to_string()),
+        compacted => compacted?,
+    }
+    done.data_bytes_after = data_bytes();
+    // Last: what was moved has filled it.
+    done.log_bytes_given_back = core.shrink_log()?;
+    Ok(done)
+}
+
+fn compact_data(core: &Core, pages_moved: &mut u64, report: &mut dyn FnMut(CompactProgress)) -> Result<()> {
     // One at a time; nor is the database checked meanwhile, which would find roots in other places than it saw them named.
     let _alone = core.checks.lock();
-    let store = core.pool.store();
-    let bytes_before = store.stats().capacity_bytes;
     core.space.check_shrinkable()?;
     // What is free at the end already is given back first: if it cannot be, no page is moved.
     shrink(core)?;
-    let mut pages_moved = 0;
     let to_move = pages_behind_those_in_use(core)?;
     let total_pages = to_move.len() as u64;
     for (done_pages, page) in (0..).zip(to_move) {
         report(CompactProgress { done_pages, total_pages });
         let _operation = core.begin_operation()?;
         match move_page(core, page)? {
-            Some(Moved::Forward) => pages_moved += 1,
+            Some(Moved::Forward) => *pages_moved += 1,
             Some(Moved::Gone) => {}
             Some(Moved::NoRoom | Moved::IsRoot) | None => break,
         }
     }
     report(CompactProgress { done_pages: total_pages, total_pages });
-    shrink(core)?;
-    Ok(CompactReport { pages_moved, bytes_before, bytes_after: store.stats().capacity_bytes })
+    shrink(core)
 }
 
 fn shrink(core: &Core) -> Result<()> {
@@ -109,7 +128,11 @@ impl Db {
     /// other.
     ///
     /// What a large transaction or a table that is being dropped holds at the end of the file stays there until the next time, and so
-    /// do large values that versions before this one wrote.
+    /// do large values that versions before this one wrote. The data file keeps its size where it is a device of a fixed size, and in
+    /// the log-structured store and with in-page logging; the report says so.
+    ///
+    /// A log that has grown gets a file of its initial size, unless a transaction waits for it that needs more, or its devices are
+    /// named by [`log_devices`](crate::Builder::log_devices).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -123,14 +146,14 @@ impl Db {
     /// drop(rows);
     /// db.drop_table("rows")?;
     /// let report = db.compact(&mut |_| {})?;
-    /// assert!(report.bytes_after < report.bytes_before / 4);
+    /// assert!(report.data_bytes_after < report.data_bytes_before / 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the data lies on a device of a fixed size, or the page store gives nothing
-    /// back; [`InUse`](crate::ErrorKind::InUse) while a base backup is being copied; [`ReadOnly`](crate::ErrorKind::ReadOnly);
-    /// [`Closed`](crate::ErrorKind::Closed); what a device or the log reports. Pages that have moved stay where they are then.
+    /// [`InUse`](ErrorKind::InUse) while a base backup is being copied; [`NoSpace`](ErrorKind::NoSpace) where there is none for the
+    /// smaller file of the log; [`ReadOnly`](ErrorKind::ReadOnly), [`Closed`](ErrorKind::Closed); what a device or the log reports.
+    /// Pages that have moved stay where they are then.
     pub fn compact(&self, report: &mut dyn FnMut(CompactProgress)) -> Result<CompactReport> {
         self.core().check_writable()?;
         self.open.manager.settle();

@@ -178,6 +178,19 @@ impl Core {
         read.map_err(E::into)
     }
 
+    /// Gives back what the log has grown by: a file of the size with which logs begin takes its place. Returns how many bytes; 0 where
+    /// nothing was to be done, or could not: see [`LogDevices::shrink`].
+    ///
+    /// # Errors
+    /// When a page or the log cannot be written, or the smaller file cannot be made: the log stays as it is, or has both files until
+    /// the next try or open. [`ReadOnly`](crate::ErrorKind::ReadOnly), [`Closed`](crate::ErrorKind::Closed).
+    pub fn shrink_log(&self) -> Result<u64> {
+        let _operation = self.begin_operation()?;
+        // A large record waits while the log waits for a checkpoint: so that has little to do then.
+        self.pool.checkpoint()?;
+        self.log_devices.shrink(self.log())
+    }
+
     /// Has `companion` dropped when the database is closed.
     pub fn keep(&self, companion: impl Send + 'static) {
         self.companions.lock().push(Box::new(companion));

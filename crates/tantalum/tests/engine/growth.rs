@@ -247,3 +247,97 @@ fn small_commits_do_not_wait_while_a_large_one_lets_the_log_grow() {
         check(&db);
     });
 }
+
+/// Where neither the data nor the log can grow, space is made by deleting rows and dropping tables, and both grow when the disk has
+/// space again.
+#[test]
+fn rows_are_deleted_and_tables_dropped_on_a_full_disk() {
+    for store in [StoreKind::InPlace, StoreKind::LogStructured, StoreKind::InPageLogging] {
+        simulate(3, move |system| {
+            let builder = || {
+                let builder = growing().page_store(store);
+                if store == StoreKind::LogStructured {
+                    builder.expert(|expert| expert.segment_bytes(64 << 10))
+                } else {
+                    builder
+                }
+            };
+            let db = builder().open("/db").unwrap();
+            let insert = |table: &Table, number: u32, bytes: usize| {
+                let mut tx = db.begin()?;
+                tx.put(table, number.to_be_bytes(), vec![number as u8; bytes])?;
+                tx.commit().map(drop)
+            };
+            let (first, second) = (db.table("first").unwrap(), db.table("second").unwrap());
+            for number in 0..200 {
+                insert(&first, number, 3000).unwrap();
+                insert(&second, number, 700).unwrap();
+            }
+            let is_log_full = system.operations() % 2 == 0;
+            system.fill_disk(is_log_full);
+            system.refuse_growth(true);
+            let mut count = 200;
+            let refused = loop {
+                match insert(&first, count, 3000) {
+                    Ok(()) => count += 1,
+                    Err(error) => break error,
+                }
+                assert!(count < 10_000, "the disk is never full");
+            };
+            assert!(matches!(refused.kind(), ErrorKind::StoreFull | ErrorKind::NoSpace), "{store}: {refused}");
+            check(&db);
+            for number in 0..100_u32 {
+                let mut tx = db.begin().unwrap();
+                assert!(tx.delete(&second, number.to_be_bytes()).unwrap());
+                tx.commit().unwrap_or_else(|error| panic!("{store}: a row cannot be deleted: {error}"));
+            }
+            assert_eq!(rows(&db.snapshot().unwrap(), &first).len(), count as usize);
+            drop(first);
+            db.drop_table("first").unwrap_or_else(|error| panic!("{store}: a table cannot be dropped: {error}"));
+            check(&db);
+            for number in 1000..1100 {
+                insert(&second, number, 3000).unwrap_or_else(|error| panic!("{store}: nothing was freed: {error}"));
+            }
+            check(&db);
+            system.fill_disk(false);
+            system.refuse_growth(false);
+            for number in 2000..4000 {
+                insert(&second, number, 3000).unwrap();
+            }
+            assert_eq!(rows(&db.snapshot().unwrap(), &second).len(), 100 + 100 + 2000);
+            check(&db);
+        });
+    }
+}
+
+#[test]
+fn a_backup_of_a_database_most_of_whose_rows_were_deleted_is_small() {
+    let limits =
+        [(StoreKind::InPlace, 2 << 20), (StoreKind::LogStructured, 2 << 20), (StoreKind::InPageLogging, 6 << 20)];
+    for (store, limit) in limits {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, backup) = (dir.path().join("db"), dir.path().join("backup"));
+        let db = Db::builder().page_store(store).open(&path).unwrap();
+        let table = db.table("t").unwrap();
+        // Rows in leaves, and large values beside them.
+        let bytes = |number: u32| if number % 10 == 0 { 20_000 } else { 1_000 };
+        let count = 21_000_u32;
+        for first in (0..count).step_by(500) {
+            let mut tx = db.begin().unwrap();
+            (first..first + 500).for_each(|n| tx.put(&table, n.to_be_bytes(), vec![7; bytes(n)]).unwrap());
+            tx.commit().unwrap();
+        }
+        for first in (0..count).step_by(500) {
+            let mut tx = db.begin().unwrap();
+            (first + 1..first + 500).for_each(|n| assert!(tx.delete(&table, n.to_be_bytes()).unwrap()));
+            tx.commit().unwrap();
+        }
+        assert!(disk_bytes(&path) > 60 << 20);
+        db.backup(&backup).unwrap();
+        let (kept, taken) = (u64::from(count) / 500 * 20_000, disk_bytes(&backup));
+        assert!(taken < limit + 2 * kept, "{store}: the backup has {taken} bytes for {kept}");
+        let copy = Db::open(&backup).unwrap();
+        assert_eq!(rows(&copy.snapshot().unwrap(), &copy.table("t").unwrap()).len(), count as usize / 500);
+        check(&copy);
+    }
+}

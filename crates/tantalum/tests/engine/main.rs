@@ -22,6 +22,7 @@ mod page_faults;
 mod poison;
 mod read_only;
 mod restore;
+mod shrinking;
 mod small_pool;
 mod snapshots;
 mod space;

@@ -81,6 +81,9 @@ pub(crate) fn log_files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(PathBuf::from).filter(|name| is_log_file(name)).collect())
 }
 
+/// Puts devices in the place of others in the log. `None` if it is not to be.
+type Replace<'a> = dyn Fn(&[u32], &[Arc<dyn Device>]) -> Result<Option<Vec<u32>>> + 'a;
+
 /// A new file that is not yet there as a whole.
 fn partial(name: &Path) -> PathBuf {
     let mut partial = name.as_os_str().to_owned();
@@ -88,9 +91,9 @@ fn partial(name: &Path) -> PathBuf {
     partial.into()
 }
 
-/// What came of an attempt to let the log grow.
-enum Attempt {
-    Grown,
+/// What came of an attempt to put another file in the place of the log's.
+pub(super) enum Attempt {
+    Done,
     /// Something else must be done first.
     Interrupted,
 }
@@ -100,30 +103,31 @@ impl LogDevices {
     /// record asks for it.
     fn grow(&self, log: &Log, wanted: usize, most: u64, stop: &AtomicBool) -> Result<Attempt> {
         let Some(opener) = self.opener.try_lock() else { return Ok(Attempt::Interrupted) };
-        let growing = Growing { change: UnderWay { own: self, log, opener: opener.as_deref() }, stop };
-        growing.tidy()?;
-        growing.grow(wanted, most)
+        let file = LogFile { change: UnderWay { own: self, log, opener: opener.as_deref() }, stop };
+        file.tidy()?;
+        file.grow(wanted, most)
     }
 
     /// Removes what an interrupted growth has left.
     fn tidy(&self, log: &Log, stop: &AtomicBool) -> Result<()> {
         let Some(opener) = self.opener.try_lock() else { return Ok(()) };
-        Growing { change: UnderWay { own: self, log, opener: opener.as_deref() }, stop }.tidy()
+        LogFile { change: UnderWay { own: self, log, opener: opener.as_deref() }, stop }.tidy()
     }
 }
 
-struct Growing<'a> {
-    change: UnderWay<'a>,
-    stop: &'a AtomicBool,
+/// The log's file, in whose place another one may come.
+pub(super) struct LogFile<'a> {
+    pub(super) change: UnderWay<'a>,
+    pub(super) stop: &'a AtomicBool,
 }
 
-impl Growing<'_> {
-    fn places(&self) -> LogPlaces<'_> {
+impl LogFile<'_> {
+    pub(super) fn places(&self) -> LogPlaces<'_> {
         self.change.places().expect("the log of a database in a directory grows")
     }
 
     /// The log's files that it has, with their sizes, the largest last.
-    fn present(&self) -> Result<Vec<(u64, PathBuf)>> {
+    pub(super) fn present(&self) -> Result<Vec<(u64, PathBuf)>> {
         let places = self.places();
         let paths: Vec<_> = self.change.own.entries.lock().iter().map(|entry| entry.path.clone()).collect();
         let bytes = |path: PathBuf| {
@@ -140,7 +144,7 @@ impl Growing<'_> {
     }
 
     /// Takes all of the log's files but the largest out of the log, and removes those that do not belong to it.
-    fn tidy(&self) -> Result<()> {
+    pub(super) fn tidy(&self) -> Result<()> {
         let mut present = self.present()?;
         if present.pop().is_none() {
             // An operator put other devices in their place; what is there is his.
@@ -197,22 +201,29 @@ impl Growing<'_> {
         if wanted == 0 && bytes > most {
             return Err(error::log_device("the log of a copy is no larger than its data asks for"));
         }
-        let numbers = log_files(places.directory)?.into_iter().filter_map(|name| generation(&name));
+        let replaced =
+            self.put_in_place(&old, bytes, &|old, new| self.change.log.replace_devices(old, new).map(Some))?;
+        if let Attempt::Done = replaced {
+            tracing::debug!(bytes, "the log has grown");
+        }
+        Ok(replaced)
+    }
+
+    /// Makes a file of so many bytes, and lets `replace` put it in the place of `old` in the log, which may find that it is not to be.
+    pub(super) fn put_in_place(&self, old: &Path, bytes: u64, replace: &Replace<'_>) -> Result<Attempt> {
+        let numbers = log_files(self.places().directory)?.into_iter().filter_map(|name| generation(&name));
         let new = PathBuf::from(format!("{LOG}.{}", 1 + numbers.max().unwrap_or(0)));
         if let Attempt::Interrupted = self.make(&new, bytes)? {
             return Ok(Attempt::Interrupted);
         }
-        let replaced = self.replace(&old, &new);
+        let replaced = self.replace(old, &new, replace);
         // Whatever came of it: what the record does not name is not needed.
-        for path in [old, new] {
+        for path in [old, &*new] {
             if self.change.own.entries.lock().iter().all(|entry| entry.path != path) {
-                self.remove(&path)?;
+                self.remove(path)?;
             }
         }
-        replaced.map(|()| {
-            tracing::debug!(bytes, "the log has grown");
-            Attempt::Grown
-        })
+        replaced
     }
 
     /// Makes a file that is there as a whole or not at all, in pieces.
@@ -221,7 +232,7 @@ impl Growing<'_> {
         let (path, partial) = (directory.join(name), directory.join(partial(name)));
         let made = self.make_partial(&partial, bytes);
         match made {
-            Ok(Attempt::Grown) => {
+            Ok(Attempt::Done) => {
                 files::rename(&partial, &path).map_err(|error| error::io(&path, "create", error))?;
                 sync_parent(&path)?;
             }
@@ -246,10 +257,10 @@ impl Growing<'_> {
             let pause = begun.elapsed() * PAUSE_FACTOR;
             self.change.log.pause_growth(pause.min(LONGEST_PAUSE));
         }
-        Ok(Attempt::Grown)
+        Ok(Attempt::Done)
     }
 
-    fn replace(&self, old: &Path, new: &Path) -> Result<()> {
+    fn replace(&self, old: &Path, new: &Path, replace: &Replace<'_>) -> Result<Attempt> {
         let UnderWay { own, log, .. } = self.change;
         let over = |device| own.barriers.over(DeviceUse::Log, device);
         let devices: Vec<_> = self.places().open(new)?.into_iter().map(over).collect::<Result<_>>()?;
@@ -257,13 +268,15 @@ impl Growing<'_> {
         let mut before = log.stats().devices;
         before.retain(|device| old.ordinals.contains(&device.ordinal));
         self.change.enter(new)?;
-        let replaced = log.replace_devices(&old.ordinals, &devices);
+        let replaced = replace(&old.ordinals, &devices);
         let ordinals = self.change.ordinals_of(&devices);
         self.change.settle(new, &ordinals);
         self.change.settle(&old.path, &[]);
-        replaced?;
+        if replaced?.is_none() {
+            return Ok(Attempt::Interrupted);
+        }
         before.iter().for_each(|device| own.barriers.forget(&device.name));
-        Ok(())
+        Ok(Attempt::Done)
     }
 }
 
@@ -310,7 +323,7 @@ fn run(log_devices: &LogDevices, log: &Log, most: &dyn Fn() -> u64, stop: &Atomi
     }
     while let Some(wanted) = log.wait_for_growth() {
         match log_devices.grow(log, wanted, most(), stop) {
-            Ok(Attempt::Grown) => log.report_growth(Ok(())),
+            Ok(Attempt::Done) => log.report_growth(Ok(())),
             Ok(Attempt::Interrupted) => tantalum_rt::sleep(BUSY_PAUSE),
             Err(error) => {
                 report(&error);

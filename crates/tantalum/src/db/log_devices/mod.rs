@@ -5,6 +5,7 @@ mod gather;
 mod growth;
 mod places;
 mod record;
+mod shrinking;
 
 use std::{
     path::{Path, PathBuf},
@@ -76,7 +77,7 @@ pub(crate) struct LogDevices {
     log_id: u128,
     /// The present session of the log.
     session: u64,
-    /// Held while an operator changes the devices, or waits for the log's growth to be interrupted.
+    /// Held while an operator changes the devices, or lets the log shrink, or waits for the log's growth to be interrupted.
     operator: Mutex<()>,
     operator_waits: AtomicBool,
     /// Held while the devices change.
