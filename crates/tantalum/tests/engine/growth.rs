@@ -273,7 +273,7 @@ fn rows_are_deleted_and_tables_dropped_on_a_full_disk() {
                 insert(&first, number, 3000).unwrap();
                 insert(&second, number, 700).unwrap();
             }
-            let is_log_full = system.operations() % 2 == 0;
+            let is_log_full = system.operations().is_multiple_of(2);
             system.fill_disk(is_log_full);
             system.refuse_growth(true);
             let mut count = 200;
@@ -320,7 +320,7 @@ fn a_backup_of_a_database_most_of_whose_rows_were_deleted_is_small() {
         let db = Db::builder().page_store(store).open(&path).unwrap();
         let table = db.table("t").unwrap();
         // Rows in leaves, and large values beside them.
-        let bytes = |number: u32| if number % 10 == 0 { 20_000 } else { 1_000 };
+        let bytes = |number: u32| if number.is_multiple_of(10) { 20_000 } else { 1_000 };
         let count = 21_000_u32;
         for first in (0..count).step_by(500) {
             let mut tx = db.begin().unwrap();
