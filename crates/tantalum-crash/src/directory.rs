@@ -41,6 +41,8 @@ const GROWN_BYTES: u64 = 2 << 20;
 const INITIAL_BYTES: u64 = 512 << 10;
 /// Rows that fill such a log by half, and once more.
 const ROWS_OF_GROWTH: u32 = 60;
+/// How often a client looks whether the log has grown.
+const SHRINK_LOOK: Duration = Duration::from_micros(100);
 /// Large values that another client commits beside them.
 const OTHERS_OF_GROWTH: u32 = 6;
 const OTHERS: &str = "others";
@@ -62,7 +64,7 @@ struct Setup {
     archive: Option<String>,
     /// The log's file begins small, and more rows are committed than it has room for.
     log_grows: bool,
-    /// How long a client waits before it lets such a log shrink, and before it does so again.
+    /// How long a client waits before it lets such a log shrink that has grown.
     shrinks_after: Option<Duration>,
     /// Whether the directory is there before, with a file of settings.
     has_settings: bool,
@@ -285,8 +287,8 @@ struct Known {
     /// Rows whose commits were acknowledged, and those that were begun.
     acknowledged: AtomicU32,
     begun: AtomicU32,
-    /// How often the log has shrunk.
-    shrunk: AtomicU32,
+    /// How often a log that had grown was to shrink, and did.
+    shrinkings: [AtomicU32; 2],
 }
 
 struct Search {
@@ -309,8 +311,8 @@ pub(crate) fn search(
     let mut random = Random::with_seed(seed ^ 0xd12e_c702);
     let mut setup = Setup::new(&mut random);
     let mut of_shrinking = Random::with_seed(seed ^ 0x5a11_7106);
-    if setup.log_grows && of_shrinking.bool() {
-        setup.shrinks_after = Some(Duration::from_micros(200).mul_f64(200f64.powf(of_shrinking.f64())));
+    if setup.log_grows && of_shrinking.u8(0..4) > 0 {
+        setup.shrinks_after = Some(Duration::from_micros(5).mul_f64(2000f64.powf(of_shrinking.f64())));
     }
     if !is_wanted(setup.protection()) {
         return Ok(());
@@ -336,7 +338,9 @@ impl Search {
         self.look_for_remains()?;
         let has_grown = self.machine.log_file().is_some_and(|name| name != LOG);
         report.count("logs that have grown", u64::from(has_grown));
-        report.count("times that a log shrank", self.known.shrunk.load(Ordering::Relaxed).into());
+        let [begun, done] = self.known.shrinkings.each_ref().map(|count| u64::from(count.load(Ordering::Relaxed)));
+        report.count("logs that were to shrink", begun);
+        report.count("logs that shrank", done);
         self.old_copies(report)
     }
 
@@ -378,8 +382,8 @@ impl Search {
                 let db = db.clone();
                 spawn("others", move || commit_others(&db, rows))
             });
-            let is_over = Arc::new(AtomicBool::new(rows == 0));
-            let shrinking = setup.shrinks_after.map(|pause| {
+            let is_over = Arc::new(AtomicBool::new(false));
+            let shrinking = setup.shrinks_after.filter(|_| rows > 0).map(|pause| {
                 let (db, known, is_over) = (db.clone(), Arc::clone(&known), Arc::clone(&is_over));
                 spawn("shrinking", move || shrink(&db, &known, pause, &is_over))
             });
@@ -544,13 +548,25 @@ fn commit_others(db: &Db, rows: u32) -> tantalum::Result<()> {
     Ok(())
 }
 
-/// Lets the log shrink now and then.
+/// Lets the log shrink whenever it has grown, and when the other clients have ended. Not before: the checkpoints of compactions would
+/// keep it small.
 fn shrink(db: &Db, known: &Known, pause: Duration, is_over: &AtomicBool) -> tantalum::Result<()> {
-    while !is_over.load(Ordering::Relaxed) {
-        tantalum_rt::sleep(pause);
-        known.shrunk.fetch_add(u32::from(db.compact(&mut |_| {})?.log_bytes_given_back > 0), Ordering::Relaxed);
+    // More than a log has that has not grown, with two partitions too.
+    let has_grown = || Ok::<_, tantalum::Error>(db.stats()?.log.capacity_bytes > 2 * INITIAL_BYTES);
+    loop {
+        let was_over = is_over.load(Ordering::Relaxed);
+        if has_grown()? {
+            tantalum_rt::sleep(pause);
+            let [begun, done] = &known.shrinkings;
+            begun.fetch_add(1, Ordering::Relaxed);
+            let report = db.compact(&mut |_| {})?;
+            done.fetch_add(u32::from(report.log_bytes_given_back > 0), Ordering::Relaxed);
+        }
+        if was_over {
+            return Ok(());
+        }
+        tantalum_rt::sleep(SHRINK_LOOK);
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -567,6 +583,8 @@ mod tests {
             ("creations of directories that were cut", 60),
             ("old copies of files refused", 150),
             ("logs that have grown", 15),
+            ("logs that were to shrink", 8),
+            ("logs that shrank", 4),
         ];
         for (name, least) in least {
             assert!(report.counts[name] >= least, "{name}: {:?}", report.counts);
