@@ -24,5 +24,6 @@ mod restore;
 mod small_pool;
 mod snapshots;
 mod space;
+mod staged_rows;
 mod support;
 mod wrapping;
