@@ -1,8 +1,11 @@
 //! What one caller can do, on real files.
 
-use tantalum::{Db, ErrorKind, Isolation, TornPageProtection, limits};
+use std::collections::BTreeMap;
 
-use crate::support::{check, contents, get, open, put, rows, small};
+use tantalum::{Db, ErrorKind, Isolation, StoreKind, Table, TornPageProtection, limits};
+use tantalum_rt::Random;
+
+use crate::support::{check, committed, contents, get, open, put, rows, small};
 
 #[test]
 fn rows_are_put_read_deleted_and_survive_a_reopen() {
@@ -144,6 +147,71 @@ fn keys_and_values_have_limits_that_are_reached() {
         assert_eq!(snapshot.get(&table, key).unwrap().unwrap()[..], value[..]);
     }
     check(&db);
+}
+
+/// A node stores both fences, and a leaf several rows: also where all keys are as long as can be, and differ at their ends only.
+#[test]
+fn the_longest_keys_are_taken_with_every_page_size() {
+    for store in [StoreKind::InPlace, StoreKind::InPageLogging, StoreKind::LogStructured] {
+        for page_size in limits::PAGE_SIZES {
+            let dir = tempfile::tempdir().unwrap();
+            let builder =
+                || small().page_store(store).page_size(page_size).buffer_pool_bytes(64 * u64::from(page_size));
+            let db = builder().transaction_memory_bytes(64 << 10).open(dir.path()).unwrap();
+            let table = db.table("t").unwrap();
+            let longest = page_size as usize / 8;
+            let key = |number: u32, begins_alike: bool| {
+                let mut key = vec![7; longest];
+                let at = if begins_alike { longest - 4 } else { 0 };
+                key[at..at + 4].copy_from_slice(&number.to_be_bytes());
+                key
+            };
+            let mut expected = BTreeMap::new();
+            let mut random = Random::with_seed(1);
+            // One by one, and in a large transaction that is taken back in part.
+            for rows in [1, 1, 1, 30, 200] {
+                let mut tx = db.begin().unwrap();
+                for _ in 0..rows {
+                    let key = key(random.u32(..), random.bool());
+                    let value = vec![1; [0, 10, longest, 3 * longest][random.usize(0..4)]];
+                    tx.put(&table, &key, &value).unwrap();
+                    expected.insert(key, value);
+                }
+                let savepoint = tx.savepoint();
+                for key in expected.keys() {
+                    tx.delete(&table, key).unwrap();
+                }
+                tx.rollback_to(&savepoint).unwrap();
+                let refused = tx.put(&table, vec![7; longest + 1], "").unwrap_err();
+                assert!(refused.kind() == ErrorKind::TooLarge && refused.to_string().contains(&longest.to_string()));
+                tx.commit().unwrap();
+            }
+            for number in 0..100 {
+                let key = key(random.u32(..), number % 2 == 0);
+                put_bytes(&db, &table, &key, &[2; 20]);
+                expected.insert(key, vec![2; 20]);
+            }
+            assert!(committed(&db, &table) == expected, "{store}, {page_size}");
+            check(&db);
+            db.close().unwrap();
+            let db = builder().open(dir.path()).unwrap();
+            let table = db.table("t").unwrap();
+            assert!(committed(&db, &table) == expected, "{store}, {page_size}");
+            for key in expected.keys() {
+                let mut tx = db.begin().unwrap();
+                assert!(tx.delete(&table, key).unwrap());
+                tx.commit().unwrap();
+            }
+            check(&db);
+            db.close().unwrap();
+        }
+    }
+}
+
+fn put_bytes(db: &Db, table: &Table, key: &[u8], value: &[u8]) {
+    let mut tx = db.begin().unwrap();
+    tx.put(table, key, value).unwrap();
+    tx.commit().unwrap();
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Transactions larger than their memory, and than one record of the log: staged, committed in one group, and moved in the background.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,19 +8,14 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Builder, Db, Devices, ErrorKind, Isolation, StoreKind, Table, Transaction};
+use tantalum::{Devices, ErrorKind, Isolation, StoreKind, Table, Transaction};
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
-use crate::support::{check, contents, on_store, put, rows, simulate_stores, slow_devices_of};
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-const MEMORY: u64 = 16 << 10;
-
-fn with_little_memory(store: StoreKind) -> Builder {
-    on_store(store).transaction_memory_bytes(MEMORY).lock_timeout(Duration::from_secs(60))
-}
+use crate::support::{
+    Model, check, committed, contents, put, rows, simulate_stores, slow_devices_of, wait_until_applied,
+    with_little_memory,
+};
 
 /// Writes a number of rows at random, some of them several times, and deletes some.
 fn write_some(tx: &mut Transaction, table: &Table, model: &mut Model, random: &mut Random, count: usize) {
@@ -45,16 +39,6 @@ fn own(tx: &mut Transaction, table: &Table, reverse: bool) -> Model {
         (key.to_vec(), value.to_vec())
     };
     if reverse { range.rev().map(row).collect() } else { range.map(row).collect() }
-}
-
-fn committed(db: &Db, table: &Table) -> Model {
-    rows(&db.snapshot().unwrap(), table).into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
-}
-
-fn wait_until_applied(db: &Db) {
-    while db.stats().unwrap().transactions.staging_tables > 0 {
-        sleep(Duration::from_millis(5));
-    }
 }
 
 /// Own reads, ranges in both directions and savepoints across spills; readers see nothing of it before, and all of it after, the commit,

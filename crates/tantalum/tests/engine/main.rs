@@ -26,5 +26,6 @@ mod shrinking;
 mod small_pool;
 mod snapshots;
 mod space;
+mod staged_rows;
 mod support;
 mod wrapping;

@@ -1,12 +1,15 @@
 //! What the tests share: small databases, and runs under many schedules.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use tantalum::{Builder, Db, Devices, Snapshot, StoreKind, Table, Value};
 use tantalum_device::{Device, MemoryDevice, MemoryProfile};
-use tantalum_rt::Simulation;
+use tantalum_rt::{Simulation, sleep};
 
 pub type Rows = Vec<(Value, Value)>;
+
+/// What a table should hold.
+pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A database that is quickly made.
 pub fn small() -> Builder {
@@ -58,6 +61,11 @@ pub fn on_store(store: StoreKind) -> Builder {
     if store == StoreKind::LogStructured { builder.expert(|expert| expert.segment_bytes(64 << 10)) } else { builder }
 }
 
+/// One in which transactions spill soon.
+pub fn with_little_memory(store: StoreKind) -> Builder {
+    on_store(store).transaction_memory_bytes(16 << 10).lock_timeout(Duration::from_secs(60))
+}
+
 /// As [`simulate`], on each of the page stores in turn, with room for some megabytes.
 pub fn simulate_stores(seeds: std::ops::Range<u64>, f: impl Fn(u64, StoreKind, Devices) + Clone + 'static) {
     for seed in seeds {
@@ -86,6 +94,18 @@ pub fn get(db: &Db, table: &Table, key: &str) -> Option<Value> {
 
 pub fn rows(snapshot: &Snapshot, table: &Table) -> Rows {
     snapshot.range(table, ..).unwrap().collect::<tantalum::Result<_>>().unwrap()
+}
+
+/// All rows of a table that are committed.
+pub fn committed(db: &Db, table: &Table) -> Model {
+    rows(&db.snapshot().unwrap(), table).into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+/// Waits until all rows that are staged are in their tables.
+pub fn wait_until_applied(db: &Db) {
+    while db.stats().unwrap().transactions.staging_tables > 0 {
+        sleep(Duration::from_millis(5));
+    }
 }
 
 /// Everything in a database, by table.
