@@ -16,6 +16,7 @@ const OUTPUTS: [(&str, &str, &str, &str); 28] = [
     ("`db scan`, a line each", "Row", "Row", "tantalum-cli/src/db/rows.rs"),
     ("`db inspect --unit`", "UnitInspection", "UnitInspection", "tantalum-store/src/inspection.rs"),
     ("`db inspect --segment`", "SegmentInspection", "SegmentInspection", "tantalum-store/src/inspection.rs"),
+    ("`db compact`", "CompactReport", "CompactReport", "tantalum/src/db/compact.rs"),
     ("`db backup --base`", "BaseBackup", "BaseBackup", "tantalum/src/restore/base_backup.rs"),
     ("`db restore`", "Restored", "Restored", "tantalum/src/restore/mod.rs"),
     (

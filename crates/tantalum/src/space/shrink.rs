@@ -2,7 +2,7 @@
 //!
 //! 1. No page of the end is taken from now on, nor lent. A task that finds no other free page puts an end to this: it gets one there.
 //! 2. Each map is looked at under its latch: a group that had taken a page there, or freed one, has been appended.
-//! 3. A checkpoint passes all records that name those pages, so redo does not, and their frames are clean.
+//! 3. A checkpoint passes all records that name those pages, so redo does not, and their frames are clean. The archive has them too.
 //! 4. Unless the pages are wanted again, or a base backup is being copied, the store gives them back.
 //!
 //! A crash leaves the store with its old size or with the new one; either is right, as no page there is in use.
@@ -81,7 +81,9 @@ impl Space {
         if self.used_end()? > kept {
             return Ok(0);
         }
-        self.pool.checkpoint()?;
+        let passed = self.pool.checkpoint()?;
+        // A log that is made anew from the archive must know of the changes that made those pages free.
+        self.pool.log().flush_archived(passed)?;
         // Dropped before the limit, which takes it too.
         let _growing = growth.growing.lock();
         if growth.taken_below.load(Ordering::SeqCst) != kept {
