@@ -93,6 +93,8 @@ tantalum_rt::statistics! {
             failed_write_backs,
             /// Page images written to the log.
             page_images,
+            /// Replaced rows of which the log, or the store that keeps changes, got only the bytes that differ.
+            patched_rows,
         }
         total {
             /// Pages that were wanted and in memory.
