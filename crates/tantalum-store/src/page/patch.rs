@@ -203,19 +203,31 @@ impl Edits<'_> {
     }
 }
 
-/// The place of the difference between the lengths of two cells at which the fewest bytes differ: before it, both are compared from
-/// their beginnings, and after it from their ends.
+/// The place of the difference between the lengths of two cells at which about the fewest bytes differ: before it, both are compared
+/// from their beginnings, and after it from their ends.
 fn shift_at(old: &[u8], new: &[u8]) -> usize {
     let common = old.len().min(new.len());
     let (old_end, new_end) = (&old[old.len() - common..], &new[new.len() - common..]);
-    let (mut cost, mut best) = (0i32, (0, 0));
-    for (at, ((old, new), (old_end, new_end))) in old.iter().zip(new).zip(old_end.iter().zip(new_end)).enumerate() {
-        cost += i32::from(old != new) - i32::from(old_end != new_end);
-        if cost < best.0 {
-            best = (cost, at + 1);
+    let (old, new) = (&old[..common], &new[..common]);
+    let begins = old.as_chunks().0.iter().zip(new.as_chunks().0);
+    let ends = old_end.as_chunks().0.iter().zip(new_end.as_chunks().0);
+    let (mut cost, mut least, mut shift) = (0, 0, 0);
+    for ((begin, end), at) in begins.zip(ends).zip(1..) {
+        cost += differing_bytes(begin) - differing_bytes(end);
+        if cost < least {
+            (least, shift) = (cost, at * 8);
         }
     }
-    best.1
+    // Within the next eight bytes it may be better still.
+    equal_from(old, new, shift)
+}
+
+/// How many of eight bytes differ.
+fn differing_bytes((a, b): (&[u8; 8], &[u8; 8])) -> i64 {
+    const LOW_BITS: u64 = u64::from_le_bytes([0x7f; 8]);
+    let bits = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+    let ones = ((bits & LOW_BITS) + LOW_BITS | bits) >> 7 & LOW;
+    (ones.wrapping_mul(LOW) >> 56) as i64
 }
 
 /// The end of the equal bytes from `at` on.
@@ -237,12 +249,15 @@ fn equal_from(old: &[u8], new: &[u8], mut at: usize) -> usize {
 
 /// The end of the bytes from `at` on that all differ.
 fn different_from(old: &[u8], new: &[u8], mut at: usize) -> usize {
-    /// The lowest and the highest bit of each byte.
-    const LOW: u64 = u64::from_le_bytes([1; 8]);
     const HIGH: u64 = LOW << 7;
+    while let (Some(a), Some(b)) = (block(old, at), block(new, at))
+        && !a.iter().zip(b).fold(false, |any, (a, b)| any | (a == b))
+    {
+        at += BLOCK_BYTES;
+    }
     loop {
         let bits = differing_bits(old, new, at);
-        // The lowest bit that is set is that of the first byte that is zero.
+        // The highest bit of the first byte that is zero is the lowest that is set.
         let zeros = bits.wrapping_sub(LOW) & !bits & HIGH;
         if zeros != 0 {
             return at + zeros.trailing_zeros() as usize / 8;
@@ -250,6 +265,9 @@ fn different_from(old: &[u8], new: &[u8], mut at: usize) -> usize {
         at += 8;
     }
 }
+
+/// The lowest bit of each of eight bytes.
+const LOW: u64 = u64::from_le_bytes([1; 8]);
 
 const BLOCK_BYTES: usize = 32;
 
