@@ -19,6 +19,10 @@ pub struct Patch<'a> {
     /// Of the cell that the edits are made of.
     checksum: u16,
     count: u8,
+    /// Bytes of the cell that the edits keep or leave out.
+    used: usize,
+    /// Whether each edit adds as many bytes as it leaves out.
+    overwrites: bool,
     /// Encoded.
     edits: &'a [u8],
 }
@@ -43,11 +47,13 @@ impl<'a> Patch<'a> {
     pub(super) fn take(bytes: &mut &'a [u8]) -> Result<Self, &'static str> {
         let checksum = u16::from_le_bytes([take_u8(bytes)?, take_u8(bytes)?]);
         let count = take_u8(bytes)?;
-        let edits = *bytes;
+        let (edits, mut used, mut overwrites) = (*bytes, 0, true);
         for _ in 0..count {
-            Edit::take(bytes)?;
+            let edit = Edit::take(bytes)?;
+            used += edit.kept + edit.left_out;
+            overwrites &= edit.added.len() == edit.left_out;
         }
-        Ok(Self { checksum, count, edits: &edits[..edits.len() - bytes.len()] })
+        Ok(Self { checksum, count, used, overwrites, edits: &edits[..edits.len() - bytes.len()] })
     }
 
     /// Appends the encoding.
@@ -67,13 +73,13 @@ impl<'a> Patch<'a> {
         if checksum(cell) != self.checksum {
             return Err(ChangeError::OtherCell);
         }
-        let used: usize = self.edits().map(|edit| edit.kept + edit.left_out).sum();
-        if used > cell.len() { Err(ChangeError::BeyondCell { used, len: cell.len() }) } else { Ok(()) }
+        let (used, len) = (self.used, cell.len());
+        if used > len { Err(ChangeError::BeyondCell { used, len }) } else { Ok(()) }
     }
 
     /// Whether each edit adds as many bytes as it leaves out.
     pub(super) fn overwrites(&self) -> bool {
-        self.edits().all(|edit| edit.added.len() == edit.left_out)
+        self.overwrites
     }
 
     /// Changes a cell that was checked, if the patch [overwrites](Self::overwrites).
