@@ -232,7 +232,7 @@ fn shift_at(old: &[u8], new: &[u8]) -> usize {
 fn differing_bytes((a, b): (&[u8; 8], &[u8; 8])) -> i64 {
     const LOW_BITS: u64 = u64::from_le_bytes([0x7f; 8]);
     let bits = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-    let ones = ((bits & LOW_BITS) + LOW_BITS | bits) >> 7 & LOW;
+    let ones = ((((bits & LOW_BITS) + LOW_BITS) | bits) >> 7) & LOW;
     (ones.wrapping_mul(LOW) >> 56) as i64
 }
 
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn what_changes_in_a_few_places_takes_a_few_bytes() {
-        let old: Vec<u8> = (0..4096u32).map(|at| (at * at >> 5) as u8).collect();
+        let old: Vec<u8> = (0..4096u32).map(|at| ((at * at) >> 5) as u8).collect();
         let mut new = old.clone();
         new[..8].fill(1);
         new[1000..1100].fill(2);

@@ -177,7 +177,7 @@ impl ChangeGroup {
         let (end, guard) = shared.sink.append(shared, group)?;
         after_append(end);
         if self.patched > 0 {
-            shared.counters.patched_rows.fetch_add(self.patched, Ordering::Relaxed);
+            shared.patched_rows.0.fetch_add(self.patched, Ordering::Relaxed);
         }
         if let Some(observer) = shared.observer.get() {
             // While the pages are latched, so that the observer learns of their changes in their order.
