@@ -14,7 +14,7 @@ use tantalum::{Db, Error, ErrorKind, Snapshot, Table, Ticket, Transaction, Value
 use tantalum_rt::{Random, simulation::panic_at};
 
 use crate::{
-    content::{Key, VALUE_LEN_MIN, Version, encode_key, encode_value},
+    content::{Filler, Key, VALUE_LEN_MIN, Version, encode_key, encode_value},
     history::{Event, Kind, Recorder},
     load::{Load, LoadKind, STREAMED_BYTES, STREAMED_EVERY},
     rows::{Covered, Span, version_of},
@@ -493,10 +493,13 @@ impl Client {
             self.random.usize(STREAMED_BYTES)
         } else if self.random.u32(0..load.large_value_every) == 0 {
             self.random.usize(self.shared.page_size / 8..self.shared.page_size * 5 / 2)
+        } else if load.edits_rows && self.random.u8(0..4) > 0 {
+            load.value_len.end - 1
         } else {
             self.random.usize(load.value_len.clone())
         };
-        encode_value(version, len.max(VALUE_LEN_MIN))
+        let filler = if load.edits_rows { Filler::Fields } else { Filler::Random };
+        encode_value(version, len.max(VALUE_LEN_MIN), filler)
     }
 
     fn span(&mut self, table: u8) -> Span {

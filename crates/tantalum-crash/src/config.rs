@@ -249,6 +249,8 @@ impl Config {
         let load = if stages { load.staging() } else { load };
         let streams = load.kind == LoadKind::Mixed && Random::with_seed(seed ^ 0xf11_b0b5).u8(0..4) == 0;
         let load = if streams { load.streaming() } else { load };
+        let edits = load.kind != LoadKind::Uniform && Random::with_seed(seed ^ 0xed_17ed).u8(0..3) == 0;
+        let load = if edits { load.editing_rows(page_size) } else { load };
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
@@ -522,9 +524,10 @@ impl fmt::Display for Config {
         let held = if load.holds_snapshots { ", snapshots are held" } else { "" };
         let staged = if load.stages { ", writes are staged" } else { "" };
         let streamed = if load.streams { ", values are larger than records" } else { "" };
+        let edited = if load.edits_rows { ", rows are edited" } else { "" };
         write!(
             f,
-            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{streamed}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
+            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{streamed}{edited}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
              {} tables of {} keys, {} rounds{}{}{}{}",
             self.protection,
             self.writing,
@@ -577,6 +580,7 @@ mod tests {
         assert!(configs.iter().any(|config| config.log_copies == 2 && config.spares.is_empty()));
         assert!(configs.iter().any(|config| config.load.kind == LoadKind::Growing));
         assert!(configs.iter().any(|config| config.load.holds_snapshots));
+        assert!(configs.iter().any(|config| config.load.edits_rows && config.units.is_some()));
         let loses_all = |config: &&Config| config.archive.as_ref().is_some_and(|archive| archive.loses_log_one_in > 0);
         assert!(configs.iter().filter(loses_all).any(|config| config.log_copies == 2));
         assert!(configs.iter().any(|config| config.checks_beside_clients && config.closes_beside_clients));

@@ -42,6 +42,8 @@ pub struct Load {
     pub stages: bool,
     /// Whether values are written and read that are larger than a record of the log.
     pub streams: bool,
+    /// Whether a row that is written anew differs from the row before in a few bytes, and sometimes in its length.
+    pub edits_rows: bool,
     /// What is special about it.
     pub kind: LoadKind,
 }
@@ -51,7 +53,7 @@ pub struct Load {
 pub enum LoadKind {
     /// Nothing.
     Mixed,
-    /// All transactions write one value of one size and do nothing else. Then all log records are equally long,
+    /// All transactions write one value of one size and do nothing else. Then nearly all log records are equally long,
     /// and after a cut new ones start where lost ones did: what was left behind must not be taken for their
     /// continuation.
     Uniform,
@@ -91,6 +93,7 @@ impl Load {
             holds_snapshots: false,
             stages: false,
             streams: false,
+            edits_rows: false,
             kind: LoadKind::Mixed,
         }
         .or_uniform(random)
@@ -129,6 +132,11 @@ impl Load {
     /// The same with few rows, of which some are larger than a record of the log.
     pub(crate) fn streaming(self) -> Self {
         Self { streams: true, keys: self.keys.min(30), operations_max: self.operations_max.min(8), ..self }
+    }
+
+    /// The same with rows of several fields, most of them of the same length.
+    pub(crate) fn editing_rows(self, page_size: usize) -> Self {
+        Self { edits_rows: true, value_len: 80..self.value_len.end.max(page_size / 16), ..self }
     }
 
     /// The same with many rows that fill leaves quickly.

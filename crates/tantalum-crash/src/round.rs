@@ -411,6 +411,7 @@ fn standing(db: &Db) -> Result<(Vec<u32>, Vec<u32>), Stop> {
 /// operations is not counted.
 fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
     let stats = db.stats()?;
+    recorder.count("rows logged as the bytes that differ", stats.pool.patched_rows);
     if let Some(store) = stats.store.in_page {
         recorder.count("merges of erase units", store.merges);
         recorder.count("merges that carried active records over", store.merges_with_carry);

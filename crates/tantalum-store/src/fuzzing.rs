@@ -3,7 +3,7 @@
 //! Random bytes never get past a checksum, so each is tried as it is, and again with its checksum put right.
 
 use crate::{
-    PAGE_SIZES, PageId, Superblock,
+    Change, PAGE_SIZES, PageId, PageKind, Superblock, TableId,
     in_page_logging::{load::Collected, sector::Sector, unit_header::UnitHeader},
     in_place::double_write,
     log_structured::{map::MapBlock, root::Root, summary::Summary},
@@ -35,6 +35,32 @@ pub fn group_record(record: &[u8], page: &mut [u8]) {
             assert!(damage.is_none(), "{damage:?} after {change:?}");
         }
     }
+}
+
+/// Logs that a cell of a page is replaced, and applies what the log has.
+///
+/// # Panics
+/// When the page is not the same as with the new cell, or the log has more than the new cell.
+pub fn replaced_cell(old: &[u8], new: &[u8]) {
+    let mut page = vec![0; 16384];
+    header::clear(&mut page, PageId(0));
+    let fits = |cell: &[u8]| cell[..cell.len().min(5000)].to_vec();
+    let (old, new) = (fits(old), fits(new));
+    let insert = |page: &mut [u8]| {
+        change::apply(page, &Change::Format { kind: PageKind::Leaf, level: 0, owner: TableId(1) })?;
+        change::apply(page, &Change::InsertSlot { slot: 0, cell: &old })
+    };
+    insert(&mut page).expect("an empty page has room for it");
+    let replace = Change::ReplaceSlot { slot: 0, cell: &new };
+    let (mut logged, mut whole) = (Vec::new(), Vec::new());
+    replace.encode_for(&page, &mut logged);
+    replace.encode_into(&mut whole);
+    assert!(logged.len() <= whole.len());
+    let mut expected = page.clone();
+    change::apply(&mut expected, &replace).expect("the page has room for it");
+    let change = Change::decode(&mut logged.as_slice()).expect("what was encoded can be decoded");
+    change::apply(&mut page, &change).expect("the page is as it was");
+    assert!(page == expected, "{change:?}");
 }
 
 /// Verifies a page as after a read, then reads its slots, and lets `decode` read what more a tree reads of it. `bytes` has the length
@@ -176,6 +202,7 @@ mod tests {
         #[test]
         fn whatever_a_device_returns_is_decoded_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             status_record(&bytes);
+            replaced_cell(&bytes, &bytes[bytes.len() / 3..]);
             unit_header(&mut bytes.clone());
             log_sector(&mut bytes.clone());
             bytes.resize(4096, 0);

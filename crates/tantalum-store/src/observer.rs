@@ -99,7 +99,7 @@ fn tell(observer: &dyn PageObserver, page: PageId, mut changes: &[u8]) {
         let change = Change::decode(&mut changes).expect("what was encoded can be decoded");
         let operation = match change {
             Change::InsertSlot { .. } => PageOperation::Insert,
-            Change::ReplaceSlot { .. } | Change::WriteBytes { .. } => PageOperation::Update,
+            Change::ReplaceSlot { .. } | Change::PatchSlot { .. } | Change::WriteBytes { .. } => PageOperation::Update,
             Change::DeleteSlots { .. } => PageOperation::Delete,
             Change::Format { .. } | Change::Image(_) => PageOperation::Whole,
         };

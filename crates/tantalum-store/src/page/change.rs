@@ -6,6 +6,7 @@
 use super::{
     PageKind, TableId, header,
     header::{HEADER_BYTES, PageKind::Free},
+    patch::{self, Patch},
     slots, varint,
 };
 
@@ -34,6 +35,13 @@ pub enum Change<'a> {
         slot: u16,
         /// Its new cell.
         cell: &'a [u8],
+    },
+    /// The cell of a slot is edited.
+    PatchSlot {
+        /// The slot.
+        slot: u16,
+        /// What becomes of its cell.
+        patch: Patch<'a>,
     },
     /// Slots are taken away; the later ones move down.
     DeleteSlots {
@@ -73,6 +81,17 @@ pub enum ChangeError {
         /// The slots that there are.
         slots: usize,
     },
+    /// The change edits another cell than the slot has.
+    #[error("it edits another cell than the slot has")]
+    OtherCell,
+    /// The change edits bytes that the cell does not have.
+    #[error("it edits {used} bytes of a cell of {len}")]
+    BeyondCell {
+        /// Bytes that it keeps or leaves out.
+        used: usize,
+        /// Bytes that there are.
+        len: usize,
+    },
     /// The change does not suit the kind of page.
     #[error("the page is of another kind than the change")]
     WrongKind,
@@ -109,6 +128,10 @@ pub fn apply(page: &mut [u8], change: &Change<'_>) -> Result<(), ChangeError> {
         Change::ReplaceSlot { slot, cell } => {
             require_slots(page, true)?;
             slots::replace(page, slot.into(), cell)
+        }
+        Change::PatchSlot { slot, patch } => {
+            require_slots(page, true)?;
+            slots::patch(page, slot.into(), &patch)
         }
         Change::DeleteSlots { from, to } => {
             require_slots(page, true)?;
@@ -170,6 +193,7 @@ const REPLACE_SLOT: u8 = 3;
 const DELETE_SLOTS: u8 = 4;
 const WRITE_BYTES: u8 = 5;
 const IMAGE: u8 = 6;
+const PATCH_SLOT: u8 = 7;
 
 impl<'a> Change<'a> {
     /// Whether the page after the change does not depend on the page before it.
@@ -190,6 +214,11 @@ impl<'a> Change<'a> {
             }
             Change::InsertSlot { slot, cell } => encode_bytes(out, INSERT_SLOT, slot, cell),
             Change::ReplaceSlot { slot, cell } => encode_bytes(out, REPLACE_SLOT, slot, cell),
+            Change::PatchSlot { slot, patch } => {
+                out.push(PATCH_SLOT);
+                varint::put(out, slot.into());
+                patch.encode_into(out);
+            }
             Change::DeleteSlots { from, to } => {
                 out.push(DELETE_SLOTS);
                 varint::put(out, from.into());
@@ -201,6 +230,26 @@ impl<'a> Change<'a> {
                 out.extend_from_slice(image);
             }
         }
+    }
+
+    /// Appends the encoding of the change for `page` as it is before: a cell that is replaced is patched, unless the whole new one
+    /// is shorter. Returns whether it is.
+    pub fn encode_for(&self, page: &[u8], out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        if let Change::ReplaceSlot { slot, cell } = *self
+            && let Ok(old) = slots::cell(page, slot.into())
+        {
+            out.reserve(MAX_HEAD_BYTES + cell.len());
+            out.push(PATCH_SLOT);
+            varint::put(out, slot.into());
+            if patch::encode(out, old, cell, varint::len(cell.len() as u64) + cell.len()) {
+                debug_assert!(is_patch(&out[start..], old, cell), "a patch of the old cell gives the new one");
+                return true;
+            }
+            out.truncate(start);
+        }
+        self.encode_into(out);
+        false
     }
 
     /// Takes a change off the front of `bytes`.
@@ -217,6 +266,7 @@ impl<'a> Change<'a> {
             }
             INSERT_SLOT => Ok(Change::InsertSlot { slot: take_number(bytes)?, cell: take_bytes(bytes)? }),
             REPLACE_SLOT => Ok(Change::ReplaceSlot { slot: take_number(bytes)?, cell: take_bytes(bytes)? }),
+            PATCH_SLOT => Ok(Change::PatchSlot { slot: take_number(bytes)?, patch: Patch::take(bytes)? }),
             DELETE_SLOTS => Ok(Change::DeleteSlots { from: take_number(bytes)?, to: take_number(bytes)? }),
             WRITE_BYTES => Ok(Change::WriteBytes { offset: take_number(bytes)?, bytes: take_bytes(bytes)? }),
             IMAGE => Ok(Change::Image(take_bytes(bytes)?)),
@@ -229,6 +279,13 @@ impl<'a> Change<'a> {
 pub fn encode_image_head(out: &mut Vec<u8>, len: usize) {
     out.push(IMAGE);
     varint::put(out, len as u64);
+}
+
+fn is_patch(mut change: &[u8], old: &[u8], new: &[u8]) -> bool {
+    match Change::decode(&mut change) {
+        Ok(Change::PatchSlot { patch, .. }) => change.is_empty() && patch.check(old).is_ok() && patch.apply(old) == new,
+        _ => false,
+    }
 }
 
 fn encode_bytes(out: &mut Vec<u8>, tag: u8, at: u16, bytes: &[u8]) {
@@ -249,7 +306,7 @@ pub(super) fn take_number<T: TryFrom<u64>>(bytes: &mut &[u8]) -> Result<T, &'sta
     value.try_into().map_err(|_| "a number is too large")
 }
 
-fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
+pub(super) fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     let len: usize = take_number(bytes)?;
     let (taken, rest) = bytes.split_at_checked(len).ok_or("it ends too early")?;
     *bytes = rest;

@@ -7,6 +7,7 @@
 pub mod change;
 pub mod header;
 mod id;
+mod patch;
 pub mod record;
 pub mod slots;
 pub mod status_record;
@@ -17,6 +18,7 @@ pub mod varint;
 pub use change::{Change, ChangeError};
 pub use header::PageKind;
 pub use id::{PageId, TableId};
+pub use patch::Patch;
 
 /// The page sizes that a database can have, in bytes.
 pub const PAGE_SIZES: [u32; 3] = [4096, 8192, 16384];

@@ -11,6 +11,7 @@ use super::{
     header::{
         HEADER_BYTES, garbage, heap_start, set_garbage, set_heap_start, set_slot_count, set_u16, slot_count, u16_at,
     },
+    patch::Patch,
 };
 use crate::{Result, error};
 
@@ -152,6 +153,19 @@ pub(super) fn replace(page: &mut [u8], slot: usize, cell: &[u8]) -> Result<(), C
     }
     place(page, slot, cell);
     Ok(())
+}
+
+/// Edits the cell of `slot`.
+pub(super) fn patch(page: &mut [u8], slot: usize, patch: &Patch<'_>) -> Result<(), ChangeError> {
+    let (offset, len) = existing(page, slot)?;
+    let cell = &mut page[offset..offset + len];
+    patch.check(cell)?;
+    if patch.overwrites() {
+        patch.overwrite(cell);
+        return Ok(());
+    }
+    let new = patch.apply(cell);
+    replace(page, slot, &new)
 }
 
 /// Takes away the slots from `from` up to, not including, `to`.

@@ -32,8 +32,18 @@ enum Step {
     Delete(u16, u16),
 }
 
+/// A cell of any bytes, or one that differs in a few places from others of its kind.
+fn cell() -> impl Strategy<Value = Vec<u8>> {
+    let edits = vec((any::<prop::sample::Index>(), any::<u8>()), 1..5);
+    let similar = (1..600usize, edits).prop_map(|(len, edits)| {
+        let mut cell: Vec<u8> = (0..len).map(|at| (at / 3) as u8).collect();
+        edits.into_iter().for_each(|(at, byte)| cell[at.index(len)] = byte);
+        cell
+    });
+    prop_oneof![vec(any::<u8>(), 0..600), similar]
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let cell = || vec(any::<u8>(), 0..600);
     prop_oneof![
         4 => (any::<u16>(), cell()).prop_map(|(slot, cell)| Step::Insert(slot, cell)),
         3 => (any::<u16>(), cell()).prop_map(|(slot, cell)| Step::Replace(slot, cell)),
@@ -113,11 +123,17 @@ proptest! {
         for step in &steps {
             let before = model.clone();
             let Some(change) = step.on(&mut model) else { continue };
+            let (known, start) = (changes.len(), page.clone());
             if apply(&mut page, &change).is_err() {
                 model = before;
                 continue;
             }
-            change.encode_into(&mut changes);
+            // Whole or as a patch, the page becomes the same, byte for byte.
+            let is_patch = change.encode_for(&start, &mut changes);
+            let mut whole = Vec::new();
+            change.encode_into(&mut whole);
+            let is_right = if is_patch { changes.len() - known < whole.len() } else { changes[known..] == whole };
+            prop_assert!(is_right);
             count += 1;
         }
         let mut bytes = Vec::new();
@@ -228,6 +244,30 @@ fn a_whole_page_with_impossible_slots_is_not_accepted() {
     assert!(
         matches!(slots::cell(&page, 1), Err(error) if error.to_string().contains("page 9 (at byte 36864) is damaged"))
     );
+}
+
+#[test]
+fn a_patch_is_applied_only_to_the_cell_that_it_was_computed_from() {
+    let mut page = page_of(PageKind::Leaf, 4096);
+    apply(&mut page, &Change::InsertSlot { slot: 0, cell: &[1; 50] }).unwrap();
+    for new in [[&[1; 20], &[2; 10][..], &[1; 20]].concat(), vec![1; 45], [&[2; 5][..], &[1; 50]].concat()] {
+        let mut encoded = Vec::new();
+        assert!(Change::ReplaceSlot { slot: 0, cell: &new }.encode_for(&page, &mut encoded));
+        let patch = Change::decode(&mut encoded.as_slice()).unwrap();
+        assert!(encoded.len() < 25 && matches!(patch, Change::PatchSlot { slot: 0, .. }));
+        let mut other = page.clone();
+        apply(&mut other, &Change::ReplaceSlot { slot: 0, cell: &[3; 50] }).unwrap();
+        let before = other.clone();
+        assert_eq!(apply(&mut other, &patch), Err(ChangeError::OtherCell));
+        assert_eq!(other, before, "a refused change leaves no trace");
+        let mut patched = page.clone();
+        apply(&mut patched, &patch).unwrap();
+        assert_eq!(slots::cell(&patched, 0).unwrap(), new);
+        assert_eq!(apply(&mut patched, &patch), Err(ChangeError::OtherCell), "it is applied once");
+        apply(&mut patched, &Change::DeleteSlots { from: 0, to: 1 }).unwrap();
+        assert_eq!(apply(&mut patched, &patch), Err(ChangeError::NoSuchSlot { slot: 0, slots: 0 }));
+        assert_eq!(apply(&mut page_of(PageKind::Overflow, 4096), &patch), Err(ChangeError::WrongKind));
+    }
 }
 
 #[test]

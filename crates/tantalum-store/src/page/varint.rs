@@ -9,6 +9,11 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// The bytes that `value` takes.
+pub fn len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
 /// Takes an integer off the front of `bytes`; `None` when there is none, or one that 64 bits do not hold.
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
@@ -38,6 +43,7 @@ mod tests {
         fn what_was_put_is_taken(value: u64, tail: Vec<u8>) {
             let mut out = Vec::new();
             put(&mut out, value);
+            prop_assert_eq!(out.len(), len(value));
             out.extend_from_slice(&tail);
             let mut rest = out.as_slice();
             prop_assert_eq!(take(&mut rest), Some(value));

@@ -8,7 +8,7 @@
 use std::{
     cell::{OnceCell, RefCell},
     ops::{Deref, DerefMut},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use tantalum_log::Lsn;
@@ -29,6 +29,8 @@ pub struct ChangeGroup {
     reservation: Option<Arc<Reservation>>,
     /// Fresh pages that it has got frames for.
     fresh: usize,
+    /// Cells that are replaced and of which only the differences are logged.
+    patched: u64,
 }
 
 #[derive(Debug)]
@@ -66,7 +68,7 @@ fn apply_checked(page: &mut [u8], changes: &[u8]) {
 impl ChangeGroup {
     /// An empty group.
     pub fn new(pool: &BufferPool) -> Self {
-        Self { pool: pool.clone(), pages: Vec::new(), reservation: None, fresh: 0 }
+        Self { pool: pool.clone(), pages: Vec::new(), reservation: None, fresh: 0, patched: 0 }
     }
 
     /// An empty group that can take what was reserved.
@@ -123,26 +125,33 @@ impl ChangeGroup {
         if page.count == 0 { &page.guard } else { page.planned() }
     }
 
-    /// Plans a change of a page.
+    /// Plans a change of a page. Of a cell that is replaced, the group has what differs from the page as planned so far, if that is
+    /// shorter: the page has that cell whenever the change is repeated, because all changes before it have been.
     ///
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) when the page, as planned so far, cannot take it; the plan is then as it was.
     pub fn change(&mut self, index: usize, change: Change<'_>) -> Result<()> {
         let page = &mut self.pages[index];
+        let known = page.changes.len();
+        let is_patch;
         if page.count > 0 || !change::suits_as_it_is(&page.guard, &change) {
             page.planned();
             let planned = page.planned.get_mut().expect("it was planned just now");
+            is_patch = change.encode_for(planned, &mut page.changes);
             change::apply(planned, &change).map_err(|source| {
+                page.changes.truncate(known);
                 Error::new(
                     ErrorKind::Corrupt,
                     format!("page {page} cannot take a change: {source}", page = page.guard.id()),
                 )
                 .with_source(source)
             })?;
+        } else {
+            is_patch = change.encode_for(&page.guard, &mut page.changes);
         }
         page.rebuilt |= page.count == 0 && change.rebuilds();
         page.count += 1;
-        change.encode_into(&mut page.changes);
+        self.patched += u64::from(is_patch);
         Ok(())
     }
 
@@ -167,6 +176,9 @@ impl ChangeGroup {
         let group = Group { pages: &self.pages, reservation, flags, sequence };
         let (end, guard) = shared.sink.append(shared, group)?;
         after_append(end);
+        if self.patched > 0 {
+            shared.patched_rows.0.fetch_add(self.patched, Ordering::Relaxed);
+        }
         if let Some(observer) = shared.observer.get() {
             // While the pages are latched, so that the observer learns of their changes in their order.
             let told = self.pages.iter().try_for_each(|page| observer.changed(page.guard.id(), &page.changes));

@@ -86,7 +86,7 @@ pub(super) struct Hints {
 /// On a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Counter(AtomicU64);
+pub(super) struct Counter(pub AtomicU64);
 
 impl Hints {
     /// For a pool of so many frames.

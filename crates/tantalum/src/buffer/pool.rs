@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicUsize},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tantalum_device::AlignedBuffer;
@@ -12,8 +12,17 @@ use tantalum_rt::{Condvar, Mutex, RwLock, SharedRun, may_wait};
 use tantalum_store::{Observer, PageBatch, PageObserver, PageStore, Protection};
 
 use super::{
-    CommitStatusLog, change_sink::ChangeSink, cleaner::PageCleaning, frame::Frame, free_list::FreeList, hints::Hints,
-    page_table::PageTable, pin_budget::PinBudget, poison::Poison, redo_log::RedoLog, redo_point::RedoPoint,
+    CommitStatusLog,
+    change_sink::ChangeSink,
+    cleaner::PageCleaning,
+    frame::Frame,
+    free_list::FreeList,
+    hints::{Counter, Hints},
+    page_table::PageTable,
+    pin_budget::PinBudget,
+    poison::Poison,
+    redo_log::RedoLog,
+    redo_point::RedoPoint,
 };
 use crate::{error::Result, limits::GroupLimit};
 
@@ -73,6 +82,8 @@ pub(super) struct Shared {
     /// Hears of changed and written pages.
     pub observer: OnceLock<Observer>,
     pub counters: Counters,
+    /// Counted by nearly every commit: what all readers ask must not be on the same cache line.
+    pub patched_rows: Counter,
 }
 
 tantalum_rt::statistics! {
@@ -97,6 +108,8 @@ tantalum_rt::statistics! {
         total {
             /// Pages that were wanted and in memory.
             hits: u64,
+            /// Replaced rows of which the log, or the store that keeps changes, got only the bytes that differ.
+            patched_rows: u64,
             /// How often commits, and drops of tables, had to wait because others held too many frames: if often, the pool is
             /// too small.
             pin_waits: u64,
@@ -165,6 +178,7 @@ impl BufferPool {
             checkpoints: SharedRun::default(),
             observer: OnceLock::new(),
             counters: Counters::default(),
+            patched_rows: Counter::default(),
             store,
         };
         Self { shared: Arc::new(shared) }
@@ -299,6 +313,7 @@ impl BufferPool {
             change_bytes,
             change_bytes_peak,
             hits: shared.table.hits() + shared.hints.hits(),
+            patched_rows: shared.patched_rows.0.load(Ordering::Relaxed),
             pin_waits: shared.pins.waits(),
             ..shared.counters.read()
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tantalum::{Db, Devices, Result};
-use tantalum_device::{Device, MemoryDevice};
+use tantalum::{Db, Devices, ErrorKind, Result};
+use tantalum_device::{AlignedBuffer, Device, MemoryDevice};
 
 use crate::support::{Rows, contents};
 
@@ -121,4 +121,44 @@ fn a_flipped_byte_before_recovery_is_reported_or_harmless() {
     // A copy of the running database is what a crash leaves. Damage to the very last write of the log cannot be told
     // from a write that the crash tore, before it was acknowledged.
     search(&disks.fork(), &all, &[before]);
+}
+
+/// A device that loses the write of a page leaves an older row. Redo must not edit that one: the row was never written.
+#[test]
+fn a_row_that_a_lost_write_has_left_is_not_edited_by_redo() {
+    const MARK: &[u8] = b"a row of which few bytes change";
+    let disks = Disks::new();
+    let db = disks.open().unwrap();
+    let put = |number: u8| {
+        let mut tx = db.begin().unwrap();
+        tx.put(&db.table("rows").unwrap(), "key", [MARK, &[7; 100], &[number; 4], &[7; 100]].concat()).unwrap();
+        tx.commit().unwrap();
+    };
+    let all_pages = |disks: &Disks| {
+        let mut pages = AlignedBuffer::zeroed(disks.0[0].capacity_bytes() as usize);
+        disks.0[0].read(0, &mut pages).unwrap();
+        pages
+    };
+    put(1);
+    db.checkpoint().unwrap();
+    let before = all_pages(&disks);
+    put(2);
+    db.checkpoint().unwrap();
+    let log_bytes = db.stats().unwrap().log.end_lsn.get();
+    put(3);
+    let stats = db.stats().unwrap();
+    assert_eq!(stats.pool.patched_rows, 2);
+    assert!(stats.log.end_lsn.get() - log_bytes < 60, "the log has little of the row");
+    let crashed = disks.fork();
+    let reopened = crashed.fork().open().unwrap();
+    assert_eq!(reopened.get(&reopened.table("rows").unwrap(), "key").unwrap().unwrap()[MARK.len() + 100], 3);
+    let (number, page) = before
+        .chunks_exact(4096)
+        .enumerate()
+        .find(|(_, page)| page.windows(MARK.len()).any(|bytes| bytes == MARK))
+        .expect("the page was stored");
+    crashed.0[0].corrupt(number as u64 * 4096, 4096, |bytes| bytes.copy_from_slice(page));
+    let error = crashed.open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("it edits another cell than the slot has"), "{error}");
 }
