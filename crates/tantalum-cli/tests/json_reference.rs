@@ -9,7 +9,7 @@ use std::{
 };
 
 /// A command, and the heading, name and file of the struct that it writes.
-const OUTPUTS: [(&str, &str, &str, &str); 28] = [
+const OUTPUTS: [(&str, &str, &str, &str); 29] = [
     ("`db stat`", "Stats", "Stats", "tantalum/src/stats.rs"),
     ("`db check`", "CheckReport", "CheckReport", "tantalum/src/check.rs"),
     ("`db tables`, a list", "Size of a table", "TableSize", "tantalum/src/control/rows.rs"),
