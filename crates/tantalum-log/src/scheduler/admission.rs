@@ -164,8 +164,8 @@ impl Scheduler {
     }
 
     /// Whether the owner should checkpoint, with `spare` bytes that the devices can still take: a space request waits, a device
-    /// was set aside or is to leave that still holds needed records, the log is to shrink, two copies are kept only of newer records, a hiding area or
-    /// the archive is full, or less than half of the space is left.
+    /// was set aside or is to leave that still holds needed records, the log is to shrink, two copies are kept only of newer
+    /// records, a hiding area or the archive is full, or less than half of the space is left.
     fn checkpoint_is_due(&self, state: &State, spare: i64) -> bool {
         if state.failure.is_some() || state.closed {
             return false;
