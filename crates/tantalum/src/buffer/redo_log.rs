@@ -134,6 +134,8 @@ fn append_group(pool: &Shared, group: Group<'_>) -> GroupResult<Lsn> {
     if pool.log().must_grow_for(record) {
         return Err(Lack::LogSize(record).into());
     }
+    // Redo makes the others anew.
+    let imaged = || pages.iter().filter(|page| !page.rebuilt);
     // What the images and the record need together, where one of them found no space: after the wait all are appended.
     let all_of = |error: GroupError| {
         let needed = match error {
@@ -150,13 +152,13 @@ fn append_group(pool: &Shared, group: Group<'_>) -> GroupResult<Lsn> {
         };
         let of = |bytes: usize| pool.log().space_needed(bytes).map_or(0, |needed| needed as usize);
         let images = match pool.protection {
-            Protection::FullPageImages => pages.len() * of(pool.page_size + record::IMAGE_HEADS_BYTES),
+            Protection::FullPageImages => imaged().count() * of(pool.page_size + record::IMAGE_HEADS_BYTES),
             _ => 0,
         };
         Lack::LogSpace(needed.max(images + of(record))).into()
     };
     // Until the record is in the log, no checkpoint may begin that would make another page need an image.
-    let images = pages.iter().filter(|page| !page.rebuilt).map(|page| &page.guard);
+    let images = imaged().map(|page| &page.guard);
     let mut space = reservation.and_then(Reservation::take_log_space);
     let _gate = append_page_images(pool, images, space.as_mut()).map_err(all_of)?;
     tantalum_rt::interleave();
