@@ -72,9 +72,12 @@ impl Tree {
         let node = self.rightmost_branch(root)?;
         let is_root = node.id() == self.root();
         let index = step.group.add(node);
-        let is_gone = step.strip(index)? && is_root;
+        let left = step.strip(index)?;
+        let is_gone = left == 0 && is_root;
         if is_gone {
             step.free_node(index, self.root())?;
+        } else {
+            step.shorten(index, left)?;
         }
         step.append()?;
         Ok(is_gone)
@@ -108,8 +111,8 @@ impl Step<'_> {
         self.freed.len() < PAGES_PER_STEP && self.group.ids().count() + self.maps.len() + 2 <= self.frames
     }
 
-    /// Takes entries off a page's end and frees what hangs on them, as far as there is room. Returns whether none are left.
-    fn strip(&mut self, index: usize) -> GroupResult<bool> {
+    /// Frees what hangs on the last entries of a page, as far as there is room. Returns how many entries are left.
+    fn strip(&mut self, index: usize) -> GroupResult<usize> {
         let page = self.group.page(index).to_vec();
         let node = Node::read(&page)?;
         let mut left = node.len();
@@ -125,11 +128,18 @@ impl Step<'_> {
             }
             left -= 1;
         }
-        if left < node.len() {
-            let (from, to) = (node::FENCES + left, node::FENCES + node.len());
-            self.group.change(index, Change::DeleteSlots { from: from as u16, to: to as u16 })?;
+        Ok(left)
+    }
+
+    /// Takes the entries off a page that were stripped. Not off one that becomes free: that is formatted as it is, so that the log
+    /// needs no image of it.
+    fn shorten(&mut self, index: usize, left: usize) -> Result<()> {
+        let entries = Node::read(self.group.page(index))?.len();
+        if left == entries {
+            return Ok(());
         }
-        Ok(left == 0)
+        let (from, to) = (node::FENCES + left, node::FENCES + entries);
+        self.group.change(index, Change::DeleteSlots { from: from as u16, to: to as u16 })
     }
 
     /// Strips a child that is a leaf or empty, and frees its page when nothing is left in it. Returns whether it did.
@@ -145,11 +155,13 @@ impl Step<'_> {
         }
         let id = child.id();
         let child = self.group.add(child);
-        let is_empty = self.strip(child)?;
-        if is_empty {
+        let left = self.strip(child)?;
+        if left == 0 {
             self.free_node(child, id)?;
+        } else {
+            self.shorten(child, left)?;
         }
-        Ok(is_empty)
+        Ok(left == 0)
     }
 
     /// Frees the pages of an entry's value, if it has any.
