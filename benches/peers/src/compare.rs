@@ -122,7 +122,11 @@ impl Runner<'_> {
                 let task = if workload == Workload::BulkLoad { Task::Load } else { Task::PutAtOnce };
                 remove(&job.setup.directory)?;
                 create(&job.setup.directory)?;
-                let outcome = self.start(&Job { task, ..job.clone() })?.outcome();
+                let mut outcome = self.start(&Job { task, ..job.clone() })?.outcome();
+                if matches!(task, Task::PutAtOnce) && outcome.is_ok() {
+                    let read = self.start(&Job { task: Task::Read, ..job.clone() })?.outcome();
+                    outcome = read.and(outcome);
+                }
                 remove(&job.setup.directory)?;
                 outcome
             }

@@ -52,6 +52,8 @@ pub enum Task {
     Load,
     /// Puts the dataset into an empty database in one transaction.
     PutAtOnce,
+    /// Reads all rows of the dataset, of which none may be missing.
+    Read,
     /// Clients work for some time.
     Clients {
         /// What they do.
@@ -95,6 +97,7 @@ pub fn run(json: &str) -> Result<()> {
     let counted = match job.task {
         Task::Load => load(&job)?,
         Task::PutAtOnce => put_at_once(&job)?,
+        Task::Read => read(&job)?,
         Task::Clients { workload, clients, seconds } => work(&job, workload, clients, seconds)?,
         Task::Fill(bytes) => return fill(&job, bytes),
         Task::Reopen { committed } => reopen(&job, committed)?,
@@ -137,11 +140,15 @@ fn put_at_once(job: &Job) -> Result<Counted> {
     let counted = once(job.dataset.rows, &meter, || engine.put_at_once(&mut job.dataset.load(job.seed)))?;
     engine.settle()?;
     engine.close()?;
-    let used = meter.read()?.since(&before);
+    Ok(Counted { used: meter.read()?.since(&before), ..counted })
+}
+
+fn read(job: &Job) -> Result<Counted> {
+    let meter = Meter::of(&job.setup.directory)?;
     let engine = job.engine.open(&job.setup)?;
-    read_all(&*engine, &job.dataset)?;
+    let counted = once(job.dataset.rows, &meter, || read_all(&*engine, &job.dataset).map(drop))?;
     engine.close()?;
-    Ok(Counted { used, ..counted })
+    Ok(counted)
 }
 
 fn work(job: &Job, workload: Workload, clients: usize, seconds: f64) -> Result<Counted> {
