@@ -107,7 +107,7 @@ pub trait PageStore: Send + Sync + Debug {
     fn grow(&self) -> Result<()>;
 
     /// Gives back the room for all but so many pages. The others are free, no redo names them, and no task stores one. Called with the
-    /// present number, it only tells whether it can.
+    /// present number, it only tells whether it can. Not called while the store grows.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) when the store or its device cannot: nothing is changed. When a device fails,

@@ -1,5 +1,5 @@
-//! Giving space back while the database is in use. The log shrinks by itself ([`Core::shrink_log`]); in the data file, pages move from the end of the data file to free ones in front, and the file is
-//! cut off behind the last page in use.
+//! Giving space back while the database is in use. In the data file, pages move from the end to free ones in front, and the file is cut
+//! off behind the last page in use. The log gets a smaller file ([`Core::shrink_log`]).
 //!
 //! Each page moves in a change group of its own, so commits and readers wait for it as for a split. Pages that a dropped table or a
 //! large transaction still holds stay where they are, as do the overflow pages of earlier versions: what lies before the last of them

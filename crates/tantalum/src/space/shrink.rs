@@ -46,6 +46,8 @@ impl Space {
     pub fn check_shrinkable(&self) -> Result<()> {
         self.check_no_base_backup()?;
         let store = self.pool.store();
+        // What grew between the two would be cut off again.
+        let _growing = self.growth.growing.lock();
         store.shrink(store.capacity_pages())
     }
 
