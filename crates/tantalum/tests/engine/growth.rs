@@ -1,15 +1,12 @@
 //! Databases begin small, and grow ahead of need.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
+use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 use tantalum::{Builder, Db, ErrorKind, StoreKind, Table};
-use tantalum_device::{
-    MemoryProfile,
-    files::{self, SimulatedFiles},
-};
-use tantalum_rt::{Simulation, now, sleep, spawn};
+use tantalum_device::files;
+use tantalum_rt::{now, sleep, spawn};
 
-use crate::support::{check, get, put, rows};
+use crate::support::{check, get, put, rows, simulate_files};
 
 /// What a directory takes on disk.
 fn disk_bytes(path: &Path) -> u64 {
@@ -170,31 +167,13 @@ fn a_database_is_closed_while_its_log_grows() {
     check(&db);
 }
 
-/// Runs in a file system in memory, on whose disk there can be no space.
-fn simulate(seeds: u64, run: impl Fn(Arc<SimulatedFiles>) + Clone + 'static) {
-    let us = Duration::from_micros;
-    for seed in 0..seeds {
-        let profile = MemoryProfile {
-            write_latency: us(20)..us(200),
-            flush_latency: us(20)..us(200),
-            seed,
-            ..MemoryProfile::default()
-        };
-        let system = SimulatedFiles::new(profile);
-        let attached = system.attach();
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(3600)).run(move || run(system)).expect_finished();
-        drop(attached);
-    }
-}
-
 fn growing() -> Builder {
     Db::builder().buffer_pool_bytes(256 * 4096).log_bytes(8 << 20).expert(|expert| expert.log_initial_bytes(512 << 10))
 }
 
 #[test]
 fn on_a_full_disk_the_log_goes_on_as_it_is_and_grows_later() {
-    simulate(6, |system| {
+    simulate_files(6, |system| {
         let db = growing().open("/db").unwrap();
         let table = db.table("t").unwrap();
         let before = db.stats().unwrap().log.capacity_bytes;
@@ -224,7 +203,7 @@ fn on_a_full_disk_the_log_goes_on_as_it_is_and_grows_later() {
 
 #[test]
 fn small_commits_do_not_wait_while_a_large_one_lets_the_log_grow() {
-    simulate(6, |_| {
+    simulate_files(6, |_| {
         let db = growing().open("/db").unwrap();
         let table = db.table("t").unwrap();
         let large = {
@@ -253,7 +232,7 @@ fn small_commits_do_not_wait_while_a_large_one_lets_the_log_grow() {
 #[test]
 fn rows_are_deleted_and_tables_dropped_on_a_full_disk() {
     for store in [StoreKind::InPlace, StoreKind::LogStructured, StoreKind::InPageLogging] {
-        simulate(3, move |system| {
+        simulate_files(3, move |system| {
             let builder = || {
                 let builder = growing().page_store(store);
                 if store == StoreKind::LogStructured {

@@ -1,15 +1,12 @@
 //! The log gives back what it has grown by.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use tantalum::{Builder, Db, ErrorKind, StoreKind, Table};
-use tantalum_device::{
-    MemoryProfile,
-    files::{self, SimulatedFiles},
-};
-use tantalum_rt::{Simulation, now, sleep, spawn};
+use tantalum_device::files;
+use tantalum_rt::{now, sleep, spawn};
 
-use crate::support::{check, get, put, rows};
+use crate::support::{check, get, put, rows, simulate_files};
 
 const INITIAL_BYTES: u64 = 512 << 10;
 
@@ -18,24 +15,6 @@ fn growing() -> Builder {
         .buffer_pool_bytes(256 * 4096)
         .log_bytes(8 << 20)
         .expert(|expert| expert.log_initial_bytes(INITIAL_BYTES))
-}
-
-/// Runs in a file system in memory.
-fn simulate(seeds: u64, run: impl Fn(Arc<SimulatedFiles>) + Clone + 'static) {
-    let us = Duration::from_micros;
-    for seed in 0..seeds {
-        let profile = MemoryProfile {
-            write_latency: us(20)..us(200),
-            flush_latency: us(20)..us(200),
-            seed,
-            ..MemoryProfile::default()
-        };
-        let system = SimulatedFiles::new(profile);
-        let attached = system.attach();
-        let run = run.clone();
-        Simulation::new(seed).time_limit(Duration::from_secs(3600)).run(move || run(system)).expect_finished();
-        drop(attached);
-    }
 }
 
 fn fill(db: &Db, table: &Table, numbers: std::ops::Range<u32>) {
@@ -80,7 +59,7 @@ fn put_large(db: &Db, table: &Table, key: &str) {
 
 #[test]
 fn the_log_is_small_again_and_grows_when_a_record_needs_it() {
-    simulate(6, |_| {
+    simulate_files(6, |_| {
         let db = growing().open("/db").unwrap();
         let table = db.table("t").unwrap();
         let initial = log_bytes(&db);
@@ -111,7 +90,7 @@ fn the_log_is_small_again_and_grows_when_a_record_needs_it() {
 
 #[test]
 fn what_fills_the_log_does_not_let_it_grow_right_after_it_has_shrunk() {
-    simulate(4, |_| {
+    simulate_files(4, |_| {
         let db = growing().open("/db").unwrap();
         let table = db.table("t").unwrap();
         let initial = log_bytes(&db);
@@ -132,7 +111,7 @@ fn what_fills_the_log_does_not_let_it_grow_right_after_it_has_shrunk() {
 
 #[test]
 fn commits_of_any_size_go_on_while_the_log_shrinks() {
-    simulate(12, |_| {
+    simulate_files(12, |_| {
         let db = growing().open("/db").unwrap();
         let table = db.table("t").unwrap();
         let before = fill_until_grown(&db, &table, 0);
@@ -168,7 +147,7 @@ fn commits_of_any_size_go_on_while_the_log_shrinks() {
 
 #[test]
 fn on_a_full_disk_the_log_stays_as_it_is() {
-    simulate(4, |system| {
+    simulate_files(4, |system| {
         let db = growing().open("/db").unwrap();
         let table = db.table("t").unwrap();
         let count = fill_until_grown(&db, &table, 0);
@@ -191,7 +170,7 @@ fn on_a_full_disk_the_log_stays_as_it_is() {
 
 #[test]
 fn the_database_is_closed_while_its_log_shrinks() {
-    simulate(10, |_| {
+    simulate_files(10, |_| {
         let mut count = 0;
         for _ in 0..4 {
             let db = growing().open("/db").unwrap();
@@ -217,7 +196,7 @@ fn the_database_is_closed_while_its_log_shrinks() {
 
 #[test]
 fn an_operator_changes_devices_while_the_log_shrinks() {
-    simulate(6, |_| {
+    simulate_files(6, |_| {
         let db = growing().open("/db").unwrap();
         let table = db.table("t").unwrap();
         let mut count = fill_until_grown(&db, &table, 0);

@@ -1,9 +1,9 @@
 //! What the tests share: small databases, and runs under many schedules.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use tantalum::{Builder, Db, Devices, Snapshot, StoreKind, Table, Value};
-use tantalum_device::{Device, MemoryDevice, MemoryProfile};
+use tantalum_device::{Device, MemoryDevice, MemoryProfile, files::SimulatedFiles};
 use tantalum_rt::{Simulation, sleep};
 
 pub type Rows = Vec<(Value, Value)>;
@@ -36,7 +36,7 @@ pub fn slow_devices_of(seed: u64, bytes: u64) -> Devices {
             seed: seed * 16 + salt,
             ..MemoryProfile::default()
         };
-        MemoryDevice::with_profile(name, bytes, profile) as std::sync::Arc<dyn Device>
+        MemoryDevice::with_profile(name, bytes, profile) as Arc<dyn Device>
     };
     Devices {
         data: device("data", 0),
@@ -120,4 +120,22 @@ pub fn contents(db: &Db) -> tantalum::Result<Vec<(String, Rows)>> {
 
 pub fn check(db: &Db) {
     assert_eq!(db.check().unwrap().problems(), [] as [&str; 0]);
+}
+
+/// Runs in a file system in memory, on whose disk there can be no space.
+pub fn simulate_files(seeds: u64, run: impl Fn(Arc<SimulatedFiles>) + Clone + 'static) {
+    let us = Duration::from_micros;
+    for seed in 0..seeds {
+        let profile = MemoryProfile {
+            write_latency: us(20)..us(200),
+            flush_latency: us(20)..us(200),
+            seed,
+            ..MemoryProfile::default()
+        };
+        let system = SimulatedFiles::new(profile);
+        let attached = system.attach();
+        let run = run.clone();
+        Simulation::new(seed).time_limit(Duration::from_secs(3600)).run(move || run(system)).expect_finished();
+        drop(attached);
+    }
 }
