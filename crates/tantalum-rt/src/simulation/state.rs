@@ -57,8 +57,8 @@ pub(super) enum End {
 pub(super) struct Task {
     pub(super) name: String,
     pub(super) wait: Wait,
-    /// Where it waits for a lock, or did last.
-    pub(super) lock_place: Option<&'static Location<'static>>,
+    /// Where it waits for a lock or a condition, or did last.
+    pub(super) wait_place: Option<&'static Location<'static>>,
     /// None while it runs.
     pub(super) coroutine: Option<Coroutine<(), (), ()>>,
     joiner: Option<TaskId>,
@@ -156,7 +156,7 @@ impl State {
         let task = Task {
             name,
             wait: Wait::Nothing,
-            lock_place: None,
+            wait_place: None,
             coroutine: Some(coroutine),
             joiner: None,
             timer: None,
@@ -382,16 +382,16 @@ impl State {
     }
 
     fn describe(&self, task: &Task) -> String {
-        let lock = |what: &str| match task.lock_place {
+        let at_place = |what: &str| match task.wait_place {
             Some(place) => format!("{what} at {}:{}", place.file(), place.line()),
             None => what.into(),
         };
         let what = match task.wait {
             Wait::Nothing => return "can run".into(),
-            Wait::Mutex => lock("waits for a mutex"),
-            Wait::Read => lock("waits to read an rwlock"),
-            Wait::Write => lock("waits to write an rwlock"),
-            Wait::Condvar => "waits for a condvar".into(),
+            Wait::Mutex => at_place("waits for a mutex"),
+            Wait::Read => at_place("waits to read an rwlock"),
+            Wait::Write => at_place("waits to write an rwlock"),
+            Wait::Condvar => at_place("waits for a condvar"),
             Wait::Parker => "is parked".into(),
             Wait::End(other) => {
                 let name = self.tasks.get(&other).map_or("", |task| &task.name);

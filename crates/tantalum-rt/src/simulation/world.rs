@@ -235,7 +235,7 @@ impl World {
             let mut state = self.state.borrow_mut();
             let id = state.current;
             state.queues.push(address, id, wait);
-            state.task(id).lock_place = Some(place);
+            state.task(id).wait_place = Some(place);
         }
         let mut waited_ns = 0;
         loop {
@@ -302,10 +302,16 @@ impl World {
         &self,
         address: usize,
         wait: Wait,
+        place: &'static Location<'static>,
         timeout_ns: Option<u64>,
         before_sleep: impl FnOnce(),
     ) -> bool {
-        self.state.borrow_mut().wait_for_condition(address, wait, timeout_ns);
+        {
+            let mut state = self.state.borrow_mut();
+            let id = state.current;
+            state.task(id).wait_place = Some(place);
+            state.wait_for_condition(address, wait, timeout_ns);
+        }
         before_sleep();
         self.suspend_for(wait);
         self.state.borrow_mut().was_served()

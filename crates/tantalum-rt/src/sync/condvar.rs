@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::{
+    panic::Location,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -125,7 +126,7 @@ impl Condvar {
         // SAFETY: the guard holds the lock; below it is unlocked once and locked once before the guard is used again.
         let mutex = unsafe { MutexGuard::mutex(guard).raw() };
         let notified = match simulation::current() {
-            Some(world) => world.wait(self.address(), wait, timeout.map(nanos), || {
+            Some(world) => world.wait(self.address(), wait, Location::caller(), timeout.map(nanos), || {
                 // SAFETY: the guard holds the lock.
                 unsafe { mutex.unlock_quietly() }
             }),
