@@ -147,6 +147,32 @@ fn work(
     Ok(())
 }
 
+/// Commits that leave large values dead faster than they are deleted wait for that, but not once the database is being closed.
+#[test]
+fn closing_ends_the_wait_for_dead_values() {
+    simulate_stores(0..60, |seed, store, devices| {
+        let db = on_store(store).open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        let clients: Vec<_> = (0..6u8)
+            .map(|client| {
+                let (db, table) = (db.clone(), table.clone());
+                let replace = move || -> tantalum::Result<()> {
+                    let mut tx = db.begin()?;
+                    (0..12u8).try_for_each(|n| tx.put(&table, [client, n], vec![n; 6000]))?;
+                    tx.commit().map(drop)
+                };
+                spawn(format!("client-{client}"), move || {
+                    let closed = std::iter::repeat_with(replace).find_map(Result::err);
+                    assert_eq!(closed.unwrap().kind(), ErrorKind::Closed);
+                })
+            })
+            .collect();
+        sleep(Duration::from_millis(Random::with_seed(seed).u64(20..300)));
+        db.close().unwrap();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+}
+
 /// A database whose pages cannot all be stored when it is closed stores none afterwards, whatever task was reading and needed room.
 #[test]
 fn a_database_that_cannot_be_closed_cleanly_writes_nothing_afterwards() {

@@ -28,8 +28,8 @@ use crate::{
 
 /// With so many committed tables to move, further commits wait.
 const MOST_TABLES: usize = 16;
-/// How often a commit that waits for them looks whether the database is being closed.
-const COMMIT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a task that waits for the applier looks whether the database has stopped.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// The most rows of a group.
 const MOST_ROWS: usize = 512;
 /// How long the applier waits at a time.
@@ -224,9 +224,9 @@ impl Manager {
         while work.moving.len() >= MOST_TABLES
             && work.stops == stops
             && work.is_under_way()
-            && self.core().check_not_closed().is_ok()
+            && !self.has_applier_ended()
         {
-            applier.freed.wait_for(&mut work, COMMIT_PAUSE);
+            applier.freed.wait_for(&mut work, LOOK_PAUSE);
         }
     }
 
@@ -257,13 +257,15 @@ impl Manager {
         let applier = &self.applier;
         let mut work = applier.work.lock();
         let (until, stops) = (work.reaped + values, work.stops);
-        while self.reaper.is_behind()
-            && work.reaped < until
-            && work.stops == stops
-            && !applier.stop.load(Ordering::Acquire)
-        {
-            applier.freed.wait(&mut work);
+        while self.reaper.is_behind() && work.reaped < until && work.stops == stops && !self.has_applier_ended() {
+            applier.freed.wait_for(&mut work, LOOK_PAUSE);
         }
+    }
+
+    /// Whether the applier does nothing more: it ends when it finds the database closed or poisoned, also if a task begins to wait for
+    /// it later.
+    fn has_applier_ended(&self) -> bool {
+        self.applier.stop.load(Ordering::Acquire) || self.core().check_open().is_err()
     }
 
     /// How often pages of staging tables or dead values were freed: to be asked before pages are needed.
@@ -279,10 +281,10 @@ impl Manager {
         let mut work = applier.work.lock();
         let stops = work.stops;
         while self.times_freed() == since && work.stops == stops {
-            if !(work.is_under_way() || self.reaper.has_work()) || applier.stop.load(Ordering::Acquire) {
+            if !(work.is_under_way() || self.reaper.has_work()) || self.has_applier_ended() {
                 return false;
             }
-            applier.freed.wait(&mut work);
+            applier.freed.wait_for(&mut work, LOOK_PAUSE);
         }
         self.times_freed() > since
     }
