@@ -19,7 +19,7 @@ use tantalum_log::Lsn;
 use tantalum_rt::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Held, Mutex, RwLock, RwLockReadGuard, write_arc_within};
 use tantalum_store::{PageChanges, PageId, page::header};
 
-use super::{commit_status_log::ChangeMemory, latches};
+use super::{commit_status_log::ChangeMemory, dirty_frames::DirtyFrames, latches};
 use crate::error::{GroupResult, Lack};
 
 /// How long a task that holds leaves waits for a further one. Far longer than anything keeps a latch.
@@ -73,6 +73,10 @@ pub(super) struct FrameState {
     /// The page was loaded and may be used: as [`Content::is_present`], which it is set together with.
     loaded: AtomicBool,
     pub dirt: Mutex<Dirt>,
+    /// The frame's place in the pool.
+    index: usize,
+    /// Those of the pool: this frame among them while `dirt` has a `rec_lsn`.
+    dirty_frames: Arc<DirtyFrames>,
 }
 
 /// What eviction can do about a page.
@@ -90,7 +94,7 @@ pub(super) enum Stage {
 #[derive(Debug, Default)]
 pub(super) struct Dirt {
     /// No change that is not stored was logged before this. `None` when everything is stored.
-    pub rec_lsn: Option<Lsn>,
+    rec_lsn: Option<Lsn>,
     /// A task has begun to change the page since it was last copied to be stored.
     pub changed_since_copy: bool,
     /// A copy of the page is in a batch that is being stored: no other batch may have one, since nothing orders two writes of
@@ -101,12 +105,14 @@ pub(super) struct Dirt {
 }
 
 impl Frame {
-    /// A frame without a page, and without memory for one.
-    pub fn vacant() -> Self {
+    /// A frame without a page, and without memory for one, in this place of the pool.
+    pub fn vacant(index: usize, dirty_frames: &Arc<DirtyFrames>) -> Self {
         let state = Arc::new(FrameState {
             page: AtomicU64::new(NO_PAGE),
             loaded: AtomicBool::new(false),
             dirt: Mutex::new(Dirt::default()),
+            index,
+            dirty_frames: Arc::clone(dirty_frames),
         });
         let content = Content {
             id: PageId(NO_PAGE),
@@ -192,7 +198,8 @@ impl FrameState {
         assert!(dirt.is_being_stored && dirt.rec_lsn.is_some(), "a page that is being stored stays dirty");
         dirt.is_being_stored = false;
         if let Some(lsn) = stored {
-            dirt.rec_lsn = dirt.changed_since_copy.then_some(lsn);
+            let rec_lsn = dirt.changed_since_copy.then_some(lsn);
+            self.set_rec_lsn(&mut dirt, rec_lsn);
         }
     }
 
@@ -202,7 +209,9 @@ impl FrameState {
         let mut dirt = self.dirt.lock();
         dirt.changed_since_copy = true;
         let was_clean = dirt.rec_lsn.is_none();
-        dirt.rec_lsn.get_or_insert(lsn);
+        if was_clean {
+            self.set_rec_lsn(&mut dirt, Some(lsn));
+        }
         was_clean
     }
 
@@ -211,7 +220,9 @@ impl FrameState {
     pub fn add_changes(&self, position: Lsn, changes: &[u8], memory: &ChangeMemory) -> bool {
         let mut dirt = self.dirt.lock();
         let (was_empty, before) = (dirt.changes.is_empty(), dirt.changes.memory_bytes());
-        dirt.rec_lsn.get_or_insert(position);
+        if dirt.rec_lsn.is_none() {
+            self.set_rec_lsn(&mut dirt, Some(position));
+        }
         dirt.changes.push(position, changes);
         memory.grow(dirt.changes.memory_bytes() - before);
         was_empty
@@ -236,12 +247,20 @@ impl FrameState {
             memory.shrink(beside);
         }
         memory.shrink(before);
-        dirt.rec_lsn = dirt.changes.first();
+        let rec_lsn = dirt.changes.first();
+        self.set_rec_lsn(&mut dirt, rec_lsn);
     }
 
     /// Takes back a [`mark_dirty`](Self::mark_dirty) that returned true, under the same latch: nothing was changed.
     pub fn unmark_dirty(&self) {
-        self.dirt.lock().rec_lsn = None;
+        self.set_rec_lsn(&mut self.dirt.lock(), None);
+    }
+
+    fn set_rec_lsn(&self, dirt: &mut Dirt, rec_lsn: Option<Lsn>) {
+        if dirt.rec_lsn.is_some() != rec_lsn.is_some() {
+            self.dirty_frames.set(self.index, rec_lsn.is_some());
+        }
+        dirt.rec_lsn = rec_lsn;
     }
 }
 

@@ -22,6 +22,7 @@ mod change_group;
 mod change_sink;
 mod cleaner;
 mod commit_status_log;
+mod dirty_frames;
 mod eviction;
 mod frame;
 mod free_list;

@@ -15,6 +15,7 @@ use super::{
     CommitStatusLog,
     change_sink::ChangeSink,
     cleaner::PageCleaning,
+    dirty_frames::DirtyFrames,
     frame::Frame,
     free_list::FreeList,
     hints::{Counter, Hints},
@@ -57,6 +58,7 @@ pub(super) struct Shared {
     pub table: PageTable,
     pub hints: Hints,
     pub frames: Box<[Frame]>,
+    pub dirty_frames: Arc<DirtyFrames>,
     /// Memory that was taken for frames and has none yet.
     pub memory: Mutex<Vec<AlignedBuffer>>,
     /// Frames without a page, and the permits to write batches, which frees some.
@@ -157,6 +159,7 @@ impl BufferPool {
         let frames = options.frames.max(16);
         let page_size = store.page_size();
         let batches = options.batches.clamp(1, store.max_batches().max(1));
+        let dirty_frames = Arc::new(DirtyFrames::new(frames));
         let shared = Shared {
             log: OnceLock::new(),
             sink,
@@ -164,7 +167,8 @@ impl BufferPool {
             page_size,
             table: PageTable::new(),
             hints: Hints::new(frames),
-            frames: (0..frames).map(|_| Frame::vacant()).collect(),
+            frames: (0..frames).map(|index| Frame::vacant(index, &dirty_frames)).collect(),
+            dirty_frames,
             memory: Mutex::new(Vec::new()),
             free_list: FreeList::new(frames, batches),
             pins: PinBudget::new(frames, page_size),
@@ -303,7 +307,7 @@ impl BufferPool {
             frames: shared.frames.len() as u64,
             free_frames: shared.free_list.free() as u64,
             memory_bytes: (shared.frames.len() * shared.page_size) as u64,
-            dirty_pages: shared.frames.iter().filter(|frame| frame.state.rec_lsn().is_some()).count() as u64,
+            dirty_pages: shared.dirty_frames.count(),
             reserve_frames: match shared.free_list.has_cleaners() {
                 true => shared.free_list.reserve.frames() as u64,
                 false => 0,

@@ -104,7 +104,9 @@ impl Shared {
     pub(super) fn write_back_all_before(self: &Arc<Self>, lsn: Lsn) -> Result<()> {
         let old_pages = || {
             let is_old = |frame: usize| self.frames[frame].state.rec_lsn().is_some_and(|rec_lsn| rec_lsn < lsn);
-            let mut pages: Pages = (0..self.frames.len())
+            let mut pages: Pages = self
+                .dirty_frames
+                .iter()
                 .filter(|frame| is_old(*frame))
                 .filter_map(|frame| Some((self.frames[frame].state.page()?, frame)))
                 .collect();
