@@ -276,6 +276,20 @@ fn images_go_to_the_log_once_per_page_and_checkpoint() {
     assert_eq!(reopen(data, log, 16, Protection::FullPageImages).unwrap().cell(id), b"4");
 }
 
+/// Such as one whose images take more than the whole log: it would be tried for ever.
+#[test]
+fn a_group_that_never_gets_its_log_space_is_refused() {
+    let db = fixture(16, Protection::FullPageImages);
+    let limit = db.pool.space_limit();
+    let reservation = Reservation::new(&db.pool);
+    for _ in 0..100 {
+        reservation.get_log_space(limit.bytes).unwrap();
+    }
+    let refused =
+        (0..100).find_map(|_| reservation.get_log_space(limit.bytes + 1).err()).expect("it is refused at last");
+    assert!(refused.kind() == ErrorKind::TransactionTooLarge && refused.to_string().contains("larger log_bytes"));
+}
+
 /// However a checkpoint and the changes of pages interleave, redo from the checkpoint finds an image of each page first.
 #[test]
 fn no_checkpoint_slips_between_an_image_and_its_change() {
