@@ -289,8 +289,8 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         None => db,
     };
     check(&db, &recorder)?;
-    if config.load.stages && !config.faults.is_any() {
-        check_nothing_is_staged(&db, &recorder)?;
+    if config.load.stages {
+        check_nothing_is_staged(&db, config.faults.is_any(), &recorder)?;
     }
     count(&db, &config, &recorder)?;
     db.close()?;

@@ -1,0 +1,60 @@
+//! Dumps and loads of values that are larger than the memory that they take.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
+mod common;
+
+use std::{
+    io::{self, Read},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use common::small;
+
+const VALUE_BYTES: u64 = 96 << 20;
+const MOST_MEMORY_BYTES: u64 = 48 << 20;
+
+/// Runs the program, which must succeed. Returns the most memory that it had.
+fn memory_of(arguments: &[&str]) -> u64 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tantalum"));
+    let child = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
+    let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: the child is this process's own, and both places take what the call writes.
+    let waited = unsafe { libc::wait4(child.id() as i32, &mut status, 0, usage.as_mut_ptr()) };
+    assert_eq!((waited, status), (child.id() as i32, 0), "{arguments:?}");
+    // SAFETY: the call has filled it, and zeros are valid before.
+    let usage = unsafe { usage.assume_init() };
+    usage.ru_maxrss as u64 * 1024
+}
+
+#[test]
+fn a_large_value_is_dumped_and_loaded_in_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (from, to, dump) = (path("from"), path("to"), path("dump"));
+    let db = small().open(Path::new(&from)).unwrap();
+    let films = db.table("films").unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&films, "a", "short").unwrap();
+    tx.put_from(&films, "b", io::repeat(b'v').take(VALUE_BYTES)).unwrap();
+    tx.put(&films, "c", "short").unwrap();
+    tx.commit().unwrap();
+    drop(films);
+    db.close().unwrap();
+    small().open(Path::new(&to)).unwrap().close().unwrap();
+    let dumped = memory_of(&["db", "dump", &from, "--output", &dump]);
+    let loaded = memory_of(&["db", "load", &to, "--input", &dump]);
+    for (what, bytes) in [("dump", dumped), ("load", loaded)] {
+        assert!(bytes < MOST_MEMORY_BYTES, "{what}: {bytes} bytes");
+    }
+    let db = small().open(Path::new(&to)).unwrap();
+    let films = db.table("films").unwrap();
+    assert_eq!(db.get(&films, "c").unwrap().unwrap(), *b"short");
+    let (mut reader, mut piece, mut bytes) = (db.reader(&films, "b").unwrap().unwrap(), vec![0; 1 << 20], 0);
+    while let read @ 1.. = reader.read(&mut piece).unwrap() {
+        assert!(piece[..read].iter().all(|byte| *byte == b'v'));
+        bytes += read as u64;
+    }
+    assert_eq!(bytes, VALUE_BYTES);
+}
