@@ -17,7 +17,7 @@ use tantalum_store::{
     page::{header, record::GroupRecord, slots},
 };
 
-use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions};
+use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions, Reservation};
 use crate::{
     error::{ErrorKind, GroupError, GroupResult, Lack, Result},
     recovery,
