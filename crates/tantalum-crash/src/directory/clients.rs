@@ -59,11 +59,11 @@ fn with_patience<T>(known: &Known, f: impl Fn() -> tantalum::Result<T>) -> tanta
 /// Lets the disk be full again and again, until `is_over`. In the end it is not.
 pub(super) fn fill_disk(files: &SimulatedFiles, known: &Known, [space, no_space]: [Duration; 2], is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
-        tantalum_rt::sleep(space);
         set_full(files, true);
         known.fillings.fetch_add(1, Ordering::Relaxed);
         tantalum_rt::sleep(no_space);
         set_full(files, false);
+        tantalum_rt::sleep(space);
     }
 }
 
