@@ -5,13 +5,7 @@ use std::{ops::Range, sync::Arc};
 use tantalum::{Builder, Devices, ErrorKind};
 use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite, Result};
 
-use crate::{
-    history::Recorder,
-    model::Contents,
-    round::{check, followed},
-    rows::read_everything,
-    stop::Stop,
-};
+use crate::{checks::check, history::Recorder, model::Contents, round::followed, rows::read_everything, stop::Stop};
 
 /// Reads everything in the database on these devices, without changing them; `None` if there is no database yet.
 pub(crate) fn read_only(

@@ -14,6 +14,7 @@ use tantalum_log::{ArchiveOptions, Log, LogOptions};
 use tantalum_rt::{Random, spawn};
 
 use crate::{
+    checks::{check, check_again_and_again, check_nothing_is_staged},
     client::{Client, Shared},
     config::{Config, Units},
     history::{Event, Kind, Recorder},
@@ -288,6 +289,9 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         None => db,
     };
     check(&db, &recorder)?;
+    if config.load.stages {
+        check_nothing_is_staged(&db, config.faults.is_any(), &recorder)?;
+    }
     count(&db, &config, &recorder)?;
     db.close()?;
     Ok(())
@@ -325,18 +329,6 @@ fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
     match answers.iter().find(|answer| !matches!(&answer, Some(error) if is_closed(error))) {
         None => Ok(()),
         Some(answer) => Err(Stop::Violation(format!("a closed database answers {answer:?}"))),
-    }
-}
-
-/// The checker task: checks the database again and again beside the clients.
-fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
-    while !stop.load(Ordering::Acquire) {
-        tantalum_rt::sleep(pause);
-        match check(db, recorder) {
-            Ok(()) => recorder.count("database checks beside clients", 1),
-            Err(Stop::Failed(error)) if is_closed(&error) => return,
-            Err(stop) => return recorder.record(stop.into_event()),
-        }
     }
 }
 
@@ -556,19 +548,6 @@ fn builder(config: &Config, archive: Option<Arc<dyn Device>>) -> Builder {
     match archive {
         Some(device) => builder.expert(|expert| expert.log_archive_on(device)),
         None => builder,
-    }
-}
-
-/// Trees and space map must be sound.
-pub(crate) fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
-    let report = db.check()?;
-    recorder.count("database checks", 1);
-    let transactions = db.stats()?.transactions;
-    recorder.count("database checks beside values that no row has", u64::from(transactions.dead_values > 0));
-    recorder.count("database checks after values were freed", u64::from(transactions.values_freed > 0));
-    match report.problems().first() {
-        None => Ok(()),
-        Some(problem) => Err(Stop::Unsound(problem.clone())),
     }
 }
 

@@ -273,6 +273,11 @@ impl Log {
         self.scheduler().request_space(needed)
     }
 
+    /// What one [request](Self::request_space) is granted at most. It rises when the log grows.
+    pub fn largest_space_request(&self) -> u64 {
+        self.scheduler().largest_space_request()
+    }
+
     /// The space that a record of `bytes` bytes needs: as [`needed_log_space`](crate::Error::needed_log_space) says.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use crate::{
     db::{Core, StagingRow, StagingState, ValuesRow},
     error::{self, Result},
     space::SpaceWatch,
-    transaction::{ValueTree, references_in},
-    tree::{Reference, ReferenceCheck, Tree, TreeReport, no_reference},
+    transaction::{PiecesSeen, ValueTree, references_in},
+    tree::{Reference, ReferenceCheck, RowSight, Tree, TreeReport, no_reference},
 };
 
 /// More problems than this are not listed.
@@ -34,6 +34,8 @@ pub struct CheckReport {
     pub tables: Vec<TableReport>,
     /// Pages that tables and the catalog use.
     pub pages_used: u64,
+    /// Hidden tables with rows of large transactions that are not in their tables yet, and those whose pages are being freed.
+    pub staging_tables: u64,
     /// What is wrong, at most a hundred entries; empty if all is well.
     problems: Vec<String>,
 }
@@ -78,11 +80,12 @@ pub(crate) fn run(core: &Core) -> Result<CheckReport> {
     let tables = check.walk_all()?;
     let pages_used = check.used.count();
     check.compare()?;
+    let staging_tables = check.staging_rows()?.len() as u64;
     let Check { mut problems, misuses, .. } = check;
     core.pool.store().check(&mut |what| problems.push(what))?;
     problems.extend(misuses.into_iter().map(|(page, what)| format!("page {page}: {what}")));
     problems.truncate(PROBLEMS_MAX);
-    Ok(CheckReport { tables, pages_used, problems })
+    Ok(CheckReport { tables, pages_used, staging_tables, problems })
 }
 
 /// A walk through everything.
@@ -110,7 +113,7 @@ impl Check<'_> {
             let mut values = None;
             let refer =
                 &mut |key: &[u8], reference: Reference| wrong_with_reference(core, tree, &mut values, key, reference);
-            match self.walk_with(name, tree, refer)? {
+            match self.walk_with(name, tree, refer, None)? {
                 Ok(report) => reports.push(TableReport::of(name, report)),
                 // Its pages were freed under the walk.
                 Err(_) if self.is_dropped(name, tree)? => {}
@@ -140,7 +143,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a value tree, and that each value in it is named by a row, or marked.
+    /// Checks a value tree, and that each value in it is marked, or whole and named by a row. What its pieces are is seen by the one walk
+    /// through all its pages.
     fn walk_values(&mut self, row: ValuesRow, tables: &[(String, Tree)], reports: &mut [TableReport]) -> Result<()> {
         let catalog = &self.core.catalog;
         let table = tables.iter().find(|(_, tree)| tree.owner() == row.target);
@@ -149,7 +153,9 @@ impl Check<'_> {
             None => format!("large values of table {}", row.target),
         };
         let values = catalog.values_tree_of(row);
-        let report = match self.walk(&name, values.tree())? {
+        let mut seen = PiecesSeen::default();
+        let rows: RowSight<'_> = &mut |key, bytes| seen.saw(key, bytes);
+        let report = match self.walk_with(&name, values.tree(), &mut no_reference, Some(rows))? {
             Ok(report) => report,
             // Its pages were freed under the walk.
             Err(_) if !catalog.values_rows()?.contains(&row) => return Ok(()),
@@ -166,7 +172,7 @@ impl Check<'_> {
         if !self.problems.is_empty() {
             return Ok(());
         }
-        let orphans = values.orphans(&|show| {
+        let wrong = values.wrong_values(seen, &|show| {
             for staged in self.staging_tables()?.into_iter().filter(|staged| staged.target == row.target) {
                 match references_in(&catalog.staging_tree_of(staged), true, show) {
                     Err(error) if error::is_damage(&error) && self.is_staging_dropped(staged)? => {}
@@ -175,11 +181,10 @@ impl Check<'_> {
             }
             references_in(tree, false, show)
         });
-        match orphans {
-            Ok(orphans) if !orphans.is_empty() && self.is_dropped(table_name, tree)? => {}
-            Ok(orphans) => {
-                let problem = |id| format!("{name}: value {id} is named by no row, and not marked");
-                self.problems.extend(orphans.into_iter().map(problem));
+        match wrong {
+            Ok(wrong) if !wrong.is_empty() && self.is_dropped(table_name, tree)? => {}
+            Ok(wrong) => {
+                self.problems.extend(wrong.into_iter().map(|(id, what)| format!("{name}: value {id} {what}")));
             }
             Err(error) if error::is_damage(&error) && self.is_dropped(table_name, tree)? => {}
             Err(error) => return Err(error),
@@ -189,11 +194,14 @@ impl Check<'_> {
 
     /// The staging tables whose pages are not being freed, as the catalog's rows have them.
     fn staging_tables(&self) -> Result<Vec<StagingRow>> {
+        Ok(self.staging_rows()?.into_iter().filter(|row| row.state != StagingState::Dropping).collect())
+    }
+
+    fn staging_rows(&self) -> Result<Vec<StagingRow>> {
         match self.core.catalog.staging_rows() {
-            Ok(rows) => Ok(rows.into_iter().filter(|row| row.state != StagingState::Dropping).collect()),
             // The walk through the catalog has found it too.
             Err(error) if error::is_damage(&error) && !self.problems.is_empty() => Ok(Vec::new()),
-            Err(error) => Err(error),
+            rows => rows,
         }
     }
 
@@ -229,7 +237,7 @@ impl Check<'_> {
     }
 
     fn walk(&mut self, name: &str, tree: &Tree) -> Result<std::result::Result<TreeReport, Vec<String>>> {
-        self.walk_with(name, tree, &mut no_reference)
+        self.walk_with(name, tree, &mut no_reference, None)
     }
 
     fn walk_with(
@@ -237,6 +245,7 @@ impl Check<'_> {
         name: &str,
         tree: &Tree,
         refer: ReferenceCheck<'_>,
+        rows: Option<RowSight<'_>>,
     ) -> Result<std::result::Result<TreeReport, Vec<String>>> {
         let Self { core, used, misuses, .. } = self;
         let mut visit = |page| {
@@ -245,7 +254,7 @@ impl Check<'_> {
             }
             core.check_open()
         };
-        let checked = tree.check_with(&mut visit, refer)?;
+        let checked = tree.check_with(&mut visit, refer, rows)?;
         Ok(checked.map_err(|problems| problems.iter().map(|problem| format!("{name}: {problem}")).collect()))
     }
 
@@ -291,12 +300,13 @@ fn wrong_with_reference(
         let of_table = core.catalog.values_rows()?.into_iter().find(|row| row.target == tree.owner());
         *values = of_table.map(|row| core.catalog.values_tree_of(row));
     }
-    let is_whole = match values {
-        Some(values) => values.read(reference.id, 0..reference.length, &mut |_| {})?,
+    let has_end = match values {
+        // Whether it has its other pieces is seen in the value tree.
+        Some(values) => values.read(reference.id, reference.length - 1..reference.length, &mut |_| {})?,
         None => false,
     };
     // One that was replaced meanwhile may have gone.
-    if is_whole || tree.reference_of(key)? != Some(reference) {
+    if has_end || tree.reference_of(key)? != Some(reference) {
         return Ok(None);
     }
     Ok(Some(format!("names large value {} of {} bytes, which is not whole", reference.id, reference.length)))
@@ -441,7 +451,7 @@ mod tests {
 
     fn height(db: &Db) -> u32 {
         let table = db.table("mine").unwrap();
-        table.tree().check_with(&mut |_| Ok(()), &mut |_, _| Ok(None)).unwrap().expect("the tree is sound").height
+        table.tree().check_with(&mut |_| Ok(()), &mut |_, _| Ok(None), None).unwrap().expect("the tree is sound").height
     }
 
     #[test]
@@ -538,6 +548,22 @@ mod tests {
                 })
                 .unwrap();
             write_row(db, values.tree(), &last, None);
+        });
+    }
+
+    #[test]
+    fn a_large_value_without_a_piece_in_the_middle_is_found() {
+        is_found("is not whole, and not marked", |db| {
+            put(db, "mine", 6, 30_000);
+            let values = db.table("mine").unwrap().values().expect("there is a large value");
+            let mut pieces = Vec::new();
+            values
+                .rows(&[1], &[2], &mut |key, _| {
+                    pieces.push(key.to_vec());
+                    true
+                })
+                .unwrap();
+            write_row(db, values.tree(), &pieces[pieces.len() - 3], None);
         });
     }
 

@@ -2,15 +2,25 @@
 //!
 //! Each fixture is a directory's files without their zeros. For one of a new version: run the ignored test in a checkout of that
 //! version, and add what it writes. Version 1 is the first one; that named `patches` is the first that logs replaced rows as patches.
+//! Those named `chains` have large values as versions before value trees wrote them. Those named `spilling` and `moving` have value trees,
+//! and a large transaction that was staged, or was being moved, when the power was cut; the ignored test that makes them does it in the
+//! simulation, so that it finds such a moment on any machine.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use tantalum::{Builder, Db, StoreKind};
+use tantalum::{Builder, Db, StoreKind, Table};
+use tantalum_device::{
+    MemoryProfile,
+    files::{self as simulated, SimulatedFiles},
+};
+use tantalum_rt::{Outcome, Random, Simulation, sleep};
 
 /// Of rows that are there from the first session on, and from the second.
 const ROWS: [std::ops::Range<u32>; 2] = [0..200, 200..240];
@@ -24,7 +34,7 @@ struct Fixture {
     is_closed: bool,
 }
 
-const FIXTURES: [Fixture; 6] = [
+static FIXTURES: [Fixture; 6] = [
     fixture("in-place", StoreKind::InPlace, true),
     fixture("in-place-crashed", StoreKind::InPlace, false),
     fixture("in-page-logging", StoreKind::InPageLogging, true),
@@ -127,6 +137,98 @@ fn fill_chains(db: &Db, store: StoreKind, session: usize) {
     tx.commit().unwrap();
 }
 
+/// When the power was cut of a database with large values and a large transaction: the name of its fixtures' directory.
+const CRASHES: [&str; 2] = ["spilling", "moving"];
+
+fn staged_value(n: u32, session: usize) -> Vec<u8> {
+    match n % 40 {
+        0 => sparse_value([1500, 5000, 30_000, 150_000][n as usize / 40 % 4], session as u64),
+        _ => [value(n, session).as_bytes(), &[0; 500]].concat(),
+    }
+}
+
+/// What is there without the large transaction, or with it.
+fn rows_around_large(with_it: bool) -> BTreeMap<String, Vec<u8>> {
+    let mut rows: BTreeMap<_, _> = (0..100).map(|n| (key(n), staged_value(n, 0))).collect();
+    rows.insert("last".into(), b"makes the log durable".to_vec());
+    if with_it {
+        rows.extend((50..200).map(|n| (key(n), staged_value(n, 1))));
+        (50..100).filter(|n| n % 10 == 7).for_each(|n| _ = rows.remove(&key(n)));
+    }
+    rows
+}
+
+fn put_one(db: &Db, table: &Table, key: &str, value: &[u8]) {
+    let mut tx = db.begin().unwrap();
+    tx.put(table, key, value).unwrap();
+    tx.commit().unwrap();
+}
+
+/// Waits until no more than so many staging tables and dead values are left.
+fn wait_until_moved_but(db: &Db, left: u64) {
+    while {
+        let stats = db.stats().unwrap().transactions;
+        stats.staging_tables + stats.dead_values > left
+    } {
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// The files of a database whose power is cut while a large transaction spills; or after its commit, and once more `delay` after the
+/// next open, while its rows are moved. In the first case there is a dead value too, which a snapshot sees.
+fn cut_with_large(fixture: &'static Fixture, delay: Option<Duration>) -> Vec<u8> {
+    let latency = || Duration::from_micros(20)..Duration::from_micros(50);
+    let profile = MemoryProfile { write_latency: latency(), read_latency: latency(), ..MemoryProfile::default() };
+    let system = SimulatedFiles::new(profile);
+    let _attached = system.attach();
+    let open = || fixture.builder().transaction_memory_bytes(8 << 10).open("/db").unwrap();
+    cut_after(&system, move || {
+        let db = open();
+        let table = db.table("rows").unwrap();
+        put_one(&db, &table, &key(0), &sparse_value(40_000, 9));
+        (1..100).for_each(|n| put_one(&db, &table, &key(n), &staged_value(n, 0)));
+        let snapshot = db.snapshot().unwrap();
+        put_one(&db, &table, &key(0), &staged_value(0, 0));
+        wait_until_moved_but(&db, 1);
+        db.checkpoint().unwrap();
+        if delay.is_some() {
+            put_one(&db, &table, "last", b"makes the log durable");
+        }
+        let mut tx = db.begin().unwrap();
+        for n in 50..200 {
+            match n % 10 {
+                7 if n < 100 => assert!(tx.delete(&table, key(n)).unwrap()),
+                _ => tx.put(&table, key(n), staged_value(n, 1)).unwrap(),
+            }
+        }
+        if delay.is_some() {
+            tx.commit().unwrap();
+            tantalum_rt::power_cut();
+        }
+        put_one(&db, &table, "last", b"makes the log durable");
+        assert!(snapshot.get(&table, key(0)).unwrap().unwrap() == sparse_value(40_000, 9)[..]);
+        tantalum_rt::power_cut();
+    });
+    if let Some(delay) = delay {
+        cut_after(&system, move || {
+            let db = open();
+            sleep(delay);
+            put_one(&db, &db.table("rows").unwrap(), "last", b"makes the log durable");
+            tantalum_rt::power_cut();
+        });
+    }
+    let files = system.files().into_iter().map(|path| {
+        let bytes = simulated::read(&path).unwrap();
+        (path.strip_prefix("/db").unwrap().to_path_buf(), bytes)
+    });
+    pack_files(files)
+}
+
+fn cut_after(system: &SimulatedFiles, run: impl FnOnce() + 'static) {
+    assert!(matches!(Simulation::new(1).run(run), Outcome::PowerCut { .. }));
+    system.power_cut(&mut Random::with_seed(1));
+}
+
 /// The files in a directory and those below it, by their paths in it.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -144,12 +246,11 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Of each file: the bytes of its name (4) and it, its bytes (8), the number of runs (4), and of each run its offset (8), its bytes
 /// (4) and them. What lies in no run is zero.
-fn pack(directory: &Path) -> Vec<u8> {
+fn pack_files(files: impl IntoIterator<Item = (PathBuf, Vec<u8>)>) -> Vec<u8> {
     /// So many zeros end a run.
     const GAP: usize = 16;
     let mut packed = Vec::new();
-    for name in files(directory).into_iter().filter(|name| name != Path::new("LOCK")) {
-        let bytes = fs::read(directory.join(&name)).unwrap();
+    for (name, bytes) in files.into_iter().filter(|(name, _)| name != Path::new("LOCK")) {
         let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
         for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
             match runs.last_mut() {
@@ -169,6 +270,13 @@ fn pack(directory: &Path) -> Vec<u8> {
         }
     }
     packed
+}
+
+fn pack(directory: &Path) -> Vec<u8> {
+    pack_files(files(directory).into_iter().map(|name| {
+        let bytes = fs::read(directory.join(&name)).unwrap();
+        (name, bytes)
+    }))
 }
 
 fn unpack(packed: &[u8], directory: &Path) {
@@ -261,6 +369,95 @@ fn chains_of_earlier_versions_are_read_overwritten_deleted_and_dropped() {
         db.drop_table("rows").unwrap();
         assert_eq!(db.check().unwrap().problems(), [] as [&str; 0], "{}", fixture.name);
         db.close().unwrap();
+    }
+}
+
+/// All of a large transaction is there or nothing, and all its rows, with large values among them, are read where they are, by readers
+/// too; then rows are moved, and what is dead is freed.
+#[test]
+fn staged_rows_and_value_trees_are_read_and_completed() {
+    for (crash, fixture) in CRASHES.iter().flat_map(|crash| FIXTURES.iter().map(move |fixture| (*crash, fixture))) {
+        if fixture.is_closed {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let packed = fs::read(fixture.path(crash)).unwrap();
+        unpack(&packed, dir.path());
+        let expected = rows_around_large(crash == "moving");
+        let check = |db: &Db| {
+            let table = db.table("rows").unwrap();
+            let rows = db.snapshot().unwrap().range(&table, ..).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+            let expected = expected.iter().map(|(key, value)| (key.as_bytes(), &value[..]));
+            assert!(rows.iter().map(|(key, value)| (&key[..], &value[..])).eq(expected), "{crash}, {}", fixture.name);
+            for (key, value) in rows {
+                assert!(db.get(&table, &key).unwrap().unwrap() == value[..]);
+            }
+            let report = db.check().unwrap();
+            assert_eq!(report.problems(), [] as [&str; 0], "{crash}, {}", fixture.name);
+            (report.tables[0].rows, report.pages_used)
+        };
+        let reader = Db::builder().read_only(true).open(dir.path()).unwrap();
+        let (rows_in_table, pages) = check(&reader);
+        let (before, after) = (rows_around_large(false).len() as u64, expected.len() as u64);
+        // Some rows were moved, and others were not.
+        assert!(crash != "moving" || (before + 1..after).contains(&rows_in_table), "{rows_in_table}");
+        reader.backup(dir.path().join("copy")).unwrap();
+        let copy = Db::builder().open(dir.path().join("copy")).unwrap();
+        check(&copy);
+        wait_until_moved_but(&copy, 0);
+        assert_eq!(check(&copy).0, after);
+        copy.close().unwrap();
+        fs::remove_dir_all(dir.path().join("copy")).unwrap();
+        reader.close().unwrap();
+        assert!(pack(dir.path()) == packed, "{crash}, {}: a reader has changed it", fixture.name);
+        for _ in 0..2 {
+            let db = Db::builder().create_if_missing(false).open(dir.path()).unwrap();
+            check(&db);
+            wait_until_moved_but(&db, 0);
+            let (rows_in_table, pages_left) = check(&db);
+            // The dead value has gone, and the staging tables.
+            assert!(rows_in_table == after && pages_left + 10 < pages, "{pages_left} of {pages} pages are left");
+            db.close().unwrap();
+        }
+    }
+}
+
+/// Rows that are in their table, in the database of a fixture.
+fn rows_in_table(packed: &[u8]) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(packed, dir.path());
+    let db = Db::builder().read_only(true).open(dir.path()).unwrap();
+    let rows = db.check().unwrap().tables[0].rows;
+    db.close().unwrap();
+    rows as usize
+}
+
+#[test]
+#[ignore = "makes the fixtures with staged rows, in a directory named by the variable FIXTURES"]
+fn make_staged_fixtures() {
+    let to = PathBuf::from(std::env::var_os("FIXTURES").unwrap());
+    for crash in CRASHES {
+        fs::create_dir_all(to.join(crash)).unwrap();
+        for fixture in FIXTURES.iter().filter(|fixture| !fixture.is_closed) {
+            let packed = if crash == "moving" { cut_while_moving(fixture) } else { cut_with_large(fixture, None) };
+            fs::write(to.join(crash).join(fixture.name), packed).unwrap();
+        }
+    }
+}
+
+/// A cut that finds some rows moved, and others not.
+fn cut_while_moving(fixture: &'static Fixture) -> Vec<u8> {
+    let (before, after) = (rows_around_large(false).len(), rows_around_large(true).len());
+    let (mut early, mut late) = (Duration::ZERO, Duration::from_secs(1));
+    loop {
+        let delay = (early + late) / 2;
+        assert!(late - early > Duration::from_micros(1), "no moment is found when some rows are moved");
+        let packed = cut_with_large(fixture, Some(delay));
+        match rows_in_table(&packed) {
+            rows if rows >= after => late = delay,
+            rows if rows > before => return packed,
+            _ => early = delay,
+        }
     }
 }
 

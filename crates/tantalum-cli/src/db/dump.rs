@@ -2,15 +2,17 @@
 
 use std::{
     fs::OpenOptions,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read, Write},
     path::Path,
     process::ExitCode,
 };
 
-use tantalum::control::RowSelection;
 use tantalum_report::{Progress, Unit};
 
-use super::{format::Writer, source::Source};
+use super::{
+    format::{Writer, escaped},
+    source::Source,
+};
 use crate::error::{Error, Result};
 
 /// Bytes that are gathered before they are written.
@@ -46,17 +48,30 @@ fn write<W: Write>(
     tables.dedup();
     let progress = Progress::open_ended("dumping", Unit::Things);
     let mut writer = Writer::new(out).map_err(failed)?;
-    let mut current = None;
-    source.rows(RowSelection { tables, ..RowSelection::default() }, &mut |table, rows| {
-        if current.as_deref() != Some(table) {
-            writer.table(table).map_err(failed)?;
-            current = Some(table.to_owned());
+    source.values(&tables, &mut |table, row| {
+        let Some((key, value)) = row else { return writer.table(table).map_err(failed) };
+        let mut unread = None;
+        let written = writer.row(key, &mut Noted { value, error: &mut unread });
+        if let Some(error) = unread {
+            return Err(Error::Other(format!("the value of key {} cannot be read: {error}", escaped(key))));
         }
-        rows.iter().try_for_each(|(key, value)| writer.row(key, value)).map_err(failed)?;
-        progress.add(rows.len() as u64);
+        written.map_err(failed)?;
+        progress.add(1);
         Ok(())
     })?;
     progress.finish();
     let out = writer.end().map_err(failed)?;
     out.into_inner().map_err(|error| failed(error.into_error()))
+}
+
+/// Notes what a value cannot be read by, as against what it cannot be written by.
+struct Noted<'a> {
+    value: &'a mut dyn Read,
+    error: &'a mut Option<String>,
+}
+
+impl Read for Noted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.value.read(buffer).inspect_err(|error| *self.error = Some(error.to_string()))
+    }
 }

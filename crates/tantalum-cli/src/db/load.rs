@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read},
     path::Path,
     process::ExitCode,
 };
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::error::{Error, Out, Result};
 
-/// Bytes of keys and values in one transaction; a larger row has one of its own.
+/// Bytes of keys and values in one transaction; a larger row has one of its own, and is read and written in pieces.
 const TRANSACTION_BYTES: usize = 64 << 10;
 /// Commits that may be under way.
 const COMMITS_IN_FLIGHT: usize = 16;
@@ -59,7 +59,14 @@ fn verify(path: &Path, input: impl BufRead, bytes: u64) -> Result<()> {
     let progress = Progress::bar("checking the dump", bytes, Unit::Bytes);
     let named = |what| Error::Other(format!("{}: {what}", path.display()));
     let mut reader = Reader::new(input).map_err(named)?;
-    while reader.next().map_err(named)? != Line::End {
+    loop {
+        match reader.next().map_err(named)? {
+            Line::End => break,
+            Line::Row(_) => {
+                _ = io::copy(&mut reader.value(), &mut io::sink()).map_err(|error| named(error.to_string()))?
+            }
+            Line::Table(_) => {}
+        }
         progress.add(reader.line_bytes());
     }
     progress.finish();
@@ -88,8 +95,8 @@ fn load(target: Target<'_>, name: &str, input: impl BufRead, progress: &Progress
                 loader.table = Some(db.table(&name)?);
                 tables += 1;
             }
-            Line::Row(key, value) => {
-                loader.put(&key, &value)?;
+            Line::Row(key) => {
+                loader.put(&key, &mut reader.value(), named)?;
                 rows += 1;
             }
         }
@@ -111,8 +118,19 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let bytes = key.len() + value.len() + 16;
+    fn put(&mut self, key: &[u8], value: &mut dyn Read, named: impl Fn(String) -> Error) -> Result<()> {
+        let mut first = Vec::new();
+        let read = value.take(TRANSACTION_BYTES as u64).read_to_end(&mut first);
+        read.map_err(|error| named(error.to_string()))?;
+        if first.len() == TRANSACTION_BYTES {
+            self.commit()?;
+            let table = self.table.as_ref().expect("the reader refuses a row before the first table");
+            let mut transaction = self.db.begin()?;
+            transaction.put_from(table, key, (&first[..]).chain(value))?;
+            self.in_flight.push_back(transaction.commit_async()?);
+            return self.commit();
+        }
+        let bytes = key.len() + first.len() + 16;
         if self.batch.as_ref().is_some_and(|(_, filled)| filled + bytes > TRANSACTION_BYTES) {
             self.commit()?;
         }
@@ -121,7 +139,7 @@ impl Loader<'_> {
             None => (self.db.begin()?, 0),
         };
         let table = self.table.as_ref().expect("the reader refuses a row before the first table");
-        transaction.put(table, key, value)?;
+        transaction.put(table, key, first)?;
         self.batch = Some((transaction, filled + bytes));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A database to look at: opened here for reading only, or asked in the process that has it open.
 
-use std::path::Path;
+use std::{io::Read, path::Path};
 
 use tantalum::{
     Builder, Db, ErrorKind,
@@ -9,6 +9,9 @@ use tantalum::{
 
 use super::builder;
 use crate::error::{Error, Result};
+
+/// Takes the row of a key, whose value it reads in pieces.
+pub type TakeValue<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>) -> Result<()>;
 
 pub enum Source {
     /// Nothing of it changes, also if it was not closed.
@@ -52,6 +55,33 @@ impl Source {
             Self::Here(db) => selection.read(db, &mut sink),
             Self::There(client) => client.rows(selection, &mut sink),
         };
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(read?),
+        }
+    }
+
+    /// Reads all rows of the named tables, or of all, as of one moment. `take` gets `None` when a table begins. Only where another process
+    /// has the database open are large values in memory as a whole.
+    pub fn values(&mut self, tables: &[String], take: TakeValue<'_>) -> Result<()> {
+        let Self::Here(db) = self else {
+            let (mut current, selection) = (None, RowSelection { tables: tables.to_vec(), ..RowSelection::default() });
+            return self.rows(selection, &mut |table, rows| {
+                if current.as_deref() != Some(table) {
+                    take(table, None)?;
+                    current = Some(table.to_owned());
+                }
+                rows.iter().try_for_each(|(key, value)| take(table, Some((key, &mut &value[..]))))
+            });
+        };
+        let mut failure = None;
+        let read = control::read_tables(db, tables, &mut |table, row| {
+            take(table, row).map_err(|error| {
+                let stop = tantalum::Error::new(ErrorKind::Io, error.to_string());
+                failure = Some(error);
+                stop
+            })
+        });
         match failure {
             Some(failure) => Err(failure),
             None => Ok(read?),

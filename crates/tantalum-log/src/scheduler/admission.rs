@@ -70,6 +70,11 @@ impl Scheduler {
         Ok(SpaceRequest { scheduler: Arc::clone(self), waiting, parker })
     }
 
+    /// What one request is granted at most; see [`Log::largest_space_request`](crate::Log::largest_space_request).
+    pub(crate) fn largest_space_request(&self) -> u64 {
+        self.largest_grant(&self.lock())
+    }
+
     /// What one request is granted at most.
     fn largest_grant(&self, state: &State) -> u64 {
         let all = state.placement.spare(LogDevice::share_when_empty);

@@ -34,6 +34,9 @@ pub(super) trait ChangeSink: Send + Sync + Debug {
     /// How much the changes of one group can be.
     fn group_limit(&self, pool: &Shared) -> GroupLimit;
 
+    /// The log space that a group is given at once when it has waited for space: for more it may wait again and again.
+    fn space_limit(&self, pool: &Shared) -> GroupLimit;
+
     /// Takes a group and marks its pages dirty. Returns its position, and a guard to be ended when the pages bear it.
     ///
     /// # Errors

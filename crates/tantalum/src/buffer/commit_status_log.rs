@@ -238,6 +238,11 @@ impl ChangeSink for CommitStatusLog {
         GroupLimit { bytes, remedy: Some("use a larger data device") }
     }
 
+    fn space_limit(&self, _pool: &Shared) -> GroupLimit {
+        // It only needs a record of a few bytes.
+        GroupLimit { bytes: usize::MAX, remedy: None }
+    }
+
     fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> GroupResult<(Lsn, PoisonGuard<'p>)> {
         let Group { pages, flags, sequence, .. } = group;
         let bytes = pages.iter().map(|page| page.changes.len() + PageChanges::OVERHEAD_BYTES).sum();

@@ -237,6 +237,11 @@ impl BufferPool {
         self.shared.sink.group_limit(&self.shared)
     }
 
+    /// The log space that a group is given at once when it has waited for space, its page images included.
+    pub fn space_limit(&self) -> GroupLimit {
+        self.shared.sink.space_limit(&self.shared)
+    }
+
     /// Stores everything that was logged before the call and frees the log up to there. Returns the LSN from which redo
     /// would start. Callers at the same time share a checkpoint. No latch may be held.
     ///

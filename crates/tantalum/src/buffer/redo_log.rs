@@ -43,6 +43,11 @@ impl ChangeSink for RedoLog {
         GroupLimit { bytes: pool.log().max_record_bytes(), remedy: is_of_devices.then_some(remedy) }
     }
 
+    fn space_limit(&self, pool: &Shared) -> GroupLimit {
+        let bytes = usize::try_from(pool.log().largest_space_request()).unwrap_or(usize::MAX);
+        GroupLimit { bytes, remedy: Some("create the database with larger log_bytes") }
+    }
+
     fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> GroupResult<(Lsn, PoisonGuard<'p>)> {
         let guard = pool.poison_unless_ended("a change group was between the log and its pages");
         // Marked before the append: a checkpoint that begins after the record finds the pages dirty, and one that

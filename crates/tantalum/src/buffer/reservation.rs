@@ -3,6 +3,9 @@
 //! Under its latches a group waits for no device and for no other task's work. Where it lacks something it fails with an error that
 //! says what ([`Lack`](crate::error::Lack)); its owner lets go of everything, has the
 //! [`Space`](crate::space::Space) supply it, and starts over with it.
+//!
+//! A group that needs more log space than is given at once, images of its pages included, may find that the rest was taken by others.
+//! Its owner [cuts it](crate::transaction::Manager::append) if it can; else it is tried a bounded number of times.
 
 use std::sync::Arc;
 
@@ -12,6 +15,9 @@ use tantalum_store::PageId;
 
 use super::{BufferPool, PinnedPage};
 use crate::error::Result;
+
+/// So often a group is tried that needs more log space than is given at once.
+const TRIES: u32 = 64;
 
 /// What was got for a change group. Dropping it gives back what no group took.
 #[derive(Debug)]
@@ -25,6 +31,8 @@ struct Got {
     pages: Vec<PinnedPage>,
     frames: Vec<usize>,
     log: Option<SpaceRequest>,
+    /// How often less log space was given than was asked for.
+    given_less: u32,
 }
 
 impl Reservation {
@@ -54,9 +62,28 @@ impl Reservation {
     /// the task that makes space may need.
     ///
     /// # Errors
-    /// As [`BufferPool::wait_for_log_space`].
+    /// As [`BufferPool::wait_for_log_space`]. [`TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge) when more is needed than the
+    /// log gives at once, and the rest was not there in many tries.
     pub fn get_log_space(&self, needed: usize) -> Result<()> {
         self.clear();
+        let limit = self.pool.space_limit();
+        if needed > limit.bytes {
+            let tries = {
+                let mut got = self.got.lock();
+                got.given_less += 1;
+                got.given_less
+            };
+            if tries > TRIES {
+                return Err(limit.refuse(needed));
+            }
+            let log = self.pool.log();
+            let record = needed.min(log.max_record_bytes());
+            if log.must_grow_for(record)
+                && let Err(error) = log.wait_until_grown(record)
+            {
+                tracing::debug!(%error, "the log stays as it is");
+            }
+        }
         let space = self.pool.wait_for_log_space(needed)?;
         self.got.lock().log = space;
         Ok(())
@@ -78,7 +105,10 @@ impl Reservation {
 
     /// Gives back everything.
     pub fn clear(&self) {
-        let Got { pages, frames, log } = std::mem::take(&mut *self.got.lock());
+        let (pages, frames, log) = {
+            let mut got = self.got.lock();
+            (std::mem::take(&mut got.pages), std::mem::take(&mut got.frames), got.log.take())
+        };
         drop((pages, log));
         self.pool.shared.free_list.give(frames);
     }

@@ -34,5 +34,5 @@ mod server;
 pub(crate) use address::SOCKET;
 pub use client::Client;
 pub use protocol::{Command, Progress};
-pub use rows::{RowSelection, RowSink, Rows, TableSize, table_sizes};
+pub use rows::{RowSelection, RowSink, Rows, TableSize, ValueSink, read_tables, table_sizes};
 pub(crate) use server::serve;

@@ -1,6 +1,6 @@
 //! Rows for somewhere else: which are asked for, how they are read, and how they look in JSON.
 
-use std::ops::Bound;
+use std::{io::Read, ops::Bound};
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::{
     db::Db,
     error::{self, Error, ErrorKind, Result},
     table::Table,
-    transaction::Snapshot,
+    transaction::{Content, Snapshot},
 };
 
 /// Bytes of keys and values that are sent at a time, if a row has no more.
@@ -133,6 +133,56 @@ impl RowReader {
         }
         Ok(())
     }
+}
+
+/// Takes the row of a key, whose value it reads in pieces; `None` when a table begins.
+pub type ValueSink<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>) -> Result<()>;
+
+/// Reads all rows of the named tables, or of all by name if none is named, as of one moment. Large values are not in memory as a whole.
+///
+/// # Errors
+/// As [`RowSelection::read`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?;
+/// let films = db.table("films")?;
+/// let mut tx = db.begin()?;
+/// tx.put_from(&films, "metropolis", std::io::repeat(7).take(1_000_000))?;
+/// tx.commit()?;
+///
+/// use std::io::Read;
+/// let mut bytes = 0;
+/// tantalum::control::read_tables(&db, &[], &mut |_, row| {
+///     if let Some((_, value)) = row {
+///         bytes += value.bytes().count();
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!(bytes, 1_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn read_tables(db: &Db, names: &[String], sink: ValueSink<'_>) -> Result<()> {
+    let selection = RowSelection { tables: names.to_vec(), ..RowSelection::default() };
+    let RowReader { snapshot, tables, .. } = selection.begin(db)?;
+    for table in tables {
+        let mut rows = match snapshot.range(&table, ..) {
+            // Dropped since all were listed.
+            Err(error) if error.kind() == ErrorKind::NotFound && names.is_empty() => continue,
+            rows => rows?,
+        };
+        sink(table.name(), None)?;
+        while let Some(row) = rows.next_unread() {
+            match row? {
+                (key, Content::Bytes(value)) => sink(table.name(), Some((&key, &mut &value[..])))?,
+                (key, Content::Large(_)) => {
+                    let mut value = snapshot.reader(&table, &key)?.expect("the snapshot has shown the row just now");
+                    sink(table.name(), Some((&key, &mut value)))?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The size of a table.

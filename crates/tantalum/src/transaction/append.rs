@@ -258,7 +258,9 @@ impl Manager {
     /// is not durable yet; `None` if rows that were to be moved are not what they were any more.
     ///
     /// # Errors
-    /// The database is then as before.
+    /// The database is then as before. [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) also when the log does not give the space
+    /// for the record and for images of its pages at once: the writes are then to be staged, or appended in several groups. A group of
+    /// one or two rows is not refused for that, as it needs a few images, nor is a commit of staged rows.
     pub(super) fn append(&self, parts: &[Part<'_>], purpose: &Purpose<'_>) -> Result<Option<Lsn>> {
         let Core { pool, space, .. } = self.core();
         let reservation = Reservation::new(pool);
@@ -307,6 +309,12 @@ impl Manager {
                 }
                 Err(GroupError::Lacks(lack @ (Lack::LogSpace(_) | Lack::LogSize(_)))) => {
                     drop(pins);
+                    if let Lack::LogSpace(needed) = lack
+                        && needed > pool.space_limit().bytes
+                        && can_be_cut(parts, purpose)
+                    {
+                        return Err(pool.space_limit().refuse(needed));
+                    }
                     space.supply(&reservation, lack)?;
                     pins = pool.pins().begin();
                 }
@@ -500,6 +508,16 @@ impl Manager {
             || self.versions.give_up_scratch_pages(&error)
             || (!is_applier && self.give_up_seers(&error));
         if has_room { Ok(()) } else { Err(error) }
+    }
+}
+
+/// Whether the caller can do with several groups, or stages the writes.
+fn can_be_cut(parts: &[Part<'_>], purpose: &Purpose<'_>) -> bool {
+    match purpose {
+        Purpose::Commit => true,
+        Purpose::CommitOfStaged(_) => false,
+        // One row, and its mark.
+        Purpose::Staging | Purpose::Applier | Purpose::Move { .. } => parts.iter().any(|part| part.writes.len() > 2),
     }
 }
 

@@ -42,7 +42,7 @@ pub use key_range::KeyRange;
 pub use large_values::ValueReader;
 #[cfg(test)]
 pub(crate) use large_values::piece_key;
-pub(crate) use large_values::{ValueTree, read_present_value, references_in};
+pub(crate) use large_values::{PiecesSeen, ValueTree, read_present_value, references_in};
 pub(crate) use locks::TableLocks;
 pub(crate) use manager::Manager;
 pub use manager::TransactionStats;

@@ -18,6 +18,9 @@ use crate::error::{GroupError, GroupResult, Lack, Result};
 /// About how many pages one group frees at most. One large value is freed whole, and may exceed it.
 const PAGES_PER_STEP: usize = 128;
 
+/// Space maps that one group changes at most: the log may need an image of each, and a small log has no space for many at once.
+const MAPS_PER_STEP: usize = 4;
+
 /// What one group frees.
 struct Step<'t> {
     tree: &'t Tree,
@@ -108,7 +111,9 @@ impl Tree {
 impl Step<'_> {
     /// Whether one more entry may go: for a child and a map of what hangs on it there must be frames.
     fn has_room(&self) -> bool {
-        self.freed.len() < PAGES_PER_STEP && self.group.ids().count() + self.maps.len() + 2 <= self.frames
+        self.freed.len() < PAGES_PER_STEP
+            && self.maps.len() < MAPS_PER_STEP
+            && self.group.ids().count() + self.maps.len() + 2 <= self.frames
     }
 
     /// Frees what hangs on the last entries of a page, as far as there is room. Returns how many entries are left.

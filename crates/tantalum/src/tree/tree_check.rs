@@ -15,7 +15,7 @@ use std::{cmp::Ordering, fmt, ops::Deref};
 use tantalum_store::{PageId, page::slots};
 
 use super::cursor::LeafPosition;
-use super::node::{Found, Node};
+use super::node::{Found, Node, Stored};
 use super::{LeafValue, Reference, Tree, draft};
 use crate::buffer::{PageReadGuard, PageView, PinnedPage};
 use crate::error::{self, Error, Result};
@@ -80,6 +80,9 @@ enum Next<'t> {
 /// Looks at a large value that the row of a key names. Returns what is wrong with it.
 pub(crate) type ReferenceCheck<'a> = &'a mut dyn FnMut(&[u8], Reference) -> Result<Option<String>>;
 
+/// Is shown, in the order of the keys, each row whose value stands in its leaf: the key, and the bytes of the value. The leaf is latched.
+pub(crate) type RowSight<'a> = &'a mut dyn FnMut(&[u8], usize);
+
 /// For a tree whose rows have all of their values.
 pub(crate) fn no_reference(_: &[u8], _: Reference) -> Result<Option<String>> {
     Ok(Some("names a large value, which no row here does".into()))
@@ -99,6 +102,7 @@ struct Check<'a> {
     end: Option<Vec<u8>>,
     visit: &'a mut dyn FnMut(PageId) -> Result<()>,
     refer: ReferenceCheck<'a>,
+    rows: Option<RowSight<'a>>,
     report: TreeReport,
     /// Nodes that were looked at from their first key on, and what they use: the root, if it takes another level, on each.
     nodes: u64,
@@ -113,7 +117,7 @@ impl Tree {
     /// that keys are in order and within the fences, and that every large value is whole. Readers and writers go on; of pages
     /// that come or go meanwhile, some are visited.
     ///
-    /// `refer` looks at the values in the table's value tree.
+    /// `refer` looks at the values in the table's value tree; `rows` is shown what a value tree has.
     ///
     /// Returns, instead of a report, what is wrong: at least one and at most a hundred problems.
     ///
@@ -124,6 +128,7 @@ impl Tree {
         &self,
         visit: &mut dyn FnMut(PageId) -> Result<()>,
         refer: ReferenceCheck<'_>,
+        rows: Option<RowSight<'_>>,
     ) -> Result<std::result::Result<TreeReport, Vec<Problem>>> {
         // Nodes beyond it are of pages that were fresh later: where a tree grows at its end, the walk would never come there.
         let end = self.end_key().ok();
@@ -132,6 +137,8 @@ impl Tree {
             end,
             visit,
             refer,
+            // A shorter life for what it borrows.
+            rows: rows.map(|rows| rows as RowSight<'_>),
             report: TreeReport::default(),
             nodes: 0,
             used_bytes: 0,
@@ -155,7 +162,7 @@ impl Tree {
         &self,
         visit: &mut dyn FnMut(PageId) -> Result<()>,
     ) -> Result<std::result::Result<TreeReport, Vec<Problem>>> {
-        self.check_with(visit, &mut no_reference)
+        self.check_with(visit, &mut no_reference, None)
     }
 
     /// The value that the row of a key names at present.
@@ -329,6 +336,10 @@ impl<'a> Check<'a> {
                 apart.chains.push(node.key(entry)?);
             } else if let Some(reference) = node.reference(entry)? {
                 apart.references.push((node.key(entry)?, reference));
+            } else if let Some(rows) = &mut self.rows
+                && let Stored::Inline(value) = node.value(entry)?
+            {
+                rows(&node.key(entry)?, value.len());
             }
         }
         Ok(apart)

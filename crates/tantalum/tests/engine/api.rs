@@ -222,6 +222,9 @@ fn tables_are_independent_and_can_be_dropped() {
     for bad in ["", "a\nb", &"x".repeat(256)] {
         assert!(matches!(db.table(bad), Err(error) if error.kind() == ErrorKind::InvalidInput));
     }
+    let longest = "x".repeat(255);
+    db.table(&longest).unwrap();
+    db.drop_table(&longest).unwrap();
     let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
     put(&db, &one, &[("k", "1")]);
     put(&db, &two, &[("k", "2")]);

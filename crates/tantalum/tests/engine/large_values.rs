@@ -13,7 +13,7 @@ use tantalum::{Db, Devices, ErrorKind, Isolation, StoreKind, Table, limits::MAX_
 use tantalum_device::{Fault, MemoryDevice};
 use tantalum_rt::{Random, sleep, spawn};
 
-use crate::support::{check, contents, on_store, simulate_stores};
+use crate::support::{check, contents, on_store, simulate_stores, wait_until_applied};
 
 const STORES: [StoreKind; 3] = [StoreKind::InPlace, StoreKind::InPageLogging, StoreKind::LogStructured];
 
@@ -329,6 +329,29 @@ fn the_largest_value_is_written_and_read_in_pieces() {
     assert_eq!(bytes, limit);
     assert_eq!(db.get_range(&table, "a", limit - 2..).unwrap().unwrap(), [7, 7]);
     assert_eq!(db.get_range(&table, "a", limit..).unwrap().unwrap(), []);
+}
+
+/// The walk through the value tree sees all pieces; for a row, the end of its value is looked up.
+#[test]
+fn a_check_reads_large_values_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Db::builder().buffer_pool_bytes(64 * 4096).open(dir.path().join("db")).unwrap();
+    let db = open();
+    let table = db.table("t").unwrap();
+    for key in ["a", "b", "c", "d"] {
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, key, vec![7; 1_000_000]).unwrap();
+        tx.commit().unwrap();
+    }
+    wait_until_applied(&db);
+    drop(table);
+    db.close().unwrap();
+    let db = open();
+    let before = db.stats().unwrap().pool.misses;
+    let pages = db.check().unwrap().pages_used;
+    let read = db.stats().unwrap().pool.misses - before;
+    assert!(pages > 900 && read < pages + pages / 4, "{read} pages are read, of {pages}");
+    db.close().unwrap();
 }
 
 /// A page for a value that just does not fit in one.

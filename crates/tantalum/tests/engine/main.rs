@@ -23,6 +23,7 @@ mod poison;
 mod read_only;
 mod restore;
 mod shrinking;
+mod small_log;
 mod small_pool;
 mod snapshots;
 mod space;

@@ -17,7 +17,7 @@ use tantalum_store::{
     page::{header, record::GroupRecord, slots},
 };
 
-use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions};
+use super::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PoolOptions, Reservation};
 use crate::{
     error::{ErrorKind, GroupError, GroupResult, Lack, Result},
     recovery,
@@ -274,6 +274,20 @@ fn images_go_to_the_log_once_per_page_and_checkpoint() {
     let Fixture { data, log, .. } = db;
     data.corrupt(id.0 * PAGE as u64 + 1000, 500, |bytes| bytes.fill(0xee));
     assert_eq!(reopen(data, log, 16, Protection::FullPageImages).unwrap().cell(id), b"4");
+}
+
+/// Such as one whose images take more than the whole log: it would be tried for ever.
+#[test]
+fn a_group_that_never_gets_its_log_space_is_refused() {
+    let db = fixture(16, Protection::FullPageImages);
+    let limit = db.pool.space_limit();
+    let reservation = Reservation::new(&db.pool);
+    for _ in 0..100 {
+        reservation.get_log_space(limit.bytes).unwrap();
+    }
+    let refused =
+        (0..100).find_map(|_| reservation.get_log_space(limit.bytes + 1).err()).expect("it is refused at last");
+    assert!(refused.kind() == ErrorKind::TransactionTooLarge && refused.to_string().contains("larger log_bytes"));
 }
 
 /// However a checkpoint and the changes of pages interleave, redo from the checkpoint finds an image of each page first.

@@ -25,7 +25,7 @@ use tantalum_log::Lsn;
 use tantalum_rt::Mutex;
 use tantalum_store::TableId;
 
-pub(crate) use self::orphans::references_in;
+pub(crate) use self::orphans::{PiecesSeen, references_in};
 pub use self::reader::ValueReader;
 pub(in crate::transaction) use self::{
     reaper::Reaper,
@@ -248,16 +248,6 @@ impl ValueTree {
     pub fn marks(&self, from: u64, show: &mut dyn FnMut(u64, Mark) -> bool) -> Result<()> {
         self.rows(&mark_key(from), &[PIECE], &mut |key, row| {
             id_of(key).zip(Mark::decode(row)).is_none_or(|(id, mark)| show(id, mark))
-        })
-    }
-
-    /// Shows, of each piece that is there now, of which value it is. Those that come meanwhile may be shown or not: where they come as
-    /// fast as they are shown, this ends all the same.
-    pub fn pieces(&self, show: &mut dyn FnMut(u64)) -> Result<()> {
-        let behind = [&self.tree.end_key()?[..], &[0]].concat();
-        self.rows(&[PIECE], &behind, &mut |key, _| {
-            parse_piece_key(key).into_iter().for_each(|(id, _)| show(id));
-            true
         })
     }
 

@@ -1,4 +1,5 @@
-//! Finds values that take pages for nothing: in a value tree, but named by no row and without a mark. For the check, beside writers.
+//! Finds values in a value tree that are wrong: named by no row and without a mark, so that they take pages for nothing; or not whole,
+//! though they have no mark. For the check, beside writers.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,10 @@ use crate::{
 };
 
 /// More are not looked for.
-const ORPHANS_MAX: usize = 100;
+const WRONG_MAX: usize = 100;
+
+/// A value that is wrong, and how.
+type Wrong = (u64, &'static str);
 
 /// Numbers of values, 64 to an entry.
 #[derive(Default)]
@@ -27,6 +31,10 @@ impl Numbers {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn iter(&self) -> impl Iterator<Item = u64> {
         let bits = |(at, bits): (&u64, &u64)| {
             let (at, bits) = (*at, *bits);
@@ -36,36 +44,59 @@ impl Numbers {
     }
 }
 
+/// The pieces that a walk through a value tree has come by, in the order of their keys.
+#[derive(Default)]
+pub(crate) struct PiecesSeen {
+    values: Numbers,
+    /// Values of which a piece seemed to be missing before another. One that is deleted meanwhile is among them.
+    torn: Numbers,
+    /// The value of the last piece, and where that ends.
+    last: Option<(u64, u32)>,
+}
+
+impl PiecesSeen {
+    /// A row with this key, and so many bytes of its value.
+    pub(crate) fn saw(&mut self, key: &[u8], bytes: usize) {
+        let Some((id, end)) = parse_piece_key(key) else { return };
+        let begin = self.last.filter(|(last, _)| *last == id).map_or(0, |(_, end)| end);
+        let has_all_before = u64::from(begin) + bytes as u64 == u64::from(end);
+        if !has_all_before {
+            self.torn.insert(id);
+        }
+        self.values.insert(id);
+        self.last = Some((id, end));
+    }
+}
+
 /// Shows every large value that is named by rows.
 pub(crate) type Named<'a> = &'a dyn Fn(&mut dyn FnMut(Reference)) -> Result<()>;
 
 impl ValueTree {
-    /// Values that no row names and that are not marked. `named` shows staged rows before those of the table, which they go to.
+    /// Values that are not marked, and that no row names, or of which a piece is missing. `named` shows staged rows before those of the
+    /// table, which they go to.
     ///
     /// Rows change while they are looked through. A value that none seemed to name may have come to a row that was looked at before.
     /// So there is a second round: a value of a row stays there until it is marked.
-    pub(crate) fn orphans(&self, named: Named<'_>) -> Result<Vec<u64>> {
-        let mut suspects: Option<Numbers> = None;
+    pub(crate) fn wrong_values(&self, seen: PiecesSeen, named: Named<'_>) -> Result<Vec<Wrong>> {
+        let PiecesSeen { values: mut suspects, torn, .. } = seen;
         for _ in 0..2 {
-            let marked = self.marked()?;
-            let mut left = Numbers::default();
-            match &suspects {
-                None => self.pieces(&mut |id| left.insert(id))?,
-                Some(suspects) => suspects.iter().for_each(|id| left.insert(id)),
-            }
-            marked.iter().for_each(|id| left.remove(id));
-            named(&mut |reference| left.remove(reference.id))?;
-            self.marked()?.iter().for_each(|id| left.remove(id));
-            suspects = Some(left);
+            self.marked()?.iter().for_each(|id| suspects.remove(id));
+            named(&mut |reference| suspects.remove(reference.id))?;
+            self.marked()?.iter().for_each(|id| suspects.remove(id));
         }
-        let suspects = suspects.unwrap_or_default();
-        let mut orphans = Vec::new();
+        let mut wrong = Vec::new();
         for id in suspects.iter() {
-            if orphans.len() < ORPHANS_MAX && self.has_pieces(id)? {
-                orphans.push(id);
+            if wrong.len() < WRONG_MAX && self.has_pieces(id)? {
+                wrong.push((id, "is named by no row, and not marked"));
             }
         }
-        Ok(orphans)
+        for id in torn.iter() {
+            // Marked values are those that are being written or deleted. A mark goes when all pieces are there, or with the last one.
+            if wrong.len() < WRONG_MAX && self.mark(id)?.is_none() && self.is_torn(id)? && self.mark(id)?.is_none() {
+                wrong.push((id, "is not whole, and not marked"));
+            }
+        }
+        Ok(wrong)
     }
 
     /// The values that are marked now, and perhaps some that were marked since.
@@ -78,6 +109,16 @@ impl ValueTree {
             id < next
         })?;
         Ok(marked)
+    }
+
+    /// Whether a piece of a value is missing before another that is there.
+    fn is_torn(&self, id: u64) -> Result<bool> {
+        let mut seen = PiecesSeen::default();
+        self.rows(&piece_key(id, 0), &piece_key(id + 1, 0), &mut |key, bytes| {
+            seen.saw(key, bytes.len());
+            seen.torn.is_empty()
+        })?;
+        Ok(!seen.torn.is_empty())
     }
 
     fn has_pieces(&self, id: u64) -> Result<bool> {

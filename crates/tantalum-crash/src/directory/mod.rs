@@ -1,8 +1,10 @@
 //! A database in a directory, from nothing on: its creation under power cuts, with every combination of settings, and old copies of
-//! its files, which must be refused.
+//! its files, which must be refused. Where the log grows, the disk is full again and again, at whatever it is doing then.
 //!
 //! The rest of the search opens databases on devices. Here the database lies in a file system in memory, which loses power like one
 //! on a disk. A seed decides all of it by generators of its own.
+
+mod clients;
 
 use std::{
     fmt,
@@ -22,6 +24,7 @@ use tantalum_device::{
 };
 use tantalum_rt::{Outcome, Random, Simulation, spawn};
 
+use self::clients::{commit, commit_others, fill_disk, set_full, shrink};
 use crate::{config::Protection, report::Report, search::message};
 
 /// Where the database is.
@@ -36,16 +39,13 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 const PAGE_BYTES: u32 = 4096;
 const DEVICE_BYTES: u64 = 8 << 20;
 const LOG_BYTES: u64 = 1 << 20;
+/// With what a data file begins.
+const INITIAL_DATA_BYTES: u64 = 256 << 10;
 /// To what a log grows that begins small, for each partition, and what it begins with.
 const GROWN_BYTES: u64 = 2 << 20;
 const INITIAL_BYTES: u64 = 512 << 10;
 /// Rows that fill such a log by half, and once more.
 const ROWS_OF_GROWTH: u32 = 60;
-/// How often a client looks whether the log has grown.
-const SHRINK_LOOK: Duration = Duration::from_micros(100);
-/// Large values that another client commits beside them.
-const OTHERS_OF_GROWTH: u32 = 6;
-const OTHERS: &str = "others";
 const LOG: &str = "log-0";
 const RECORD: &str = "log-devices.toml";
 
@@ -66,6 +66,8 @@ struct Setup {
     log_grows: bool,
     /// How long a client waits before it lets such a log shrink that has grown.
     shrinks_after: Option<Duration>,
+    /// How long the disk has space, and how long it then has none.
+    fills_disk: Option<[Duration; 2]>,
     /// Whether the directory is there before, with a file of settings.
     has_settings: bool,
 }
@@ -100,6 +102,7 @@ impl Setup {
             store,
             log_grows,
             shrinks_after: None,
+            fills_disk: None,
             protection: protections[random.usize(0..3)].filter(|_| store == StoreKind::InPlace),
             data_device: (random.u8(0..3) == 0).then(|| "memory:data".to_owned()),
             log_devices,
@@ -235,6 +238,17 @@ impl Machine {
         paths.next().is_none().then_some(first)
     }
 
+    /// Bytes of the data file in the directory.
+    fn data_bytes(&self) -> u64 {
+        let _attached = self.files.attach();
+        files::read(&Path::new(DIRECTORY).join("data")).map_or(0, |bytes| bytes.len() as u64)
+    }
+
+    /// Whether the disk has no space.
+    fn set_full(&self, is_full: bool) {
+        set_full(&self.files, is_full);
+    }
+
     /// The same, apart from now on.
     fn fork(&self) -> Self {
         let devices = self.devices.iter().map(|device| device.fork()).collect();
@@ -289,6 +303,9 @@ struct Known {
     begun: AtomicU32,
     /// How often a log that had grown was to shrink, and did.
     shrinkings: [AtomicU32; 2],
+    /// Times that the disk was full, and what was refused because of it.
+    fillings: AtomicU32,
+    refused: AtomicU32,
 }
 
 struct Search {
@@ -313,6 +330,13 @@ pub(crate) fn search(
     let mut of_shrinking = Random::with_seed(seed ^ 0x5a11_7106);
     if setup.log_grows && of_shrinking.u8(0..4) > 0 {
         setup.shrinks_after = Some(Duration::from_micros(5).mul_f64(2000f64.powf(of_shrinking.f64())));
+    }
+    let mut of_disk = Random::with_seed(seed ^ 0xf111_d15c);
+    // An archive on a full disk is set aside, and an old copy of one that was is no worse.
+    let archive_is_on_disk = setup.archive.as_ref().is_some_and(|archive| !archive.starts_with("memory:"));
+    if setup.log_grows && !archive_is_on_disk && of_disk.u8(0..4) > 0 {
+        let mut time = |least, most: f64| Duration::from_micros(least).mul_f64(most.powf(of_disk.f64()));
+        setup.fills_disk = Some([time(50, 20.), time(1000, 20.)]);
     }
     if !is_wanted(setup.protection()) {
         return Ok(());
@@ -341,6 +365,10 @@ impl Search {
         let [begun, done] = self.known.shrinkings.each_ref().map(|count| u64::from(count.load(Ordering::Relaxed)));
         report.count("logs that were to shrink", begun);
         report.count("logs that shrank", done);
+        let count = |count: &AtomicU32| u64::from(count.load(Ordering::Relaxed));
+        report.count("times that the disk of a directory was full", count(&self.known.fillings));
+        report.count("commits and compactions refused by a full disk", count(&self.known.refused));
+        report.count("data files that have grown", u64::from(self.machine.data_bytes() > INITIAL_DATA_BYTES));
         self.old_copies(report)
     }
 
@@ -379,10 +407,14 @@ impl Search {
             known.is_made.store(true, Ordering::Relaxed);
             look_at(&db, &setup, &known)?;
             let others = setup.log_grows.then(|| {
-                let db = db.clone();
-                spawn("others", move || commit_others(&db, rows))
+                let (db, known) = (db.clone(), Arc::clone(&known));
+                spawn("others", move || commit_others(&db, &known, rows))
             });
             let is_over = Arc::new(AtomicBool::new(false));
+            let disk = setup.fills_disk.filter(|_| rows > 0).map(|times| {
+                let (files, known, is_over) = (Arc::clone(&machine.files), Arc::clone(&known), Arc::clone(&is_over));
+                spawn("disk", move || fill_disk(&files, &known, times, &is_over))
+            });
             let shrinking = setup.shrinks_after.filter(|_| rows > 0).map(|pause| {
                 let (db, known, is_over) = (db.clone(), Arc::clone(&known), Arc::clone(&is_over));
                 spawn("shrinking", move || shrink(&db, &known, pause, &is_over))
@@ -397,6 +429,9 @@ impl Search {
                 let ended = shrinking.join().map_err(|_| "the client that lets the log shrink panicked".to_owned())?;
                 ended.map_err(|error| error.to_string())?;
             }
+            if let Some(disk) = disk {
+                disk.join().map_err(|_| "the task that fills the disk panicked".to_owned())?;
+            }
             match end {
                 End::Closed => db.close().map_err(|error| format!("it cannot be closed: {error}")),
                 End::AtOperation(_) | End::AtTime(_) => tantalum_rt::power_cut(),
@@ -410,6 +445,7 @@ impl Search {
 
     fn cut_power(&mut self) -> Result<(), String> {
         let (machine, mut random) = (self.machine.clone(), self.random.fork());
+        machine.set_full(false);
         self.simulate(move || machine.power_cut(&mut random)).map(drop)
     }
 
@@ -525,50 +561,6 @@ fn look_at(db: &Db, setup: &Setup, known: &Known) -> Result<(), String> {
     Ok(())
 }
 
-fn commit(db: &Db, known: &Known, rows: u32) -> tantalum::Result<()> {
-    let table = db.table(TABLE)?;
-    for _ in 0..rows {
-        let number = known.begun.fetch_add(1, Ordering::Relaxed);
-        let mut transaction = db.begin()?;
-        transaction.put(&table, number.to_be_bytes(), [7; 600])?;
-        transaction.commit()?;
-        known.acknowledged.store(number + 1, Ordering::Relaxed);
-    }
-    Ok(())
-}
-
-/// Commits values some of which only a log that has grown takes.
-fn commit_others(db: &Db, rows: u32) -> tantalum::Result<()> {
-    let table = db.table(OTHERS)?;
-    for number in 0..rows * OTHERS_OF_GROWTH {
-        let mut transaction = db.begin()?;
-        transaction.put(&table, number.to_be_bytes(), vec![1; 1000 + 8000 * (number as usize % 6)])?;
-        transaction.commit()?;
-    }
-    Ok(())
-}
-
-/// Lets the log shrink whenever it has grown, and when the other clients have ended. Not before: the checkpoints of compactions would
-/// keep it small.
-fn shrink(db: &Db, known: &Known, pause: Duration, is_over: &AtomicBool) -> tantalum::Result<()> {
-    // More than a log has that has not grown, with two partitions too.
-    let has_grown = || Ok::<_, tantalum::Error>(db.stats()?.log.capacity_bytes > 2 * INITIAL_BYTES);
-    loop {
-        let was_over = is_over.load(Ordering::Relaxed);
-        if has_grown()? {
-            tantalum_rt::sleep(pause);
-            let [begun, done] = &known.shrinkings;
-            begun.fetch_add(1, Ordering::Relaxed);
-            let report = db.compact(&mut |_| {})?;
-            done.fetch_add(u32::from(report.log_bytes_given_back > 0), Ordering::Relaxed);
-        }
-        if was_over {
-            return Ok(());
-        }
-        tantalum_rt::sleep(SHRINK_LOOK);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -585,6 +577,8 @@ mod tests {
             ("logs that have grown", 15),
             ("logs that were to shrink", 8),
             ("logs that shrank", 4),
+            ("times that the disk of a directory was full", 8),
+            ("data files that have grown", 10),
         ];
         for (name, least) in least {
             assert!(report.counts[name] >= least, "{name}: {:?}", report.counts);
