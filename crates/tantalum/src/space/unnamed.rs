@@ -1,0 +1,262 @@
+//! Pages of a [`Space`] that are filled before any tree names them: a bulk load writes them around the buffer pool, and then one change
+//! group says that they are in use.
+//!
+//! Until that group they are lent as [scratch](super::scratch) pages are: in memory only, so that a crash leaves them free. Each is
+//! written once, as it is to stay, and is durable before the group is appended; so redo needs nothing of what was written, and the
+//! log has none of it.
+//!
+//! Invariants, beside those of scratch pages:
+//! - A page bears an LSN before the point where redo would start: its first change after the group logs an image where images are
+//!   logged. It is one less than that point, at which no record ends, so no page that a record has changed bears it.
+//! - Before the group is appended, the pool knows that the log cannot make these pages anew: none of them is stored so that it may
+//!   tear.
+
+use std::{collections::VecDeque, sync::atomic::Ordering};
+
+use tantalum_log::Lsn;
+use tantalum_rt::may_wait;
+use tantalum_store::{Change, PageBatch, PageId, PageSet, page::header};
+
+use super::{
+    Space,
+    page_writer::{InOperation, PageWriter},
+    scratch::TRIES_BEFORE_GROWTH,
+};
+use crate::{
+    buffer::ChangeGroup,
+    error::{self, Error, ErrorKind, GroupError, GroupResult, Lack, Result},
+};
+
+/// Pages that are looked for at a time.
+const WANTED: usize = 1024;
+/// The store grows by this part of what was written, so that little of it is left over.
+const GROWTH_PART: u64 = 2;
+/// The maps that say that the pages are in use are in memory together: so large a part of the pool at most.
+const MAPS_PART: usize = 4;
+
+/// Free pages that a task fills. Dropping it leaves them free.
+#[derive(Debug)]
+pub struct UnnamedPages {
+    space: Space,
+    /// What the pages bear.
+    lsn: Lsn,
+    /// Lent, and not taken yet.
+    ready: VecDeque<PageId>,
+    taken: PageSet,
+    /// Extents with pages that were taken.
+    extents: PageSet,
+    /// No free page was found, so the store grows.
+    is_full: bool,
+    batch: PageBatch,
+    /// None at the end.
+    writer: Option<PageWriter>,
+}
+
+impl UnnamedPages {
+    /// None yet. They are taken, grown and written in operations.
+    pub fn new(space: &Space, in_operation: InOperation) -> Self {
+        Self {
+            space: space.clone(),
+            lsn: space.pool.lsn_before_redo(),
+            ready: VecDeque::new(),
+            taken: PageSet::default(),
+            extents: PageSet::default(),
+            is_full: false,
+            batch: PageBatch::new(space.pool.page_size()),
+            writer: Some(PageWriter::start(&space.pool, in_operation)),
+        }
+    }
+
+    /// What all of the pages bear as their LSN.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// How many were taken.
+    pub fn count(&self) -> u64 {
+        self.taken.count()
+    }
+
+    /// Takes a free page, which is to be [written](Self::write) next. No latch may be held.
+    ///
+    /// # Errors
+    /// [`StoreFull`](ErrorKind::StoreFull); [`TooLarge`](ErrorKind::TooLarge) when the pages are more than one change group can say to be
+    /// in use; what a device or the log reports.
+    pub fn take(&mut self) -> Result<PageId> {
+        if self.ready.is_empty() {
+            let writer = self.writer.take().expect("it is there until the end");
+            let lent = writer.in_operation(&mut || self.lend_more());
+            self.writer = Some(writer);
+            lent?;
+        }
+        let id = self.ready.pop_front().expect("pages were lent");
+        if self.extents.insert(PageId(id.0 / self.space.extent_pages())) {
+            self.check_maps()?;
+        }
+        self.taken.insert(id);
+        Ok(id)
+    }
+
+    /// Writes the page that was taken last. It is durable when [`finish`](Self::finish) returns.
+    ///
+    /// # Errors
+    /// What a device reports, also of pages written before.
+    pub fn write(&mut self, page: &[u8]) -> Result<()> {
+        let id = header::page_id(page);
+        let ascends = self.batch.ids().last().is_none_or(|last| *last < id);
+        if self.batch.is_full() || !ascends {
+            self.write_batch()?;
+        }
+        self.batch.push(id, page);
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// What a device reports.
+    pub fn finish(&mut self) -> Result<()> {
+        self.write_batch()?;
+        self.writer().finish()
+    }
+
+    /// Plans, in a group, that the pages are in use. They are written, and durable.
+    ///
+    /// # Errors
+    /// [`Lack::Page`] of a map; [`Corrupt`](ErrorKind::Corrupt) when a page is in use already.
+    pub fn allocate(&self, group: &mut ChangeGroup) -> GroupResult<()> {
+        assert!(self.batch.ids().is_empty(), "what is not durable is not named");
+        let space = &self.space;
+        let extent_pages = space.extent_pages();
+        let mut pages = self.taken.iter().peekable();
+        let mut mask = vec![0u8; (extent_pages / 8) as usize];
+        while let Some(first) = pages.peek() {
+            let extent = first.0 / extent_pages;
+            mask.fill(0);
+            let mut bytes = usize::MAX..0;
+            while let Some(page) = pages.next_if(|page| page.0 / extent_pages == extent) {
+                let bit = page.0 % extent_pages;
+                let at = (bit / 8) as usize;
+                mask[at] |= 1 << (bit % 8);
+                bytes = bytes.start.min(at)..at + 1;
+                space.beside.lock().note(page);
+            }
+            let map = space.latch_map(group, extent, true).map_err(|error| match error {
+                GroupError::Lacks(Lack::Map(map)) => Lack::Page(map).into(),
+                error => error,
+            })?;
+            let map = map.expect("it was waited for");
+            let now = &header::body(group.planned(map))[bytes.clone()];
+            if now.iter().zip(&mask[bytes.clone()]).any(|(now, mask)| now & mask != 0) {
+                return Err(error::corrupt_page(group.page(map), "a page that was lent is in use").into());
+            }
+            let then: Vec<u8> = now.iter().zip(&mask[bytes.clone()]).map(|(now, mask)| now | mask).collect();
+            let offset = u16::try_from(bytes.start).expect("a page's body is shorter than 16 KiB");
+            group.change(map, Change::WriteBytes { offset, bytes: &then })?;
+        }
+        Ok(())
+    }
+
+    /// The pool stores none of the pages from now on so that it may tear: called before the group is appended.
+    pub fn end_tearing(&self) {
+        if let Some(last) = self.taken.last() {
+            self.space.pool.log_lacks_pages_before(PageId(last.0 + 1));
+        }
+    }
+
+    /// The group was appended: the pages are in use, and what was left over is free.
+    pub fn keep(mut self) {
+        self.end_loan();
+    }
+
+    fn end_loan(&mut self) {
+        let (taken, extent_pages) = (std::mem::take(&mut self.taken), self.space.extent_pages());
+        let lent = self.ready.drain(..).chain(taken.iter());
+        self.space.scratch.lock().end_unnamed(lent, extent_pages);
+    }
+
+    fn writer(&self) -> &PageWriter {
+        self.writer.as_ref().expect("it is there until the end")
+    }
+
+    /// Refuses more pages than one change group can say to be in use.
+    fn check_maps(&self) -> Result<()> {
+        let pool = &self.space.pool;
+        let (maps, page_bytes) = (self.extents.count() as usize, pool.page_size());
+        // Beside the maps, the roots of two trees.
+        let by_log = (pool.group_limit().bytes / page_bytes).saturating_sub(3);
+        let by_pool = pool.frames() / MAPS_PART;
+        if maps <= by_log.min(by_pool) {
+            return Ok(());
+        }
+        let extent_mib = (self.space.extent_pages() as usize * page_bytes) >> 20;
+        let what = format!(
+            "a load of so many rows is too large for this database: its pages lie in more than {} parts of {extent_mib} MiB; load into \
+             several tables, or raise {}",
+            maps - 1,
+            if by_pool < by_log { "buffer_pool_bytes" } else { "log_bytes" }
+        );
+        Err(Error::new(ErrorKind::TooLarge, what))
+    }
+
+    fn lend_more(&mut self) -> Result<()> {
+        if !self.is_full {
+            let found = self.space.lend_free_pages(WANTED, TRIES_BEFORE_GROWTH)?;
+            self.space.scratch.lock().unnamed += found.len() as u64;
+            self.is_full = found.is_empty();
+            self.ready.extend(found);
+        }
+        while self.ready.is_empty() {
+            let written = self.taken.count() * self.space.pool.page_size() as u64;
+            match self.space.lend_new_pages(written / GROWTH_PART) {
+                Ok(found) => self.ready.extend(found),
+                Err(error) => {
+                    let found = self.space.lend_free_pages(WANTED, usize::MAX)?;
+                    self.space.scratch.lock().unnamed += found.len() as u64;
+                    self.ready.extend(found);
+                    if self.ready.is_empty() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self) -> Result<()> {
+        if self.batch.ids().is_empty() {
+            return Ok(());
+        }
+        let none = PageBatch::with_room(self.space.pool.page_size(), 0);
+        let batch = std::mem::replace(&mut self.batch, none);
+        self.batch = self.writer().write(batch)?;
+        Ok(())
+    }
+}
+
+impl Drop for UnnamedPages {
+    fn drop(&mut self) {
+        // No write may be under way when the pages are free.
+        self.writer = None;
+        self.end_loan();
+    }
+}
+
+impl Space {
+    /// Lets the store grow by about so many bytes, and lends what it has grown by: pages that the log knows nothing of.
+    fn lend_new_pages(&self, bytes: u64) -> Result<Vec<PageId>> {
+        let (store, extent_pages) = (&**self.pool.store(), self.extent_pages());
+        may_wait("the store to grow");
+        let _growing = self.growth.growing.lock();
+        self.growth.taken_below.store(0, Ordering::SeqCst);
+        let old = store.capacity_pages();
+        let wanted = (bytes / self.pool.page_size() as u64).max(WANTED as u64);
+        let pages = || (old..old + wanted).map(PageId).filter(|page| !self.is_reserved(*page));
+        // Before they are there: other tasks would take them as soon as they are.
+        self.scratch.lock().begin_unnamed(pages(), extent_pages);
+        let grown = store.grow_to_fill(wanted * self.pool.page_size() as u64);
+        let limit = if grown.is_ok() { store.capacity_pages() } else { old };
+        self.scratch.lock().end_unnamed(pages().filter(|page| page.0 >= limit), extent_pages);
+        grown.map(|()| pages().filter(|page| page.0 < limit).collect())
+    }
+}
