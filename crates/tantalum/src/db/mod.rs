@@ -44,9 +44,7 @@ use crate::{
     space::Space,
     stats::Stats,
     table::Table,
-    transaction::{
-        BulkLoad, BulkLoadReport, Manager, Snapshot, Transaction, Value, ValueReader, read_present_value,
-    },
+    transaction::{BulkLoad, BulkLoadReport, Manager, Snapshot, Transaction, Value, ValueReader, read_present_value},
 };
 
 /// An open database. Clones are handles to the same one. All methods may be called by many threads at once.

@@ -43,12 +43,8 @@ struct State {
 
 impl PageWriter {
     pub fn start(pool: &BufferPool, in_operation: InOperation) -> Self {
-        let shared = Arc::new(Shared {
-            pool: pool.clone(),
-            in_operation,
-            state: Mutex::default(),
-            changed: Condvar::default(),
-        });
+        let shared =
+            Arc::new(Shared { pool: pool.clone(), in_operation, state: Mutex::default(), changed: Condvar::default() });
         let task = tantalum_rt::spawn("tantalum-page-writer", {
             let shared = Arc::clone(&shared);
             move || shared.run()

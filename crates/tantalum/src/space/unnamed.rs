@@ -11,7 +11,10 @@
 //! - Before the group is appended, the pool knows that the log cannot make these pages anew: none of them is stored so that it may
 //!   tear.
 
-use std::{collections::VecDeque, sync::atomic::Ordering};
+use std::{
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
+    sync::atomic::Ordering,
+};
 
 use tantalum_log::Lsn;
 use tantalum_rt::may_wait;
@@ -31,6 +34,10 @@ use crate::{
 const WANTED: usize = 1024;
 /// The store grows by this part of what was written, so that little of it is left over.
 const GROWTH_PART: u64 = 2;
+/// The roots of a table's tree and its value tree are in the same record.
+const ROOTS: usize = 2;
+/// What stands in the record before each page's changes, at most.
+const HEADS_BYTES: usize = 64;
 /// The maps that say that the pages are in use are in memory together: so large a part of the pool at most.
 const MAPS_PART: usize = 4;
 
@@ -43,8 +50,12 @@ pub struct UnnamedPages {
     /// Lent, and not taken yet.
     ready: VecDeque<PageId>,
     taken: PageSet,
-    /// Extents with pages that were taken.
-    extents: PageSet,
+    /// Of each extent with pages that were taken, the first and the last.
+    extents: BTreeMap<u64, (u64, u64)>,
+    /// Bytes of the maps between those.
+    map_bytes: usize,
+    /// How large the record can be.
+    record_bytes: usize,
     /// No free page was found, so the store grows.
     is_full: bool,
     batch: PageBatch,
@@ -60,11 +71,18 @@ impl UnnamedPages {
             lsn: space.pool.lsn_before_redo(),
             ready: VecDeque::new(),
             taken: PageSet::default(),
-            extents: PageSet::default(),
+            extents: BTreeMap::new(),
+            map_bytes: 0,
+            record_bytes: space.pool.group_limit().bytes,
             is_full: false,
             batch: PageBatch::new(space.pool.page_size()),
             writer: Some(PageWriter::start(&space.pool, in_operation)),
         }
+    }
+
+    /// Whether the log's records are large enough to say that a load's pages are in use, if these are not very many.
+    pub fn can_be_named(space: &Space) -> bool {
+        space.pool.group_limit().bytes >= (ROOTS + 1) * space.pool.page_size()
     }
 
     /// What all of the pages bear as their LSN.
@@ -90,10 +108,15 @@ impl UnnamedPages {
             lent?;
         }
         let id = self.ready.pop_front().expect("pages were lent");
-        if self.extents.insert(PageId(id.0 / self.space.extent_pages())) {
-            self.check_maps()?;
-        }
         self.taken.insert(id);
+        let extent = self.extents.entry(id.0 / self.space.extent_pages());
+        let is_new = matches!(extent, Entry::Vacant(_));
+        let span = extent.or_insert((id.0, id.0));
+        let bytes_of = |span: (u64, u64)| (span.1 / 8 - span.0 / 8 + 1) as usize;
+        let before = if is_new { 0 } else { bytes_of(*span) };
+        *span = (span.0.min(id.0), span.1.max(id.0));
+        self.map_bytes += bytes_of(*span) - before;
+        self.check_maps()?;
         Ok(id)
     }
 
@@ -182,19 +205,16 @@ impl UnnamedPages {
     /// Refuses more pages than one change group can say to be in use.
     fn check_maps(&self) -> Result<()> {
         let pool = &self.space.pool;
-        let (maps, page_bytes) = (self.extents.count() as usize, pool.page_size());
-        // Beside the maps, the roots of two trees.
-        let by_log = (pool.group_limit().bytes / page_bytes).saturating_sub(3);
-        let by_pool = pool.frames() / MAPS_PART;
-        if maps <= by_log.min(by_pool) {
-            return Ok(());
-        }
-        let extent_mib = (self.space.extent_pages() as usize * page_bytes) >> 20;
+        let record = ROOTS * pool.page_size() + self.map_bytes + self.extents.len() * HEADS_BYTES + HEADS_BYTES;
+        let setting = match self.extents.len() > pool.frames() / MAPS_PART {
+            true => "buffer_pool_bytes",
+            false if record > self.record_bytes => "log_bytes",
+            false => return Ok(()),
+        };
+        let mib = (self.taken.count() * pool.page_size() as u64) >> 20;
         let what = format!(
-            "a load of so many rows is too large for this database: its pages lie in more than {} parts of {extent_mib} MiB; load into \
-             several tables, or raise {}",
-            maps - 1,
-            if by_pool < by_log { "buffer_pool_bytes" } else { "log_bytes" }
+            "a load of more than {mib} MiB is too large for this database: {setting} bounds what one record of the log can say to be in \
+             use; load into several tables, or raise {setting}"
         );
         Err(Error::new(ErrorKind::TooLarge, what))
     }

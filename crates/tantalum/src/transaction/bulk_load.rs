@@ -215,7 +215,8 @@ impl Manager {
     /// Begins to build the pages of a table; `None` if it is not empty, or its rows must be logged.
     fn begin_building(self: &Arc<Self>, table: &Table) -> Result<Option<Building>> {
         let Core { pool, space, .. } = self.core();
-        if pool.store().logging() != Logging::Redo || pool.log().stats().archive.is_some() {
+        let must_be_logged = pool.store().logging() != Logging::Redo || pool.log().stats().archive.is_some();
+        if must_be_logged || !UnnamedPages::can_be_named(space) {
             return Ok(None);
         }
         let loading = table.begin_load()?;

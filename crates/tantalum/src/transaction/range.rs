@@ -321,7 +321,12 @@ fn look(table: &Table, rest: &Interval, end: End, limit: usize, seen: Seen<'_>, 
     };
     if let Some(view) = seen.view {
         // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same.
-        batch.overlay(view.manager.versions.get_range(table.id(), &covered, view.snapshot, until.unwrap_or(u64::MAX))?)?;
+        batch.overlay(view.manager.versions.get_range(
+            table.id(),
+            &covered,
+            view.snapshot,
+            until.unwrap_or(u64::MAX),
+        )?)?;
         lsn = view.shown_lsn(lsn);
     }
     batch.overlay(own)?;

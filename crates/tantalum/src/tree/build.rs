@@ -125,7 +125,8 @@ impl Level {
         self.lower = lower;
         self.has_nodes = true;
         let (entries, bytes) = std::mem::take(&mut self.spare);
-        let (mut entries, mut bytes) = (std::mem::replace(&mut self.entries, entries), std::mem::replace(&mut self.bytes, bytes));
+        let (mut entries, mut bytes) =
+            (std::mem::replace(&mut self.entries, entries), std::mem::replace(&mut self.bytes, bytes));
         for &Entry { begin, key_end, end, .. } in &entries[count..] {
             let (form, rest) = match height {
                 0 => (Some(bytes[key_end]), &bytes[key_end + 1..end]),
@@ -149,9 +150,7 @@ impl TreeBuilder {
     pub fn add(&mut self, pages: &mut UnnamedPages, key: &[u8], value: LeafValue<'_>) -> Result<()> {
         match value {
             LeafValue::Bytes(value) => self.add_to(pages, 0, key, Some(node::INLINE), value),
-            LeafValue::Reference(reference) => {
-                self.add_to(pages, 0, key, Some(node::REFERENCE), &reference.encode())
-            }
+            LeafValue::Reference(reference) => self.add_to(pages, 0, key, Some(node::REFERENCE), &reference.encode()),
         }
     }
 
@@ -239,7 +238,8 @@ impl TreeBuilder {
         let (page, level) = (&mut self.page[..], &self.levels[usize::from(height)]);
         let kind = if height == 0 { PageKind::Leaf } else { PageKind::Inner };
         header::clear(page, id);
-        change::apply(page, &Change::Format { kind, level: height, owner: self.owner }).expect("any page can be formatted");
+        change::apply(page, &Change::Format { kind, level: height, owner: self.owner })
+            .expect("any page can be formatted");
         header::set_lsn(page, self.lsn);
         slots::append(page, &[&level.lower]);
         slots::append(page, &[&node::encode_upper(upper)]);

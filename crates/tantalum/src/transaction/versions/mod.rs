@@ -376,13 +376,7 @@ impl Versions {
     ///
     /// # Errors
     /// [`SnapshotTooOld`](ErrorKind::SnapshotTooOld), and what a device reports.
-    pub fn get(
-        &self,
-        table: TableId,
-        key: &[u8],
-        snapshot: SnapshotId,
-        until: u64,
-    ) -> Result<Option<Option<Content>>> {
+    pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId, until: u64) -> Result<Option<Option<Content>>> {
         let overwritten_by = snapshot.number.saturating_add(1)..=until;
         if !self.are_any.load(Ordering::Acquire) {
             return self.checked(snapshot, Ok(None));

@@ -124,8 +124,9 @@ impl Run {
         overwritten_by: &RangeInclusive<u64>,
     ) -> Result<Option<Option<Content>>> {
         let mut cursor = self.seek(Target { table, key, overwritten_by: *overwritten_by.start() })?;
-        let is_found =
-            |entry: &EntryKey| entry.table == table && entry.key == key && overwritten_by.contains(&entry.overwritten_by);
+        let is_found = |entry: &EntryKey| {
+            entry.table == table && entry.key == key && overwritten_by.contains(&entry.overwritten_by)
+        };
         let found = cursor.peek()?.is_some_and(is_found);
         if found { Ok(Some(cursor.take_value()?)) } else { Ok(None) }
     }
