@@ -156,11 +156,16 @@ impl Tree {
 
     /// The root, if it is a leaf without rows, latched for writing.
     pub(crate) fn latch_empty_root(&self) -> GroupResult<Option<PageWriteGuard>> {
-        let root = self.pool.pin_in_memory(self.root()).ok_or(Lack::Page(self.root()))?.write_further_leaf()?;
-        let is_root = root.id() == self.root();
-        let node = Node::read(&root)?;
-        let is_empty = node.is_leaf() && node.len() == 0;
-        Ok((is_root && is_empty).then_some(root))
+        loop {
+            let id = self.root();
+            let root = self.pool.pin_in_memory(id).ok_or(Lack::Page(id))?.write_further_leaf()?;
+            // Under its latch: until then it may have moved.
+            if self.root() == id {
+                let node = Node::read(&root)?;
+                let is_empty = node.is_leaf() && node.len() == 0;
+                return Ok(is_empty.then_some(root));
+            }
+        }
     }
 
     /// The table that the tree belongs to.
