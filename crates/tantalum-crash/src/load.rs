@@ -163,7 +163,8 @@ impl Load {
     /// Room for all that the load may store at a time, several times over.
     pub(crate) fn data_bytes(&self, page_size: usize) -> u64 {
         let scratch_rows = if self.drops_tables { self.clients as u64 * 40 } else { 0 };
-        let scratch_rows = if self.bulk_loads { self.clients as u64 * u64::from(self.keys) } else { scratch_rows };
+        // A load has room for as many pages as it has written, half again, and its table may be dropped and loaded at the same time.
+        let scratch_rows = if self.bulk_loads { 3 * self.clients as u64 * u64::from(self.keys) } else { scratch_rows };
         let rows = u64::from(self.tables) * u64::from(self.keys) + scratch_rows;
         let row = 32 + 2 * u64::from(self.key_pad) + self.value_len.end as u64;
         let large = 4 * page_size as u64 * rows / u64::from(self.large_value_every);

@@ -30,10 +30,12 @@ use crate::{
     error::{self, Error, ErrorKind, GroupError, GroupResult, Lack, Result},
 };
 
-/// Pages that are looked for at a time.
-const WANTED: usize = 1024;
-/// The store grows by this part of what was written, so that little of it is left over.
-const GROWTH_PART: u64 = 2;
+/// So many pages are lent at a time, at first and at most: other tasks need some too.
+const LENT_AT_A_TIME: (u64, u64) = (16, 1024);
+/// In between, this part of what was taken, by which the store grows too: little of it is left over.
+const LENT_PART: u64 = 2;
+/// The store grows by at most so many pages at a time.
+const GROWN_AT_A_TIME: u64 = 1 << 14;
 /// The roots of a table's tree and its value tree are in the same record.
 const ROOTS: usize = 2;
 /// What stands in the record before each page's changes, at most.
@@ -220,26 +222,30 @@ impl UnnamedPages {
     }
 
     fn lend_more(&mut self) -> Result<()> {
+        let wanted = (self.taken.count() / LENT_PART).max(LENT_AT_A_TIME.0);
         if !self.is_full {
-            let found = self.space.lend_free_pages(WANTED, TRIES_BEFORE_GROWTH)?;
-            self.space.scratch.lock().unnamed += found.len() as u64;
-            self.is_full = found.is_empty();
-            self.ready.extend(found);
+            self.lend_free(wanted, TRIES_BEFORE_GROWTH)?;
+            self.is_full = self.ready.is_empty();
         }
         while self.ready.is_empty() {
-            let written = self.taken.count() * self.space.pool.page_size() as u64;
-            match self.space.lend_new_pages(written / GROWTH_PART) {
+            match self.space.lend_new_pages(wanted.min(GROWN_AT_A_TIME)) {
                 Ok(found) => self.ready.extend(found),
                 Err(error) => {
-                    let found = self.space.lend_free_pages(WANTED, usize::MAX)?;
-                    self.space.scratch.lock().unnamed += found.len() as u64;
-                    self.ready.extend(found);
+                    self.lend_free(wanted, usize::MAX)?;
                     if self.ready.is_empty() {
                         return Err(error);
                     }
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Lends free pages that are there.
+    fn lend_free(&mut self, wanted: u64, tries: usize) -> Result<()> {
+        let found = self.space.lend_free_pages(wanted.min(LENT_AT_A_TIME.1) as usize, tries)?;
+        self.space.scratch.lock().unnamed += found.len() as u64;
+        self.ready.extend(found);
         Ok(())
     }
 
@@ -263,14 +269,13 @@ impl Drop for UnnamedPages {
 }
 
 impl Space {
-    /// Lets the store grow by about so many bytes, and lends what it has grown by: pages that the log knows nothing of.
-    fn lend_new_pages(&self, bytes: u64) -> Result<Vec<PageId>> {
+    /// Lets the store grow by about so many pages, and lends what it has grown by: pages that the log knows nothing of.
+    fn lend_new_pages(&self, wanted: u64) -> Result<Vec<PageId>> {
         let (store, extent_pages) = (&**self.pool.store(), self.extent_pages());
         may_wait("the store to grow");
         let _growing = self.growth.growing.lock();
         self.growth.taken_below.store(0, Ordering::SeqCst);
         let old = store.capacity_pages();
-        let wanted = (bytes / self.pool.page_size() as u64).max(WANTED as u64);
         let pages = || (old..old + wanted).map(PageId).filter(|page| !self.is_reserved(*page));
         // Before they are there: other tasks would take them as soon as they are.
         self.scratch.lock().begin_unnamed(pages(), extent_pages);
