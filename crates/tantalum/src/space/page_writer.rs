@@ -106,46 +106,61 @@ impl Shared {
                 }
                 self.changed.wait(&mut state);
             }
-            let count = state.waiting.len().min(BATCHES_AT_A_TIME);
-            let mut batches: Vec<PageBatch> = state.waiting.drain(..count).collect();
             state.is_writing = true;
             drop(state);
-            self.changed.notify_all();
-            let written = (self.in_operation)(&mut || self.write_all(&mut batches));
+            let written = (self.in_operation)(&mut || self.write_waiting());
             let mut state = self.state.lock();
             state.is_writing = false;
-            match written {
-                Ok(()) => state.spare.extend(batches),
-                Err(error) => {
-                    state.waiting.clear();
-                    state.error.get_or_insert(error);
-                }
+            if let Err(error) = written {
+                state.waiting.clear();
+                state.error.get_or_insert(error);
             }
             self.changed.notify_all();
         }
     }
 
-    fn write_all(&self, batches: &mut [PageBatch]) -> Result<()> {
-        self.pool.check_poison()?;
-        let store = self.pool.store();
-        let mut writes = Vec::with_capacity(batches.len());
-        for batch in &mut *batches {
-            batch.seal();
-            writes.push(store.write_unnamed(batch));
-        }
-        // All are waited for, also after an error: no write may be under way when the pages are stored again.
-        let waited: Vec<Result<()>> = writes.into_iter().map(|writes| writes?.wait()).collect();
-        waited.into_iter().collect::<Result<()>>()?;
-        for batch in batches {
-            // A read by an old page number may have brought in what was stored before.
-            for page in batch.ids() {
-                while !self.pool.discard_clean(*page) {
-                    tantalum_rt::yield_now();
+    /// Writes what waits, and what comes meanwhile.
+    fn write_waiting(&self) -> Result<()> {
+        let mut under_way = VecDeque::new();
+        let mut result = Ok(());
+        loop {
+            let next = if result.is_ok() && under_way.len() < BATCHES_AT_A_TIME { self.next() } else { None };
+            if let Some(mut batch) = next {
+                // A database that is being closed waits for this, but not for all that is to come.
+                result = (self.in_operation)(&mut || self.pool.check_poison());
+                if result.is_ok() {
+                    batch.seal();
+                    let writes = self.pool.store().write_unnamed(&batch);
+                    under_way.push_back((batch, writes));
                 }
+            } else if let Some((batch, writes)) = under_way.pop_front() {
+                // All are waited for, also after an error: no write may be under way when the pages are stored again.
+                let written = writes.and_then(|mut writes| writes.wait());
+                result = result.and(written.map(|()| self.put_away(batch)));
+            } else {
+                return result;
             }
-            batch.clear();
         }
-        Ok(())
+    }
+
+    fn next(&self) -> Option<PageBatch> {
+        let next = self.state.lock().waiting.pop_front();
+        if next.is_some() {
+            self.changed.notify_all();
+        }
+        next
+    }
+
+    /// The pages of a batch are written.
+    fn put_away(&self, mut batch: PageBatch) {
+        // A read by an old page number may have brought in what was stored before.
+        for page in batch.ids() {
+            while !self.pool.discard_clean(*page) {
+                tantalum_rt::yield_now();
+            }
+        }
+        batch.clear();
+        self.state.lock().spare.push(batch);
     }
 }
 
