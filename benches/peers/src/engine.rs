@@ -21,6 +21,8 @@ pub enum Kind {
     Tantalum,
     /// Tantalum, one client that keeps as many commits under way as there would be clients.
     TantalumPipelined,
+    /// Tantalum, loaded by ordinary transactions instead of a bulk load.
+    TantalumTransactions,
     /// RocksDB, its log synchronized at each commit.
     #[value(name = "rocksdb")]
     #[serde(rename = "rocksdb")]
@@ -43,12 +45,13 @@ pub enum Kind {
 
 impl Kind {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Raw,
         Self::RawLogDepth,
         Self::GroupLog,
         Self::Tantalum,
         Self::TantalumPipelined,
+        Self::TantalumTransactions,
         Self::RocksDb,
         Self::Lmdb,
         Self::Sqlite,
@@ -61,6 +64,7 @@ impl Kind {
         match self {
             Self::Tantalum => tantalum::NAME,
             Self::TantalumPipelined => "tantalum-pipelined",
+            Self::TantalumTransactions => "tantalum-transactions",
             Self::RocksDb => rocksdb::NAME,
             Self::Lmdb => lmdb::NAME,
             Self::Sqlite => sqlite::NAME,
@@ -77,6 +81,7 @@ impl Kind {
         match self {
             Self::Tantalum => tantalum::CONFIGURATION,
             Self::TantalumPipelined => "as tantalum; one thread, commit_async, the oldest ticket waited for",
+            Self::TantalumTransactions => "as tantalum; rows are loaded in transactions of 64 KiB, 16 under way",
             Self::RocksDb => rocksdb::CONFIGURATION,
             Self::Lmdb => lmdb::CONFIGURATION,
             Self::Sqlite => sqlite::CONFIGURATION,
@@ -104,13 +109,14 @@ impl Kind {
 
     /// Whether it is Tantalum.
     pub fn is_tantalum(self) -> bool {
-        matches!(self, Self::Tantalum | Self::TantalumPipelined)
+        matches!(self, Self::Tantalum | Self::TantalumPipelined | Self::TantalumTransactions)
     }
 
     /// Opens it, or creates it where there is nothing.
     pub fn open(self, setup: &Setup) -> Result<Box<dyn Engine>> {
         Ok(match self {
-            Self::Tantalum | Self::TantalumPipelined => Box::new(tantalum::Tantalum::open(setup)?),
+            Self::Tantalum | Self::TantalumPipelined => Box::new(tantalum::Tantalum::open(setup, true)?),
+            Self::TantalumTransactions => Box::new(tantalum::Tantalum::open(setup, false)?),
             Self::RocksDb => rocksdb::open(setup)?,
             Self::Lmdb => Box::new(lmdb::Lmdb::open(setup)?),
             Self::Sqlite => Box::new(sqlite::Sqlite::open(setup)?),

@@ -136,6 +136,7 @@ impl Workload {
         let blind_updates = matches!(self, Self::Update | Self::Update10);
         match kind {
             Kind::Raw => blind_updates || self == Self::ColdRead,
+            Kind::TantalumTransactions => self == Self::BulkLoad,
             Kind::RawLogDepth | Kind::GroupLog | Kind::TantalumPipelined => blind_updates,
             _ => true,
         }

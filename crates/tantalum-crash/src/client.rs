@@ -39,9 +39,9 @@ pub(crate) struct Shared {
 
 /// One client.
 pub(crate) struct Client {
-    shared: Shared,
+    pub(crate) shared: Shared,
     number: usize,
-    random: Random,
+    pub(crate) random: Random,
     /// Commits that are not known to be durable, oldest first.
     in_flight: VecDeque<(u32, Ticket)>,
     /// A commit panics at which of the next points; 0: at none.
@@ -115,7 +115,7 @@ impl Client {
     }
 
     /// Computes or idles for a while.
-    fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         let time = Duration::from_micros(self.random.u64(1..60));
         match self.random.u8(0..8) {
             0 => tantalum_rt::sleep(time * 20),
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    fn begin(&self, kind: Kind) -> Session {
+    pub(crate) fn begin(&self, kind: Kind) -> Session {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         self.shared.recorder.record(Event::Begin { id, kind });
         Session::new(id)
@@ -163,7 +163,7 @@ impl Client {
         }
     }
 
-    fn rolled_back(&self, session: Session, why: &'static str) {
+    pub(crate) fn rolled_back(&self, session: Session, why: &'static str) {
         self.shared.recorder.count(why, 1);
         self.shared.recorder.record(Event::RolledBack { id: session.id, reads: session.reads });
     }
@@ -453,6 +453,9 @@ impl Client {
     /// Fills a table that the model does not follow, and drops it: what counts is that no page is lost.
     fn create_and_drop_table(&mut self) -> Result<(), Stop> {
         let name = format!("scratch-{}", self.number);
+        if self.shared.load.bulk_loads && self.random.bool() {
+            return self.load_and_drop_table(&name);
+        }
         let table = self.shared.db.table(&name)?;
         let mut transaction = self.shared.db.begin()?;
         for number in 0..self.random.u32(1..20) {
@@ -482,11 +485,11 @@ impl Client {
         &self.shared.tables[usize::from(key.table)]
     }
 
-    fn bytes(&self, key: Key) -> Vec<u8> {
+    pub(crate) fn bytes(&self, key: Key) -> Vec<u8> {
         encode_key(key.number, self.shared.load.key_pad)
     }
 
-    fn value(&mut self, version: Version) -> Vec<u8> {
+    pub(crate) fn value(&mut self, version: Version) -> Vec<u8> {
         let load = &self.shared.load;
         let len = if load.streams && self.random.u32(0..STREAMED_EVERY) == 0 {
             self.shared.recorder.count("values larger than half a record", 1);

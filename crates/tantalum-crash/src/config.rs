@@ -251,6 +251,9 @@ impl Config {
         let load = if streams { load.streaming() } else { load };
         let edits = load.kind != LoadKind::Uniform && Random::with_seed(seed ^ 0xed_17ed).u8(0..3) == 0;
         let load = if edits { load.editing_rows(page_size) } else { load };
+        let bulk_loads =
+            load.kind != LoadKind::Uniform && !streams && Random::with_seed(seed ^ 0xb01d_0394).u8(0..4) == 0;
+        let load = if bulk_loads { load.loading_in_bulk() } else { load };
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);
@@ -523,11 +526,12 @@ impl fmt::Display for Config {
         let segments = self.segments.map_or(String::new(), |segments| segments.to_string());
         let held = if load.holds_snapshots { ", snapshots are held" } else { "" };
         let staged = if load.stages { ", writes are staged" } else { "" };
+        let in_bulk = if load.bulk_loads { ", tables are loaded in bulk" } else { "" };
         let streamed = if load.streams { ", values are larger than records" } else { "" };
         let edited = if load.edits_rows { ", rows are edited" } else { "" };
         write!(
             f,
-            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{streamed}{edited}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
+            "{} protection, {}, pages of {} bytes{units}{segments}, {} frames{held}{staged}{in_bulk}{streamed}{edited}, log {log:?} of {} KiB{archive}, {} copies, late writes hidden: {:?}, {}; {}; {}, locks released {}, {} clients{}, \
              {} tables of {} keys, {} rounds{}{}{}{}",
             self.protection,
             self.writing,

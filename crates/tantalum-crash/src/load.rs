@@ -44,6 +44,8 @@ pub struct Load {
     pub streams: bool,
     /// Whether a row that is written anew differs from the row before in a few bytes, and sometimes in its length.
     pub edits_rows: bool,
+    /// Whether tables are filled by bulk loads.
+    pub bulk_loads: bool,
     /// What is special about it.
     pub kind: LoadKind,
 }
@@ -94,6 +96,7 @@ impl Load {
             stages: false,
             streams: false,
             edits_rows: false,
+            bulk_loads: false,
             kind: LoadKind::Mixed,
         }
         .or_uniform(random)
@@ -139,6 +142,11 @@ impl Load {
         Self { edits_rows: true, value_len: 80..self.value_len.end.max(page_size / 16), ..self }
     }
 
+    /// The same with tables that are filled by bulk loads.
+    pub(crate) fn loading_in_bulk(self) -> Self {
+        Self { bulk_loads: true, drops_tables: true, keys: self.keys.max(200), ..self }
+    }
+
     /// The same with many rows that fill leaves quickly.
     pub(crate) fn growing(self, random: &mut Random, page_size: usize) -> Self {
         Self {
@@ -155,6 +163,8 @@ impl Load {
     /// Room for all that the load may store at a time, several times over.
     pub(crate) fn data_bytes(&self, page_size: usize) -> u64 {
         let scratch_rows = if self.drops_tables { self.clients as u64 * 40 } else { 0 };
+        // A load has room for as many pages as it has written, half again, and its table may be dropped and loaded at the same time.
+        let scratch_rows = if self.bulk_loads { 3 * self.clients as u64 * u64::from(self.keys) } else { scratch_rows };
         let rows = u64::from(self.tables) * u64::from(self.keys) + scratch_rows;
         let row = 32 + 2 * u64::from(self.key_pad) + self.value_len.end as u64;
         let large = 4 * page_size as u64 * rows / u64::from(self.large_value_every);

@@ -184,6 +184,12 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         next_id,
         id_max,
     };
+    // Before any client uses them.
+    let fills = is_empty && transactions != Some(0);
+    let mut bulk_loads = match fills && config.load.bulk_loads {
+        true => (0..config.load.tables).map(|n| db.begin_bulk_load(&table_name(n))).collect::<tantalum::Result<_>>()?,
+        false => Vec::new(),
+    };
     let is_closed_meanwhile = matches!(cut, Cut::ByClosing(_));
     let panics = (config.panics && transactions.is_none() && !is_closed_meanwhile).then(|| {
         let mut random = Random::with_seed(seed ^ 0x9a_21c5);
@@ -198,9 +204,14 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
                 _ => client,
             };
             let recorder = recorder.clone();
+            let fills = fills && number == 0;
+            let bulk_loads = std::mem::take(&mut bulk_loads);
             spawn(format!("client-{number}"), move || {
-                let fills = number == 0 && is_empty && transactions != Some(0);
-                let result = if fills { client.fill() } else { Ok(()) };
+                let result = match fills {
+                    true if bulk_loads.is_empty() => client.fill(),
+                    true => client.fill_in_bulk(bulk_loads),
+                    false => Ok(()),
+                };
                 let result = match result.and_then(|()| client.run(transactions)) {
                     // What was placed in the log before is durable.
                     Err(Stop::Failed(error)) if is_closed_meanwhile && is_closed(&error) => client.finish_all(),

@@ -34,6 +34,8 @@ impl From<Error> for Stop {
             ErrorKind::Deadlock => Self::Refused("deadlocks"),
             ErrorKind::LockTimeout => Self::Refused("lock time-outs"),
             ErrorKind::WriteConflict => Self::Refused("write conflicts"),
+            // Tables are dropped by the client that made them.
+            ErrorKind::InUse => Self::Refused("tables that are loaded in bulk"),
             ErrorKind::TransactionTooLarge => Self::Refused("transactions too large"),
             // Any other cause is a device's.
             ErrorKind::SnapshotTooOld

@@ -155,6 +155,14 @@ pub trait Device: Send + Sync + Debug {
     /// [`Unsupported`](crate::ErrorKind::Unsupported): the device has a fixed size.
     fn grow(&self, new_capacity_bytes: u64) -> Result<()>;
 
+    /// As [`grow`](Self::grow), for bytes that are about to be written anyway: they need not be written before.
+    ///
+    /// # Errors
+    /// As [`grow`](Self::grow).
+    fn reserve(&self, new_capacity_bytes: u64) -> Result<()> {
+        self.grow(new_capacity_bytes)
+    }
+
     /// Makes the device `new_capacity_bytes` large, durably, and gives the rest back to what it lies on. A size not below the present
     /// one changes nothing. No request that reaches beyond the new end may be under way.
     ///
@@ -180,7 +188,7 @@ pub trait Device: Send + Sync + Debug {
 /// struct WriteThrough(Arc<MemoryDevice>);
 ///
 /// impl Device for WriteThrough {
-///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow, shrink);
+///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow, reserve, shrink);
 ///
 ///     fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
 ///         self.0.write(offset, buffers, Durability::Durable)
@@ -255,6 +263,11 @@ macro_rules! forward {
     (@grow $device:tt) => {
         fn grow(&self, new_capacity_bytes: u64) -> $crate::Result<()> {
             self.$device.grow(new_capacity_bytes)
+        }
+    };
+    (@reserve $device:tt) => {
+        fn reserve(&self, new_capacity_bytes: u64) -> $crate::Result<()> {
+            self.$device.reserve(new_capacity_bytes)
         }
     };
     (@shrink $device:tt) => {

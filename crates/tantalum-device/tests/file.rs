@@ -240,17 +240,26 @@ fn a_file_opened_for_reading_is_never_changed() {
 
 #[test]
 fn growth_adds_zeros_and_keeps_the_rest() {
+    grows_by(&|device, bytes| device.grow(bytes));
+}
+
+#[test]
+fn reserving_adds_zeros_and_keeps_the_rest() {
+    grows_by(&|device, bytes| device.reserve(bytes));
+}
+
+fn grows_by(grow: &dyn Fn(&FileDevice, u64) -> tantalum_device::Result<()>) {
     let (_directory, path, device) = create(2);
     device.write(BLOCK as u64, &[&[8; BLOCK]], Durability::Durable).unwrap();
-    device.grow(4 * BLOCK as u64).unwrap();
-    device.grow(3 * BLOCK as u64).unwrap();
+    grow(&device, 4 * BLOCK as u64).unwrap();
+    grow(&device, 3 * BLOCK as u64).unwrap();
     assert_eq!(device.capacity_bytes(), 4 * BLOCK as u64);
     assert_eq!(read(&device, BLOCK as u64, BLOCK), [8; BLOCK]);
     assert_eq!(read(&device, 2 * BLOCK as u64, 2 * BLOCK), [0; 2 * BLOCK]);
     device.write(3 * BLOCK as u64, &[&[9; BLOCK]], Durability::Durable).unwrap();
 
-    assert_eq!(device.grow(1 << 60).unwrap_err().kind(), ErrorKind::NoSpace);
-    assert!(matches!(device.grow((4 * BLOCK + 1) as u64), Err(error) if error.kind() == ErrorKind::InvalidInput));
+    assert_eq!(grow(&device, 1 << 60).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(matches!(grow(&device, (4 * BLOCK + 1) as u64), Err(error) if error.kind() == ErrorKind::InvalidInput));
     assert_eq!(device.capacity_bytes(), 4 * BLOCK as u64);
     assert_eq!(read(&device, 3 * BLOCK as u64, BLOCK), [9; BLOCK]);
     drop(device);

@@ -5,6 +5,8 @@
 
 use std::fmt::Debug;
 
+use tantalum_device::PendingWrite;
+
 use crate::{
     Error, ErrorKind, InPageStats, LogStructuredStats, PageBatch, PageChanges, PageId, Result, SegmentInspection,
     Session, UnitInspection,
@@ -47,6 +49,26 @@ pub trait PageStore: Send + Sync + Debug {
     /// # Errors
     /// When a device cannot write. The batch may be stored again.
     fn store(&self, batch: &PageBatch) -> Result<()>;
+
+    /// Begins to write pages that no tree names, and that redo does not need: a power cut may tear them. They are durable when what is
+    /// returned was waited for, and then [`flush`](Self::flush) has returned. Until then, no other task stores them. Not called where
+    /// the store [keeps the changes](Logging::CommitStatus).
+    ///
+    /// # Errors
+    /// When a device cannot write; the pages then hold anything.
+    fn write_unnamed(&self, batch: &PageBatch) -> Result<WritesUnderWay> {
+        self.store(batch)?;
+        Ok(WritesUnderWay::default())
+    }
+
+    /// Makes durable what [`write_unnamed`](Self::write_unnamed) has written.
+    ///
+    /// # Errors
+    /// When a device cannot: it is unknown then what became of the writes.
+    fn flush(&self) -> Result<()> {
+        // Each write was durable by itself.
+        Ok(())
+    }
 
     /// Scratch pages are taken and freed in groups of so many pages, which begin at multiples of that.
     fn scratch_group_pages(&self) -> u64 {
@@ -105,6 +127,15 @@ pub trait PageStore: Send + Sync + Debug {
     /// # Errors
     /// [`StoreFull`](crate::ErrorKind::StoreFull): the room that there is goes on working.
     fn grow(&self) -> Result<()>;
+
+    /// As [`grow`](Self::grow), by about so many bytes, which are about to be written.
+    ///
+    /// # Errors
+    /// As [`grow`](Self::grow).
+    fn grow_to_fill(&self, bytes: u64) -> Result<()> {
+        let _as_much_as_ever = bytes;
+        self.grow()
+    }
 
     /// Gives back the room for all but so many pages. The others are free, no redo names them, and no task stores one. Called with the
     /// present number, it only tells whether it can. Not called while the store grows.
@@ -175,6 +206,42 @@ pub trait PageStore: Send + Sync + Debug {
 
     /// What the store has done since it was opened.
     fn stats(&self) -> StoreStats;
+}
+
+/// Writes that a store has begun. Dropping it does not end them: [`wait`](Self::wait) before the pages are stored again.
+#[derive(Default)]
+pub struct WritesUnderWay {
+    pending: Vec<Box<dyn PendingWrite>>,
+    first_error: Option<Error>,
+}
+
+impl WritesUnderWay {
+    /// Adds a write that was submitted, or could not be.
+    pub fn add(&mut self, submitted: Result<Box<dyn PendingWrite>>) {
+        match submitted {
+            Ok(write) => self.pending.push(write),
+            Err(error) => _ = self.first_error.get_or_insert(error),
+        }
+    }
+
+    /// Waits until all have ended, also after an error.
+    ///
+    /// # Errors
+    /// That of the first that failed.
+    pub fn wait(&mut self) -> Result<()> {
+        for mut write in self.pending.drain(..) {
+            if let Some(Err(error)) = write.wait(None) {
+                self.first_error.get_or_insert(error);
+            }
+        }
+        self.first_error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Debug for WritesUnderWay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WritesUnderWay").field("pending", &self.pending.len()).finish_non_exhaustive()
+    }
 }
 
 /// Where the changes of pages are kept until they are in the stored pages.

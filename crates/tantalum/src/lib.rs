@@ -77,7 +77,8 @@ pub use tantalum_store::{
     StoreStats, TableId, UnitInspection,
 };
 pub use transaction::{
-    Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats, Value, ValueReader,
+    BulkLoad, BulkLoadReport, Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats,
+    Value, ValueReader,
 };
 
 /// The Rust code in the documents compiles.

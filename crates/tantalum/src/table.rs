@@ -42,8 +42,8 @@ struct Shared {
     values: RwLock<Option<Arc<ValueTree>>>,
     /// Held by the task that makes the value tree.
     making_values: Mutex<()>,
-    /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`] or [`DROPPED`]. While
-    /// either is set, each one that would begin to use it counts for a moment.
+    /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`], [`DROPPED`] or [`LOADING`]. While
+    /// one is set, each one that would begin to use it counts for a moment.
     state: AtomicUsize,
     /// Where transactions and snapshots wait that want to use the table while it is being dropped.
     settling: Mutex<()>,
@@ -54,6 +54,8 @@ struct Shared {
 const DROPPING: usize = 1 << (usize::BITS - 1);
 /// The catalog says that the table is dropped.
 const DROPPED: usize = DROPPING >> 1;
+/// A bulk load makes the table's rows.
+const LOADING: usize = DROPPED >> 1;
 
 impl Table {
     pub(crate) fn new(name: &str, log_id: u128, tree: Tree) -> Self {
@@ -123,16 +125,21 @@ impl Table {
     /// certain whether a drop that has begun takes place.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound); [`InvalidInput`](ErrorKind::InvalidInput) for a table of another database.
+    /// [`NotFound`](ErrorKind::NotFound); [`InUse`](ErrorKind::InUse) while it is loaded in bulk;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a table of another database.
     pub(crate) fn enter(&self, log_id: u128) -> Result<TableUse> {
         loop {
             self.check_usable(log_id)?;
             let before = self.shared.state.fetch_add(1, Ordering::SeqCst);
             let guard = TableUse { table: self.clone() };
-            if before & (DROPPING | DROPPED) == 0 {
+            if before & (DROPPING | DROPPED | LOADING) == 0 {
                 return Ok(guard);
             }
             drop(guard);
+            if before & LOADING != 0 {
+                let what = format!("table {:?} is being loaded; use it when that is done", self.name());
+                return Err(Error::new(ErrorKind::InUse, what));
+            }
             let mut settling = self.shared.settling.lock();
             while self.shared.state.load(Ordering::SeqCst) & DROPPING != 0 {
                 self.shared.settled.wait(&mut settling);
@@ -169,17 +176,47 @@ impl Table {
     /// # Errors
     /// [`InUse`](ErrorKind::InUse), and nothing is changed, while a transaction or snapshot uses it.
     pub(crate) fn begin_drop(&self) -> Result<Dropping<'_>> {
-        let begun = self.shared.state.compare_exchange(0, DROPPING, Ordering::SeqCst, Ordering::SeqCst);
-        begun.map(|_| Dropping { table: &self.shared, outcome: 0 }).map_err(|state| {
-            assert!(state & (DROPPING | DROPPED) == 0, "a table is dropped once");
-            Error::new(
-                ErrorKind::InUse,
-                format!(
+        self.begin_alone(DROPPING)?;
+        Ok(Dropping { table: &self.shared, outcome: 0 })
+    }
+
+    /// Begins to load the table in bulk: no transaction or snapshot uses it until the returned `Loading` is dropped.
+    ///
+    /// # Errors
+    /// As [`begin_drop`](Self::begin_drop); [`NotFound`](ErrorKind::NotFound) if it was dropped.
+    pub(crate) fn begin_load(&self) -> Result<Loading> {
+        let begun = self.begin_alone(LOADING);
+        // A drop that has begun may be done by now, or fail.
+        begun.map_err(|error| self.check_usable(self.shared.log_id).err().unwrap_or(error))?;
+        Ok(Loading { table: self.clone() })
+    }
+
+    /// Marks the table, unless a transaction or snapshot uses it, or it is marked.
+    fn begin_alone(&self, mark: usize) -> Result<()> {
+        let begun = self.shared.state.compare_exchange(0, mark, Ordering::SeqCst, Ordering::SeqCst);
+        begun.map(drop).map_err(|state| {
+            assert!(mark == LOADING || state & (DROPPING | DROPPED) == 0, "a table is dropped once");
+            let what = match state & LOADING {
+                0 => format!(
                     "table {name:?} is in use by transactions or snapshots; end them and try again",
                     name = self.name()
                 ),
-            )
+                _ => format!("table {name:?} is being loaded; try again when that is done", name = self.name()),
+            };
+            Error::new(ErrorKind::InUse, what)
         })
+    }
+}
+
+/// Keeps all others from using a table while it is loaded in bulk.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    table: Table,
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.table.shared.state.fetch_and(!LOADING, Ordering::SeqCst);
     }
 }
 

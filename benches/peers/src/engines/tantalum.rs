@@ -33,6 +33,7 @@ const LOADS_UNDER_WAY: usize = 16;
 pub struct Tantalum {
     db: Db,
     table: Table,
+    loads_in_bulk: bool,
 }
 
 fn failed(doing: &'static str) -> impl Fn(tantalum::Error) -> Error {
@@ -43,11 +44,11 @@ fn failed(doing: &'static str) -> impl Fn(tantalum::Error) -> Error {
 }
 
 impl Tantalum {
-    /// Opens or creates it.
+    /// Opens or creates it, to be loaded by a bulk load or by transactions.
     ///
     /// # Errors
     /// Of the engine.
-    pub fn open(setup: &Setup) -> Result<Self> {
+    pub fn open(setup: &Setup, loads_in_bulk: bool) -> Result<Self> {
         let db = Db::builder()
             .buffer_pool_bytes(setup.cache_bytes)
             .log_bytes(setup.log_bytes)
@@ -55,7 +56,7 @@ impl Tantalum {
             .open(&setup.directory)
             .map_err(failed("opening"))?;
         let table = db.table("rows").map_err(failed("opening the table"))?;
-        Ok(Self { db, table })
+        Ok(Self { db, table, loads_in_bulk })
     }
 
     /// A transaction that has put these rows, and is not committed.
@@ -89,6 +90,9 @@ impl Engine for Tantalum {
     }
 
     fn load(&self, rows: Rows<'_>) -> Result<()> {
+        if self.loads_in_bulk {
+            return self.db.bulk_load(self.table.name(), rows).map(drop).map_err(failed("loading in bulk"));
+        }
         let mut under_way = InFlight { engine: self, tickets: VecDeque::new() };
         loop {
             let mut bytes = 0;

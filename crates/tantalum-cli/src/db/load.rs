@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use tantalum::{Builder, Db, StoreKind, Table, Ticket, Transaction};
+use tantalum::{Builder, BulkLoad, Db, ErrorKind, StoreKind, Table, Ticket, Transaction};
 use tantalum_report::{Progress, Unit, units};
 
 use super::{
@@ -17,7 +17,8 @@ use super::{
 };
 use crate::error::{Error, Out, Result};
 
-/// Bytes of keys and values in one transaction; a larger row has one of its own, and is read and written in pieces.
+/// Bytes of keys and values in one transaction, where a dump is merged; a larger row has one of its own, and is read and written in
+/// pieces.
 const TRANSACTION_BYTES: usize = 64 << 10;
 /// Commits that may be under way.
 const COMMITS_IN_FLIGHT: usize = 16;
@@ -81,7 +82,7 @@ fn load(target: Target<'_>, name: &str, input: impl BufRead, progress: &Progress
     let builder = page_store.into_iter().fold(builder(true), Builder::page_store);
     let db = builder.open(dir)?;
     let existing = db.tables()?;
-    let mut loader = Loader { db: &db, table: None, batch: None, in_flight: VecDeque::new() };
+    let mut loader = Loader { db: &db, merges: merge, filling: None, batch: None, in_flight: VecDeque::new() };
     let (mut rows, mut tables) = (0, 0);
     loop {
         match reader.next().map_err(named)? {
@@ -92,11 +93,18 @@ fn load(target: Target<'_>, name: &str, input: impl BufRead, progress: &Progress
                 )));
             }
             Line::Table(name) => {
-                loader.table = Some(db.table(&name)?);
+                loader.begin(&name, existing.contains(&name))?;
                 tables += 1;
             }
             Line::Row(key) => {
-                loader.put(&key, &mut reader.value(), named)?;
+                loader.put(&key, &mut reader.value()).map_err(|error| match error {
+                    Error::Engine(error) if error.kind() == ErrorKind::InvalidInput => {
+                        named(format!("{error}; or give --merge, with which rows are loaded in any order"))
+                    }
+                    Error::Engine(error) if error.kind() == ErrorKind::Io => named(error.to_string()),
+                    Error::Other(what) => named(what),
+                    error => error,
+                })?;
                 rows += 1;
             }
         }
@@ -108,25 +116,56 @@ fn load(target: Target<'_>, name: &str, input: impl BufRead, progress: &Progress
     Ok((rows, tables))
 }
 
-/// Puts rows into transactions of a good size.
+/// Fills a new table by a bulk load, and another by transactions of a good size.
 struct Loader<'a> {
     db: &'a Db,
-    table: Option<Table>,
+    /// Whether rows come in any order, and tables have some.
+    merges: bool,
+    filling: Option<Filling>,
     /// The running transaction, and the bytes in it.
     batch: Option<(Transaction, usize)>,
     in_flight: VecDeque<Ticket>,
 }
 
+/// The table that rows go to.
+enum Filling {
+    New(Box<BulkLoad>),
+    Merging(Table),
+}
+
 impl Loader<'_> {
-    fn put(&mut self, key: &[u8], value: &mut dyn Read, named: impl Fn(String) -> Error) -> Result<()> {
+    /// Begins a table, which is new or not.
+    fn begin(&mut self, name: &str, exists: bool) -> Result<()> {
+        self.finish_table()?;
+        self.filling = Some(match exists || self.merges {
+            true => Filling::Merging(self.db.table(name)?),
+            false => Filling::New(Box::new(self.db.begin_bulk_load(name)?)),
+        });
+        Ok(())
+    }
+
+    fn finish_table(&mut self) -> Result<()> {
+        if let Some(Filling::New(load)) = self.filling.take() {
+            load.finish()?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: &[u8], value: &mut dyn Read) -> Result<()> {
+        let table = match self.filling.as_mut().expect("the reader refuses a row before the first table") {
+            Filling::New(load) => {
+                load.add_from(key, value)?;
+                return Ok(());
+            }
+            Filling::Merging(table) => table.clone(),
+        };
         let mut first = Vec::new();
         let read = value.take(TRANSACTION_BYTES as u64).read_to_end(&mut first);
-        read.map_err(|error| named(error.to_string()))?;
+        read.map_err(|error| Error::Other(error.to_string()))?;
         if first.len() == TRANSACTION_BYTES {
             self.commit()?;
-            let table = self.table.as_ref().expect("the reader refuses a row before the first table");
             let mut transaction = self.db.begin()?;
-            transaction.put_from(table, key, (&first[..]).chain(value))?;
+            transaction.put_from(&table, key, (&first[..]).chain(value))?;
             self.in_flight.push_back(transaction.commit_async()?);
             return self.commit();
         }
@@ -138,8 +177,7 @@ impl Loader<'_> {
             Some(batch) => batch,
             None => (self.db.begin()?, 0),
         };
-        let table = self.table.as_ref().expect("the reader refuses a row before the first table");
-        transaction.put(table, key, first)?;
+        transaction.put(&table, key, first)?;
         self.batch = Some((transaction, filled + bytes));
         Ok(())
     }
@@ -162,6 +200,7 @@ impl Loader<'_> {
     }
 
     fn finish(mut self) -> Result<()> {
+        self.finish_table()?;
         self.commit()?;
         while !self.in_flight.is_empty() {
             self.wait_for_oldest()?;

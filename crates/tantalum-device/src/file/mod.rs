@@ -142,20 +142,11 @@ impl Device for FileDevice {
     }
 
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
-        let raw = &self.shared.raw;
-        raw.check_writable()?;
-        let _growing = self.growing.lock();
-        let old = self.capacity_bytes();
-        if new_capacity_bytes <= old {
-            return Ok(());
-        }
-        if self.is_block_device {
-            return Err(Error::unsupported(&raw.name, "grow: a block device has a fixed size"));
-        }
-        check_blocks(&raw.name, self.capabilities.logical_block, u64::MAX, old, new_capacity_bytes - old)?;
-        open::extend(raw, old, new_capacity_bytes, None)?;
-        self.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
-        Ok(())
+        self.extend_to(new_capacity_bytes, |raw, from, to| open::extend(raw, from, to, None))
+    }
+
+    fn reserve(&self, new_capacity_bytes: u64) -> Result<()> {
+        self.extend_to(new_capacity_bytes, open::reserve)
     }
 
     fn shrink(&self, new_capacity_bytes: u64) -> Result<()> {
@@ -174,6 +165,26 @@ impl Device for FileDevice {
         self.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
         let cut = raw.file.set_len(new_capacity_bytes).and_then(|()| raw.file.sync_all());
         cut.map_err(|source| raw.io_error("shrink", new_capacity_bytes, old - new_capacity_bytes, source))
+    }
+}
+
+impl FileDevice {
+    /// Makes a file larger as `extend` does it, from its present size on.
+    fn extend_to(&self, new_capacity_bytes: u64, extend: impl Fn(&RawFile, u64, u64) -> Result<()>) -> Result<()> {
+        let raw = &self.shared.raw;
+        raw.check_writable()?;
+        let _growing = self.growing.lock();
+        let old = self.capacity_bytes();
+        if new_capacity_bytes <= old {
+            return Ok(());
+        }
+        if self.is_block_device {
+            return Err(Error::unsupported(&raw.name, "grow: a block device has a fixed size"));
+        }
+        check_blocks(&raw.name, self.capabilities.logical_block, u64::MAX, old, new_capacity_bytes - old)?;
+        extend(raw, old, new_capacity_bytes)?;
+        self.capacity_bytes.store(new_capacity_bytes, Ordering::Release);
+        Ok(())
     }
 }
 

@@ -180,6 +180,21 @@ pub(super) fn extend(raw: &RawFile, from: u64, to: u64, progress: Progress<'_>) 
     extended
 }
 
+/// As [`extend`], but writes no zeros where the file system keeps account of what was not written. Such bytes cost the first flush
+/// after they are written a little more.
+pub(super) fn reserve(raw: &RawFile, from: u64, to: u64) -> Result<()> {
+    check_space(&raw.file, &raw.name, from, to)?;
+    match rustix::fs::fallocate(&raw.file, FallocateFlags::empty(), from, to - from) {
+        Ok(()) => {}
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return extend(raw, from, to, None),
+        Err(errno) => return Err(raw.io_error("allocate", from, to - from, errno)),
+    }
+    raw.file.sync_all().map_err(|source| {
+        let _shortened = raw.file.set_len(from);
+        raw.io_error("flush", from, to - from, source)
+    })
+}
+
 /// Refuses a range that the disk has no space for.
 fn check_space(file: &File, name: &Arc<str>, from: u64, to: u64) -> Result<()> {
     match rustix::fs::fstatvfs(file) {

@@ -13,10 +13,10 @@ use std::{
     },
 };
 
-use tantalum_device::{Device, Durability, PendingWrite, SharedFlushes};
+use tantalum_device::{Device, Durability, SharedFlushes};
 
 use self::double_write::{Copies, DoubleWrite};
-use super::{Load, PageBatch, PageStore, Protection, StoreStats};
+use super::{Load, PageBatch, PageStore, Protection, StoreStats, WritesUnderWay};
 use crate::{Error, ErrorKind, PageId, Result, error, page::header, page_store::Counters};
 
 /// The data file doubles until it grows by so much, ...
@@ -110,30 +110,51 @@ impl InPlaceStore {
     fn write_in_place(&self, batch: &PageBatch) -> Result<()> {
         let durability = if self.writes_durably { Durability::Durable } else { Durability::Cached };
         let flush = SharedFlushes::announce(&*self.data);
-        let mut first_error = None;
-        let mut pending: Vec<Box<dyn PendingWrite>> = Vec::new();
-        let mut start = 0;
-        for run in batch.ids().chunk_by(|a, b| self.writes_runs && a.0 + 1 == b.0) {
-            let range = batch.range(start..start + run.len());
-            start += run.len();
-            match self.data.submit(self.offset(run[0]), Arc::clone(batch.buffer()), range, durability) {
-                Ok(write) => pending.push(write),
-                Err(error) => _ = first_error.get_or_insert(error),
-            }
-        }
         // All are waited for, also after an error: no write may be under way when the pages are written again.
-        for mut write in pending {
-            if let Some(Err(error)) = write.wait(None) {
-                first_error.get_or_insert(error);
-            }
-        }
-        if let Some(error) = first_error {
-            return Err(error);
-        }
+        self.submit_runs(batch, self.writes_runs, durability).wait()?;
         match durability {
             Durability::Durable => Ok(()),
             _ => flush.wait(),
         }
+    }
+
+    /// Begins to write a batch, page by page or run by run.
+    fn submit_runs(&self, batch: &PageBatch, writes_runs: bool, durability: Durability) -> WritesUnderWay {
+        let mut writes = WritesUnderWay::default();
+        let mut start = 0;
+        for run in batch.ids().chunk_by(|a, b| writes_runs && a.0 + 1 == b.0) {
+            let range = batch.range(start..start + run.len());
+            start += run.len();
+            writes.add(self.data.submit(self.offset(run[0]), Arc::clone(batch.buffer()), range, durability));
+        }
+        writes
+    }
+
+    /// How far the data file grows ahead of need.
+    fn growth_bytes(&self) -> u64 {
+        let now = self.data.capacity_bytes();
+        (now / 8).max(now.min(SMALL_GROWTH_BYTES)).clamp(LAST_GROWTH_BYTES, MAX_GROWTH_BYTES)
+    }
+
+    /// Makes the data file larger by a step, or by smaller ones where the disk is nearly full.
+    fn grow_by(&self, mut step: u64, grow: impl Fn(u64) -> Result<()>) -> Result<()> {
+        let now = self.data.capacity_bytes();
+        while let Err(source) = grow((now + step).next_multiple_of(self.page_size as u64)) {
+            if source.kind() != ErrorKind::NoSpace || step == LAST_GROWTH_BYTES {
+                return Err(error::disk_full(self.data.name(), source));
+            }
+            step = (step / 2).max(LAST_GROWTH_BYTES);
+        }
+        if self.data.capacity_bytes() > now {
+            if let Some(area) = &self.double_write
+                && let Err(error) = area.grow(self.data.capacity_bytes())
+            {
+                tracing::debug!(%error, "the double-write area did not grow with the data");
+            }
+            return Ok(());
+        }
+        let source = Error::unsupported(self.data.name(), "grow");
+        Err(error::disk_full(self.data.name(), source))
     }
 
     fn store_guarded(&self, area: &DoubleWrite, batch: &PageBatch) -> Result<()> {
@@ -214,25 +235,23 @@ impl PageStore for InPlaceStore {
     }
 
     fn grow(&self) -> Result<()> {
-        let page = self.page_size as u64;
-        let now = self.data.capacity_bytes();
-        let mut step = (now / 8).max(now.min(SMALL_GROWTH_BYTES)).clamp(LAST_GROWTH_BYTES, MAX_GROWTH_BYTES);
-        while let Err(source) = self.data.grow((now + step).next_multiple_of(page)) {
-            if source.kind() != ErrorKind::NoSpace || step == LAST_GROWTH_BYTES {
-                return Err(error::disk_full(self.data.name(), source));
-            }
-            step = (step / 2).max(LAST_GROWTH_BYTES);
-        }
-        if self.data.capacity_bytes() > now {
-            if let Some(area) = &self.double_write
-                && let Err(error) = area.grow(self.data.capacity_bytes())
-            {
-                tracing::debug!(%error, "the double-write area did not grow with the data");
-            }
-            return Ok(());
-        }
-        let source = Error::unsupported(self.data.name(), "grow");
-        Err(error::disk_full(self.data.name(), source))
+        self.grow_by(self.growth_bytes(), |capacity| self.data.grow(capacity))
+    }
+
+    fn grow_to_fill(&self, bytes: u64) -> Result<()> {
+        let step = bytes.min(MAX_GROWTH_BYTES).max(self.growth_bytes());
+        self.grow_by(step, |capacity| self.data.reserve(capacity))
+    }
+
+    fn write_unnamed(&self, batch: &PageBatch) -> Result<WritesUnderWay> {
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.counters.pages_stored.fetch_add(batch.ids().len() as u64, Ordering::Relaxed);
+        // No copy of theirs is in the double-write area, and they may be torn.
+        Ok(self.submit_runs(batch, true, Durability::Cached))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.data.flush()
     }
 
     fn shrink(&self, pages: u64) -> Result<()> {

@@ -136,6 +136,11 @@ pub(super) fn format(page: &mut [u8], kind: PageKind, level: u8, owner: TableId)
 /// Makes `page` what a page is before its first change: zeros, and its number.
 pub fn clear(page: &mut [u8], id: PageId) {
     page.fill(0);
+    set_page_id(page, id);
+}
+
+/// Gives a page its number.
+pub fn set_page_id(page: &mut [u8], id: PageId) {
     page[PAGE_ID..PAGE_ID + 8].copy_from_slice(&id.0.to_le_bytes());
 }
 

@@ -119,6 +119,25 @@ pub(super) fn insert(page: &mut [u8], slot: usize, cell: &[u8]) -> Result<(), Ch
     Ok(())
 }
 
+/// Adds a slot behind all others, with the parts of its cell one behind the other: for a page that is being built.
+///
+/// # Panics
+/// When the page has no room for it.
+pub fn append(page: &mut [u8], parts: &[&[u8]]) {
+    let (slots, len) = (count(page), parts.iter().map(|part| part.len()).sum::<usize>());
+    assert!(len + SLOT_BYTES <= contiguous_bytes(page), "the page has room for a cell of {len} bytes");
+    let offset = heap_start(page) - len;
+    let mut at = offset;
+    for part in parts {
+        page[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    set_slot_count(page, slots + 1);
+    set_u16(page, entry_offset(slots), offset);
+    set_u16(page, entry_offset(slots) + 2, len);
+    set_heap_start(page, offset);
+}
+
 /// Whether [`insert`] is certain to succeed, without a compaction.
 pub(super) fn has_place_for(page: &[u8], slot: usize, cell: &[u8]) -> bool {
     slot <= count(page) && cell.len() + SLOT_BYTES <= contiguous_bytes(page)

@@ -9,7 +9,7 @@ use std::sync::{
 use tantalum_device::AlignedBuffer;
 use tantalum_log::{Log, Lsn, SpaceRequest};
 use tantalum_rt::{Condvar, Mutex, RwLock, SharedRun, may_wait};
-use tantalum_store::{Observer, PageBatch, PageObserver, PageStore, Protection};
+use tantalum_store::{Observer, PageBatch, PageId, PageObserver, PageStore, Protection};
 
 use super::{
     CommitStatusLog,
@@ -186,6 +186,16 @@ impl BufferPool {
             store,
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// An LSN before the point where redo would start, and that no page bears which a record has changed.
+    pub fn lsn_before_redo(&self) -> Lsn {
+        Lsn::new(self.shared.redo_point.read().lsn.get().saturating_sub(1))
+    }
+
+    /// Says that the log does not have every change of pages before this one, so that none of them is stored where it may tear.
+    pub fn log_lacks_pages_before(&self, end: PageId) {
+        self.shared.redo_point.write().lacks_pages_before(end);
     }
 
     /// Gives the pool its log, once, when redo is done.

@@ -34,6 +34,12 @@ impl RedoPoint {
         }
     }
 
+    /// Pages before this one are in use, or about to be, of which the log does not have every change.
+    pub fn lacks_pages_before(&mut self, end: PageId) {
+        self.unused_from = self.unused_from.max(end);
+        self.unused_before_from = self.unused_before_from.max(end);
+    }
+
     /// Whether redo needs nothing of the page that is stored: of all its changes from the one that formatted it, the log has
     /// every one, so it may be torn. `lsn` is that of the version that is about to be stored.
     ///

@@ -44,7 +44,7 @@ use crate::{
     space::Space,
     stats::Stats,
     table::Table,
-    transaction::{Manager, Snapshot, Transaction, Value, ValueReader, read_present_value},
+    transaction::{BulkLoad, BulkLoadReport, Manager, Snapshot, Transaction, Value, ValueReader, read_present_value},
 };
 
 /// An open database. Clones are handles to the same one. All methods may be called by many threads at once.
@@ -148,6 +148,57 @@ impl Db {
         let dropped = self.core().catalog.drop_table(name, &|| operations.check_open());
         self.open.manager.take_over_staged();
         dropped
+    }
+
+    /// Loads rows into a table, which is created if there is none, and must be empty: all of them, or none. The rows come in the
+    /// ascending order of their keys, each key once. Durable when it returns.
+    ///
+    /// The pages of the table are built from left to right and written once, in large writes, and the log gets one record: this is the
+    /// quickest way to fill a table. Where the log is [archived](Builder::log_archive), and with the store of in-page logging, the rows
+    /// are written by one [large transaction](Transaction) instead.
+    ///
+    /// While it is loaded, [`get`](Self::get) sees an empty table, and transactions and snapshots that would use the table fail with
+    /// [`InUse`](crate::ErrorKind::InUse); so does what `rows` asks of it. A snapshot that began before sees an empty table for good.
+    /// [`close`](Self::close) waits for the row that `rows` is making.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let report = db.bulk_load("squares", (0..1000u64).map(|n| (n.to_be_bytes(), (n * n).to_string())))?;
+    /// assert_eq!(report.rows, 1000);
+    /// let squares = db.table("squares")?;
+    /// assert_eq!(db.get(&squares, 12u64.to_be_bytes())?.unwrap(), b"144");
+    ///
+    /// // A table with rows is refused, and so are rows out of order.
+    /// assert!(db.bulk_load("squares", [("a", "b")]).is_err());
+    /// let error = db.bulk_load("letters", [("b", "2"), ("a", "1")]).unwrap_err();
+    /// assert!(error.to_string().contains("row 2"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a table with rows, and for a row whose key is not above the one before, which
+    /// is named; [`InUse`](crate::ErrorKind::InUse) while a transaction or snapshot that has used the table is alive, or it is being
+    /// loaded; [`StoreFull`](crate::ErrorKind::StoreFull); [`TooLarge`](crate::ErrorKind::TooLarge);
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the log fails at the end. After any other error nothing is left of
+    /// the load but the empty table.
+    pub fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        table: &str,
+        rows: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<BulkLoadReport> {
+        let mut load = self.begin_bulk_load(table)?;
+        rows.into_iter().try_for_each(|(key, value)| load.add(key, value))?;
+        load.finish()
+    }
+
+    /// As [`bulk_load`](Self::bulk_load), for rows that are added one by one.
+    ///
+    /// # Errors
+    /// As [`bulk_load`](Self::bulk_load).
+    pub fn begin_bulk_load(&self, table: &str) -> Result<BulkLoad> {
+        self.core().check_writable()?;
+        BulkLoad::begin(&self.open, self.table(table)?)
     }
 
     /// Begins a transaction with the database's default isolation.

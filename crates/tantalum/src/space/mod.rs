@@ -8,8 +8,10 @@
 //! compares the maps with what refers to pages, which pages were allocated or freed since that began ([`Space::watch`]).
 
 mod growth;
+mod page_writer;
 mod scratch;
 mod shrink;
+mod unnamed;
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use tantalum_device::AlignedBuffer;
 use tantalum_rt::Mutex;
 use tantalum_store::{Change, Load, PageId, PageKind, PageSet, PageStore, TableId, page::header};
 
-pub use self::growth::Grower;
+pub use self::{growth::Grower, unnamed::UnnamedPages};
 use self::{growth::Growth, scratch::Scratch};
 use crate::{
     buffer::{BufferPool, ChangeGroup, PageWriteGuard, Reservation},

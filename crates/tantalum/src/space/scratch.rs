@@ -20,7 +20,7 @@ use super::{Space, bit_is_set};
 use crate::error::{self, Result};
 
 /// Free pages whose stored LSN is looked at before the store is asked to grow instead.
-const TRIES_BEFORE_GROWTH: usize = 4 * PageBatch::MAX_PAGES;
+pub(super) const TRIES_BEFORE_GROWTH: usize = 4 * PageBatch::MAX_PAGES;
 
 /// Which pages are lent.
 #[derive(Debug, Default)]
@@ -28,6 +28,8 @@ pub(super) struct Scratch {
     /// Of each extent with scratch pages, a bit for each of its pages.
     extents: BTreeMap<u64, Box<[u8]>>,
     pages: u64,
+    /// Those of them that are filled for trees.
+    pub(super) unnamed: u64,
     /// Where the search for the next goes on.
     next: u64,
     /// Where redo starts for each base backup that is being copied.
@@ -47,6 +49,22 @@ impl Scratch {
             Some(extent * extent_pages + 8 * at as u64 + u64::from(7 - byte.leading_zeros() as u8))
         });
         last.map_or(0, |last| last + 1)
+    }
+
+    /// Lends pages that are filled for trees.
+    pub fn begin_unnamed(&mut self, pages: impl Iterator<Item = PageId>, extent_pages: u64) {
+        for page in pages {
+            self.set(page.0 / extent_pages, extent_pages, page.0 % extent_pages, true);
+            self.unnamed += 1;
+        }
+    }
+
+    /// Such pages are lent no more.
+    pub fn end_unnamed(&mut self, pages: impl Iterator<Item = PageId>, extent_pages: u64) {
+        for page in pages {
+            self.set(page.0 / extent_pages, extent_pages, page.0 % extent_pages, false);
+            self.unnamed -= 1;
+        }
     }
 
     fn set(&mut self, extent: u64, extent_pages: u64, bit: u64, is_lent: bool) {
@@ -121,9 +139,10 @@ impl Space {
         }
     }
 
-    /// How many pages are lent as scratch pages.
+    /// How many pages are lent as scratch pages, but for those that are filled for trees.
     pub fn scratch_pages(&self) -> u64 {
-        self.scratch.lock().pages
+        let scratch = self.scratch.lock();
+        scratch.pages - scratch.unnamed
     }
 
     /// Writes scratch pages, which are in no other batch meanwhile.
@@ -175,7 +194,7 @@ impl Space {
     }
 
     /// Looks for free pages that can be lent, after at most so many that cannot.
-    fn lend_free_pages(&self, wanted: usize, mut tries: usize) -> Result<Vec<PageId>> {
+    pub(super) fn lend_free_pages(&self, wanted: usize, mut tries: usize) -> Result<Vec<PageId>> {
         let (extents, extent_pages) = (self.extents(), self.extent_pages());
         if extents == 0 {
             return Ok(Vec::new());

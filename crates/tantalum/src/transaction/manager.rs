@@ -51,6 +51,8 @@ tantalum_rt::statistics! {
             rollbacks,
             /// Those committed that were too large for memory or for one record of the log, and were staged.
             staged_commits,
+            /// Bulk loads that built their pages.
+            bulk_loads,
             /// Large values that no row had any more and whose pages were freed.
             values_freed,
         }

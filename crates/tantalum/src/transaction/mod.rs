@@ -11,6 +11,7 @@
 
 mod append;
 mod batch;
+mod bulk_load;
 mod commit;
 mod content;
 mod key_range;
@@ -36,6 +37,7 @@ use std::{
 use tantalum_log::Lsn;
 use tantalum_store::TableId;
 
+pub use bulk_load::{BulkLoad, BulkLoadReport};
 pub use commit::{Commit, Ticket};
 pub(crate) use content::Content;
 pub use key_range::KeyRange;

@@ -303,6 +303,10 @@ fn look(table: &Table, rest: &Interval, end: End, limit: usize, seen: Seen<'_>, 
     };
     let within = staged.as_ref().map_or(rest, |staged| &staged.covered);
     let (covered, leaf_lsn) = fill(table.tree(), within, end, limit, batch)?;
+    let until = seen.view.and_then(|view| view.leaves_count_not_until(table));
+    if until.is_some() {
+        batch.clear();
+    }
     let mut lsn = batch.read_large(table.tree())?;
     let (own, is_staged) = match staged {
         Some(staged) => {
@@ -317,7 +321,12 @@ fn look(table: &Table, rest: &Interval, end: End, limit: usize, seen: Seen<'_>, 
     };
     if let Some(view) = seen.view {
         // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same.
-        batch.overlay(view.manager.versions.get_range(table.id(), &covered, view.snapshot)?)?;
+        batch.overlay(view.manager.versions.get_range(
+            table.id(),
+            &covered,
+            view.snapshot,
+            until.unwrap_or(u64::MAX),
+        )?)?;
         lsn = view.shown_lsn(lsn);
     }
     batch.overlay(own)?;

@@ -38,18 +38,28 @@ impl View {
         leaf.min(Lsn::new(self.snapshot.number))
     }
 
+    /// Until which commit the overwritten rows of a table count, and not what its leaves hold: they were built by a bulk load since.
+    /// `None` if what they hold counts.
+    pub fn leaves_count_not_until(&self, table: &Table) -> Option<u64> {
+        Some(table.tree().loaded_at()).filter(|loaded_at| *loaded_at > self.snapshot.number)
+    }
+
     /// What a key has in this view, and how far the log must be durable before the caller gets it. A large value stays while the view
     /// lives.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Content>, Lsn)> {
         if let Some(staged) = table.staging().get(key, self.snapshot.number)? {
             return Ok(staged);
         }
-        let mut show = Some(|value: Option<LeafValue<'_>>, leaf| (value.map(Content::of), self.shown_lsn(leaf)));
+        let mut show = Some(|value: Option<LeafValue<'_>>, leaf| {
+            let value = value.filter(|_| self.leaves_count_not_until(table).is_none());
+            (value.map(Content::of), self.shown_lsn(leaf))
+        });
         loop {
             let shown = table.tree().try_read(key, &mut show)?;
             // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same. So is a large value
             // that was replaced while it was read.
-            if let Some(old) = self.manager.versions.get(table.id(), key, self.snapshot)? {
+            let until = self.leaves_count_not_until(table).unwrap_or(u64::MAX);
+            if let Some(old) = self.manager.versions.get(table.id(), key, self.snapshot, until)? {
                 return Ok((old, Lsn::new(self.snapshot.number)));
             }
             if let Some(shown) = shown {
@@ -75,7 +85,8 @@ impl View {
     pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> Result<bool> {
         // In this order: rows that are moved meanwhile leave a version.
         Ok(table.staging().is_overwritten(key, self.snapshot.number)?
-            || self.manager.versions.get(table.id(), key, self.snapshot)?.is_some())
+            || self.leaves_count_not_until(table).is_some()
+            || self.manager.versions.get(table.id(), key, self.snapshot, u64::MAX)?.is_some())
     }
 }
 

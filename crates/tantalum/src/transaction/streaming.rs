@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// So many bytes of a source are read before its value is written in pieces.
-const MEMORY_PER_SOURCE: u64 = 64 << 10;
+pub(super) const MEMORY_PER_SOURCE: u64 = 64 << 10;
 
 impl Transaction {
     /// A part of the value of a key, as far as the value has these bytes: only the pages with them are read. `None` if the key is not

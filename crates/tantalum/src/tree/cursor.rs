@@ -135,6 +135,8 @@ impl Tree {
 
     /// Shows `f` one leaf. It is latched for reading while `f` runs.
     pub(crate) fn read_leaf<R>(&self, at: LeafPosition<'_>, f: impl FnOnce(LeafView<'_>) -> R) -> Result<R> {
-        self.at_leaf(at, |node, page, entry| Ok((f(LeafView { tree: self, node: *node, lsn: page.lsn() }), entry)))
+        self.at_leaf(at, |node, page, entry| {
+            Ok((f(LeafView { tree: self, node: *node, lsn: self.lsn_of(page) }), entry))
+        })
     }
 }

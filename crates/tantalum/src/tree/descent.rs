@@ -2,7 +2,7 @@
 //!
 //! A leaf of this table whose fences include a position is the leaf of that position: a table has one tree, and whatever takes keys
 //! from a leaf, or a leaf from the tree, changes its page in the same group, under its latch. So a hint needs nothing but a look at
-//! the page that it leads to.
+//! the page that it leads to. A leaf that a bulk load builds is none of the tree's yet; its LSN says so.
 //!
 //! No latch is held while a page is read from the store: a writer that wants a latched page waits, and keeps out all tasks that
 //! come after it, so that one read would hold up everything below.
@@ -12,6 +12,7 @@ use super::node::Node;
 use super::{Tree, damaged};
 use crate::buffer::{HintKey, PageView, PageWriteGuard, PinnedPage};
 use crate::error::Result;
+use std::sync::atomic::Ordering;
 use tantalum_rt::interleave;
 use tantalum_store::{PageId, PageKind, page::header};
 
@@ -73,6 +74,7 @@ impl Tree {
         // A page that a hint wrongly leads to is let go before anything else is latched.
         if let Some((page, entry)) = self.pool.hinted_page(key)
             && let Some(node) = self.node_on_way(at, &page).filter(Node::is_leaf)
+            && page.lsn().get() != self.shared.building.load(Ordering::Acquire)
         {
             let (result, found) = f(&node, &page, entry)?;
             self.pool.note_hint(key, &page, found, Some(entry));

@@ -15,6 +15,7 @@
 //! - latches are taken downwards; a task that holds a leaf's latch waits for no inner page (the whole order stands in
 //!   [`crate::buffer`])
 
+mod build;
 mod cursor;
 mod descent;
 mod draft;
@@ -32,6 +33,7 @@ mod split;
 mod tests;
 mod tree_check;
 
+pub(crate) use build::{BuiltRoot, TreeBuilder};
 pub(crate) use cursor::{LeafPosition, LeafView};
 pub(crate) use insert_runs::InsertRuns;
 pub(crate) use leaf_copy::{CopiedValue, LeafCopy};
@@ -42,8 +44,8 @@ pub(crate) use relocate::{Moved, or_no_room};
 pub use tree_check::TreeReport;
 pub(crate) use tree_check::{ReferenceCheck, RowSight, no_reference};
 
-use crate::buffer::{BufferPool, ChangeGroup};
-use crate::error::{self, Error, GroupResult, Result};
+use crate::buffer::{BufferPool, ChangeGroup, PageView, PageWriteGuard};
+use crate::error::{self, Error, GroupResult, Lack, Result};
 use crate::space::Space;
 use node::{Found, Node, Stored};
 use std::sync::{
@@ -88,16 +90,26 @@ pub(crate) struct Tree {
     runs: InsertRuns,
     owner: TableId,
     /// The same for all handles.
-    root: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     /// A row may fill a leaf; keys are short. Leaves before and behind this fence are not merged.
     large_rows: Option<&'static [u8]>,
+}
+
+/// What the handles of one tree share.
+struct Shared {
+    root: AtomicU64,
+    /// The LSN of pages that are being built to become the tree's; 0 if none are.
+    building: AtomicU64,
+    /// Where in the log the pages became the tree's that were built last. Until then it was empty.
+    loaded_at: AtomicU64,
 }
 
 impl Tree {
     /// A handle on the tree of table `owner` whose root page is `root`. Reads nothing. The trees of a database share `runs`. Of
     /// handles that are not clones, none is used when the root has moved.
     pub(crate) fn new(pool: BufferPool, space: Space, runs: InsertRuns, owner: TableId, root: PageId) -> Self {
-        Tree { pool, space, runs, owner, root: Arc::new(AtomicU64::new(root.0)), large_rows: None }
+        let shared = Shared { root: AtomicU64::new(root.0), building: AtomicU64::new(0), loaded_at: AtomicU64::new(0) };
+        Tree { pool, space, runs, owner, shared: Arc::new(shared), large_rows: None }
     }
 
     /// The same tree, if rows may fill leaves: all keys are much shorter then than they may be. Rows before the fence, if there is
@@ -116,7 +128,44 @@ impl Tree {
 
     /// The page that the tree hangs on.
     pub(crate) fn root(&self) -> PageId {
-        PageId(self.root.load(Ordering::Acquire))
+        PageId(self.shared.root.load(Ordering::Acquire))
+    }
+
+    /// Says which LSN pages bear that are being built to become the tree's; a leaf that bears it is not taken for the tree's until then.
+    /// 0 if none are, or what was built has become the tree's. If that comes to nothing, it stays as it is.
+    pub(crate) fn set_building(&self, lsn: Lsn) {
+        self.shared.building.store(lsn.get(), Ordering::Release);
+    }
+
+    /// Says where in the log pages become the tree's that were built, which was empty until then. The root's page is latched and not
+    /// changed yet.
+    pub(crate) fn set_loaded_at(&self, position: Lsn) {
+        self.shared.loaded_at.store(position.get(), Ordering::Release);
+    }
+
+    /// A view of the past from before this position saw nothing in the leaves: what they hold was built.
+    pub(crate) fn loaded_at(&self) -> u64 {
+        self.shared.loaded_at.load(Ordering::Acquire)
+    }
+
+    /// The log must be durable up to here before what a leaf shows is told: up to its last change, or, if it was built and not changed
+    /// since, to where it became the tree's.
+    fn lsn_of(&self, leaf: &PageView<'_>) -> Lsn {
+        leaf.lsn().max(Lsn::new(self.loaded_at()))
+    }
+
+    /// The root, if it is a leaf without rows, latched for writing.
+    pub(crate) fn latch_empty_root(&self) -> GroupResult<Option<PageWriteGuard>> {
+        loop {
+            let id = self.root();
+            let root = self.pool.pin_in_memory(id).ok_or(Lack::Page(id))?.write_further_leaf()?;
+            // Under its latch: until then it may have moved.
+            if self.root() == id {
+                let node = Node::read(&root)?;
+                let is_empty = node.is_leaf() && node.len() == 0;
+                return Ok(is_empty.then_some(root));
+            }
+        }
     }
 
     /// The table that the tree belongs to.
@@ -145,7 +194,7 @@ impl Tree {
     ) -> Result<Option<R>> {
         let mut show = |value: Option<LeafValue<'_>>, lsn| f.take().map(|f| f(value, lsn));
         let (read, large) = self.at_leaf(LeafPosition::Containing(key), |node, page, guess| {
-            let lsn = page.lsn();
+            let lsn = self.lsn_of(page);
             Ok(match node.search_at(guess, key)? {
                 Found::Before(index) => ((show(None, lsn), None), index),
                 Found::At(index) => match node.value(index)? {
@@ -178,6 +227,11 @@ impl Tree {
         } else {
             self.pool.page_size() / INLINE_PART
         }
+    }
+
+    /// Bytes of a page.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.pool.page_size()
     }
 
     /// Bytes of an empty leaf that are free, but for its fences.

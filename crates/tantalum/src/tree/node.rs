@@ -24,11 +24,13 @@ use std::cmp::Ordering;
 /// The slots in front of the entries: the two fences.
 pub(super) const FENCES: usize = 2;
 
-const INLINE: u8 = 0;
+pub(super) const INLINE: u8 = 0;
 const OVERFLOW: u8 = 1;
-const REFERENCE: u8 = 2;
+pub(super) const REFERENCE: u8 = 2;
 const LEAF_HEAD: usize = 3;
-const INNER_HEAD: usize = 2;
+const INNER_HEAD: usize = KEY_LENGTH_BYTES;
+/// What says how long a cell's key is.
+pub(super) const KEY_LENGTH_BYTES: usize = 2;
 const CHILD_BYTES: usize = 8;
 const OVERFLOW_BYTES: usize = 12;
 

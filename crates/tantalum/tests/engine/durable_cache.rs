@@ -40,7 +40,7 @@ impl Claims {
 }
 
 impl Device for Claims {
-    forward!(device: name, capacity_bytes, hardware, read, discard, grow, shrink);
+    forward!(device: name, capacity_bytes, hardware, read, discard, grow, reserve, shrink);
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities

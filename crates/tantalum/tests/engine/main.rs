@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
 
 mod api;
+mod bulk_load;
 mod checking;
 mod closing;
 mod compact;

@@ -14,6 +14,7 @@
 //!
 //! Invariant: a value in the tree is named by one row, of the table or of a staging table, or is marked.
 
+mod build;
 mod orphans;
 mod reader;
 mod reaper;
@@ -28,6 +29,7 @@ use tantalum_store::TableId;
 pub(crate) use self::orphans::{PiecesSeen, references_in};
 pub use self::reader::ValueReader;
 pub(in crate::transaction) use self::{
+    build::BuiltValues,
     reaper::Reaper,
     write::{CutValues, Writer},
 };

@@ -1,6 +1,6 @@
 //! Old versions of rows in memory: for each table, for each key, a chain in the order of the commits that overwrote them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use tantalum_store::TableId;
 
@@ -90,9 +90,9 @@ impl VersionTable {
         }
     }
 
-    /// The oldest version of a key that was overwritten after the snapshot began.
-    pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Option<&Option<Content>> {
-        visible(self.chain(table, key)?, snapshot)
+    /// The oldest version of a key that was overwritten since the beginning of `overwritten_by`, if one of those commits did.
+    pub fn find(&self, table: TableId, key: &[u8], overwritten_by: &RangeInclusive<u64>) -> Option<&Option<Content>> {
+        visible(self.chain(table, key)?, overwritten_by)
     }
 
     /// As [`find`](Self::find), for all keys of an interval that is not empty.
@@ -100,10 +100,10 @@ impl VersionTable {
         &self,
         table: TableId,
         interval: &Interval,
-        snapshot: u64,
+        overwritten_by: RangeInclusive<u64>,
     ) -> impl Iterator<Item = (&Value, &Option<Content>)> {
         let rows = self.tables.get(&table).into_iter().flat_map(|rows| rows.range::<[u8], _>(interval.bounds()));
-        rows.filter_map(move |(key, chain)| Some((key, visible(chain, snapshot)?)))
+        rows.filter_map(move |(key, chain)| Some((key, visible(chain, &overwritten_by)?)))
     }
 
     /// All versions, by table, key and commit.
@@ -113,7 +113,8 @@ impl VersionTable {
     }
 }
 
-fn visible(chain: &Chain, snapshot: u64) -> Option<&Option<Content>> {
-    let first = chain.partition_point(|version| version.overwritten_by <= snapshot);
-    chain.get(first).map(|version| &version.value)
+fn visible<'c>(chain: &'c Chain, overwritten_by: &RangeInclusive<u64>) -> Option<&'c Option<Content>> {
+    let first = chain.partition_point(|version| version.overwritten_by < *overwritten_by.start());
+    let found = chain.get(first).filter(|version| version.overwritten_by <= *overwritten_by.end());
+    found.map(|version| &version.value)
 }

@@ -371,24 +371,25 @@ impl Versions {
         outcome
     }
 
-    /// The value of a key as the snapshot sees it, if it was overwritten since; `None` if a leaf that was looked at before this has
-    /// it. No latch may be held.
+    /// The value of a key as the snapshot sees it, if it was overwritten since, by a commit `until` at most; `None` if a leaf that was
+    /// looked at before this has it. No latch may be held.
     ///
     /// # Errors
     /// [`SnapshotTooOld`](ErrorKind::SnapshotTooOld), and what a device reports.
-    pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId) -> Result<Option<Option<Content>>> {
+    pub fn get(&self, table: TableId, key: &[u8], snapshot: SnapshotId, until: u64) -> Result<Option<Option<Content>>> {
+        let overwritten_by = snapshot.number.saturating_add(1)..=until;
         if !self.are_any.load(Ordering::Acquire) {
             return self.checked(snapshot, Ok(None));
         }
         let (runs, in_memory) = {
             let kept = self.kept.read();
-            let frozen = kept.frozen.as_ref().and_then(|frozen| frozen.find(table, key, snapshot.number));
-            let in_memory = frozen.or_else(|| kept.growing.find(table, key, snapshot.number));
+            let frozen = kept.frozen.as_ref().and_then(|frozen| frozen.find(table, key, &overwritten_by));
+            let in_memory = frozen.or_else(|| kept.growing.find(table, key, &overwritten_by));
             let in_memory = in_memory.cloned();
             (kept.runs_for(snapshot), in_memory)
         };
         // What was overwritten earlier counts.
-        let in_runs = runs.iter().map(|run| run.find(table, key, snapshot.number).transpose());
+        let in_runs = runs.iter().map(|run| run.find(table, key, &overwritten_by).transpose());
         let found = in_runs.flatten().next().transpose().map(|found| found.or(in_memory));
         self.checked(snapshot, found)
     }
@@ -402,22 +403,24 @@ impl Versions {
         table: TableId,
         interval: &Interval,
         snapshot: SnapshotId,
+        until: u64,
     ) -> Result<Vec<(Value, Option<Content>)>> {
         if !self.are_any.load(Ordering::Acquire) || interval.is_empty() {
             return self.checked(snapshot, Ok(Vec::new()));
         }
+        let overwritten_by = snapshot.number.saturating_add(1)..=until;
         let mut rows = BTreeMap::new();
         let runs = {
             let kept = self.kept.read();
             // What was overwritten earlier counts, and so comes last.
             for versions in [Some(&kept.growing), kept.frozen.as_deref()].into_iter().flatten() {
-                let found = versions.find_range(table, interval, snapshot.number);
+                let found = versions.find_range(table, interval, overwritten_by.clone());
                 rows.extend(found.map(|(key, value)| (key.clone(), value.clone())));
             }
             kept.runs_for(snapshot)
         };
         let found = runs.iter().rev().try_for_each(|run| {
-            run.find_range(table, interval, snapshot.number, &mut |key, value| _ = rows.insert(key, value))
+            run.find_range(table, interval, &overwritten_by, &mut |key, value| _ = rows.insert(key, value))
         });
         self.checked(snapshot, found)?;
         Ok(rows.into_iter().collect())

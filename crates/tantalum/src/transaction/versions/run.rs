@@ -4,7 +4,7 @@
 //! run's number, the page's place in the run, and where the first entry that begins in it does. In memory stay the pages'
 //! numbers, as extents, and the first entries of some pages, at most [`FENCES_MAX`], between which a search reads pages.
 
-use std::{cmp::Ordering, fmt};
+use std::{cmp::Ordering, fmt, ops::RangeInclusive};
 
 use tantalum_device::AlignedBuffer;
 use tantalum_store::{Load, PageBatch, PageId, TableId, page::header};
@@ -112,13 +112,22 @@ impl Run {
         self.newest_overwrite
     }
 
-    /// The oldest version of a key that was overwritten after the snapshot began. No latch may be held.
+    /// The oldest version of a key that was overwritten since the beginning of `overwritten_by`, if one of those commits did. No latch
+    /// may be held.
     ///
     /// # Errors
     /// When a page cannot be read.
-    pub fn find(&self, table: TableId, key: &[u8], snapshot: u64) -> Result<Option<Option<Content>>> {
-        let mut cursor = self.seek(Target { table, key, overwritten_by: snapshot.saturating_add(1) })?;
-        let found = cursor.peek()?.is_some_and(|entry| entry.table == table && entry.key == key);
+    pub fn find(
+        &self,
+        table: TableId,
+        key: &[u8],
+        overwritten_by: &RangeInclusive<u64>,
+    ) -> Result<Option<Option<Content>>> {
+        let mut cursor = self.seek(Target { table, key, overwritten_by: *overwritten_by.start() })?;
+        let is_found = |entry: &EntryKey| {
+            entry.table == table && entry.key == key && overwritten_by.contains(&entry.overwritten_by)
+        };
+        let found = cursor.peek()?.is_some_and(is_found);
         if found { Ok(Some(cursor.take_value()?)) } else { Ok(None) }
     }
 
@@ -130,7 +139,7 @@ impl Run {
         &self,
         table: TableId,
         interval: &Interval,
-        snapshot: u64,
+        overwritten_by: &RangeInclusive<u64>,
         visit: &mut dyn FnMut(Value, Option<Content>),
     ) -> Result<()> {
         let lower: &[u8] = match &interval.lower {
@@ -144,7 +153,7 @@ impl Run {
             if entry.table != table || !interval.upper.is_after(&entry.key) {
                 break;
             }
-            let is_wanted = entry.overwritten_by > snapshot
+            let is_wanted = overwritten_by.contains(&entry.overwritten_by)
                 && interval.contains(&entry.key)
                 && last.as_ref().is_none_or(|last| *last != entry.key);
             if is_wanted {
@@ -540,8 +549,8 @@ mod tests {
         let value = Content::from(Value::from(&b"value"[..]));
         writer.push(TableId(2), b"key", 5, Some(&value)).expect("there is room");
         let run = writer.finish().expect("there is room").expect("there is an entry");
-        assert_eq!(run.find(TableId(2), b"key", 4).expect("it is there"), Some(Some(value.clone())));
-        assert_eq!(run.find(TableId(2), b"key", 5).expect("it can be read"), None);
+        assert_eq!(run.find(TableId(2), b"key", &(5..=u64::MAX)).expect("it is there"), Some(Some(value.clone())));
+        assert_eq!(run.find(TableId(2), b"key", &(6..=u64::MAX)).expect("it can be read"), None);
         let mut page = vec![0; db.space().pool().page_size()];
         let id = page_at(&run.extents, 0);
         header::clear(&mut page, id);
@@ -549,7 +558,7 @@ mod tests {
         let mut batch = PageBatch::new(page.len());
         batch.push(id, &page);
         db.space().write_scratch(&mut batch).expect("there is room");
-        let error = run.find(TableId(2), b"key", 4).expect_err("it is another run's page");
+        let error = run.find(TableId(2), b"key", &(5..=u64::MAX)).expect_err("it is another run's page");
         assert!(error.to_string().contains("old row versions"), "{error}");
         assert!(run.entries_in_order().peek().is_err());
     }

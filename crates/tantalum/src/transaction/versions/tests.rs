@@ -61,16 +61,19 @@ fn a_run_shows_each_snapshot_the_oldest_version_after_it() {
         }
         assert!(cursor.peek().expect("it can be read").is_none());
 
-        let seen = |table: TableId, key: &[u8], snapshot: u64| {
+        let seen_until = |table: TableId, key: &[u8], snapshot: u64, until: u64| {
             let after =
                 (Bound::Excluded((table, key.to_vec(), snapshot)), Bound::Included((table, key.to_vec(), u64::MAX)));
-            entries.range(after).next().map(|(_, value)| value.clone())
+            let found = entries.range(after).next().filter(|((_, _, overwritten_by), _)| *overwritten_by <= until);
+            found.map(|(_, value)| value.clone())
         };
+        let seen = |table, key: &[u8], snapshot| seen_until(table, key, snapshot, u64::MAX);
         for _ in 0..3000 {
             let (table, snapshot) = (TableId(random.u32(1..5)), random.u64(0..1001));
             let key = random.u32(0..20_001).to_be_bytes();
-            let found = run.find(table, &key, snapshot).expect("it can be read");
-            assert_eq!(found, seen(table, &key, snapshot));
+            let until = if random.bool() { u64::MAX } else { random.u64(0..1001) };
+            let found = run.find(table, &key, &(snapshot + 1..=until)).expect("it can be read");
+            assert_eq!(found, seen_until(table, &key, snapshot, until));
         }
         for _ in 0..100 {
             let (table, snapshot, low) = (TableId(random.u32(1..5)), random.u64(0..1001), random.u32(0..20_000));
@@ -79,7 +82,7 @@ fn a_run_shows_each_snapshot_the_oldest_version_after_it() {
             let interval = Interval::of(&keys[0][..]..=&last[..]);
             let mut found = Vec::new();
             let visit = &mut |key: Value, content: Option<Content>| found.push((key.to_vec(), content));
-            run.find_range(table, &interval, snapshot, visit).expect("it can be read");
+            run.find_range(table, &interval, &(snapshot + 1..=u64::MAX), visit).expect("it can be read");
             let expected = keys.iter().filter_map(|key| Some((key.to_vec(), seen(table, key, snapshot)?)));
             assert!(found.into_iter().eq(expected));
         }

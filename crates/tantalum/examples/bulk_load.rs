@@ -1,0 +1,37 @@
+//! Fills a table with numbered rows by a bulk load, and says how long that took:
+//! `cargo run --release -p tantalum --example bulk_load -- DIRECTORY [ROWS]`. The directory must not exist.
+
+use std::time::Instant;
+
+use tantalum::Db;
+
+/// Bytes of a value.
+const VALUE_BYTES: usize = 100;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().ok_or("give the directory of a new database")?;
+    let rows = arguments.next().map_or(Ok(1_000_000), |rows| rows.parse::<u64>())?;
+    let db = Db::builder().open(&directory)?;
+    // Values that cannot be compressed.
+    let mut state = 1u64;
+    let mut value = [0; VALUE_BYTES];
+    let mut next_value = || {
+        for part in value.chunks_mut(8) {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            part.copy_from_slice(&state.to_le_bytes()[..part.len()]);
+        }
+        value
+    };
+    let begun = Instant::now();
+    let report = db.bulk_load("rows", (0..rows).map(|number| (u128::from(number).to_be_bytes(), next_value())))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let stored = db.stats()?.store.pages_stored;
+    println!(
+        "{rows} rows in {seconds:.3} s, {:.0} a second; {} pages built, {stored} stored",
+        rows as f64 / seconds,
+        report.pages
+    );
+    db.close()?;
+    Ok(())
+}
