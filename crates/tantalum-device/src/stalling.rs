@@ -56,7 +56,7 @@ impl StallingDevice {
 }
 
 impl Device for StallingDevice {
-    crate::forward!(device: name, capacity_bytes, capabilities, read, discard, grow, shrink);
+    crate::forward!(device: name, capacity_bytes, capabilities, read, discard, release, grow, shrink);
 
     fn hardware(&self) -> Hardware {
         Hardware::Memory(std::ptr::from_ref(self).addr())
