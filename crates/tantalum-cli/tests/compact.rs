@@ -38,9 +38,13 @@ fn space_is_given_back_on_demand() {
         tantalum(&["db", "check", path]).ok();
         let store = tempfile::tempdir().unwrap();
         let other = store.path().join("db");
-        Db::builder().page_store(StoreKind::LogStructured).open(&other).unwrap().close().unwrap();
+        Db::builder().page_store(StoreKind::InPageLogging).open(&other).unwrap().close().unwrap();
         let told = String::from_utf8(tantalum(&["db", "compact", other.to_str().unwrap()]).ok()).unwrap();
         assert!(told.contains("the data file keeps its size") && told.contains("backup"), "{told}");
+        let segments = store.path().join("segments");
+        Db::builder().page_store(StoreKind::LogStructured).open(&segments).unwrap().close().unwrap();
+        let told = String::from_utf8(tantalum(&["db", "compact", segments.to_str().unwrap()]).ok()).unwrap();
+        assert!(told.contains("of it, not on disk") && !told.contains("keeps its size"), "{told}");
     }
     tantalum(&["db", "compact", dir.path().join("nothing").to_str().unwrap()]).fails(&["nothing"]);
 }

@@ -355,10 +355,7 @@ impl Config {
             checks_beside_clients: ending.u8(0..3) == 0,
             closes_beside_clients: ending.u8(0..3) == 0,
             // Of the stores and devices that can give space back.
-            compacts_beside_clients: !is_in_page
-                && segments.is_none()
-                && can_shrink
-                && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
+            compacts_beside_clients: !is_in_page && can_shrink && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
             // Most loads write too few pages for that.
             uses_up_segments: segments.is_some() && Random::with_seed(seed ^ 0xc4ec_4b01).u8(0..4) == 0,
             // By a generator of its own too.
@@ -590,6 +587,7 @@ mod tests {
         assert!(configs.iter().any(|config| config.checks_beside_clients && config.closes_beside_clients));
         assert!(configs.iter().any(|config| config.uses_up_segments));
         assert!(configs.iter().any(|config| config.compacts_beside_clients));
+        assert!(configs.iter().any(|config| config.compacts_beside_clients && config.segments.is_some()));
         assert!(configs.iter().any(|config| config.panics) && configs.iter().any(|config| !config.panics));
         assert!(has(|log| log == LogLayout::Single) && has(|log| matches!(log, LogLayout::Striped(2.., _))));
     }

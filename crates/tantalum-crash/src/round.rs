@@ -352,6 +352,10 @@ fn compact_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, paus
                 recorder.count("compactions beside clients", 1);
                 recorder.count("pages that compactions moved", report.pages_moved);
                 recorder.count(
+                    "bytes that compactions left in the data file without space on disk",
+                    report.data_bytes_unallocated,
+                );
+                recorder.count(
                     "bytes given back by compactions",
                     report.data_bytes_before.saturating_sub(report.data_bytes_after),
                 );
@@ -430,6 +434,8 @@ fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
     }
     if let Some(store) = stats.store.log_structured {
         recorder.count("segments that were cleaned", store.segments_cleaned);
+        recorder.count("segments that compactions emptied", store.segments_packed);
+        recorder.count("segments that compactions cut off", store.segments_cut_off);
         recorder.count("pages that cleaning moved", store.pages_moved);
         recorder.count("checkpoints of the page map", store.checkpoints);
         recorder.count("appends that recovery followed", store.appends_rolled_forward);

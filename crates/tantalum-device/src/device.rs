@@ -65,7 +65,7 @@ pub trait Device: Send + Sync + Debug {
     /// The path, or another name for messages.
     fn name(&self) -> &str;
 
-    /// Size in bytes; it only ever grows.
+    /// Size in bytes; it changes by [`grow`](Self::grow) and [`shrink`](Self::shrink) only.
     fn capacity_bytes(&self) -> u64;
 
     /// What the device can do. Cheap; it does not change while the device is open.
@@ -147,6 +147,16 @@ pub trait Device: Send + Sync + Debug {
     /// As [`Device::write`].
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
+    /// Gives the space that a range takes back to what the device lies on; the device keeps its size. Afterwards the range reads as
+    /// zeros or as before, and writing there needs space again. No request to it may be under way.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): the range keeps its space. Otherwise as [`Device::write`].
+    fn release(&self, offset: u64, len: u64) -> Result<()> {
+        let _keeps_its_space = (offset, len);
+        Err(Error::unsupported(self.name(), "give back the space of a part of it"))
+    }
+
     /// Makes the device `new_capacity_bytes` large, the new bytes zero, allocated, written and durable. A size not
     /// above the present one changes nothing.
     ///
@@ -188,7 +198,7 @@ pub trait Device: Send + Sync + Debug {
 /// struct WriteThrough(Arc<MemoryDevice>);
 ///
 /// impl Device for WriteThrough {
-///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, grow, reserve, shrink);
+///     tantalum_device::forward!(0: name, capacity_bytes, capabilities, hardware, read, submit, flush, discard, release, grow, reserve, shrink);
 ///
 ///     fn write(&self, offset: u64, buffers: &[&[u8]], _: Durability) -> Result<()> {
 ///         self.0.write(offset, buffers, Durability::Durable)
@@ -258,6 +268,11 @@ macro_rules! forward {
     (@discard $device:tt) => {
         fn discard(&self, offset: u64, len: u64) -> $crate::Result<()> {
             self.$device.discard(offset, len)
+        }
+    };
+    (@release $device:tt) => {
+        fn release(&self, offset: u64, len: u64) -> $crate::Result<()> {
+            self.$device.release(offset, len)
         }
     };
     (@grow $device:tt) => {

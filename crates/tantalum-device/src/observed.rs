@@ -108,7 +108,7 @@ impl ObservedDevice {
 }
 
 impl Device for ObservedDevice {
-    crate::forward!(device: name, capacity_bytes, capabilities, hardware, shared_flushes, grow, reserve, shrink);
+    crate::forward!(device: name, capacity_bytes, capabilities, hardware, shared_flushes, release, grow, reserve, shrink);
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.observe(RequestKind::Read, offset, buffer.len() as u64, || self.device.read(offset, buffer))

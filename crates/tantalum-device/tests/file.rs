@@ -304,6 +304,30 @@ fn discard_leaves_a_file_allocated() {
 }
 
 #[test]
+fn a_range_that_is_released_takes_no_space_and_can_be_written_again() {
+    use std::os::unix::fs::MetadataExt;
+    let (_directory, path, device) = create(16);
+    device.write(0, &[&[7; 16 * BLOCK]], Durability::Durable).unwrap();
+    let allocated = || fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(allocated() >= 16 * BLOCK as u64);
+    device.release(4 * BLOCK as u64, 0).unwrap();
+    device.release(4 * BLOCK as u64, 8 * BLOCK as u64).unwrap();
+    assert!(allocated() < 10 * BLOCK as u64, "{} bytes", allocated());
+    assert_eq!(device.capacity_bytes(), 16 * BLOCK as u64);
+    for block in 0..16 {
+        let is_released = (4..12).contains(&block);
+        assert_eq!(read(&device, block * BLOCK as u64, BLOCK), [if is_released { 0 } else { 7 }; BLOCK]);
+    }
+    device.write(5 * BLOCK as u64, &[&[8; BLOCK]], Durability::Durable).unwrap();
+    assert_eq!(read(&device, 5 * BLOCK as u64, BLOCK), [8; BLOCK]);
+    assert!(
+        matches!(device.release(12 * BLOCK as u64, 5 * BLOCK as u64), Err(error) if error.kind() == ErrorKind::OutOfRange)
+    );
+    let read_only = FileDevice::open(&path, Access::ReadOnly).unwrap();
+    assert!(matches!(read_only.release(0, BLOCK as u64), Err(error) if error.kind() == ErrorKind::ReadOnly));
+}
+
+#[test]
 fn other_kinds_of_files_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let error = FileDevice::open(directory.path(), Access::ReadOnly).unwrap_err();

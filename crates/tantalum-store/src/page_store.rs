@@ -137,17 +137,36 @@ pub trait PageStore: Send + Sync + Debug {
         self.grow()
     }
 
-    /// Gives back the room for all but so many pages. The others are free, no redo names them, and no task stores one. Called with the
-    /// present number, it only tells whether it can. Not called while the store grows.
+    /// Whether [`shrink`](Self::shrink) may be called: the store can give space back, if its device can.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the store or its device cannot: nothing is changed. When a device fails,
-    /// it may have given room back or not.
-    fn shrink(&self, pages: u64) -> Result<()> {
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) says why it cannot.
+    fn gives_space_back(&self) -> Result<()> {
         let what =
             format!("{}: this page store gives no space back; copy the database with a backup instead", self.name());
-        let _keeps_more_than = pages;
         Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
+    /// Gives back the room for all but so many pages, as far as it is not used. The others are free and hold nothing that is needed, no
+    /// redo names them, and no task stores one. Not called while the store grows, nor by two tasks. Returns how many bytes of the
+    /// room that stays take no space on disk now.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the device cannot: it keeps its size. When a device fails, it may have given
+    /// room back or not.
+    fn shrink(&self, pages: u64) -> Result<u64> {
+        unreachable!("a store that gives no space back is not asked to, and was asked to keep {pages} pages")
+    }
+
+    /// Makes so many pages take no more room than they need, so that [`shrink`](Self::shrink) can give back what lies behind. Pages are
+    /// loaded and stored meanwhile, and the store may grow. `go_on` is asked before each piece of work, with nothing locked, and
+    /// its error ends it. Returns whether anything was done.
+    ///
+    /// # Errors
+    /// When a device cannot read or write, and those of `go_on`: some of the work is done then.
+    fn pack(&self, pages: u64, go_on: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        let _pages_lie_where_their_number_says = (pages, go_on);
+        Ok(false)
     }
 
     /// Mends what a power cut has torn, before anything is read. Returns the number of pages put back.

@@ -35,11 +35,21 @@ pub fn run(dir: &Path, json: bool) -> Result<ExitCode> {
         tantalum_report::print_json(&report)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let CompactReport { pages_moved, data_bytes_before, data_bytes_after, data_kept, log_bytes_given_back, .. } =
-        report;
+    let CompactReport {
+        pages_moved,
+        data_bytes_before,
+        data_bytes_after,
+        data_bytes_unallocated,
+        data_kept,
+        log_bytes_given_back,
+        ..
+    } = report;
     let mut table = Table::new(["space", "bytes"]);
     table.row(["data file before".to_owned(), units::bytes(data_bytes_before)]);
     table.row(["data file now".to_owned(), units::bytes(data_bytes_after)]);
+    if data_bytes_unallocated > 0 {
+        table.row(["of it, not on disk".to_owned(), units::bytes(data_bytes_unallocated)]);
+    }
     table.row(["given back by the log".to_owned(), units::bytes(log_bytes_given_back)]);
     Out::new().line(table)?;
     Out::new().line(format_args!("{} pages were moved", units::count(pages_moved)))?;

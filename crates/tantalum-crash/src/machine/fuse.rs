@@ -86,6 +86,10 @@ impl Device for Wired {
         self.operate(|| self.device.discard(offset, len))
     }
 
+    fn release(&self, offset: u64, len: u64) -> Result<()> {
+        self.operate(|| self.device.release(offset, len))
+    }
+
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
         self.operate(|| self.device.grow(new_capacity_bytes))
     }

@@ -38,6 +38,7 @@ pub enum Access {
 /// Pending writes that were dropped are waited for when the last handle to the file goes.
 ///
 /// [`Device::discard`] does nothing to a regular file: giving blocks back would make later writes allocate.
+/// [`Device::release`] gives them back.
 ///
 /// ```
 /// use tantalum_device::{Access, Device, Durability, FileDevice};
@@ -138,6 +139,24 @@ impl Device for FileDevice {
         match rustix::fs::fallocate(&raw.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(errno) => Err(raw.io_error("discard", offset, len, errno)),
+        }
+    }
+
+    fn release(&self, offset: u64, len: u64) -> Result<()> {
+        let raw = &self.shared.raw;
+        self.check_range(offset, len)?;
+        raw.check_writable()?;
+        let unsupported = || Error::unsupported(&raw.name, "give back the space of a part of it");
+        if self.is_block_device {
+            return Err(unsupported());
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&raw.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(unsupported()),
+            Err(errno) => Err(raw.io_error("release", offset, len, errno)),
         }
     }
 

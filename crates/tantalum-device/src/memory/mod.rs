@@ -312,6 +312,10 @@ impl Device for MemoryDevice {
         self.begin(offset, len, Change::Discard(len as usize), Durability::Cached, None)?.wait_to_end()
     }
 
+    fn release(&self, offset: u64, len: u64) -> Result<()> {
+        self.discard(offset, len)
+    }
+
     fn grow(&self, new_capacity_bytes: u64) -> Result<()> {
         let mut state = self.0.lock();
         let old = state.contents.current.len();

@@ -306,6 +306,12 @@ impl PageStore for InPageStore {
         Ok(())
     }
 
+    fn gives_space_back(&self) -> Result<()> {
+        let what = "in-page logging gives no space back, because it does not move erase units from the end of the device to free \
+                    ones in front; copy the database with a backup instead";
+        Err(Error::new(ErrorKind::Unsupported, format!("{}: {what}", self.name())))
+    }
+
     fn recover(&self) -> Result<u64> {
         Ok(0)
     }

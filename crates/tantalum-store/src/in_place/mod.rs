@@ -254,11 +254,16 @@ impl PageStore for InPlaceStore {
         self.data.flush()
     }
 
-    fn shrink(&self, pages: u64) -> Result<()> {
+    fn gives_space_back(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn shrink(&self, pages: u64) -> Result<u64> {
         let bytes = pages * self.page_size as u64;
         self.was_beyond.fetch_max(self.capacity_pages(), Ordering::Relaxed);
         self.data.shrink(bytes)?;
-        self.double_write.as_ref().map_or(Ok(()), |area| area.shrink(bytes))
+        self.double_write.as_ref().map_or(Ok(()), |area| area.shrink(bytes))?;
+        Ok(0)
     }
 
     fn recover(&self) -> Result<u64> {

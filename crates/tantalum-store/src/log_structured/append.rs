@@ -27,7 +27,7 @@ const SPACE_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 /// The batches that wait to be appended.
 ///
 /// Invariant: one append of new pages is under way at a time, and made by a task that stores a batch; the queue is not locked
-/// meanwhile.
+/// meanwhile. Nor is one while compaction begins the streams anew.
 #[derive(Debug, Default)]
 pub struct BatchQueue {
     state: Mutex<QueueState>,
@@ -79,6 +79,23 @@ impl BatchQueue {
             state.results.extend(taken.into_iter().map(|(ticket, _)| (ticket, result.clone())));
             self.ended.notify_all();
         }
+    }
+}
+
+impl BatchQueue {
+    /// Does something while no append of new pages is under way.
+    pub(super) fn between_appends<T>(&self, act: impl FnOnce() -> T) -> T {
+        {
+            let mut state = self.state.lock();
+            while state.is_writing {
+                self.ended.wait(&mut state);
+            }
+            state.is_writing = true;
+        }
+        let done = act();
+        self.state.lock().is_writing = false;
+        self.ended.notify_all();
+        done
     }
 }
 

@@ -215,8 +215,17 @@ impl Maintenance<'_> {
     /// # Errors
     /// When the device cannot read or write.
     fn clean_some(&self, most_dead: bool) -> Result<usize> {
+        let victims = choose_victims(&self.shared.table.read(), most_dead);
+        self.clean(&victims)
+    }
+
+    /// Empties settled segments, and frees them. Returns how many; none if there is no room for what is live in them before a
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// When the device cannot read or write.
+    pub(super) fn clean(&self, victims: &[u32]) -> Result<usize> {
         let Shared { io, table, .. } = self.shared;
-        let victims = choose_victims(&table.read(), most_dead);
         if victims.is_empty() {
             return Ok(0);
         }
@@ -225,7 +234,7 @@ impl Maintenance<'_> {
             victims.iter().map(|victim| u64::from(table.segments.get(*victim).live_blocks())).sum()
         };
         let mut survivors = Vec::new();
-        for &victim in &victims {
+        for &victim in victims {
             self.touch_map_blocks(victim);
             self.read_survivors(victim, &mut survivors)?;
         }
@@ -281,7 +290,7 @@ impl Maintenance<'_> {
         for run in live.chunk_by(is_near) {
             let (first, last) = (run[0].0, run[run.len() - 1].0);
             let mut buffer = AlignedBuffer::zeroed((last + page_blocks - first) as usize * BLOCK_BYTES);
-            if let Err(error) = io.device.read(io.layout.place(segment, first).offset(), &mut buffer) {
+            if let Err(error) = io.read(io.layout.place(segment, first), &mut buffer) {
                 self.note_stuck(segment, &error);
                 continue;
             }
@@ -334,11 +343,16 @@ fn choose_victims(table: &Table, most_dead: bool) -> Vec<u32> {
     if u64::from(saved) > table.map.block_count() {
         return Vec::new();
     }
+    of_one_append(table, settled.into_iter().map(|(_, number, _)| number))
+}
+
+/// The first of these segments, at least one, of which one append takes all that is live: a segment takes it, so that little is left
+/// half moved when there is none for more.
+pub(super) fn of_one_append(table: &Table, segments: impl Iterator<Item = u32>) -> Vec<u32> {
+    let pages_max = ENTRIES_MAX.min(table.layout.pages_per_segment() as usize);
     let (mut victims, mut pages) = (Vec::new(), 0);
-    // A segment takes them, so that little is left half moved when there is none for more.
-    let pages_max = ENTRIES_MAX.min(layout.pages_per_segment() as usize);
-    for (_, number, _) in settled {
-        pages += (table.segments.get(number).page_blocks / layout.page_blocks()) as usize;
+    for number in segments.take(VICTIMS_MAX) {
+        pages += (table.segments.get(number).page_blocks / table.layout.page_blocks()) as usize;
         if !victims.is_empty() && pages > pages_max {
             break;
         }

@@ -128,6 +128,16 @@ impl Layout {
         self.sizes.segment / BLOCK_BYTES as u32
     }
 
+    /// The fewest segments on which a store works that have room for so many pages.
+    pub fn segments_for(&self, pages: u64) -> u32 {
+        let (mut too_few, mut enough) = (self.segments_min() - 1, u32::MAX);
+        while enough - too_few > 1 {
+            let middle = too_few + (enough - too_few) / 2;
+            if self.capacity_pages(middle) >= pages { enough = middle } else { too_few = middle }
+        }
+        enough
+    }
+
     /// What stands before the first segment.
     fn head_bytes(&self) -> u64 {
         (self.slot_at(SLOTS)).next_multiple_of(self.segment_bytes())
@@ -325,6 +335,20 @@ mod tests {
                 assert!(full + layout.cleaning_reserve(segments) + OPEN_SEGMENTS < segments);
                 last = pages;
             }
+        }
+    }
+
+    #[test]
+    fn the_segments_for_pages_are_the_fewest_that_have_room() {
+        for layout in [layout(4096, 32 << 10, 95), layout(4096, 1 << 20, 80), layout(16384, 1 << 20, 90)] {
+            let least = layout.segments_min();
+            assert_eq!(layout.segments_for(0), least);
+            for pages in (1..200_000).step_by(777) {
+                let segments = layout.segments_for(pages);
+                assert!(layout.capacity_pages(segments) >= pages);
+                assert!(segments == least || layout.capacity_pages(segments - 1) < pages);
+            }
+            assert_eq!(layout.segments_for(u64::MAX), u32::MAX);
         }
     }
 

@@ -86,14 +86,19 @@ impl<'s> Maintenance<'s> {
     /// When the device cannot write, or there is no room for the map. The last checkpoint counts.
     pub fn checkpoint(&mut self) -> Result<()> {
         let snapshot = self.snapshot();
+        let left = std::mem::take(&mut self.shared.table.write().left_map_blocks);
         let mut written = Written::default();
         match self.write_checkpoint(snapshot, &mut written) {
             Ok(()) => {
+                let mut table = self.shared.table.write();
+                left.into_iter().for_each(|place| table.forget_map_block(place));
+                drop(table);
                 self.free_segments();
                 Ok(())
             }
             Err(error) => {
                 let mut table = self.shared.table.write();
+                table.left_map_blocks = left;
                 for (number, place) in written {
                     table.map.touch(number);
                     table.forget_map_block(place);

@@ -82,6 +82,15 @@ impl MapBlock {
     }
 }
 
+/// What was forgotten of a map.
+#[derive(Debug)]
+pub struct Forgotten {
+    /// Where the pages were.
+    pub places: Vec<Place>,
+    /// Where blocks of the map are that the next checkpoint does not name any more.
+    pub blocks: Vec<Place>,
+}
+
 /// The map.
 #[derive(Clone, Debug, Default)]
 pub struct PageMap {
@@ -106,6 +115,35 @@ impl PageMap {
         let old = chunk.get(index);
         chunk.set(index, place);
         old
+    }
+
+    /// Forgets the pages of the last chunk, from page `pages` on; `None` if there are none in it.
+    pub fn forget_last(&mut self, pages: u64) -> Option<Forgotten> {
+        let last = self.levels[0].len().checked_sub(1)?;
+        let first_page = (last * ENTRIES) as u64;
+        if first_page < pages {
+            let kept = usize::try_from(pages - first_page).ok().filter(|kept| *kept < ENTRIES)?;
+            let chunk = &mut self.levels[0][last];
+            let places: Vec<Place> = (kept..ENTRIES).filter_map(|index| chunk.get(index)).collect();
+            if places.is_empty() {
+                return None;
+            }
+            (kept..ENTRIES).for_each(|index| chunk.set(index, Place(0)));
+            return Some(Forgotten { places, blocks: Vec::new() });
+        }
+        let chunk = self.levels[0].pop()?;
+        let places = (0..ENTRIES).filter_map(|index| chunk.get(index)).collect();
+        let mut blocks: Vec<Place> = chunk.at.into_iter().collect();
+        let (directory, index) = (last / ENTRIES, last % ENTRIES);
+        if let Some(block) = self.levels[1].get_mut(directory) {
+            if index > 0 {
+                block.set(index, Place(0));
+            } else {
+                blocks.extend(block.at);
+                self.levels[1].truncate(directory);
+            }
+        }
+        Some(Forgotten { places, blocks })
     }
 
     fn split(id: PageId) -> Option<(usize, usize)> {
@@ -204,6 +242,43 @@ mod tests {
             [(PageId(5), Place(10)), (PageId(3 * ENTRIES as u64 + 1), Place(11))]
         );
         assert_eq!(map.get(PageId(u64::MAX)), None);
+    }
+
+    #[test]
+    fn the_last_pages_are_forgotten_with_their_blocks() {
+        let entries = ENTRIES as u64;
+        let mut map = PageMap::default();
+        let pages = [5, entries - 1, entries, entries * entries + 7, entries * entries + entries];
+        (1..).zip(pages).for_each(|(at, page)| _ = map.set(PageId(page), Place(at)));
+        for (chunk, at) in [(0, 100), (1, 101), (ENTRIES, 102)] {
+            map.point_at(chunk, Place(at));
+            map.moved((0, chunk), Place(at));
+        }
+        map.moved((1, 0), Place(200));
+        map.moved((1, 1), Place(201));
+        map.take_dirty(0);
+        map.take_dirty(1);
+        let forget = |map: &mut PageMap, pages| {
+            let (mut places, mut blocks) = (Vec::new(), Vec::new());
+            while let Some(forgotten) = map.forget_last(pages) {
+                places.extend(forgotten.places.iter().map(|place| place.0));
+                blocks.extend(forgotten.blocks.iter().map(|place| place.0));
+            }
+            (places, blocks)
+        };
+        assert_eq!(forget(&mut map, entries * entries + entries), (vec![5], vec![]));
+        assert_eq!(map.block_count(), ENTRIES as u64 + 3);
+        let none: Vec<u64> = Vec::new();
+        assert_eq!(forget(&mut map, entries * entries), (vec![4], vec![102, 201]));
+        assert_eq!((map.level(0).len(), map.level(1).len()), (ENTRIES, 1));
+        assert_eq!(forget(&mut map, entries + 1), (none.clone(), none.clone()));
+        assert_eq!(map.level(0).len(), 2);
+        map.take_dirty(1);
+        assert_eq!(forget(&mut map, entries - 1), (vec![3, 2], vec![101]));
+        assert_eq!(map.take_dirty(0).len(), 1);
+        assert_eq!((map.take_dirty(1).len(), map.chunks_of(0).collect::<Vec<_>>()), (1, vec![(0, Place(100))]));
+        assert_eq!(map.pages().collect::<Vec<_>>(), [(PageId(5), Place(1))]);
+        assert_eq!(forget(&mut map, entries), (none.clone(), none), "there is nothing left behind");
     }
 
     #[test]

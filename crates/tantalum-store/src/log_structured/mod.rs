@@ -15,13 +15,17 @@
 //! - [`SegmentIo`]: the device, cut into segments ([`layout`]), and what stands there: [`root`], [`map`] blocks, a [`summary`] before
 //!   each append
 //! - [`Table`], the state in memory: the [`map`], the [`segments`], the [`streams`] that appends go to; [`free_space`] is computed from it
-//! - [`BatchQueue`] and appends ([`append`]), [`Maintenance`] with its checkpoints, the [`cleaner`], and [`recovery`]
+//! - [`BatchQueue`] and appends ([`append`]), [`Maintenance`] with its checkpoints, the [`cleaner`], [`compaction`], and [`recovery`]
 //!
 //! Locks, in this order: the queue of batches (not held while a task writes them); maintenance, held by the task that checkpoints,
-//! cleans, or begins the streams; the table, never held while a device works. Under that of [`SpaceSignal`] no other is taken.
+//! cleans, compacts, or begins the streams; the table, never held while a device works. Under those of [`SpaceSignal`] and of
+//! [`SegmentIo`], which reads share, no other is taken.
 
 mod append;
 mod cleaner;
+mod compaction;
+#[cfg(test)]
+mod compaction_tests;
 mod free_space;
 mod layout;
 mod maintenance;
@@ -247,6 +251,18 @@ impl PageStore for LogStructuredStore {
         Ok(())
     }
 
+    fn gives_space_back(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn shrink(&self, pages: u64) -> Result<u64> {
+        self.shared.shrink(pages)
+    }
+
+    fn pack(&self, pages: u64, go_on: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        self.shared.pack(pages, go_on)
+    }
+
     fn recover(&self) -> Result<u64> {
         let (table, root) = recovery::recover(&self.shared.io)?;
         *self.shared.maintenance.lock() = root;
@@ -328,6 +344,11 @@ impl Shared {
     fn load_page(&self, id: PageId, page: &mut [u8]) -> Result<Load> {
         let capacity = self.io.capacity_pages();
         if id.0 >= capacity {
+            // A task that looks for a page by an old name finds a free one.
+            if self.io.had_room_for(id) {
+                page.fill(0);
+                return Ok(Load::NeverWritten);
+            }
             return Ok(Load::Damaged(format!(
                 "it lies beyond the end of the store, which has room for {capacity} pages; perhaps the file was truncated"
             )));
@@ -338,7 +359,7 @@ impl Shared {
                 page.fill(0);
                 return Ok(Load::NeverWritten);
             };
-            let read = self.io.device.read(place.offset(), page);
+            let read = self.io.read(place, page);
             // Else the page has moved, and something else may have been written there.
             if self.table.read().generation(place) == generation {
                 read?;
@@ -383,7 +404,7 @@ impl Shared {
     /// `None` if something else may have been written there meanwhile.
     fn read_run(&self, run: Run, first: PageId, pages: &mut [u8]) -> Result<Option<Vec<Load>>> {
         let pages = &mut pages[..run.pages * self.io.layout.page_bytes()];
-        self.io.device.read(run.start.offset(), pages)?;
+        self.io.read(run.start, pages)?;
         if self.table.read().generation(run.start) != run.generation {
             return Ok(None);
         }

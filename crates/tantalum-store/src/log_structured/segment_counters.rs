@@ -47,6 +47,12 @@ tantalum_rt::statistics! {
             appends_rolled_forward,
             /// Segments of which the device was told that they are not needed.
             segments_discarded,
+            /// Segments that compaction emptied.
+            segments_packed,
+            /// Segments that compaction cut off the end of the file.
+            segments_cut_off,
+            /// Free segments of which the space on disk was given back, each time that it was.
+            segments_released,
         }
         peaks {
             /// The longest wait for a free segment, in microseconds.

@@ -19,7 +19,7 @@ pub enum State {
     Open,
     /// It was written, and is read.
     Closed,
-    /// It is free as soon as the device was told.
+    /// It is free as soon as the device was told, or has given its space back.
     Discarding,
 }
 
@@ -64,6 +64,10 @@ pub struct Segments {
     free: BTreeSet<u32>,
     /// Where the search for a free one goes on: all are used in turn.
     cursor: u32,
+    /// Whether the first free one is opened instead.
+    opens_first: bool,
+    /// The generation with which new segments begin: higher than that of any segment that was cut off.
+    first_generation: u64,
     /// How often one became free again.
     freed: u64,
     /// Checkpoints taken since the store was opened, durable or not.
@@ -96,9 +100,50 @@ impl Segments {
     /// Takes note of all segments that the device has; new ones are free.
     pub fn grow(&mut self, count: u32) {
         for segment in self.count()..count {
-            self.all.push(Segment::default());
+            self.all.push(Segment { generation: self.first_generation, ..Segment::default() });
             self.free.insert(segment);
         }
+    }
+
+    /// Changes as [`Segment::generation`], also when there is no such segment any more.
+    pub fn generation(&self, segment: u32) -> Option<u64> {
+        self.all.get(segment as usize).map(|found| found.generation)
+    }
+
+    /// Free segments before `end`.
+    pub fn free_before(&self, end: u32) -> u32 {
+        self.free.range(..end).count() as u32
+    }
+
+    /// The segment from which on all are free.
+    pub fn used_end(&self) -> u32 {
+        let is_free = |number: &u32| self.free.contains(number);
+        self.count() - (0..self.count()).rev().take_while(is_free).count() as u32
+    }
+
+    /// From now on, until it is called again, whether the first free segment is opened each time instead of all in turn.
+    pub fn open_first(&mut self, opens_first: bool) {
+        self.opens_first = opens_first;
+    }
+
+    /// Opens none of the segments from `end` on any more, all of which are free.
+    pub fn withhold(&mut self, end: u32) {
+        let withheld = self.free.split_off(&end);
+        assert_eq!(withheld.len() as u32, self.count() - end, "all segments from {end} on are free");
+    }
+
+    /// Ends [`withhold`](Self::withhold).
+    pub fn give_back(&mut self, end: u32) {
+        self.free.extend(end..self.count());
+    }
+
+    /// Forgets the segments from `end` on, which are withheld.
+    pub fn cut(&mut self, end: u32) {
+        for cut in self.all.drain(end as usize..) {
+            assert!(cut.state == State::Free && cut.live_blocks() == 0, "a segment is cut off, and {cut:?}");
+            self.first_generation = self.first_generation.max(cut.generation + 1);
+        }
+        assert!(self.free.range(end..).next().is_none(), "segments from {end} on are withheld");
     }
 
     /// A segment.
@@ -121,7 +166,8 @@ impl Segments {
         if self.free() <= reserve {
             return None;
         }
-        let found = self.free.range(self.cursor..).next().or_else(|| self.free.first()).copied()?;
+        let from = if self.opens_first { 0 } else { self.cursor };
+        let found = self.free.range(from..).next().or_else(|| self.free.first()).copied()?;
         self.free.remove(&found);
         self.cursor = found + 1;
         let segment = self.get_mut(found);
@@ -176,6 +222,26 @@ impl Segments {
     pub fn is_settled(&self, segment: u32) -> bool {
         let found = self.get(segment);
         found.state == State::Closed && found.closed_after < self.durable
+    }
+
+    /// Keeps a segment until a later checkpoint: the newest durable one says of a page or a block of the map in it that it is needed.
+    pub fn unsettle(&mut self, segment: u32) {
+        let taken = self.taken;
+        self.get_mut(segment).closed_after = taken;
+    }
+
+    /// The free segments.
+    pub fn all_free(&self) -> Vec<u32> {
+        self.free.iter().copied().collect()
+    }
+
+    /// Begins to release a segment, if it is still free.
+    pub fn begin_to_release(&mut self, segment: u32) -> bool {
+        let is_free = self.free.remove(&segment);
+        if is_free {
+            self.get_mut(segment).state = State::Discarding;
+        }
+        is_free
     }
 
     /// Segments that are not needed any more.
@@ -239,6 +305,48 @@ mod tests {
         segments.begin_to_free(first);
         segments.end_freeing(first);
         assert_eq!((segments.free(), segments.is_settled(first)), (2, false));
+    }
+
+    #[test]
+    fn segments_at_the_end_are_cut_off_and_others_take_their_numbers() {
+        let mut segments = Segments::default();
+        segments.grow(6);
+        segments.begin_settled();
+        let opened: Vec<u32> = std::iter::from_fn(|| segments.open(2)).collect();
+        assert_eq!((opened, segments.used_end()), (vec![0, 1, 2, 3], 4));
+        [0, 3].into_iter().for_each(|segment| segments.close(segment, false));
+        assert_eq!((segments.used_end(), segments.free_before(3), segments.free()), (3, 1, 4));
+        let before = segments.generation(3).unwrap();
+        segments.withhold(3);
+        assert_eq!((segments.free(), segments.open(0), segments.open(0)), (1, Some(0), None));
+        segments.close(0, false);
+        segments.give_back(3);
+        assert_eq!(segments.free(), 4);
+        segments.withhold(3);
+        segments.cut(3);
+        assert_eq!((segments.count(), segments.generation(3)), (3, None));
+        segments.grow(5);
+        assert!(segments.generation(3).unwrap() > before, "a task that reads a place must see that it is another");
+        assert_eq!(segments.open(0), Some(3), "all are used in turn");
+        segments.open_first(true);
+        assert_eq!(segments.open(0), Some(0));
+        assert!(segments.begin_to_release(4) && !segments.begin_to_release(4));
+        assert_eq!(segments.open(0), None);
+        segments.end_freeing(4);
+        assert_eq!(segments.open(0), Some(4));
+    }
+
+    #[test]
+    fn what_is_forgotten_stays_until_the_next_checkpoint() {
+        let mut segments = Segments::default();
+        segments.grow(1);
+        segments.begin_settled();
+        segments.adopt(0);
+        segments.unsettle(0);
+        assert!(segments.to_free().is_empty(), "the durable checkpoint names what is in it");
+        let taken = segments.take_checkpoint();
+        segments.settle(taken);
+        assert_eq!(segments.to_free(), [0]);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Table {
     pub clock: u64,
     /// What `clock` was at the last checkpoint.
     pub clock_at_checkpoint: u64,
+    /// Blocks of the map that the newest durable checkpoint names, and the next one does not.
+    pub left_map_blocks: Vec<Place>,
     /// The newest append of new pages when cleaning found that it cannot make room. What is stored behind it may be worth
     /// cleaning, or a checkpoint.
     exhausted_after: Option<u64>,
@@ -39,6 +41,7 @@ impl Table {
             streams: Streams::default(),
             clock: 0,
             clock_at_checkpoint: 0,
+            left_map_blocks: Vec::new(),
             exhausted_after: None,
         };
         table.segments.grow(segments);
@@ -101,10 +104,33 @@ impl Table {
         Some((place, self.generation(place)))
     }
 
-    /// The generation of a place's segment.
+    /// The generation of a place's segment; no segment's if there is none any more.
     pub fn generation(&self, place: Place) -> u64 {
         let segment = self.layout.segment_of(place).map(|(segment, _)| segment);
-        segment.map_or(0, |segment| self.segments.get(segment).generation)
+        segment.map_or(0, |segment| self.segments.generation(segment).unwrap_or(u64::MAX))
+    }
+
+    /// How much space would be free if all segments from `end` on were cut off, as those that are used are free.
+    pub fn free_space_before(&self, end: u32) -> FreeSpace {
+        let used = self.streams.pages.iter().flatten().map(|position| position.block);
+        FreeSpace::new(self.layout, end, self.segments.free_before(end), used)
+    }
+
+    /// Forgets some of the pages from page `pages` on. False if there are none any more. What was needed of them stays in its place
+    /// until a checkpoint says that it is not.
+    pub fn forget_pages(&mut self, pages: u64) -> bool {
+        let Some(forgotten) = self.map.forget_last(pages) else { return false };
+        for place in forgotten.places {
+            let (segment, _) = self.layout.segment_of(place).expect("pages are in segments");
+            let found = self.segments.get_mut(segment);
+            found.page_blocks = found
+                .page_blocks
+                .checked_sub(self.layout.page_blocks())
+                .expect("a segment has every page that the map says is there");
+            self.segments.unsettle(segment);
+        }
+        self.left_map_blocks.extend(forgotten.blocks);
+        true
     }
 
     /// Notes that an append of pages is durable. Pages that cleaning moved and that were stored meanwhile stay where they

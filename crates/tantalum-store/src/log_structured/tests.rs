@@ -18,12 +18,12 @@ use crate::{
     tests::{PAGE, batch, page},
 };
 
-const DATABASE: u128 = 7;
+pub(super) const DATABASE: u128 = 7;
 /// Eight pages in a segment; so few segments that every one is cleaned again and again.
-const SIZES: SegmentSizes = SegmentSizes { segment: 9 * PAGE as u32, fill_percent: 60 };
-const SEGMENTS: u32 = 60;
+pub(super) const SIZES: SegmentSizes = SegmentSizes { segment: 9 * PAGE as u32, fill_percent: 60 };
+pub(super) const SEGMENTS: u32 = 60;
 
-fn layout() -> Layout {
+pub(super) fn layout() -> Layout {
     let device = MemoryDevice::new("any", 4 << 20);
     Layout::new(&*device, PAGE, SIZES).unwrap()
 }
@@ -43,7 +43,7 @@ fn slow_device(seed: u64) -> Arc<MemoryDevice> {
     device_of(SEGMENTS, profile)
 }
 
-fn device_of(segments: u32, profile: MemoryProfile) -> Arc<MemoryDevice> {
+pub(super) fn device_of(segments: u32, profile: MemoryProfile) -> Arc<MemoryDevice> {
     let device = MemoryDevice::with_profile("data", layout().device_bytes(segments), profile);
     LogStructuredStore::format(&*device, PAGE, SIZES, DATABASE).unwrap();
     device
@@ -55,12 +55,12 @@ fn store_with(device: &Arc<MemoryDevice>, options: StoreOptions) -> LogStructure
     store
 }
 
-fn store(device: &Arc<MemoryDevice>) -> LogStructuredStore {
+pub(super) fn store(device: &Arc<MemoryDevice>) -> LogStructuredStore {
     store_with(device, StoreOptions { discards: true, ..StoreOptions::default() })
 }
 
 /// The version of a page; 0 if it was never stored.
-fn version(store: &LogStructuredStore, id: u64) -> u64 {
+pub(super) fn version(store: &LogStructuredStore, id: u64) -> u64 {
     let mut found = vec![0xee; PAGE];
     match store.load(PageId(id), &mut found).unwrap() {
         Load::NeverWritten => {
@@ -76,13 +76,13 @@ fn version(store: &LogStructuredStore, id: u64) -> u64 {
     }
 }
 
-fn check(store: &LogStructuredStore) {
+pub(super) fn check(store: &LogStructuredStore) {
     let mut problems = Vec::new();
     store.check(&mut |problem| problems.push(problem)).unwrap();
     assert_eq!(problems, Vec::<String>::new());
 }
 
-fn counts(store: &LogStructuredStore) -> LogStructuredStats {
+pub(super) fn counts(store: &LogStructuredStore) -> LogStructuredStats {
     store.stats().log_structured.expect("it is such a store")
 }
 

@@ -1,5 +1,6 @@
 //! Giving space back while the database is in use. In the data file, pages move from the end to free ones in front, and the file is cut
-//! off behind the last page in use. The log gets a smaller file ([`Core::shrink_log`]).
+//! off behind the last page in use, or behind the last segment in use of a log-structured store, which empties segments for it. The
+//! log gets a smaller file ([`Core::shrink_log`]).
 //!
 //! Each page moves in a change group of its own, so commits and readers wait for it as for a split. Pages that a dropped table or a
 //! large transaction still holds stay where they are, as do the overflow pages of earlier versions: what lies before the last of them
@@ -46,6 +47,8 @@ pub struct CompactReport {
     pub data_bytes_before: u64,
     /// Bytes of the data file now.
     pub data_bytes_after: u64,
+    /// Of them, those that take no space on disk: free segments of a log-structured store.
+    pub data_bytes_unallocated: u64,
     /// Why the data file keeps its size, if it cannot be cut off: null for one that can.
     pub data_kept: Option<String>,
     /// Bytes of the log's files that were given back; 0 for a log that has not grown, or is needed as it is.
@@ -59,12 +62,13 @@ pub(super) fn run(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Resul
         pages_moved: 0,
         data_bytes_before: data_bytes(),
         data_bytes_after: 0,
+        data_bytes_unallocated: 0,
         data_kept: None,
         log_bytes_given_back: 0,
     };
     match compact_data(core, &mut done.pages_moved, report) {
         Err(error) if error.kind() == ErrorKind::Unsupported => done.data_kept = Some(error.to_string()),
-        compacted => compacted?,
+        compacted => done.data_bytes_unallocated = compacted?,
     }
     done.data_bytes_after = data_bytes();
     // Last: what was moved has filled it.
@@ -72,10 +76,11 @@ pub(super) fn run(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Resul
     Ok(done)
 }
 
-fn compact_data(core: &Core, pages_moved: &mut u64, report: &mut dyn FnMut(CompactProgress)) -> Result<()> {
+/// Returns the bytes of the data file that take no space on disk then.
+fn compact_data(core: &Core, pages_moved: &mut u64, report: &mut dyn FnMut(CompactProgress)) -> Result<u64> {
     // One at a time; nor is the database checked meanwhile, which would find roots in other places than it saw them named.
     let _alone = core.checks.lock();
-    core.space.check_shrinkable()?;
+    core.space.check_gives_space_back()?;
     // What is free at the end already is given back first: if it cannot be, no page is moved.
     shrink(core)?;
     let to_move = pages_behind_those_in_use(core)?;
@@ -90,12 +95,30 @@ fn compact_data(core: &Core, pages_moved: &mut u64, report: &mut dyn FnMut(Compa
         }
     }
     report(CompactProgress { done_pages: total_pages, total_pages });
-    shrink(core)
+    let unallocated_bytes = shrink(core)?;
+    if !pack(core)? {
+        return Ok(unallocated_bytes);
+    }
+    // If that is wanted again, what was given back before stays so.
+    Ok(match shrink(core)? {
+        0 => unallocated_bytes,
+        more => more,
+    })
 }
 
-fn shrink(core: &Core) -> Result<()> {
+fn shrink(core: &Core) -> Result<u64> {
     let _operation = core.begin_operation()?;
-    core.space.shrink().map(drop)
+    core.space.shrink()
+}
+
+/// Closing waits for one piece of the work only.
+fn pack(core: &Core) -> Result<bool> {
+    let mut operation = Some(core.begin_operation()?);
+    core.space.pack(&mut || {
+        drop(operation.take());
+        operation = Some(core.begin_operation()?);
+        Ok(())
+    })
 }
 
 /// The pages that need not lie where they do, the last one first: they lie behind as many pages as are in use.
@@ -122,14 +145,16 @@ fn move_page(core: &Core, id: PageId) -> Result<Option<Moved>> {
 
 impl Db {
     /// Gives space back to the file system while transactions go on: pages move from the end of the data file to free pages further
-    /// in front, and the file and its double-write area are cut off behind. First it waits until large transactions that are committed
+    /// in front, and the file and its double-write area are cut off behind. A log-structured store moves what is live out of the segments
+    /// at the end and out of those that are half dead, cuts the file off, and gives the space of the free segments that stay back where
+    /// the file system can do that. First it waits until large transactions that are committed
     /// are in their tables, and dead large values are deleted. Each page that moves is written to the log; a commit
     /// waits for one as for a split. Takes a checkpoint at the end. Compactions and [checks](Self::check) are made one after the
     /// other.
     ///
     /// What a large transaction or a table that is being dropped holds at the end of the file stays there until the next time, and so
-    /// do large values that versions before this one wrote. The data file keeps its size where it is a device of a fixed size, and in
-    /// the log-structured store and with in-page logging; the report says so.
+    /// do large values that versions before this one wrote. The data file keeps its size where it is a device of a fixed size, and with
+    /// in-page logging; the report says so.
     ///
     /// A log that has grown gets a file of its initial size, unless a transaction waits for it that needs more, or its devices are
     /// named by [`log_devices`](crate::Builder::log_devices).

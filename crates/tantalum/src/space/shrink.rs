@@ -6,6 +6,9 @@
 //! 4. Unless the pages are wanted again, or a base backup is being copied, the store gives them back.
 //!
 //! A crash leaves the store with its old size or with the new one; either is right, as no page there is in use.
+//!
+//! A store in which pages do not lie where their number says may have to move them first ([`Space::pack`]), which takes long: so it is
+//! done between two such attempts, while all pages may be taken.
 
 use std::sync::atomic::Ordering;
 
@@ -39,16 +42,24 @@ impl Space {
         Ok(end.max(self.scratch.lock().end(self.extent_pages())))
     }
 
-    /// Refuses a store that gives no pages back, and what no page may be given back beside.
+    /// Refuses a store that gives no space back, and what none may be given back beside.
     ///
     /// # Errors
-    /// As [`shrink`](Self::shrink).
-    pub fn check_shrinkable(&self) -> Result<()> {
+    /// [`InUse`](ErrorKind::InUse) while a base backup is being copied; [`Unsupported`](ErrorKind::Unsupported) says why the store
+    /// cannot.
+    pub fn check_gives_space_back(&self) -> Result<()> {
         self.check_no_base_backup()?;
-        let store = self.pool.store();
-        // What grew between the two would be cut off again.
-        let _growing = self.growth.growing.lock();
-        store.shrink(store.capacity_pages())
+        self.pool.store().gives_space_back()
+    }
+
+    /// Has the store keep the pages that are in use in as little room as they need; [`shrink`](Self::shrink) then gives back more.
+    /// False if there was nothing to do. `go_on` is asked before each piece of work, and its error ends it. No latch may be held.
+    ///
+    /// # Errors
+    /// What a device reports, and those of `go_on`.
+    pub fn pack(&self, go_on: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        let kept = self.kept_pages(self.used_end()?);
+        self.pool.store().pack(kept, go_on)
     }
 
     /// Where the pages would end of which so many are in use by trees, if no page before were free.
@@ -62,8 +73,9 @@ impl Space {
         (used_end + LOW_MARKS_KEPT * low_pages(used_end)).max(LEAST_PAGES)
     }
 
-    /// Gives back the end of the store, as far as no page there is in use. Returns how many pages; none if they are wanted again
-    /// meanwhile. Takes a checkpoint. One task at a time calls this, and holds no latch.
+    /// Gives back the end of the store, as far as no page there is in use, unless it is wanted again meanwhile. Returns how many bytes of
+    /// what stays take no space on disk then, as far as that is known. Takes a checkpoint. One task at a time calls this, and holds
+    /// no latch.
     ///
     /// # Errors
     /// [`InUse`](ErrorKind::InUse) while a base backup is being copied; [`Unsupported`](ErrorKind::Unsupported) when the store cannot
@@ -93,10 +105,11 @@ impl Space {
         }
         self.check_no_base_backup()?;
         let before = store.capacity_pages();
-        store.shrink(kept)?;
+        let unallocated_bytes = store.shrink(kept)?;
         growth.ends_at.store(0, Ordering::Relaxed);
-        tracing::info!(pages = before - kept, file = store.name(), "space was given back");
-        Ok(before - kept)
+        let pages = before.saturating_sub(store.capacity_pages());
+        tracing::info!(pages, unallocated_bytes, file = store.name(), "space was given back");
+        Ok(unallocated_bytes)
     }
 
     /// Refuses to give back pages that a base backup is about to read.
