@@ -1,6 +1,6 @@
 //! Bulk loads of a [`Client`]: of the tables that the model follows, before any client uses them, and of others beside clients.
 
-use tantalum::{BulkLoad, ErrorKind, Value};
+use tantalum::{BulkLoad, ErrorKind};
 
 use crate::{
     client::Client,
@@ -68,11 +68,11 @@ impl Client {
             Ok(report) => {
                 self.shared.recorder.count("bulk loads", 1);
                 self.shared.recorder.count("pages built by bulk loads", report.pages);
-                let found = self.shared.db.snapshot()?.range(&table, ..)?.collect::<tantalum::Result<Vec<_>>>()?;
-                let is_same = |((key, value), found): (&(Vec<u8>, Vec<u8>), &(Value, Value))| {
-                    key[..] == found.0[..] && value[..] == found.1[..]
-                };
-                if found.len() != rows.len() || !rows.iter().zip(&found).all(is_same) {
+                let snapshot = self.shared.db.snapshot()?;
+                let found =
+                    snapshot.range(&table, ..)?.map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec())));
+                let found = found.collect::<tantalum::Result<Vec<_>>>()?;
+                if found != rows {
                     return Err(Stop::Violation(format!("a bulk load of {count} rows shows {}", found.len())));
                 }
             }

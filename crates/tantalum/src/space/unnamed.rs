@@ -158,12 +158,12 @@ impl UnnamedPages {
         while let Some(first) = pages.peek() {
             let extent = first.0 / extent_pages;
             mask.fill(0);
-            let mut bytes = usize::MAX..0;
+            let (mut low, mut high) = (usize::MAX, 0);
             while let Some(page) = pages.next_if(|page| page.0 / extent_pages == extent) {
                 let bit = page.0 % extent_pages;
                 let at = (bit / 8) as usize;
                 mask[at] |= 1 << (bit % 8);
-                bytes = bytes.start.min(at)..at + 1;
+                (low, high) = (low.min(at), at + 1);
                 space.beside.lock().note(page);
             }
             let map = space.latch_map(group, extent, true).map_err(|error| match error {
@@ -171,12 +171,13 @@ impl UnnamedPages {
                 error => error,
             })?;
             let map = map.expect("it was waited for");
+            let bytes = low..high;
             let now = &header::body(group.planned(map))[bytes.clone()];
             if now.iter().zip(&mask[bytes.clone()]).any(|(now, mask)| now & mask != 0) {
                 return Err(error::corrupt_page(group.page(map), "a page that was lent is in use").into());
             }
             let then: Vec<u8> = now.iter().zip(&mask[bytes.clone()]).map(|(now, mask)| now | mask).collect();
-            let offset = u16::try_from(bytes.start).expect("a page's body is shorter than 16 KiB");
+            let offset = u16::try_from(low).expect("a page's body is shorter than 16 KiB");
             group.change(map, Change::WriteBytes { offset, bytes: &then })?;
         }
         Ok(())
