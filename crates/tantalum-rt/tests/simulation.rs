@@ -295,13 +295,13 @@ fn a_deadlock_is_reported_with_what_each_task_waits_for() {
             let _two = two.read();
         })
     });
-    let (file, of_root, of_other) = (file!(), line + 15, line + 8);
+    let (file, of_root, of_waiting, of_other) = (file!(), line + 15, line + 11, line + 8);
     let expected = format!(
         "the simulation with seed 0 deadlocked: no task can ever run again, at 1ms of virtual time
   task 0 \"root\" waits to read an rwlock at {file}:{of_root}
   task 1 \"other\" waits for a mutex at {file}:{of_other}
   task 2 \"parked\" is parked
-  task 3 \"waiting\" waits for a condvar
+  task 3 \"waiting\" waits for a condvar at {file}:{of_waiting}
   task 4 \"joining\" waits for the end of task 1 \"other\""
     );
     assert_eq!(message, expected);
