@@ -49,7 +49,8 @@ pub(crate) fn check_nothing_is_staged(db: &Db, devices_may_fail: bool, recorder:
             if devices_may_fail {
                 return Ok(());
             }
-            return Err(Stop::Violation("rows of large transactions are not moved to their tables".to_owned()));
+            let tasks = tantalum_rt::list_tasks();
+            return Err(Stop::Violation(format!("rows of large transactions are not moved to their tables{tasks}")));
         }
         tantalum_rt::sleep(APPLIER_PATIENCE / 1000);
     }

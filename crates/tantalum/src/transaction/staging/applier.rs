@@ -175,7 +175,6 @@ impl Manager {
             Ok(Step::Retired) => {}
             Ok(Step::Done) => {
                 let Moving { table, staged, .. } = job.what;
-                table.staging().remove(staged.id());
                 work.dropping.push(Job::new(staged));
                 drop(work);
                 // What the transaction had written and replaced itself.

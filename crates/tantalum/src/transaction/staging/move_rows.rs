@@ -79,7 +79,11 @@ impl Moving {
             }
         }
         match next {
-            None => Ok(Step::Done),
+            None => {
+                // While the table cannot be dropped: either this lists the staging table no more and frees it, or the drop does.
+                self.table.staging().remove(self.staged.id());
+                Ok(Step::Done)
+            }
             Some(next) => {
                 self.from = next;
                 Ok(Step::Moved)
