@@ -22,6 +22,11 @@ use crate::{
     stop::Stop,
 };
 
+mod bulk;
+
+/// The version of rows that the model does not follow.
+const SCRATCH: Version = Version { transaction: u32::MAX, operation: 0 };
+
 /// What all clients of a round share.
 #[derive(Clone)]
 pub(crate) struct Shared {
@@ -39,9 +44,9 @@ pub(crate) struct Shared {
 
 /// One client.
 pub(crate) struct Client {
-    pub(crate) shared: Shared,
+    shared: Shared,
     number: usize,
-    pub(crate) random: Random,
+    random: Random,
     /// Commits that are not known to be durable, oldest first.
     in_flight: VecDeque<(u32, Ticket)>,
     /// A commit panics at which of the next points; 0: at none.
@@ -115,7 +120,7 @@ impl Client {
     }
 
     /// Computes or idles for a while.
-    pub(crate) fn pause(&mut self) {
+    fn pause(&mut self) {
         let time = Duration::from_micros(self.random.u64(1..60));
         match self.random.u8(0..8) {
             0 => tantalum_rt::sleep(time * 20),
@@ -124,7 +129,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn begin(&self, kind: Kind) -> Session {
+    fn begin(&self, kind: Kind) -> Session {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         self.shared.recorder.record(Event::Begin { id, kind });
         Session::new(id)
@@ -163,7 +168,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn rolled_back(&self, session: Session, why: &'static str) {
+    fn rolled_back(&self, session: Session, why: &'static str) {
         self.shared.recorder.count(why, 1);
         self.shared.recorder.record(Event::RolledBack { id: session.id, reads: session.reads });
     }
@@ -457,10 +462,19 @@ impl Client {
             return self.load_and_drop_table(&name);
         }
         let table = self.shared.db.table(&name)?;
+        let rows = self.random.u32(1..20);
+        self.put_scratch_rows(&table, 0..rows)?;
+        if self.random.u8(0..4) > 0 {
+            self.drop_scratch_table(&name)?;
+        }
+        Ok(())
+    }
+
+    /// Commits rows of a table that the model does not follow, up to one that is refused.
+    fn put_scratch_rows(&mut self, table: &Table, numbers: impl IntoIterator<Item = u32>) -> Result<(), Stop> {
         let mut transaction = self.shared.db.begin()?;
-        for number in 0..self.random.u32(1..20) {
-            let version = Version { transaction: u32::MAX, operation: 0 };
-            match transaction.put(&table, encode_key(number, 0), self.value(version)) {
+        for number in numbers {
+            match transaction.put(table, encode_key(number, 0), self.value(SCRATCH)) {
                 Ok(()) => {}
                 Err(error) => match Stop::from(error) {
                     Stop::Refused(_) => break,
@@ -469,10 +483,12 @@ impl Client {
             }
         }
         transaction.commit()?;
-        if self.random.u8(0..4) > 0 {
-            self.shared.db.drop_table(&name)?;
-            self.shared.recorder.count("tables dropped", 1);
-        }
+        Ok(())
+    }
+
+    fn drop_scratch_table(&self, name: &str) -> Result<(), Stop> {
+        self.shared.db.drop_table(name)?;
+        self.shared.recorder.count("tables dropped", 1);
         Ok(())
     }
 
@@ -485,11 +501,11 @@ impl Client {
         &self.shared.tables[usize::from(key.table)]
     }
 
-    pub(crate) fn bytes(&self, key: Key) -> Vec<u8> {
+    fn bytes(&self, key: Key) -> Vec<u8> {
         encode_key(key.number, self.shared.load.key_pad)
     }
 
-    pub(crate) fn value(&mut self, version: Version) -> Vec<u8> {
+    fn value(&mut self, version: Version) -> Vec<u8> {
         let load = &self.shared.load;
         let len = if load.streams && self.random.u32(0..STREAMED_EVERY) == 0 {
             self.shared.recorder.count("values larger than half a record", 1);

@@ -158,8 +158,8 @@ impl Db {
     /// are written by one [large transaction](Transaction) instead.
     ///
     /// While it is loaded, [`get`](Self::get) sees an empty table, and transactions and snapshots that would use the table fail with
-    /// [`InUse`](crate::ErrorKind::InUse); so does what `rows` asks of it. A snapshot that began before sees an empty table for good.
-    /// [`close`](Self::close) waits for the row that `rows` is making.
+    /// [`InUse`](crate::ErrorKind::InUse), also where the iterator `rows` begins them. A snapshot that began before sees an empty table for
+    /// good.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -303,7 +303,7 @@ fn look(table: &Table, rest: &Interval, end: End, limit: usize, seen: Seen<'_>, 
     };
     let within = staged.as_ref().map_or(rest, |staged| &staged.covered);
     let (covered, leaf_lsn) = fill(table.tree(), within, end, limit, batch)?;
-    let until = seen.view.and_then(|view| view.leaves_count_not_until(table));
+    let until = seen.view.and_then(|view| view.loaded_since(table));
     if until.is_some() {
         batch.clear();
     }

@@ -38,9 +38,9 @@ impl View {
         leaf.min(Lsn::new(self.snapshot.number))
     }
 
-    /// Until which commit the overwritten rows of a table count, and not what its leaves hold: they were built by a bulk load since.
-    /// `None` if what they hold counts.
-    pub fn leaves_count_not_until(&self, table: &Table) -> Option<u64> {
+    /// The commit of the bulk load that has filled the table since this view began, if one has. The leaves then have nothing of what the
+    /// view sees, and versions that were overwritten after that commit are of rows that it does not see.
+    pub fn loaded_since(&self, table: &Table) -> Option<u64> {
         Some(table.tree().loaded_at()).filter(|loaded_at| *loaded_at > self.snapshot.number)
     }
 
@@ -51,14 +51,14 @@ impl View {
             return Ok(staged);
         }
         let mut show = Some(|value: Option<LeafValue<'_>>, leaf| {
-            let value = value.filter(|_| self.leaves_count_not_until(table).is_none());
+            let value = value.filter(|_| self.loaded_since(table).is_none());
             (value.map(Content::of), self.shown_lsn(leaf))
         });
         loop {
             let shown = table.tree().try_read(key, &mut show)?;
             // Asked after the leaf was looked at: what has been overwritten since is here as well, and the same. So is a large value
             // that was replaced while it was read.
-            let until = self.leaves_count_not_until(table).unwrap_or(u64::MAX);
+            let until = self.loaded_since(table).unwrap_or(u64::MAX);
             if let Some(old) = self.manager.versions.get(table.id(), key, self.snapshot, until)? {
                 return Ok((old, Lsn::new(self.snapshot.number)));
             }
@@ -85,7 +85,7 @@ impl View {
     pub fn is_overwritten(&self, table: &Table, key: &[u8]) -> Result<bool> {
         // In this order: rows that are moved meanwhile leave a version.
         Ok(table.staging().is_overwritten(key, self.snapshot.number)?
-            || self.leaves_count_not_until(table).is_some()
+            || self.loaded_since(table).is_some()
             || self.manager.versions.get(table.id(), key, self.snapshot, u64::MAX)?.is_some())
     }
 }

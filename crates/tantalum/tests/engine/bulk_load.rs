@@ -12,7 +12,9 @@ use tantalum::{Builder, BulkLoadReport, Db, Devices, ErrorKind, Isolation, Store
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
-use crate::support::{self, Model, check, committed, on_store, rows, simulate_stores, small, wait_until_applied};
+use crate::support::{
+    self, Model, check, committed, cut_power_after, on_store, rows, simulate_stores, small, wait_until_applied,
+};
 
 /// Random rows: mostly small ones, some large values, keys of all lengths.
 fn some_rows(seed: u64, count: usize) -> Model {
@@ -400,12 +402,7 @@ fn search(seeds: std::ops::Range<u64>, builder: impl Fn() -> Builder + Clone + '
             let devices = Devices { data: data.clone(), double_write, log: vec![log.clone()] };
             let (of_run, builder) = (Arc::clone(&loads), builder.clone());
             let run = move || {
-                if let Some(cut_at) = cut_at {
-                    spawn("power", move || {
-                        sleep(cut_at);
-                        tantalum_rt::power_cut();
-                    });
-                }
+                cut_at.into_iter().for_each(cut_power_after);
                 let db = builder().open_on(devices).unwrap();
                 check_loads(&db, &of_run);
                 load_until_the_end(&db, &of_run, life);

@@ -16,7 +16,7 @@ use tantalum::{Db, Devices, ErrorKind, StoreKind, Table};
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
-use crate::support::{self, check, rows, simulate, small};
+use crate::support::{self, check, cut_power_after, rows, simulate, small};
 
 /// What the files of rows take on disk.
 fn data_bytes(path: &Path) -> u64 {
@@ -219,12 +219,7 @@ fn power_cuts_beside_clients(
             };
             let (rounds, given_back) = (Arc::clone(&rounds), Arc::clone(&given_back));
             let run = move || {
-                if let Some(cut_at) = cut_at {
-                    spawn("power", move || {
-                        sleep(cut_at);
-                        tantalum_rt::power_cut();
-                    });
-                }
+                cut_at.into_iter().for_each(cut_power_after);
                 let db = builder().open_on(devices).unwrap();
                 check(&db);
                 let kept = db.table("kept").unwrap();

@@ -13,8 +13,8 @@ use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 use crate::support::{
-    Model, check, committed, contents, put, rows, simulate_stores, slow_devices_of, wait_until_applied,
-    with_little_memory,
+    Model, check, committed, contents, cut_power_after, put, rows, simulate_stores, slow_devices_of,
+    wait_until_applied, with_little_memory,
 };
 
 /// Writes a number of rows at random, some of them several times, and deletes some.
@@ -316,12 +316,7 @@ fn a_power_cut_leaves_all_or_nothing() {
             };
             let (rounds, found_of) = (Arc::clone(&rounds), Arc::clone(&found_of));
             let run = move || {
-                if let Some(cut_at) = cut_at {
-                    spawn("power", move || {
-                        sleep(cut_at);
-                        tantalum_rt::power_cut();
-                    });
-                }
+                cut_at.into_iter().for_each(cut_power_after);
                 let db = with_little_memory(store).open_on(devices).unwrap();
                 let table = db.table("t").unwrap();
                 let [acknowledged, begun] = &*rounds;

@@ -17,7 +17,7 @@ use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 use crate::support::{
-    Model, check, committed, simulate_stores, slow_devices_of, wait_until_applied, with_little_memory,
+    Model, check, committed, cut_power_after, simulate_stores, slow_devices_of, wait_until_applied, with_little_memory,
 };
 
 const STORES: [StoreKind; 3] = [StoreKind::InPlace, StoreKind::InPageLogging, StoreKind::LogStructured];
@@ -265,13 +265,6 @@ impl Machine {
         }
         matches!(outcome, Outcome::Finished(()))
     }
-}
-
-fn cut_power_after(pause: Duration) {
-    spawn("power", move || {
-        sleep(pause);
-        tantalum_rt::power_cut();
-    });
 }
 
 /// After a crash while a transaction spilled, or while its rows were moved, recoveries are cut again and again.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use tantalum::{Builder, Db, Devices, Snapshot, StoreKind, Table, Value};
 use tantalum_device::{Device, MemoryDevice, MemoryProfile, files::SimulatedFiles};
-use tantalum_rt::{Simulation, sleep};
+use tantalum_rt::{Simulation, sleep, spawn};
 
 pub type Rows = Vec<(Value, Value)>;
 
@@ -52,6 +52,14 @@ pub fn simulate(seeds: std::ops::Range<u64>, f: impl Fn(u64, Devices) + Clone + 
         let run = move || f(seed, slow_devices(seed));
         Simulation::new(seed).time_limit(Duration::from_secs(3600)).run(run).expect_finished();
     }
+}
+
+/// Lets the power go after this time, in a task of its own.
+pub fn cut_power_after(pause: Duration) {
+    spawn("power", move || {
+        sleep(pause);
+        tantalum_rt::power_cut();
+    });
 }
 
 /// A small database on a page store of this kind.

@@ -6,28 +6,31 @@
 //! or something is lacking that must not be waited for under latches, everything is let go and found anew; after some tries in vain
 //! while no other commit is under way ([`precedence`](super::precedence)).
 
-use std::{
-    collections::BTreeMap,
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
+mod overwritten;
+mod planning;
+
+use std::sync::{Arc, atomic::Ordering};
 
 use tantalum_log::Lsn;
 use tantalum_rt::interleave;
-use tantalum_store::{PageId, TableId, page::header, page::record};
+use tantalum_store::{PageId, page::header, page::record};
 
+pub(super) use self::overwritten::OldVersion;
+use self::{
+    overwritten::{moved_over, overwritten, staged_rows},
+    planning::{LeafPlan, Planned, Planning, Replaced, marks_of, references_at, value_parts},
+};
 use super::{
-    Content, Manager, ValueTree,
-    large_values::{Mark, MarkKey, lost, mark_key},
+    Manager, ValueTree,
     precedence::Tries,
-    staging::{StagedWrite, StagingTree, TableStaging},
+    staging::{StagingTree, TableStaging},
 };
 use crate::{
-    buffer::{ChangeGroup, PinnedPage, Pins, Reservation},
+    buffer::{ChangeGroup, Pins, Reservation},
     db::Core,
     error::{Error, ErrorKind, GroupError, GroupResult, Lack, Result},
     table::Table,
-    tree::{Chains, LeafValue, LeafWrite, Place, Reference, Tree},
+    tree::{Chains, LeafWrite, Place, Tree},
 };
 
 /// Writes to one tree, in key order.
@@ -103,139 +106,8 @@ pub(super) enum Purpose<'a> {
 /// A leaf of a staging table, as it was when rows were read from it.
 pub(super) type ReadLeaf = (PageId, Lsn);
 
-/// Writes that go to one leaf.
-struct LeafPlan<'a> {
-    tree: &'a PartTree,
-    page: PinnedPage,
-    /// The page's LSN when the writes' places were found.
-    found_at: Lsn,
-    writes: &'a [LeafWrite<'a>],
-    /// Which of all places are theirs.
-    places: Range<usize>,
-    /// The large values that they replace.
-    replaced: Vec<Reference>,
-}
-
-/// A version of a row that a group overwrites.
-pub(super) struct OldVersion<'a> {
-    pub table: TableId,
-    pub key: &'a [u8],
-    pub value: Option<Content>,
-    /// Which commit overwrote it; `None` for that of the group.
-    pub until: Option<u64>,
-}
-
-/// Rows of a staging table that are overwritten in their table.
-struct Removal<'a> {
-    table: Table,
-    position: u64,
-    part: Part<'a>,
-    /// What the rows are, as many as the writes.
-    rows: Vec<StagedWrite>,
-}
-
 /// Leaves that a group leaves nearly empty: a key of each.
 type Sparse = Vec<(Tree, Vec<u8>)>;
-
-/// Large values that a group replaces or deletes, and their tables.
-type Replaced = Vec<(Table, Reference)>;
-
-/// What the group of one try is made of.
-#[derive(Default)]
-struct Planning<'p> {
-    plans: Vec<LeafPlan<'p>>,
-    places: Vec<Place>,
-    chains: Chains,
-}
-
-/// What came of planning a part.
-enum Planned {
-    Done,
-    NoFrames,
-    /// A value was replaced meanwhile.
-    Changed,
-}
-
-impl<'p> Planning<'p> {
-    /// Finds the leaves of a part, and makes room in them.
-    fn add(&mut self, part: &'p Part<'p>, pins: &mut Pins<'_>, reservation: &Arc<Reservation>) -> Result<Planned> {
-        let Part { tree, writes } = part;
-        let mut rest = &writes[..];
-        while !rest.is_empty() {
-            let first = self.places.len();
-            let (page, found_at) = tree.tree().prepare(rest, &mut self.places, reservation)?;
-            let (writes, later) = rest.split_at(self.places.len() - first);
-            if !pins.try_add(1)? {
-                return Ok(Planned::NoFrames);
-            }
-            let places = &self.places[first..];
-            if !tree.tree().find_chains(writes, places, &mut self.chains)? {
-                return Ok(Planned::Changed);
-            }
-            let replaced = references_at(places);
-            self.plans.push(LeafPlan { tree, page, found_at, writes, places: first..self.places.len(), replaced });
-            rest = later;
-        }
-        Ok(Planned::Done)
-    }
-
-    /// The large values that the group replaces or deletes.
-    fn replaced(&self, removals: &[Removal<'_>]) -> Replaced {
-        let in_tables = self.plans.iter().filter_map(|plan| match plan.tree {
-            PartTree::Table(table) | PartTree::Target(table) => Some((table, &plan.replaced)),
-            PartTree::Staging(_) | PartTree::Own(_) | PartTree::Values(_) => None,
-        });
-        let in_tables = in_tables.flat_map(|(table, replaced)| replaced.iter().map(|value| (table.clone(), *value)));
-        let staged = removals.iter().flat_map(|removal| {
-            let values = removal.rows.iter().filter_map(StagedWrite::reference);
-            values.map(|value| (removal.table.clone(), value))
-        });
-        in_tables.chain(staged).collect()
-    }
-}
-
-/// The large values that stand in these places.
-fn references_at(places: &[Place]) -> Vec<Reference> {
-    places.iter().filter_map(|place| place.reference).collect()
-}
-
-/// The marks of values that a group replaces, by the tree that they are in.
-type Marks = BTreeMap<TableId, (Arc<ValueTree>, BTreeMap<MarkKey, [u8; Mark::BYTES]>)>;
-
-fn marks_of(replaced: &Replaced) -> Result<Marks> {
-    let mut marks = Marks::new();
-    for (table, reference) in replaced {
-        let values = table.values().ok_or_else(|| lost(*reference))?;
-        let mark = Mark { owner: TableId(0), born: reference.born };
-        let of_tree = marks.entry(values.tree().owner()).or_insert_with(|| (values, BTreeMap::new()));
-        // A row that is just being moved is seen in both places; the try then comes to nothing.
-        of_tree.1.insert(mark_key(reference.id), mark.encode());
-    }
-    Ok(marks)
-}
-
-/// What goes to value trees: what the caller wants to have there, and the marks.
-fn value_parts<'p>(parts: &'p [Part<'p>], marks: &'p Marks) -> Vec<Part<'p>> {
-    let mut writes: BTreeMap<TableId, Part<'p>> = BTreeMap::new();
-    let of_caller = parts.iter().filter_map(|part| match &part.tree {
-        PartTree::Values(values) => Some((values, &part.writes)),
-        _ => None,
-    });
-    let mut part_of = |values: &Arc<ValueTree>, more: &mut dyn Iterator<Item = LeafWrite<'p>>| {
-        let new = || Part { tree: PartTree::Values(Arc::clone(values)), writes: Vec::new() };
-        writes.entry(values.tree().owner()).or_insert_with(new).writes.extend(more);
-    };
-    for (values, marks) in marks.values() {
-        let writes = marks.iter().map(|(key, mark)| LeafWrite { key, value: Some(LeafValue::Bytes(mark)) });
-        part_of(values, &mut { writes });
-    }
-    for (values, writes) in of_caller {
-        part_of(values, &mut writes.iter().copied());
-    }
-    let mut parts: Vec<_> = writes.into_values().collect();
-    parts.iter_mut().for_each(|part| part.writes.sort_by_key(|write| write.key));
-    parts
-}
 
 /// What became of one try.
 enum Try {
@@ -516,7 +388,7 @@ fn can_be_cut(parts: &[Part<'_>], purpose: &Purpose<'_>) -> bool {
     match purpose {
         Purpose::Commit => true,
         Purpose::CommitOfStaged(_) => false,
-        // One row, and its mark.
+        // With fewer there is one row, and the mark of its value.
         Purpose::Staging | Purpose::Applier | Purpose::Move { .. } => parts.iter().any(|part| part.writes.len() > 2),
     }
 }
@@ -528,79 +400,4 @@ fn rebalance(sparse: Sparse) {
             tracing::warn!(table = tree.owner().0, %error, "a leaf with few rows could not be merged");
         }
     }
-}
-
-/// What is staged, and committed, for keys that are to be written.
-fn staged_rows<'a>(parts: &'a [Part<'_>]) -> Result<Vec<Removal<'a>>> {
-    let mut removals = Vec::new();
-    for part in parts {
-        let Some(staging) = part.tree.staging() else { continue };
-        for (position, staged) in staging.committed(u64::MAX) {
-            let (mut writes, mut rows) = (Vec::new(), Vec::new());
-            for write in &part.writes {
-                if let Some(row) = staged.get(write.key)? {
-                    writes.push(LeafWrite { key: write.key, value: None });
-                    rows.push(row);
-                }
-            }
-            if !writes.is_empty() {
-                let PartTree::Table(table) = &part.tree else { unreachable!("only rows of tables are staged") };
-                removals.push(Removal {
-                    table: table.clone(),
-                    position,
-                    part: Part { tree: PartTree::Staging(staged), writes },
-                    rows,
-                });
-            }
-        }
-    }
-    // The oldest first.
-    removals.sort_by_key(|removal| removal.position);
-    Ok(removals)
-}
-
-/// What the keys that a commit is about to write stand for, before: in their leaves, and as far as anything is staged for them, since
-/// its commit.
-fn overwritten<'a>(parts: &'a [Part<'_>], removals: &[Removal<'_>]) -> Result<Vec<OldVersion<'a>>> {
-    let mut old = Vec::new();
-    for Part { tree, writes } in parts.iter().filter(|part| matches!(part.tree, PartTree::Table(_))) {
-        let table = tree.tree().owner();
-        for LeafWrite { key, .. } in writes {
-            let mut value = tree.tree().read(key, |value, _| value.map(Content::of))?;
-            for (position, row) in rows_for(removals, table, key) {
-                if let Some(made) = row.clone().made() {
-                    old.push(OldVersion { table, key, value, until: Some(position) });
-                    value = made;
-                }
-            }
-            old.push(OldVersion { table, key, value, until: None });
-        }
-    }
-    Ok(old)
-}
-
-/// What is staged for a key of a table, the oldest first.
-fn rows_for<'r>(
-    removals: &'r [Removal<'_>],
-    table: TableId,
-    key: &'r [u8],
-) -> impl Iterator<Item = (u64, &'r StagedWrite)> {
-    removals.iter().filter(move |removal| removal.table.id() == table).filter_map(move |removal| {
-        let at = removal.part.writes.binary_search_by_key(&key, |write| write.key).ok()?;
-        Some((removal.position, &removal.rows[at]))
-    })
-}
-
-/// What the leaves have for keys whose staged rows are moved there: snapshots that began before their commit see it.
-fn moved_over<'a>(parts: &'a [Part<'_>], position: u64) -> Result<Vec<OldVersion<'a>>> {
-    let mut old = Vec::new();
-    for Part { tree, writes } in parts {
-        if let PartTree::Target(table) = tree {
-            for LeafWrite { key, .. } in writes {
-                let value = table.tree().read(key, |value, _| value.map(Content::of))?;
-                old.push(OldVersion { table: table.id(), key, value, until: Some(position) });
-            }
-        }
-    }
-    Ok(old)
 }

@@ -2,9 +2,9 @@
 
 use tantalum::{BulkLoad, ErrorKind};
 
+use super::{Client, SCRATCH};
 use crate::{
-    client::Client,
-    content::{Key, Version, encode_key},
+    content::{Key, encode_key},
     history::Event,
     session::Session,
     stop::Stop,
@@ -12,7 +12,7 @@ use crate::{
 
 impl Client {
     /// Gives the tables most of their rows by bulk loads, one after the other.
-    pub fn fill_in_bulk(&mut self, loads: Vec<BulkLoad>) -> Result<(), Stop> {
+    pub(crate) fn fill_in_bulk(&mut self, loads: Vec<BulkLoad>) -> Result<(), Stop> {
         for (table, mut load) in (0..).zip(loads) {
             let mut session = self.begin(self.shared.kind);
             let numbers: Vec<_> = (0..self.shared.load.keys).filter(|_| self.random.u32(0..3) > 0).collect();
@@ -59,10 +59,9 @@ impl Client {
     }
 
     /// As [`create_and_drop_table`](Self::create_and_drop_table), by a bulk load. Of a table that is still there, the rows are changed.
-    pub(crate) fn load_and_drop_table(&mut self, name: &str) -> Result<(), Stop> {
-        let version = Version { transaction: u32::MAX, operation: 0 };
+    pub(super) fn load_and_drop_table(&mut self, name: &str) -> Result<(), Stop> {
         let count = self.random.u32(0..self.shared.load.keys);
-        let rows: Vec<_> = (0..count).map(|number| (encode_key(number, 0), self.value(version))).collect();
+        let rows: Vec<_> = (0..count).map(|number| (encode_key(number, 0), self.value(SCRATCH))).collect();
         let table = self.shared.db.table(name)?;
         match self.shared.db.bulk_load(name, rows.iter().map(|(key, value)| (key, value))) {
             Ok(report) => {
@@ -80,20 +79,10 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {}
             Err(error) => return Err(error.into()),
         }
-        let mut transaction = self.shared.db.begin()?;
-        for number in (0..count).filter(|_| self.random.u8(0..16) == 0).collect::<Vec<_>>() {
-            match transaction.put(&table, encode_key(number, 0), self.value(version)) {
-                Ok(()) => {}
-                Err(error) => match Stop::from(error) {
-                    Stop::Refused(_) => break,
-                    stop => return Err(stop),
-                },
-            }
-        }
-        transaction.commit()?;
+        let changed: Vec<_> = (0..count).filter(|_| self.random.u8(0..16) == 0).collect();
+        self.put_scratch_rows(&table, changed)?;
         if self.random.bool() {
-            self.shared.db.drop_table(name)?;
-            self.shared.recorder.count("tables dropped", 1);
+            self.drop_scratch_table(name)?;
         }
         Ok(())
     }
