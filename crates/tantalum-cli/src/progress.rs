@@ -46,6 +46,9 @@ impl Bars {
         }
         if let Some((_, bar)) = &self.0 {
             bar.remark(remark);
+            if let Some(total) = total {
+                bar.set_total(total);
+            }
             bar.set(done);
         }
     }

@@ -71,6 +71,15 @@ impl Progress {
         self.update(|_| done);
     }
 
+    /// `total` is to be done in all, of work that is found to be more or less than it was taken for.
+    pub fn set_total(&self, total: u64) {
+        match &self.0 {
+            Kind::Silent => {}
+            Kind::Drawn(bar) => bar.set_length(total),
+            Kind::Lines(lines) => lines.lock().total = Some(total),
+        }
+    }
+
     fn update(&self, change: impl Fn(u64) -> u64) {
         match &self.0 {
             Kind::Silent => {}

@@ -38,7 +38,7 @@ pub use observer::{Observer, PageChange, PageObserver, PageOperation};
 pub use open::{StoreDevices, StoreOptions, format, open};
 pub use page::{Change, ChangeError, PAGE_SIZES, PageId, PageKind, TableId};
 pub use page_set::PageSet;
-pub use page_store::{Load, Logging, PageStore, Protection, StoreStats, WritesUnderWay};
+pub use page_store::{Load, Logging, PackProgress, PageStore, Protection, StoreStats, WritesUnderWay};
 pub use superblock::{NoSuperblock, SegmentSizes, StoreKind, Superblock, UnitSizes};
 pub use sweep::sweep;
 pub use tantalum_device::{Error, ErrorKind, Result};

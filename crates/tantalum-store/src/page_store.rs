@@ -12,6 +12,15 @@ use crate::{
     Session, UnitInspection,
 };
 
+/// How far [`PageStore::pack`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PackProgress {
+    /// Blocks of the store that were moved.
+    pub moved_blocks: u64,
+    /// Blocks that are to be moved, as the store is now: what is stored meanwhile makes them more or fewer.
+    pub left_blocks: u64,
+}
+
 /// Stores and loads pages. All methods may be called by several tasks at once, but no page may be in two batches that
 /// are stored at the same time.
 pub trait PageStore: Send + Sync + Debug {
@@ -159,12 +168,12 @@ pub trait PageStore: Send + Sync + Debug {
     }
 
     /// Makes so many pages take no more room than they need, so that [`shrink`](Self::shrink) can give back what lies behind. Pages are
-    /// loaded and stored meanwhile, and the store may grow. `go_on` is asked before each piece of work, with nothing locked, and
-    /// its error ends it. Returns whether anything was done.
+    /// loaded and stored meanwhile, and the store may grow. `go_on` is told before each piece of work how far it is, with nothing
+    /// locked, and its error ends it. Returns whether anything was done.
     ///
     /// # Errors
     /// When a device cannot read or write, and those of `go_on`: some of the work is done then.
-    fn pack(&self, pages: u64, go_on: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    fn pack(&self, pages: u64, go_on: &mut dyn FnMut(PackProgress) -> Result<()>) -> Result<bool> {
         let _pages_lie_where_their_number_says = (pages, go_on);
         Ok(false)
     }

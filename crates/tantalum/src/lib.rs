@@ -58,8 +58,8 @@ mod tree;
 pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
 pub use db::{
-    BarrierSummary, CompactProgress, CompactReport, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices, LogChange,
-    LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, locate_log,
+    BarrierSummary, CompactProgress, CompactReport, CompactStep, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices,
+    LogChange, LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, locate_log,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use options::{

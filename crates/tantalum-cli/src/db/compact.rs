@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use tantalum::{
-    CompactProgress, CompactReport,
+    CompactProgress, CompactReport, CompactStep,
     control::{Client, Command, Progress},
 };
 use tantalum_report::{Table, units};
@@ -16,7 +16,13 @@ use crate::{
 
 pub fn run(dir: &Path, json: bool) -> Result<ExitCode> {
     let mut bars = Bars::default();
-    let mut show = |CompactProgress { done_pages, total_pages }| bars.things("moving pages", done_pages, total_pages);
+    let mut show = |CompactProgress { step, done_pages, total_pages }| {
+        let what = match step {
+            CompactStep::MovePages => "moving pages",
+            CompactStep::EmptySegments => "emptying segments",
+        };
+        bars.things(what, done_pages, total_pages);
+    };
     let report: CompactReport = match Client::connect(dir) {
         Ok(mut client) => of_json(client.call(&Command::Compact, &mut |progress| {
             if let Progress::Compact(progress) = progress {

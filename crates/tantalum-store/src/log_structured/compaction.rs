@@ -18,10 +18,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{
-    Shared, cleaner::of_one_append, maintenance::Maintenance, segment_counters::Counters, segments::State, table::Table,
-};
-use crate::{ErrorKind, Result};
+use super::{Shared, cleaner::of_one_append, maintenance::Maintenance, segment_counters::Counters, table::Table};
+use crate::{ErrorKind, PackProgress, Result};
 
 /// So many segments more are taken to be needed if cleaning in front yields too little.
 const STEP_SEGMENTS: u32 = 4;
@@ -48,15 +46,20 @@ impl Shared {
     /// Moves what is live to the front, as far as that makes segments free. False if nothing was to be done.
     ///
     /// # Errors
-    /// When the device cannot read or write; those of `go_on`, which is asked before each piece of work.
-    pub(super) fn pack(&self, pages: u64, go_on: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    /// When the device cannot read or write; those of `go_on`, which is told before each piece of work how far it is.
+    pub(super) fn pack(&self, pages: u64, go_on: &mut dyn FnMut(PackProgress) -> Result<()>) -> Result<bool> {
         let _opens_first = OpensFirst::begin(self);
         let mut end = self.io.layout.segments_for(pages);
         // What is stored meanwhile may need as much again; but this ends.
         let cleaned_max = 2 * self.table.read().segments.count() as usize;
         let (mut cleaned, mut has_begun, mut is_settled) = (0, false, false);
+        let mut progress = PackProgress::default();
         while cleaned < cleaned_max {
-            go_on()?;
+            progress.left_blocks = {
+                let table = self.table.read();
+                live_blocks(&table, not_packed(&table, end))
+            };
+            go_on(progress)?;
             if self.must_begin() || (!has_begun && !self.table.read().free_space().is_low()) {
                 // Where the streams go on now, space may be allocated that they have not come to.
                 self.begin_streams_anew()?;
@@ -64,13 +67,16 @@ impl Shared {
             }
             let mut maintenance = Maintenance::begin(self);
             maintenance.free_segments();
-            let (lacks_room, victims) = {
+            let (lacks_room, victims, blocks) = {
                 let table = self.table.read();
                 let lacks_room = table.free_space_before(end).is_low();
-                (lacks_room, victims(&table, end, lacks_room))
+                let victims = victims(&table, end, lacks_room);
+                let blocks = live_blocks(&table, victims.iter().copied());
+                (lacks_room, victims, blocks)
             };
             let emptied = maintenance.clean(&victims)?;
             if emptied > 0 {
+                progress.moved_blocks += blocks;
                 Counters::add(&self.io.counters.segments_packed, emptied as u64);
                 cleaned += emptied;
                 is_settled = false;
@@ -158,22 +164,33 @@ impl Shared {
     }
 }
 
+/// The segments that may be emptied, now or after a checkpoint.
+fn cleanable(table: &Table) -> impl Iterator<Item = u32> {
+    table.segments.iter().map(|(number, _)| number).filter(|number| table.is_cleanable(*number))
+}
+
+/// Those of them that lie from `end` on, or of which half is dead.
+fn not_packed(table: &Table, end: u32) -> impl Iterator<Item = u32> {
+    let blocks = table.layout.segment_blocks();
+    cleanable(table).filter(move |number| *number >= end || 2 * table.segments.get(*number).live_blocks() <= blocks)
+}
+
+fn live_blocks(table: &Table, segments: impl Iterator<Item = u32>) -> u64 {
+    segments.map(|number| u64::from(table.segments.get(number).live_blocks())).sum()
+}
+
 /// The segments to empty next, so that those from `end` on become free and the others are not mostly dead; or if there is not enough
 /// room before `end`, so that there is.
 fn victims(table: &Table, end: u32, lacks_room: bool) -> Vec<u32> {
     let blocks = table.layout.segment_blocks();
-    let settled = table.segments.iter().filter(|(number, _)| table.is_cleanable(*number));
-    let settled = settled.filter(|(number, segment)| {
-        debug_assert_eq!(segment.state(), State::Closed);
-        table.segments.is_settled(*number)
-    });
     let live = |number: u32| table.segments.get(number).live_blocks();
     let mut victims: Vec<u32> = if lacks_room {
-        let yields = |number: u32| number < end && (blocks - live(number)) * DEAD_PART >= blocks;
-        settled.map(|(number, _)| number).filter(|number| yields(*number)).collect()
+        let yields = |number: &u32| *number < end && (blocks - live(*number)) * DEAD_PART >= blocks;
+        cleanable(table).filter(yields).collect()
     } else {
-        settled.map(|(number, _)| number).filter(|number| *number >= end || 2 * live(*number) <= blocks).collect()
+        not_packed(table, end).collect()
     };
+    victims.retain(|number| table.segments.is_settled(*number));
     if lacks_room {
         victims.sort_by_key(|number| live(*number));
     } else {

@@ -20,7 +20,7 @@ use crate::{
     tests::{PAGE, batch},
 };
 
-fn go_on() -> Result<()> {
+fn go_on(_: PackProgress) -> Result<()> {
     Ok(())
 }
 
@@ -253,7 +253,7 @@ fn power_cuts_while_space_is_given_back_lose_nothing() {
                     let kept = pages.shrink(&store, Some(dice.u64(40..300)));
                     let mut turns = dice.u32(0..50);
                     let is_interrupted = dice.bool();
-                    let packing = store.pack(kept, &mut || {
+                    let packing = store.pack(kept, &mut |_| {
                         turns = turns.saturating_sub(1);
                         let ends = is_interrupted && turns == 0;
                         if ends { Err(crate::error::closed()) } else { Ok(()) }

@@ -65,8 +65,8 @@ use segments::State;
 use table::Table;
 
 use crate::{
-    Error, ErrorKind, Load, PageBatch, PageId, PageStore, Result, SegmentInspection, SegmentSizes, StoreOptions,
-    StoreStats, Superblock, error, page::header,
+    Error, ErrorKind, Load, PackProgress, PageBatch, PageId, PageStore, Result, SegmentInspection, SegmentSizes,
+    StoreOptions, StoreStats, Superblock, error, page::header,
 };
 
 /// Pages in segments.
@@ -259,7 +259,7 @@ impl PageStore for LogStructuredStore {
         self.shared.shrink(pages)
     }
 
-    fn pack(&self, pages: u64, go_on: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    fn pack(&self, pages: u64, go_on: &mut dyn FnMut(PackProgress) -> Result<()>) -> Result<bool> {
         self.shared.pack(pages, go_on)
     }
 

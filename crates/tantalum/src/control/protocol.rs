@@ -161,7 +161,10 @@ fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{db::LogChangePhase, restore::RestorePhase};
+    use crate::{
+        db::{CompactStep, LogChangePhase},
+        restore::RestorePhase,
+    };
 
     #[test]
     fn what_is_said_is_understood() {
@@ -188,7 +191,7 @@ mod tests {
         let (done_bytes, total_bytes) = (1, 2);
         let change = LogChangeProgress { phase: LogChangePhase::Create, done_bytes, total_bytes };
         let copy = RestoreProgress { phase: RestorePhase::Copy, done_bytes, total_bytes };
-        let moved = CompactProgress { done_pages: 1, total_pages: 2 };
+        let moved = CompactProgress { step: CompactStep::MovePages, done_pages: 1, total_pages: 2 };
         let progress =
             [Progress::LogChange(change), Progress::BaseBackup(copy), Progress::Compact(moved)].map(Answer::Progress);
         let rows = vec![((0..=255).collect(), Vec::new())];

@@ -292,7 +292,7 @@ impl Connection {
         let mut said = None;
         let report = db.compact(&mut |progress| {
             let percent = (progress.done_pages * 100).checked_div(progress.total_pages);
-            if said.replace(percent) != Some(percent) {
+            if said.replace((progress.step, percent)) != Some((progress.step, percent)) {
                 let _ = self.answer(&Answer::Progress(Progress::Compact(progress)));
             }
         })?;

@@ -7,7 +7,7 @@
 //! stays in the file.
 
 use serde::Serialize;
-use tantalum_store::{PageId, PageKind, page::header};
+use tantalum_store::{PackProgress, PageId, PageKind, page::header};
 
 use super::{Core, Db};
 use crate::{
@@ -18,15 +18,33 @@ use crate::{
 /// How far [`Db::compact`] is.
 ///
 /// ```
-/// let progress = tantalum::CompactProgress { done_pages: 1, total_pages: 2 };
+/// use tantalum::{CompactProgress, CompactStep};
+/// let progress = CompactProgress { step: CompactStep::MovePages, done_pages: 1, total_pages: 2 };
 /// assert!(progress.done_pages <= progress.total_pages);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct CompactProgress {
+    /// What is being done; the counts begin anew with each step.
+    pub step: CompactStep,
     /// Pages that were looked at, most of which have moved.
     pub done_pages: u64,
-    /// Pages to look at.
+    /// Pages to look at. While segments are emptied, writers make them more or fewer.
     pub total_pages: u64,
+}
+
+/// The step that a compaction is in.
+///
+/// ```
+/// use tantalum::CompactStep;
+/// assert_eq!(serde_json::to_value(CompactStep::EmptySegments).unwrap(), "empty-segments");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CompactStep {
+    /// Pages move to free ones further in front.
+    MovePages,
+    /// A log-structured store moves pages out of segments that are mostly dead, or lie at the end.
+    EmptySegments,
 }
 
 /// What [`Db::compact`] did.
@@ -86,7 +104,7 @@ fn compact_data(core: &Core, pages_moved: &mut u64, report: &mut dyn FnMut(Compa
     let to_move = pages_behind_those_in_use(core)?;
     let total_pages = to_move.len() as u64;
     for (done_pages, page) in (0..).zip(to_move) {
-        report(CompactProgress { done_pages, total_pages });
+        report(CompactProgress { step: CompactStep::MovePages, done_pages, total_pages });
         let _operation = core.begin_operation()?;
         match move_page(core, page)? {
             Some(Moved::Forward) => *pages_moved += 1,
@@ -94,9 +112,9 @@ fn compact_data(core: &Core, pages_moved: &mut u64, report: &mut dyn FnMut(Compa
             Some(Moved::NoRoom | Moved::IsRoot) | None => break,
         }
     }
-    report(CompactProgress { done_pages: total_pages, total_pages });
+    report(CompactProgress { step: CompactStep::MovePages, done_pages: total_pages, total_pages });
     let unallocated_bytes = shrink(core)?;
-    if !pack(core)? {
+    if !pack(core, report)? {
         return Ok(unallocated_bytes);
     }
     // If that is wanted again, what was given back before stays so.
@@ -112,9 +130,11 @@ fn shrink(core: &Core) -> Result<u64> {
 }
 
 /// Closing waits for one piece of the work only.
-fn pack(core: &Core) -> Result<bool> {
+fn pack(core: &Core, report: &mut dyn FnMut(CompactProgress)) -> Result<bool> {
     let mut operation = Some(core.begin_operation()?);
-    core.space.pack(&mut || {
+    core.space.pack(&mut |PackProgress { moved_blocks, left_blocks }| {
+        let total_pages = moved_blocks + left_blocks;
+        report(CompactProgress { step: CompactStep::EmptySegments, done_pages: moved_blocks, total_pages });
         drop(operation.take());
         operation = Some(core.begin_operation()?);
         Ok(())

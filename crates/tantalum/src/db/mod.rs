@@ -25,7 +25,7 @@ use tantalum_store::{SegmentInspection, Superblock, UnitInspection};
 
 pub use self::barriers::BarrierSummary;
 pub(crate) use self::catalog::{StagingRow, StagingState, ValuesRow};
-pub use self::compact::{CompactProgress, CompactReport};
+pub use self::compact::{CompactProgress, CompactReport, CompactStep};
 pub(crate) use self::core::{Core, CoreKind};
 pub(crate) use self::devices::Wrap;
 pub use self::devices::{DeviceOpener, DeviceRequest, DeviceUse, Devices};

@@ -12,6 +12,8 @@
 
 use std::sync::atomic::Ordering;
 
+use tantalum_store::PackProgress;
+
 use super::{
     MAP_IN_EXTENT, Space,
     growth::{Growth, low_pages},
@@ -53,11 +55,12 @@ impl Space {
     }
 
     /// Has the store keep the pages that are in use in as little room as they need; [`shrink`](Self::shrink) then gives back more.
-    /// False if there was nothing to do. `go_on` is asked before each piece of work, and its error ends it. No latch may be held.
+    /// False if there was nothing to do. `go_on` is told before each piece of work how far it is, and its error ends it. No latch may be
+    /// held.
     ///
     /// # Errors
     /// What a device reports, and those of `go_on`.
-    pub fn pack(&self, go_on: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    pub fn pack(&self, go_on: &mut dyn FnMut(PackProgress) -> Result<()>) -> Result<bool> {
         let kept = self.kept_pages(self.used_end()?);
         self.pool.store().pack(kept, go_on)
     }

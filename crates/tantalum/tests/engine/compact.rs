@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Db, Devices, ErrorKind, StoreKind, Table};
+use tantalum::{CompactProgress, CompactStep, Db, Devices, ErrorKind, StoreKind, Table};
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
@@ -106,8 +106,17 @@ fn a_dropped_table_leaves_nothing_on_disk_in_segments() {
     assert!(before > 60 << 20, "{before} bytes");
     drop(large);
     db.drop_table("large").unwrap();
-    let report = compact(&db);
+    let mut packing = Vec::new();
+    let mut note = |progress: CompactProgress| {
+        if progress.step == CompactStep::EmptySegments {
+            packing.push(progress);
+        }
+    };
+    let report = db.compact(&mut note).unwrap();
     assert!(report.pages_moved > 0 && report.data_bytes_after < report.data_bytes_before, "{report:?}");
+    assert!(packing.is_sorted_by_key(|progress| progress.done_pages), "{packing:?}");
+    let at_the_end = *packing.last().unwrap();
+    assert!(at_the_end.done_pages > 0 && at_the_end.done_pages == at_the_end.total_pages, "{packing:?}");
     let (data, all) = (data_bytes(dir.path()), all_bytes(dir.path()));
     assert!(all < 4 << 20, "{data} bytes of {all} remain: {report:?}, {:?}", db.stats().unwrap().store);
     assert!(data + report.data_bytes_unallocated <= report.data_bytes_after, "{data} bytes: {report:?}");
