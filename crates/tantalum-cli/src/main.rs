@@ -10,21 +10,25 @@ mod db;
 mod device;
 mod emulator;
 mod error;
+mod interrupt;
 mod lab;
 mod log;
 mod probe;
 mod progress;
 mod time;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::error::Result;
+use crate::error::{Error, Out, Result};
+
+/// The program, as a shell calls it.
+const NAME: &str = "tantalum";
 
 /// Tantalum: an embeddable transactional storage engine for flash.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = NAME, version, about, max_term_width = 100, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -53,6 +57,16 @@ enum Command {
     /// Each seed is a database on simulated devices, with clients that read and write at random. Its power is cut
     /// again and again, during recovery too; what recovery finds is checked against what the clients were told.
     Crash(crash::Arguments),
+    /// Print a script that completes the arguments of this program in a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one for each command.
+    Man {
+        /// The directory that they are written to, which is made if it is missing.
+        dir: PathBuf,
+    },
     /// Runs seeds for `tantalum crash` and reports each as a line.
     #[command(hide = true)]
     CrashWorker(crash::WorkerArguments),
@@ -92,5 +106,17 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(arguments) => bench::run(*arguments),
         Command::Crash(arguments) => crash::run(&arguments),
         Command::CrashWorker(arguments) => crash::work(&arguments),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut script);
+            Out::new().bytes(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { dir } => {
+            let pages = std::fs::create_dir_all(&dir);
+            let pages = pages.and_then(|()| clap_mangen::generate_to(Arguments::command(), &dir));
+            pages.map_err(|error| Error::file("write manual pages to", &dir, error))?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -6,6 +6,7 @@ mod common;
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     path::Path,
     process::{Command, Stdio},
 };
@@ -53,6 +54,12 @@ fn a_dump_of_a_loaded_dump_is_the_same_to_the_byte() {
     let names = tantalum(&["db", "dump", &text(&third), "--table", "names"]).ok();
     assert!(names.len() < dump.len());
     tantalum(&["db", "dump", &text(&third), "--table", "unknown"]).fails(&["\"unknown\"", "list the tables"]);
+    // A dump that failed leaves nothing.
+    let not_made = dir.path().join("out").join("dump");
+    fs::create_dir(dir.path().join("out")).unwrap();
+    tantalum(&["db", "dump", &text(&third), "--table", "unknown", "-o", &text(&not_made)]).fails(&["list the tables"]);
+    assert_eq!(fs::read_dir(dir.path().join("out")).unwrap().count(), 0);
+    tantalum(&["db", "dump", &text(&third), "-o", &text(&dir.path().join("no/such/place"))]).fails(&["no/such/place"]);
 }
 
 #[test]
@@ -75,7 +82,8 @@ fn commands_describe_a_database() {
     let dir = tempfile::tempdir().unwrap();
     let (db, copy) = (dir.path().join("db"), dir.path().join("copy"));
     make_database(&db);
-    tantalum(&["db", "check", &text(&db)]).ok();
+    let checked = String::from_utf8(tantalum(&["db", "check", &text(&db)]).ok()).unwrap();
+    assert!(checked.contains("names") && checked.ends_with(&format!("{} is sound\n", text(&db))), "{checked}");
     tantalum(&["db", "stat", &text(&db)]).ok();
     assert!(json(&tantalum(&["db", "stat", &text(&db), "--json"]).ok()).is_object());
     assert!(json(&tantalum(&["db", "check", &text(&db), "--json"]).ok()).is_object());
@@ -472,4 +480,39 @@ fn a_segment_is_shown_with_its_pages() {
     tantalum(&["db", "inspect", &text(&second), "--segment", &segments.to_string()]).fails(&["has segments 0 to"]);
     let neither = tantalum(&["db", "inspect", &text(&second)]);
     assert!(neither.code == Some(2) && neither.err.contains("--unit"), "{}", neither.err);
+}
+
+#[test]
+fn an_interrupted_benchmark_leaves_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    // While it loads, which takes far longer than it is given.
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_tantalum"))
+        .args(["bench", "ycsb", "--records", "100000000"])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(bench.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("opened tantalum-bench-"), "{line}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&bench), rustix::process::Signal::INT).unwrap();
+    assert_eq!(bench.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn completions_and_manual_pages_cover_the_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "fish", "zsh"] {
+        let script = String::from_utf8(tantalum(&["completions", shell]).ok()).unwrap();
+        assert!(script.contains("compact") && script.contains("rounds"), "{shell}");
+    }
+    let pages = dir.path().join("man");
+    tantalum(&["man", &text(&pages)]).ok();
+    let page = fs::read_to_string(pages.join("tantalum-db-compact.1")).unwrap();
+    assert!(page.contains("Give space back"), "{page}");
+    tantalum(&["man", &text(&pages.join("tantalum.1"))]).fails(&["tantalum.1"]);
 }

@@ -1,14 +1,15 @@
 //! How far a long run has come.
 
 use std::{
+    fmt,
     io::{IsTerminal, Write, stderr},
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tantalum_rt::{Instant, Mutex, now};
 
-use crate::units::{Unit, duration_ns};
+use crate::units::{self, Unit, duration_ns};
 
 /// Where standard error is not a terminal, time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
@@ -116,7 +117,14 @@ fn style(has_total: bool, unit: Unit) -> ProgressStyle {
         (false, Unit::Things) => "{prefix} {human_pos} {per_sec} {elapsed} {msg}",
         (false, Unit::Bytes) => "{prefix} {binary_bytes} {binary_bytes_per_sec} {elapsed} {msg}",
     };
-    ProgressStyle::with_template(template).expect("the templates above are well-formed").progress_chars("=> ")
+    let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
+        // A bar whose output fails is no failure of the work.
+        let _ = write!(out, "{}/s", units::count(state.per_sec().round() as u64));
+    };
+    ProgressStyle::with_template(template)
+        .expect("the templates above are well-formed")
+        .with_key("per_sec", rate)
+        .progress_chars("=> ")
 }
 
 /// Progress as plain lines, now and then.

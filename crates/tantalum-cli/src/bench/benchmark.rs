@@ -10,7 +10,7 @@ use tantalum::Db;
 use tantalum_report::{Table, units};
 use tantalum_workloads::{
     Condition, LoadProgress,
-    driver::{self, RunReport, Workload},
+    driver::{self, Monitor, Progress, RunReport, Workload},
 };
 
 use super::{
@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     error::{Error, Out, Result},
+    interrupt::{self, Measuring},
     progress::{Stage, Watch},
 };
 
@@ -59,7 +60,11 @@ impl Common {
         if let Some(path) = &self.json {
             tantalum_report::to_json_file(path, &outcome)?;
         }
-        Ok(if is_consistent(&outcome) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(match (is_consistent(&outcome), interrupt::is_requested()) {
+            (false, _) => ExitCode::FAILURE,
+            (true, true) => ExitCode::from(interrupt::EXIT_CODE),
+            (true, false) => ExitCode::SUCCESS,
+        })
     }
 }
 
@@ -121,18 +126,29 @@ impl Running {
 
     /// Runs the clients, and shows how far they are.
     pub fn drive<W: Workload>(&self, workload: &Arc<W>, cpu_per_attempt: Duration, watch: &Watch) -> Result<RunReport> {
-        let report = driver::run(workload, self.options(cpu_per_attempt)?, &mut |progress| {
-            let (seconds, done) = (progress.elapsed.as_secs_f64(), progress.committed.iter().sum());
-            let total = progress.total.unwrap_or_default().as_secs_f64();
-            let per_second = done as f64 / seconds.max(1e-3);
-            watch.show(Stage {
-                label: "running, operations",
-                done,
-                total: None,
-                remark: format!("{seconds:.0} of {total:.0} s, {}/s, {} aborted", rate(per_second), progress.aborted),
-            });
-        })?;
-        Ok(report)
+        Ok(driver::run_monitored(workload, self.options(cpu_per_attempt)?, &mut UntilInterrupted(Some(watch)))?)
+    }
+}
+
+/// Ends a run when the program is interrupted, and shows how far it is, if it is to be shown.
+pub struct UntilInterrupted<'w>(pub Option<&'w Watch>);
+
+impl Monitor for UntilInterrupted<'_> {
+    fn is_over(&mut self) -> bool {
+        interrupt::is_requested()
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let Some(watch) = self.0 else { return };
+        let (seconds, done) = (progress.elapsed.as_secs_f64(), progress.committed.iter().sum());
+        let total = progress.total.unwrap_or_default().as_secs_f64();
+        let per_second = done as f64 / seconds.max(1e-3);
+        watch.show(Stage {
+            label: "running, operations",
+            done,
+            total: None,
+            remark: format!("{seconds:.0} of {total:.0} s, {}/s, {} aborted", rate(per_second), progress.aborted),
+        });
     }
 }
 
@@ -325,11 +341,18 @@ fn execute<B: Benchmark>(benchmark: &B, watch: &Watch) -> Result<Outcome<B::Conf
     let load_seconds = (!is_loaded).then(|| started.elapsed().as_secs_f64());
     let before = database.mark()?;
     database.begin_traces(&benchmark.title())?;
+    let measuring = Measuring::begin();
     let measured = benchmark.measure(loaded, watch)?;
+    drop(measuring);
     let activity = database.since(&before, measured.transactions())?;
     database.end_traces(measured.ended(), &activity)?;
-    watch.label("checking the database");
-    let consistency = benchmark.check(&database.db)?;
+    let consistency = match interrupt::is_requested() {
+        true => Vec::new(),
+        false => {
+            watch.label("checking the database");
+            benchmark.check(&database.db)?
+        }
+    };
     let outcome = Outcome {
         benchmark: B::NAME,
         format: JSON_FORMAT,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
-use crate::progress;
+use crate::{interrupt, progress};
 
 /// Options that all benchmarks share.
 #[derive(Args, Clone, Debug, Serialize)]
@@ -275,5 +275,6 @@ impl Database {
 fn own_directory() -> Result<PathBuf> {
     let path = PathBuf::from(format!("tantalum-bench-{}", std::process::id()));
     std::fs::create_dir(&path).map_err(|error| Error::file("create", &path, error))?;
+    interrupt::remove_directory(path.clone());
     Ok(path)
 }

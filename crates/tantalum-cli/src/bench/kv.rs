@@ -18,7 +18,7 @@ use tantalum_workloads::{
 };
 
 use super::{
-    benchmark::{self, Benchmark, Common, PERCENTILES, percentiles},
+    benchmark::{self, Benchmark, Common, PERCENTILES, UntilInterrupted, percentiles},
     counted,
     database::Database,
     rate,
@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     error::{Error, Out, Result},
+    interrupt,
     progress::{Stage, Watch},
 };
 
@@ -211,15 +212,20 @@ impl Benchmark for Arguments {
         let setups: Vec<(usize, usize)> = self.async_depth.iter().flat_map(pairs).collect();
         let (mut done, total) = (0, Some((setups.len() * self.rounds) as u64));
         let mut rounds = vec![Vec::new(); setups.len()];
-        for round in 0..self.rounds {
+        'rounds: for round in 0..self.rounds {
             for (&(clients, depth), rounds) in setups.iter().zip(&mut rounds) {
                 let remark = format!("round {}, {}", round + 1, counted(clients, "client"));
                 watch.show(Stage { label: "measuring", done, total, remark });
-                rounds.push(self.measure_round(round, clients, &Arc::new(workload.with_async_depth(depth)?), &raw)?);
+                let measured =
+                    self.measure_round(round, clients, &Arc::new(workload.with_async_depth(depth)?), &raw)?;
+                if interrupt::is_requested() {
+                    break 'rounds;
+                }
+                rounds.push(measured);
                 done += 1;
             }
         }
-        let results = setups.into_iter().zip(rounds);
+        let results = setups.into_iter().zip(rounds).filter(|(_, rounds)| !rounds.is_empty());
         let results = results.map(|((clients, depth), rounds)| Setup::of(self.updates, clients, depth, rounds));
         let (write_bytes, log_devices) = (raw_write_bytes(self.updates), raw.writers());
         let method = [
@@ -246,7 +252,7 @@ impl Arguments {
         let options = driver::Options::timed(self.readers + clients, slice / 10, slice)
             .with_seed(self.common.seed + round as u64)
             .with_cpu_per_attempt(self.common.simulate.cpu_per_attempt(Self::CPU_PER_ATTEMPT));
-        let run = || driver::run(workload, options, &mut |_| ());
+        let run = || driver::run_monitored(workload, options, &mut UntilInterrupted(None));
         // The order alternates, so that neither side always comes first.
         let ((raw_1, raw_all), report) = if round.is_multiple_of(2) {
             let raw = raw.measure(write_bytes, slice)?;

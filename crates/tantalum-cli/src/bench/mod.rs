@@ -17,7 +17,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
 
-use crate::error::Result;
+use crate::{error::Result, interrupt};
 
 /// The arguments of `tantalum bench`.
 #[derive(Args)]
@@ -40,6 +40,7 @@ enum Workload {
 
 /// Runs a benchmark.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    interrupt::handle()?;
     match arguments.workload {
         Workload::Tpcc(arguments) => benchmark::run(arguments),
         Workload::Linkbench(arguments) => benchmark::run(arguments),

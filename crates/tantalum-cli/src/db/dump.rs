@@ -1,7 +1,6 @@
 //! `tantalum db dump`.
 
 use std::{
-    fs::OpenOptions,
     io::{self, BufWriter, Read, Write},
     path::Path,
     process::ExitCode,
@@ -28,9 +27,15 @@ pub fn run(dir: &Path, only: &[String], output: Option<&Path>) -> Result<ExitCod
         }
         Some(path) => {
             let failed = |error| Error::file("write", path, error);
-            let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+            if path.exists() {
+                return Err(failed(io::ErrorKind::AlreadyExists.into()));
+            }
+            // Under its name once it is complete; until then it goes when the command ends.
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let file = tempfile::Builder::new().prefix(".tantalum-dump-").tempfile_in(directory).map_err(failed)?;
             let file = write(&mut source, only, BufWriter::with_capacity(BUFFER_BYTES, file), failed)?;
-            file.sync_all().map_err(failed)?;
+            file.as_file().sync_all().map_err(failed)?;
+            file.persist_noclobber(path).map_err(|error| failed(error.error))?;
         }
     }
     source.close()?;

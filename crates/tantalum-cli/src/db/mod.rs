@@ -229,10 +229,25 @@ fn tables(dir: &Path, json: bool) -> Result<ExitCode> {
 
 fn check(dir: &Path, json: bool) -> Result<ExitCode> {
     let mut source = Source::open(dir)?;
-    let (report, problems) = source.check()?;
-    print(&report, json)?;
+    let report = source.check()?;
     source.close()?;
-    match problems {
+    let problems = report["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if json {
+        tantalum_report::print_json(&report)?;
+    } else {
+        let mut out = Out::new();
+        out.line(Table::of_rows(report["tables"].as_array().into_iter().flatten())?)?;
+        let of = |name: &str| report[name].as_u64().unwrap_or_default();
+        out.line(format_args!("{} pages in use", units::count(of("pages_used"))))?;
+        if of("staging_tables") > 0 {
+            out.line(format_args!("{} staging tables of large transactions", units::count(of("staging_tables"))))?;
+        }
+        problems.iter().filter_map(|problem| problem.as_str()).try_for_each(|problem| out.line(problem))?;
+        if problems.is_empty() {
+            out.line(format_args!("{} is sound", dir.display()))?;
+        }
+    }
+    match problems.len() {
         0 => Ok(ExitCode::SUCCESS),
         n => Err(Error::Other(format!("{}: {n} problems found; restore the database from a backup", dir.display()))),
     }

@@ -88,14 +88,12 @@ impl Source {
         }
     }
 
-    /// Checks everything: the report as JSON, and the number of problems in it.
-    pub fn check(&mut self) -> Result<(serde_json::Value, usize)> {
-        let report = match self {
-            Self::Here(db) => to_json(&db.check()?)?,
-            Self::There(client) => client.call(&Command::Check, &mut |_| {})?,
-        };
-        let problems = report["problems"].as_array().map_or(0, Vec::len);
-        Ok((report, problems))
+    /// Checks everything: a [`CheckReport`](tantalum::CheckReport) as JSON.
+    pub fn check(&mut self) -> Result<serde_json::Value> {
+        match self {
+            Self::Here(db) => to_json(&db.check()?),
+            Self::There(client) => Ok(client.call(&Command::Check, &mut |_| {})?),
+        }
     }
 
     /// Copies all rows into a new database.

@@ -5,7 +5,10 @@ mod report;
 pub mod run;
 mod trace;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
 
 use clap::Subcommand;
 use tantalum_lab::published;
@@ -57,9 +60,11 @@ fn list(json: bool) -> Result<()> {
     if json {
         return Ok(tantalum_report::print_json(&listed.collect::<Vec<_>>())?);
     }
+    let is_for_people = io::stdout().is_terminal();
+    let shown = |text: &str, most| if is_for_people { shorten(text, most) } else { text.to_owned() };
     let mut table = Table::new(["id", "paper", "place", "what"]);
     for published in listed {
-        table.row([&published.id, published.paper(), &shorten(published.section(), 30), &shorten(&published.what, 70)]);
+        table.row([&published.id, published.paper(), &shown(published.section(), 30), &shown(&published.what, 70)]);
     }
     Out::new().line(table)
 }

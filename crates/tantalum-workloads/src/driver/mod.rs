@@ -117,6 +117,11 @@ pub trait Monitor {
         true
     }
 
+    /// Whether a run over time ends before its time.
+    fn is_over(&mut self) -> bool {
+        false
+    }
+
     /// Counting begins.
     fn begin(&mut self) {}
 
@@ -229,12 +234,13 @@ impl Clock {
     fn tick(&mut self, shared: &Shared, monitor: &mut dyn Monitor) -> Duration {
         const UNTIL_WARM: Duration = Duration::from_millis(10);
         let Limit::Time { warm_up, measured } = self.limit else { return TICK };
+        let is_over = monitor.is_over();
         let Some(since) = self.counting_since else {
             let left = warm_up.saturating_sub(self.started.elapsed());
-            if !left.is_zero() {
+            if !left.is_zero() && !is_over {
                 return left.min(TICK);
             }
-            if !monitor.is_warm() {
+            if !monitor.is_warm() && !is_over {
                 return UNTIL_WARM;
             }
             monitor.begin();
@@ -243,7 +249,7 @@ impl Clock {
             return measured.min(TICK);
         };
         let left = measured.saturating_sub(since.elapsed());
-        if !left.is_zero() {
+        if !left.is_zero() && !is_over {
             return left.min(TICK);
         }
         if self.stopped.is_none() {

@@ -60,6 +60,25 @@ fn only_the_measured_time_counts() {
 }
 
 #[test]
+fn a_run_that_is_ended_early_reports_what_was_measured() {
+    struct Ends;
+    impl Monitor for Ends {
+        fn is_over(&mut self) -> bool {
+            now().as_nanos() >= 4_200_000_000
+        }
+    }
+    // Also before anything is counted.
+    for (warm_up_s, measured_s) in [(1, 3.5), (60, 0.0)] {
+        let options = Options::timed(3, Duration::from_secs(warm_up_s), Duration::from_secs(3600));
+        let root = move || run_monitored(&Arc::new(Sleeper { fails_at: None }), options, &mut Ends).unwrap();
+        let report = Simulation::new(1).scheduling(Scheduling::InOrder).run(root).expect_finished();
+        assert!((report.seconds - measured_s).abs() <= 0.5, "{} s", report.seconds);
+        let all = report.total.committed + report.total.rolled_back;
+        assert!(all.abs_diff((300.0 * report.seconds) as u64) <= 3, "{all} in {} s", report.seconds);
+    }
+}
+
+#[test]
 fn a_run_over_steps_counts_them_all() {
     let report = run_simulated(None, Options::transactions(4, 20)).0.unwrap();
     let counts: Vec<_> = report.kinds.iter().map(|kind| (kind.name, kind.committed, kind.rolled_back)).collect();
