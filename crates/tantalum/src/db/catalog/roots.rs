@@ -22,6 +22,15 @@ impl Catalog {
             return self.tree.move_node(id, lower, level).map(Some);
         }
         let Some((table, tree)) = self.owner_of(owner) else { return Ok(None) };
+        let name = table.name();
+        let mut tables = self.unclaimed(name);
+        // No task drops the table meanwhile, which would free its trees from the root on.
+        let is_open = tables.open.get(name).is_some_and(|open| open.id() == table.id());
+        if !is_open {
+            return Ok(Some(Moved::Gone));
+        }
+        let _claim = self.claim(&mut tables, name);
+        drop(tables);
         match tree.move_node(id, lower, level)? {
             Moved::IsRoot => self.move_root(&table, &tree).map(Some),
             moved => Ok(Some(moved)),
@@ -40,19 +49,10 @@ impl Catalog {
         })
     }
 
-    /// Moves the root of a table's tree, or of its value tree, and has its row say so.
+    /// Moves the root of a table's tree, or of its value tree, and has its row say so. The table's name is claimed.
     fn move_root(&self, table: &Table, tree: &Tree) -> Result<Moved> {
-        let name = table.name();
-        let mut tables = self.unclaimed(name);
-        // No task drops the table meanwhile, which would free its tree from the root on.
-        let is_open = tables.open.get(name).is_some_and(|open| open.id() == table.id());
-        if !is_open {
-            return Ok(Moved::Gone);
-        }
-        let _claim = self.claim(&mut tables, name);
-        drop(tables);
         let staging_key = staging_key(tree.owner());
-        let key = if tree.owner() == table.id() { name.as_bytes() } else { &staging_key };
+        let key = if tree.owner() == table.id() { table.name().as_bytes() } else { &staging_key };
         let Some(row) = self.row_at(key)? else { return Ok(Moved::Gone) };
         loop {
             let attempt = |reservation: &_| self.try_move_root(key, row, tree, reservation);
