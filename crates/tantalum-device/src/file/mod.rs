@@ -255,7 +255,12 @@ mod tests {
     /// The same file as on a system without io_uring.
     fn without_io_uring(device: FileDevice) -> FileDevice {
         let raw = Arc::clone(&device.shared.raw);
-        let shared = Shared { raw, rings: RingPool::unavailable(), read_rings: ReadRings::unavailable(), tasks: Mutex::default() };
+        let shared = Shared {
+            raw,
+            rings: RingPool::unavailable(),
+            read_rings: ReadRings::unavailable(),
+            tasks: Mutex::default(),
+        };
         FileDevice { shared: Arc::new(shared), ..device }
     }
 
