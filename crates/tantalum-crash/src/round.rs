@@ -418,6 +418,7 @@ fn standing(db: &Db) -> Result<(Vec<u32>, Vec<u32>), Stop> {
 /// operations is not counted.
 fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
     let stats = db.stats()?;
+    recorder.count("pages read ahead", stats.pool.read_ahead);
     recorder.count("rows logged as the bytes that differ", stats.pool.patched_rows);
     if let Some(store) = stats.store.in_page {
         recorder.count("merges of erase units", store.merges);

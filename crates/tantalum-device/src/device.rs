@@ -81,6 +81,14 @@ pub trait Device: Send + Sync + Debug {
     /// [`Unreadable`](crate::ErrorKind::Unreadable).
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 
+    /// Fills all of these buffers, each from its offset: at the same time where the device can, else one after the other.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), when one of them cannot be filled; the buffers then hold anything.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        reads.iter_mut().try_for_each(|(offset, buffer)| self.read(*offset, buffer))
+    }
+
     /// Writes the concatenation of `buffers` as one write, and returns when it has completed.
     ///
     /// Only the total length need be a multiple of the logical block. Buffers that direct I/O cannot take as they are
@@ -232,6 +240,11 @@ macro_rules! forward {
     (@read $device:tt) => {
         fn read(&self, offset: u64, buffer: &mut [u8]) -> $crate::Result<()> {
             self.$device.read(offset, buffer)
+        }
+    };
+    (@read_many $device:tt) => {
+        fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> $crate::Result<()> {
+            self.$device.read_many(reads)
         }
     };
     (@write $device:tt) => {

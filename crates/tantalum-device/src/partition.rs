@@ -100,6 +100,13 @@ impl Device for Partition {
         self.device.read(self.translate(offset, buffer.len() as u64)?, buffer)
     }
 
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        for (offset, buffer) in &mut *reads {
+            *offset = self.translate(*offset, buffer.len() as u64)?;
+        }
+        self.device.read_many(reads)
+    }
+
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
         self.device.write(self.translate(offset, total_len(buffers) as u64)?, buffers, durability)
     }

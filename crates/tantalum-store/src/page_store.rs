@@ -49,6 +49,15 @@ pub trait PageStore: Send + Sync + Debug {
         (first.0..).zip(pages).map(|(id, page)| self.load(PageId(id), page)).collect()
     }
 
+    /// Reads pages anywhere, each into memory of its own that is a page long: at the same time where store and device can. Returns what
+    /// each is.
+    ///
+    /// # Errors
+    /// When the device cannot read one of them.
+    fn load_many(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<Vec<Load>> {
+        pages.iter_mut().map(|(id, page)| self.load(*id, page)).collect()
+    }
+
     /// Writes pages. When it returns, all are durable; when it fails, or the power does, each page is as before or as
     /// in the batch, or damaged if the batch [may tear](PageBatch::may_tear).
     ///

@@ -5,6 +5,7 @@
 //! the last handle is dropped.
 
 mod open;
+mod parallel_reads;
 mod pending;
 mod raw;
 mod sysfs;
@@ -19,6 +20,7 @@ use tantalum_rt::{JoinHandle, Mutex};
 
 use crate::device::{check_blocks, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
+use parallel_reads::ReadRings;
 use pending::{HelperWrite, RingPool, UringWrite, Write};
 use raw::RawFile;
 
@@ -67,11 +69,12 @@ pub struct FileDevice {
     growing: Mutex<()>,
 }
 
-/// What pending writes need of the device.
+/// What requests under way need of the device.
 #[derive(Debug)]
 struct Shared {
     raw: Arc<RawFile>,
     rings: RingPool,
+    read_rings: ReadRings,
     /// Helper tasks of writes that no caller waits for.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -96,6 +99,11 @@ impl Device for FileDevice {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check_range(offset, buffer.len() as u64)?;
         self.shared.raw.read(offset, buffer)
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        reads.iter().try_for_each(|(offset, buffer)| self.check_range(*offset, buffer.len() as u64))?;
+        self.shared.read_rings.read(&self.shared.raw, reads)
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
@@ -247,7 +255,12 @@ mod tests {
     /// The same file as on a system without io_uring.
     fn without_io_uring(device: FileDevice) -> FileDevice {
         let raw = Arc::clone(&device.shared.raw);
-        let shared = Shared { raw, rings: RingPool::unavailable(), tasks: Mutex::default() };
+        let shared = Shared {
+            raw,
+            rings: RingPool::unavailable(),
+            read_rings: ReadRings::unavailable(),
+            tasks: Mutex::default(),
+        };
         FileDevice { shared: Arc::new(shared), ..device }
     }
 

@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use tantalum_rt::Mutex;
 
+use super::parallel_reads::ReadRings;
 use super::pending::RingPool;
 use super::raw::RawFile;
 use super::{Access, FileDevice, Shared, sysfs};
@@ -119,7 +120,12 @@ impl FileDevice {
         }
         let raw = Arc::new(raw);
         Ok(FileDevice {
-            shared: Arc::new(Shared { raw, rings: RingPool::new(), tasks: Mutex::default() }),
+            shared: Arc::new(Shared {
+                raw,
+                rings: RingPool::new(),
+                read_rings: ReadRings::new(),
+                tasks: Mutex::default(),
+            }),
             capabilities,
             hardware: Hardware::Disk(sysfs::disk(&metadata)),
             is_block_device,

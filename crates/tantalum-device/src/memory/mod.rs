@@ -264,6 +264,21 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
+    /// All take as long as one.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        for (offset, buffer) in &*reads {
+            self.check_range(*offset, buffer.len() as u64)?;
+            if self.0.lock().faults.fail_read() {
+                return Err(io_error(&self.0.name, "read", *offset, buffer.len() as u64));
+            }
+        }
+        tantalum_rt::interleave_in_device();
+        self.0.delay(&self.0.profile.read_latency);
+        let memory = self.0.lock();
+        reads.iter_mut().for_each(|(offset, buffer)| memory.contents.current.read(*offset, buffer));
+        Ok(())
+    }
+
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
         let bytes = match buffers {
             [one] => Box::from(*one),

@@ -222,6 +222,17 @@ impl PageStore for InPlaceStore {
         Ok((first.0..).zip(pages).map(|(id, page)| found(PageId(id), page)).collect())
     }
 
+    fn load_many(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<Vec<Load>> {
+        let capacity = self.capacity_pages();
+        if pages.iter().any(|(id, _)| id.0 >= capacity) {
+            return pages.iter_mut().map(|(id, page)| self.load(*id, page)).collect();
+        }
+        let mut reads: Vec<_> = pages.iter_mut().map(|(id, page)| (self.offset(*id), &mut **page)).collect();
+        self.data.read_many(&mut reads)?;
+        self.counters.pages_loaded.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        Ok(pages.iter().map(|(id, page)| found(*id, page)).collect())
+    }
+
     fn store(&self, batch: &PageBatch) -> Result<()> {
         match &self.double_write {
             Some(area) if !batch.may_tear() => self.store_guarded(area, batch)?,

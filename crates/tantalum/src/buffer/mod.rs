@@ -33,6 +33,7 @@ mod pin_budget;
 mod pinning;
 mod poison;
 mod pool;
+mod read_ahead;
 mod redo_log;
 mod redo_point;
 mod reservation;

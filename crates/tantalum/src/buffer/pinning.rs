@@ -8,13 +8,14 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use tantalum_device::{AlignedBuffer, HUGE_PAGE_BYTES};
-use tantalum_rt::may_wait;
+use tantalum_rt::{ArcRwLockWriteGuard, may_wait};
 use tantalum_store::{Load, PageId, page::header};
 
 use super::{
     BufferPool,
     eviction::Taken,
     frame::{Content, FrameState, PageView, PinnedPage},
+    poison::PoisonGuard,
     pool::Shared,
     reservation::Reservation,
 };
@@ -27,13 +28,21 @@ const HUGE_PAGES_FROM: usize = 16 << 20;
 
 /// Where a page comes from that is not in memory.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     /// The store, which must have it.
     Store,
     /// Nowhere: it is about to be formatted.
     Nothing,
     /// The store; if it was never written it is blank, and if `rebuilt`, also if it is damaged.
     StoreOrBlank { rebuilt: bool },
+}
+
+/// A page that is being brought into its frame, which is latched meanwhile.
+pub(super) struct Loading<'p> {
+    // Dropped before the latch: see `poison.rs`.
+    guard: PoisonGuard<'p>,
+    index: usize,
+    pub content: ArcRwLockWriteGuard<Content>,
 }
 
 impl BufferPool {
@@ -203,7 +212,19 @@ impl Shared {
     /// Brings a page into memory, into a frame that was taken and is returned. `None` when another task did so first.
     #[cold]
     fn load_into(&self, taken: Taken, id: PageId, source: Source) -> Result<Option<(usize, PinnedPage)>> {
-        let Taken { frame: index, has_waited } = taken;
+        let Some(mut loading) = self.begin_load(taken.frame, id) else { return Ok(None) };
+        self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        if !matches!(source, Source::Nothing) {
+            self.counters.fault_reads.fetch_add(1, Ordering::Relaxed);
+            self.counters.blocked_reads.fetch_add(u64::from(taken.has_waited), Ordering::Relaxed);
+        }
+        let filled = self.fill(&mut loading.content, source);
+        self.end_load(loading, filled).map(Some)
+    }
+
+    /// Names a frame that was taken in the page table, as one that is being filled. `None` when another task did so first; the frame is
+    /// given back then.
+    pub(super) fn begin_load(&self, index: usize, id: PageId) -> Option<Loading<'_>> {
         let frame = &self.frames[index];
         // Held through an `Arc`, and so pinned. Only a task that waited for a failed load, or followed an old hint, can hold it,
         // for a moment.
@@ -220,20 +241,21 @@ impl Shared {
             frame.state.set_page(None);
             drop(content);
             self.free_list.give([index]);
-            return Ok(None);
+            return None;
         }
-        self.counters.misses.fetch_add(1, Ordering::Relaxed);
-        if !matches!(source, Source::Nothing) {
-            self.counters.fault_reads.fetch_add(1, Ordering::Relaxed);
-            self.counters.blocked_reads.fetch_add(u64::from(has_waited), Ordering::Relaxed);
-        }
-        let filled = self.fill(&mut content, source);
+        Some(Loading { guard, index, content })
+    }
+
+    /// The page is in its frame, or could not be brought there.
+    pub(super) fn end_load(&self, loading: Loading<'_>, filled: Result<()>) -> Result<(usize, PinnedPage)> {
+        let Loading { guard, index, mut content } = loading;
+        let (frame, id) = (&self.frames[index], content.id);
         guard.end();
         match filled {
             Ok(()) => {
                 content.set_present(true);
                 frame.touch();
-                Ok(Some((index, PinnedPage { id, frame: index as u32, latch: Arc::clone(&frame.latch) })))
+                Ok((index, PinnedPage { id, frame: index as u32, latch: Arc::clone(&frame.latch) }))
             }
             Err(error) => {
                 self.table.remove_if(id, index, || true);
@@ -258,14 +280,21 @@ impl Shared {
 
     fn fill(&self, content: &mut Content, source: Source) -> Result<()> {
         let id = content.id;
-        let corrupt =
-            |what: String| error::corrupt(self.store.name(), id, id.0.saturating_mul(self.page_size as u64), what);
         if matches!(source, Source::Nothing) {
             header::clear(&mut content.bytes, id);
             return Ok(());
         }
         may_wait("a page of the store");
-        match (self.store.load(id, &mut content.bytes)?, source) {
+        let load = self.store.load(id, &mut content.bytes)?;
+        self.check_loaded(content, load, source)
+    }
+
+    /// As far as it can be seen that a page is the one that it must be.
+    pub(super) fn check_loaded(&self, content: &mut Content, load: Load, source: Source) -> Result<()> {
+        let id = content.id;
+        let corrupt =
+            |what: String| error::corrupt(self.store.name(), id, id.0.saturating_mul(self.page_size as u64), what);
+        match (load, source) {
             (Load::Page, _) => {}
             (Load::NeverWritten, Source::Store) => return Err(corrupt("it was never written".into())),
             (Load::Damaged(_), Source::StoreOrBlank { rebuilt: true }) | (Load::NeverWritten, _) => {

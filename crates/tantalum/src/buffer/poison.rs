@@ -10,7 +10,7 @@
 //! | a group's record in the log, or its changes in the in-memory log sectors | the old versions that snapshots need, the pages | `ChangeSink::append`, from before the append until the last page is stamped (`change_group.rs`) |
 //! | changes taken from their pages to be stored | their status in the log | `commit_status_log.rs`, a round and `store_changes_of` |
 //! | a batch in the store, with what the store knows of it | the frames' dirt | `write_back.rs`, `store_copies` |
-//! | a page's entry in the page table | its bytes in the frame | `pinning.rs`, `load_into` |
+//! | a page's entry in the page table | its bytes in the frame | `pinning.rs`, `Loading` |
 //! | the catalog's record of a table | the table in memory | `db/catalog.rs` |
 //! | what the log has reserved, sealed or given to a device | what came of it | `tantalum-log`, `scheduler/mod.rs` |
 //!

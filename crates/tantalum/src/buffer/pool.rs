@@ -100,6 +100,8 @@ tantalum_rt::statistics! {
             /// Those of them that had to wait until another page was written to make room ("Durable Write Cache in Flash Memory
             /// SSD", section 2, Figure 1).
             blocked_reads,
+            /// Pages that were read at the same time as others, before a task came to need them.
+            read_ahead,
             /// Pages dropped from memory to make room.
             evictions,
             /// Batches of pages that could not be written; they are written again later.

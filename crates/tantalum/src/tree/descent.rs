@@ -9,12 +9,15 @@
 
 use super::cursor::LeafPosition;
 use super::node::Node;
-use super::{Tree, damaged};
+use super::{LeafWrite, Tree, damaged};
 use crate::buffer::{HintKey, PageView, PageWriteGuard, PinnedPage};
 use crate::error::Result;
 use std::sync::atomic::Ordering;
 use tantalum_rt::interleave;
 use tantalum_store::{PageId, PageKind, page::header};
+
+/// So many writes are looked at for pages to be read ahead.
+const AHEAD_KEYS: usize = 64;
 
 /// A node latched for a change of structure, and its parent.
 pub(super) struct Latched {
@@ -70,6 +73,16 @@ impl Tree {
         at: LeafPosition<'_>,
         f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
     ) -> Result<R> {
+        self.at_leaf_before(at, &[], f)
+    }
+
+    /// As [`at_leaf`](Self::at_leaf); if the leaf is to be read from the store, those of these writes are read with it.
+    pub(super) fn at_leaf_before<R>(
+        &self,
+        at: LeafPosition<'_>,
+        ahead: &[LeafWrite<'_>],
+        f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
+    ) -> Result<R> {
         let key = at.hint_key(self);
         // A page that a hint wrongly leads to is let go before anything else is latched.
         if let Some((page, entry)) = self.pool.hinted_page(key)
@@ -80,7 +93,7 @@ impl Tree {
             self.pool.note_hint(key, &page, found, Some(entry));
             return Ok(result);
         }
-        let page = self.descend(at, 0)?;
+        let page = self.descend_before(at, 0, ahead)?;
         let (result, found) = f(&Node::read(&page)?, &page, 0)?;
         self.pool.note_hint(key, &page, found, None);
         Ok(result)
@@ -90,6 +103,12 @@ impl Tree {
     /// latch before it releases the parent's. What is not in memory is read while nothing is latched; then the parent is looked at
     /// again. The caller holds no latch.
     pub(super) fn descend(&self, at: LeafPosition<'_>, level: u8) -> Result<PageView<'_>> {
+        self.descend_before(at, level, &[])
+    }
+
+    /// As [`descend`](Self::descend), before the leaves of some writes are wanted.
+    fn descend_before(&self, at: LeafPosition<'_>, level: u8, ahead: &[LeafWrite<'_>]) -> Result<PageView<'_>> {
+        let mut ahead = ahead;
         let mut page = self.read_root()?;
         loop {
             let node = Node::read(&page)?;
@@ -106,7 +125,48 @@ impl Tree {
                     check_step(node.level(), &below)?;
                     below
                 }
+                None if ahead.len() > 1 => {
+                    drop(page);
+                    self.read_ahead(std::mem::take(&mut ahead))?;
+                    self.read_root()?
+                }
                 None => self.step_by_reading(at, page, child)?,
+            };
+        }
+    }
+
+    /// Reads what is not in memory on the ways to the leaves of some writes, the next page of each way, at the same time where the device
+    /// can. No latch may be held.
+    #[cold]
+    fn read_ahead(&self, writes: &[LeafWrite<'_>]) -> Result<()> {
+        let most = self.pool.most_read_ahead();
+        let mut missing = Vec::with_capacity(most);
+        for write in writes.iter().take(AHEAD_KEYS) {
+            if missing.len() >= most {
+                break;
+            }
+            missing.extend(self.missing_page(write.key)?.filter(|page| !missing.contains(page)));
+        }
+        if missing.len() > 1 {
+            self.pool.read_ahead(&missing);
+        }
+        Ok(())
+    }
+
+    /// The first page on the way to the leaf of a key that is not in memory.
+    fn missing_page(&self, key: &[u8]) -> Result<Option<PageId>> {
+        let at = LeafPosition::Containing(key);
+        let mut page = self.read_root()?;
+        loop {
+            // The tree may change meanwhile, and whatever is wrong is found on the way to the key.
+            let Some(node) = self.node_on_way(at, &page).filter(|node| !node.is_leaf()) else { return Ok(None) };
+            let child = node.child(at.choose(&node)?)?;
+            page = match self.pool.read_in_memory(child) {
+                Some(below) => {
+                    check_step(node.level(), &below)?;
+                    below
+                }
+                None => return Ok(Some(child)),
             };
         }
     }

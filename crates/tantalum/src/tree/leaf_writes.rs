@@ -59,7 +59,8 @@ impl Tree {
         debug_assert!(writes.is_sorted_by(|a, b| a.key < b.key), "writes are in key order");
         let known = places.len();
         loop {
-            let (leaf, count) = self.at_leaf(LeafPosition::Containing(writes[0].key), |node, page, entry| {
+            let first = LeafPosition::Containing(writes[0].key);
+            let (leaf, count) = self.at_leaf_before(first, writes, |node, page, entry| {
                 let count = writes.partition_point(|write| node.is_below_upper(write.key));
                 let has_room = fits(node, page, &writes[..count], self.inline_limit(), places)?;
                 Ok(((has_room.then(|| (page.pin(), page.lsn())), count), entry))

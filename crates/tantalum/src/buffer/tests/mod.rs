@@ -240,6 +240,27 @@ fn a_failed_read_is_reported_and_the_next_one_tries_again() {
 }
 
 #[test]
+fn what_cannot_be_read_ahead_is_left_out() {
+    let db = fixture(32, Protection::Device);
+    let ids: Vec<_> = (0..60u32).map(|n| db.leaf(&n.to_le_bytes())).collect();
+    db.pool.checkpoint().unwrap();
+    let are_free = db.pool.stats().free_frames;
+    db.data.inject(Fault::FailReads { after: 1 });
+    db.pool.read_ahead(&ids[..3]);
+    db.data.clear_faults();
+    assert!(db.pool.pin_in_memory(ids[0]).is_none() && db.pool.stats().read_ahead == 3);
+    db.data.corrupt(ids[1].0 * PAGE as u64 + 2000, 1, |bytes| bytes[0] ^= 1);
+    // One that never was, and two that are there by then, do no harm.
+    db.pool.read_ahead(&[ids[0], ids[1], PageId(70)]);
+    db.pool.read_ahead(&[ids[0], ids[2]]);
+    let in_memory = |index: usize| db.pool.pin_in_memory(ids[index]).is_some();
+    assert!(in_memory(0) && !in_memory(1) && in_memory(2));
+    assert_eq!(db.cell(ids[2]), 2u32.to_le_bytes());
+    assert!(db.pool.pin(ids[1]).is_err_and(|error| error.kind() == ErrorKind::Corrupt));
+    assert!(db.pool.stats().free_frames + 8 >= are_free, "frames were given back");
+}
+
+#[test]
 fn damage_names_file_page_and_offset() {
     let db = fixture(16, Protection::Device);
     let id = db.leaf(b"x");

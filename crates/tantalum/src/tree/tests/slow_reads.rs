@@ -101,3 +101,22 @@ fn a_split_that_reads_its_nodes_holds_no_latch_meanwhile() {
         })
         .expect_finished();
 }
+
+#[test]
+fn the_leaves_of_one_commit_are_read_at_the_same_time() {
+    Simulation::new(1)
+        .run(|| {
+            let (bed, rows) = tree();
+            // Of a leaf each; those that were written last are in memory.
+            let far_apart: Vec<Write> = (0..8).map(|part| (rows[part * 120].0.clone(), Some(vec![9; 100]))).collect();
+            let before = bed.pool.stats();
+            let start = now();
+            commit(&bed, &far_apart).unwrap();
+            // At most one for inner pages, and one for the leaves.
+            assert!(start.elapsed() < 3 * READ, "{:?}", start.elapsed());
+            let pages_read = bed.pool.stats().fault_reads - before.fault_reads;
+            assert!(pages_read >= 6 && bed.pool.stats().read_ahead > before.read_ahead, "{pages_read} pages");
+            far_apart.iter().for_each(|(key, value)| assert_eq!(read(&bed.tree, key), *value));
+        })
+        .expect_finished();
+}
