@@ -24,7 +24,7 @@ use tantalum_store::{Change, DoubleWrite, PageId, PageKind, Protection, TableId,
 use super::{Checkpointer, Opened};
 use crate::{
     buffer::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PageWriteGuard, PoolOptions, Reservation},
-    error::{GroupResult, Result},
+    error::{Error, GroupResult, Result},
     space::Space,
     testing::in_place_store,
 };
@@ -332,9 +332,12 @@ fn redo_reports_what_it_does_and_does_it_once() {
     drop(rows);
     let opened = disks.open().unwrap();
     assert_eq!((opened.redo.records, opened.redo.commits, opened.redo.last_commit), (10, 10, 10));
-    assert_eq!((opened.redo.pages_changed, opened.redo.pages_skipped), (30, 0));
+    assert_eq!(opened.pool.redo_counts(), (3, 0, 0), "no page was read");
     let rows = Rows { pool: opened.pool, space: opened.space };
     assert_eq!(rows.version(PageId(4), 0), 10);
+    assert_eq!(rows.pool.redo_counts(), (2, 10, 0), "the others wait until they are read too");
+    rows.pool.finish_redo().unwrap();
+    assert_eq!(rows.pool.redo_counts(), (0, 30, 0));
     drop(rows);
     let again = disks.open().unwrap();
     assert_eq!(again.redo.records, 10, "a crash before the next checkpoint has all of it to do again");
@@ -356,8 +359,13 @@ fn damage_that_the_log_cannot_mend_is_reported() {
     for slot in 0..u64::from(SLOTS) {
         disks.area.corrupt(slot * DoubleWrite::area_bytes(PAGE, 1), 1, |bytes| bytes[0] ^= 1);
     }
-    let error = disks.open().unwrap_err();
-    assert!(error.to_string().contains("page 5 (at byte 20480) is damaged"), "{error}");
+    let Opened { pool, .. } = disks.open().unwrap();
+    let is_damage = |error: Error| error.to_string().contains("page 5 (at byte 20480) is damaged");
+    assert!(is_damage(pool.pin(PageId(5)).unwrap_err()), "the page fails by name");
+    assert!(pool.pin(PageId(4)).is_ok() && pool.pin(PageId(6)).is_ok(), "the others are there");
+    let checkpoint = pool.log().checkpoint_lsn();
+    assert!(is_damage(pool.checkpoint().unwrap_err()));
+    assert_eq!((pool.log().checkpoint_lsn(), pool.redo_counts().0), (checkpoint, 1), "its changes stay in the log");
 }
 
 #[test]
