@@ -202,6 +202,9 @@ impl BufferPool {
         let pending = &self.shared.pending;
         let mut state = pending.state.lock();
         assert!(state.last.is_empty(), "changes are applied in the order of the log");
+        if log.last.is_empty() {
+            return;
+        }
         state.last = std::mem::take(&mut log.last);
         pending.pages.store(state.last.len() as u64, Ordering::Release);
         state.log = Arc::new(log);

@@ -65,8 +65,8 @@ impl RecoveryStats {
 
 /// So large a part of the pool's memory, at most, is taken by changes that are to be applied later.
 const MEMORY_PART: usize = 2;
-/// Or so many bytes.
-const MEMORY_BYTES: usize = 4 << 20;
+/// But so many bytes at least, and at most.
+const MEMORY_BYTES: (usize, usize) = (4 << 20, 1 << 30);
 /// How often progress is reported.
 const PIECE_BYTES: u64 = 4 << 20;
 
@@ -80,7 +80,7 @@ pub(super) fn run(
     let (start, end) = (log.checkpoint_lsn(), log.end_lsn());
     let total_bytes = end.bytes_since(start);
     let mut redo = RecoveryStats { end_lsn: end, ..RecoveryStats::default() };
-    let memory_bytes = (pool.frames() * pool.page_size() / MEMORY_PART).max(MEMORY_BYTES);
+    let memory_bytes = (pool.frames() * pool.page_size() / MEMORY_PART).clamp(MEMORY_BYTES.0, MEMORY_BYTES.1);
     let mut index = RedoIndex::new(end);
     let (mut at, mut reported) = (start, start);
     while let Some(mut records) = log.next_records()? {

@@ -18,7 +18,7 @@ use std::{
 
 use tantalum_device::{Device, MemoryDevice, MemoryProfile, TearUnit};
 use tantalum_log::{Log, LogOptions};
-use tantalum_rt::{Outcome, Random, Simulation, spawn};
+use tantalum_rt::{JoinHandle, Outcome, Random, Simulation, spawn};
 use tantalum_store::{Change, DoubleWrite, PageId, PageKind, Protection, TableId, page::slots};
 
 use super::{Checkpointer, Opened};
@@ -253,6 +253,10 @@ fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) 
         cut_the_power(cut_at);
         let Opened { pool, space, .. } = disks.open().unwrap();
         let rows = Rows { pool, space };
+        let checkpoint = seed.is_multiple_of(2).then(|| {
+            let pool = rows.pool.clone();
+            spawn("first checkpoint", move || pool.checkpoint().unwrap())
+        });
         rows.check(&model);
         if cut_at.is_none() {
             return;
@@ -273,6 +277,7 @@ fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) 
             rows.pool.checkpoint().unwrap();
         }
         clients.into_iter().for_each(|client| client.join().unwrap());
+        checkpoint.map(JoinHandle::join_or_panic);
         // Nothing is closed: the end of the simulation is a power cut too.
     })
 }
@@ -366,6 +371,41 @@ fn damage_that_the_log_cannot_mend_is_reported() {
     let checkpoint = pool.log().checkpoint_lsn();
     assert!(is_damage(pool.checkpoint().unwrap_err()));
     assert_eq!((pool.log().checkpoint_lsn(), pool.redo_counts().0), (checkpoint, 1), "its changes stay in the log");
+}
+
+/// What is stored of a free page says nothing about the changes that it awaits.
+#[test]
+fn a_page_that_awaits_redo_is_not_lent_and_can_be_allocated() {
+    let disks = Disks::new(1, Protection::DoubleWrite);
+    create(&disks);
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let rows = Rows { pool, space };
+    rows.write_in_place(0, 1).unwrap();
+    let freed: Vec<PageId> = (4..4 + ROW_PAGES as u64).map(PageId).collect();
+    let free = rows.space.supplied(|reservation| {
+        let mut group = ChangeGroup::with(&rows.pool, Some(reservation));
+        freed.iter().try_for_each(|page| rows.space.free(&mut group, *page))?;
+        group.append(0, 0)
+    });
+    rows.pool.log().flush(free.unwrap()).unwrap();
+    drop(rows);
+
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let lent = space.take_scratch(2 * ROWS).unwrap();
+    assert!(!lent.is_empty() && freed.iter().all(|page| !lent.contains(page)), "{lent:?}");
+    space.free_scratch(&lent);
+    let rows = Rows { pool, space };
+    rows.space.supplied(|reservation| rows.move_row(1, 3, reservation)).unwrap();
+    let directory = rows.pool.pin(DIRECTORY).unwrap().read().to_vec();
+    assert_eq!(entry_pages(slots::cell(&directory, 1).unwrap()), freed);
+    assert_eq!(rows.pool.redo_counts().0, ROW_PAGES as u64, "they were not read");
+    rows.pool.checkpoint().unwrap();
+    assert_eq!(rows.pool.redo_counts().0, 0);
+    freed.iter().for_each(|page| assert_eq!(rows.version(*page, 1), 3));
+    drop(rows);
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let rows = Rows { pool, space };
+    freed.iter().for_each(|page| assert_eq!(rows.version(*page, 1), 3));
 }
 
 #[test]
