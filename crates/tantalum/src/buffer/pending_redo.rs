@@ -2,7 +2,7 @@
 //! page is read from the store, which is when a task first needs it; a checkpoint first applies what is left.
 //!
 //! Invariants:
-//! - A page is handed out only when its changes are applied: it is not in memory before, and [`Shared::fill`] applies them under the
+//! - A page is handed out only when its changes are applied: it is not in memory before (one that is gets them at once), and [`Shared::fill`] applies them under the
 //!   frame's exclusive latch. Only a page that is about to be formatted anew needs none of them.
 //! - A page's changes are forgotten when they are applied and the frame is marked dirty, or when the page is seen to have them.
 //! - No checkpoint begins while there are some, so redo after a further crash finds all of them again.
@@ -196,18 +196,39 @@ impl PendingRedo {
 }
 
 impl BufferPool {
-    /// Has these changes applied to pages when they are read. Called once at a time, before anything is read or when all changes
+    /// Has these changes applied to pages when they are read, and to those in memory at once. Called during recovery, when all changes
     /// before are applied.
-    pub fn await_redo(&self, mut log: RedoIndex) {
-        let pending = &self.shared.pending;
-        let mut state = pending.state.lock();
-        assert!(state.last.is_empty(), "changes are applied in the order of the log");
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when a page in memory cannot take a change.
+    pub fn await_redo(&self, mut log: RedoIndex) -> Result<()> {
+        let (shared, pending) = (&*self.shared, &self.shared.pending);
+        assert!(shared.log.get().is_none(), "nothing but redo uses pages");
         if log.last.is_empty() {
-            return;
+            return Ok(());
         }
-        state.last = std::mem::take(&mut log.last);
-        pending.pages.store(state.last.len() as u64, Ordering::Release);
-        state.log = Arc::new(log);
+        let mut pages: Vec<PageId> = log.last.keys().copied().collect();
+        pages.sort_unstable();
+        {
+            let mut state = pending.state.lock();
+            assert!(state.last.is_empty(), "changes are applied in the order of the log");
+            pending.pages.store(pages.len() as u64, Ordering::Release);
+            *state = State { last: std::mem::take(&mut log.last), log: Arc::new(log) };
+        }
+        for id in pages {
+            // Earlier changes of the log have brought it there.
+            if let Some(page) = self.pin_in_memory(id)
+                && let Some(redo) = pending.of(id)
+            {
+                let mut page = page.write();
+                let applied = redo.apply(page.bytes_mut())?;
+                if let Some((first, _)) = applied {
+                    page.state().mark_dirty(first);
+                }
+                pending.applied(id, &redo, applied.map_or(0, |(_, count)| count));
+            }
+        }
+        Ok(())
     }
 
     /// How many pages have changes of the log that are not applied yet; and how many were applied, or were there, counted once per

@@ -99,7 +99,7 @@ pub(super) fn run(
         }
         index.add_piece(records.into_bytes());
         if index.memory_bytes() > memory_bytes {
-            pool.await_redo(std::mem::replace(&mut index, RedoIndex::new(end)));
+            pool.await_redo(std::mem::replace(&mut index, RedoIndex::new(end)))?;
             pool.finish_redo()?;
         }
         if at.bytes_since(reported) >= PIECE_BYTES {
@@ -107,7 +107,7 @@ pub(super) fn run(
             progress(RedoProgress { done_bytes: at.bytes_since(start), total_bytes });
         }
     }
-    pool.await_redo(index);
+    pool.await_redo(index)?;
     progress(RedoProgress { done_bytes: total_bytes, total_bytes });
     Ok(redo.updated(pool))
 }
