@@ -63,8 +63,8 @@ pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
 pub use recovery::{
-    LostDevice, MissingDevice, MissingRecords, Rebuild, Record, Recovery, RecoveryPhase, RecoveryProgress, Standing,
-    standings,
+    LostDevice, MissingDevice, MissingRecords, Rebuild, Record, RecordPlace, Records, Recovery, RecoveryPhase,
+    RecoveryProgress, Standing, standings,
 };
 pub use scheduler::SpaceRequest;
 pub use stats::{ArchiveStats, HidingStats, LogDeviceStats, LogStats};

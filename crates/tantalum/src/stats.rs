@@ -89,7 +89,7 @@ impl Stats {
             store: core.pool.store().stats(),
             transactions: manager.stats(),
             log,
-            recovery: core.redo,
+            recovery: core.redo.updated(&core.pool),
         }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) use progress::Progress;
 use progress::in_parallel;
 pub use progress::{RecoveryPhase, RecoveryProgress};
 pub(crate) use read::Reader;
+pub use read::{RecordPlace, Records};
 pub use rebuild::Rebuild;
 pub(crate) use rebuild::rebuild;
 use scan::{Scan, Scope, scan};
@@ -265,6 +266,14 @@ impl Recovery {
     /// second time.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         self.reader.next(&mut self.scans)
+    }
+
+    /// As [`next_record`](Self::next_record), but many records at a time, in memory that the caller may keep; `None` behind the last.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    pub fn next_records(&mut self) -> Result<Option<Records>> {
+        self.reader.next_records(&mut self.scans)
     }
 
     /// The newest epoch that any device bears: the last session that began.

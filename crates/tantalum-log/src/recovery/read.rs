@@ -1,5 +1,6 @@
 //! Delivering the merged requests record by record, with bounded memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tantalum_device::Device;
@@ -23,19 +24,92 @@ pub(crate) struct Reader {
     /// Requests as (scan, index), in LSN order.
     order: std::vec::IntoIter<(usize, usize)>,
     /// The rest of the request that is being delivered.
-    current: Option<Current>,
+    current: Option<Records>,
     /// Records that start before it are not delivered.
     checkpoint: Lsn,
 }
 
+/// Records that lie behind each other in memory, as [`Recovery::next_records`](super::Recovery::next_records) delivers them.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{Log, LogOptions};
+/// # let device: Arc<dyn Device> = MemoryDevice::new("log", 1 << 20);
+/// # Log::create(7, vec![device.clone()], LogOptions::default())?;
+/// # let log = Log::open(vec![device.clone()], LogOptions::default(), &mut |_| {})?.finish()?;
+/// # log.flush(log.append(&[b"abc"])?.end)?;
+/// # drop(log);
+/// let mut recovery = Log::open(vec![device], LogOptions::default(), &mut |_| {})?;
+/// let mut records = recovery.next_records()?.expect("something was appended");
+/// let record = records.next_record()?.expect("it is a record");
+/// assert_eq!(&records.bytes()[record.bytes], b"abc");
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
 #[derive(Debug)]
-struct Current {
+pub struct Records {
     device: Arc<dyn Device>,
     payload: Box<[u8]>,
     at: usize,
     start: Lsn,
     offset: u64,
     time_us: u64,
+    /// Records that start before it are not delivered.
+    checkpoint: Lsn,
+}
+
+/// One of some [`Records`].
+///
+/// ```
+/// # use tantalum_log::{Lsn, RecordPlace};
+/// let record = RecordPlace { start: Lsn::new(0), end: Lsn::new(7), bytes: 4..7 };
+/// assert_eq!(record.end.bytes_since(record.start), 4 + record.bytes.len() as u64);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// Where the record starts.
+    pub start: Lsn,
+    /// Where the next record starts.
+    pub end: Lsn,
+    /// Where in [`Records::bytes`] the bytes are that were given to [`Log::append`](crate::Log::append).
+    pub bytes: Range<usize>,
+}
+
+impl Records {
+    /// The next record; `None` behind the last.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::ErrorKind::Corrupt).
+    pub fn next_record(&mut self) -> Result<Option<RecordPlace>> {
+        while self.at < self.payload.len() {
+            let start = Lsn::new(self.start.get() + self.at as u64);
+            let record = decode_record(&self.payload[self.at..]).map_err(|error| {
+                Error::from(Damage {
+                    device: self.device.name().into(),
+                    offset: self.offset,
+                    lsn: Some(start),
+                    what: format!("the request is intact, but its records are not: {error}"),
+                })
+            })?;
+            let from = self.at + FRAME_BYTES;
+            self.at = from + record.len();
+            if start >= self.checkpoint {
+                let end = Lsn::new(self.start.get() + self.at as u64);
+                return Ok(Some(RecordPlace { start, end, bytes: from..self.at }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The memory that the records lie in.
+    pub fn bytes(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// As [`bytes`](Self::bytes), when no more records are wanted.
+    pub fn into_bytes(self) -> Box<[u8]> {
+        self.payload
+    }
 }
 
 impl Reader {
@@ -51,41 +125,39 @@ impl Reader {
     /// The next record. Requests that were delivered give their memory back.
     pub(crate) fn next(&mut self, scans: &mut [Scan]) -> Result<Option<Record>> {
         loop {
-            let Some(current) = &mut self.current else {
-                let Some(&(scan, index)) = self.order.as_slice().first() else { return Ok(None) };
-                if scans[scan].found[index].payload.is_none() {
-                    self.read_ahead(scans);
-                }
-                self.order.next();
-                let payload = match scans[scan].found[index].payload.take() {
-                    Some(payload) => payload,
-                    None => read_any(scans, &scans[scan].found[index])?,
-                };
-                let found = &scans[scan].found[index];
-                let (header, device) = (&found.request.header, Arc::clone(&found.device));
-                let (start, offset, time_us) = (header.start, header.offset, header.time_us);
-                self.current = Some(Current { device, payload, at: 0, start, offset, time_us });
-                continue;
-            };
-            if current.at == current.payload.len() {
-                self.current = None;
-                continue;
+            if self.current.is_none() {
+                self.current = self.next_request(scans)?;
             }
-            let start = Lsn::new(current.start.get() + current.at as u64);
-            let bytes = decode_record(&current.payload[current.at..]).map_err(|error| {
-                Error::from(Damage {
-                    device: current.device.name().into(),
-                    offset: current.offset,
-                    lsn: Some(start),
-                    what: format!("the request is intact, but its records are not: {error}"),
-                })
-            })?;
-            current.at += FRAME_BYTES + bytes.len();
-            if start >= self.checkpoint {
-                let end = Lsn::new(current.start.get() + current.at as u64);
-                return Ok(Some(Record { start, end, bytes: bytes.to_vec() }));
+            let Some(current) = &mut self.current else { return Ok(None) };
+            if let Some(RecordPlace { start, end, bytes }) = current.next_record()? {
+                return Ok(Some(Record { start, end, bytes: current.payload[bytes].to_vec() }));
             }
+            self.current = None;
         }
+    }
+
+    /// The rest of the request that is being delivered, or the next one.
+    pub(crate) fn next_records(&mut self, scans: &mut [Scan]) -> Result<Option<Records>> {
+        match self.current.take() {
+            Some(current) => Ok(Some(current)),
+            None => self.next_request(scans),
+        }
+    }
+
+    fn next_request(&mut self, scans: &mut [Scan]) -> Result<Option<Records>> {
+        let Some(&(scan, index)) = self.order.as_slice().first() else { return Ok(None) };
+        if scans[scan].found[index].payload.is_none() {
+            self.read_ahead(scans);
+        }
+        self.order.next();
+        let payload = match scans[scan].found[index].payload.take() {
+            Some(payload) => payload,
+            None => read_any(scans, &scans[scan].found[index])?,
+        };
+        let found = &scans[scan].found[index];
+        let (header, device) = (&found.request.header, Arc::clone(&found.device));
+        let (start, offset, time_us) = (header.start, header.offset, header.time_us);
+        Ok(Some(Records { device, payload, at: 0, start, offset, time_us, checkpoint: self.checkpoint }))
     }
 
     /// Reads the next requests that were not kept, several at a time. Unreadable requests are left out: the caller that needs one

@@ -15,6 +15,7 @@ use super::{
     BufferPool,
     eviction::Taken,
     frame::{Content, FrameState, PageView, PinnedPage},
+    pending_redo::PageRedo,
     poison::PoisonGuard,
     pool::Shared,
     reservation::Reservation,
@@ -164,20 +165,26 @@ impl BufferPool {
         self.shared.pin(id, Source::StoreOrBlank { rebuilt: true })
     }
 
-    /// Drops a clean page from memory. False if a task uses it, or it is dirty; true if it is not in memory.
+    /// Drops a clean page from memory. False if a task uses it, or it is dirty, or would be if it were read, since redo is to change
+    /// it; otherwise true if it is not in memory.
     pub fn discard_clean(&self, id: PageId) -> bool {
-        let shared = &*self.shared;
-        let Some(index) = shared.table.find(id) else { return true };
-        let is_gone = shared.table.remove_if(id, index, || shared.frames[index].vacate());
-        if is_gone {
-            shared.free_list.give([index]);
-        }
-        is_gone
+        // Asked first: what is applied meanwhile makes a page dirty that is in memory.
+        !self.shared.pending.awaits(id) && self.shared.drop_clean(id)
     }
 }
 
 impl Shared {
-    fn pin(&self, id: PageId, source: Source) -> Result<PinnedPage> {
+    /// Drops a clean page from memory. False if a task uses it, or it is dirty; true if it is not in memory.
+    pub(super) fn drop_clean(&self, id: PageId) -> bool {
+        let Some(index) = self.table.find(id) else { return true };
+        let is_gone = self.table.remove_if(id, index, || self.frames[index].vacate());
+        if is_gone {
+            self.free_list.give([index]);
+        }
+        is_gone
+    }
+
+    pub(super) fn pin(&self, id: PageId, source: Source) -> Result<PinnedPage> {
         loop {
             let Some((frame, page)) = self.table.pin(id, &self.frames) else {
                 match self.load_into(self.take_frame()?, id, source)? {
@@ -286,29 +293,44 @@ impl Shared {
         }
         may_wait("a page of the store");
         let load = self.store.load(id, &mut content.bytes)?;
-        self.check_loaded(content, load, source)
+        self.complete(content, load, source)
     }
 
-    /// As far as it can be seen that a page is the one that it must be.
-    pub(super) fn check_loaded(&self, content: &mut Content, load: Load, source: Source) -> Result<()> {
+    /// Makes what was loaded the page as it must be: applies the changes that await it, and checks it as far as it can be seen that it
+    /// is that page.
+    pub(super) fn complete(&self, content: &mut Content, load: Load, source: Source) -> Result<()> {
         let id = content.id;
         let corrupt =
             |what: String| error::corrupt(self.store.name(), id, id.0.saturating_mul(self.page_size as u64), what);
+        let redo = self.pending.of(id);
+        let rebuilt = match (&redo, source) {
+            (Some(redo), _) => redo.rebuilds(),
+            (None, source) => matches!(source, Source::StoreOrBlank { rebuilt: true }),
+        };
         match (load, source) {
             (Load::Page, _) => {}
-            (Load::NeverWritten, Source::Store) => return Err(corrupt("it was never written".into())),
-            (Load::Damaged(_), Source::StoreOrBlank { rebuilt: true }) | (Load::NeverWritten, _) => {
-                header::clear(&mut content.bytes, id);
+            (Load::NeverWritten, Source::Store) if redo.is_none() => {
+                return Err(corrupt("it was never written".into()));
             }
+            (Load::NeverWritten, _) => header::clear(&mut content.bytes, id),
+            (Load::Damaged(_), _) if rebuilt => header::clear(&mut content.bytes, id),
             (Load::Damaged(what), _) => return Err(corrupt(what)),
         }
-        match self.sink.end(self) {
-            Some(end) if header::lsn(&content.bytes) > end => Err(corrupt(format!(
-                "it was changed at LSN {}, beyond the end of the log, so the log is not the one that belongs to it",
-                header::lsn(&content.bytes)
-            ))),
-            _ => Ok(()),
+        let lsn = header::lsn(&content.bytes);
+        if let Some(end) = self.sink.end(self).or_else(|| redo.as_ref().map(PageRedo::end))
+            && lsn > end
+        {
+            let what = "so the log is not the one that belongs to it";
+            return Err(corrupt(format!("it was changed at LSN {lsn}, beyond the end of the log at {end}, {what}")));
         }
+        if let Some(redo) = redo {
+            let applied = redo.apply(&mut content.bytes)?;
+            if let Some((first, _)) = applied {
+                content.state.mark_dirty(first);
+            }
+            self.pending.applied(id, &redo, applied.map_or(0, |(_, count)| count));
+        }
+        Ok(())
     }
 }
 

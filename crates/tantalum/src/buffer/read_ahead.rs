@@ -49,8 +49,8 @@ impl BufferPool {
         match loads {
             Ok(loads) => {
                 for (mut loading, load) in loading.into_iter().zip(loads) {
-                    let checked = shared.check_loaded(&mut loading.content, load, Source::Store);
-                    let _left_to_the_task_that_needs_it = shared.end_load(loading, checked);
+                    let completed = shared.complete(&mut loading.content, load, Source::Store);
+                    let _left_to_the_task_that_needs_it = shared.end_load(loading, completed);
                 }
             }
             Err(error) => {

@@ -83,6 +83,8 @@ impl ChangeSink for RedoLog {
 
     fn checkpoint(&self, pool: &BufferPool) -> Result<Lsn> {
         let (log, shared) = (pool.log(), &pool.shared);
+        // Redo from the new checkpoint would not see what is still to be applied.
+        pool.finish_redo()?;
         let start = {
             let mut redo_point = shared.redo_point.write();
             redo_point.advance(log, &*shared.store, shared.protection);

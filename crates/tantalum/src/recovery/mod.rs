@@ -1,7 +1,8 @@
 //! From what a crash left to a database that can be used; and what keeps that way short.
 //!
-//! [`open`] mends torn pages and applies the log from the last checkpoint on. [`Checkpointer`] runs a checkpoint after that, so
-//! the next crash starts from there, while the database is in use already; and further ones when the log asks for them.
+//! [`open`] mends torn pages and reads the log from the last checkpoint on; what it changes in a page is applied when the page is first
+//! used. [`Checkpointer`] runs a checkpoint after that, which applies the rest, while the database is in use already; so the next crash
+//! starts from there; and further ones when the log asks for them.
 
 mod checkpointer;
 mod commit_status;
@@ -61,7 +62,7 @@ pub fn open(
     let mut redo = redo::run(&pool, &mut log, progress)?;
     redo.torn_pages = torn_pages;
     pool.attach_log(log.finish()?);
-    tracing::info!(records = redo.records, pages = redo.pages_changed, torn_pages, "the database is recovered");
+    tracing::info!(records = redo.records, pages = redo.pages_waiting, torn_pages, "the database is recovered");
     let space = Space::new(&pool);
     Ok(Opened { pool, space, redo })
 }

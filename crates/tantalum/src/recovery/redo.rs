@@ -2,24 +2,20 @@
 //!
 //! A page's LSN says which changes it holds; those are skipped, so redo can be interrupted and started over at will.
 //!
-//! What happens to one page does not depend on another, so several tasks apply changes at a time, each to pages of its own: most
-//! of the time a task waits for a page to be read. Meanwhile the next piece of the log is read.
+//! What happens to one page does not depend on another. So opening a database only reads the log and notes what it changes in which
+//! page; the pool applies that when it reads the page ([`RedoIndex`]).
 
 use std::ops::Range;
 
 use tantalum_log::{Lsn, Record, Recovery};
-use tantalum_rt::{JoinHandle, spawn};
 use tantalum_store::{
     PageId,
-    page::{
-        change, header,
-        record::{Changes, GroupRecord},
-    },
+    page::record::{Changes, GroupRecord},
 };
 
 use crate::{
-    buffer::BufferPool,
-    error::{self, Error, Result},
+    buffer::{BufferPool, RedoIndex, redo_page},
+    error::{self, Result},
 };
 
 /// How far redo is.
@@ -48,6 +44,8 @@ pub struct RecoveryStats {
     pub pages_changed: u64,
     /// Pages that had the changes of a record already.
     pub pages_skipped: u64,
+    /// Pages of which that is not known yet: they get the changes when they are used, or in the background.
+    pub pages_waiting: u64,
     /// Torn pages put back from the double-write area.
     pub torn_pages: u64,
 }
@@ -55,18 +53,25 @@ pub struct RecoveryStats {
 impl RecoveryStats {
     /// Whether there were changes of pages, which a later redo need not look at again if a checkpoint follows.
     pub(crate) fn has_applied(&self) -> bool {
-        self.pages_changed + self.pages_skipped > 0
+        self.pages_changed + self.pages_skipped + self.pages_waiting > 0
+    }
+
+    /// What a pool says now of the pages.
+    pub(crate) fn updated(self, pool: &BufferPool) -> Self {
+        let (pages_waiting, pages_changed, pages_skipped) = pool.redo_counts();
+        Self { pages_changed, pages_skipped, pages_waiting, ..self }
     }
 }
 
-/// The most tasks that apply changes at a time.
-const APPLIERS: usize = 8;
-/// Frames for each of them at least: it holds one, and needs others to make room for the next.
-const FRAMES_FOR_EACH: usize = 4;
-/// Bytes of the log that they are given at a time.
+/// So large a part of the pool's memory, at most, is taken by changes that are to be applied later.
+const MEMORY_PART: usize = 2;
+/// But so many bytes at least, and at most.
+const MEMORY_BYTES: (usize, usize) = (4 << 20, 1 << 30);
+/// How often progress is reported.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Applies all records that `log` still has.
+/// Reads all records that `log` still has. The pool applies them when it reads their pages; those that would take too much memory
+/// until then are applied here.
 pub(super) fn run(
     pool: &BufferPool,
     log: &mut Recovery,
@@ -74,51 +79,70 @@ pub(super) fn run(
 ) -> Result<RecoveryStats> {
     let (start, end) = (log.checkpoint_lsn(), log.end_lsn());
     let total_bytes = end.bytes_since(start);
-    let appliers = APPLIERS.min(pool.frames() / FRAMES_FOR_EACH).max(1);
-    let mut replay = Replay {
-        redo: RecoveryStats { end_lsn: end, ..RecoveryStats::default() },
-        newest: end,
-        may_grow: false,
-        shares: (0..appliers).map(|_| Share::default()).collect(),
-    };
-    let (mut applying, mut applying_to, mut taken_to) = (Appliers::default(), start, start);
-    loop {
-        let record = log.next_record()?;
-        if let Some(record) = &record {
-            replay.take(pool, record)?;
-            taken_to = record.end;
+    let mut redo = RecoveryStats { end_lsn: end, ..RecoveryStats::default() };
+    let memory_bytes = (pool.frames() * pool.page_size() / MEMORY_PART).clamp(MEMORY_BYTES.0, MEMORY_BYTES.1);
+    let mut index = RedoIndex::new(end);
+    let (mut at, mut reported) = (start, start);
+    while let Some(mut records) = log.next_records()? {
+        while let Some(record) = records.next_record()? {
+            let bytes = &records.bytes()[record.bytes.clone()];
+            let group = redo.take(record.start..record.end, bytes)?;
+            for (id, changes) in group.pages() {
+                if id.0 >= pool.store().capacity_pages() {
+                    // Says that there is no such page.
+                    pool.pin_or_blank(id)?;
+                }
+                let from = record.bytes.start + offset_in(bytes, changes.bytes());
+                index.add(id, from..from + changes.bytes().len(), record.start..record.end);
+            }
+            at = record.end;
         }
-        if record.is_none() || taken_to.bytes_since(applying_to) >= PIECE_BYTES {
-            replay.count(applying.join()?);
-            progress(RedoProgress { done_bytes: applying_to.bytes_since(start), total_bytes });
-            applying = Appliers::start(pool, &mut replay.shares);
-            applying_to = taken_to;
+        index.add_piece(records.into_bytes());
+        if index.memory_bytes() > memory_bytes {
+            pool.await_redo(std::mem::replace(&mut index, RedoIndex::new(end)))?;
+            pool.finish_redo()?;
         }
-        if record.is_none() {
-            break;
+        if at.bytes_since(reported) >= PIECE_BYTES {
+            reported = at;
+            progress(RedoProgress { done_bytes: at.bytes_since(start), total_bytes });
         }
     }
-    replay.count(applying.join()?);
+    pool.await_redo(index)?;
     progress(RedoProgress { done_bytes: total_bytes, total_bytes });
-    Ok(replay.done())
+    Ok(redo.updated(pool))
 }
 
-/// Redo, record by record.
+/// Where in some bytes a part of them begins.
+fn offset_in(bytes: &[u8], part: &[u8]) -> usize {
+    part.as_ptr() as usize - bytes.as_ptr() as usize
+}
+
+impl RecoveryStats {
+    /// Counts a record, which follows the one before.
+    fn take<'r>(&mut self, record: Range<Lsn>, bytes: &'r [u8]) -> Result<GroupRecord<'r>> {
+        let group = GroupRecord::decode(bytes).map_err(|what| error::corrupt_record(record.start, what))?;
+        self.end_lsn = self.end_lsn.max(record.end);
+        self.records += 1;
+        if group.is_commit() {
+            self.commits += 1;
+            self.last_commit = self.last_commit.max(group.sequence());
+        }
+        Ok(group)
+    }
+}
+
+/// Redo on copies of pages, record by record. There may be too few pages.
 #[derive(Debug)]
 pub struct Replay {
     redo: RecoveryStats,
     /// No page was changed at or past it before its changes are applied here.
     newest: Lsn,
-    /// Whether there may be pages that the store has no room for yet; otherwise the store was truncated.
-    may_grow: bool,
-    /// What was taken and is to be applied, each by one task.
-    shares: Vec<Share>,
 }
 
 impl Replay {
-    /// Redo on copies of pages, none of which was changed at or past `newest`, and of which there may be too few.
+    /// On pages none of which was changed at or past `newest`.
     pub fn onto_copies(newest: Lsn) -> Self {
-        Self { redo: RecoveryStats::default(), newest, may_grow: true, shares: vec![Share::default()] }
+        Self { redo: RecoveryStats::default(), newest }
     }
 
     /// Applies one record, which follows the one before.
@@ -126,166 +150,38 @@ impl Replay {
     /// # Errors
     /// When a page cannot be read, or it or the record is damaged.
     pub fn apply(&mut self, pool: &BufferPool, record: &Record) -> Result<()> {
-        self.take(pool, record)?;
-        let shares = self.shares.iter_mut().map(std::mem::take);
-        let applied = shares.map(|share| share.apply(pool)).reduce(Applied::and).expect("there is a share");
-        self.count(applied.result()?);
-        Ok(())
-    }
-
-    /// Distributes the changes of a record, which follows the one before.
-    fn take(&mut self, pool: &BufferPool, record: &Record) -> Result<()> {
-        let corrupt = |what: &str| error::corrupt_record(record.start, what);
-        let group = GroupRecord::decode(&record.bytes).map_err(corrupt)?;
-        let redo = &mut self.redo;
-        redo.end_lsn = redo.end_lsn.max(record.end);
-        redo.records += 1;
-        if group.is_commit() {
-            redo.commits += 1;
-            redo.last_commit = redo.last_commit.max(group.sequence());
-        }
+        let group = self.redo.take(record.start..record.end, &record.bytes)?;
         self.newest = self.newest.max(record.end);
         for (id, changes) in group.pages() {
-            while self.may_grow && id.0 >= pool.store().capacity_pages() {
+            while id.0 >= pool.store().capacity_pages() {
                 pool.store().grow()?;
             }
-            let share = id.0 as usize % self.shares.len();
-            self.shares[share].push(id, changes, record, self.newest);
+            match self.apply_to(pool, id, record, changes)? {
+                true => self.redo.pages_changed += 1,
+                false => self.redo.pages_skipped += 1,
+            }
         }
         Ok(())
     }
 
-    fn count(&mut self, pages: Pages) {
-        self.redo.pages_changed += pages.changed;
-        self.redo.pages_skipped += pages.skipped;
+    /// False if the page had the changes already.
+    fn apply_to(&self, pool: &BufferPool, id: PageId, record: &Record, changes: Changes<'_>) -> Result<bool> {
+        let rebuilt = { changes }.next().is_some_and(|first| first.rebuilds());
+        let page = if rebuilt { pool.pin_to_rebuild(id)? } else { pool.pin_or_blank(id)? };
+        let mut page = page.write();
+        let (lsn, newest) = (page.lsn(), self.newest);
+        if lsn > newest {
+            let what = format!("it was changed at LSN {lsn}, beyond the end of the log at {newest}");
+            return Err(error::corrupt_page(&page, what));
+        }
+        if lsn >= record.end {
+            return Ok(false);
+        }
+        redo_page(page.redo(record.start), record.start..record.end, changes)
     }
 
     /// What was done.
     pub fn done(self) -> RecoveryStats {
         self.redo
-    }
-}
-
-/// The changes of some pages, in the order of the log.
-#[derive(Debug, Default)]
-struct Share {
-    /// Of all changes.
-    bytes: Vec<u8>,
-    groups: Vec<PageGroup>,
-}
-
-/// What one record changes in one page.
-#[derive(Debug)]
-struct PageGroup {
-    page: PageId,
-    /// Where the changes are.
-    changes: Range<usize>,
-    /// Of the record.
-    start: Lsn,
-    end: Lsn,
-    /// The page was not changed beyond this.
-    newest: Lsn,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Pages {
-    changed: u64,
-    skipped: u64,
-}
-
-/// How applying ended, and if it failed, at which record.
-struct Applied(std::result::Result<Pages, (Lsn, Error)>);
-
-impl Applied {
-    /// Both; of two failures that at the earlier record.
-    fn and(self, other: Self) -> Self {
-        Self(match (self.0, other.0) {
-            (Ok(a), Ok(b)) => Ok(Pages { changed: a.changed + b.changed, skipped: a.skipped + b.skipped }),
-            (Err(a), Err(b)) => Err(if b.0 < a.0 { b } else { a }),
-            (Err(failure), Ok(_)) | (Ok(_), Err(failure)) => Err(failure),
-        })
-    }
-
-    fn result(self) -> Result<Pages> {
-        self.0.map_err(|(_, error)| error)
-    }
-}
-
-impl Share {
-    fn push(&mut self, page: PageId, changes: Changes<'_>, record: &Record, newest: Lsn) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(changes.bytes());
-        let changes = start..self.bytes.len();
-        self.groups.push(PageGroup { page, changes, start: record.start, end: record.end, newest });
-    }
-
-    fn apply(self, pool: &BufferPool) -> Applied {
-        let mut pages = Pages::default();
-        for group in &self.groups {
-            match group.apply(pool, Changes::checked(&self.bytes[group.changes.clone()])) {
-                Ok(true) => pages.changed += 1,
-                Ok(false) => pages.skipped += 1,
-                Err(error) => return Applied(Err((group.start, error))),
-            }
-        }
-        Applied(Ok(pages))
-    }
-}
-
-impl PageGroup {
-    /// False if the page had the changes already.
-    fn apply(&self, pool: &BufferPool, changes: Changes<'_>) -> Result<bool> {
-        let id = self.page;
-        let rebuilt = { changes }.next().is_some_and(|first| first.rebuilds());
-        let page = if rebuilt { pool.pin_to_rebuild(id)? } else { pool.pin_or_blank(id)? };
-        let mut page = page.write();
-        if page.lsn() > self.newest {
-            let (lsn, newest) = (page.lsn(), self.newest);
-            return Err(error::corrupt_page(
-                &page,
-                format!("it was changed at LSN {lsn}, beyond the end of the log at {newest}"),
-            ));
-        }
-        if page.lsn() >= self.end {
-            return Ok(false);
-        }
-        let bytes = page.redo(self.start);
-        for change in changes {
-            change::apply(bytes, &change).map_err(|error| {
-                let what = format!("page {id} cannot take one of its changes: {error}");
-                error::corrupt_record(self.start, what)
-            })?;
-        }
-        header::set_lsn(bytes, self.end);
-        Ok(true)
-    }
-}
-
-/// The tasks that apply a piece of the log.
-#[derive(Default)]
-struct Appliers(Vec<JoinHandle<Applied>>);
-
-impl Appliers {
-    /// Has the shares applied, and leaves empty ones.
-    fn start(pool: &BufferPool, shares: &mut [Share]) -> Self {
-        let start = |(number, share): (usize, &mut Share)| {
-            let (share, pool) = (std::mem::take(share), pool.clone());
-            spawn(format!("redo-{number}"), move || share.apply(&pool))
-        };
-        let with_work = shares.iter_mut().enumerate().filter(|(_, share)| !share.groups.is_empty());
-        Self(with_work.map(start).collect())
-    }
-
-    /// Waits until all is applied.
-    fn join(mut self) -> Result<Pages> {
-        let applied = std::mem::take(&mut self.0).into_iter().map(JoinHandle::join_or_panic);
-        applied.reduce(Applied::and).map_or(Ok(Pages::default()), Applied::result)
-    }
-}
-
-impl Drop for Appliers {
-    /// Waits for the tasks: none of them stores pages of a database whose opening has failed.
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(|task| drop(task.join()));
     }
 }

@@ -18,13 +18,13 @@ use std::{
 
 use tantalum_device::{Device, MemoryDevice, MemoryProfile, TearUnit};
 use tantalum_log::{Log, LogOptions};
-use tantalum_rt::{Outcome, Random, Simulation, spawn};
+use tantalum_rt::{JoinHandle, Outcome, Random, Simulation, spawn};
 use tantalum_store::{Change, DoubleWrite, PageId, PageKind, Protection, TableId, page::slots};
 
 use super::{Checkpointer, Opened};
 use crate::{
     buffer::{BufferPool, ChangeGroup, Cleaner, PageCleaning, PageWriteGuard, PoolOptions, Reservation},
-    error::{GroupResult, Result},
+    error::{Error, GroupResult, Result},
     space::Space,
     testing::in_place_store,
 };
@@ -253,6 +253,10 @@ fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) 
         cut_the_power(cut_at);
         let Opened { pool, space, .. } = disks.open().unwrap();
         let rows = Rows { pool, space };
+        let checkpoint = seed.is_multiple_of(2).then(|| {
+            let pool = rows.pool.clone();
+            spawn("first checkpoint", move || pool.checkpoint().unwrap())
+        });
         rows.check(&model);
         if cut_at.is_none() {
             return;
@@ -273,6 +277,7 @@ fn live(disks: &Disks, model: &Arc<Model>, seed: u64, cut_at: Option<Duration>) 
             rows.pool.checkpoint().unwrap();
         }
         clients.into_iter().for_each(|client| client.join().unwrap());
+        checkpoint.map(JoinHandle::join_or_panic);
         // Nothing is closed: the end of the simulation is a power cut too.
     })
 }
@@ -332,9 +337,12 @@ fn redo_reports_what_it_does_and_does_it_once() {
     drop(rows);
     let opened = disks.open().unwrap();
     assert_eq!((opened.redo.records, opened.redo.commits, opened.redo.last_commit), (10, 10, 10));
-    assert_eq!((opened.redo.pages_changed, opened.redo.pages_skipped), (30, 0));
+    assert_eq!(opened.pool.redo_counts(), (3, 0, 0), "no page was read");
     let rows = Rows { pool: opened.pool, space: opened.space };
     assert_eq!(rows.version(PageId(4), 0), 10);
+    assert_eq!(rows.pool.redo_counts(), (2, 10, 0), "the others wait until they are read too");
+    rows.pool.finish_redo().unwrap();
+    assert_eq!(rows.pool.redo_counts(), (0, 30, 0));
     drop(rows);
     let again = disks.open().unwrap();
     assert_eq!(again.redo.records, 10, "a crash before the next checkpoint has all of it to do again");
@@ -356,8 +364,48 @@ fn damage_that_the_log_cannot_mend_is_reported() {
     for slot in 0..u64::from(SLOTS) {
         disks.area.corrupt(slot * DoubleWrite::area_bytes(PAGE, 1), 1, |bytes| bytes[0] ^= 1);
     }
-    let error = disks.open().unwrap_err();
-    assert!(error.to_string().contains("page 5 (at byte 20480) is damaged"), "{error}");
+    let Opened { pool, .. } = disks.open().unwrap();
+    let is_damage = |error: Error| error.to_string().contains("page 5 (at byte 20480) is damaged");
+    assert!(is_damage(pool.pin(PageId(5)).unwrap_err()), "the page fails by name");
+    assert!(pool.pin(PageId(4)).is_ok() && pool.pin(PageId(6)).is_ok(), "the others are there");
+    let checkpoint = pool.log().checkpoint_lsn();
+    assert!(is_damage(pool.checkpoint().unwrap_err()));
+    assert_eq!((pool.log().checkpoint_lsn(), pool.redo_counts().0), (checkpoint, 1), "its changes stay in the log");
+}
+
+/// What is stored of a free page says nothing about the changes that it awaits.
+#[test]
+fn a_page_that_awaits_redo_is_not_lent_and_can_be_allocated() {
+    let disks = Disks::new(1, Protection::DoubleWrite);
+    create(&disks);
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let rows = Rows { pool, space };
+    rows.write_in_place(0, 1).unwrap();
+    let freed: Vec<PageId> = (4..4 + ROW_PAGES as u64).map(PageId).collect();
+    let free = rows.space.supplied(|reservation| {
+        let mut group = ChangeGroup::with(&rows.pool, Some(reservation));
+        freed.iter().try_for_each(|page| rows.space.free(&mut group, *page))?;
+        group.append(0, 0)
+    });
+    rows.pool.log().flush(free.unwrap()).unwrap();
+    drop(rows);
+
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let lent = space.take_scratch(2 * ROWS).unwrap();
+    assert!(!lent.is_empty() && freed.iter().all(|page| !lent.contains(page)), "{lent:?}");
+    space.free_scratch(&lent);
+    let rows = Rows { pool, space };
+    rows.space.supplied(|reservation| rows.move_row(1, 3, reservation)).unwrap();
+    let directory = rows.pool.pin(DIRECTORY).unwrap().read().to_vec();
+    assert_eq!(entry_pages(slots::cell(&directory, 1).unwrap()), freed);
+    assert_eq!(rows.pool.redo_counts().0, ROW_PAGES as u64, "they were not read");
+    rows.pool.checkpoint().unwrap();
+    assert_eq!(rows.pool.redo_counts().0, 0);
+    freed.iter().for_each(|page| assert_eq!(rows.version(*page, 1), 3));
+    drop(rows);
+    let Opened { pool, space, .. } = disks.open().unwrap();
+    let rows = Rows { pool, space };
+    freed.iter().for_each(|page| assert_eq!(rows.version(*page, 1), 3));
 }
 
 #[test]

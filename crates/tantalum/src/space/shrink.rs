@@ -61,6 +61,8 @@ impl Space {
     /// # Errors
     /// What a device reports, and those of `go_on`.
     pub fn pack(&self, go_on: &mut dyn FnMut(PackProgress) -> Result<()>) -> Result<bool> {
+        // The store forgets pages that are not in use, which redo may still have to change.
+        self.pool.finish_redo()?;
         let kept = self.kept_pages(self.used_end()?);
         self.pool.store().pack(kept, go_on)
     }
