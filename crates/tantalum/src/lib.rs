@@ -59,7 +59,7 @@ pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
 pub use db::{
     BarrierSummary, CompactProgress, CompactReport, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices, LogChange,
-    LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, locate_log,
+    LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, TransactOptions, locate_log,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use options::{
@@ -77,7 +77,7 @@ pub use tantalum_store::{
     StoreStats, TableId, UnitInspection,
 };
 pub use transaction::{
-    BulkLoad, BulkLoadReport, Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats,
+    BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats,
     Value, ValueReader,
 };
 

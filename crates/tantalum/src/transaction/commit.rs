@@ -1,4 +1,4 @@
-//! The commit of a [`Transaction`]: its writes become part of the database in one change group, and so one record of the log. Where
+//! The commit of a transaction: its writes become part of the database in one change group, and so one record of the log. Where
 //! they are too many for that, they are [staged](super::staging), and the group says that what is staged counts.
 
 use std::{
@@ -10,7 +10,7 @@ use tantalum_log::Lsn;
 use tantalum_store::TableId;
 
 use super::{
-    Content, Manager, Transaction,
+    Content, Manager, TransactionState,
     append::{Part, PartTree, Purpose},
     large_values::{CutValues, Writer},
 };
@@ -19,7 +19,7 @@ use crate::{
     tree::{LeafValue, LeafWrite},
 };
 
-/// A commit that is durable; see [`Transaction::commit`].
+/// A commit that is durable; see [`Transaction::commit`](crate::Transaction::commit).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -40,7 +40,7 @@ impl Commit {
     }
 }
 
-/// A commit on its way to the devices; see [`Transaction::commit_async`].
+/// A commit on its way to the devices; see [`Transaction::commit_async`](crate::Transaction::commit_async).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -93,13 +93,8 @@ struct Appended {
     lsn: Lsn,
 }
 
-impl Transaction {
-    /// Commits. When it returns, everything that the transaction wrote, and everything that it read, survives a power cut.
-    ///
-    /// # Errors
-    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log fails meanwhile, or the changes cannot be stored: after the
-    /// next open the transaction is there whole or not at all. After any other error it is not.
-    /// [`StoreFull`](ErrorKind::StoreFull) when there is no room on the data device.
+impl TransactionState {
+    /// See [`Transaction::commit`](super::Transaction::commit).
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
@@ -112,11 +107,7 @@ impl Transaction {
         Ok(Commit { position })
     }
 
-    /// Commits without waiting for durability, which the ticket tells: many commits can be on their way from one thread.
-    /// Without early lock release it waits all the same, since the locks must be held until then.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
+    /// See [`Transaction::commit_async`](super::Transaction::commit_async).
     pub fn commit_async(mut self) -> Result<Ticket> {
         let Appended { position, lsn } = self.append_writes()?;
         if !self.core().settings.early_lock_release() {

@@ -215,7 +215,7 @@ fn a_lock_is_waited_for_only_so_long() {
         let table = db.table("t").unwrap();
         let mut holder = db.begin().unwrap();
         holder.put(&table, "a", "1").unwrap();
-        let mut waiter = db.begin().unwrap();
+        let waiter = db.begin().unwrap();
         let error = waiter.get(&table, "a").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::LockTimeout, "{error}");
         let (_, holders) =

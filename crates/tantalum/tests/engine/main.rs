@@ -30,4 +30,5 @@ mod snapshots;
 mod space;
 mod staged_rows;
 mod support;
+mod transact;
 mod wrapping;
