@@ -80,9 +80,10 @@ impl Ticket {
         self.position
     }
 
-    /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way.
-    pub fn is_done(&self) -> Option<Result<()>> {
-        Some(self.ticket.is_done()?.map_err(error::outcome_unknown))
+    /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way. Never blocks on a device.
+    pub fn try_wait(&self) -> Option<Result<Commit>> {
+        let outcome = self.ticket.is_done()?.map_err(error::outcome_unknown);
+        Some(outcome.map(|()| Commit { position: self.position }))
     }
 }
 
