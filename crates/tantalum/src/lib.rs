@@ -69,18 +69,18 @@ pub use recovery::RecoveryStats;
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::Stats;
 pub use table::Table;
-pub use tantalum_device::{AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, SharedFlushes, WriteCache};
-pub use tantalum_log::{
-    ArchiveStats, Damage, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn, MissingDevice,
+pub use tantalum_device::{
+    AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, SharedFlushes, WriteCache,
 };
+pub use tantalum_log::{ArchiveStats, Damage, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn, MissingDevice};
 pub use tantalum_store::{
     AppendInspection, ChangeError, EntryInspection, InPageStats, LogStructuredStats, MetadataWrites, PageChange,
     PageId, PageObserver, PageOperation, Protection, RecordInspection, SectorInspection, SegmentInspection, StoreKind,
     StoreStats, TableId, UnitInspection,
 };
 pub use transaction::{
-    BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats,
-    Value, ValueReader,
+    BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction,
+    TransactionStats, Value, ValueReader,
 };
 
 /// The Rust code in the documents compiles.

