@@ -56,6 +56,8 @@ pub enum ErrorKind {
     SnapshotTooOld,
     /// The transaction was aborted by an earlier failure. Drop it and run it again.
     Aborted,
+    /// The program's own code gave up. The source is its error.
+    Application,
     /// The log has no space until the next checkpoint. Wait for space and append again; the engine does so by itself.
     LogFull,
     /// Something else of the same sort is under way. Try again later.
@@ -120,6 +122,19 @@ impl Error {
     /// An error whose `message` says what is wrong, where, and what to do about it.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Repr::Other(Arc::new(Inner { kind, message: message.into(), source: None, about: None })))
+    }
+
+    /// The error of a program that uses the engine, which gets it back from what it is passed through: as its own
+    /// [`cause`](Self::cause).
+    ///
+    /// ```
+    /// # use tantalum_device::{Error, ErrorKind};
+    /// let error = Error::application("12".parse::<bool>().unwrap_err());
+    /// assert_eq!(error.kind(), ErrorKind::Application);
+    /// assert!(error.cause::<std::str::ParseBoolError>().is_some());
+    /// ```
+    pub fn application(source: impl StdError + Send + Sync + 'static) -> Self {
+        Self::new(ErrorKind::Application, source.to_string()).with_source(source)
     }
 
     /// The log has no space for so many bytes until the next checkpoint.

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p tantalum --example bank -- /path/to/bank.db`
 
-use std::{env, time::Duration};
+use std::env;
 
-use tantalum::{Db, ErrorKind, Result, Table, Transaction};
+use tantalum::{Db, Result, Table, Transaction};
 
 const ACCOUNTS: u64 = 100;
 const THREADS: u64 = 4;
@@ -15,15 +15,13 @@ fn main() -> Result<()> {
     let db = Db::open(path)?;
     let accounts = db.table("accounts")?;
 
-    let mut tx = db.begin()?;
-    for account in 0..ACCOUNTS {
-        match tx.insert(&accounts, account.to_be_bytes(), 1000u64.to_le_bytes()) {
-            // They are there from an earlier run.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            inserted => inserted?,
+    db.transact(|tx| {
+        for account in 0..ACCOUNTS {
+            // They may be there from an earlier run.
+            tx.compare_and_swap(&accounts, account.to_be_bytes(), None, Some(&1000u64.to_le_bytes()))?;
         }
-    }
-    tx.commit()?;
+        Ok(())
+    })?;
 
     let clients: Vec<_> = (0..THREADS)
         .map(|client| {
@@ -35,7 +33,7 @@ fn main() -> Result<()> {
         client.join().expect("a client returns its errors and does not panic")?;
     }
 
-    let total: u64 = db.snapshot()?.range(&accounts, ..)?.map(|row| Ok(amount(&row?.1))).sum::<Result<u64>>()?;
+    let total: u64 = db.range(&accounts, ..)?.map(|row| Ok(amount(&row?.1))).sum::<Result<u64>>()?;
     println!("{} transfers; {ACCOUNTS} accounts hold {total} in total", THREADS * TRANSFERS);
     assert_eq!(total, ACCOUNTS * 1000);
     db.close()
@@ -45,21 +43,14 @@ fn transfer_at_random(db: &Db, accounts: &Table, seed: u64) -> Result<()> {
     let mut random = tantalum_rt::Random::with_seed(seed);
     for _ in 0..TRANSFERS {
         let (from, to, sum) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS), random.u64(1..50));
-        loop {
-            let mut tx = db.begin()?;
-            match transfer(&mut tx, accounts, from, to, sum).and_then(|()| tx.commit()) {
-                Ok(_) => break,
-                // Two transfers met head-on and this one gave way; a moment later the other is done.
-                Err(error) if error.is_retryable() => tantalum_rt::sleep(Duration::from_micros(100)),
-                Err(error) => return Err(error),
-            }
-        }
+        // Where two transfers meet head-on, one gives way, and is run again.
+        db.transact(|tx| transfer(tx, accounts, from, to, sum))?;
     }
     Ok(())
 }
 
 fn transfer(tx: &mut Transaction, accounts: &Table, from: u64, to: u64, sum: u64) -> Result<()> {
-    let read = |tx: &mut Transaction, account: u64| -> Result<u64> {
+    let read = |tx: &Transaction, account: u64| -> Result<u64> {
         Ok(tx.get_for_update(accounts, account.to_be_bytes())?.map_or(0, |value| amount(&value)))
     };
     let balance = read(tx, from)?;

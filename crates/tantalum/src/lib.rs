@@ -10,26 +10,25 @@
 //! let db = tantalum::Db::open(path)?; // a directory; created if missing
 //! let accounts = db.table("accounts")?; // cheap to clone
 //!
-//! let mut tx = db.begin()?; // read-write, serializable
-//! tx.put(&accounts, b"alice", b"100")?;
-//! let balance = tx.get(&accounts, b"alice")?; // Option<Value>, derefs to [u8]
+//! db.put(&accounts, "alice", "100")?; // durable when it returns
+//! let balance = db.get(&accounts, "alice")?; // Option<Value>, derefs to [u8]
 //! assert_eq!(balance.as_deref(), Some(&b"100"[..]));
-//! for row in tx.range(&accounts, b"a".as_slice()..)? {
+//!
+//! db.transact(|tx| { // serializable; run again if it loses a conflict
+//!     tx.insert(&accounts, "bob", "20")?;
+//!     tx.put(&accounts, "alice", "80")
+//! })?;
+//! for row in db.range(&accounts, "a"..)? { // of one moment, without locks
 //!     let (key, value) = row?;
 //!     println!("{key:?} {value:?}");
 //! }
-//! tx.commit()?; // durable when it returns
-//!
-//! let snapshot = db.snapshot()?; // read-only, takes no locks
-//! assert_eq!(snapshot.range(&accounts, ..)?.count(), 1);
-//! # drop(snapshot);
 //! # db.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # What to know
 //! - Transactions wait for each other's locks. One that loses a deadlock gets an error for which
-//!   [`Error::is_retryable`] is true: run it again.
+//!   [`Error::is_retryable`] is true; [`Db::transact`] runs it again.
 //! - Limits are in [`limits`]; what exceeds them is refused with an error.
 //! - Durable means: the operating system was told to make it so and said that it has. A device that lies about that cannot be
 //!   found out by a program.
@@ -59,7 +58,7 @@ pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
 pub use db::{
     BarrierSummary, CompactProgress, CompactReport, CompactStep, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices,
-    LogChange, LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, locate_log,
+    LogChange, LogChangePhase, LogChangeProgress, LogLocation, NewLogDevice, TransactOptions, locate_log,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use options::{
@@ -70,15 +69,18 @@ pub use recovery::RecoveryStats;
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
 pub use stats::Stats;
 pub use table::Table;
-pub use tantalum_log::{ArchiveStats, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn};
+pub use tantalum_device::{
+    AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, SharedFlushes, WriteCache,
+};
+pub use tantalum_log::{ArchiveStats, Damage, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn, MissingDevice};
 pub use tantalum_store::{
     AppendInspection, ChangeError, EntryInspection, InPageStats, LogStructuredStats, MetadataWrites, PageChange,
     PageId, PageObserver, PageOperation, Protection, RecordInspection, SectorInspection, SegmentInspection, StoreKind,
     StoreStats, TableId, UnitInspection,
 };
 pub use transaction::{
-    BulkLoad, BulkLoadReport, Commit, KeyRange, RangeIter, Savepoint, Snapshot, Ticket, Transaction, TransactionStats,
-    Value, ValueReader,
+    BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction,
+    TransactionStats, Value, ValueReader,
 };
 
 /// The Rust code in the documents compiles.

@@ -94,7 +94,7 @@ impl Rows {
         let value = match (&client.snapshot, self.operation) {
             (Some(snapshot), _) => snapshot.get(&self.table, key)?,
             (None, Operation::Read(Through::Transaction)) => {
-                let mut transaction = self.db.begin()?;
+                let transaction = self.db.begin()?;
                 let value = transaction.get(&self.table, key)?;
                 transaction.commit()?;
                 value

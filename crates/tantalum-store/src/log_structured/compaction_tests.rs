@@ -16,7 +16,7 @@ use super::{
     tests::{DATABASE, SEGMENTS, SIZES, check, counts, device_of, layout, store, version},
 };
 use crate::{
-    ErrorKind, Load, PageId, PageStore, Result, StoreOptions,
+    ErrorKind, Load, PackProgress, PageId, PageStore, Result, StoreOptions,
     tests::{PAGE, batch},
 };
 

@@ -13,10 +13,11 @@ mod operations;
 mod plan;
 mod protection;
 mod remake;
+mod rows;
+mod transact;
 
 use std::{
     fmt,
-    ops::RangeBounds,
     path::Path,
     sync::{Arc, Weak},
 };
@@ -34,6 +35,7 @@ pub use self::log_devices::{LogChange, LogChangePhase, LogChangeProgress, LogLoc
 use self::operations::Operations;
 pub(crate) use self::plan::Plan;
 pub(crate) use self::remake::Remaking;
+pub use self::transact::TransactOptions;
 use crate::{
     backup,
     buffer::BufferPool,
@@ -44,7 +46,7 @@ use crate::{
     space::Space,
     stats::Stats,
     table::Table,
-    transaction::{BulkLoad, BulkLoadReport, Manager, Snapshot, Transaction, Value, ValueReader, read_present_value},
+    transaction::{BulkLoad, BulkLoadReport, Manager, Snapshot, Transaction},
 };
 
 /// An open database. Clones are handles to the same one. All methods may be called by many threads at once.
@@ -111,6 +113,19 @@ impl Db {
 
     /// The table of that name, created if there is none. Creating is durable at once, whatever transactions do.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// use tantalum::ErrorKind;
+    ///
+    /// db.table("accounts")?; // there after the call, whether it was before or not
+    /// db.open_table("accounts")?; // must be there
+    /// assert_eq!(db.open_table("acounts").unwrap_err().kind(), ErrorKind::NotFound);
+    /// db.create_table("orders")?; // must not be there
+    /// assert_eq!(db.create_table("orders").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is empty, longer than 255 bytes or has control
     /// characters; [`ReadOnly`](crate::ErrorKind::ReadOnly) if it would have to be created in a database that is open for
@@ -118,12 +133,34 @@ impl Db {
     pub fn table(&self, name: &str) -> Result<Table> {
         if self.core().is_read_only {
             self.core().check_open()?;
-            return self.open_tables().into_iter().find(|table| table.name() == name).ok_or_else(error::read_only);
+            return self.core().catalog.opened(name).ok_or_else(error::read_only);
         }
+        self.make_table(name, false)
+    }
+
+    /// The table of that name, which must be there.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`Closed`](crate::ErrorKind::Closed).
+    pub fn open_table(&self, name: &str) -> Result<Table> {
+        self.core().check_open()?;
+        self.core().catalog.opened(name).ok_or_else(|| error::no_such_table(name))
+    }
+
+    /// A new table of that name, which must not be there. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists); otherwise as [`table`](Self::table).
+    pub fn create_table(&self, name: &str) -> Result<Table> {
+        self.core().check_writable()?;
+        self.make_table(name, true)
+    }
+
+    fn make_table(&self, name: &str, must_be_new: bool) -> Result<Table> {
         let operations = self.operations();
         let _operation = self.core().begin_operation()?;
-        let open = || self.core().catalog.open_or_create(name, &|| operations.check_open());
-        self.open.manager.retry_when_full(open)
+        let make = || self.core().catalog.make(name, must_be_new, &|| operations.check_open());
+        self.open.manager.retry_when_full(make)
     }
 
     /// The names of all tables, in order.
@@ -215,7 +252,7 @@ impl Db {
     /// [`Closed`](crate::ErrorKind::Closed).
     pub fn begin_with(&self, isolation: Isolation) -> Result<Transaction> {
         self.core().check_open()?;
-        Transaction::begin(&self.open, isolation)
+        Ok(Transaction::begin(&self.open, isolation))
     }
 
     /// A view of everything that is committed now. It takes no locks, and reading it blocks no transaction; see [`Snapshot`].
@@ -225,61 +262,6 @@ impl Db {
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.core().check_open()?;
         Ok(Snapshot::new(&self.open.manager))
-    }
-
-    /// The value of one key as it is committed now, or `None`: what a snapshot for this one read would show, for less. Takes no
-    /// locks; waits, if need be, until what it shows is durable.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
-    /// let accounts = db.table("accounts")?;
-    /// let mut tx = db.begin()?;
-    /// tx.put(&accounts, "alice", "100")?;
-    /// assert_eq!(db.get(&accounts, "alice")?, None, "not committed yet");
-    /// tx.commit()?;
-    /// assert_eq!(db.get(&accounts, "alice")?.unwrap(), b"100");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed); [`NotFound`](crate::ErrorKind::NotFound) for a table that was dropped,
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for one of another database; what a device or the log reports.
-    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        let core = self.core();
-        core.check_open()?;
-        let log_id = core.log().log_id();
-        table.check_usable(log_id)?;
-        let read = read_present_value(table, key.as_ref());
-        // This read does not keep the table from being dropped meanwhile: for that, all readers would have to change one word. But
-        // before the first of its pages is freed, the table is marked as dropped.
-        table.check_usable(log_id)?;
-        let (value, lsn) = core.if_open(read)?;
-        core.pool.flush(lsn)?;
-        Ok(value)
-    }
-
-    /// A part of the value of one key, as far as the value has these bytes: only the pages with them are read. Otherwise as
-    /// [`get`](Self::get).
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn get_range(
-        &self,
-        table: &Table,
-        key: impl AsRef<[u8]>,
-        bytes: impl RangeBounds<u64>,
-    ) -> Result<Option<Value>> {
-        self.snapshot()?.get_range(table, key, bytes)
-    }
-
-    /// A reader of the value of one key as it is committed now, which needs no memory for it; `None` if the key is not there. While
-    /// it lives, the pages of the value stay, whatever is written.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    pub fn reader(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
-        self.snapshot()?.reader(table, key)
     }
 
     /// Stores everything that was committed before the call in the data file, so that recovery has nothing to do for it.

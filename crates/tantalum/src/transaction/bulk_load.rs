@@ -219,7 +219,7 @@ fn over() -> Error {
 
 /// A transaction that has found the table empty, and keeps it so for others.
 fn begin_transaction(open: &Arc<Open>, table: &Table) -> Result<Transaction> {
-    let mut transaction = Transaction::begin(open, Isolation::Serializable)?;
+    let transaction = Transaction::begin(open, Isolation::Serializable);
     let first = transaction.range(table, ..)?.next();
     match first.transpose()? {
         Some(_) => Err(has_rows(table)),

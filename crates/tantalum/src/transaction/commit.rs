@@ -1,25 +1,28 @@
-//! The commit of a [`Transaction`]: its writes become part of the database in one change group, and so one record of the log. Where
+//! The commit of a transaction: its writes become part of the database in one change group, and so one record of the log. Where
 //! they are too many for that, they are [staged](super::staging), and the group says that what is staged counts.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    pin::Pin,
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
 };
 
 use tantalum_log::Lsn;
 use tantalum_store::TableId;
 
 use super::{
-    Content, Manager, Transaction,
+    Content, Manager, TransactionState,
     append::{Part, PartTree, Purpose},
     large_values::{CutValues, Writer},
+    notifier::{Awaited, Notice},
 };
 use crate::{
     error::{self, ErrorKind, Result},
     tree::{LeafValue, LeafWrite},
 };
 
-/// A commit that is durable; see [`Transaction::commit`].
+/// A commit that is durable; see [`Transaction::commit`](crate::Transaction::commit).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -40,7 +43,7 @@ impl Commit {
     }
 }
 
-/// A commit on its way to the devices; see [`Transaction::commit_async`].
+/// A commit on its way to the devices; see [`Transaction::commit_async`](crate::Transaction::commit_async).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -57,12 +60,48 @@ impl Commit {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A ticket is also a [`Future`]: a task of an executor awaits durability without a thread. One task of the database wakes all that
+/// await, and calls all that is to be called [`on_durable`](Self::on_durable); it is started with the first.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// async fn rename(db: tantalum::Db, name: &str) -> tantalum::Result<()> {
+///     let names = db.table("names")?;
+///     let mut tx = db.begin()?;
+///     tx.put(&names, "1", name)?;
+///     tx.commit_async()?.await?; // durable now
+///     Ok(())
+/// }
+/// # let mut renamed = std::pin::pin!(rename(db, "Ada"));
+/// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// # while renamed.as_mut().poll(&mut context).is_pending() {
+/// #     std::thread::yield_now();
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Ticket {
+    outcome: TicketOutcome,
+    /// Keeps the directory locked until the outcome is known, should a panic end the database meanwhile.
+    manager: Arc<Manager>,
+    /// The waker of the task that awaits it.
+    awaited: Option<Awaited>,
+}
+
+/// What a ticket tells.
+#[derive(Clone, Debug)]
+struct TicketOutcome {
     ticket: tantalum_log::Ticket,
     position: Option<u64>,
-    /// Keeps the directory locked until the outcome is known, should a panic end the database meanwhile.
-    _manager: Arc<Manager>,
+}
+
+impl TicketOutcome {
+    fn wait(self) -> Result<Commit> {
+        self.ticket.wait().map_err(error::outcome_unknown)?;
+        Ok(Commit { position: self.position })
+    }
 }
 
 impl Ticket {
@@ -71,18 +110,77 @@ impl Ticket {
     /// # Errors
     /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log failed.
     pub fn wait(self) -> Result<Commit> {
-        self.ticket.wait().map_err(error::outcome_unknown)?;
-        Ok(Commit { position: self.position })
+        self.outcome.clone().wait()
     }
 
     /// As [`Commit::position`]; known before the commit is durable.
     pub fn position(&self) -> Option<u64> {
-        self.position
+        self.outcome.position
     }
 
-    /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way.
-    pub fn is_done(&self) -> Option<Result<()>> {
-        Some(self.ticket.is_done()?.map_err(error::outcome_unknown))
+    /// What [`wait`](Self::wait) would return at once; `None` while the commit is on its way. Never blocks on a device.
+    pub fn try_wait(&self) -> Option<Result<Commit>> {
+        let outcome = self.outcome.ticket.is_done()?.map_err(error::outcome_unknown);
+        Some(outcome.map(|()| Commit { position: self.outcome.position }))
+    }
+
+    /// Calls `call` once with what [`wait`](Self::wait) returns, when that is known: at once, or from a task of the database that does so
+    /// for all commits, so it should not take long, nor panic. Calls come in the order of the commits in the log, but for those that are
+    /// made at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let letters = db.table("letters")?;
+    /// let (durable, commits) = std::sync::mpsc::channel();
+    /// for letter in ["a", "b"] {
+    ///     let (mut tx, durable) = (db.begin()?, durable.clone());
+    ///     tx.put(&letters, letter, "")?;
+    ///     tx.commit_async()?.on_durable(move |commit| durable.send((letter, commit.is_ok())).unwrap_or_default());
+    /// }
+    /// drop(durable);
+    /// assert_eq!(commits.iter().count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_durable(self, call: impl FnOnce(Result<Commit>) + Send + 'static) {
+        let (outcome, manager) = (self.outcome.clone(), Arc::clone(&self.manager));
+        drop(self);
+        let ticket = outcome.ticket.clone();
+        let notice = Notice::Call(Box::new(move || call(outcome.wait())));
+        if let Err(notice) = manager.notifier.add(&manager.core, &ticket, notice) {
+            notice.give();
+        }
+    }
+}
+
+/// Is ready when the commit is durable, or the log has failed.
+impl Future for Ticket {
+    type Output = Result<Commit>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(outcome) = self.try_wait() {
+            return Poll::Ready(outcome);
+        }
+        if self.awaited.as_ref().is_some_and(|awaited| awaited.set_waker(context.waker())) {
+            return Poll::Pending;
+        }
+        let notice = Notice::Wake(context.waker().clone());
+        match self.manager.notifier.add(&self.manager.core, &self.outcome.ticket, notice) {
+            Ok(awaited) => {
+                self.awaited = Some(awaited);
+                Poll::Pending
+            }
+            // It is known, or the database closes, which makes it durable.
+            Err(_) => Poll::Ready(self.outcome.clone().wait()),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(awaited) = &self.awaited {
+            drop(awaited.take());
+        }
     }
 }
 
@@ -93,13 +191,8 @@ struct Appended {
     lsn: Lsn,
 }
 
-impl Transaction {
-    /// Commits. When it returns, everything that the transaction wrote, and everything that it read, survives a power cut.
-    ///
-    /// # Errors
-    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the log fails meanwhile, or the changes cannot be stored: after the
-    /// next open the transaction is there whole or not at all. After any other error it is not.
-    /// [`StoreFull`](ErrorKind::StoreFull) when there is no room on the data device.
+impl TransactionState {
+    /// See [`Transaction::commit`](super::Transaction::commit).
     pub fn commit(mut self) -> Result<Commit> {
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
@@ -112,11 +205,7 @@ impl Transaction {
         Ok(Commit { position })
     }
 
-    /// Commits without waiting for durability, which the ticket tells: many commits can be on their way from one thread.
-    /// Without early lock release it waits all the same, since the locks must be held until then.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
+    /// See [`Transaction::commit_async`](super::Transaction::commit_async).
     pub fn commit_async(mut self) -> Result<Ticket> {
         let Appended { position, lsn } = self.append_writes()?;
         if !self.core().settings.early_lock_release() {
@@ -124,7 +213,8 @@ impl Transaction {
         }
         self.release_locks();
         let ticket = self.core().pool.ticket(lsn).map_err(error::outcome_unknown)?;
-        Ok(Ticket { ticket, position, _manager: Arc::clone(self.manager()) })
+        let outcome = TicketOutcome { ticket, position };
+        Ok(Ticket { outcome, manager: Arc::clone(self.manager()), awaited: None })
     }
 
     /// Logs and applies the writes. From here until the transaction is dropped, closing waits for it.

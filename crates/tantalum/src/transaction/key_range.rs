@@ -29,6 +29,36 @@ pub trait KeyRange {
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
 
+/// The range of all keys that begin with these bytes.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path())?;
+/// use tantalum::Prefix;
+///
+/// let files = db.table("files")?;
+/// for path in ["bin/ls", "etc/hosts", "etc/motd"] {
+///     db.put(&files, path, "")?;
+/// }
+/// assert_eq!(db.delete_range(&files, Prefix("etc/"))?, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<P>(pub P);
+
+impl<P: AsRef<[u8]>> KeyRange for Prefix<P> {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let prefix = self.0.as_ref();
+        // The lowest key above all of them: that with the last byte that can be raised raised, and the bytes behind cut off.
+        let raised = prefix.iter().rposition(|&byte| byte < u8::MAX).map(|last| {
+            let mut above = prefix[..=last].to_vec();
+            above[last] += 1;
+            above
+        });
+        (Bound::Included(prefix.to_vec()), raised.map_or(Bound::Unbounded, Bound::Excluded))
+    }
+}
+
 impl KeyRange for RangeFull {
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         (Bound::Unbounded, Bound::Unbounded)
@@ -180,6 +210,17 @@ mod tests {
             }
         }
         assert!(interval(..).contains(b""));
+    }
+
+    #[test]
+    fn a_prefix_selects_what_begins_with_it() {
+        let keys: [&[u8]; 9] = [b"", b"a", b"a\0", b"a\xff", b"a\xff\xff", b"b", b"\xff", b"\xff\xfe", b"\xff\xff\0"];
+        for prefix in keys {
+            let range = interval(Prefix(prefix));
+            for key in keys {
+                assert_eq!(range.contains(key), key.starts_with(prefix), "{prefix:?} {key:?}");
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,10 @@ use std::{
 
 use tantalum_rt::Mutex;
 
-use super::{large_values::Reaper, locks::LockManager, precedence::Precedence, staging::Applier, versions::Versions};
+use super::{
+    large_values::Reaper, locks::LockManager, notifier::Notifier, precedence::Precedence, staging::Applier,
+    versions::Versions,
+};
 use crate::{db::Core, limits::GroupLimit};
 
 /// What a commit's log record needs beyond the writes: its head, and some change heads.
@@ -35,6 +38,7 @@ pub(crate) struct Manager {
     pub(super) staged_commits: Mutex<()>,
     pub(super) applier: Arc<Applier>,
     pub(super) reaper: Arc<Reaper>,
+    pub(super) notifier: Notifier,
     /// For the applier's task.
     pub(super) me: Weak<Manager>,
 }
@@ -93,6 +97,7 @@ impl Manager {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             reaper: Arc::default(),
+            notifier: Notifier::default(),
             memory_bytes: usize::try_from(core.settings.transaction_memory_bytes()).unwrap_or(usize::MAX),
             staged_commits: Mutex::default(),
             applier: Arc::default(),

@@ -14,10 +14,12 @@ mod batch;
 mod bulk_load;
 mod commit;
 mod content;
+mod handle;
 mod key_range;
 mod large_values;
 mod locks;
 mod manager;
+mod notifier;
 mod precedence;
 mod range;
 mod snapshot;
@@ -30,7 +32,6 @@ mod write_set;
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -40,7 +41,8 @@ use tantalum_store::TableId;
 pub use bulk_load::{BulkLoad, BulkLoadReport};
 pub use commit::{Commit, Ticket};
 pub(crate) use content::Content;
-pub use key_range::KeyRange;
+pub use handle::Transaction;
+pub use key_range::{KeyRange, Prefix};
 pub use large_values::ValueReader;
 #[cfg(test)]
 pub(crate) use large_values::piece_key;
@@ -77,28 +79,8 @@ struct Touched {
     has_ranges: bool,
 }
 
-/// A read-write transaction. Rolled back when dropped without [`commit`](Self::commit). While it runs it keeps the database open,
-/// unless that is closed by [`Db::close`](crate::Db::close): everything then fails with [`Closed`](ErrorKind::Closed).
-///
-/// A transaction is used by one thread at a time, but may move between them. After [`Error::is_retryable`] errors it has
-/// been aborted and holds no locks any more: drop it and run it again.
-///
-/// What it reads is confirmed by its commit: until then, a read may show a commit that a power cut takes back.
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
-/// let accounts = db.table("accounts")?;
-/// let mut tx = db.begin()?;
-/// tx.insert(&accounts, "alice", "100")?;
-/// let before = tx.savepoint();
-/// tx.put(&accounts, "alice", "0")?;
-/// tx.rollback_to(&before)?;
-/// assert_eq!(tx.get(&accounts, "alice")?.as_deref(), Some(&b"100"[..]));
-/// tx.commit()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct Transaction {
+/// What a [`Transaction`] has read, locked and written. Its reads change it as its writes do, since they lock, and may end it.
+pub(crate) struct TransactionState {
     database: Database,
     id: TransactionId,
     /// Present under snapshot isolation.
@@ -113,6 +95,8 @@ pub struct Transaction {
     /// Everything that was read is in the log before this.
     read_lsn: Lsn,
     is_over: bool,
+    /// It was ended by an error after which it may succeed when it is run again.
+    is_to_be_run_again: bool,
     /// It is one of the operations that closing waits for.
     is_committing: bool,
 }
@@ -159,12 +143,12 @@ pub struct Savepoint {
     number: u64,
 }
 
-impl Transaction {
-    pub(crate) fn begin(open: &Arc<Open>, isolation: Isolation) -> Result<Self> {
+impl TransactionState {
+    pub fn begin(open: &Arc<Open>, isolation: Isolation) -> Self {
         let manager = &open.manager;
         let id = TransactionId(manager.next_id.fetch_add(1, Ordering::Relaxed));
         let view = (isolation == Isolation::SnapshotIsolation).then(|| Arc::new(View::begin(manager)));
-        Ok(Self {
+        Self {
             database: Database::Open(Arc::clone(open)),
             id,
             view,
@@ -175,8 +159,9 @@ impl Transaction {
             savepoints_made: 0,
             read_lsn: Lsn::ZERO,
             is_over: false,
+            is_to_be_run_again: false,
             is_committing: false,
-        })
+        }
     }
 
     fn manager(&self) -> &Arc<Manager> {
@@ -190,50 +175,35 @@ impl Transaction {
         &self.manager().core
     }
 
-    /// The value of a key, or `None`. Locks the key for reading.
-    ///
-    /// # Errors
-    /// [`Deadlock`](ErrorKind::Deadlock) and [`LockTimeout`](ErrorKind::LockTimeout): the transaction is aborted; run it again.
-    /// What a device reports.
-    pub fn get(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.enter(table)?;
-        if self.view.is_none() {
-            self.lock(table, &key.as_ref().into(), Mode::Shared)?;
-        }
-        self.read_value(table, key.as_ref())
+    /// See [`Transaction::get`].
+    pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        self.lock_to_read(table, key)?;
+        self.read_value(table, key)
     }
 
-    /// As [`get`](Self::get), but locks the key for writing, so that writing it later cannot deadlock with another
-    /// transaction that does the same.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get), and [`WriteConflict`](ErrorKind::WriteConflict) under snapshot isolation.
-    pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.enter(table)?;
-        self.lock(table, &key.as_ref().into(), Mode::Exclusive)?;
-        self.read_value(table, key.as_ref())
+    /// See [`Transaction::contains`].
+    pub fn contains(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.lock_to_read(table, key)?;
+        Ok(self.read(table, key)?.is_some())
     }
 
-    /// Sets the value of a key, whether it is there or not. A value of more than 1 MiB is written at once, in pieces; see
-    /// [`put_from`](Self::put_from).
-    ///
-    /// # Errors
-    /// As [`get_for_update`](Self::get_for_update), and [`TooLarge`](ErrorKind::TooLarge) for the key or the value,
-    /// [`TransactionTooLarge`](ErrorKind::TransactionTooLarge), [`ReadOnly`](ErrorKind::ReadOnly), after which the transaction
-    /// can go on; what a device reports.
-    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let write = self.writable(table, key.as_ref(), value.as_ref())?;
+    /// See [`Transaction::get_for_update`].
+    pub fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        self.enter(table)?;
+        self.lock(table, &key.into(), Mode::Exclusive)?;
+        self.read_value(table, key)
+    }
+
+    /// See [`Transaction::put`].
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        let write = self.writable(table, key, value)?;
         self.lock(table, write.key(), Mode::Exclusive)?;
         self.put_locked(table, write)
     }
 
-    /// Sets the value of a key that is not there.
-    ///
-    /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) when it is, after which the transaction can go on; otherwise as
-    /// [`put`](Self::put).
-    pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let write = self.writable(table, key.as_ref(), value.as_ref())?;
+    /// See [`Transaction::insert`].
+    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        let write = self.writable(table, key, value)?;
         let key = write.key();
         self.lock(table, key, Mode::Exclusive)?;
         if self.read(table, key)?.is_some() {
@@ -249,12 +219,9 @@ impl Transaction {
         self.put_locked(table, write)
     }
 
-    /// Deletes a key. Returns whether it was there.
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        let Write { key, .. } = self.writable(table, key.as_ref(), &[])?;
+    /// See [`Transaction::delete`].
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        let Write { key, .. } = self.writable(table, key, &[])?;
         self.lock(table, &key, Mode::Exclusive)?;
         if self.read(table, &key)?.is_none() {
             return Ok(false);
@@ -263,27 +230,25 @@ impl Transaction {
         Ok(true)
     }
 
-    /// The rows of a range of keys, in key order from either end. Locks what it has handed out, and the gaps between, a
-    /// few rows ahead: no other transaction can insert there until this one ends.
-    ///
-    /// # Errors
-    /// Of the iterator's items: as [`get`](Self::get).
-    pub fn range(&mut self, table: &Table, range: impl KeyRange) -> Result<RangeIter<'_>> {
+    /// Prepares a table to have the rows of an interval deleted: it is entered and writable, and the interval is locked if the isolation
+    /// asks for that.
+    pub fn claim_range(&mut self, table: &Table, interval: &Interval) -> Result<()> {
         self.enter(table)?;
-        Ok(RangeIter::of_transaction(self, table, Interval::of(range)))
+        self.core().check_writable()?;
+        if self.view.is_none() && !interval.is_empty() {
+            self.lock_range(table, interval)?;
+        }
+        Ok(())
     }
 
-    /// A place to come back to with [`rollback_to`](Self::rollback_to).
+    /// See [`Transaction::savepoint`].
     pub fn savepoint(&mut self) -> Savepoint {
         self.savepoints_made += 1;
         self.savepoints.push((self.savepoints_made, self.writes.mark()));
         Savepoint { transaction: self.id, number: self.savepoints_made }
     }
 
-    /// Takes back every write since the savepoint; it can be rolled back to again, later ones no longer. Locks are kept.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when it belongs to another transaction or was taken back itself.
+    /// See [`Transaction::rollback_to`].
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
         self.check_running()?;
         let found = self.savepoints.iter().position(|(number, _)| *number == savepoint.number);
@@ -302,9 +267,6 @@ impl Transaction {
         // What is half taken back must not be committed.
         self.unstage_to(mark).inspect_err(|_| self.end())
     }
-
-    /// Forgets everything that the transaction wrote, and ends it. Dropping it does the same.
-    pub fn rollback(self) {}
 
     fn check_running(&self) -> Result<()> {
         self.core().check_open()?;
@@ -335,6 +297,15 @@ impl Transaction {
         let touched = Touched { table: table.enter(log_id)?, keys: Vec::new(), has_ranges: false };
         self.touched.insert(table.id(), touched);
         Ok(())
+    }
+
+    /// Enters a table and locks a key of it for reading, if the isolation asks for that.
+    fn lock_to_read(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.enter(table)?;
+        match self.view {
+            Some(_) => Ok(()),
+            None => self.lock(table, &key.into(), Mode::Shared),
+        }
     }
 
     /// A row that may be written.
@@ -455,7 +426,7 @@ impl Transaction {
     /// Ends the transaction when what its isolation asks for is not to be had any more.
     fn abort_if_retryable<T>(&mut self, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(Error::is_retryable) {
-            self.end();
+            self.end_for_another_try();
         }
         outcome
     }
@@ -477,7 +448,7 @@ impl Transaction {
 
     /// Ends the transaction because a lock was refused.
     fn abort(&mut self, table: &Table, refusal: Refusal) -> Error {
-        self.end();
+        self.end_for_another_try();
         let (transaction, table) = (self.id.0, table.name().to_owned());
         match refusal {
             Refusal::Deadlock => Error::new(
@@ -496,6 +467,11 @@ impl Transaction {
                 ),
             ),
         }
+    }
+
+    fn end_for_another_try(&mut self) {
+        self.is_to_be_run_again = true;
+        self.end();
     }
 
     /// Ends the transaction without a commit: others need not wait for it any more, and it keeps no database open.
@@ -531,14 +507,14 @@ impl Transaction {
 
 /// What a key has as it is committed now, and how far the log must be durable before a caller gets it. No task writes it
 /// meanwhile, or any value that it has meanwhile is right.
-fn read_present(table: &Table, key: &[u8]) -> Result<(Option<Content>, Lsn)> {
+pub(crate) fn read_present(table: &Table, key: &[u8]) -> Result<(Option<Content>, Lsn)> {
     match table.staging().get(key, u64::MAX)? {
         Some(staged) => Ok(staged),
         None => table.tree().read(key, |value, lsn| (value.map(Content::of), lsn)),
     }
 }
 
-impl Drop for Transaction {
+impl Drop for TransactionState {
     fn drop(&mut self) {
         if !self.is_over {
             self.roll_back();
@@ -548,11 +524,5 @@ impl Drop for Transaction {
         if self.is_committing {
             self.core().operations.leave();
         }
-    }
-}
-
-impl fmt::Debug for Transaction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transaction").field("id", &self.id.0).field("is_over", &self.is_over).finish_non_exhaustive()
     }
 }

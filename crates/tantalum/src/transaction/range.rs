@@ -4,12 +4,12 @@
 //! the next batch reaches, then locks that interval, then reads it; batches grow, there from one row, so a caller that wants
 //! only the first row locks little more than that.
 
-use std::{fmt, ops::Range};
+use std::{cell::RefCell, fmt, ops::Range, sync::Arc};
 
 use tantalum_log::Lsn;
 
 use super::{
-    Content, Transaction,
+    Content, TransactionState,
     batch::{Batch, End, Lent},
     key_range::{Cut, Interval},
     large_values::load,
@@ -18,8 +18,9 @@ use super::{
     value::Value,
 };
 use crate::{
+    db::Core,
     error::{Error, Result},
-    table::Table,
+    table::{Table, TableUse},
     tree::{LeafPosition, LeafView, Tree},
 };
 
@@ -59,23 +60,30 @@ pub struct RangeIter<'s> {
     loaded: Value,
     /// A large value could not be read, after which there are no rows.
     has_failed: bool,
+    /// Of a range that may outlive its snapshot.
+    _table_use: Option<TableUse>,
 }
 
 enum Source<'s> {
-    Transaction(&'s mut Transaction),
-    View(&'s View),
+    Transaction(&'s RefCell<TransactionState>),
+    View(Arc<View>),
 }
 
 impl Source<'_> {
     /// The value of a row of the range: it stays, because the row is locked or seen by a view.
     #[cold]
     fn load(&self, content: Content, table: &Table) -> Result<Value> {
-        let (core, view) = match self {
-            Self::Transaction(transaction) => (transaction.core(), transaction.view.as_deref()),
-            Self::View(view) => (view.manager.core(), Some(*view)),
+        let load_from = |core: &Core, view| {
+            core.check_open()?;
+            core.if_open(load(content, table, view))
         };
-        core.check_open()?;
-        core.if_open(load(content, table, view))
+        match self {
+            Self::Transaction(transaction) => {
+                let transaction = transaction.borrow();
+                load_from(transaction.core(), transaction.view.as_deref())
+            }
+            Self::View(view) => load_from(view.manager.core(), Some(view)),
+        }
     }
 }
 
@@ -99,17 +107,23 @@ struct Seen<'a> {
 }
 
 impl<'s> RangeIter<'s> {
-    pub(super) fn of_transaction(transaction: &'s mut Transaction, table: &Table, interval: Interval) -> Self {
+    pub(super) fn of_transaction(
+        transaction: &'s RefCell<TransactionState>,
+        table: &Table,
+        interval: Interval,
+    ) -> Self {
         Self::new(Source::Transaction(transaction), table, interval)
     }
 
-    pub(super) fn of_view(view: &'s View, table: &Table, interval: Interval) -> Self {
-        Self::new(Source::View(view), table, interval)
+    pub(super) fn of_view(view: Arc<View>, table: TableUse, interval: Interval) -> Self {
+        let mut range = Self::new(Source::View(view), table.table(), interval);
+        range._table_use = Some(table);
+        range
     }
 
     fn new(source: Source<'s>, table: &Table, rest: Interval) -> Self {
         let limit = match &source {
-            Source::Transaction(transaction) if transaction.view.is_none() => 1,
+            Source::Transaction(transaction) if transaction.borrow().view.is_none() => 1,
             _ => usize::MAX,
         };
         Self {
@@ -120,6 +134,7 @@ impl<'s> RangeIter<'s> {
             limit,
             loaded: Value::from(Vec::new()),
             has_failed: false,
+            _table_use: None,
         }
     }
 
@@ -210,7 +225,7 @@ impl<'s> RangeIter<'s> {
         let limit = self.limit;
         self.limit = limit.saturating_mul(2).min(LARGEST_LOCKED_BATCH.max(limit));
         let (table, rest, batch) = (&self.table, &self.rest, &mut self.batches[end as usize]);
-        let look = match &mut self.source {
+        let look = match &self.source {
             Source::View(view) => {
                 let core = &view.manager.core;
                 core.check_open()?;
@@ -219,7 +234,7 @@ impl<'s> RangeIter<'s> {
                 core.pool.flush(look.lsn)?;
                 look
             }
-            Source::Transaction(transaction) => transaction.fetch(table, rest, end, limit, batch)?,
+            Source::Transaction(transaction) => transaction.borrow_mut().fetch(table, rest, end, limit, batch)?,
         };
         debug_assert!(!look.covered.is_empty(), "every batch makes progress");
         match end {
@@ -230,7 +245,7 @@ impl<'s> RangeIter<'s> {
     }
 }
 
-impl Transaction {
+impl TransactionState {
     /// The next batch of a range as this transaction sees it, locked if its isolation asks for that.
     fn fetch(&mut self, table: &Table, rest: &Interval, end: End, limit: usize, batch: &mut Batch) -> Result<Look> {
         self.check_running()?;

@@ -8,7 +8,7 @@ use tantalum_store::TableId;
 
 use super::{
     Content, Manager, Value, ValueReader,
-    key_range::{Interval, KeyRange},
+    key_range::{Interval, KeyRange, Prefix},
     large_values::load,
     range::RangeIter,
     versions::SnapshotId,
@@ -136,11 +136,16 @@ impl Snapshot {
     /// [`NotFound`](crate::ErrorKind::NotFound) for a table that was dropped,
     /// [`SnapshotTooOld`](crate::ErrorKind::SnapshotTooOld), and what a device or the log reports.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.content(table, key.as_ref())?.map(|content| self.value_of(content, table)).transpose()
+    }
+
+    /// What a key has, durably; a large value is not read.
+    fn content(&self, table: &Table, key: &[u8]) -> Result<Option<Content>> {
         self.enter(table)?;
         let core = &self.view.manager.core;
-        let (content, lsn) = core.if_open(self.view.get(table, key.as_ref()))?;
+        let (content, lsn) = core.if_open(self.view.get(table, key))?;
         core.pool.flush(lsn)?;
-        content.map(|content| core.if_open(load(content, table, Some(&self.view)))).transpose()
+        Ok(content)
     }
 
     /// A part of the value of a key, as far as the value has these bytes: only the pages with them are read. `None` if the key is not
@@ -180,13 +185,73 @@ impl Snapshot {
         Ok(reader)
     }
 
-    /// The rows of a range of keys, in key order from either end.
+    /// The values of keys, in the order of the keys, with `None` for each that is not there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        keys.into_iter().map(|key| self.get(table, key)).collect()
+    }
+
+    /// Whether a key is there. Reads no large value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.content(table, key.as_ref())?.is_some())
+    }
+
+    /// The rows of a range of keys, in key order from either end. The iterator keeps what it needs of the snapshot, which may go before
+    /// it.
     ///
     /// # Errors
     /// As [`get`](Self::get), also of the iterator's items.
-    pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<RangeIter<'_>> {
+    pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<RangeIter<'static>> {
         self.enter(table)?;
-        Ok(RangeIter::of_view(&self.view, table, Interval::of(range)))
+        let table = table.enter(self.view.manager.core.log().log_id())?;
+        Ok(RangeIter::of_view(Arc::clone(&self.view), table, Interval::of(range)))
+    }
+
+    /// The rows whose keys begin with these bytes; otherwise as [`range`](Self::range).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let files = db.table("files")?;
+    /// for path in ["bin/ls", "etc/hosts", "etc/motd", "var"] {
+    ///     db.put(&files, path, "")?;
+    /// }
+    /// let snapshot = db.snapshot()?;
+    /// assert_eq!(snapshot.prefix(&files, "etc/")?.count(), 2);
+    /// assert_eq!(snapshot.first(&files)?.unwrap().0, b"bin/ls");
+    /// assert_eq!(snapshot.last(&files)?.unwrap().0, b"var");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<RangeIter<'static>> {
+        self.range(table, Prefix(prefix))
+    }
+
+    /// The row with the lowest key.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn first(&self, table: &Table) -> Result<Option<(Value, Value)>> {
+        self.range(table, ..)?.next().transpose()
+    }
+
+    /// The row with the highest key.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn last(&self, table: &Table) -> Result<Option<(Value, Value)>> {
+        self.range(table, ..)?.next_back().transpose()
     }
 
     /// The value of a row that the snapshot has shown.

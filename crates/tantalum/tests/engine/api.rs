@@ -91,7 +91,7 @@ fn ranges_see_own_writes_from_both_ends() {
         front.extend(back.into_iter().rev());
         assert_eq!(front, expected);
     }
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     for n in (1..1000u32).step_by(2) {
         assert_eq!(tx.get(&table, n.to_be_bytes()).unwrap(), None, "nothing of the above was committed");
     }
@@ -235,7 +235,7 @@ fn tables_are_independent_and_can_be_dropped() {
     }
     let used = db.check().unwrap().pages_used;
     {
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         tx.get(&one, "k").unwrap();
         assert!(matches!(db.drop_table("one"), Err(error) if error.kind() == ErrorKind::InUse));
     }

@@ -195,7 +195,7 @@ fn a_table_in_use_is_refused_and_a_table_being_loaded_is_in_use() {
     let db = small().open(dir.path()).unwrap();
     let table = db.table("rows").unwrap();
     let in_use = |result: tantalum::Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::InUse);
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     assert_eq!(tx.get(&table, "a").unwrap(), None);
     in_use(db.begin_bulk_load("rows").map(drop));
     drop(tx);

@@ -344,7 +344,7 @@ fn a_drop_that_fails_is_not_seen() {
                     for _ in 0..20 {
                         let read = db.get(&table, "a");
                         assert!(!matches!(&read, Err(error) if error.kind() == ErrorKind::NotFound), "{read:?}");
-                        let mut tx = db.begin().unwrap();
+                        let tx = db.begin().unwrap();
                         let read = tx.get(&table, "a");
                         assert!(!matches!(&read, Err(error) if error.kind() == ErrorKind::NotFound), "{read:?}");
                         sleep(Duration::from_micros(random.u64(0..50)));

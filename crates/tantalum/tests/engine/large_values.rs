@@ -410,7 +410,7 @@ fn a_value_is_whole_beside_writers_that_replace_it() {
                         1 => is_whole(&db.snapshot().unwrap().range(&table, ..).unwrap().next().unwrap().unwrap().1),
                         2 => {
                             let isolation = Isolation::SnapshotIsolation;
-                            let mut tx = db.begin_with(isolation).unwrap();
+                            let tx = db.begin_with(isolation).unwrap();
                             is_whole(&tx.get(&table, "a").unwrap().unwrap());
                         }
                         _ => {

@@ -30,4 +30,6 @@ mod snapshots;
 mod space;
 mod staged_rows;
 mod support;
+mod tickets;
+mod transact;
 mod wrapping;

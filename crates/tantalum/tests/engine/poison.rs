@@ -77,7 +77,7 @@ fn stops_at_a_panic_of_a_commit(builder: impl Fn() -> Builder, devices: &Devices
     for key in 0..200 {
         put(&db, &table, &[(&format!("{key:04}"), "before")]);
     }
-    let mut early = db.begin().unwrap();
+    let early = db.begin().unwrap();
     assert_eq!(early.get(&table, "0000").unwrap().unwrap(), b"before");
 
     observer.of_changes.store(true, Ordering::SeqCst);

@@ -143,7 +143,7 @@ fn every_moment_after_a_base_backup_can_be_restored() {
     check(&restored);
     let table = restored.table("t").unwrap();
     for client in 0..3u8 {
-        let mut tx = restored.begin().unwrap();
+        let tx = restored.begin().unwrap();
         assert_eq!(tx.get(&table, [client]).unwrap(), tx.get(&table, [client + 100]).unwrap());
     }
     assert_eq!(get(&restored, &table, "before").as_deref(), Some(&b"the backup"[..]));

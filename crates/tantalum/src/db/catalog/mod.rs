@@ -138,13 +138,20 @@ impl Catalog {
         self.tables.lock().open.values().cloned().collect()
     }
 
-    /// The table of that name, created if there is none. Durable when it returns. Waits only for tasks that create or drop the
-    /// same table. If it has to free the pages of an earlier table first, it stops when `may_go_on` fails.
-    pub fn open_or_create(&self, name: &str, may_go_on: &dyn Fn() -> Result<()>) -> Result<Table> {
+    /// The table of that name, if there is one.
+    pub fn opened(&self, name: &str) -> Option<Table> {
+        self.unclaimed(name).open.get(name).cloned()
+    }
+
+    /// The table of that name, created if there is none; if `must_be_new`, there must be none. Durable when it returns. Waits only for
+    /// tasks that create or drop the same table. If it has to free the pages of an earlier table first, it stops when `may_go_on` fails.
+    pub fn make(&self, name: &str, must_be_new: bool, may_go_on: &dyn Fn() -> Result<()>) -> Result<Table> {
         limits::check_table_name(name)?;
         let mut tables = self.unclaimed(name);
-        if let Some(table) = tables.open.get(name) {
-            return Ok(table.clone());
+        match tables.open.get(name) {
+            Some(_) if must_be_new => return Err(error::exists(format_args!("table {name:?}"))),
+            Some(table) => return Ok(table.clone()),
+            None => {}
         }
         let claim = self.claim(&mut tables, name);
         drop(tables);

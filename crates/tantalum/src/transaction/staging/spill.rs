@@ -1,4 +1,4 @@
-//! Spilling: the writes of a [`Transaction`] that exceed its memory, or one record of the log, go to staging tables.
+//! Spilling: the writes of a transaction that exceed its memory, or one record of the log, go to staging tables.
 //!
 //! Rows are inserted in key order, in small change groups that need not be durable. Afterwards the keys are locked by being staged,
 //! so their locks in memory go.
@@ -18,7 +18,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     table::Table,
     transaction::{
-        Content, Manager, Touched, Transaction, Value,
+        Content, Manager, Touched, TransactionState, Value,
         append::{Part, PartTree, Purpose},
         large_values::Writer,
         locks::TransactionId,
@@ -84,7 +84,7 @@ impl Staged {
     }
 }
 
-impl Transaction {
+impl TransactionState {
     /// Moves all writes from memory to staging tables.
     ///
     /// # Errors

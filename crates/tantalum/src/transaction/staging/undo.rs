@@ -1,4 +1,4 @@
-//! The way back to savepoints of a [`Transaction`] that has spilled: what its keys had before each write, in a staging table of its
+//! The way back to savepoints of a transaction that has spilled: what its keys had before each write, in a staging table of its
 //! own, by the number of the write.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -8,7 +8,7 @@ use tantalum_store::TableId;
 use super::{ROW_HEAD_BYTES, StagedWrite, Stager, StagingTree, spill::Group};
 use crate::{
     error::{Error, ErrorKind, Result},
-    transaction::{Content, Manager, Transaction, Value, locks::TransactionId, write_set::Undo},
+    transaction::{Content, Manager, TransactionState, Value, locks::TransactionId, write_set::Undo},
     tree::Tree,
 };
 
@@ -30,7 +30,7 @@ impl UndoLog {
     }
 }
 
-impl Transaction {
+impl TransactionState {
     /// Moves what is needed to undo writes from memory to the undo log.
     pub(super) fn spill_undo(&mut self, manager: &Manager) -> Result<()> {
         if self.writes.history().is_empty() {
