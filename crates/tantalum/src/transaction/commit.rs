@@ -125,7 +125,7 @@ impl Ticket {
     }
 
     /// Calls `call` once with what [`wait`](Self::wait) returns, when that is known: at once, or from a task of the database that does so
-    /// for all commits, so it should not take long, nor panic. Calls come in the order of the commits in the log, but for those that are
+    /// for all commits, so it should not take long; the task catches a panic of it. Calls come in the order of the commits in the log, but for those that are
     /// made at once.
     ///
     /// ```

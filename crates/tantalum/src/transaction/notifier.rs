@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -150,7 +151,7 @@ impl Drop for Running {
         if task_name() != self.name
             && let Some(task) = self.task.take()
         {
-            // The panic of a notice was reported.
+            // Panics of notices were caught.
             drop(task.join());
         }
     }
@@ -163,7 +164,10 @@ impl Shared {
                 // Until more is durable. If the log fails, all are due.
                 drop(log.flush(Lsn::new(durable.get() + 1)));
             }
-            due.into_iter().for_each(Notice::give);
+            for notice in due {
+                // Others wait for theirs. The hook for panics has reported it.
+                drop(catch_unwind(AssertUnwindSafe(|| notice.give())));
+            }
         }
     }
 

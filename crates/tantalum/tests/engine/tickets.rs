@@ -285,3 +285,23 @@ fn on_threads_too() {
     assert_eq!(calls.iter().filter(|is_ok| *is_ok).count(), 20);
     db.close().unwrap();
 }
+
+#[test]
+fn a_call_that_panics_keeps_no_other_from_being_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let (told, calls) = std::sync::mpsc::channel();
+    for key in 0..40 {
+        let told = told.clone();
+        let ticket = begin_put(&db, &table, key);
+        let call = move |commit: Result<Commit>| {
+            told.send(commit.is_ok()).unwrap();
+            assert!(key % 2 == 0, "a call of the test panics");
+        };
+        // At once if it is durable by now, so that the panic is this task's; else by the task for all.
+        drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ticket.on_durable(call))));
+        assert!(calls.recv().unwrap());
+    }
+    db.close().unwrap();
+}
