@@ -493,7 +493,9 @@ impl Floating {
             first_place = first_place.max(after(&must_be_there));
         }
         let deletes = transaction.writes.values().any(Option::is_none);
-        let left_a_trace = deletes || is_there || was_met || transaction.fate == Fate::Acknowledged;
+        // Both were there: one that was lost, until the power went.
+        let was_there = matches!(transaction.fate, Fate::Acknowledged | Fate::Lost);
+        let left_a_trace = deletes || is_there || was_met || was_there;
         Self { transaction: n, first_place, last_place, was_met, left_a_trace, placed_at: None }
     }
 }

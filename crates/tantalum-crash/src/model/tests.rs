@@ -210,6 +210,19 @@ fn what_the_archive_lacked_may_be_lost_with_all_log_devices_and_nothing_else() {
     assert_eq!(told().recovered_up_to(2, &[(A, 100), (B, 1)]).unwrap_err().rule, Rule::Durability);
 }
 
+#[test]
+fn a_lost_commit_without_a_place_was_there_until_the_power_went() {
+    // T2 begins when T1 is acknowledged.
+    let judged = |reads: &[Read]| {
+        let story = Story::new().begin(1, SERIALIZABLE).commit(1, &[], &[A], &[]).acknowledged(1);
+        let story = story.begin(2, SERIALIZABLE).commit(2, reads, &[B], &[]).placed(2, 2);
+        story.recovered_up_to(1, &[(A, 100), (B, 101)])
+    };
+    assert!(judged(&[]).is_ok(), "it makes no difference to T2");
+    assert!(judged(&[is(A, 1)]).is_ok());
+    assert_eq!(rule(judged(&[is(A, 100)])), Rule::Isolation);
+}
+
 /// Twelve commits that were cut off after transaction 1 had called commit, and all delete `B`: too many orders to try each.
 fn many_unfinished(story: Story) -> Story {
     (10..22).fold(story, |story, id| story.begin(id, Kind::Serializable).commit(id, &[], &[], &[B]))
