@@ -3,13 +3,14 @@
 //! Keys and values are written and read as in a dump: printable ASCII stands for itself, all else is `\xNN`, a backslash `\\`.
 
 use std::{
+    ops::Bound,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::Args;
 use serde::Serialize;
-use tantalum::control::RowSelection;
+use tantalum::{KeyRange, Prefix, control::RowSelection};
 
 use super::{
     format::{escaped, unescaped},
@@ -87,7 +88,10 @@ pub fn get(dir: &Path, table: &str, key: &Key, raw: bool) -> Result<ExitCode> {
 pub fn scan(arguments: ScanArguments) -> Result<ExitCode> {
     let ScanArguments { dir, table, from, to, prefix, reverse, limit, keys, json } = arguments;
     let (from, to) = match prefix {
-        Some(Key(prefix)) => (Some(prefix.clone()), behind(prefix)),
+        Some(Key(prefix)) => match Prefix(&prefix).into_bounds() {
+            (_, Bound::Excluded(behind)) => (Some(prefix), Some(behind)),
+            _ => (Some(prefix), None),
+        },
         None => (from.map(|key| key.0), to.map(|key| key.0)),
     };
     let limit = (limit > 0).then_some(limit);
@@ -116,24 +120,9 @@ pub fn scan(arguments: ScanArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The smallest key behind all that begin with `prefix`; none if there is no such key.
-fn behind(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
-    while prefix.pop_if(|last| *last == u8::MAX).is_some() {}
-    *prefix.last_mut()? += 1;
-    Some(prefix)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_prefix_ends_before_the_next_key() {
-        assert_eq!(behind(b"ab".to_vec()), Some(b"ac".to_vec()));
-        assert_eq!(behind(vec![1, 255, 255]), Some(vec![2]));
-        assert_eq!(behind(vec![255, 255]), None);
-        assert_eq!(behind(Vec::new()), None);
-    }
 
     #[test]
     fn keys_are_given_as_dumps_show_them() {

@@ -8,7 +8,7 @@ use std::{
 use tantalum::{Db, ErrorKind, Table};
 use tantalum_device::files::SimulatedFiles;
 
-use super::{INITIAL_BYTES, Known, TABLE};
+use super::{Known, TABLE, setup::INITIAL_BYTES};
 
 /// How often a client looks whether the log has grown.
 const SHRINK_LOOK: Duration = Duration::from_micros(100);

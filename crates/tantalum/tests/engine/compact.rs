@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{CompactProgress, CompactStep, Db, Devices, ErrorKind, StoreKind, Table, TornPageProtection};
+use tantalum::{CompactProgress, CompactStep, Db, Devices, ErrorKind, StoreKind, Table};
 use tantalum_device::{Device, Fault, MemoryDevice, MemoryProfile};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
@@ -405,43 +405,6 @@ fn a_full_disk_has_space_again() {
         check(&db);
         data.clear_faults();
         fill(&db, &kept, 0..1000, 1000);
-        check(&db);
-    });
-}
-
-/// Pages that a compaction is about to move are freed with their table.
-#[test]
-fn tables_are_dropped_beside_a_compaction() {
-    simulate(0..60, |seed, devices| {
-        let mut random = Random::with_seed(seed);
-        let builder = small().log_bytes(1 << 20).log_partitions(1);
-        let builder = builder.expert(|expert| expert.torn_page_protection(TornPageProtection::FullPageImages));
-        let db = builder.open_on(Devices { double_write: None, ..devices }).unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let compactor = spawn("compactor", {
-            let (db, stop) = (db.clone(), Arc::clone(&stop));
-            move || {
-                while !stop.load(SeqCst) {
-                    compact(&db);
-                }
-            }
-        });
-        for round in 0..4 {
-            let names = [format!("before-{round}"), format!("behind-{round}")];
-            let [before, behind] = names.each_ref().map(|name| db.table(name).unwrap());
-            fill(&db, &before, 0..100, 300);
-            fill(&db, &behind, 0..100, 300);
-            let mut tx = db.begin().unwrap();
-            (0..4u8).for_each(|key| tx.put(&behind, [key], vec![key; 30_000]).unwrap());
-            tx.commit().unwrap();
-            drop((before, behind));
-            names.iter().for_each(|name| {
-                db.drop_table(name).unwrap();
-                sleep(Duration::from_micros(random.u64(0..5000)));
-            });
-        }
-        stop.store(true, SeqCst);
-        compactor.join().unwrap();
         check(&db);
     });
 }
