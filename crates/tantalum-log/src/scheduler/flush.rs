@@ -9,9 +9,9 @@
 
 use std::sync::atomic::Ordering;
 
-use tantalum_rt::{MutexGuard, Parker};
+use tantalum_rt::MutexGuard;
 
-use super::group_commit::{Waiter, Wake};
+use super::group_commit::{Sleeper, Wake};
 use super::write::{Job, Outcome, UnderWay, Written};
 use super::{Scheduler, State};
 use crate::group::Request;
@@ -27,19 +27,22 @@ impl Scheduler {
         }
         self.check_appended(lsn)?;
         let guard = self.poison_unless_ended("the log was being flushed");
-        let flushed = self.flush_appended(lsn);
+        let mut sleeper = None;
+        let flushed = self.flush_appended(lsn, &mut sleeper);
+        if let Some(sleeper) = sleeper {
+            sleeper.keep();
+        }
         guard.end();
         flushed
     }
 
     /// Writes while a device is idle and there is work, and sleeps otherwise. A task whose records became durable while it slept
     /// returns without the lock: many are woken at once.
-    fn flush_appended(&self, lsn: Lsn) -> Result<()> {
+    fn flush_appended(&self, lsn: Lsn, sleeper: &mut Option<Sleeper>) -> Result<()> {
         let delays = self.delays();
         if delays {
             self.delay.came_back();
         }
-        let mut sleeper = None;
         let mut is_woken_to_write = false;
         loop {
             if !is_woken_to_write && self.durable() >= lsn {
@@ -71,16 +74,12 @@ impl Scheduler {
                 }
                 continue;
             }
-            let (parker, waiter) = sleeper.get_or_insert_with(|| {
-                let parker = Parker::new();
-                let waiter = Waiter::new(&parker);
-                (parker, waiter)
-            });
+            let sleeper = sleeper.get_or_insert_with(Sleeper::take);
             assert!(lsn > self.durable(), "no task waits for what is durable");
-            state.commits.register(lsn, waiter);
+            state.commits.register(lsn, sleeper.waiter());
             self.wake_writers(&mut state);
             drop(state);
-            is_woken_to_write = waiter.sleep(parker) == Wake::ToWrite;
+            is_woken_to_write = sleeper.sleep() == Wake::ToWrite;
         }
     }
 
@@ -177,8 +176,7 @@ impl Scheduler {
     /// A background worker: sees late writes through, re-issues overdue requests, and writes whenever there is work and no
     /// other task to do it. It ends only when no late write is left.
     pub(crate) fn run_worker(&self) {
-        let parker = Parker::new();
-        let waiter = Waiter::new(&parker);
+        let sleeper = Sleeper::default();
         let mut state = self.lock();
         while !state.stopping || !state.outliers.left_behind.is_empty() {
             if let Some(late) = state.outliers.left_behind.pop() {
@@ -199,9 +197,9 @@ impl Scheduler {
                 state = self.lock();
                 continue;
             }
-            state.commits.register_worker(&waiter);
+            state.commits.register_worker(sleeper.waiter());
             self.wake_writers(&mut state);
-            if MutexGuard::unlocked(&mut state, || waiter.sleep(&parker)) == Wake::ToWrite {
+            if MutexGuard::unlocked(&mut state, || sleeper.sleep()) == Wake::ToWrite {
                 state.commits.writer_came();
             }
         }

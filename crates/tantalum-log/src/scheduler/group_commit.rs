@@ -6,6 +6,7 @@
 //! - the prefix rule: the durable end only grows, and every request before it is complete;
 //! - a task is either registered here or woken, so it is woken once for each wait.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,6 +26,60 @@ pub(super) struct Waiter {
     unparker: Unparker,
 }
 
+/// A waiter, and what its task sleeps with.
+pub(super) struct Sleeper {
+    parker: Parker,
+    waiter: Arc<Waiter>,
+}
+
+thread_local! {
+    /// The thread's sleepers that are not in use: nearly every commit needs one. There are more where a thread runs several tasks.
+    static UNUSED: RefCell<Vec<Sleeper>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Sleepers that a thread keeps.
+const KEPT_SLEEPERS: usize = 4;
+
+impl Sleeper {
+    /// One that the thread has kept, or a new one.
+    pub(super) fn take() -> Sleeper {
+        UNUSED.with_borrow_mut(Vec::pop).unwrap_or_default()
+    }
+
+    /// Keeps one that is not registered for the thread's next wait.
+    pub(super) fn keep(self) {
+        UNUSED.with_borrow_mut(|unused| {
+            if unused.len() < KEPT_SLEEPERS {
+                unused.push(self);
+            }
+        });
+    }
+
+    pub(super) fn waiter(&self) -> &Arc<Waiter> {
+        &self.waiter
+    }
+
+    /// Sleeps until woken; the waiter can then be registered again.
+    pub(super) fn sleep(&self) -> Wake {
+        loop {
+            self.parker.park();
+            match self.waiter.wake.swap(WAITING, Ordering::AcqRel) {
+                TO_WRITE => return Wake::ToWrite,
+                DONE => return Wake::Done,
+                _ => {} // a token left over from an earlier wait
+            }
+        }
+    }
+}
+
+impl Default for Sleeper {
+    fn default() -> Sleeper {
+        let parker = Parker::new();
+        let waiter = Arc::new(Waiter { wake: AtomicU8::new(WAITING), unparker: parker.unparker() });
+        Sleeper { parker, waiter }
+    }
+}
+
 /// Why a waiter was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wake {
@@ -35,10 +90,6 @@ pub(super) enum Wake {
 }
 
 impl Waiter {
-    pub(super) fn new(parker: &Parker) -> Arc<Waiter> {
-        Arc::new(Waiter { wake: AtomicU8::new(WAITING), unparker: parker.unparker() })
-    }
-
     pub(super) fn wake_done(&self) {
         self.wake(DONE);
     }
@@ -47,18 +98,6 @@ impl Waiter {
         let before = self.wake.swap(wake, Ordering::AcqRel);
         assert_eq!(before, WAITING, "a waiter is taken out before it is woken, so it is woken once");
         self.unparker.unpark();
-    }
-
-    /// Sleeps until woken; the waiter can then be registered again.
-    pub(super) fn sleep(&self, parker: &Parker) -> Wake {
-        loop {
-            parker.park();
-            match self.wake.swap(WAITING, Ordering::AcqRel) {
-                TO_WRITE => return Wake::ToWrite,
-                DONE => return Wake::Done,
-                _ => {} // a token left over from an earlier wait
-            }
-        }
     }
 }
 
@@ -265,15 +304,14 @@ mod tests {
     #[test]
     fn the_task_with_the_newest_records_is_woken_to_write() {
         let mut commits = commits();
-        let parkers = [Parker::new(), Parker::new(), Parker::new()];
-        let waiters = parkers.each_ref().map(Waiter::new);
-        commits.register(Lsn::new(110), &waiters[0]);
-        commits.register(Lsn::new(130), &waiters[1]);
-        commits.register_worker(&waiters[2]);
+        let sleepers = [Sleeper::default(), Sleeper::default(), Sleeper::default()];
+        commits.register(Lsn::new(110), sleepers[0].waiter());
+        commits.register(Lsn::new(130), sleepers[1].waiter());
+        commits.register_worker(sleepers[2].waiter());
         assert!(commits.wake_writer(Lsn::new(110)));
-        assert_eq!(waiters[1].sleep(&parkers[1]), Wake::ToWrite);
+        assert_eq!(sleepers[1].sleep(), Wake::ToWrite);
         assert!(commits.wake_writer(Lsn::new(110)));
-        assert_eq!(waiters[2].sleep(&parkers[2]), Wake::ToWrite, "the records of the other are not part of the work");
+        assert_eq!(sleepers[2].sleep(), Wake::ToWrite, "the records of the other are not part of the work");
         assert!(!commits.wake_writer(Lsn::new(110)));
         assert_eq!(commits.writers_woken(), 2);
         assert_eq!(commits.take_waiters(Lsn::new(110)).len(), 1);
