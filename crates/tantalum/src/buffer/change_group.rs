@@ -76,6 +76,11 @@ impl ChangeGroup {
         Self { reservation: reservation.cloned(), ..Self::new(pool) }
     }
 
+    /// Makes room for so many more pages.
+    pub fn reserve(&mut self, pages: usize) {
+        self.pages.reserve_exact(pages);
+    }
+
     /// Adds a page that was allocated in the group and that is about to be formatted: it is not read.
     ///
     /// # Errors

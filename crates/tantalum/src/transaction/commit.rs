@@ -252,7 +252,7 @@ impl TransactionState {
     fn cut_values(&self) -> Result<BTreeMap<TableId, CutValues<'_>>> {
         let mut cuts = BTreeMap::new();
         for (id, rows) in self.writes.tables() {
-            let table = self.touched[&id].table.table();
+            let table = self.touched[id].table.table();
             let limit = table.tree().inline_limit();
             for (_, content) in rows.iter() {
                 let Some(Content::Bytes(value)) = content else { continue };
@@ -274,7 +274,7 @@ impl TransactionState {
     fn parts<'p>(&'p self, cuts: &'p BTreeMap<TableId, CutValues<'p>>) -> Vec<Part<'p>> {
         let mut parts = Vec::with_capacity(self.touched.len() + cuts.len());
         for (id, rows) in self.writes.tables() {
-            let table = self.touched.get(&id).expect("a written table was touched").table.table().clone();
+            let table = self.touched[id].table.table().clone();
             let limit = table.tree().inline_limit();
             let mut references = cuts.get(&id).map(CutValues::references).into_iter().flatten();
             let mut leaf_value = |content: &'p Content| match content {

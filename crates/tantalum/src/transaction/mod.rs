@@ -26,17 +26,14 @@ mod snapshot;
 mod sorted_rows;
 mod staging;
 mod streaming;
+mod table_map;
 mod value;
 mod versions;
 mod write_set;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use tantalum_log::Lsn;
-use tantalum_store::TableId;
 
 pub use bulk_load::{BulkLoad, BulkLoadReport};
 pub use commit::{Commit, Ticket};
@@ -61,6 +58,7 @@ use self::{
     locks::{Granted, Mode, Refusal, TransactionId},
     snapshot::View,
     staging::Staged,
+    table_map::TableMap,
     write_set::{WriteSet, cost},
 };
 use crate::{
@@ -85,7 +83,7 @@ pub(crate) struct TransactionState {
     id: TransactionId,
     /// Present under snapshot isolation.
     view: Option<Arc<View>>,
-    touched: BTreeMap<TableId, Touched>,
+    touched: TableMap<Touched>,
     writes: WriteSet,
     /// What was too much for memory, or for one record.
     staged: Option<Staged>,
@@ -152,7 +150,7 @@ impl TransactionState {
             database: Database::Open(Arc::clone(open)),
             id,
             view,
-            touched: BTreeMap::new(),
+            touched: TableMap::default(),
             writes: WriteSet::default(),
             staged: None,
             savepoints: Vec::new(),
@@ -287,7 +285,7 @@ impl TransactionState {
     fn enter(&mut self, table: &Table) -> Result<()> {
         self.check_running()?;
         let log_id = self.core().log().log_id();
-        if let Some(touched) = self.touched.get(&table.id())
+        if let Some(touched) = self.touched.get(table.id())
             && table.is_of(log_id)
         {
             // A table's number is not given to another while a transaction or snapshot uses the table.
@@ -398,7 +396,7 @@ impl TransactionState {
             if let Ok(true) = is_staged {
                 continue;
             }
-            let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
+            let touched = self.touched.get_mut(table.id()).expect("a table is entered before it is locked");
             touched.keys.push(key.clone());
             is_staged?;
             break;
@@ -433,7 +431,7 @@ impl TransactionState {
 
     /// Locks a range. Returns whether others wrote in it while it was waited for.
     fn lock_range(&mut self, table: &Table, interval: &Interval) -> Result<bool> {
-        let touched = self.touched.get_mut(&table.id()).expect("a table is entered before it is locked");
+        let touched = self.touched.get_mut(table.id()).expect("a table is entered before it is locked");
         touched.has_ranges = true;
         let locked = self.manager().locks.lock_range(table.locks(), self.id, interval);
         let mut waited = locked.map_err(|refusal| self.abort(table, refusal))?;

@@ -50,6 +50,10 @@ impl SortedRows {
             }
             Err(at) if at == self.run.len() && self.rest.last_key_value().is_none_or(|(last, _)| *last < key) => {
                 allows(None)?;
+                if at == 0 {
+                    // Many transactions write one row.
+                    self.run.reserve_exact(1);
+                }
                 self.run.push((key, write));
                 Ok(None)
             }

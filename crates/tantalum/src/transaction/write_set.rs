@@ -1,10 +1,10 @@
 //! What a transaction has written and not committed, and the way back to its savepoints.
 
-use std::{collections::BTreeMap, convert::Infallible};
+use std::convert::Infallible;
 
 use tantalum_store::TableId;
 
-use super::{Content, Value, key_range::Interval, sorted_rows::SortedRows};
+use super::{Content, Value, key_range::Interval, sorted_rows::SortedRows, table_map::TableMap};
 use crate::limits::GroupLimit;
 
 /// What a record of the log holds for a write beyond key and value, at most: the change's head, the cell's head, and
@@ -21,7 +21,7 @@ const UNDO_MEMORY_BYTES: usize = 96;
 /// The uncommitted writes of a transaction that are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
-    tables: BTreeMap<TableId, SortedRows>,
+    tables: TableMap<SortedRows>,
     /// For each write since the first mark that was not spilled, oldest first, what its key had before.
     history: Vec<Undo>,
     /// How many were spilled before these.
@@ -48,7 +48,7 @@ impl WriteSet {
 
     /// What the transaction has made of a key: `None` if it has not written it, `Some(None)` if it has deleted it.
     pub fn get(&self, table: TableId, key: &[u8]) -> Option<&Option<Content>> {
-        self.tables.get(&table)?.get(key)
+        self.tables.get(table)?.get(key)
     }
 
     /// Whether all writes fit in one record.
@@ -69,7 +69,7 @@ impl WriteSet {
 
     /// Notes a write. `spilled` is what the key had before, if it is not here.
     pub fn set(&mut self, table: TableId, key: Value, value: Option<Content>, spilled: Option<Option<Content>>) {
-        let rows = self.tables.entry(table).or_default();
+        let rows = self.tables.or_default(table);
         let (key_bytes, cost_after) = (key.len(), cost(key.len(), value.as_ref()));
         let value_bytes = |value: Option<&Content>| value.map_or(0, Content::memory_bytes);
         let after_bytes = value_bytes(value.as_ref());
@@ -98,7 +98,7 @@ impl WriteSet {
 
     /// Forgets a write, which is undone elsewhere.
     pub fn forget(&mut self, table: TableId, key: &[u8]) {
-        let written = self.tables.get_mut(&table).and_then(|rows| rows.remove(key));
+        let written = self.tables.get_mut(table).and_then(|rows| rows.remove(key));
         if let Some(written) = written {
             self.bytes -= cost(key.len(), written.as_ref());
             self.memory_bytes -= key.len() + written.as_ref().map_or(0, Content::memory_bytes) + WRITE_MEMORY_BYTES;
@@ -135,18 +135,18 @@ impl WriteSet {
 
     /// The writes to a table.
     pub fn rows(&self, table: TableId) -> Option<&SortedRows> {
-        self.tables.get(&table)
+        self.tables.get(table)
     }
 
     /// The writes of a table within an interval, in key order.
     pub fn range(&self, table: TableId, interval: &Interval) -> impl Iterator<Item = (&Value, &Option<Content>)> {
-        let rows = self.tables.get(&table).filter(|_| !interval.is_empty());
+        let rows = self.tables.get(table).filter(|_| !interval.is_empty());
         rows.into_iter().flat_map(|rows| rows.range(interval))
     }
 
     /// All writes, by table and key.
     pub fn tables(&self) -> impl Iterator<Item = (TableId, &SortedRows)> {
-        self.tables.iter().map(|(table, rows)| (*table, rows)).filter(|(_, rows)| !rows.is_empty())
+        self.tables.iter().filter(|(_, rows)| !rows.is_empty())
     }
 
     /// A place to come back to: how many writes there have been since the first.

@@ -231,7 +231,7 @@ impl Manager {
             return no_frames();
         }
         let (marks, value_parts);
-        let mut planning = Planning::default();
+        let mut planning = Planning::of(all().map(|part| part.writes.len()).sum());
         for part in all().filter(|part| !matches!(part.tree, PartTree::Values(_))) {
             match planning.add(part, pins, reservation)? {
                 Planned::Done => {}
@@ -275,6 +275,7 @@ impl Manager {
         };
         interleave();
         let mut group = ChangeGroup::with(&self.core().pool, Some(reservation));
+        group.reserve(plans.len());
         for plan in &plans {
             let guard = plan.page.write_further_leaf()?;
             let places = &mut places[plan.places.clone()];

@@ -35,8 +35,10 @@ pub(super) struct LeafPlan<'a> {
 /// Large values that a group replaces or deletes, and their tables.
 pub(super) type Replaced = Vec<(Table, Reference)>;
 
+/// Leaves that room is made for at once.
+const PLANS: usize = 16;
+
 /// What the group of one try is made of.
-#[derive(Default)]
 pub(super) struct Planning<'p> {
     pub plans: Vec<LeafPlan<'p>>,
     pub places: Vec<Place>,
@@ -52,6 +54,12 @@ pub(super) enum Planned {
 }
 
 impl<'p> Planning<'p> {
+    /// Has room for so many writes; most find a leaf each, or one for many.
+    pub fn of(writes: usize) -> Self {
+        let (plans, places) = (Vec::with_capacity(writes.min(PLANS)), Vec::with_capacity(writes));
+        Self { plans, places, chains: Chains::default() }
+    }
+
     /// Finds the leaves of a part, and makes room in them.
     pub fn add(&mut self, part: &'p Part<'p>, pins: &mut Pins<'_>, reservation: &Arc<Reservation>) -> Result<Planned> {
         let Part { tree, writes } = part;

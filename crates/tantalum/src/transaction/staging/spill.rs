@@ -22,6 +22,7 @@ use crate::{
         append::{Part, PartTree, Purpose},
         large_values::Writer,
         locks::TransactionId,
+        table_map::TableMap,
     },
     tree::{LeafValue, LeafWrite, Tree},
 };
@@ -65,11 +66,11 @@ impl Staged {
     }
 
     /// Ends the transaction: what is committed is moved in the background, and what is not is dropped there.
-    pub fn end(self, manager: &Arc<Manager>, touched: &BTreeMap<TableId, Touched>) {
+    pub fn end(self, manager: &Arc<Manager>, touched: &TableMap<Touched>) {
         let is_committed = self.stager.position.load(Ordering::Acquire) > 0;
         let (mut apply, mut drop) = (Vec::new(), Vec::new());
         for (id, staged) in self.tables {
-            let table = touched[&id].table.table().clone();
+            let table = touched[id].table.table().clone();
             if is_committed {
                 apply.push((table, staged));
             } else {
@@ -105,7 +106,7 @@ impl TransactionState {
             }
             group.append()?;
             self.staged.as_mut().expect("it has a staging table").put_bytes += put_bytes;
-            let touched = self.touched.get_mut(&id).expect("a written table was touched");
+            let touched = self.touched.get_mut(id).expect("a written table was touched");
             let locks = touched.table.table().locks();
             let owner = self.id;
             // Where another transaction waits for the lock, it stays.
@@ -122,7 +123,7 @@ impl TransactionState {
         match content {
             Content::Bytes(value) if value.len() > limit => {
                 let staged = self.staged.as_ref().and_then(|staged| staged.tree(table)).expect("it was made");
-                let table = self.touched[&table].table.table();
+                let table = self.touched[table].table.table();
                 let written = self.manager().write_value(table, staged.id(), &mut &value[..], self.writer())?;
                 Ok(Content::Large(written))
             }
@@ -149,7 +150,7 @@ impl TransactionState {
         }
         let tree = manager.create_staging(table, !self.is_committing)?;
         let of_table = Arc::new(StagingTree::new(tree.clone(), &staged.stager));
-        self.touched[&table].table.table().staging().add(Arc::clone(&of_table));
+        self.touched[table].table.table().staging().add(Arc::clone(&of_table));
         staged.tables.insert(table, of_table);
         Ok(tree)
     }
