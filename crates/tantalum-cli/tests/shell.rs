@@ -90,8 +90,8 @@ fn a_script_ends_with_the_first_error_which_says_the_line() {
     let dir = tempfile::tempdir().unwrap();
     small().open(dir.path()).unwrap().close().unwrap();
     for (line, words) in [
-        ("drop t", &["line 2", "drop", "help"][..]),
-        ("put t a", &["line 2", "not provided"]),
+        ("drop t", &["line 2", "no command \"drop\"", "help"][..]),
+        ("put t a", &["line 2", "not provided", "help put"]),
         ("get t a --key-as octal", &["line 2", "octal", "hex"]),
         ("get t 'a", &["line 2", "closing '"]),
         ("get nuts a", &["line 2", "nuts"]),

@@ -1,7 +1,13 @@
 //! How a line that is being written goes on: a command, one of its options, a value of an option, or a table.
 
 use clap::Command;
-use rustyline::{Context, Helper, completion::Completer, highlight::Highlighter, hint::Hinter, validate::Validator};
+use rustyline::{
+    Context, Helper,
+    completion::{Completer, Pair},
+    highlight::Highlighter,
+    hint::Hinter,
+    validate::Validator,
+};
 
 use super::words::quoted;
 
@@ -62,10 +68,13 @@ impl Completion {
 }
 
 impl Completer for Completion {
-    type Candidate = String;
+    type Candidate = Pair;
 
-    fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(self.of(&line[..position]))
+    /// Behind what is complete, the next word begins.
+    fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let (begin, candidates) = self.of(&line[..position]);
+        let pair = |word: String| Pair { replacement: format!("{word} "), display: word };
+        Ok((begin, candidates.into_iter().map(pair).collect()))
     }
 }
 

@@ -46,7 +46,7 @@ pub struct Arguments {
     max_term_width = 100,
     help_template = "{subcommands}{after-help}",
     subcommand_help_heading = "Commands",
-    after_help = "`help COMMAND` says more of one. A word with spaces stands between quotation marks,\n'like this'; # begins a comment."
+    after_help = "`help COMMAND` says more of one. A word with spaces stands between quotation marks, 'like this'; # begins a comment."
 )]
 struct Line {
     #[command(subcommand)]
@@ -167,13 +167,13 @@ impl Shell {
         if words.is_empty() {
             return Ok(Next::Line);
         }
-        let command = match Line::try_parse_from(words) {
+        let command = match Line::try_parse_from(&words) {
             Ok(Line { command }) => command,
             Err(help) if !help.use_stderr() => {
                 Out::new().print(help)?;
                 return Ok(Next::Line);
             }
-            Err(error) => return Err(Error::Usage(short(&error))),
+            Err(error) => return Err(Error::Usage(short(&error, &words))),
         };
         let ran = self.run_command(command);
         if let Err(Error::Engine(error)) = &ran
@@ -245,11 +245,17 @@ impl Shell {
     }
 }
 
-/// What is wrong with a line, without how it is to be used.
-fn short(error: &clap::Error) -> String {
+/// What is wrong with a line, on one line, and where to read on.
+fn short(error: &clap::Error, words: &[String]) -> String {
+    let command = words.first().map_or("", String::as_str);
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand {
+        return format!("there is no command {command:?}; `help` lists them");
+    }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let what = text.split("\n\nUsage:").next().unwrap_or(text).trim_end();
-    let what = what.split("\n\nFor more information").next().unwrap_or(what).trim_end();
-    format!("{what}; `help` lists the commands")
+    let what = ["\n\nUsage:", "\n\nFor more information"]
+        .iter()
+        .fold(text, |text, end| text.split(end).next().unwrap_or(text));
+    let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{what}; `help {command}` explains it")
 }
