@@ -38,7 +38,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Look at a database, check it, copy it.
+    /// Read and write a database, check it, copy it.
     #[command(subcommand)]
     Db(db::Command),
     /// Run commands on a database, one a line: from the terminal, or a script from standard input.

@@ -96,6 +96,7 @@ fn a_script_ends_with_the_first_error_which_says_the_line() {
         ("get t 'a", &["line 2", "closing '"]),
         ("get nuts a", &["line 2", "nuts"]),
         ("put nuts a b", &["line 2", "--create"]),
+        ("put t a --file -", &["line 2", "standard input"]),
         ("put t x y --key-as u64", &["line 2", "integer"]),
     ] {
         let run = shell(dir.path(), &format!("put t a 1 --create\n{line}\nput t after 1\n"));

@@ -234,6 +234,13 @@ impl RowCommand for Count {
     }
 }
 
+impl Put {
+    /// Whether the value is to be read from standard input.
+    pub fn reads_standard_input(&self) -> bool {
+        self.file.as_deref() == Some(Path::new("-"))
+    }
+}
+
 impl RowCommand for Put {
     const WRITES: bool = true;
 

@@ -189,6 +189,9 @@ impl Shell {
     fn run_command(&mut self, command: Command) -> Result<Next> {
         match command {
             Command::Get(get) => get.run(self.access())?,
+            Command::Put(put) if put.reads_standard_input() => {
+                return Err(Error::Usage("standard input has the shell's commands; name a file".into()));
+            }
             Command::Put(put) => put.run(self.access())?,
             Command::Delete(delete) => delete.run(self.access())?,
             Command::Scan(scan) => scan.run(self.access())?,
