@@ -190,7 +190,7 @@ impl Rows {
             self.table = Some(table.clone());
             return Ok(Line::Table(table));
         }
-        // A line for an empty table says nothing new of one that was begun.
+        // A line without a row begins its table once more.
         Ok(self.take_row().unwrap_or(Line::Table(table)))
     }
 
