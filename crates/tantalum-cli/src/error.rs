@@ -23,6 +23,9 @@ pub enum Error {
     /// Standard output could not be written to.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
+    /// The command line has something that cannot be understood.
+    #[error("{0}")]
+    Usage(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -41,6 +44,11 @@ impl Error {
             Self::Json(tantalum_report::Error::Stdout { source }) => source.kind() == io::ErrorKind::BrokenPipe,
             _ => false,
         }
+    }
+
+    /// The exit code of the program.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Usage(_)) { 2 } else { 1 }
     }
 
     /// The text without line breaks.

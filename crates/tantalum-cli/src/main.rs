@@ -15,7 +15,9 @@ mod lab;
 mod log;
 mod probe;
 mod progress;
+mod shell;
 mod time;
+mod top;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -36,9 +38,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Look at a database, check it, copy it.
+    /// Read and write a database, check it, copy it.
     #[command(subcommand)]
     Db(db::Command),
+    /// Run commands on a database, one a line: from the terminal, or a script from standard input.
+    ///
+    /// A script ends with the first command that fails, and exit code 1.
+    Shell(shell::Arguments),
+    /// Watch what an open database does: commits, log devices, pages in memory, once a second.
+    Top(top::Arguments),
     /// Look at the devices of a log, add, remove and replace them.
     #[command(subcommand)]
     Log(log::Command),
@@ -84,7 +92,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Nothing is left to do when even that cannot be written.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("error: {}\n", error.one_line()));
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -99,6 +107,8 @@ fn trace_to_stderr(default: &str) {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Db(command) => db::run(command),
+        Command::Shell(arguments) => shell::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Log(command) => log::run(command),
         Command::Device(command) => device::run(command),
         Command::Probe(arguments) => probe::run(&arguments),

@@ -9,16 +9,18 @@ use std::{
 };
 
 /// A command, and the heading, name and file of the struct that it writes.
-const OUTPUTS: [(&str, &str, &str, &str); 29] = [
+const OUTPUTS: [(&str, &str, &str, &str); 31] = [
     ("`db stat`", "Stats", "Stats", "tantalum/src/stats.rs"),
     ("`db check`", "CheckReport", "CheckReport", "tantalum/src/check.rs"),
     ("`db tables`, a list", "Size of a table", "TableSize", "tantalum/src/control/rows.rs"),
     ("`db scan`, a line each", "Row", "Row", "tantalum-cli/src/db/rows.rs"),
+    ("`db dump --format jsonl`, a line each", "ExportedRow", "ExportedRow", "tantalum-cli/src/db/export.rs"),
     ("`db inspect --unit`", "UnitInspection", "UnitInspection", "tantalum-store/src/inspection.rs"),
     ("`db inspect --segment`", "SegmentInspection", "SegmentInspection", "tantalum-store/src/inspection.rs"),
     ("`db compact`", "CompactReport", "CompactReport", "tantalum/src/db/compact.rs"),
     ("`db backup --base`", "BaseBackup", "BaseBackup", "tantalum/src/restore/base_backup.rs"),
     ("`db restore`", "Restored", "Restored", "tantalum/src/restore/mod.rs"),
+    ("`top`, a line at each interval", "Reading", "Reading", "tantalum-cli/src/top/reading.rs"),
     (
         "`log add-device`, `remove-device`, `replace-device`, a list",
         "LogDeviceStats",

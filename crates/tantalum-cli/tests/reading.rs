@@ -19,7 +19,7 @@ fn looks(dir: &Path) -> BTreeMap<&'static str, String> {
         ("dump of one", vec!["dump", dir, "--table", "fruit"]),
         ("get", vec!["get", dir, "fruit", "a\\x00 b"]),
         ("scan", vec!["scan", dir, "fruit"]),
-        ("scan of a prefix", vec!["scan", dir, "fruit", "--prefix", "k1", "--reverse", "--limit", "3", "--keys"]),
+        ("scan of a prefix", vec!["scan", dir, "fruit", "--prefix", "k1", "--reverse", "--limit", "3", "--keys-only"]),
         (
             "scan from here to there",
             vec!["scan", dir, "fruit", "--from", "k2", "--to", "k22", "--limit", "0", "--json"],

@@ -46,6 +46,7 @@ mod log_layout;
 mod options;
 mod recovery;
 mod restore;
+mod salvage;
 mod space;
 mod stats;
 mod table;
@@ -67,6 +68,7 @@ pub use options::{
 };
 pub use recovery::RecoveryStats;
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
+pub use salvage::Skipped;
 pub use stats::Stats;
 pub use table::Table;
 pub use tantalum_device::{

@@ -307,39 +307,6 @@ impl<R: BufRead> Read for ValueOf<'_, R> {
 const NO_ESCAPE: &str = "a byte that should be escaped, or an escape other than \\xNN or \\\\";
 const CUT_SHORT: &str = "the dump ends here, before its last line; it was cut short";
 
-/// The bytes as printable ASCII without spaces.
-pub fn escaped(bytes: &[u8]) -> String {
-    let mut text = Vec::new();
-    escape(bytes, &mut text);
-    String::from_utf8(text).expect("it is ASCII")
-}
-
-/// The bytes that `text` stands for, which may have spaces and other forms than [`escaped`] chooses; `None` if it has other
-/// characters or no such escape.
-pub fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        rest = match (first, tail) {
-            (b'\\', [b'\\', tail @ ..]) => {
-                bytes.push(b'\\');
-                tail
-            }
-            (b'\\', [b'x', high, low, tail @ ..]) => {
-                let digit = |digit: &u8| char::from(*digit).to_digit(16);
-                bytes.push((digit(high)? << 4 | digit(low)?) as u8);
-                tail
-            }
-            (b' '..=b'~', tail) if *first != b'\\' => {
-                bytes.push(*first);
-                tail
-            }
-            _ => return None,
-        };
-    }
-    Some(bytes)
-}
-
 /// Writes bytes as printable ASCII without spaces. Each byte has exactly one form.
 fn escape(bytes: &[u8], text: &mut Vec<u8>) {
     for &byte in bytes {

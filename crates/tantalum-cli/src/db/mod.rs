@@ -1,13 +1,19 @@
 //! `tantalum db`: looks after a database in a directory.
 
 mod compact;
+mod copy;
 mod dump;
+pub mod encoding;
+mod export;
 mod format;
+mod import;
 mod inspect;
 mod load;
+mod loader;
 mod restore;
-mod rows;
-mod source;
+pub mod rows;
+mod salvage;
+pub mod source;
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +22,7 @@ use std::{
 
 use clap::Subcommand;
 use serde::Serialize;
-use tantalum::{Builder, Db, StoreKind, control};
+use tantalum::{Builder, Db};
 use tantalum_report::{Progress, Table, Unit, units};
 
 use source::{Source, open_unless_asked};
@@ -52,24 +58,31 @@ pub enum Command {
         json: bool,
     },
     /// Print the value of a key. Exit code 1 if it is not there.
-    ///
-    /// Keys and values are printable ASCII; other bytes are \xNN, a backslash is \\.
-    Get {
-        /// The database's directory.
-        dir: PathBuf,
-        /// The table.
-        table: String,
-        /// The key.
-        #[arg(value_parser = rows::key)]
-        key: rows::Key,
-        /// Print the bytes as they are, without a line break.
-        #[arg(long)]
-        raw: bool,
-    },
+    #[command(after_long_help = ENCODINGS)]
+    Get(rows::In<rows::Get>),
     /// Print rows in the order of their keys, a line each: key, space, value.
+    #[command(after_long_help = ENCODINGS)]
+    Scan(rows::In<rows::Scan>),
+    /// Count the rows of a table, or of a range of its keys.
+    #[command(after_long_help = ENCODINGS)]
+    Count(rows::In<rows::Count>),
+    /// Write a row, in the place of one with the same key. Also in a database that another process has open.
+    #[command(
+        after_long_help = ENCODINGS,
+        override_usage = "tantalum db put [OPTIONS] <DIR> <TABLE> <KEY> <VALUE>\n       tantalum db put [OPTIONS] <DIR> <TABLE> <KEY> --file <FILE>"
+    )]
+    Put(rows::In<rows::Put>),
+    /// Delete keys, or all keys of a range, and print how many there were.
+    #[command(
+        after_long_help = ENCODINGS,
+        override_usage = "tantalum db delete [OPTIONS] <DIR> <TABLE> <KEY>...\n       tantalum db delete [OPTIONS] <DIR> <TABLE> --prefix <KEY> | --from <KEY> --to <KEY>"
+    )]
+    Delete(rows::In<rows::Delete>),
+    /// Copy rows of a table into another table, of this database or another.
     ///
-    /// Keys and values are printable ASCII; other bytes are \xNN, a backslash is \\.
-    Scan(rows::ScanArguments),
+    /// A table that is created has all rows or none. With --merge, and in a database that another process has open, rows are written by
+    /// many transactions.
+    Copy(copy::CopyArguments),
     /// Show an erase unit of in-page logging: its header, its log sectors, and the records in them with their status; or a segment
     /// of a log-structured store: its summaries, and their pages, live or dead.
     Inspect {
@@ -88,31 +101,17 @@ pub enum Command {
     /// Write all rows, as of one moment, as lines of text.
     ///
     /// Equal contents give equal dumps, whatever the database's settings and history.
-    Dump {
-        /// The database's directory.
-        dir: PathBuf,
-        /// Only this table. May be given several times.
-        #[arg(long, value_name = "NAME")]
-        table: Vec<String>,
-        /// Write to this file instead of standard output. It must not exist.
-        #[arg(long, short, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
-    /// Load a dump into a database, which is created if missing.
-    Load {
-        /// The database's directory.
-        dir: PathBuf,
-        /// Read from this file instead of standard input. It is checked as a whole before anything is loaded.
-        #[arg(long, short, value_name = "FILE")]
-        input: Option<PathBuf>,
-        /// How pages are stored in a database that is created: in-place, in-page-logging or log-structured.
-        /// Default: in-place, or what tantalum.toml says.
-        #[arg(long, value_name = "STORE")]
-        page_store: Option<StoreKind>,
-        /// Load into tables that exist too; rows of the dump replace rows with the same key.
-        #[arg(long)]
-        merge: bool,
-    },
+    #[command(after_long_help = ENCODINGS)]
+    Dump(dump::DumpArguments),
+    /// Write the rows that a damaged database still has, and say on standard error which pages and keys are skipped. Exit code 1 if any
+    /// are.
+    ///
+    /// As `db dump`, which stops at the first damaged page. The database must be closed; nothing in it changes.
+    #[command(after_long_help = ENCODINGS)]
+    Salvage(dump::DumpArguments),
+    /// Load rows into a database, which is created if missing.
+    #[command(after_long_help = ENCODINGS)]
+    Load(load::LoadArguments),
     /// Copy the database, as of one moment, into a new directory.
     Backup {
         /// The database's directory.
@@ -152,14 +151,17 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Stat { dir, json } => stat(&dir, json),
         Command::Tables { dir, json } => tables(&dir, json),
         Command::Check { dir, json } => check(&dir, json),
-        Command::Get { dir, table, key, raw } => rows::get(&dir, &table, &key, raw),
-        Command::Scan(arguments) => rows::scan(arguments),
+        Command::Get(arguments) => rows::run(&arguments),
+        Command::Scan(arguments) => rows::run(&arguments),
+        Command::Count(arguments) => rows::run(&arguments),
+        Command::Put(arguments) => rows::run(&arguments),
+        Command::Delete(arguments) => rows::run(&arguments),
+        Command::Copy(arguments) => copy::run(&arguments),
         Command::Inspect { dir, unit: Some(unit), json, .. } => inspect::unit(&dir, unit, json),
         Command::Inspect { dir, segment, json, .. } => inspect::segment(&dir, segment.unwrap_or_default(), json),
-        Command::Dump { dir, table, output } => dump::run(&dir, &table, output.as_deref()),
-        Command::Load { dir, input, page_store, merge } => {
-            load::run(load::Target { dir: &dir, page_store, merge }, input.as_deref())
-        }
+        Command::Dump(arguments) => dump::run(&arguments),
+        Command::Salvage(arguments) => salvage::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
         Command::Backup { dir, to, base: true, json } => restore::base_backup(&dir, &to, json),
         Command::Backup { dir, to, .. } => backup(&dir, &to),
         Command::Compact { dir, json } => compact::run(&dir, json),
@@ -167,8 +169,22 @@ pub fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
+/// What `--help` says of encodings, of which `-h` has only the names.
+pub const ENCODINGS: &str = "\
+Encodings of keys and values (--key-as, --value-as):
+  text           UTF-8; other bytes and control characters are \\xNN,
+                 a backslash is \\\\ (the default)
+  hex            hexadecimal digits, two for each byte
+  u32, u64       integers of 4 and 8 bytes, the highest byte first: ordered
+                 as the numbers are
+  i32, i64       likewise, with the sign bit inverted: negative numbers
+                 come first
+  u64-le, i64-le integers of 8 bytes, the lowest byte first; `increment`
+                 writes i64-le
+  json           JSON, kept without spaces between its parts";
+
 /// Shows how far recovery is.
-fn builder(create: bool) -> Builder {
+pub fn builder(create: bool) -> Builder {
     Db::builder()
         .create_if_missing(create)
         .expert(|expert| expert.device_opener(Emulator::for_keeps()))
@@ -191,30 +207,37 @@ fn absolute(path: &Path) -> Result<String> {
 }
 
 /// Prints what is serialized as JSON, or as a table of dotted names.
-fn print(value: &impl Serialize, json: bool) -> Result<()> {
+pub fn print(value: &impl Serialize, json: bool) -> Result<()> {
     match json {
         true => Ok(tantalum_report::print_json(value)?),
         false => Out::new().line(Table::of_fields(["name", "value"], [value])?),
     }
 }
 
+/// Settings and counters, a row each.
+pub fn table_of_stats(stats: &serde_json::Value) -> Result<Table> {
+    Ok(Table::of_fields(["name", "value"], [stats])?)
+}
+
 fn stat(dir: &Path, json: bool) -> Result<ExitCode> {
-    match Source::open(dir)? {
-        Source::There(mut client) => print(&client.call(&control::Command::Stats, &mut |_| {})?, json)?,
-        Source::Here(db) => {
-            print(&db.stats()?, json)?;
-            db.close()?;
-        }
-    }
+    let source = Source::open(dir)?;
+    print(&source.stats()?, json)?;
+    source.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn tables(dir: &Path, json: bool) -> Result<ExitCode> {
-    let mut source = Source::open(dir)?;
+    let source = Source::open(dir)?;
+    print_tables(&source, json)?;
+    source.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the tables with their sizes.
+pub fn print_tables(source: &Source, json: bool) -> Result<()> {
     let progress = Progress::open_ended("counting rows", Unit::Things);
     let list = source.tables(&mut |rows| progress.add(rows))?;
     progress.finish();
-    source.close()?;
     if json {
         tantalum_report::print_json(&list)?;
     } else {
@@ -224,11 +247,11 @@ fn tables(dir: &Path, json: bool) -> Result<ExitCode> {
         }
         Out::new().line(table)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn check(dir: &Path, json: bool) -> Result<ExitCode> {
-    let mut source = Source::open(dir)?;
+    let source = Source::open(dir)?;
     let report = source.check()?;
     source.close()?;
     let problems = report["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -254,7 +277,7 @@ fn check(dir: &Path, json: bool) -> Result<ExitCode> {
 }
 
 fn backup(dir: &Path, to: &Path) -> Result<ExitCode> {
-    let mut source = Source::open(dir)?;
+    let source = Source::open(dir)?;
     source.back_up(to)?;
     source.close()?;
     Out::new().line(format_args!("{} is a copy of {}", to.display(), dir.display()))?;

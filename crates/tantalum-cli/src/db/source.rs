@@ -1,10 +1,13 @@
-//! A database to look at: opened here for reading only, or asked in the process that has it open.
+//! A database to look at or to write to: opened here, or asked in the process that has it open.
 
-use std::{io::Read, path::Path};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use tantalum::{
     Builder, Db, ErrorKind,
-    control::{self, Client, Command, RowSelection, Rows, TableSize},
+    control::{self, Client, Command, RowSelection, Rows, TableSize, TableWrite, Written},
 };
 
 use super::builder;
@@ -13,57 +16,110 @@ use crate::error::{Error, Result};
 /// Takes the row of a key, whose value it reads in pieces.
 pub type TakeValue<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>) -> Result<()>;
 
+/// Takes rows of a table.
+pub type TakeRows<'a> = &'a mut dyn FnMut(&str, Rows) -> Result<()>;
+
 pub enum Source {
-    /// Nothing of it changes, also if it was not closed.
+    /// If it was opened for reading, nothing of it changes, also if it was not closed.
     Here(Db),
-    There(Client),
+    There(Remote),
+}
+
+/// Where rows are read from and written to: a database, or a transaction in it.
+pub trait RowAccess {
+    /// The names of the tables, in order.
+    fn table_names(&self) -> Result<Vec<String>>;
+
+    /// Reads rows, as of one moment, and gives them to `take`, some of one table at a time.
+    fn rows(&self, selection: RowSelection, take: TakeRows<'_>) -> Result<()>;
+
+    /// Counts rows.
+    fn count(&self, selection: RowSelection) -> Result<u64>;
+
+    /// Writes to a table, all or nothing.
+    fn write(&self, write: TableWrite) -> Result<Written>;
+
+    /// Writes a row, in a table that is created if there is none. Only where another process has the database open is the value in memory
+    /// as a whole.
+    fn put(&self, table: &str, key: &[u8], value: &mut dyn Read) -> Result<()>;
+}
+
+/// A database that another process has open. Each request has a connection of its own, so none is idle for long.
+#[derive(Clone)]
+pub struct Remote {
+    dir: PathBuf,
+    /// The number of the process.
+    pub process: u64,
+}
+
+impl Remote {
+    /// The process that has the database in `dir` open.
+    ///
+    /// # Errors
+    /// Why no process answers; and inside, why one that does cannot be asked.
+    pub fn find(dir: &Path) -> tantalum::Result<Result<Self>> {
+        let mut client = Client::connect(dir)?;
+        Ok(client.call(&Command::Status, &mut |_| {}).map_err(Error::from).map(|status| {
+            let process = status["process"].as_u64().unwrap_or_default();
+            Self { dir: dir.into(), process }
+        }))
+    }
+
+    fn client(&self) -> Result<Client> {
+        Client::connect(&self.dir).map_err(|error| {
+            Error::Other(format!("process {} does not have the database open any more: {error}", self.process))
+        })
+    }
+
+    /// What the database answers to a command.
+    pub fn call(&self, command: &Command) -> Result<serde_json::Value> {
+        Ok(self.client()?.call(command, &mut |_| {})?)
+    }
 }
 
 impl Source {
-    /// Finds the process that has the database in `dir` open, and says which; or else opens it.
+    /// Finds the process that has the database in `dir` open, and says which; or else opens it for reading.
     pub fn open(dir: &Path) -> Result<Self> {
-        let unreachable = match Client::connect(dir) {
-            Ok(mut client) => {
-                let process = client.call(&Command::Status, &mut |_| {})?["process"].take();
-                eprintln!("{} is open in process {process}, which is asked", dir.display());
-                return Ok(Self::There(client));
+        Self::open_with(builder(false).read_only(true), dir)
+    }
+
+    /// As [`open`](Self::open), for reading and writing.
+    pub fn open_writable(dir: &Path) -> Result<Self> {
+        Self::open_with(builder(false), dir)
+    }
+
+    /// As [`open`](Self::open); what is opened here is opened with these settings.
+    pub fn open_with(builder: Builder, dir: &Path) -> Result<Self> {
+        let unreachable = match Remote::find(dir) {
+            Ok(remote) => {
+                let remote = remote?;
+                eprintln!("{} is open in process {}, which is asked", dir.display(), remote.process);
+                return Ok(Self::There(remote));
             }
             Err(unreachable) => unreachable,
         };
-        open_unless_asked(builder(false).read_only(true), dir, &unreachable).map(Self::Here)
+        open_unless_asked(builder, dir, &unreachable).map(Self::Here)
     }
 
     /// The tables with their sizes; `counted` hears how many rows were counted, if they are counted here.
-    pub fn tables(&mut self, counted: &mut dyn FnMut(u64)) -> Result<Vec<TableSize>> {
+    pub fn tables(&self, counted: &mut dyn FnMut(u64)) -> Result<Vec<TableSize>> {
         match self {
             Self::Here(db) => Ok(control::table_sizes(db, counted)?),
-            Self::There(client) => of_json(client.call(&Command::Tables, &mut |_| {})?),
+            Self::There(remote) => of_json(remote.call(&Command::Tables)?),
         }
     }
 
-    /// Reads rows, as of one moment, and gives them to `take`, some of one table at a time.
-    pub fn rows(&mut self, selection: RowSelection, take: &mut dyn FnMut(&str, Rows) -> Result<()>) -> Result<()> {
-        let mut failure = None;
-        let mut sink = |table: &str, rows| {
-            take(table, rows).map_err(|error| {
-                let stop = tantalum::Error::new(ErrorKind::Io, error.to_string());
-                failure = Some(error);
-                stop
-            })
-        };
-        let read = match self {
-            Self::Here(db) => selection.read(db, &mut sink),
-            Self::There(client) => client.rows(selection, &mut sink),
-        };
-        match failure {
-            Some(failure) => Err(failure),
-            None => Ok(read?),
+    /// Settings and counters, as JSON.
+    pub fn stats(&self) -> Result<serde_json::Value> {
+        match self {
+            Self::Here(db) => to_json(&db.stats()?),
+            Self::There(remote) => remote.call(&Command::Stats),
         }
     }
 
     /// Reads all rows of the named tables, or of all, as of one moment. `take` gets `None` when a table begins. Only where another process
     /// has the database open are large values in memory as a whole.
-    pub fn values(&mut self, tables: &[String], take: TakeValue<'_>) -> Result<()> {
+    pub fn values(&self, tables: &[String], take: TakeValue<'_>) -> Result<()> {
         let Self::Here(db) = self else {
             let (mut current, selection) = (None, RowSelection { tables: tables.to_vec(), ..RowSelection::default() });
             return self.rows(selection, &mut |table, rows| {
@@ -74,47 +130,111 @@ impl Source {
                 rows.iter().try_for_each(|(key, value)| take(table, Some((key, &mut &value[..]))))
             });
         };
-        let mut failure = None;
-        let read = control::read_tables(db, tables, &mut |table, row| {
-            take(table, row).map_err(|error| {
-                let stop = tantalum::Error::new(ErrorKind::Io, error.to_string());
-                failure = Some(error);
-                stop
-            })
-        });
-        match failure {
-            Some(failure) => Err(failure),
-            None => Ok(read?),
-        }
+        stopping(|failed| {
+            Ok(control::read_tables(db, tables, &mut |table, row| {
+                take(table, row).map_err(|error| failed.stop(error))
+            })?)
+        })
     }
 
     /// Checks everything: a [`CheckReport`](tantalum::CheckReport) as JSON.
-    pub fn check(&mut self) -> Result<serde_json::Value> {
+    pub fn check(&self) -> Result<serde_json::Value> {
         match self {
             Self::Here(db) => to_json(&db.check()?),
-            Self::There(client) => Ok(client.call(&Command::Check, &mut |_| {})?),
+            Self::There(remote) => remote.call(&Command::Check),
         }
     }
 
     /// Copies all rows into a new database.
-    pub fn back_up(&mut self, to: &Path) -> Result<()> {
+    pub fn back_up(&self, to: &Path) -> Result<()> {
         match self {
             Self::Here(db) => Ok(db.backup(to)?),
-            Self::There(client) => {
+            Self::There(remote) => {
                 let path = super::absolute(to)?;
-                client.call(&Command::Backup { path }, &mut |_| {})?;
+                remote.call(&Command::Backup { path })?;
                 Ok(())
             }
         }
     }
 
-    /// Ends the reading.
+    /// Ends the reading and writing.
     pub fn close(self) -> Result<()> {
         match self {
             Self::Here(db) => Ok(db.close()?),
             Self::There(_) => Ok(()),
         }
     }
+}
+
+impl RowAccess for Source {
+    fn table_names(&self) -> Result<Vec<String>> {
+        match self {
+            Self::Here(db) => Ok(db.tables()?),
+            Self::There(remote) => of_json(remote.call(&Command::TableNames)?),
+        }
+    }
+
+    fn rows(&self, selection: RowSelection, take: TakeRows<'_>) -> Result<()> {
+        stopping(|failed| {
+            let mut sink = |table: &str, rows| take(table, rows).map_err(|error| failed.stop(error));
+            match self {
+                Self::Here(db) => Ok(selection.read(db, &mut sink)?),
+                Self::There(remote) => Ok(remote.client()?.rows(selection, &mut sink)?),
+            }
+        })
+    }
+
+    fn count(&self, selection: RowSelection) -> Result<u64> {
+        match self {
+            Self::Here(db) => Ok(selection.count(db)?),
+            Self::There(remote) => of_json(remote.call(&Command::Count { selection })?),
+        }
+    }
+
+    fn write(&self, write: TableWrite) -> Result<Written> {
+        match self {
+            Self::Here(db) => Ok(write.apply(db)?),
+            Self::There(remote) => of_json(remote.call(&Command::Write { write })?),
+        }
+    }
+
+    fn put(&self, table: &str, key: &[u8], value: &mut dyn Read) -> Result<()> {
+        match self {
+            Self::Here(db) => {
+                let table = db.table(table)?;
+                let mut transaction = db.begin()?;
+                transaction.put_from(&table, key, value)?;
+                transaction.commit()?;
+                Ok(())
+            }
+            Self::There(_) => {
+                let mut whole = Vec::new();
+                let read = value.read_to_end(&mut whole);
+                read.map_err(|error| Error::Other(format!("the value cannot be read: {error}")))?;
+                self.write(TableWrite { create: true, ..TableWrite::of_put(table, key, &whole) }).map(drop)
+            }
+        }
+    }
+}
+
+/// Keeps the error with which the program stops the engine's reading.
+#[derive(Default)]
+pub struct Failed(Option<Error>);
+
+impl Failed {
+    /// The engine's error that ends the reading.
+    pub fn stop(&mut self, error: Error) -> tantalum::Error {
+        let stop = tantalum::Error::new(ErrorKind::Application, error.to_string());
+        self.0 = Some(error);
+        stop
+    }
+}
+
+/// Runs a reading that the program may stop; its error is the program's then.
+pub fn stopping<T>(read: impl FnOnce(&mut Failed) -> Result<T>) -> Result<T> {
+    let mut failed = Failed::default();
+    let read = read(&mut failed);
+    failed.0.map_or(read, Err)
 }
 
 /// Opens a database; `unreachable` is why no process that has it open could be asked.

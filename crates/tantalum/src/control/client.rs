@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::{
     address::{Address, SOCKET},
-    protocol::{Answer, Command, Progress},
+    protocol::{Answer, Command, LINE_BYTES_MAX, Progress},
     rows::{RowSelection, RowSink},
+    write::too_long,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -42,7 +43,8 @@ impl Client {
     /// Has the database carry out `command`, and waits for it. `report` hears how far it is.
     ///
     /// # Errors
-    /// [`Io`](ErrorKind::Io) with the database's answer, or when the connection breaks.
+    /// [`Io`](ErrorKind::Io) with the database's answer, or when the connection breaks, after which the command may have been carried
+    /// out or not; [`TooLarge`](ErrorKind::TooLarge) for a command of more than 1 MiB as JSON, of which nothing was sent.
     pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(Progress)) -> Result<Value> {
         self.ask(command, report, &mut |_, _| Ok(()))
     }
@@ -60,12 +62,18 @@ impl Client {
         let socket = self.socket.clone();
         let hung_up = |error| broken(&socket, "the connection to the database broke", error);
         let line = command.to_line().map_err(hung_up)?;
+        if line.len() > LINE_BYTES_MAX {
+            return Err(too_long(line.len(), LINE_BYTES_MAX));
+        }
         self.stream.get_mut().write_all(&line).map_err(hung_up)?;
         loop {
             let mut line = Vec::new();
             let bytes = self.stream.read_until(b'\n', &mut line);
             if bytes.map_err(hung_up)? == 0 {
-                return Err(failed(&self.socket, "the database hung up before the end; look at its statistics".into()));
+                return Err(failed(
+                    &self.socket,
+                    "the database hung up before the end: look whether it was done".into(),
+                ));
             }
             match Answer::of_line(&line).map_err(|what| failed(&self.socket, what))? {
                 Answer::Progress(progress) => report(progress),

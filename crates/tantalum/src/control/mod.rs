@@ -9,7 +9,7 @@
 //! with one of the commands of [`Command`]. The answer is any number of lines `{"progress":{...}}`, and then one line
 //! `{"result":...}` or `{"error":"..."}`. Before the last line come rows, if they were asked for, as lines
 //! `{"rows":{"table":"...","rows":[["key","value"],...]}}`; each character of keys and values, U+0000 to U+00FF, is a byte. A
-//! connection can carry several requests, one after the other. The database hangs up on a line that is longer than 16 KiB, on
+//! connection can carry several requests, one after the other. The database hangs up on a line that is longer than 1 MiB, on
 //! one that is not there within ten seconds, and on more than four connections at a time; and on a client that takes no rows
 //! for ten minutes. A command that was begun ends, also if the client hangs up.
 //!
@@ -30,9 +30,11 @@ mod client;
 mod protocol;
 mod rows;
 mod server;
+mod write;
 
 pub(crate) use address::SOCKET;
 pub use client::Client;
 pub use protocol::{Command, Progress};
 pub use rows::{RowSelection, RowSink, Rows, TableSize, ValueSink, read_tables, table_sizes};
 pub(crate) use server::serve;
+pub use write::{KeyBounds, TableWrite, Written};

@@ -5,7 +5,10 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::rows::{RowSelection, Rows, row_list};
+use super::{
+    rows::{RowSelection, Rows, row_list},
+    write::TableWrite,
+};
 use crate::{
     db::{CompactProgress, LogChangeProgress},
     restore::RestoreProgress,
@@ -14,8 +17,8 @@ use crate::{
 /// The version of what is said here; a request names it.
 pub const VERSION: u32 = 1;
 
-/// The longest line.
-pub const LINE_BYTES_MAX: usize = 16 << 10;
+/// The longest line of a request.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// What a database can be asked for while it is open.
 ///
@@ -32,6 +35,8 @@ pub enum Command {
     Status,
     /// Its [`Stats`](crate::Stats).
     Stats,
+    /// As [`Db::tables`](crate::Db::tables).
+    TableNames,
     /// As [`table_sizes`](super::table_sizes).
     Tables,
     /// Rows, for [`Client::rows`](super::Client::rows).
@@ -39,6 +44,18 @@ pub enum Command {
         /// Which.
         #[serde(flatten)]
         selection: RowSelection,
+    },
+    /// How many rows these are, over all tables.
+    Count {
+        /// Which.
+        #[serde(flatten)]
+        selection: RowSelection,
+    },
+    /// Writes rows, and deletes some: a [`Written`](super::Written).
+    Write {
+        /// Which.
+        #[serde(flatten)]
+        write: TableWrite,
     },
     /// As [`Db::check`](crate::Db::check).
     Check,
@@ -160,7 +177,7 @@ fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::write::KeyBounds, *};
     use crate::{
         db::{CompactStep, LogChangePhase},
         restore::RestorePhase,
@@ -172,9 +189,21 @@ mod tests {
         for command in [
             Command::Status,
             Command::Stats,
+            Command::TableNames,
             Command::Tables,
             Command::Rows { selection: RowSelection::default() },
             Command::Rows { selection: RowSelection::of_key("t\"", &[0, 10, 34, 127, 128, 255]) },
+            Command::Count { selection: RowSelection { keys_only: true, ..RowSelection::default() } },
+            Command::Write { write: TableWrite::default() },
+            Command::Write {
+                write: TableWrite {
+                    table: "t".into(),
+                    create: true,
+                    puts: vec![((0..=255).collect(), vec![0])],
+                    deletes: vec![Vec::new(), vec![128]],
+                    delete_range: Some(KeyBounds { from: Some(vec![255]), to: None }),
+                },
+            },
             Command::Check,
             Command::Backup { path: path.clone() },
             Command::Checkpoint,

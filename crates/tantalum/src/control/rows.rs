@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     db::Db,
-    error::{self, Error, ErrorKind, Result},
+    error::{self, ErrorKind, Result},
     table::Table,
     transaction::{Content, Snapshot},
 };
@@ -55,6 +55,9 @@ pub struct RowSelection {
     /// At most so many rows of each table.
     #[serde(default)]
     pub limit: Option<u64>,
+    /// Without values, which are empty then.
+    #[serde(default)]
+    pub keys_only: bool,
 }
 
 /// Rows, keys and values.
@@ -76,6 +79,19 @@ impl RowSelection {
     /// [`NotFound`](ErrorKind::NotFound) for a table that is not there; those of [`Snapshot::range`] and of `sink`.
     pub fn read(&self, db: &Db, sink: RowSink<'_>) -> Result<()> {
         self.begin(db)?.read(sink)
+    }
+
+    /// Counts the rows of all its tables. Large values are not read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn count(&self, db: &Db) -> Result<u64> {
+        let mut count = 0;
+        self.begin(db)?.for_each_unread(&mut |_, row| {
+            count += u64::from(row.is_some());
+            Ok(())
+        })?;
+        Ok(count)
     }
 
     /// Decides of which tables and which moment rows are read. What is returned does not keep the database open.
@@ -101,37 +117,79 @@ pub(super) struct RowReader {
     tables: Vec<Table>,
 }
 
+/// Takes a row whose value may not have been read; `None` when a table begins.
+type UnreadSink<'a> = &'a mut dyn FnMut(&Table, Option<(crate::Value, Content)>) -> Result<()>;
+
 impl RowReader {
-    pub fn read(self, sink: RowSink<'_>) -> Result<()> {
-        let RowSelection { from, to, reverse, limit, tables } = self.selection;
-        let bounds = (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded));
-        for table in self.tables {
-            let range = match self.snapshot.range(&table, bounds.clone()) {
+    /// Gives the rows to `sink`, whose values are read if they are asked for.
+    pub fn read(&self, sink: RowSink<'_>) -> Result<()> {
+        let mut batch = Batch::default();
+        self.for_each_unread(&mut |table, row| {
+            let Some((key, content)) = row else { return batch.begin(table, sink) };
+            let value = match content {
+                _ if self.selection.keys_only => Vec::new(),
+                Content::Bytes(value) => value.to_vec(),
+                Content::Large(_) => self.snapshot.get(table, &key)?.expect("the snapshot has shown the row").to_vec(),
+            };
+            batch.add(key.to_vec(), value, sink)
+        })?;
+        batch.end(sink)
+    }
+
+    fn for_each_unread(&self, sink: UnreadSink<'_>) -> Result<()> {
+        let RowSelection { from, to, reverse, limit, tables, .. } = &self.selection;
+        let from = from.as_ref().map_or(Bound::Unbounded, Bound::Included);
+        let bounds = (from, to.as_ref().map_or(Bound::Unbounded, Bound::Excluded));
+        let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        for table in &self.tables {
+            let mut range = match self.snapshot.range(table, bounds) {
                 // Dropped since all were listed.
                 Err(error) if error.kind() == ErrorKind::NotFound && tables.is_empty() => continue,
                 range => range?,
             };
-            let (mut batch, mut bytes, mut sent) = (Rows::new(), 0, false);
-            let mut take = |row: Result<(crate::Value, crate::Value)>| {
-                let (key, value) = row?;
-                bytes += key.len() + value.len();
-                batch.push((key.to_vec(), value.to_vec()));
-                if bytes >= BATCH_BYTES {
-                    (bytes, sent) = (0, true);
-                    sink(table.name(), std::mem::take(&mut batch))?;
-                }
-                Ok::<(), Error>(())
-            };
-            let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-            match reverse {
-                true => range.rev().take(limit).try_for_each(&mut take)?,
-                false => range.take(limit).try_for_each(&mut take)?,
-            }
-            if !batch.is_empty() || !sent {
-                sink(table.name(), batch)?;
+            sink(table, None)?;
+            let mut next = || if *reverse { range.next_back_unread() } else { range.next_unread() };
+            for _ in 0..limit {
+                let Some(row) = next() else { break };
+                sink(table, Some(row?))?;
             }
         }
         Ok(())
+    }
+}
+
+/// Rows of a table that are sent together.
+#[derive(Default)]
+struct Batch {
+    table: Option<Table>,
+    rows: Rows,
+    bytes: usize,
+    /// Whether rows of the table were sent before.
+    was_sent: bool,
+}
+
+impl Batch {
+    fn begin(&mut self, table: &Table, sink: RowSink<'_>) -> Result<()> {
+        self.end(sink)?;
+        (self.table, self.was_sent) = (Some(table.clone()), false);
+        Ok(())
+    }
+
+    fn add(&mut self, key: Vec<u8>, value: Vec<u8>, sink: RowSink<'_>) -> Result<()> {
+        self.bytes += key.len() + value.len();
+        self.rows.push((key, value));
+        if self.bytes >= BATCH_BYTES { self.send(sink) } else { Ok(()) }
+    }
+
+    /// Sends what there is of a table: for each at least once.
+    fn end(&mut self, sink: RowSink<'_>) -> Result<()> {
+        if self.rows.is_empty() && self.was_sent { Ok(()) } else { self.send(sink) }
+    }
+
+    fn send(&mut self, sink: RowSink<'_>) -> Result<()> {
+        let Some(table) = &self.table else { return Ok(()) };
+        (self.bytes, self.was_sent) = (0, true);
+        sink(table.name(), std::mem::take(&mut self.rows))
     }
 }
 
@@ -242,7 +300,7 @@ fn of_text<E: serde::de::Error>(text: &str) -> Result<Vec<u8>, E> {
 }
 
 /// A field of bytes that may be absent.
-mod optional_bytes {
+pub(super) mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub fn serialize<S: Serializer>(bytes: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -267,5 +325,18 @@ pub(super) mod row_list {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rows, D::Error> {
         let rows = Vec::<(String, String)>::deserialize(deserializer)?;
         rows.iter().map(|(key, value)| Ok((super::of_text(key)?, super::of_text(value)?))).collect()
+    }
+}
+
+/// A field of keys.
+pub(super) mod byte_list {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(keys: &[Vec<u8>], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(keys.iter().map(|key| super::to_text(key)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
+        Vec::<String>::deserialize(deserializer)?.iter().map(|text| super::of_text(text)).collect()
     }
 }

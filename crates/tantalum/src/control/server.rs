@@ -195,11 +195,13 @@ impl Connection {
     /// The next line, `None` when the other side has hung up. What was read beyond it stays in `buffer`.
     fn read_line(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
         let deadline = now() + REQUEST_TIMEOUT;
+        let mut searched = 0;
         loop {
-            if let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
-                let rest = buffer.split_off(end + 1);
+            if let Some(end) = buffer[searched..].iter().position(|&byte| byte == b'\n') {
+                let rest = buffer.split_off(searched + end + 1);
                 return Ok(Some(std::mem::replace(buffer, rest)));
             }
+            searched = buffer.len();
             let refusal = if buffer.len() > LINE_BYTES_MAX {
                 Some(format!("a request has at most {LINE_BYTES_MAX} bytes"))
             } else if now() >= deadline {
@@ -211,7 +213,7 @@ impl Connection {
                 self.answer(&Answer::Error(what))?;
                 return Ok(None);
             }
-            let mut part = [0; 4096];
+            let mut part = [0; 16 << 10];
             self.stream.set_read_timeout(Some((deadline - now()).max(Duration::from_millis(1))))?;
             match self.stream.read(&mut part) {
                 Ok(0) => return Ok(None),
@@ -228,8 +230,11 @@ impl Connection {
         match command {
             Command::Status => self.status(&db),
             Command::Stats => Ok(serde_json::to_value(db.stats()?)?),
+            Command::TableNames => Ok(json!(db.tables()?)),
             Command::Tables => Ok(serde_json::to_value(table_sizes(&db, &mut |_| {})?)?),
             Command::Rows { selection } => self.send_rows(db, &selection),
+            Command::Count { selection } => Ok(json!(selection.count(&db)?)),
+            Command::Write { write } => Ok(serde_json::to_value(write.apply(&db)?)?),
             Command::Check => Ok(serde_json::to_value(db.check()?)?),
             Command::Backup { path } => {
                 db.backup(self.directory.join(path))?;

@@ -296,6 +296,41 @@ impl Db {
         restore::base_backup(self, path.as_ref(), report)
     }
 
+    /// Reads the rows of the named tables, or of all if none is named, that a damaged database still has, as of one moment. `rows` gets
+    /// them as [`read_tables`](crate::control::read_tables) gives them, each whole; `skipped` hears of what cannot be read.
+    ///
+    /// Which keys are lost with a page is known from the page above it, so the loss of an inner page of a tree loses the rows of all
+    /// pages below it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// db.put(&db.table("accounts")?, "alice", "100")?;
+    /// let (mut rows, mut skipped) = (0, Vec::new());
+    /// db.salvage(
+    ///     &[],
+    ///     &mut |_, row| {
+    ///         rows += row.into_iter().count();
+    ///         Ok(())
+    ///     },
+    ///     &mut |what| skipped.push(what),
+    /// )?;
+    /// assert_eq!((rows, skipped.len()), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) for a table that is not there; those of `rows`, and errors other than damage.
+    pub fn salvage(
+        &self,
+        tables: &[String],
+        rows: crate::control::ValueSink<'_>,
+        skipped: &mut dyn FnMut(crate::Skipped),
+    ) -> Result<()> {
+        self.core().check_open()?;
+        crate::salvage::run(self, tables, rows, skipped)
+    }
+
     /// Reads every page and checks that all trees are sound and every page is used once or free. Transactions go on meanwhile, and
     /// tables come and go; what they allocate and free since the beginning is left to the next check, all else is checked exactly.
     ///

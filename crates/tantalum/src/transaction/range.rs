@@ -185,6 +185,11 @@ impl<'s> RangeIter<'s> {
         self.take_unread(End::Front)
     }
 
+    /// As `next_back`, but does not read a large value.
+    pub(crate) fn next_back_unread(&mut self) -> Option<Result<(Value, Content)>> {
+        self.take_unread(End::Back)
+    }
+
     #[inline]
     fn take_unread(&mut self, end: End) -> Option<Result<(Value, Content)>> {
         match self.ready(end) {

@@ -42,7 +42,7 @@ pub(crate) use overflow::Chains;
 pub(crate) use reference::{LeafValue, REFERENCE_BYTES, Reference};
 pub(crate) use relocate::{Moved, or_no_room};
 pub use tree_check::TreeReport;
-pub(crate) use tree_check::{ReferenceCheck, RowSight, no_reference};
+pub(crate) use tree_check::{LostKeys, ReferenceCheck, RowSight, no_reference};
 
 use crate::buffer::{BufferPool, ChangeGroup, PageView, PageWriteGuard};
 use crate::error::{self, Error, GroupResult, Lack, Result};

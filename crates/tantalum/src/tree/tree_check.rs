@@ -54,13 +54,23 @@ impl fmt::Display for Problem {
 }
 
 /// The keys that a node is responsible for.
-#[derive(Clone, Debug)]
-struct Keys {
-    lower: Vec<u8>,
-    upper: Option<Vec<u8>>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub lower: Vec<u8>,
+    pub upper: Option<Vec<u8>>,
+}
+
+/// Keys to which no sound nodes lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LostKeys {
+    pub keys: Keys,
+    /// The node that is damaged, and how.
+    pub problem: Problem,
 }
 
 impl Keys {
+    const ALL: Self = Self { lower: Vec::new(), upper: None };
+
     fn contain(&self, key: &[u8]) -> bool {
         self.lower[..] <= *key && self.upper.as_deref().is_none_or(|upper| key < upper)
     }
@@ -108,8 +118,8 @@ struct Check<'a> {
     nodes: u64,
     used_bytes: u64,
     problems: Vec<Problem>,
-    /// Keys to which no sound nodes lead.
-    lost: Vec<Keys>,
+    problems_max: usize,
+    lost: Vec<LostKeys>,
 }
 
 impl Tree {
@@ -130,25 +140,9 @@ impl Tree {
         refer: ReferenceCheck<'_>,
         rows: Option<RowSight<'_>>,
     ) -> Result<std::result::Result<TreeReport, Vec<Problem>>> {
-        // Nodes beyond it are of pages that were fresh later: where a tree grows at its end, the walk would never come there.
-        let end = self.end_key().ok();
-        let mut check = Check {
-            tree: self,
-            end,
-            visit,
-            refer,
-            // A shorter life for what it borrows.
-            rows: rows.map(|rows| rows as RowSight<'_>),
-            report: TreeReport::default(),
-            nodes: 0,
-            used_bytes: 0,
-            problems: Vec::new(),
-            lost: Vec::new(),
-        };
-        let level = check.root()?;
-        for level in (0..level).rev() {
-            check.level(level)?;
-        }
+        // A shorter life for what it borrows.
+        let rows = rows.map(|rows| rows as RowSight<'_>);
+        let check = Check::of(self, PROBLEMS_MAX, visit, refer, rows)?;
         if !check.problems.is_empty() {
             return Ok(Err(check.problems));
         }
@@ -163,6 +157,16 @@ impl Tree {
         visit: &mut dyn FnMut(PageId) -> Result<()>,
     ) -> Result<std::result::Result<TreeReport, Vec<Problem>>> {
         self.check_with(visit, &mut no_reference, None)
+    }
+
+    /// The keys to which no sound nodes lead, in order: their rows cannot be read. Large values are not looked at.
+    ///
+    /// # Errors
+    /// As [`check_with`](Self::check_with).
+    pub(crate) fn lost_keys(&self) -> Result<Vec<LostKeys>> {
+        let mut lost = Check::of(self, usize::MAX, &mut |_| Ok(()), &mut |_, _| Ok(None), None)?.lost;
+        lost.sort_by(|a, b| a.keys.lower.cmp(&b.keys.lower));
+        Ok(lost)
     }
 
     /// The value that the row of a key names at present.
@@ -181,21 +185,50 @@ impl Tree {
 }
 
 impl<'a> Check<'a> {
+    /// Walks the tree.
+    fn of(
+        tree: &'a Tree,
+        problems_max: usize,
+        visit: &'a mut dyn FnMut(PageId) -> Result<()>,
+        refer: ReferenceCheck<'a>,
+        rows: Option<RowSight<'a>>,
+    ) -> Result<Self> {
+        // Nodes beyond it are of pages that were fresh later: where a tree grows at its end, the walk would never come there.
+        let end = tree.end_key().ok();
+        let mut check = Self {
+            tree,
+            end,
+            visit,
+            refer,
+            rows,
+            report: TreeReport::default(),
+            nodes: 0,
+            used_bytes: 0,
+            problems: Vec::new(),
+            problems_max,
+            lost: Vec::new(),
+        };
+        let level = check.root()?;
+        for level in (0..level).rev() {
+            check.level(level)?;
+        }
+        Ok(check)
+    }
+
     /// Checks the root. Returns its level.
     fn root(&mut self) -> Result<u8> {
-        let keys = Keys { lower: Vec::new(), upper: None };
         let id = self.tree.root();
         self.visit_node(id)?;
         let page = match self.tree.pool.pin(id) {
             Ok(page) => page.read(),
-            Err(error) => return self.judge(id, error).map(|()| 0),
+            Err(error) => return self.lose(id, error, &Keys::ALL).map(|()| 0),
         };
         let level = match Node::read(&page) {
             Ok(node) => node.level(),
-            Err(error) => return self.judge(id, error).map(|()| 0),
+            Err(error) => return self.lose(id, error, &Keys::ALL).map(|()| 0),
         };
         self.report.height = u32::from(level) + 1;
-        self.node(id, page, level, &keys, &[])?;
+        self.node(id, page, level, &Keys::ALL, &[])?;
         Ok(level)
     }
 
@@ -204,10 +237,10 @@ impl<'a> Check<'a> {
         let mut at = Some(Vec::new());
         while let Some(key) = at
             && self.end.as_ref().is_none_or(|end| key <= *end)
-            && self.problems.len() < PROBLEMS_MAX
+            && self.problems.len() < self.problems_max
         {
-            let keys = match self.lost.iter().find(|lost| lost.contain(&key)) {
-                Some(lost) => lost.clone(),
+            let keys = match self.lost.iter().find(|lost| lost.keys.contain(&key)) {
+                Some(lost) => lost.keys.clone(),
                 None => match self.next(&key, level) {
                     Ok(Next::Node(page, keys)) => {
                         // One that began before was met before, or is new.
@@ -219,23 +252,20 @@ impl<'a> Check<'a> {
                     }
                     // Visited already, on a higher level.
                     Ok(Next::Root(page)) => {
-                        let keys = Keys { lower: Vec::new(), upper: None };
-                        self.node(page.id(), page, level, &keys, &key)?;
-                        keys
+                        self.node(page.id(), page, level, &Keys::ALL, &key)?;
+                        Keys::ALL
                     }
                     Ok(Next::Damaged(page, error, keys)) => {
                         if keys.lower == key {
                             self.visit_node(page)?;
                         }
-                        self.judge(page, error)?;
-                        self.lost.push(keys.clone());
+                        self.lose(page, error, &keys)?;
                         keys
                     }
                     Ok(Next::None) => return Ok(()),
                     // On the way there, which was sound before.
                     Err(error) => {
-                        self.lost.push(Keys { lower: Vec::new(), upper: None });
-                        return self.judge(self.tree.root(), error);
+                        return self.lose(self.tree.root(), error, &Keys::ALL);
                     }
                 },
             };
@@ -287,8 +317,7 @@ impl<'a> Check<'a> {
         let apart = match self.contents(&page, level, keys, from) {
             Ok(apart) => apart,
             Err(error) => {
-                self.lost.push(keys.clone());
-                return self.judge(id, error);
+                return self.lose(id, error, keys);
             }
         };
         drop(page);
@@ -372,9 +401,17 @@ impl<'a> Check<'a> {
     }
 
     fn add_problem(&mut self, page: PageId, what: String) {
-        if self.problems.len() < PROBLEMS_MAX {
+        if self.problems.len() < self.problems_max {
             self.problems.push(Problem { page, what });
         }
+    }
+
+    /// Notes that no sound node leads to these keys, if an error at a page is damage.
+    fn lose(&mut self, page: PageId, error: Error, keys: &Keys) -> Result<()> {
+        let what = error.to_string();
+        self.judge(page, error)?;
+        self.lost.push(LostKeys { keys: keys.clone(), problem: Problem { page, what } });
+        Ok(())
     }
 
     /// What an error at a page is: a problem of the tree, or the end of the check.

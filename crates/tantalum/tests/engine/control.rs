@@ -12,7 +12,7 @@ use std::{
 
 use tantalum::{
     Builder, Db, RestorePhase, RestoreProgress,
-    control::{Client, Command, Progress, RowSelection},
+    control::{Client, Command, KeyBounds, Progress, RowSelection, TableWrite},
 };
 
 use crate::support::{check, put};
@@ -148,7 +148,7 @@ fn hostile_input_is_refused_and_the_database_goes_on() {
         let answer = say(dir.path(), said);
         assert!(answer.starts_with("{\"error\":") && answer.contains(words), "{said:?}: {answer}");
     }
-    assert!(say(dir.path(), &vec![b'x'; 1 << 20]).contains("at most"));
+    assert!(say(dir.path(), &vec![b'x'; 2 << 20]).contains("at most"));
     let nested = "[".repeat(16_000);
     assert!(say(dir.path(), format!("{nested}\n").as_bytes()).contains("no request"));
     assert_eq!(say(dir.path(), b"{\"version\":1,"), "", "cut short");
@@ -171,6 +171,52 @@ fn hostile_input_is_refused_and_the_database_goes_on() {
     for client in &mut idle {
         client.call(&Command::Status, &mut |_| {}).unwrap();
     }
+    check(&db);
+}
+
+#[test]
+fn rows_are_written_counted_and_deleted_from_another_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().open(dir.path()).unwrap();
+    let call = |command: &Command| call(dir.path(), command);
+    let write = |write: TableWrite| call(&Command::Write { write });
+    let every_byte: Vec<u8> = (0..=255).collect();
+    let put = TableWrite::of_put("t", &every_byte, &every_byte);
+    let missing = write(put.clone()).unwrap_err().to_string();
+    assert!(missing.contains("no table \"t\""), "{missing}");
+    assert_eq!(write(TableWrite { create: true, ..put }).unwrap()["deleted"], 0);
+    let table = db.open_table("t").unwrap();
+    assert_eq!(db.get(&table, &every_byte).unwrap().unwrap(), every_byte[..]);
+
+    let large = vec![b'v'; 40_000];
+    let puts = (b'a'..=b'z').map(|key| (vec![key], vec![key])).chain([(b"large".to_vec(), large.clone())]).collect();
+    write(TableWrite { puts, ..TableWrite::of_delete("t", &every_byte) }).unwrap();
+    let count = |selection: RowSelection| {
+        let here = selection.count(&db).unwrap();
+        assert_eq!(call(&Command::Count { selection }).unwrap(), here);
+        here
+    };
+    assert_eq!(count(RowSelection::default()), 27);
+    assert_eq!(count(RowSelection { to: Some(b"c".to_vec()), ..RowSelection::default() }), 2);
+    assert_eq!(count(RowSelection { limit: Some(3), reverse: true, ..RowSelection::default() }), 3);
+    let mut keys = Vec::new();
+    let last = RowSelection { limit: Some(15), reverse: true, keys_only: true, ..RowSelection::default() };
+    last.read(&db, &mut |_, rows| {
+        assert!(rows.iter().all(|(_, value)| value.is_empty()));
+        keys.extend(rows.into_iter().map(|(key, _)| key));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((&keys[0][..], &keys[14][..]), (&b"z"[..], &b"large"[..]));
+
+    let range = Some(KeyBounds { from: Some(b"d".to_vec()), to: Some(b"x".to_vec()) });
+    let rest = TableWrite { delete_range: range, ..TableWrite::of_put("t", b"f", b"again") };
+    assert_eq!(write(rest).unwrap()["deleted"], 21);
+    assert_eq!(count(RowSelection::default()), 7);
+    assert_eq!(db.get(&table, "f").unwrap().unwrap(), b"again", "deleted first, then written");
+
+    let error = write(TableWrite::of_put("t", b"k", &vec![0; 200_000])).unwrap_err();
+    assert_eq!(error.kind(), tantalum::ErrorKind::TooLarge, "{error}");
     check(&db);
 }
 
