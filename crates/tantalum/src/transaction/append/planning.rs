@@ -14,7 +14,7 @@ use crate::{
     transaction::{
         ValueTree,
         large_values::{Mark, MarkKey, lost, mark_key},
-        staging::StagedWrite,
+        staging::{ChangeBuffers, Deferral, StagedWrite, StagingTree},
     },
     tree::{Chains, LeafValue, LeafWrite, Place, Reference},
 };
@@ -41,6 +41,39 @@ pub(super) struct Planning<'p> {
     pub plans: Vec<LeafPlan<'p>>,
     pub places: Vec<Place>,
     pub chains: Chains,
+    /// Writes whose leaves are not in memory, by table.
+    pub deferred: Vec<Deferred<'p>>,
+}
+
+/// Writes to a table that go to a change buffer.
+pub(super) struct Deferred<'p> {
+    pub table: &'p Table,
+    pub to: Arc<StagingTree>,
+    keys: Vec<&'p [u8]>,
+    rows: Vec<Vec<u8>>,
+}
+
+impl Deferred<'_> {
+    /// Whether a key of a table is deferred.
+    pub fn has(&self, table: TableId, key: &[u8]) -> bool {
+        self.table.id() == table && self.keys.binary_search(&key).is_ok()
+    }
+
+    /// What goes to the change buffer.
+    pub fn part(&self) -> Part<'_> {
+        let rows = self.keys.iter().zip(&self.rows);
+        let writes = rows.map(|(key, row)| LeafWrite { key, value: Some(LeafValue::Bytes(row)) }).collect();
+        Part { tree: PartTree::Buffer(Arc::clone(&self.to)), writes }
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The bytes of key and row of each write.
+    pub fn bytes(&self) -> impl Iterator<Item = usize> {
+        self.keys.iter().zip(&self.rows).map(|(key, row)| key.len() + row.len())
+    }
 }
 
 /// What came of planning a part.
@@ -49,16 +82,46 @@ pub(super) enum Planned {
     NoFrames,
     /// A value was replaced meanwhile.
     Changed,
+    /// A write is to be deferred, and there is no change buffer for its table.
+    NoBuffer(Table),
 }
 
 impl<'p> Planning<'p> {
-    /// Finds the leaves of a part, and makes room in them.
-    pub fn add(&mut self, part: &'p Part<'p>, pins: &mut Pins<'_>, reservation: &Arc<Reservation>) -> Result<Planned> {
+    /// Finds the leaves of a part, and makes room in them. With change buffers, writes to a table are deferred whose leaves are not in
+    /// memory.
+    pub fn add(
+        &mut self,
+        part: &'p Part<'p>,
+        buffers: Option<&ChangeBuffers>,
+        pins: &mut Pins<'_>,
+        reservation: &Arc<Reservation>,
+    ) -> Result<Planned> {
         let Part { tree, writes } = part;
         let mut rest = &writes[..];
         while !rest.is_empty() {
             let first = self.places.len();
-            let (page, found_at) = tree.tree().prepare(rest, &mut self.places, reservation)?;
+            let in_memory = match (buffers, tree) {
+                (Some(buffers), PartTree::Table(table)) => {
+                    let found = tree.tree().prepare_in_memory(rest, &mut self.places, reservation)?;
+                    if found.is_none() {
+                        match buffers.deferral(table, &rest[0]) {
+                            Deferral::To(buffer) => {
+                                self.defer(table, buffer, &rest[0]);
+                                rest = &rest[1..];
+                                continue;
+                            }
+                            Deferral::ToNew => return Ok(Planned::NoBuffer(table.clone())),
+                            Deferral::ToLeaf => {}
+                        }
+                    }
+                    found
+                }
+                _ => None,
+            };
+            let (page, found_at) = match in_memory {
+                Some(found) => found,
+                None => tree.tree().prepare(rest, &mut self.places, reservation)?,
+            };
             let (writes, later) = rest.split_at(self.places.len() - first);
             if !pins.try_add(1)? {
                 return Ok(Planned::NoFrames);
@@ -74,11 +137,23 @@ impl<'p> Planning<'p> {
         Ok(Planned::Done)
     }
 
+    fn defer(&mut self, table: &'p Table, to: Arc<StagingTree>, write: &'p LeafWrite<'p>) {
+        let is_same = |deferred: &&mut Deferred<'_>| deferred.table.id() == table.id() && Arc::ptr_eq(&deferred.to, &to);
+        let row = StagedWrite::encode_write(write.value);
+        match self.deferred.last_mut().filter(is_same) {
+            Some(deferred) => {
+                deferred.keys.push(write.key);
+                deferred.rows.push(row);
+            }
+            None => self.deferred.push(Deferred { table, to, keys: vec![write.key], rows: vec![row] }),
+        }
+    }
+
     /// The large values that the group replaces or deletes.
     pub fn replaced(&self, removals: &[Removal<'_>]) -> Replaced {
         let in_tables = self.plans.iter().filter_map(|plan| match plan.tree {
             PartTree::Table(table) | PartTree::Target(table) => Some((table, &plan.replaced)),
-            PartTree::Staging(_) | PartTree::Own(_) | PartTree::Values(_) => None,
+            PartTree::Staging(_) | PartTree::Buffer(_) | PartTree::Own(_) | PartTree::Values(_) => None,
         });
         let in_tables = in_tables.flat_map(|(table, replaced)| replaced.iter().map(|value| (table.clone(), *value)));
         let staged = removals.iter().flat_map(|removal| {

@@ -1,0 +1,319 @@
+//! Change buffers: staging tables for writes of commits whose leaves are not in memory, so that such a write waits for no read of its
+//! leaf ("change buffering").
+//!
+//! Each table has at most one that takes writes. When it has its share of memory, it is sealed, and waits until buffers with many rows
+//! wait: then the [applier](super::applier) moves the rows of all of them together, in key order, so that many come to one leaf. What is
+//! sealed is looked into through a [filter](super::filter), and need not be in memory. Buffers in which nothing has been put for a
+//! while are moved too.
+//!
+//! A write is deferred only if no snapshot is alive, so no snapshot that is sees what a row of a change buffer replaces: all see the
+//! row.
+//!
+//! Invariants:
+//! - no row is put into a buffer that is sealed: a commit looks for that under the latch of the buffer's leaf
+//! - a row of a change buffer is newer than what buffers that were made before have for its key
+//! - a commit that puts a row into a change buffer deletes what large transactions have staged for its key
+//! - the applier is given all buffers of a table before it is given what a large transaction has staged for that
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tantalum_rt::{Instant, Mutex};
+use tantalum_store::{Logging, TableId};
+
+use super::{ROW_HEAD_BYTES, StagingTree, TableStaging, filter::Filter};
+use crate::{
+    db::Core,
+    error::{ErrorKind, Result},
+    table::Table,
+    transaction::Manager,
+    tree::{LeafValue, LeafWrite},
+};
+
+/// Buffers that take writes have rows of at most this part of the buffer pool's bytes: twice as much with the space that is free in their
+/// leaves.
+const OPEN_POOL_PART: u64 = 12;
+/// They have at most this part of what change buffers may have.
+const OPEN_PART: u64 = 4;
+/// The rows of sealed buffers are moved when they have this part of what change buffers may have.
+const WAITING_PART: u64 = 2;
+/// Bytes of a buffer's rows for each bit of its filter.
+const FILTER_BYTES_PER_BIT: u64 = 8;
+/// Bytes that a row has in a leaf beside key and value, about.
+const ROW_OVERHEAD_BYTES: usize = 8;
+/// Buffers into which nothing was put for so long are moved.
+const REST: Duration = Duration::from_secs(1);
+
+/// What a [`StagingTree`] that is a change buffer has beside its tree.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    filter: Filter,
+    bytes: AtomicU64,
+    is_sealed: AtomicBool,
+    /// Of all change buffers.
+    total_bytes: Arc<AtomicU64>,
+}
+
+impl Buffer {
+    /// False only if it has no row for the key.
+    pub fn may_have(&self, key: &[u8]) -> bool {
+        self.filter.may_have(key)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.total_bytes.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+    }
+}
+
+impl StagingTree {
+    /// Whether it is a change buffer that takes no writes any more.
+    pub(in crate::transaction) fn is_sealed(&self) -> bool {
+        self.buffer.as_ref().is_some_and(|buffer| buffer.is_sealed.load(Ordering::Acquire))
+    }
+
+    /// A row for this key is about to be put into this change buffer.
+    pub(in crate::transaction) fn expect_key(&self, key: &[u8]) {
+        self.buffer.iter().for_each(|buffer| buffer.filter.add(key));
+    }
+
+    fn buffered_bytes(&self) -> u64 {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.bytes.load(Ordering::Relaxed))
+    }
+}
+
+impl TableStaging {
+    /// The change buffer that takes writes.
+    fn open_buffer(&self) -> Option<Arc<StagingTree>> {
+        self.open_buffer.read().clone()
+    }
+
+    fn open(&self, buffer: Arc<StagingTree>) {
+        self.add(Arc::clone(&buffer));
+        *self.open_buffer.write() = Some(buffer);
+    }
+
+    /// Seals the change buffer that takes writes.
+    fn seal(&self) -> Option<Arc<StagingTree>> {
+        let staged = self.open_buffer.write().take()?;
+        staged.buffer.iter().for_each(|buffer| buffer.is_sealed.store(true, Ordering::Release));
+        Some(staged)
+    }
+}
+
+/// Where a write goes whose leaf is not in memory.
+pub(in crate::transaction) enum Deferral {
+    /// To a change buffer.
+    To(Arc<StagingTree>),
+    /// To a change buffer that is to be made first.
+    ToNew,
+    /// To its leaf, which is read for it.
+    ToLeaf,
+}
+
+/// The change buffers of a database.
+#[derive(Debug)]
+pub(in crate::transaction) struct ChangeBuffers {
+    /// Bytes of rows that they have at most, about.
+    limit_bytes: u64,
+    /// Of those that take writes.
+    open_limit_bytes: u64,
+    /// Of all.
+    total_bytes: Arc<AtomicU64>,
+    /// What was ever put into one, in bytes.
+    put_bytes: AtomicU64,
+    waiting: Mutex<Waiting>,
+}
+
+/// Change buffers whose rows are not being moved.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Tables with one that takes writes.
+    open: Vec<Table>,
+    sealed: Vec<(Table, Arc<StagingTree>)>,
+    /// Of those that are sealed.
+    bytes: u64,
+    /// When it was looked last whether anything was put into one, and what had been until then.
+    looked: Option<(Instant, u64)>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.sealed.is_empty()
+    }
+
+    fn seal(&mut self, table: &Table) {
+        self.open.retain(|open| open.id() != table.id());
+        if let Some(staged) = table.staging().seal() {
+            self.bytes += staged.buffered_bytes();
+            self.sealed.push((table.clone(), staged));
+        }
+    }
+}
+
+impl ChangeBuffers {
+    pub fn new(core: &Core) -> Self {
+        // In-page logging defers changes by itself.
+        let is_of_use = core.pool.store().logging() == Logging::Redo && !core.is_read_only;
+        let limit_bytes = if is_of_use { core.settings.change_buffer_bytes() } else { 0 };
+        Self {
+            limit_bytes,
+            open_limit_bytes: (core.settings.buffer_pool_bytes() / OPEN_POOL_PART).min(limit_bytes / OPEN_PART),
+            total_bytes: Arc::default(),
+            put_bytes: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Whether writes can be deferred at all.
+    pub fn are_in_use(&self) -> bool {
+        self.limit_bytes > 0
+    }
+
+    /// Where a write to a table goes whose leaf is not in memory.
+    pub fn deferral(&self, table: &Table, write: &LeafWrite<'_>) -> Deferral {
+        let is_small = match write.value {
+            Some(LeafValue::Bytes(value)) => value.len() + ROW_HEAD_BYTES <= table.tree().inline_limit(),
+            Some(LeafValue::Reference(_)) => false,
+            None => true,
+        };
+        if !is_small || self.total_bytes.load(Ordering::Relaxed) >= self.limit_bytes {
+            return Deferral::ToLeaf;
+        }
+        table.staging().open_buffer().map_or(Deferral::ToNew, Deferral::To)
+    }
+
+    /// Notes that rows were put into a change buffer. Returns whether it is full.
+    pub fn note_put(&self, staged: &StagingTree, keys_and_rows: impl Iterator<Item = usize>) -> bool {
+        let Some(buffer) = &staged.buffer else { return false };
+        let bytes = keys_and_rows.map(|bytes| (bytes + ROW_OVERHEAD_BYTES) as u64).sum();
+        self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.put_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let in_buffer = buffer.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // Together they have no more.
+        in_buffer >= self.open_limit_bytes / self.waiting.lock().open.len().max(1) as u64
+    }
+
+    /// Buffers whose rows are not being moved.
+    pub fn count(&self) -> u64 {
+        let waiting = self.waiting.lock();
+        (waiting.open.len() + waiting.sealed.len()) as u64
+    }
+
+    /// Bytes of rows in all that have not been freed.
+    pub fn bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed)
+    }
+
+    /// When it is to be looked whether they rest; `None` if there are none.
+    pub fn look_at(&self) -> Option<Instant> {
+        let waiting = self.waiting.lock();
+        let (looked, _) = waiting.looked.filter(|_| !waiting.is_empty())?;
+        Some(looked + REST)
+    }
+}
+
+impl Manager {
+    /// Makes a change buffer for a table, unless it has one. False if the device has no room for what is deferred; no latch, reservation or
+    /// pin budget may be held.
+    pub(in crate::transaction) fn make_change_buffer(&self, table: &Table) -> Result<bool> {
+        let _order = self.staged_commits.lock();
+        if table.staging().open_buffer().is_some() {
+            return Ok(true);
+        }
+        let core = self.core();
+        let page_bytes = u64::from(core.superblock.page_size);
+        // For its own rows, and for leaves that are split when they are moved.
+        let made = core.space.ensure_free(4 * self.buffers.open_limit_bytes / page_bytes).and_then(|()| {
+            core.catalog.create_change_buffer(table.id(), core.pool.end().get())
+        });
+        let (tree, position) = match made {
+            Err(error) if error.kind() == ErrorKind::StoreFull => return Ok(false),
+            made => made?,
+        };
+        let buffer = Buffer {
+            filter: Filter::new(usize::try_from(self.buffers.open_limit_bytes / FILTER_BYTES_PER_BIT).unwrap_or(usize::MAX)),
+            bytes: AtomicU64::new(0),
+            is_sealed: AtomicBool::new(false),
+            total_bytes: Arc::clone(&self.buffers.total_bytes),
+        };
+        {
+            let mut waiting = self.buffers.waiting.lock();
+            table.staging().open(Arc::new(StagingTree::change_buffer(tree, position, buffer)));
+            waiting.open.push(table.clone());
+            let put_bytes = self.buffers.put_bytes.load(Ordering::Relaxed);
+            waiting.looked.get_or_insert_with(|| (tantalum_rt::now(), put_bytes));
+        }
+        self.wake_applier();
+        Ok(true)
+    }
+
+    /// Seals a table's change buffer, which is full. If much waits then, it is moved.
+    pub(in crate::transaction) fn seal_change_buffer(&self, table: &Table) {
+        let mut waiting = self.buffers.waiting.lock();
+        waiting.seal(table);
+        if waiting.bytes >= self.buffers.limit_bytes / WAITING_PART {
+            self.queue(&mut waiting);
+        }
+    }
+
+    /// Has the rows of all change buffers moved. Returns whether there were any.
+    pub(in crate::transaction) fn flush_change_buffers(&self) -> bool {
+        let mut waiting = self.buffers.waiting.lock();
+        for table in waiting.open.clone() {
+            waiting.seal(&table);
+        }
+        self.queue(&mut waiting)
+    }
+
+    /// Has the rows of change buffers moved into which nothing was put for a while. Returns whether there were any.
+    pub(super) fn flush_resting_change_buffers(&self) -> bool {
+        {
+            let mut waiting = self.buffers.waiting.lock();
+            let (now, put_bytes) = (tantalum_rt::now(), self.buffers.put_bytes.load(Ordering::Relaxed));
+            let Some((looked, before)) = waiting.looked else { return false };
+            if now < looked + REST || waiting.is_empty() {
+                return false;
+            }
+            waiting.looked = Some((now, put_bytes));
+            if put_bytes != before {
+                return false;
+            }
+        }
+        self.flush_change_buffers()
+    }
+
+    /// Forgets the buffers of tables that were dropped, which are freed.
+    pub fn forget_dropped_change_buffers(&self) {
+        let mut tables: Vec<Table> = {
+            let waiting = self.buffers.waiting.lock();
+            waiting.open.iter().chain(waiting.sealed.iter().map(|(table, _)| table)).cloned().collect()
+        };
+        // The applier may be moving rows of one, and is waited for.
+        tables.retain(|table| table.staging().unless_retired().is_none());
+        let mut waiting = self.buffers.waiting.lock();
+        let is_there = |table: &Table| tables.iter().all(|dropped| dropped.id() != table.id());
+        waiting.open.retain(is_there);
+        waiting.sealed.retain(|(table, _)| is_there(table));
+        waiting.bytes = waiting.sealed.iter().map(|(_, staged)| staged.buffered_bytes()).sum();
+    }
+
+    /// Gives the applier what is sealed, while the caller keeps more from being sealed.
+    fn queue(&self, waiting: &mut Waiting) -> bool {
+        let mut by_table: BTreeMap<TableId, (Table, Vec<Arc<StagingTree>>)> = BTreeMap::new();
+        for (table, staged) in std::mem::take(&mut waiting.sealed) {
+            by_table.entry(table.id()).or_insert_with(|| (table, Vec::new())).1.push(staged);
+        }
+        waiting.bytes = 0;
+        let are_any = !by_table.is_empty();
+        self.move_buffered(by_table.into_values());
+        are_any
+    }
+}
