@@ -222,7 +222,7 @@ impl Settings {
 
     /// Bytes of rows in change buffers, at most.
     pub fn change_buffer_bytes(&self) -> u64 {
-        self.change_buffer_bytes.unwrap_or(self.buffer_pool_bytes())
+        self.change_buffer_bytes.unwrap_or(self.buffer_pool_bytes().saturating_mul(2))
     }
 
     /// Partitions that each log device is cut into.

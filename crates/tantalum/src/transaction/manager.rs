@@ -88,10 +88,9 @@ tantalum_rt::statistics! {
             spilled_versions: u64,
             /// Pages of the data device that are in use as scratch pages.
             scratch_pages: u64,
-            /// Staging tables whose rows are being moved to their tables, or whose pages are being freed.
+            /// Staging tables, with the rows of large transactions, and change buffers: those whose rows are not all in their tables, or
+            /// whose pages are being freed.
             staging_tables: u64,
-            /// Change buffers that take writes, or whose rows are to be moved later together with those of others.
-            change_buffers: u64,
             /// Bytes of rows that were put into change buffers, as far as these have not been freed.
             change_buffer_bytes: u64,
             /// Large values that no row has any more and whose pages are to be freed, as far as they are known, and tables in which
@@ -139,8 +138,7 @@ impl Manager {
             version_bytes: versions.bytes,
             spilled_versions: versions.spilled_versions,
             scratch_pages: versions.scratch_pages,
-            staging_tables: self.applier.tables(),
-            change_buffers: self.buffers.count(),
+            staging_tables: self.applier.tables() + self.buffers.count(),
             change_buffer_bytes: self.buffers.bytes(),
             dead_values: self.reaper.waiting(),
             ..self.counters.read()

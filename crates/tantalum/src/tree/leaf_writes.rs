@@ -76,17 +76,22 @@ impl Tree {
         }
     }
 
-    /// As [`prepare`](Self::prepare), but `None` instead of waiting for the store, if the leaf or a page on the way to it is not in memory.
+    /// As [`prepare`](Self::prepare), but `None` instead of waiting for the store, if the leaf or a page on the way to it is not in memory;
+    /// if it `must_be_dirty`, also if all changes of the leaf are stored.
     pub(crate) fn prepare_in_memory(
         &self,
         writes: &[LeafWrite<'_>],
         places: &mut Vec<Place>,
         reservation: &Arc<Reservation>,
+        must_be_dirty: bool,
     ) -> Result<Option<(PinnedPage, Lsn)>> {
         loop {
             let first = LeafPosition::Containing(writes[0].key);
-            let look = |node: &Node<'_>, page: &PageView<'_>, entry| self.find_places(node, page, writes, places, entry);
-            let count = match self.at_leaf_in_memory(first, look)? {
+            let look = |node: &Node<'_>, page: &PageView<'_>, entry| match must_be_dirty && !page.is_dirty() {
+                true => Ok((None, entry)),
+                false => self.find_places(node, page, writes, places, entry).map(|(looked, entry)| (Some(looked), entry)),
+            };
+            let count = match self.at_leaf_in_memory(first, look)?.flatten() {
                 None => return Ok(None),
                 Some(Looked::HasRoom(leaf, lsn)) => return Ok(Some((leaf, lsn))),
                 Some(Looked::Full(count)) => count,

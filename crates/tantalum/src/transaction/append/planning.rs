@@ -102,7 +102,11 @@ impl<'p> Planning<'p> {
             let first = self.places.len();
             let in_memory = match (buffers, tree) {
                 (Some(buffers), PartTree::Table(table)) => {
-                    let found = tree.tree().prepare_in_memory(rest, &mut self.places, reservation)?;
+                    let found = {
+                        // While writes are deferred anyway, a leaf is not to be stored for one.
+                        let must_be_dirty = table.staging().has_open_buffer();
+                        tree.tree().prepare_in_memory(rest, &mut self.places, reservation, must_be_dirty)?
+                    };
                     if found.is_none() {
                         match buffers.deferral(table, &rest[0]) {
                             Deferral::To(buffer) => {

@@ -29,6 +29,7 @@ use tantalum_store::{Logging, TableId};
 
 use super::{ROW_HEAD_BYTES, StagingTree, TableStaging, filter::Filter};
 use crate::{
+    buffer::BufferPool,
     db::Core,
     error::{ErrorKind, Result},
     table::Table,
@@ -40,7 +41,9 @@ use crate::{
 /// leaves.
 const OPEN_POOL_PART: u64 = 12;
 /// They have at most this part of what change buffers may have.
-const OPEN_PART: u64 = 4;
+const OPEN_PART: u64 = 8;
+/// Change buffers have rows of at most this part of the data's bytes.
+const DATA_PART: u64 = 2;
 /// The rows of sealed buffers are moved when they have this part of what change buffers may have.
 const WAITING_PART: u64 = 2;
 /// Bytes of a buffer's rows for each bit of its filter.
@@ -95,6 +98,11 @@ impl TableStaging {
         self.open_buffer.read().clone()
     }
 
+    /// Whether there is one.
+    pub fn has_open_buffer(&self) -> bool {
+        self.has_any() && self.open_buffer.read().is_some()
+    }
+
     fn open(&self, buffer: Arc<StagingTree>) {
         self.add(Arc::clone(&buffer));
         *self.open_buffer.write() = Some(buffer);
@@ -121,11 +129,12 @@ pub(in crate::transaction) enum Deferral {
 /// The change buffers of a database.
 #[derive(Debug)]
 pub(in crate::transaction) struct ChangeBuffers {
-    /// Bytes of rows that they have at most, about.
+    pool: BufferPool,
+    /// Bytes of rows that they have at most, about, however much data there is.
     limit_bytes: u64,
-    /// Of those that take writes.
+    /// Those that take writes.
     open_limit_bytes: u64,
-    /// Of all.
+    /// Bytes of rows of all.
     total_bytes: Arc<AtomicU64>,
     /// What was ever put into one, in bytes.
     put_bytes: AtomicU64,
@@ -164,12 +173,24 @@ impl ChangeBuffers {
         let is_of_use = core.pool.store().logging() == Logging::Redo && !core.is_read_only;
         let limit_bytes = if is_of_use { core.settings.change_buffer_bytes() } else { 0 };
         Self {
+            pool: core.pool.clone(),
             limit_bytes,
-            open_limit_bytes: (core.settings.buffer_pool_bytes() / OPEN_POOL_PART).min(limit_bytes / OPEN_PART),
+            open_limit_bytes: core.settings.buffer_pool_bytes() / OPEN_POOL_PART,
             total_bytes: Arc::default(),
             put_bytes: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
+    }
+
+    /// Bytes of rows that they have at most now, about.
+    fn limit_bytes(&self) -> u64 {
+        let data_bytes = self.pool.store().capacity_pages().saturating_mul(self.pool.page_size() as u64);
+        self.limit_bytes.min(data_bytes / DATA_PART)
+    }
+
+    /// Of those, the bytes that buffers have which take writes.
+    fn open_limit_bytes(&self) -> u64 {
+        self.open_limit_bytes.min(self.limit_bytes() / OPEN_PART)
     }
 
     /// Whether writes can be deferred at all.
@@ -184,7 +205,7 @@ impl ChangeBuffers {
             Some(LeafValue::Reference(_)) => false,
             None => true,
         };
-        if !is_small || self.total_bytes.load(Ordering::Relaxed) >= self.limit_bytes {
+        if !is_small || self.total_bytes.load(Ordering::Relaxed) >= self.limit_bytes() {
             return Deferral::ToLeaf;
         }
         table.staging().open_buffer().map_or(Deferral::ToNew, Deferral::To)
@@ -198,7 +219,7 @@ impl ChangeBuffers {
         self.put_bytes.fetch_add(bytes, Ordering::Relaxed);
         let in_buffer = buffer.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // Together they have no more.
-        in_buffer >= self.open_limit_bytes / self.waiting.lock().open.len().max(1) as u64
+        in_buffer >= self.open_limit_bytes() / self.waiting.lock().open.len().max(1) as u64
     }
 
     /// Buffers whose rows are not being moved.
@@ -229,9 +250,9 @@ impl Manager {
             return Ok(true);
         }
         let core = self.core();
-        let page_bytes = u64::from(core.superblock.page_size);
+        let (page_bytes, open_limit_bytes) = (u64::from(core.superblock.page_size), self.buffers.open_limit_bytes());
         // For its own rows, and for leaves that are split when they are moved.
-        let made = core.space.ensure_free(4 * self.buffers.open_limit_bytes / page_bytes).and_then(|()| {
+        let made = core.space.ensure_free(4 * open_limit_bytes / page_bytes).and_then(|()| {
             core.catalog.create_change_buffer(table.id(), core.pool.end().get())
         });
         let (tree, position) = match made {
@@ -239,7 +260,7 @@ impl Manager {
             made => made?,
         };
         let buffer = Buffer {
-            filter: Filter::new(usize::try_from(self.buffers.open_limit_bytes / FILTER_BYTES_PER_BIT).unwrap_or(usize::MAX)),
+            filter: Filter::new(usize::try_from(open_limit_bytes / FILTER_BYTES_PER_BIT).unwrap_or(usize::MAX)),
             bytes: AtomicU64::new(0),
             is_sealed: AtomicBool::new(false),
             total_bytes: Arc::clone(&self.buffers.total_bytes),
@@ -259,7 +280,7 @@ impl Manager {
     pub(in crate::transaction) fn seal_change_buffer(&self, table: &Table) {
         let mut waiting = self.buffers.waiting.lock();
         waiting.seal(table);
-        if waiting.bytes >= self.buffers.limit_bytes / WAITING_PART {
+        if waiting.bytes >= self.buffers.limit_bytes() / WAITING_PART {
             self.queue(&mut waiting);
         }
     }

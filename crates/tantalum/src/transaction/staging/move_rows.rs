@@ -52,6 +52,8 @@ struct Read {
     /// The keys that each source has, as many as there are sources.
     keys: Vec<Vec<Value>>,
     leaves: Vec<ReadLeaf>,
+    /// For each source, the last key of each leaf of which all rows were read.
+    ends: Vec<Vec<Value>>,
     /// Where the next ones begin; `None` at the end.
     next: Option<Vec<u8>>,
 }
@@ -59,6 +61,7 @@ struct Read {
 /// Rows of one source.
 struct ReadSource {
     rows: Vec<StagedRow>,
+    ends: Vec<Value>,
     next: Option<Vec<u8>>,
 }
 
@@ -89,7 +92,7 @@ impl Moving {
         self.write_large(manager, &mut read.rows)?;
         if !read.rows.is_empty() {
             match self.move_rows(manager, &read) {
-                Ok(true) => {}
+                Ok(true) => self.free_leaves(&read),
                 Ok(false) => return Ok(Step::Moved),
                 Err(error) if is_too_much(&error) && self.rows > 1 && read.rows.len() > 1 => {
                     self.rows = self.rows.min(read.rows.len()) / 2;
@@ -154,6 +157,18 @@ impl Moving {
         Ok(is_moved)
     }
 
+    /// Frees leaves that have no rows any more, so that their pages serve others before they are stored. The group stands, whatever comes of
+    /// it.
+    fn free_leaves(&self, read: &Read) {
+        for (source, ends) in self.sources.iter().zip(&read.ends) {
+            for end in ends {
+                if let Err(error) = source.tree().free_empty_leaf(end) {
+                    tracing::warn!(table = self.table.name(), %error, "an empty leaf of staged rows could not be freed");
+                }
+            }
+        }
+    }
+
     #[cold]
     fn damaged(&self, key: &[u8]) -> Error {
         let what = "names a large value as no staged row does; restore the database from a backup";
@@ -175,15 +190,17 @@ impl Moving {
         }
         // All rows below this were read of each source.
         let next = read.iter().filter_map(|source| source.next.clone()).min();
-        let (mut rows, mut keys) = (BTreeMap::new(), Vec::with_capacity(count));
-        for ReadSource { rows: of_source, .. } in read {
-            let is_below = |key: &Value| next.as_ref().is_none_or(|next| **key < **next);
+        let (mut rows, mut keys, mut ends) = (BTreeMap::new(), Vec::with_capacity(count), Vec::with_capacity(count));
+        let is_below = |key: &Value| next.as_ref().is_none_or(|next| **key < **next);
+        for ReadSource { rows: of_source, ends: mut of_leaves, .. } in read {
+            of_leaves.retain(is_below);
+            ends.push(of_leaves);
             let below: Vec<_> = of_source.into_iter().take_while(|(key, _)| is_below(key)).collect();
             keys.push(below.iter().map(|(key, _)| key.clone()).collect());
             // A later one replaces an earlier one.
             rows.extend(below);
         }
-        Ok(Some(Read { rows, keys, leaves, next }))
+        Ok(Some(Read { rows, keys, leaves, ends, next }))
     }
 
     /// The next rows of a source, and the leaves that they are in. `None` if one went while it was read.
@@ -194,7 +211,7 @@ impl Moving {
         most_rows: usize,
         leaves: &mut Vec<ReadLeaf>,
     ) -> Result<Option<ReadSource>> {
-        let (mut rows, mut bytes, first_leaf) = (Vec::new(), 0, leaves.len());
+        let (mut rows, mut ends, mut bytes, first_leaf) = (Vec::new(), Vec::new(), 0, leaves.len());
         let (mut copy, mut from) = (LeafCopy::default(), self.from.clone());
         while leaves.len() < first_leaf + GROUP_LEAVES {
             let left = most_rows - rows.len();
@@ -218,20 +235,23 @@ impl Moving {
                 let behind = [&key[..], &[0]].concat();
                 rows.push((key, write));
                 if bytes >= group_bytes && (entry + 1 < entries.end || !is_whole) {
-                    return Ok(Some(ReadSource { rows, next: Some(behind) }));
+                    return Ok(Some(ReadSource { rows, ends, next: Some(behind) }));
                 }
             }
             if !is_whole {
                 let behind = rows.last().map(|(key, _)| [&key[..], &[0]].concat());
-                return Ok(Some(ReadSource { rows, next: behind }));
+                return Ok(Some(ReadSource { rows, ends, next: behind }));
             }
-            let Some(upper) = upper else { return Ok(Some(ReadSource { rows, next: None })) };
+            if !entries.is_empty() {
+                ends.extend(rows.last().map(|(key, _)| key.clone()));
+            }
+            let Some(upper) = upper else { return Ok(Some(ReadSource { rows, ends, next: None })) };
             from = upper;
             if bytes >= group_bytes || rows.len() >= most_rows {
                 break;
             }
         }
-        Ok(Some(ReadSource { rows, next: Some(from) }))
+        Ok(Some(ReadSource { rows, ends, next: Some(from) }))
     }
 }
 
