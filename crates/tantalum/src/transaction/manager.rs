@@ -11,7 +11,11 @@ use std::{
 use tantalum_rt::Mutex;
 
 use super::{
-    large_values::Reaper, locks::LockManager, notifier::Notifier, precedence::Precedence, staging::{Applier, ChangeBuffers},
+    large_values::Reaper,
+    locks::LockManager,
+    notifier::Notifier,
+    precedence::Precedence,
+    staging::{Applier, ChangeBuffers},
     versions::Versions,
 };
 use crate::{db::Core, limits::GroupLimit};

@@ -66,7 +66,8 @@ impl Tree {
     ) -> Result<(PinnedPage, Lsn)> {
         loop {
             let first = LeafPosition::Containing(writes[0].key);
-            let look = |node: &Node<'_>, page: &PageView<'_>, entry| self.find_places(node, page, writes, places, entry);
+            let look =
+                |node: &Node<'_>, page: &PageView<'_>, entry| self.find_places(node, page, writes, places, entry);
             let count = match self.at_leaf_before(first, writes, look)? {
                 Looked::HasRoom(leaf, lsn) => return Ok((leaf, lsn)),
                 Looked::Full(count) => count,
@@ -89,7 +90,9 @@ impl Tree {
             let first = LeafPosition::Containing(writes[0].key);
             let look = |node: &Node<'_>, page: &PageView<'_>, entry| match must_be_dirty && !page.is_dirty() {
                 true => Ok((None, entry)),
-                false => self.find_places(node, page, writes, places, entry).map(|(looked, entry)| (Some(looked), entry)),
+                false => {
+                    self.find_places(node, page, writes, places, entry).map(|(looked, entry)| (Some(looked), entry))
+                }
             };
             let count = match self.at_leaf_in_memory(first, look)?.flatten() {
                 None => return Ok(None),

@@ -142,7 +142,8 @@ impl<'p> Planning<'p> {
     }
 
     fn defer(&mut self, table: &'p Table, to: Arc<StagingTree>, write: &'p LeafWrite<'p>) {
-        let is_same = |deferred: &&mut Deferred<'_>| deferred.table.id() == table.id() && Arc::ptr_eq(&deferred.to, &to);
+        let is_same =
+            |deferred: &&mut Deferred<'_>| deferred.table.id() == table.id() && Arc::ptr_eq(&deferred.to, &to);
         let row = StagedWrite::encode_write(write.value);
         match self.deferred.last_mut().filter(is_same) {
             Some(deferred) => {

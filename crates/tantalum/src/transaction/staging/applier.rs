@@ -119,11 +119,7 @@ impl Manager {
         self.give_work(sealed, Vec::new());
     }
 
-    fn give_work(
-        &self,
-        moving: impl Iterator<Item = (Table, Vec<Arc<StagingTree>>)>,
-        dropped: Vec<Arc<StagingTree>>,
-    ) {
+    fn give_work(&self, moving: impl Iterator<Item = (Table, Vec<Arc<StagingTree>>)>, dropped: Vec<Arc<StagingTree>>) {
         // A database that is being closed leaves it to the next open.
         let Ok(_operation) = self.core().operations.begin() else { return };
         let applier = &self.applier;

@@ -252,9 +252,10 @@ impl Manager {
         let core = self.core();
         let (page_bytes, open_limit_bytes) = (u64::from(core.superblock.page_size), self.buffers.open_limit_bytes());
         // For its own rows, and for leaves that are split when they are moved.
-        let made = core.space.ensure_free(4 * open_limit_bytes / page_bytes).and_then(|()| {
-            core.catalog.create_change_buffer(table.id(), core.pool.end().get())
-        });
+        let made = core
+            .space
+            .ensure_free(4 * open_limit_bytes / page_bytes)
+            .and_then(|()| core.catalog.create_change_buffer(table.id(), core.pool.end().get()));
         let (tree, position) = match made {
             Err(error) if error.kind() == ErrorKind::StoreFull => return Ok(false),
             made => made?,

@@ -121,7 +121,8 @@ impl Moving {
             if let StagedWrite::Put(Content::Bytes(value)) = write
                 && value.len() > limit
             {
-                let written = manager.write_value(&self.table, self.sources[0].id(), &mut &value[..], Writer::Applier)?;
+                let written =
+                    manager.write_value(&self.table, self.sources[0].id(), &mut &value[..], Writer::Applier)?;
                 *write = StagedWrite::Put(Content::Large(written));
             }
         }
