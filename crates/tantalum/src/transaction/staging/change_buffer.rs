@@ -242,10 +242,11 @@ impl ChangeBuffers {
 }
 
 impl Manager {
-    /// Makes a change buffer for a table, unless it has one. False if the device has no room for what is deferred; no latch, reservation or
-    /// pin budget may be held.
+    /// Makes a change buffer for a table, unless it has one. False if the device has no room for what is deferred, or while another task
+    /// commits a large transaction or makes a buffer, which may take longer than reading leaves. No latch, reservation or pin budget may
+    /// be held.
     pub(in crate::transaction) fn make_change_buffer(&self, table: &Table) -> Result<bool> {
-        let _order = self.staged_commits.lock();
+        let Some(_order) = self.staged_commits.try_lock() else { return Ok(false) };
         if table.staging().open_buffer().is_some() {
             return Ok(true);
         }
