@@ -60,7 +60,7 @@ tantalum_rt::statistics! {
             rollbacks,
             /// Those committed that were too large for memory or for one record of the log, and were staged.
             staged_commits,
-            /// Writes that were put into a change buffer, because their leaf was not in memory when they were committed.
+            /// Writes that were put into a change buffer, because their leaf would have been read, or stored, for them.
             deferred_writes,
             /// Rows of large transactions and of change buffers that were moved to their tables.
             rows_moved,

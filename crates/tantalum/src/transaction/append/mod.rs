@@ -117,8 +117,8 @@ enum Try {
         end: Lsn,
         sparse: Sparse,
         replaced: Replaced,
-        /// Tables whose change buffers are full.
-        full: Vec<Table>,
+        /// Tables whose change buffers are full, and these.
+        full: Vec<(Table, Arc<StagingTree>)>,
     },
     Again,
     /// A table has no change buffer yet.
@@ -165,7 +165,7 @@ impl Manager {
                     }
                     self.versions.spill(self.core());
                     rebalance(sparse);
-                    full.iter().for_each(|table| self.seal_change_buffer(table));
+                    full.iter().for_each(|(table, buffer)| self.seal_change_buffer(table, buffer));
                     if dead > 0 && matches!(purpose, Purpose::Commit) {
                         reservation.clear();
                         self.wait_for_reaper(dead);
@@ -346,13 +346,13 @@ impl Manager {
         })
     }
 
-    /// Counts what has been deferred. Returns the tables whose change buffers are full.
-    fn note_deferred(&self, deferred: &[Deferred<'_>]) -> Vec<Table> {
+    /// Counts what has been deferred. Returns the tables whose change buffers are full, and these.
+    fn note_deferred(&self, deferred: &[Deferred<'_>]) -> Vec<(Table, Arc<StagingTree>)> {
         let mut full = Vec::new();
         for deferred in deferred {
             self.counters.deferred_writes.fetch_add(deferred.len() as u64, Ordering::Relaxed);
             if self.buffers.note_put(&deferred.to, deferred.bytes()) {
-                full.push(deferred.table.clone());
+                full.push((deferred.table.clone(), Arc::clone(&deferred.to)));
             }
         }
         full

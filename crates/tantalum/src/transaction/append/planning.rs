@@ -86,6 +86,16 @@ pub(super) enum Planned {
     NoBuffer(Table),
 }
 
+/// Where a write goes.
+enum Destination<'p> {
+    /// To its leaf, which has this LSN.
+    Leaf(PinnedPage, Lsn),
+    /// To the change buffer of its table.
+    Buffer(&'p Table, Arc<StagingTree>),
+    /// To one that is to be made.
+    NewBuffer(&'p Table),
+}
+
 impl<'p> Planning<'p> {
     /// Finds the leaves of a part, and makes room in them. With change buffers, writes to a table are deferred whose leaves are not in
     /// memory.
@@ -100,31 +110,14 @@ impl<'p> Planning<'p> {
         let mut rest = &writes[..];
         while !rest.is_empty() {
             let first = self.places.len();
-            let in_memory = match (buffers, tree) {
-                (Some(buffers), PartTree::Table(table)) => {
-                    let found = {
-                        // While writes are deferred anyway, a leaf is not to be stored for one.
-                        let must_be_dirty = table.staging().has_open_buffer();
-                        tree.tree().prepare_in_memory(rest, &mut self.places, reservation, must_be_dirty)?
-                    };
-                    if found.is_none() {
-                        match buffers.deferral(table, &rest[0]) {
-                            Deferral::To(buffer) => {
-                                self.defer(table, buffer, &rest[0]);
-                                rest = &rest[1..];
-                                continue;
-                            }
-                            Deferral::ToNew => return Ok(Planned::NoBuffer(table.clone())),
-                            Deferral::ToLeaf => {}
-                        }
-                    }
-                    found
+            let (page, found_at) = match self.destination(tree, rest, buffers, reservation)? {
+                Destination::Leaf(page, lsn) => (page, lsn),
+                Destination::Buffer(table, buffer) => {
+                    self.defer(table, buffer, &rest[0]);
+                    rest = &rest[1..];
+                    continue;
                 }
-                _ => None,
-            };
-            let (page, found_at) = match in_memory {
-                Some(found) => found,
-                None => tree.tree().prepare(rest, &mut self.places, reservation)?,
+                Destination::NewBuffer(table) => return Ok(Planned::NoBuffer(table.clone())),
             };
             let (writes, later) = rest.split_at(self.places.len() - first);
             if !pins.try_add(1)? {
@@ -139,6 +132,31 @@ impl<'p> Planning<'p> {
             rest = later;
         }
         Ok(Planned::Done)
+    }
+
+    /// Where the first of some writes goes. If it is the leaf, that has room for those that belong to it, and they have their places.
+    fn destination(
+        &mut self,
+        tree: &'p PartTree,
+        writes: &'p [LeafWrite<'p>],
+        buffers: Option<&ChangeBuffers>,
+        reservation: &Arc<Reservation>,
+    ) -> Result<Destination<'p>> {
+        if let (Some(buffers), PartTree::Table(table)) = (buffers, tree) {
+            // While writes are deferred anyway, no leaf is to be stored for one.
+            let must_be_dirty = table.staging().has_open_buffer();
+            let at_hand = table.tree().prepare_in_memory(writes, &mut self.places, reservation, must_be_dirty)?;
+            if let Some((page, lsn)) = at_hand {
+                return Ok(Destination::Leaf(page, lsn));
+            }
+            match buffers.deferral(table, &writes[0]) {
+                Deferral::To(buffer) => return Ok(Destination::Buffer(table, buffer)),
+                Deferral::ToNew => return Ok(Destination::NewBuffer(table)),
+                Deferral::ToLeaf => {}
+            }
+        }
+        let (page, lsn) = tree.tree().prepare(writes, &mut self.places, reservation)?;
+        Ok(Destination::Leaf(page, lsn))
     }
 
     fn defer(&mut self, table: &'p Table, to: Arc<StagingTree>, write: &'p LeafWrite<'p>) {

@@ -50,7 +50,7 @@ const WAITING_PART: u64 = 2;
 const FILTER_BYTES_PER_BIT: u64 = 8;
 /// Bytes that a row has in a leaf beside key and value, about.
 const ROW_OVERHEAD_BYTES: usize = 8;
-/// Buffers into which nothing was put for so long are moved.
+/// Buffers into which nothing was put for so long are moved, and so long after a device had no room, none is made.
 const REST: Duration = Duration::from_secs(1);
 
 /// What a [`StagingTree`] that is a change buffer has beside its tree.
@@ -149,6 +149,10 @@ struct Waiting {
     sealed: Vec<(Table, Arc<StagingTree>)>,
     /// Of those that are sealed.
     bytes: u64,
+    /// Until so much was ever put into one, the device has room for it.
+    room_until: u64,
+    /// When it is looked again whether the device has, after it had not.
+    not_before: Option<Instant>,
     /// When it was looked last whether anything was put into one, and what had been until then.
     looked: Option<(Instant, u64)>,
 }
@@ -250,37 +254,57 @@ impl Manager {
         if table.staging().open_buffer().is_some() {
             return Ok(true);
         }
-        let core = self.core();
-        let (page_bytes, open_limit_bytes) = (u64::from(core.superblock.page_size), self.buffers.open_limit_bytes());
-        // For its own rows, and for leaves that are split when they are moved.
-        let made = core
-            .space
-            .ensure_free(4 * open_limit_bytes / page_bytes)
-            .and_then(|()| core.catalog.create_change_buffer(table.id(), core.pool.end().get()));
-        let (tree, position) = match made {
-            Err(error) if error.kind() == ErrorKind::StoreFull => return Ok(false),
+        if self.buffers.waiting.lock().not_before.is_some_and(|at| tantalum_rt::now() < at) {
+            return Ok(false);
+        }
+        match self.ensure_room_to_defer().and_then(|()| self.new_change_buffer(table)) {
+            Err(error) if error.kind() == ErrorKind::StoreFull => {
+                self.buffers.waiting.lock().not_before = Some(tantalum_rt::now() + REST);
+                return Ok(false);
+            }
             made => made?,
-        };
-        let buffer = Buffer {
-            filter: Filter::new(usize::try_from(open_limit_bytes / FILTER_BYTES_PER_BIT).unwrap_or(usize::MAX)),
-            bytes: AtomicU64::new(0),
-            is_sealed: AtomicBool::new(false),
-            total_bytes: Arc::clone(&self.buffers.total_bytes),
-        };
-        {
-            let mut waiting = self.buffers.waiting.lock();
-            table.staging().open(Arc::new(StagingTree::change_buffer(tree, position, buffer)));
-            waiting.open.push(table.clone());
-            let put_bytes = self.buffers.put_bytes.load(Ordering::Relaxed);
-            waiting.looked.get_or_insert_with(|| (tantalum_rt::now(), put_bytes));
         }
         self.wake_applier();
         Ok(true)
     }
 
-    /// Seals a table's change buffer, which is full. If much waits then, it is moved.
-    pub(in crate::transaction) fn seal_change_buffer(&self, table: &Table) {
+    /// Sees to it that the device has room for what is deferred next: for its own rows, and for leaves that are split when they are moved.
+    /// What is free is counted once for many buffers, since many may be small.
+    fn ensure_room_to_defer(&self) -> Result<()> {
+        let put_bytes = self.buffers.put_bytes.load(Ordering::Relaxed);
+        if put_bytes >= self.buffers.waiting.lock().room_until {
+            let (core, bytes) = (self.core(), self.buffers.open_limit_bytes());
+            core.space.ensure_free(4 * bytes / u64::from(core.superblock.page_size))?;
+            self.buffers.waiting.lock().room_until = put_bytes + bytes;
+        }
+        Ok(())
+    }
+
+    fn new_change_buffer(&self, table: &Table) -> Result<()> {
+        let (core, buffers) = (self.core(), &self.buffers);
+        let (tree, position) = core.catalog.create_change_buffer(table.id(), core.pool.end().get())?;
+        let mut waiting = buffers.waiting.lock();
+        // As many rows as it may have, with those that others have which take writes.
+        let bits = buffers.open_limit_bytes() / (waiting.open.len() as u64 + 1) / FILTER_BYTES_PER_BIT;
+        let buffer = Buffer {
+            filter: Filter::new(usize::try_from(bits).unwrap_or(usize::MAX)),
+            bytes: AtomicU64::new(0),
+            is_sealed: AtomicBool::new(false),
+            total_bytes: Arc::clone(&buffers.total_bytes),
+        };
+        table.staging().open(Arc::new(StagingTree::change_buffer(tree, position, buffer)));
+        waiting.open.push(table.clone());
+        let put_bytes = buffers.put_bytes.load(Ordering::Relaxed);
+        waiting.looked.get_or_insert_with(|| (tantalum_rt::now(), put_bytes));
+        Ok(())
+    }
+
+    /// Seals a table's change buffer, which is full, if it takes writes. If much waits then, it is moved.
+    pub(in crate::transaction) fn seal_change_buffer(&self, table: &Table, full: &Arc<StagingTree>) {
         let mut waiting = self.buffers.waiting.lock();
+        if !table.staging().open_buffer().is_some_and(|open| Arc::ptr_eq(&open, full)) {
+            return;
+        }
         waiting.seal(table);
         if waiting.bytes >= self.buffers.limit_bytes() / WAITING_PART {
             self.queue(&mut waiting);
