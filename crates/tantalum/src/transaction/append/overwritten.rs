@@ -34,6 +34,9 @@ pub(super) fn staged_rows<'a>(parts: &'a [Part<'_>], deferred: &[Deferred<'_>]) 
     let mut removals = Vec::new();
     for part in parts {
         let Some(staging) = part.tree.staging() else { continue };
+        if !part.writes.iter().any(|write| staging.may_have(write.key)) {
+            continue;
+        }
         for (position, staged) in staging.committed(u64::MAX) {
             let (mut writes, mut rows) = (Vec::new(), Vec::new());
             for write in &part.writes {

@@ -423,8 +423,11 @@ fn run(manager: &Weak<Manager>, applier: &Applier, reaper: &Reaper, buffers: &Ch
         }
         let mut work = applier.work.lock();
         let mut pause = work.pause();
-        for until in [reaper.rests_until(), buffers.look_at()].into_iter().flatten() {
+        if let Some(until) = reaper.rests_until() {
             pause = pause.min(until.duration_since(tantalum_rt::now())).max(Duration::from_millis(1));
+        }
+        if let Some(until) = buffers.look_after() {
+            pause = pause.min(until);
         }
         if !applier.stop.load(Ordering::Acquire) && !work.is_due() && !reaper.has_work() {
             applier.changed.wait_for(&mut work, pause);

@@ -139,6 +139,8 @@ pub(in crate::transaction) struct ChangeBuffers {
     /// What was ever put into one, in bytes.
     put_bytes: AtomicU64,
     waiting: Mutex<Waiting>,
+    /// Whether there are any whose rows are not being moved.
+    are_any: AtomicBool,
 }
 
 /// Change buffers whose rows are not being moved.
@@ -183,6 +185,7 @@ impl ChangeBuffers {
             total_bytes: Arc::default(),
             put_bytes: AtomicU64::new(0),
             waiting: Mutex::default(),
+            are_any: AtomicBool::new(false),
         }
     }
 
@@ -237,11 +240,10 @@ impl ChangeBuffers {
         self.total_bytes.load(Ordering::Relaxed)
     }
 
-    /// When it is to be looked whether they rest; `None` if there are none.
-    pub fn look_at(&self) -> Option<Instant> {
-        let waiting = self.waiting.lock();
-        let (looked, _) = waiting.looked.filter(|_| !waiting.is_empty())?;
-        Some(looked + REST)
+    /// After what time it is to be looked again whether they rest; `None` if there are none whose rows are not being moved. The caller may
+    /// have locked the applier's work, which is locked after [`waiting`](Self::waiting).
+    pub fn look_after(&self) -> Option<Duration> {
+        self.are_any.load(Ordering::Acquire).then_some(REST)
     }
 }
 
@@ -294,6 +296,7 @@ impl Manager {
         };
         table.staging().open(Arc::new(StagingTree::change_buffer(tree, position, buffer)));
         waiting.open.push(table.clone());
+        buffers.are_any.store(true, Ordering::Release);
         let put_bytes = buffers.put_bytes.load(Ordering::Relaxed);
         waiting.looked.get_or_insert_with(|| (tantalum_rt::now(), put_bytes));
         Ok(())
@@ -350,6 +353,7 @@ impl Manager {
         waiting.open.retain(is_there);
         waiting.sealed.retain(|(table, _)| is_there(table));
         waiting.bytes = waiting.sealed.iter().map(|(_, staged)| staged.buffered_bytes()).sum();
+        self.buffers.are_any.store(!waiting.is_empty(), Ordering::Release);
     }
 
     /// Gives the applier what is sealed, while the caller keeps more from being sealed.
@@ -359,8 +363,11 @@ impl Manager {
             by_table.entry(table.id()).or_insert_with(|| (table, Vec::new())).1.push(staged);
         }
         waiting.bytes = 0;
-        let are_any = !by_table.is_empty();
+        self.buffers.are_any.store(!waiting.is_empty(), Ordering::Release);
+        if by_table.is_empty() {
+            return false;
+        }
         self.move_buffered(by_table.into_values());
-        are_any
+        true
     }
 }

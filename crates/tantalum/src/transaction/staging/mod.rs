@@ -244,7 +244,7 @@ impl StagingTree {
 
     /// What is staged for a key, and how far the log must be durable before a caller gets it, if it is committed.
     fn find(&self, key: &[u8]) -> Result<Option<(StagedWrite, Lsn)>> {
-        if self.buffer.as_ref().is_some_and(|buffer| !buffer.may_have(key)) {
+        if !self.may_have(key) {
             return Ok(None);
         }
         let found = self.tree.read(key, |row, leaf| match row {
@@ -254,6 +254,11 @@ impl StagingTree {
         })??;
         let Some((row, leaf)) = found else { return Ok(None) };
         Ok(StagedWrite::decode(row)?.map(|write| (write, self.shown_lsn(leaf))))
+    }
+
+    /// False only if nothing is staged for a key.
+    fn may_have(&self, key: &[u8]) -> bool {
+        self.buffer.as_ref().is_none_or(|buffer| buffer.may_have(key))
     }
 
     /// How far the log must be durable before a caller gets a row of a leaf with this LSN: the rows of a transaction count with its
@@ -356,6 +361,11 @@ impl TableStaging {
         Arc::clone(&self.list.read())
     }
 
+    /// False only if nothing is staged for a key, in any staging table.
+    pub(in crate::transaction) fn may_have(&self, key: &[u8]) -> bool {
+        self.has_any() && self.all().iter().any(|staged| staged.may_have(key))
+    }
+
     /// Those of transactions that have committed up to a position, the newest first.
     pub fn committed(&self, up_to: u64) -> Committed {
         if !self.has_any() {
@@ -372,7 +382,7 @@ impl TableStaging {
     /// a caller gets it. If nothing, the leaf that is looked at after this has it.
     #[inline]
     pub fn get(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Content>, Lsn)>> {
-        if self.has_any() { self.find(key, up_to) } else { Ok(None) }
+        if self.may_have(key) { self.find(key, up_to) } else { Ok(None) }
     }
 
     #[cold]
