@@ -155,7 +155,7 @@ fn while_a_snapshot_is_alive_no_write_is_deferred_and_it_sees_what_it_saw() {
         // Some of these are staged, and replaced in their leaves.
         (0..KEYS).step_by(50).for_each(|number| put(number, 2));
         assert_eq!(deferred(db), before);
-        let of = |number: u32| if number % 100 == 0 { value(1) } else { value(0) };
+        let of = |number: u32| if number.is_multiple_of(100) { value(1) } else { value(0) };
         let seen = |number| snapshot.get(table, key(number)).unwrap().unwrap().to_vec();
         assert!((0..KEYS).step_by(50).all(|number| seen(number) == of(number)));
         wait_until_applied(db);
