@@ -40,7 +40,7 @@ pub(crate) fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicB
     }
 }
 
-/// When the rows of all large transactions are where they belong, their staging tables have gone, those for dropped tables too. They get
+/// When all rows that are staged or deferred are where they belong, their staging tables have gone, those for dropped tables too. They get
 /// there, unless devices fail.
 pub(crate) fn check_nothing_is_staged(db: &Db, devices_may_fail: bool, recorder: &Recorder) -> Result<(), Stop> {
     let begun = tantalum_rt::now();
@@ -50,7 +50,9 @@ pub(crate) fn check_nothing_is_staged(db: &Db, devices_may_fail: bool, recorder:
                 return Ok(());
             }
             let tasks = tantalum_rt::list_tasks();
-            return Err(Stop::Violation(format!("rows of large transactions are not moved to their tables{tasks}")));
+            return Err(Stop::Violation(format!(
+                "rows that are staged or deferred are not moved to their tables{tasks}"
+            )));
         }
         tantalum_rt::sleep(APPLIER_PATIENCE / 1000);
     }

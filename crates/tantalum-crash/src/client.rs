@@ -339,6 +339,11 @@ impl Client {
     }
 
     fn delete(&mut self, transaction: &mut Transaction, session: &mut Session, key: Key) -> Result<(), Stop> {
+        if key.number % 2 == 1 {
+            transaction.blind_delete(self.table(key), self.bytes(key))?;
+            session.writes.insert(key, None);
+            return Ok(());
+        }
         let was_present = transaction.delete(self.table(key), self.bytes(key))?;
         session.saw_presence(key, was_present)?;
         if was_present {

@@ -307,9 +307,7 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         None => db,
     };
     check(&db, &recorder)?;
-    if config.load.stages {
-        check_nothing_is_staged(&db, config.faults.is_any(), &recorder)?;
-    }
+    check_nothing_is_staged(&db, config.faults.is_any(), &recorder)?;
     count(&db, &config, &recorder)?;
     db.close()?;
     Ok(())
@@ -427,6 +425,8 @@ fn count(db: &Db, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
     let stats = db.stats()?;
     recorder.count("pages read ahead", stats.pool.read_ahead);
     recorder.count("rows logged as the bytes that differ", stats.pool.patched_rows);
+    recorder.count("writes that were deferred", stats.transactions.deferred_writes);
+    recorder.count("staged or deferred rows that were moved", stats.transactions.rows_moved);
     if let Some(store) = stats.store.in_page {
         recorder.count("merges of erase units", store.merges);
         recorder.count("merges that carried active records over", store.merges_with_carry);

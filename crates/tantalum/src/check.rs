@@ -34,7 +34,8 @@ pub struct CheckReport {
     pub tables: Vec<TableReport>,
     /// Pages that tables and the catalog use.
     pub pages_used: u64,
-    /// Hidden tables with rows of large transactions that are not in their tables yet, and those whose pages are being freed.
+    /// Hidden tables with rows of large transactions, or deferred writes, that are not in their tables yet, and those whose pages are being
+    /// freed.
     pub staging_tables: u64,
     /// What is wrong, at most a hundred entries; empty if all is well.
     problems: Vec<String>,

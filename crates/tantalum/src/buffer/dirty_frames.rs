@@ -21,6 +21,11 @@ impl DirtyFrames {
         };
     }
 
+    /// Whether a frame is dirty. If that changes meanwhile, either is right.
+    pub fn has(&self, frame: usize) -> bool {
+        self.0[frame / 64].load(Ordering::Relaxed) & (1 << (frame % 64)) != 0
+    }
+
     /// The dirty frames in ascending order. Of those that change meanwhile, either may be seen.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().flat_map(|(index, word)| {

@@ -365,6 +365,11 @@ impl<'p> PageView<'p> {
         header::lsn(self)
     }
 
+    /// Whether it has changes that are not stored.
+    pub fn is_dirty(&self) -> bool {
+        self.frame.state.dirty_frames.has(self.frame.state.index)
+    }
+
     /// Pins the page, so that it stays in memory when it is no longer latched.
     pub fn pin(&self) -> PinnedPage {
         PinnedPage { id: self.id(), frame: self.index, latch: Arc::clone(&self.frame.latch) }

@@ -30,6 +30,11 @@ impl HintKey {
         Self(FixedState::default().hash_one(position))
     }
 
+    /// The hash.
+    pub fn hash(self) -> u64 {
+        self.0
+    }
+
     /// What tells apart the keys of one set. Not 0.
     fn tag(self) -> u16 {
         (self.0 >> 48) as u16 | 1

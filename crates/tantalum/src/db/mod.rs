@@ -183,6 +183,7 @@ impl Db {
         let operations = self.operations();
         let _operation = self.core().begin_operation()?;
         let dropped = self.core().catalog.drop_table(name, &|| operations.check_open());
+        self.open.manager.forget_dropped_change_buffers();
         self.open.manager.take_over_staged();
         dropped
     }

@@ -82,6 +82,7 @@ impl Settings {
             buffer_pool_bytes,
             transaction_memory_bytes,
             version_bytes,
+            change_buffer_bytes,
             log_bytes,
             lock_timeout_ms,
             early_lock_release,
@@ -92,6 +93,7 @@ impl Settings {
             buffer_pool_bytes,
             transaction_memory_bytes,
             version_bytes,
+            change_buffer_bytes,
             log_bytes,
             lock_timeout_ms,
             early_lock_release,
@@ -216,6 +218,11 @@ impl Settings {
     /// Memory for old versions of rows.
     pub fn version_bytes(&self) -> u64 {
         self.version_bytes.unwrap_or(self.buffer_pool_bytes() / VERSION_PART)
+    }
+
+    /// Bytes of rows in change buffers, at most.
+    pub fn change_buffer_bytes(&self) -> u64 {
+        self.change_buffer_bytes.unwrap_or(self.buffer_pool_bytes().saturating_mul(2))
     }
 
     /// Partitions that each log device is cut into.

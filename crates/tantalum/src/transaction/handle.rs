@@ -214,6 +214,28 @@ impl Transaction {
         self.state.get_mut().delete(table, key.as_ref())
     }
 
+    /// Deletes a key, whether it is there or not. Does not tell which, and so need not read the row: of a table that is larger than the
+    /// buffer pool, it is to [`delete`](Self::delete) as [`put`](Self::put) is to reading a row and writing it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let sessions = db.table("sessions")?;
+    /// db.put(&sessions, "17", "alice")?;
+    /// let mut tx = db.begin()?;
+    /// tx.blind_delete(&sessions, "17")?;
+    /// tx.blind_delete(&sessions, "18")?;
+    /// tx.commit()?;
+    /// assert_eq!(db.get(&sessions, "17")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn blind_delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.state.get_mut().blind_delete(table, key.as_ref())
+    }
+
     /// Deletes the rows of a range, which may be many: their keys are in memory some at a time, and a [`Prefix`] is a range too. Returns
     /// how many rows there were. Locks the range.
     ///

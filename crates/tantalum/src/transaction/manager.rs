@@ -11,7 +11,11 @@ use std::{
 use tantalum_rt::Mutex;
 
 use super::{
-    large_values::Reaper, locks::LockManager, notifier::Notifier, precedence::Precedence, staging::Applier,
+    large_values::Reaper,
+    locks::LockManager,
+    notifier::Notifier,
+    precedence::Precedence,
+    staging::{Applier, ChangeBuffers},
     versions::Versions,
 };
 use crate::{db::Core, limits::GroupLimit};
@@ -37,6 +41,7 @@ pub(crate) struct Manager {
     /// Large transactions commit one after the other.
     pub(super) staged_commits: Mutex<()>,
     pub(super) applier: Arc<Applier>,
+    pub(super) buffers: Arc<ChangeBuffers>,
     pub(super) reaper: Arc<Reaper>,
     pub(super) notifier: Notifier,
     /// For the applier's task.
@@ -55,6 +60,10 @@ tantalum_rt::statistics! {
             rollbacks,
             /// Those committed that were too large for memory or for one record of the log, and were staged.
             staged_commits,
+            /// Writes that were put into a change buffer, because their leaf would have been read, or stored, for them.
+            deferred_writes,
+            /// Rows of large transactions and of change buffers that were moved to their tables.
+            rows_moved,
             /// Bulk loads that built their pages.
             bulk_loads,
             /// Large values that no row had any more and whose pages were freed.
@@ -83,8 +92,11 @@ tantalum_rt::statistics! {
             spilled_versions: u64,
             /// Pages of the data device that are in use as scratch pages.
             scratch_pages: u64,
-            /// Staging tables whose rows are being moved to their tables, or whose pages are being freed.
+            /// Staging tables, with the rows of large transactions, and change buffers: those whose rows are not all in their tables, or
+            /// whose pages are being freed.
             staging_tables: u64,
+            /// Bytes of rows that were put into change buffers, as far as these have not been freed.
+            change_buffer_bytes: u64,
             /// Large values that no row has any more and whose pages are to be freed, as far as they are known, and tables in which
             /// such are to be looked for.
             dead_values: u64,
@@ -101,6 +113,7 @@ impl Manager {
             memory_bytes: usize::try_from(core.settings.transaction_memory_bytes()).unwrap_or(usize::MAX),
             staged_commits: Mutex::default(),
             applier: Arc::default(),
+            buffers: Arc::new(ChangeBuffers::new(&core)),
             locks: LockManager::new(core.settings.lock_timeout()),
             versions: Versions::new(&core.space, core.settings.version_bytes()),
             precedence: Precedence::default(),
@@ -129,7 +142,8 @@ impl Manager {
             version_bytes: versions.bytes,
             spilled_versions: versions.spilled_versions,
             scratch_pages: versions.scratch_pages,
-            staging_tables: self.applier.tables(),
+            staging_tables: self.applier.tables() + self.buffers.count(),
+            change_buffer_bytes: self.buffers.bytes(),
             dead_values: self.reaper.waiting(),
             ..self.counters.read()
         }

@@ -228,6 +228,13 @@ impl TransactionState {
         Ok(true)
     }
 
+    /// See [`Transaction::blind_delete`].
+    pub fn blind_delete(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        let Write { key, .. } = self.writable(table, key, &[])?;
+        self.lock(table, &key, Mode::Exclusive)?;
+        self.write(table, key, None)
+    }
+
     /// Prepares a table to have the rows of an interval deleted: it is entered and writable, and the interval is locked if the isolation
     /// asks for that.
     pub fn claim_range(&mut self, table: &Table, interval: &Interval) -> Result<()> {

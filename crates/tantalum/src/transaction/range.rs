@@ -361,7 +361,7 @@ struct StagedLook {
     own: Vec<StagedRow>,
     /// What others have committed, the newest first.
     committed: Vec<Vec<StagedRow>>,
-    /// When the last of these committed.
+    /// How far the log must be durable before these are returned.
     lsn: Lsn,
 }
 
@@ -369,14 +369,14 @@ impl StagedLook {
     fn new(table: &Table, rest: &Interval, end: End, limit: usize, seen: Seen<'_>) -> Result<Self> {
         let mut look = Self { covered: rest.clone(), own: Vec::new(), committed: Vec::new(), lsn: Lsn::ZERO };
         if let Some(own) = seen.own {
-            (look.covered, look.own) = own.range(&look.covered, end, limit)?;
+            (look.covered, look.own, _) = own.range(&look.covered, end, limit)?;
         }
         let up_to = seen.view.map_or(u64::MAX, |view| view.snapshot.number);
-        for (position, staged) in table.staging().committed(up_to) {
-            let (covered, rows) = staged.range(&look.covered, end, limit)?;
+        for (_, staged) in table.staging().committed(up_to) {
+            let (covered, rows, lsn) = staged.range(&look.covered, end, limit)?;
             look.covered = covered;
             if !rows.is_empty() {
-                look.lsn = look.lsn.max(Lsn::new(position));
+                look.lsn = look.lsn.max(lsn);
             }
             look.committed.push(rows);
         }

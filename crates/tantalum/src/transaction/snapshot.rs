@@ -47,8 +47,10 @@ impl View {
     /// What a key has in this view, and how far the log must be durable before the caller gets it. A large value stays while the view
     /// lives.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<(Option<Content>, Lsn)> {
-        if let Some(staged) = table.staging().get(key, self.snapshot.number)? {
-            return Ok(staged);
+        if let Some((staged, lsn)) = table.staging().get(key, self.snapshot.number)? {
+            // A change buffer has what a view does not see only if that was given up.
+            self.check()?;
+            return Ok((staged, self.shown_lsn(lsn)));
         }
         let mut show = Some(|value: Option<LeafValue<'_>>, leaf| {
             let value = value.filter(|_| self.loaded_since(table).is_none());

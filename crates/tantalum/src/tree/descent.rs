@@ -84,19 +84,73 @@ impl Tree {
         f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
     ) -> Result<R> {
         let key = at.hint_key(self);
+        let (page, hinted) = match self.hinted_leaf(at, key) {
+            Some((page, entry)) => (page, Some(entry)),
+            None => (self.descend_before(at, 0, ahead)?, None),
+        };
+        self.show(key, page, hinted, f)
+    }
+
+    /// As [`at_leaf`](Self::at_leaf), but `None` instead of waiting for the store.
+    pub(super) fn at_leaf_in_memory<R>(
+        &self,
+        at: LeafPosition<'_>,
+        f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
+    ) -> Result<Option<R>> {
+        let key = at.hint_key(self);
+        let (page, hinted) = match self.hinted_leaf(at, key) {
+            Some((page, entry)) => (page, Some(entry)),
+            None => match self.descend_in_memory(at)? {
+                Some(page) => (page, None),
+                None => return Ok(None),
+            },
+        };
+        self.show(key, page, hinted, f).map(Some)
+    }
+
+    /// The leaf of a position to which its hint leads, and the entry that was wanted of it.
+    #[inline]
+    fn hinted_leaf(&self, at: LeafPosition<'_>, key: HintKey) -> Option<(PageView<'_>, usize)> {
         // A page that a hint wrongly leads to is let go before anything else is latched.
-        if let Some((page, entry)) = self.pool.hinted_page(key)
-            && let Some(node) = self.node_on_way(at, &page).filter(Node::is_leaf)
-            && page.lsn().get() != self.shared.building.load(Ordering::Acquire)
-        {
-            let (result, found) = f(&node, &page, entry)?;
-            self.pool.note_hint(key, &page, found, Some(entry));
-            return Ok(result);
-        }
-        let page = self.descend_before(at, 0, ahead)?;
-        let (result, found) = f(&Node::read(&page)?, &page, 0)?;
-        self.pool.note_hint(key, &page, found, None);
+        let (page, entry) = self.pool.hinted_page(key)?;
+        let is_leaf = self.node_on_way(at, &page).is_some_and(|node| node.is_leaf());
+        (is_leaf && page.lsn().get() != self.shared.building.load(Ordering::Acquire)).then_some((page, entry))
+    }
+
+    #[inline]
+    fn show<R>(
+        &self,
+        key: HintKey,
+        page: PageView<'_>,
+        hinted: Option<usize>,
+        f: impl FnOnce(&Node<'_>, &PageView<'_>, usize) -> Result<(R, usize)>,
+    ) -> Result<R> {
+        let (result, found) = f(&Node::read(&page)?, &page, hinted.unwrap_or(0))?;
+        self.pool.note_hint(key, &page, found, hinted);
         Ok(result)
+    }
+
+    /// Goes down to the leaf of a position; `None` if it or a page on the way to it is not in memory.
+    fn descend_in_memory(&self, at: LeafPosition<'_>) -> Result<Option<PageView<'_>>> {
+        let Some(mut page) = self.read_root_in_memory() else { return Ok(None) };
+        loop {
+            let node = Node::read(&page)?;
+            self.check_owner(&page)?;
+            if !at.is_in(&node) {
+                return Err(node.error("the way to a key leads through it, but its fences exclude the key"));
+            }
+            if node.is_leaf() {
+                return Ok(Some(page));
+            }
+            let child = node.child(at.choose(&node)?)?;
+            page = match self.pool.read_in_memory(child) {
+                Some(below) => {
+                    check_step(node.level(), &below)?;
+                    below
+                }
+                None => return Ok(None),
+            };
+        }
     }
 
     /// Goes down to the node of the given level, or to the root when the tree is lower than that, taking each read
@@ -179,6 +233,17 @@ impl Tree {
             // Under its latch: until then it may have moved, and its page be free or another one.
             if self.root() == root {
                 return page;
+            }
+        }
+    }
+
+    /// As [`read_root`](Self::read_root), but `None` instead of waiting for the store.
+    fn read_root_in_memory(&self) -> Option<PageView<'_>> {
+        loop {
+            let root = self.root();
+            let page = self.pool.read_in_memory(root)?;
+            if self.root() == root {
+                return Some(page);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::cursor::LeafPosition;
 use super::node::{self, Found, Node, Payload};
 use super::{Chains, LeafValue, Reference, Tree, merge, split};
-use crate::buffer::{ChangeGroup, PinnedPage, Reservation};
+use crate::buffer::{ChangeGroup, PageView, PinnedPage, Reservation};
 use crate::error::{GroupResult, Lack, Result};
 use std::sync::Arc;
 use tantalum_log::Lsn;
@@ -20,6 +20,14 @@ pub(crate) struct LeafWrite<'a> {
     pub(crate) key: &'a [u8],
     /// The new value, if it is bytes at most [`Tree::inline_limit`] of them; `None` deletes.
     pub(crate) value: Option<LeafValue<'a>>,
+}
+
+/// What a look at the leaf of some writes comes to.
+enum Looked {
+    /// The leaf has room for those that belong to it; its LSN.
+    HasRoom(PinnedPage, Lsn),
+    /// It has not, for so many.
+    Full(usize),
 }
 
 /// Where a write goes in its leaf, and what it replaces there.
@@ -56,22 +64,63 @@ impl Tree {
         places: &mut Vec<Place>,
         reservation: &Arc<Reservation>,
     ) -> Result<(PinnedPage, Lsn)> {
-        debug_assert!(writes.is_sorted_by(|a, b| a.key < b.key), "writes are in key order");
-        let known = places.len();
         loop {
             let first = LeafPosition::Containing(writes[0].key);
-            let (leaf, count) = self.at_leaf_before(first, writes, |node, page, entry| {
-                let count = writes.partition_point(|write| node.is_below_upper(write.key));
-                let has_room = fits(node, page, &writes[..count], self.inline_limit(), places)?;
-                Ok(((has_room.then(|| (page.pin(), page.lsn())), count), entry))
-            })?;
-            if let Some(leaf) = leaf {
-                return Ok(leaf);
-            }
-            places.truncate(known);
+            let look =
+                |node: &Node<'_>, page: &PageView<'_>, entry| self.find_places(node, page, writes, places, entry);
+            let count = match self.at_leaf_before(first, writes, look)? {
+                Looked::HasRoom(leaf, lsn) => return Ok((leaf, lsn)),
+                Looked::Full(count) => count,
+            };
             interleave();
             self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]), reservation)?;
         }
+    }
+
+    /// As [`prepare`](Self::prepare), but `None` instead of waiting for the store, if the leaf or a page on the way to it is not in memory;
+    /// if it `must_be_dirty`, also if all changes of the leaf are stored.
+    pub(crate) fn prepare_in_memory(
+        &self,
+        writes: &[LeafWrite<'_>],
+        places: &mut Vec<Place>,
+        reservation: &Arc<Reservation>,
+        must_be_dirty: bool,
+    ) -> Result<Option<(PinnedPage, Lsn)>> {
+        loop {
+            let first = LeafPosition::Containing(writes[0].key);
+            let look = |node: &Node<'_>, page: &PageView<'_>, entry| match must_be_dirty && !page.is_dirty() {
+                true => Ok((None, entry)),
+                false => {
+                    self.find_places(node, page, writes, places, entry).map(|(looked, entry)| (Some(looked), entry))
+                }
+            };
+            let count = match self.at_leaf_in_memory(first, look)?.flatten() {
+                None => return Ok(None),
+                Some(Looked::HasRoom(leaf, lsn)) => return Ok(Some((leaf, lsn))),
+                Some(Looked::Full(count)) => count,
+            };
+            interleave();
+            self.make_room(writes[0].key, 0, &split::Need::Writes(&writes[..count]), reservation)?;
+        }
+    }
+
+    /// Adds to `places` where the first writes go, if the leaf, to which at least one belongs, has room for those that belong to it.
+    fn find_places(
+        &self,
+        node: &Node<'_>,
+        page: &PageView<'_>,
+        writes: &[LeafWrite<'_>],
+        places: &mut Vec<Place>,
+        entry: usize,
+    ) -> Result<(Looked, usize)> {
+        debug_assert!(writes.is_sorted_by(|a, b| a.key < b.key), "writes are in key order");
+        let known = places.len();
+        let count = writes.partition_point(|write| node.is_below_upper(write.key));
+        if fits(node, page, &writes[..count], self.inline_limit(), places)? {
+            return Ok((Looked::HasRoom(page.pin(), page.lsn()), entry));
+        }
+        places.truncate(known);
+        Ok((Looked::Full(count), entry))
     }
 
     /// Whether a page that the caller has latched is the leaf of all these keys and has room for the writes. They go to

@@ -31,7 +31,7 @@ impl Tree {
         // The log being full is no reason to wait: no task needs the merge.
         loop {
             interleave();
-            match self.try_merge(key, level, &reservation) {
+            match self.try_merge(key, level, &reservation, false) {
                 Ok(true) => level += 1,
                 Ok(false) => break,
                 Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::LogSize(_) | Lack::Latch(_))) => return Ok(()),
@@ -42,8 +42,29 @@ impl Tree {
         if level == 0 { Ok(()) } else { self.lower_root(&reservation) }
     }
 
-    /// Merges the node of `level` on the way to `key`. Returns whether the level above may now be sparse.
-    fn try_merge(&self, key: &[u8], level: u8, reservation: &Arc<Reservation>) -> GroupResult<bool> {
+    /// Frees the page of the leaf of `key` if it is empty and another stands before it under its parent: nothing has to move for that. The
+    /// caller holds no latch.
+    pub(crate) fn free_empty_leaf(&self, key: &[u8]) -> Result<()> {
+        let reservation = Reservation::new(&self.pool);
+        loop {
+            interleave();
+            match self.try_merge(key, 0, &reservation, true) {
+                Ok(_) | Err(GroupError::Lacks(Lack::LogSpace(_) | Lack::LogSize(_) | Lack::Latch(_))) => return Ok(()),
+                Err(GroupError::Lacks(lack)) => self.space.supply(&reservation, lack)?,
+                Err(GroupError::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Merges the node of `level` on the way to `key`, unless entries had to move and it `must_be_empty`. Returns whether the level above
+    /// may now be sparse.
+    fn try_merge(
+        &self,
+        key: &[u8],
+        level: u8,
+        reservation: &Arc<Reservation>,
+        must_be_empty: bool,
+    ) -> GroupResult<bool> {
         let Some(Latched { parent: Some(parent), node }) = self.latch_for_change(key, level)? else {
             return Ok(false);
         };
@@ -51,6 +72,9 @@ impl Tree {
             return Ok(false);
         }
         let above = Node::read(&parent.guard)?;
+        if must_be_empty && (parent.entry == 0 || Node::read(&node)?.len() > 0) {
+            return Ok(false);
+        }
         if above.len() == 1 {
             return Ok(true);
         }

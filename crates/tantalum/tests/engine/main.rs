@@ -4,6 +4,7 @@
 
 mod api;
 mod bulk_load;
+mod change_buffer;
 mod checking;
 mod closing;
 mod compact;

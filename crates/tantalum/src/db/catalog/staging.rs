@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use tantalum_log::Lsn;
 use tantalum_store::{PageId, TableId};
 
 use super::{
@@ -26,6 +27,15 @@ impl Catalog {
         let row = StagingRow { state: StagingState::Uncommitted, id, root: PageId(u64::MAX), target };
         let (root, _) = self.in_group(&row.key(), Some(CatalogRow::Staging(row)))?;
         Ok((id, self.tree_at(id, root)))
+    }
+
+    /// Makes a change buffer for writes to table `target`: an empty staging table that is committed, at this place in the order of commits.
+    /// Returns where in the log it was made. Need not be durable: what is put into it is logged later.
+    pub fn create_change_buffer(&self, target: TableId, order: u64) -> Result<(Tree, Lsn)> {
+        let id = self.next_id()?;
+        let row = StagingRow { state: StagingState::Committed(order), id, root: PageId(u64::MAX), target };
+        let (root, end) = self.in_group(&row.key(), Some(CatalogRow::Staging(row)))?;
+        Ok((self.tree_at(id, root), end))
     }
 
     /// Frees the pages of a staging table, or of a value tree, that no task looks at any more, and removes its row. Need not be

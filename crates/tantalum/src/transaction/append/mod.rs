@@ -17,8 +17,8 @@ use tantalum_store::{PageId, page::header, page::record};
 
 pub(super) use self::overwritten::OldVersion;
 use self::{
-    overwritten::{moved_over, overwritten, staged_rows},
-    planning::{LeafPlan, Planned, Planning, Replaced, marks_of, references_at, value_parts},
+    overwritten::{Removal, moved_over, overwritten, staged_rows},
+    planning::{Deferred, LeafPlan, Planned, Planning, Replaced, marks_of, references_at, value_parts},
 };
 use super::{
     Manager, ValueTree,
@@ -56,6 +56,8 @@ pub(super) enum PartTree {
     Target(Table),
     /// A staging table, from which rows go that are written to their table.
     Staging(Arc<StagingTree>),
+    /// A change buffer, to which rows go whose keys are locked.
+    Buffer(Arc<StagingTree>),
     /// One that no other task changes there.
     Own(Tree),
     /// The large values of a table.
@@ -66,7 +68,7 @@ impl PartTree {
     fn tree(&self) -> &Tree {
         match self {
             Self::Table(table) | Self::Target(table) => table.tree(),
-            Self::Staging(staged) => staged.tree(),
+            Self::Staging(staged) | Self::Buffer(staged) => staged.tree(),
             Self::Own(tree) => tree,
             Self::Values(values) => values.tree(),
         }
@@ -76,7 +78,7 @@ impl PartTree {
     fn values(&self) -> Option<Arc<ValueTree>> {
         match self {
             Self::Table(table) | Self::Target(table) => table.values(),
-            Self::Staging(_) | Self::Own(_) | Self::Values(_) => None,
+            Self::Staging(_) | Self::Buffer(_) | Self::Own(_) | Self::Values(_) => None,
         }
     }
 
@@ -115,8 +117,12 @@ enum Try {
         end: Lsn,
         sparse: Sparse,
         replaced: Replaced,
+        /// Tables whose change buffers are full, and these.
+        full: Vec<(Table, Arc<StagingTree>)>,
     },
     Again,
+    /// A table has no change buffer yet.
+    NoBuffer(Table),
     /// The staged rows that are to be moved have changed.
     Stale,
     /// Others hold too many frames; as many are needed at most.
@@ -138,6 +144,7 @@ impl Manager {
         let reservation = Reservation::new(pool);
         let mut pins = pool.pins().begin();
         let mut tries = Tries::new(&self.precedence);
+        let mut may_defer = self.buffers.are_in_use() && matches!(purpose, Purpose::Commit);
         loop {
             if tries.must_wait() {
                 // The commit that goes first may need all that this one has.
@@ -147,8 +154,9 @@ impl Manager {
                 pins = pool.pins().begin();
             }
             let freed = self.times_freed();
-            match self.try_append(parts, purpose, &mut pins, &reservation, &tries) {
-                Ok(Try::Done { end, sparse, replaced }) => {
+            let defers = may_defer && !tries.have_failed();
+            match self.try_append(parts, purpose, &mut pins, &reservation, &tries, defers) {
+                Ok(Try::Done { end, sparse, replaced, full }) => {
                     drop((pins, tries));
                     let dead = replaced.len() as u64;
                     if dead > 0 {
@@ -157,6 +165,7 @@ impl Manager {
                     }
                     self.versions.spill(self.core());
                     rebalance(sparse);
+                    full.iter().for_each(|(table, buffer)| self.seal_change_buffer(table, buffer));
                     if dead > 0 && matches!(purpose, Purpose::Commit) {
                         reservation.clear();
                         self.wait_for_reaper(dead);
@@ -165,6 +174,12 @@ impl Manager {
                 }
                 Ok(Try::Again) => tries.failed(),
                 Ok(Try::Stale) => return Ok(None),
+                Ok(Try::NoBuffer(table)) => {
+                    drop(pins);
+                    reservation.clear();
+                    may_defer = self.make_change_buffer(&table)?;
+                    pins = pool.pins().begin();
+                }
                 Ok(Try::NoVersionRoom) => {
                     drop(pins);
                     reservation.clear();
@@ -218,25 +233,42 @@ impl Manager {
         pins: &mut Pins<'_>,
         reservation: &Arc<Reservation>,
         tries: &Tries<'_>,
+        defers: bool,
     ) -> GroupResult<Try> {
         pins.restart();
-        // None where a table has no staging tables, which allocates nothing.
-        let removals = staged_rows(parts)?;
         // What is staged is moved together with the leaf that it is in: it must not need more then than there ever is.
         let spare = usize::from(matches!(purpose, Purpose::Staging));
-        let all = || parts.iter().chain(removals.iter().map(|removal| &removal.part));
-        let marked: usize = removals.iter().map(|removal| removal.part.writes.len()).sum();
-        let no_frames = || Ok(Try::NoFrames(spare + marked + all().map(Part::pages_pinned).sum::<usize>()));
+        let needed = |removals: &[Removal<'_>]| {
+            // The rows, and the marks of the values that they name.
+            let removed: usize = removals.iter().map(|removal| 2 * removal.part.writes.len()).sum();
+            spare + removed + parts.iter().map(Part::pages_pinned).sum::<usize>()
+        };
         if !pins.try_add(spare)? {
-            return no_frames();
+            return Ok(Try::NoFrames(needed(&staged_rows(parts, &[])?)));
         }
-        let (marks, value_parts);
-        let mut planning = Planning::of(all().map(|part| part.writes.len()).sum());
-        for part in all().filter(|part| !matches!(part.tree, PartTree::Values(_))) {
-            match planning.add(part, pins, reservation)? {
+        let (deferred, buffer_parts, removals, marks, value_parts);
+        let mut planning = Planning::of(parts.iter().map(|part| part.writes.len()).sum());
+        // A snapshot must find in the leaf, or among the old versions, what it sees.
+        let defers = defers && !self.versions.gate().has_snapshots();
+        let buffers = defers.then_some(&*self.buffers);
+        for part in parts.iter().filter(|part| !matches!(part.tree, PartTree::Values(_))) {
+            match planning.add(part, buffers, pins, reservation)? {
+                Planned::Done => {}
+                Planned::NoFrames => return Ok(Try::NoFrames(needed(&staged_rows(parts, &[])?))),
+                Planned::Changed => return Ok(self.changed(purpose)),
+                Planned::NoBuffer(table) => return Ok(Try::NoBuffer(table)),
+            }
+        }
+        deferred = std::mem::take(&mut planning.deferred);
+        buffer_parts = deferred.iter().map(Deferred::part).collect::<Vec<_>>();
+        // None where a table has no staging tables, which allocates nothing.
+        removals = staged_rows(parts, &deferred)?;
+        let no_frames = || Ok(Try::NoFrames(needed(&removals)));
+        for part in buffer_parts.iter().chain(removals.iter().map(|removal| &removal.part)) {
+            match planning.add(part, None, pins, reservation)? {
                 Planned::Done => {}
                 Planned::NoFrames => return no_frames(),
-                Planned::Changed => return Ok(self.changed(purpose)),
+                Planned::Changed | Planned::NoBuffer(_) => return Ok(self.changed(purpose)),
             }
         }
         // Only now is it known which values are replaced.
@@ -244,13 +276,13 @@ impl Manager {
         marks = marks_of(&replaced)?;
         value_parts = self::value_parts(parts, &marks);
         for part in &value_parts {
-            match planning.add(part, pins, reservation)? {
+            match planning.add(part, None, pins, reservation)? {
                 Planned::Done => {}
                 Planned::NoFrames => return no_frames(),
-                Planned::Changed => return Ok(self.changed(purpose)),
+                Planned::Changed | Planned::NoBuffer(_) => return Ok(self.changed(purpose)),
             }
         }
-        let Planning { mut plans, mut places, chains } = planning;
+        let Planning { mut plans, mut places, chains, .. } = planning;
         plans.sort_by_key(|plan| plan.page.id());
         // A merge between two preparations can make two leaves one.
         if plans.windows(2).any(|pair| pair[0].page.id() == pair[1].page.id()) {
@@ -260,7 +292,7 @@ impl Manager {
         // whether the rows are still staged, so it stays what it is. A commit that has failed before reads it in any case, so that it
         // does not fail again because a snapshot began meanwhile.
         let old = match purpose {
-            Purpose::Commit if self.versions.gate().has_snapshots() || tries.have_failed() => {
+            Purpose::Commit if !defers && (self.versions.gate().has_snapshots() || tries.have_failed()) => {
                 Some(overwritten(parts, &removals)?)
             }
             Purpose::Move { position, .. } if self.versions.gate().has_snapshots_before(*position) => {
@@ -286,6 +318,13 @@ impl Manager {
             if references_at(places) != plan.replaced {
                 return Ok(self.changed(purpose));
             }
+            if let PartTree::Buffer(buffer) = plan.tree {
+                // The applier, which reads what is sealed, has latched the leaf before or will do so after this group.
+                if buffer.is_sealed() {
+                    return Ok(Try::Again);
+                }
+                plan.writes.iter().for_each(|write| buffer.expect_key(write.key));
+            }
             if matches!(plan.tree, PartTree::Staging(_)) {
                 let is_as_read = match purpose {
                     Purpose::Move { read, .. } => read.contains(&(plan.page.id(), header::lsn(&guard))),
@@ -300,9 +339,24 @@ impl Manager {
         let done = self.append_plans(group, &plans, &places, &chains, old, purpose);
         drop(reserved);
         Ok(match done? {
-            Try::Done { end, sparse, .. } => Try::Done { end, sparse, replaced },
+            Try::Done { end, sparse, .. } => {
+                let full = self.note_deferred(&deferred);
+                Try::Done { end, sparse, replaced, full }
+            }
             other => other,
         })
+    }
+
+    /// Counts what has been deferred. Returns the tables whose change buffers are full, and these.
+    fn note_deferred(&self, deferred: &[Deferred<'_>]) -> Vec<(Table, Arc<StagingTree>)> {
+        let mut full = Vec::new();
+        for deferred in deferred {
+            self.counters.deferred_writes.fetch_add(deferred.len() as u64, Ordering::Relaxed);
+            if self.buffers.note_put(&deferred.to, deferred.bytes()) {
+                full.push((deferred.table.clone(), Arc::clone(&deferred.to)));
+            }
+        }
+        full
     }
 
     /// What a try comes to when staged rows have been moved or overwritten meanwhile.
@@ -325,7 +379,7 @@ impl Manager {
             let places = &places[plan.places.clone()];
             let is_sparse = plan.tree.tree().stage(&mut group, index, plan.writes, places, chains)?;
             // A staging table is dropped when it is empty; merging its leaves until then would log all rows once more.
-            if is_sparse && !matches!(plan.tree, PartTree::Staging(_)) {
+            if is_sparse && !matches!(plan.tree, PartTree::Staging(_) | PartTree::Buffer(_)) {
                 sparse.push((plan.tree.tree().clone(), plan.writes[0].key.to_vec()));
             }
         }
@@ -347,7 +401,7 @@ impl Manager {
             }
         })?;
         drop(gate);
-        Ok(Try::Done { end, sparse, replaced: Vec::new() })
+        Ok(Try::Done { end, sparse, replaced: Vec::new(), full: Vec::new() })
     }
 
     /// What `f` returns, which is run again when the device is full and pages can be freed. No latch may be held.
@@ -377,6 +431,9 @@ impl Manager {
             return Err(error);
         }
         let is_applier = matches!(purpose, Purpose::Move { .. } | Purpose::Applier);
+        if !is_applier {
+            self.flush_change_buffers();
+        }
         let has_room = (!is_applier && self.wait_for_freed_pages(freed))
             || self.versions.give_up_scratch_pages(&error)
             || (!is_applier && self.give_up_seers(&error));

@@ -2,7 +2,7 @@
 
 use tantalum_store::TableId;
 
-use super::{Part, PartTree};
+use super::{Part, PartTree, planning::Deferred};
 use crate::{
     error::Result,
     table::Table,
@@ -28,14 +28,21 @@ pub(super) struct Removal<'a> {
     pub rows: Vec<StagedWrite>,
 }
 
-/// What is staged, and committed, for keys that are to be written.
-pub(super) fn staged_rows<'a>(parts: &'a [Part<'_>]) -> Result<Vec<Removal<'a>>> {
+/// What is staged, and committed, for keys that are to be written, but for what change buffers have for those that are deferred: that
+/// is replaced by what is put into one, or is older than that.
+pub(super) fn staged_rows<'a>(parts: &'a [Part<'_>], deferred: &[Deferred<'_>]) -> Result<Vec<Removal<'a>>> {
     let mut removals = Vec::new();
     for part in parts {
         let Some(staging) = part.tree.staging() else { continue };
+        if !part.writes.iter().any(|write| staging.may_have(write.key)) {
+            continue;
+        }
         for (position, staged) in staging.committed(u64::MAX) {
             let (mut writes, mut rows) = (Vec::new(), Vec::new());
             for write in &part.writes {
+                if staged.is_change_buffer() && deferred.iter().any(|to| to.has(part.tree.tree().owner(), write.key)) {
+                    continue;
+                }
                 if let Some(row) = staged.get(write.key)? {
                     writes.push(LeafWrite { key: write.key, value: None });
                     rows.push(row);

@@ -14,7 +14,7 @@ use crate::{
     transaction::{
         ValueTree,
         large_values::{Mark, MarkKey, lost, mark_key},
-        staging::StagedWrite,
+        staging::{ChangeBuffers, Deferral, StagedWrite, StagingTree},
     },
     tree::{Chains, LeafValue, LeafWrite, Place, Reference},
 };
@@ -39,10 +39,44 @@ pub(super) type Replaced = Vec<(Table, Reference)>;
 const PLANS: usize = 16;
 
 /// What the group of one try is made of.
+#[derive(Default)]
 pub(super) struct Planning<'p> {
     pub plans: Vec<LeafPlan<'p>>,
     pub places: Vec<Place>,
     pub chains: Chains,
+    /// Writes whose leaves are not in memory, by table.
+    pub deferred: Vec<Deferred<'p>>,
+}
+
+/// Writes to a table that go to a change buffer.
+pub(super) struct Deferred<'p> {
+    pub table: &'p Table,
+    pub to: Arc<StagingTree>,
+    keys: Vec<&'p [u8]>,
+    rows: Vec<Vec<u8>>,
+}
+
+impl Deferred<'_> {
+    /// Whether a key of a table is deferred.
+    pub fn has(&self, table: TableId, key: &[u8]) -> bool {
+        self.table.id() == table && self.keys.binary_search(&key).is_ok()
+    }
+
+    /// What goes to the change buffer.
+    pub fn part(&self) -> Part<'_> {
+        let rows = self.keys.iter().zip(&self.rows);
+        let writes = rows.map(|(key, row)| LeafWrite { key, value: Some(LeafValue::Bytes(row)) }).collect();
+        Part { tree: PartTree::Buffer(Arc::clone(&self.to)), writes }
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The bytes of key and row of each write.
+    pub fn bytes(&self) -> impl Iterator<Item = usize> {
+        self.keys.iter().zip(&self.rows).map(|(key, row)| key.len() + row.len())
+    }
 }
 
 /// What came of planning a part.
@@ -51,22 +85,49 @@ pub(super) enum Planned {
     NoFrames,
     /// A value was replaced meanwhile.
     Changed,
+    /// A write is to be deferred, and there is no change buffer for its table.
+    NoBuffer(Table),
+}
+
+/// Where a write goes.
+enum Destination<'p> {
+    /// To its leaf, which has this LSN.
+    Leaf(PinnedPage, Lsn),
+    /// To the change buffer of its table.
+    Buffer(&'p Table, Arc<StagingTree>),
+    /// To one that is to be made.
+    NewBuffer(&'p Table),
 }
 
 impl<'p> Planning<'p> {
     /// Has room for so many writes; most find a leaf each, or one for many.
     pub fn of(writes: usize) -> Self {
         let (plans, places) = (Vec::with_capacity(writes.min(PLANS)), Vec::with_capacity(writes));
-        Self { plans, places, chains: Chains::default() }
+        Self { plans, places, ..Self::default() }
     }
 
-    /// Finds the leaves of a part, and makes room in them.
-    pub fn add(&mut self, part: &'p Part<'p>, pins: &mut Pins<'_>, reservation: &Arc<Reservation>) -> Result<Planned> {
+    /// Finds the leaves of a part, and makes room in them. With change buffers, writes to a table are deferred whose leaves are not in
+    /// memory.
+    pub fn add(
+        &mut self,
+        part: &'p Part<'p>,
+        buffers: Option<&ChangeBuffers>,
+        pins: &mut Pins<'_>,
+        reservation: &Arc<Reservation>,
+    ) -> Result<Planned> {
         let Part { tree, writes } = part;
         let mut rest = &writes[..];
         while !rest.is_empty() {
             let first = self.places.len();
-            let (page, found_at) = tree.tree().prepare(rest, &mut self.places, reservation)?;
+            let (page, found_at) = match self.destination(tree, rest, buffers, reservation)? {
+                Destination::Leaf(page, lsn) => (page, lsn),
+                Destination::Buffer(table, buffer) => {
+                    self.defer(table, buffer, &rest[0]);
+                    rest = &rest[1..];
+                    continue;
+                }
+                Destination::NewBuffer(table) => return Ok(Planned::NoBuffer(table.clone())),
+            };
             let (writes, later) = rest.split_at(self.places.len() - first);
             if !pins.try_add(1)? {
                 return Ok(Planned::NoFrames);
@@ -82,11 +143,49 @@ impl<'p> Planning<'p> {
         Ok(Planned::Done)
     }
 
+    /// Where the first of some writes goes. If it is the leaf, that has room for those that belong to it, and they have their places.
+    fn destination(
+        &mut self,
+        tree: &'p PartTree,
+        writes: &'p [LeafWrite<'p>],
+        buffers: Option<&ChangeBuffers>,
+        reservation: &Arc<Reservation>,
+    ) -> Result<Destination<'p>> {
+        if let (Some(buffers), PartTree::Table(table)) = (buffers, tree) {
+            // While writes are deferred anyway, no leaf is to be stored for one.
+            let must_be_dirty = table.staging().has_open_buffer();
+            let at_hand = table.tree().prepare_in_memory(writes, &mut self.places, reservation, must_be_dirty)?;
+            if let Some((page, lsn)) = at_hand {
+                return Ok(Destination::Leaf(page, lsn));
+            }
+            match buffers.deferral(table, &writes[0]) {
+                Deferral::To(buffer) => return Ok(Destination::Buffer(table, buffer)),
+                Deferral::ToNew => return Ok(Destination::NewBuffer(table)),
+                Deferral::ToLeaf => {}
+            }
+        }
+        let (page, lsn) = tree.tree().prepare(writes, &mut self.places, reservation)?;
+        Ok(Destination::Leaf(page, lsn))
+    }
+
+    fn defer(&mut self, table: &'p Table, to: Arc<StagingTree>, write: &'p LeafWrite<'p>) {
+        let is_same =
+            |deferred: &&mut Deferred<'_>| deferred.table.id() == table.id() && Arc::ptr_eq(&deferred.to, &to);
+        let row = StagedWrite::encode_write(write.value);
+        match self.deferred.last_mut().filter(is_same) {
+            Some(deferred) => {
+                deferred.keys.push(write.key);
+                deferred.rows.push(row);
+            }
+            None => self.deferred.push(Deferred { table, to, keys: vec![write.key], rows: vec![row] }),
+        }
+    }
+
     /// The large values that the group replaces or deletes.
     pub fn replaced(&self, removals: &[Removal<'_>]) -> Replaced {
         let in_tables = self.plans.iter().filter_map(|plan| match plan.tree {
             PartTree::Table(table) | PartTree::Target(table) => Some((table, &plan.replaced)),
-            PartTree::Staging(_) | PartTree::Own(_) | PartTree::Values(_) => None,
+            PartTree::Staging(_) | PartTree::Buffer(_) | PartTree::Own(_) | PartTree::Values(_) => None,
         });
         let in_tables = in_tables.flat_map(|(table, replaced)| replaced.iter().map(|value| (table.clone(), *value)));
         let staged = removals.iter().flat_map(|removal| {

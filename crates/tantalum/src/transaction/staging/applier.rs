@@ -18,6 +18,7 @@ use tantalum_rt::{Condvar, Instant, JoinHandle, Mutex, may_wait};
 
 use super::{
     StagingTree,
+    change_buffer::ChangeBuffers,
     move_rows::{Moving, Step},
 };
 use crate::{
@@ -107,13 +108,25 @@ impl Manager {
         if committed.is_empty() && dropped.is_empty() {
             return;
         }
+        if !committed.is_empty() {
+            self.flush_change_buffers();
+        }
+        self.give_work(committed.into_iter().map(|(table, staged)| (table, vec![staged])), dropped);
+    }
+
+    /// Has the rows of sealed change buffers moved, those of one table together.
+    pub(super) fn move_buffered(&self, sealed: impl Iterator<Item = (Table, Vec<Arc<StagingTree>>)>) {
+        self.give_work(sealed, Vec::new());
+    }
+
+    fn give_work(&self, moving: impl Iterator<Item = (Table, Vec<Arc<StagingTree>>)>, dropped: Vec<Arc<StagingTree>>) {
         // A database that is being closed leaves it to the next open.
         let Ok(_operation) = self.core().operations.begin() else { return };
         let applier = &self.applier;
         {
             let mut work = applier.work.lock();
             let rows = self.group_rows().min(MOST_ROWS);
-            work.moving.extend(committed.into_iter().map(|(table, staged)| Job::new(Moving::new(table, staged, rows))));
+            work.moving.extend(moving.map(|(table, staged)| Job::new(Moving::new(table, staged, rows))));
             work.sort();
             work.dropping.extend(dropped.into_iter().map(Job::new));
             applier.changed.notify_all();
@@ -138,7 +151,8 @@ impl Manager {
         if task.is_none() {
             let manager = self.me.clone();
             let (applier, reaper) = (Arc::clone(&self.applier), Arc::clone(&self.reaper));
-            *task = Some(tantalum_rt::spawn("tantalum-applier", move || run(&manager, &applier, &reaper)));
+            let buffers = Arc::clone(&self.buffers);
+            *task = Some(tantalum_rt::spawn("tantalum-applier", move || run(&manager, &applier, &reaper, &buffers)));
             self.core().keep(StopApplier(Arc::clone(&self.applier)));
         }
     }
@@ -155,7 +169,7 @@ impl Manager {
         } else if let Some(job) = applier.take_moving() {
             self.move_rows(job);
         } else {
-            return Ok(self.reap());
+            return Ok(self.flush_resting_change_buffers() || self.reap());
         }
         Ok(true)
     }
@@ -174,8 +188,8 @@ impl Manager {
             }
             Ok(Step::Retired) => {}
             Ok(Step::Done) => {
-                let Moving { table, staged, .. } = job.what;
-                work.dropping.push(Job::new(staged));
+                let Moving { table, sources, .. } = job.what;
+                work.dropping.extend(sources.into_iter().map(Job::new));
                 drop(work);
                 // What the transaction had written and replaced itself.
                 self.look_for_dead_values(&table);
@@ -293,9 +307,13 @@ impl Manager {
     /// Waits until what is committed now is where it belongs: staged rows in their tables, and the pages of staging tables and of dead
     /// values freed, as far as they can be. No latch may be held.
     pub fn settle(&self) {
+        self.flush_change_buffers();
         let jobs = {
             let work = self.applier.work.lock();
-            (work.moving.len() + work.dropping.len() + usize::from(work.is_busy)) as u64 + self.reaper.waiting()
+            let moving = work.moving.iter().map(|job| job.what.sources.len()).sum::<usize>();
+            // One that is being moved may be several.
+            let busy = if work.is_busy { MOST_TABLES } else { 0 };
+            (moving + work.dropping.len() + busy) as u64 + self.reaper.waiting()
         };
         // A table is freed after its rows were moved, and other transactions may come to be first.
         let mut freed = self.times_freed();
@@ -315,7 +333,7 @@ impl Work {
 
     /// In the order of the commits.
     fn sort(&mut self) {
-        self.moving.sort_by_key(|job| job.what.staged.position());
+        self.moving.sort_by_key(|job| job.what.position());
     }
 
     /// Whether rows can be moved that came since the last look.
@@ -385,7 +403,7 @@ impl Applier {
     }
 }
 
-fn run(manager: &Weak<Manager>, applier: &Applier, reaper: &Reaper) {
+fn run(manager: &Weak<Manager>, applier: &Applier, reaper: &Reaper, buffers: &ChangeBuffers) {
     while let Some(manager) = manager.upgrade() {
         if applier.stop.load(Ordering::Acquire) {
             break;
@@ -407,6 +425,9 @@ fn run(manager: &Weak<Manager>, applier: &Applier, reaper: &Reaper) {
         let mut pause = work.pause();
         if let Some(until) = reaper.rests_until() {
             pause = pause.min(until.duration_since(tantalum_rt::now())).max(Duration::from_millis(1));
+        }
+        if let Some(until) = buffers.look_after() {
+            pause = pause.min(until);
         }
         if !applier.stop.load(Ordering::Acquire) && !work.is_due() && !reaper.has_work() {
             applier.changed.wait_for(&mut work, pause);

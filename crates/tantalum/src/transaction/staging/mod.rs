@@ -12,9 +12,16 @@
 //! - a key that a running transaction has staged is locked by it; an undone write leaves a row that only says so
 //! - a staging table's pages are freed when no task looks at it any more
 //!
+//! A [change buffer] is a staging table of many commits: of their writes whose leaves are not in memory. It is committed from the
+//! beginning, and a row of it counts with the group that puts it there.
+//!
 //! A table without staging tables costs readers and writers one look at a number.
+//!
+//! [change buffer]: change_buffer
 
 mod applier;
+mod change_buffer;
+mod filter;
 mod move_rows;
 mod spill;
 mod undo;
@@ -32,8 +39,10 @@ use tantalum_log::Lsn;
 use tantalum_rt::{Mutex, MutexGuard, RwLock};
 use tantalum_store::TableId;
 
+use self::change_buffer::Buffer;
 pub(in crate::transaction) use self::{
     applier::Applier,
+    change_buffer::{ChangeBuffers, Deferral},
     spill::{Staged, is_too_much},
 };
 use super::{
@@ -45,7 +54,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    tree::{Reference, Tree},
+    tree::{LeafValue, Reference, Tree},
 };
 
 /// A key and the locks of its table.
@@ -150,6 +159,15 @@ impl StagedWrite {
         }
     }
 
+    /// The bytes of the row of a write whose value is not large.
+    pub(in crate::transaction) fn encode_write(value: Option<LeafValue<'_>>) -> Vec<u8> {
+        match value {
+            Some(LeafValue::Bytes(value)) => [&[PUT][..], value].concat(),
+            Some(LeafValue::Reference(_)) => unreachable!("a large value is not deferred"),
+            None => vec![DELETE],
+        }
+    }
+
     /// What the bytes of a row say; no bytes are those of a large value that was removed while it was read.
     pub fn decode(bytes: Value) -> Result<Option<Self>> {
         match (bytes.first(), bytes.len()) {
@@ -174,6 +192,8 @@ impl StagedWrite {
 pub(crate) struct StagingTree {
     tree: Tree,
     stager: Arc<Stager>,
+    /// Of a change buffer that was made since the database was opened.
+    buffer: Option<Buffer>,
 }
 
 impl fmt::Debug for StagingTree {
@@ -184,13 +204,23 @@ impl fmt::Debug for StagingTree {
 
 impl StagingTree {
     pub fn new(tree: Tree, stager: &Arc<Stager>) -> Self {
-        Self { tree, stager: Arc::clone(stager) }
+        Self { tree, stager: Arc::clone(stager), buffer: None }
     }
 
     /// One that was found at opening. All that commit later have larger positions.
     pub fn recovered(tree: Tree, position: u64) -> Self {
         let stager = Stager { owner: TransactionId(0), position: position.into(), waited_for: Mutex::new(None) };
-        Self { tree, stager: Arc::new(stager) }
+        Self { tree, stager: Arc::new(stager), buffer: None }
+    }
+
+    /// A change buffer, made at this position.
+    fn change_buffer(tree: Tree, position: Lsn, buffer: Buffer) -> Self {
+        Self { buffer: Some(buffer), ..Self::recovered(tree, position.get()) }
+    }
+
+    /// Whether it is a change buffer that was made since the database was opened.
+    pub(in crate::transaction) fn is_change_buffer(&self) -> bool {
+        self.buffer.is_some()
     }
 
     pub fn tree(&self) -> &Tree {
@@ -202,26 +232,51 @@ impl StagingTree {
         self.tree.owner()
     }
 
-    /// Where its transaction has committed; 0 if it has not.
+    /// Where its transaction has committed, or it was made, if it is a change buffer; 0 if it has not.
     pub fn position(&self) -> u64 {
         self.stager.position.load(Ordering::Acquire)
     }
 
     /// What is staged for a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<StagedWrite>> {
-        let found = self.tree.read_bytes(key, |row| row.map(Value::from))?;
-        Ok(found.map(StagedWrite::decode).transpose()?.flatten())
+        Ok(self.find(key)?.map(|(write, _)| write))
     }
 
-    /// The rows at one end of an interval, at most `limit`, and the part of the interval that they are all rows of.
+    /// What is staged for a key, and how far the log must be durable before a caller gets it, if it is committed.
+    fn find(&self, key: &[u8]) -> Result<Option<(StagedWrite, Lsn)>> {
+        if !self.may_have(key) {
+            return Ok(None);
+        }
+        let found = self.tree.read(key, |row, leaf| match row {
+            Some(LeafValue::Bytes(row)) => Ok(Some((Value::from(row), leaf))),
+            Some(LeafValue::Reference(_)) => Err(damaged(&self.tree)),
+            None => Ok(None),
+        })??;
+        let Some((row, leaf)) = found else { return Ok(None) };
+        Ok(StagedWrite::decode(row)?.map(|write| (write, self.shown_lsn(leaf))))
+    }
+
+    /// False only if nothing is staged for a key.
+    fn may_have(&self, key: &[u8]) -> bool {
+        self.buffer.as_ref().is_none_or(|buffer| buffer.may_have(key))
+    }
+
+    /// How far the log must be durable before a caller gets a row of a leaf with this LSN: the rows of a transaction count with its
+    /// commit, those of a change buffer each with its own.
+    fn shown_lsn(&self, leaf: Lsn) -> Lsn {
+        if self.is_change_buffer() { leaf } else { Lsn::new(self.position()) }
+    }
+
+    /// The rows at one end of an interval, at most `limit`, the part of the interval that they are all rows of, and how far the log must
+    /// be durable before a caller gets them, if they are committed.
     pub(in crate::transaction) fn range(
         &self,
         interval: &Interval,
         end: End,
         limit: usize,
-    ) -> Result<(Interval, Vec<StagedRow>)> {
+    ) -> Result<(Interval, Vec<StagedRow>, Lsn)> {
         let mut batch = Batch::default();
-        let (covered, _) = range::fill(&self.tree, interval, end, limit, &mut batch)?;
+        let (covered, leaf) = range::fill(&self.tree, interval, end, limit, &mut batch)?;
         batch.read_large(&self.tree)?;
         let mut rows = Vec::new();
         while let Some(row) = batch.take(End::Front) {
@@ -229,14 +284,14 @@ impl StagingTree {
             let bytes = content.into_bytes()?;
             rows.extend(StagedWrite::decode(bytes)?.map(|write| (key, write)));
         }
-        Ok((covered, rows))
+        Ok((covered, rows, self.shown_lsn(leaf)))
     }
 
     /// A key of an interval for which anything is staged.
     fn first_key(&self, interval: &Interval) -> Result<Option<Value>> {
         let mut rest = interval.clone();
         while !rest.is_empty() {
-            let (covered, mut rows) = self.range(&rest, End::Front, 1)?;
+            let (covered, mut rows, _) = self.range(&rest, End::Front, 1)?;
             if let Some((key, _)) = rows.pop() {
                 return Ok(Some(key));
             }
@@ -255,6 +310,8 @@ pub(crate) struct TableStaging {
     /// How many there are.
     count: AtomicUsize,
     list: RwLock<Arc<[Arc<StagingTree>]>>,
+    /// The change buffer that takes writes; it is in the list too.
+    open_buffer: RwLock<Option<Arc<StagingTree>>>,
     /// Whether the table was dropped. The applier holds it while it moves rows.
     retired: Mutex<bool>,
 }
@@ -284,6 +341,7 @@ impl TableStaging {
     /// The table was dropped: no row is moved any more. Returns its staging tables, which no reader finds from now on.
     pub fn retire(&self) -> Arc<[Arc<StagingTree>]> {
         *self.retired.lock() = true;
+        *self.open_buffer.write() = None;
         self.count.store(0, Ordering::Release);
         std::mem::take(&mut *self.list.write())
     }
@@ -303,6 +361,11 @@ impl TableStaging {
         Arc::clone(&self.list.read())
     }
 
+    /// False only if nothing is staged for a key, in any staging table.
+    pub(in crate::transaction) fn may_have(&self, key: &[u8]) -> bool {
+        self.has_any() && self.all().iter().any(|staged| staged.may_have(key))
+    }
+
     /// Those of transactions that have committed up to a position, the newest first.
     pub fn committed(&self, up_to: u64) -> Committed {
         if !self.has_any() {
@@ -319,23 +382,30 @@ impl TableStaging {
     /// a caller gets it. If nothing, the leaf that is looked at after this has it.
     #[inline]
     pub fn get(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Content>, Lsn)>> {
-        if self.has_any() { self.find(key, up_to) } else { Ok(None) }
+        if self.may_have(key) { self.find(key, up_to) } else { Ok(None) }
     }
 
     #[cold]
     fn find(&self, key: &[u8], up_to: u64) -> Result<Option<(Option<Content>, Lsn)>> {
-        for (position, staged) in self.committed(up_to) {
-            if let Some(made) = staged.get(key)?.and_then(StagedWrite::made) {
-                return Ok(Some((made, Lsn::new(position))));
+        for (_, staged) in self.committed(up_to) {
+            if let Some((write, lsn)) = staged.find(key)?
+                && let Some(made) = write.made()
+            {
+                return Ok(Some((made, lsn)));
             }
         }
         Ok(None)
     }
 
-    /// Whether a transaction that has committed after a position has staged something for a key that is locked.
+    /// Whether a transaction that has committed after a position has staged something for a key that is locked. What a snapshot that
+    /// is alive does not see is in no change buffer.
     pub fn is_overwritten(&self, key: &[u8], after: u64) -> Result<bool> {
-        let found = self.get(key, u64::MAX)?;
-        Ok(found.is_some_and(|(_, position)| position.get() > after))
+        for (position, staged) in self.committed(u64::MAX) {
+            if position > after && staged.get(key)?.and_then(StagedWrite::made).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Those of running transactions other than `owner`.
@@ -371,4 +441,10 @@ impl TableStaging {
         }
         Ok(None)
     }
+}
+
+#[cold]
+fn damaged(tree: &Tree) -> Error {
+    let what = format!("a row of table {} names a large value, which no row there does", tree.owner());
+    Error::new(ErrorKind::Corrupt, what + "; restore the database from a backup")
 }

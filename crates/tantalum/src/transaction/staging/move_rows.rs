@@ -1,5 +1,5 @@
-//! One step of the [applier](super::applier): staged rows, in key order, go to their table and out of the staging table, in one change
-//! group.
+//! One step of the [applier](super::applier): staged rows, in key order, go to their table and out of their staging tables, in one
+//! change group.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -11,7 +11,10 @@ use crate::{
     },
     tree::{LeafCopy, LeafPosition, LeafValue, LeafWrite},
 };
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use super::{StagedRow, StagedWrite, StagingTree, spill::is_too_much};
 use crate::transaction::Value;
@@ -19,11 +22,12 @@ use crate::transaction::Value;
 /// Leaves of the staging table that it reads, at most: many may be empty.
 const GROUP_LEAVES: usize = 64;
 
-/// Rows of a committed transaction that are moved to their table.
+/// Rows of a committed transaction, or of change buffers, that are moved to their table.
 #[derive(Debug)]
 pub(super) struct Moving {
     pub table: Table,
-    pub staged: Arc<StagingTree>,
+    /// Where they are, the oldest first.
+    pub sources: Vec<Arc<StagingTree>>,
     /// All rows below this were moved since the database was opened.
     from: Vec<u8>,
     /// The most rows of a group.
@@ -43,15 +47,34 @@ pub(super) enum Step {
 
 /// Rows that were read to be moved.
 struct Read {
-    rows: Vec<StagedRow>,
+    /// What becomes of their keys.
+    rows: BTreeMap<Value, StagedWrite>,
+    /// The keys that each source has, as many as there are sources.
+    keys: Vec<Vec<Value>>,
     leaves: Vec<ReadLeaf>,
+    /// For each source, the last key of each leaf of which all rows were read.
+    ends: Vec<Vec<Value>>,
     /// Where the next ones begin; `None` at the end.
     next: Option<Vec<u8>>,
 }
 
+/// Rows of one source.
+struct ReadSource {
+    rows: Vec<StagedRow>,
+    ends: Vec<Value>,
+    next: Option<Vec<u8>>,
+}
+
 impl Moving {
-    pub fn new(table: Table, staged: Arc<StagingTree>, rows: usize) -> Self {
-        Self { table, staged, from: Vec::new(), rows: rows.max(1) }
+    /// Rows of staging tables, the oldest first.
+    pub fn new(table: Table, sources: Vec<Arc<StagingTree>>, rows: usize) -> Self {
+        assert!(sources.is_sorted_by_key(|source| source.position()), "later rows replace earlier ones");
+        Self { table, sources, from: Vec::new(), rows: rows.max(1) }
+    }
+
+    /// Where the first of the sources was committed.
+    pub fn position(&self) -> u64 {
+        self.sources[0].position()
     }
 
     /// Moves some rows.
@@ -65,23 +88,23 @@ impl Moving {
         }
         manager.leave_log_space()?;
         // `None`: a commit has overwritten one of them meanwhile.
-        let Some(Read { mut rows, leaves, next }) = self.read(manager.group_bytes())? else { return Ok(Step::Moved) };
-        self.write_large(manager, &mut rows)?;
-        if !rows.is_empty() {
-            match self.move_rows(manager, &rows, &leaves) {
-                Ok(true) => {}
+        let Some(mut read) = self.read(manager.group_bytes())? else { return Ok(Step::Moved) };
+        self.write_large(manager, &mut read.rows)?;
+        if !read.rows.is_empty() {
+            match self.move_rows(manager, &read) {
+                Ok(true) => self.free_leaves(&read),
                 Ok(false) => return Ok(Step::Moved),
-                Err(error) if is_too_much(&error) && rows.len() > 1 => {
-                    self.rows = rows.len() / 2;
+                Err(error) if is_too_much(&error) && self.rows > 1 && read.rows.len() > 1 => {
+                    self.rows = self.rows.min(read.rows.len()) / 2;
                     return Ok(Step::Moved);
                 }
                 Err(error) => return Err(error),
             }
         }
-        match next {
+        match read.next {
             None => {
-                // While the table cannot be dropped: either this lists the staging table no more and frees it, or the drop does.
-                self.table.staging().remove(self.staged.id());
+                // While the table cannot be dropped: either this lists the staging tables no more and frees them, or the drop does.
+                self.sources.iter().for_each(|source| self.table.staging().remove(source.id()));
                 Ok(Step::Done)
             }
             Some(next) => {
@@ -92,13 +115,14 @@ impl Moving {
     }
 
     /// Writes the large values that rows have, as versions before value trees staged them.
-    fn write_large(&self, manager: &Manager, rows: &mut [StagedRow]) -> Result<()> {
+    fn write_large(&self, manager: &Manager, rows: &mut BTreeMap<Value, StagedWrite>) -> Result<()> {
         let limit = self.table.tree().inline_limit();
-        for (_, write) in rows {
+        for write in rows.values_mut() {
             if let StagedWrite::Put(Content::Bytes(value)) = write
                 && value.len() > limit
             {
-                let written = manager.write_value(&self.table, self.staged.id(), &mut &value[..], Writer::Applier)?;
+                let written =
+                    manager.write_value(&self.table, self.sources[0].id(), &mut &value[..], Writer::Applier)?;
                 *write = StagedWrite::Put(Content::Large(written));
             }
         }
@@ -106,27 +130,44 @@ impl Moving {
     }
 
     /// Appends the group. False if a row has been changed since it was read.
-    fn move_rows(&self, manager: &Manager, rows: &[StagedRow], read: &[ReadLeaf]) -> Result<bool> {
+    fn move_rows(&self, manager: &Manager, read: &Read) -> Result<bool> {
+        let Read { rows, keys, leaves, .. } = read;
         let writes = rows
             .iter()
-            .filter(|(_, write)| *write != StagedWrite::Undone)
+            .filter(|(_, write)| **write != StagedWrite::Undone)
             .map(|(key, write)| LeafWrite { key, value: value_of(write) })
             .collect();
-        let removals = rows.iter().map(|(key, _)| LeafWrite { key, value: None }).collect();
-        let mut parts = vec![
-            Part { tree: PartTree::Target(self.table.clone()), writes },
-            Part { tree: PartTree::Staging(Arc::clone(&self.staged)), writes: removals },
-        ];
+        let mut parts = vec![Part { tree: PartTree::Target(self.table.clone()), writes }];
+        for (source, keys) in self.sources.iter().zip(keys) {
+            let writes = keys.iter().map(|key| LeafWrite { key, value: None }).collect();
+            parts.push(Part { tree: PartTree::Staging(Arc::clone(source)), writes });
+        }
         // Rows of the table name them from now on.
-        let references = rows.iter().filter_map(|(_, write)| write.reference());
+        let references = rows.values().filter_map(StagedWrite::reference);
         let mut marks: Vec<_> = references.map(|reference| mark_key(reference.id)).collect();
         marks.sort_unstable();
         if let Some(values) = self.table.values().filter(|_| !marks.is_empty()) {
             let writes = marks.iter().map(|key| LeafWrite { key, value: None }).collect();
             parts.push(Part { tree: PartTree::Values(values), writes });
         }
-        let purpose = Purpose::Move { position: self.staged.position(), read };
-        Ok(manager.append(&parts, &purpose)?.is_some())
+        let purpose = Purpose::Move { position: self.position(), read: leaves };
+        let is_moved = manager.append(&parts, &purpose)?.is_some();
+        if is_moved {
+            manager.counters.rows_moved.fetch_add(rows.len() as u64, Ordering::Relaxed);
+        }
+        Ok(is_moved)
+    }
+
+    /// Frees leaves that have no rows any more, so that their pages serve others before they are stored. The group stands, whatever comes of
+    /// it.
+    fn free_leaves(&self, read: &Read) {
+        for (source, ends) in self.sources.iter().zip(&read.ends) {
+            for end in ends {
+                if let Err(error) = source.tree().free_empty_leaf(end) {
+                    tracing::warn!(table = self.table.name(), %error, "an empty leaf of staged rows could not be freed");
+                }
+            }
+        }
     }
 
     #[cold]
@@ -140,11 +181,42 @@ impl Moving {
 
     /// The next rows. `None` if one went while it was read.
     fn read(&self, group_bytes: usize) -> Result<Option<Read>> {
-        let (mut rows, mut leaves, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (count, mut leaves) = (self.sources.len(), Vec::new());
+        let mut read = Vec::with_capacity(count);
+        for source in &self.sources {
+            match self.read_source(source, group_bytes / count, (self.rows / count).max(1), &mut leaves)? {
+                Some(rows) => read.push(rows),
+                None => return Ok(None),
+            }
+        }
+        // All rows below this were read of each source.
+        let next = read.iter().filter_map(|source| source.next.clone()).min();
+        let (mut rows, mut keys, mut ends) = (BTreeMap::new(), Vec::with_capacity(count), Vec::with_capacity(count));
+        let is_below = |key: &Value| next.as_ref().is_none_or(|next| **key < **next);
+        for ReadSource { rows: of_source, ends: mut of_leaves, .. } in read {
+            of_leaves.retain(is_below);
+            ends.push(of_leaves);
+            let below: Vec<_> = of_source.into_iter().take_while(|(key, _)| is_below(key)).collect();
+            keys.push(below.iter().map(|(key, _)| key.clone()).collect());
+            // A later one replaces an earlier one.
+            rows.extend(below);
+        }
+        Ok(Some(Read { rows, keys, leaves, ends, next }))
+    }
+
+    /// The next rows of a source, and the leaves that they are in. `None` if one went while it was read.
+    fn read_source(
+        &self,
+        source: &StagingTree,
+        group_bytes: usize,
+        most_rows: usize,
+        leaves: &mut Vec<ReadLeaf>,
+    ) -> Result<Option<ReadSource>> {
+        let (mut rows, mut ends, mut bytes, first_leaf) = (Vec::new(), Vec::new(), 0, leaves.len());
         let (mut copy, mut from) = (LeafCopy::default(), self.from.clone());
-        while leaves.len() < GROUP_LEAVES {
-            let left = self.rows - rows.len();
-            let look = self.staged.tree().read_leaf(LeafPosition::Containing(&from), |leaf| {
+        while leaves.len() < first_leaf + GROUP_LEAVES {
+            let left = most_rows - rows.len();
+            let look = source.tree().read_leaf(LeafPosition::Containing(&from), |leaf| {
                 let start = leaf.lower_bound(&from)?;
                 let entries = start..leaf.len().min(start + left);
                 let is_whole = entries.end == leaf.len();
@@ -153,7 +225,7 @@ impl Moving {
                 Ok::<_, crate::error::Error>((entries, is_whole, upper, (leaf.page_id(), leaf.lsn())))
             });
             let (entries, is_whole, upper, leaf) = look??;
-            copy.read_large(self.staged.tree())?;
+            copy.read_large(source.tree())?;
             leaves.push(leaf);
             for entry in entries.clone() {
                 let (key, row) = copy.entry(entry)?;
@@ -164,20 +236,23 @@ impl Moving {
                 let behind = [&key[..], &[0]].concat();
                 rows.push((key, write));
                 if bytes >= group_bytes && (entry + 1 < entries.end || !is_whole) {
-                    return Ok(Some(Read { rows, leaves, next: Some(behind) }));
+                    return Ok(Some(ReadSource { rows, ends, next: Some(behind) }));
                 }
             }
             if !is_whole {
                 let behind = rows.last().map(|(key, _)| [&key[..], &[0]].concat());
-                return Ok(Some(Read { rows, leaves, next: behind }));
+                return Ok(Some(ReadSource { rows, ends, next: behind }));
             }
-            let Some(upper) = upper else { return Ok(Some(Read { rows, leaves, next: None })) };
+            if !entries.is_empty() {
+                ends.extend(rows.last().map(|(key, _)| key.clone()));
+            }
+            let Some(upper) = upper else { return Ok(Some(ReadSource { rows, ends, next: None })) };
             from = upper;
-            if bytes >= group_bytes || rows.len() >= self.rows {
+            if bytes >= group_bytes || rows.len() >= most_rows {
                 break;
             }
         }
-        Ok(Some(Read { rows, leaves, next: Some(from) }))
+        Ok(Some(ReadSource { rows, ends, next: Some(from) }))
     }
 }
 

@@ -1,0 +1,251 @@
+//! Change buffers: writes whose leaves are not in memory wait for no read of them, and are moved to their tables later. To all readers
+//! it is as if they were there.
+
+use std::time::Duration;
+
+use tantalum::{Builder, Db, Devices, ErrorKind, Isolation, Table, Transaction};
+use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
+
+use crate::support::{Model, check, committed, cut_power_after, simulate, slow_devices_of, small, wait_until_applied};
+
+/// The table has several times as many leaves as the pool has frames.
+const KEYS: u32 = 4000;
+
+fn key(number: u32) -> Vec<u8> {
+    format!("{number:05}").into_bytes()
+}
+
+fn value(of: u32) -> Vec<u8> {
+    let mut value = of.to_string().into_bytes();
+    value.resize(200, b'.');
+    value
+}
+
+fn devices(seed: u64) -> Devices {
+    slow_devices_of(seed, 16 << 20)
+}
+
+fn builder() -> Builder {
+    small().lock_timeout(Duration::from_secs(60))
+}
+
+/// A table whose rows are not in memory but for a few, and no writes deferred yet.
+fn filled(db: &Db) -> (Table, Model) {
+    let table = db.table("t").unwrap();
+    let model: Model = (0..KEYS).map(|number| (key(number), value(0))).collect();
+    db.bulk_load("t", &model).unwrap();
+    (table, model)
+}
+
+fn deferred(db: &Db) -> u64 {
+    db.stats().unwrap().transactions.deferred_writes
+}
+
+/// Runs `f` on a filled table.
+fn on_filled(seeds: std::ops::Range<u64>, f: impl Fn(u64, &Db, &Table, Model) + Clone + 'static) {
+    simulate(seeds, move |seed, _| {
+        let db = builder().open_on(devices(seed)).unwrap();
+        let (table, model) = filled(&db);
+        f(seed, &db, &table, model);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn deferred_writes_are_read_as_if_they_were_in_their_leaves() {
+    on_filled(0..4, |seed, db, table, mut model| {
+        let mut random = Random::with_seed(seed);
+        for round in 0..150 {
+            let mut tx = db.begin().unwrap();
+            for _ in 0..random.u32(1..4) {
+                let key = key(random.u32(0..KEYS + 200));
+                match random.u8(0..4) {
+                    0 => {
+                        tx.blind_delete(table, &key).unwrap();
+                        model.remove(&key);
+                    }
+                    _ => {
+                        tx.put(table, &key, value(round)).unwrap();
+                        model.insert(key, value(round));
+                    }
+                }
+            }
+            tx.commit().unwrap();
+            let key = key(random.u32(0..KEYS + 200));
+            assert_eq!(db.get(table, &key).unwrap().as_deref(), model.get(&key).map(|value| &value[..]));
+        }
+        assert!(deferred(db) > 100, "{} writes were deferred", deferred(db));
+        let tx = db.begin().unwrap();
+        let backwards: Vec<_> = tx.range(table, ..).unwrap().rev().map(|row| row.unwrap().0.to_vec()).collect();
+        assert!(backwards.iter().eq(model.keys().rev()));
+        drop(tx);
+        assert!(committed(db, table) == model);
+        wait_until_applied(db);
+        let stats = db.stats().unwrap().transactions;
+        assert!(stats.rows_moved > 0 && stats.change_buffer_bytes == 0, "{stats:?}");
+        assert!(committed(db, table) == model);
+        check(db);
+    });
+}
+
+/// Clients with keys of their own write beside a client whose transactions are staged, snapshots, and the applier.
+#[test]
+fn deferred_writes_keep_their_order_beside_large_transactions_and_snapshots() {
+    simulate(10..22, |seed, _| {
+        let db = builder().transaction_memory_bytes(16 << 10).open_on(devices(seed)).unwrap();
+        let (table, model) = filled(&db);
+        let clients = (0..4).map(|client| {
+            let (db, table, model) = (db.clone(), table.clone(), model.clone());
+            spawn(format!("client-{client}"), move || {
+                let mut mine: Model = model.into_iter().filter(|(key, _)| client_of(key) == client).collect();
+                let mut random = Random::with_seed(16 * seed + u64::from(client));
+                for round in 1..25 {
+                    let isolation = match random.u8(0..4) {
+                        0 => Isolation::SnapshotIsolation,
+                        _ => Isolation::Serializable,
+                    };
+                    let mut tx = db.begin_with(isolation).unwrap();
+                    let rows = if random.u8(0..8) == 0 { 100 } else { random.u32(1..6) };
+                    for _ in 0..rows {
+                        let key = key(4 * random.u32(0..KEYS / 4) + client);
+                        if random.u8(0..5) == 0 {
+                            tx.blind_delete(&table, &key).unwrap();
+                            mine.remove(&key);
+                        } else {
+                            tx.put(&table, &key, value(round)).unwrap();
+                            mine.insert(key, value(round));
+                        }
+                    }
+                    tx.commit().unwrap();
+                    if random.u8(0..6) == 0 {
+                        assert!(rows_of(&db, &table, client) == mine, "of client {client}");
+                    }
+                }
+                mine
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        let model: Model = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        let stats = db.stats().unwrap().transactions;
+        assert!(stats.deferred_writes > 0 && stats.staged_commits > 0, "{stats:?}");
+        assert!(committed(&db, &table) == model);
+        wait_until_applied(&db);
+        assert!(committed(&db, &table) == model);
+        check(&db);
+        db.close().unwrap();
+    });
+}
+
+fn client_of(key: &[u8]) -> u32 {
+    std::str::from_utf8(key).unwrap().parse::<u32>().unwrap() % 4
+}
+
+fn rows_of(db: &Db, table: &Table, client: u32) -> Model {
+    committed(db, table).into_iter().filter(|(key, _)| client_of(key) == client).collect()
+}
+
+#[test]
+fn while_a_snapshot_is_alive_no_write_is_deferred_and_it_sees_what_it_saw() {
+    on_filled(30..32, |_, db, table, model| {
+        let put = |number, of| db.put(table, key(number), value(of)).unwrap();
+        (0..KEYS).step_by(100).for_each(|number| put(number, 1));
+        let before = deferred(db);
+        assert!(before > 10, "{before}");
+        let snapshot = db.snapshot().unwrap();
+        // Some of these are staged, and replaced in their leaves.
+        (0..KEYS).step_by(50).for_each(|number| put(number, 2));
+        assert_eq!(deferred(db), before);
+        let of = |number: u32| if number.is_multiple_of(100) { value(1) } else { value(0) };
+        let seen = |number| snapshot.get(table, key(number)).unwrap().unwrap().to_vec();
+        assert!((0..KEYS).step_by(50).all(|number| seen(number) == of(number)));
+        wait_until_applied(db);
+        assert!((0..KEYS).step_by(50).all(|number| seen(number) == of(number)));
+        drop(snapshot);
+        let rows = committed(db, table);
+        assert_eq!(rows.len(), model.len());
+        assert!((0..KEYS).step_by(50).all(|number| rows[&key(number)] == value(2)));
+    });
+}
+
+#[test]
+fn a_transaction_that_began_before_a_deferred_write_does_not_overwrite_it_under_snapshot_isolation() {
+    on_filled(33..35, |_, db, table, _| {
+        (0..KEYS).step_by(100).for_each(|number| db.put(table, key(number), value(1)).unwrap());
+        let mut late: Transaction = db.begin_with(Isolation::SnapshotIsolation).unwrap();
+        db.put(table, key(700), value(2)).unwrap();
+        let error = late.put(table, key(700), value(3)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WriteConflict);
+        drop(late);
+        let mut next = db.begin_with(Isolation::SnapshotIsolation).unwrap();
+        next.put(table, key(800), value(3)).unwrap();
+        next.commit().unwrap();
+        assert_eq!(*db.get(table, key(800)).unwrap().unwrap(), *value(3));
+        assert_eq!(*db.get(table, key(700)).unwrap().unwrap(), *value(2));
+    });
+}
+
+#[test]
+fn a_table_with_a_change_buffer_is_dropped_with_it() {
+    on_filled(36..38, |_, db, table, _| {
+        (0..KEYS).step_by(20).for_each(|number| db.put(table, key(number), value(1)).unwrap());
+        assert!(deferred(db) > 0);
+        db.drop_table("t").unwrap();
+        wait_until_applied(db);
+        let report = db.check().unwrap();
+        assert_eq!((report.staging_tables, report.tables.len(), report.is_sound()), (0, 0, true), "{report:?}");
+    });
+}
+
+#[test]
+fn nothing_is_deferred_without_change_buffers() {
+    simulate(38..39, |seed, _| {
+        let db = builder().expert(|expert| expert.change_buffer_bytes(0)).open_on(devices(seed)).unwrap();
+        let (table, _) = filled(&db);
+        (0..KEYS).step_by(20).for_each(|number| db.put(&table, key(number), value(1)).unwrap());
+        assert_eq!(deferred(&db), 0);
+        db.close().unwrap();
+    });
+}
+
+/// Deferred writes survive a crash, in the buffer or on their way out of it, and are moved after it.
+#[test]
+fn deferred_writes_survive_a_crash() {
+    let (mut cut, mut staged) = (0, 0);
+    for seed in 40..60 {
+        let devices = devices(seed);
+        let run = {
+            let devices = devices.clone();
+            move || {
+                let db = builder().open_on(devices).unwrap();
+                let (table, _) = filled(&db);
+                cut_power_after(Duration::from_millis(5 + 40 * (seed - 40)));
+                (0..KEYS).cycle().step_by(7).for_each(|number| db.put(&table, key(number), value(1)).unwrap());
+            }
+        };
+        cut += u32::from(matches!(Simulation::new(seed).run(run), Outcome::PowerCut { .. }));
+        let recovered = Simulation::new(seed).run(move || {
+            let db = builder().open_on(devices).unwrap();
+            let staged = db.stats().unwrap().transactions.staging_tables;
+            let table = db.open_table("t").unwrap();
+            let before = committed(&db, &table);
+            assert_eq!(before.len(), KEYS as usize);
+            // The writes that there are were the first.
+            let written: Vec<u32> = (0..KEYS).filter(|number| before[&key(*number)] == value(1)).collect();
+            let first: Vec<u32> = (0..KEYS).step_by(7).take_while(|number| written.contains(number)).collect();
+            assert!(
+                first.len() == written.len() || written.len() > KEYS as usize / 7,
+                "{} of {}",
+                first.len(),
+                written.len()
+            );
+            wait_until_applied(&db);
+            assert!(committed(&db, &table) == before);
+            check(&db);
+            sleep(Duration::from_millis(1));
+            db.close().unwrap();
+            staged
+        });
+        staged += u32::from(recovered.expect_finished() > 0);
+    }
+    assert!(cut > 10 && staged > 3, "{cut} crashes, after {staged} of them rows were staged");
+}
