@@ -53,6 +53,7 @@ mod table;
 mod testing;
 mod transaction;
 mod tree;
+mod typed;
 
 pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
@@ -82,12 +83,16 @@ pub use transaction::{
     BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction,
     TransactionStats, Value, ValueReader,
 };
+#[cfg(feature = "postcard")]
+pub use typed::Postcard;
+pub use typed::{AsKey, Key, KeyEnd, KeyRangeOf, PrefixOf, Reader, RowValue, TypedRange, TypedTable};
 
 /// The Rust code in the documents compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/use/tutorial.md")]
 #[doc = include_str!("../../../docs/use/transactions.md")]
+#[doc = include_str!("../../../docs/use/typed-tables.md")]
 #[doc = include_str!("../../../docs/use/snapshots.md")]
 #[doc = include_str!("../../../docs/use/tuning.md")]
 mod documents {}

@@ -32,4 +32,5 @@ mod staged_rows;
 mod support;
 mod tickets;
 mod transact;
+mod typed;
 mod wrapping;
