@@ -40,7 +40,7 @@ pub mod control;
 mod db;
 mod error;
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod internals;
 pub mod limits;
 mod log_layout;
 mod options;
@@ -71,13 +71,14 @@ pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTar
 pub use stats::Stats;
 pub use table::Table;
 pub use tantalum_device::{
-    AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, SharedFlushes, WriteCache,
+    AlignedBuffer, Capabilities, Device, Durability, Ending, Fault, Hardware, MemoryDevice, MemoryProfile,
+    ObservedDevice, PendingWrite, Request, RequestKind, RequestObserver, SharedFlushes, StallingDevice, TearUnit,
+    WriteCache,
 };
 pub use tantalum_log::{ArchiveStats, Damage, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn, MissingDevice};
 pub use tantalum_store::{
-    AppendInspection, ChangeError, EntryInspection, InPageStats, LogStructuredStats, MetadataWrites, PageChange,
-    PageId, PageObserver, PageOperation, Protection, RecordInspection, SectorInspection, SegmentInspection, StoreKind,
-    StoreStats, TableId, UnitInspection,
+    InPageStats, LogStructuredStats, MetadataWrites, PageChange, PageId, PageObserver, PageOperation, Protection,
+    StoreKind, StoreStats, TableId,
 };
 pub use transaction::{
     BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction,
