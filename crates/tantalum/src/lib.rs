@@ -33,6 +33,14 @@
 //! - Durable means: the operating system was told to make it so and said that it has. A device that lies about that cannot be
 //!   found out by a program.
 
+/// What the rest of a block does is a span of this name, with the feature `spans`. Without it this is nothing.
+macro_rules! span {
+    ($name:literal) => {
+        #[cfg(feature = "spans")]
+        let _entered = tracing::debug_span!(target: "tantalum", $name).entered();
+    };
+}
+
 mod backup;
 mod buffer;
 mod check;
@@ -86,7 +94,7 @@ pub use transaction::{
 };
 #[cfg(feature = "postcard")]
 pub use typed::Postcard;
-pub use typed::{AsKey, Key, KeyEnd, KeyRangeOf, PrefixOf, Reader, RowValue, TypedRange, TypedTable};
+pub use typed::{AsKey, ExpiringTable, Key, KeyEnd, KeyRangeOf, PrefixOf, Reader, RowValue, TypedRange, TypedTable};
 
 /// The Rust code in the documents compiles.
 #[cfg(doctest)]

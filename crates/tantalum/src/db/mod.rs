@@ -429,6 +429,7 @@ impl Db {
 
     /// Opens the database of a plan, or creates it.
     pub(crate) fn of_plan(plan: Plan) -> Result<Self> {
+        span!("open");
         let core = Arc::new(open::open(plan)?);
         let manager = Manager::new(core);
         manager.take_over_staged();
