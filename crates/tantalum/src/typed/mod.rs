@@ -1,6 +1,7 @@
 //! Tables whose keys and values are types of the program. A layer over [`Table`]: a key becomes bytes in the order of the keys
 //! (`key.rs`), a value bytes in any order (`row_value.rs`), and the engine below sees nothing else.
 
+mod expiring;
 mod key;
 mod key_range;
 mod row_value;
@@ -11,6 +12,7 @@ use std::{any::type_name, fmt, marker::PhantomData};
 #[cfg(feature = "postcard")]
 pub use self::row_value::Postcard;
 pub use self::{
+    expiring::ExpiringTable,
     key::{AsKey, Key, KeyEnd, PrefixOf},
     key_range::KeyRangeOf,
     row_value::RowValue,
