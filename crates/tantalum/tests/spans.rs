@@ -1,6 +1,8 @@
 //! Spans of `tracing`, with the feature `spans`. A test alone: the subscriber is that of the process, since callsites that several threads
 //! meet first are not sure to see one of a thread.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
