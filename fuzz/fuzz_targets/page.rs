@@ -7,5 +7,5 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: (u8, u64, Vec<u8>)| {
     let (size, id, mut bytes) = input;
     bytes.resize(4096 << (size % 3), 0);
-    tantalum::fuzzing::page(&mut bytes, id);
+    tantalum::internals::decode_page(&mut bytes, id);
 });

@@ -203,7 +203,7 @@ fn rustix_is_root() -> bool {
 #[test]
 fn a_database_in_use_names_the_process() {
     let db = Database::new();
-    let held = small().expert(|expert| expert.control_socket(false)).open(&db.path).unwrap();
+    let held = small().open(&db.path).unwrap();
     db.refuses(&[&std::process::id().to_string()]);
     held.close().unwrap();
     db.is_whole();

@@ -12,7 +12,7 @@ fn space_is_given_back_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     for is_open in [true, false] {
         let path = dir.path().join(format!("db-{is_open}"));
-        let db = Db::builder().log_bytes(16 << 20).open(&path).unwrap();
+        let db = Db::builder().log_bytes(16 << 20).control_socket(true).open(&path).unwrap();
         for first in 0..40u32 {
             let rows = db.table("rows").unwrap();
             let mut tx = db.begin().unwrap();

@@ -127,7 +127,7 @@ fn commit(db: &Db, stop: &AtomicBool) -> u64 {
 fn a_database_that_is_open_is_asked_through_its_socket() {
     let dir = tempfile::tempdir().unwrap();
     let path = text(dir.path());
-    let db = small().open(dir.path()).unwrap();
+    let db = small().control_socket(true).open(dir.path()).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let client = {
         let (db, stop) = (db.clone(), Arc::clone(&stop));
@@ -157,7 +157,7 @@ fn a_database_that_is_open_is_asked_through_its_socket() {
 fn a_database_that_is_open_without_a_socket_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     let path = text(dir.path());
-    let db = small().expert(|expert| expert.control_socket(false)).open(dir.path()).unwrap();
+    let db = small().open(dir.path()).unwrap();
     let pid = std::process::id().to_string();
     let error = tantalum(&["log", "add-device", &path, "log-1"]).fails(&[&pid, "control.sock", "no process answers"]);
     assert!(error.contains("control_socket = true"), "{error}");

@@ -42,7 +42,7 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 fn an_open_database_is_asked_and_a_closed_one_is_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let (path, copy) = (dir.path().join("db"), dir.path().join("copy"));
-    let db = Db::builder().log_bytes(16 << 20).open(&path).unwrap();
+    let db = Db::builder().log_bytes(16 << 20).control_socket(true).open(&path).unwrap();
     let fruit = db.table("fruit").unwrap();
     db.table("empty").unwrap();
     let mut tx = db.begin().unwrap();
@@ -80,7 +80,7 @@ fn an_open_database_is_asked_and_a_closed_one_is_not_changed() {
 #[test]
 fn a_database_that_cannot_be_asked_says_why() {
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::builder().log_bytes(4 << 20).expert(|expert| expert.control_socket(false)).open(dir.path()).unwrap();
+    let db = Db::builder().log_bytes(4 << 20).open(dir.path()).unwrap();
     tantalum(&["db", "dump", dir.path().to_str().unwrap()]).fails(&["in use by process", "control_socket"]);
     drop(db);
     let empty = dir.path().join("nothing");

@@ -43,7 +43,7 @@ fn an_open_database_is_backed_up_and_restored_to_any_moment() {
     let (db, archive) = archived(dir.path());
     let at = |name: &str| text(&dir.path().join(name));
     let unchanged = dump(&db);
-    let open = tantalum::Db::open(&db).unwrap();
+    let open = tantalum::Db::builder().control_socket(true).open(&db).unwrap();
     let made = json(&tantalum(&["db", "backup", &db, &at("backup"), "--base", "--json"]).ok());
     assert!(made["start_lsn"].as_u64() <= made["end_lsn"].as_u64());
     let first = put(&open, "first");

@@ -28,7 +28,7 @@ fn closed_and_open(look: fn(&Path)) {
     let (closed, open) = (dir.path().join("closed"), dir.path().join("open"));
     small().open(&closed).unwrap().close().unwrap();
     look(&closed);
-    let db = small().open(&open).unwrap();
+    let db = small().control_socket(true).open(&open).unwrap();
     look(&open);
     assert!(db.check().unwrap().is_sound());
     db.close().unwrap();
@@ -109,7 +109,7 @@ fn a_value_is_taken_from_a_file() {
     });
     // What the socket cannot carry is refused, and says what can be done.
     let dir = tempfile::tempdir().unwrap();
-    let db = small().open(dir.path()).unwrap();
+    let db = small().control_socket(true).open(dir.path()).unwrap();
     db.table("t").unwrap();
     let put = ["db", "put", dir.path().to_str().unwrap(), "t", "k", "--file", "-"];
     tantalum_with_input(&put, &vec![0; 1 << 20]).fails(&["1048576 bytes", "when the database is closed"]);
@@ -143,7 +143,7 @@ fn tables_are_copied() {
 
 /// Bytes of any kind, in three tables, one of them empty.
 fn many_rows(dir: &Path) {
-    let db = small().open(dir).unwrap();
+    let db = small().control_socket(true).open(dir).unwrap();
     let (bytes, numbers) = (db.table("by\"tes,").unwrap(), db.table("numbers").unwrap());
     db.table("empty").unwrap();
     let every_byte: Vec<u8> = (0..=255).collect();
@@ -166,7 +166,7 @@ fn json_lines_and_csv_are_written_and_read_back() {
         tantalum(&["db", "dump", &path("db"), "--format", format, "--output", &file]).ok();
         let (copy, open) = (format!("copy of {format}"), format!("open for {format}"));
         tantalum(&["db", "load", &path(&copy), "--format", format, "--input", &file]).ok();
-        let db = small().open(path(&open)).unwrap();
+        let db = small().control_socket(true).open(path(&open)).unwrap();
         tantalum(&["db", "load", &path(&open), "--format", format, "--input", &file]).ok();
         db.close().unwrap();
         for copy in [copy, open] {

@@ -27,7 +27,7 @@ fn middle(n: u8) -> String {
 
 /// A closed database with a table of many leaves, one of large values, and a small one.
 fn make(dir: &Path) {
-    let db = small().log_bytes(16 << 20).open(dir).unwrap();
+    let db = small().log_bytes(16 << 20).control_socket(true).open(dir).unwrap();
     db.bulk_load("many", (0..ROWS).map(|n| (key(n), value(n)))).unwrap();
     let large = db.table("large").unwrap();
     for n in 0..5_u8 {
@@ -93,7 +93,7 @@ fn skipped_rows(rows: &BTreeMap<(String, String), usize>, said: &str, page: usiz
 fn with_an_inner_page_the_rows_below_it_are_lost_and_no_others() {
     const MANY: u32 = 20_000;
     let dir = tempfile::tempdir().unwrap();
-    let db = small().log_bytes(16 << 20).open(dir.path()).unwrap();
+    let db = small().log_bytes(16 << 20).control_socket(true).open(dir.path()).unwrap();
     db.bulk_load("many", (0..MANY).map(|n| (key(n), value(n)))).unwrap();
     assert_eq!(db.check().unwrap().tables[0].height, 3, "pages between the root and the leaves");
     db.close().unwrap();

@@ -41,7 +41,7 @@ tables
     assert_eq!(tantalum(&["db", "get", closed.to_str().unwrap(), "fruit", "apple"]).ok(), b"3\n");
 
     let open = dir.path().join("open");
-    let db = small().open(&open).unwrap();
+    let db = small().control_socket(true).open(&open).unwrap();
     let run = shell(&open, script);
     assert!(run.err.contains(&format!("process {}", std::process::id())), "{}", run.err);
     assert_eq!(String::from_utf8(run.ok()).unwrap(), said);
@@ -53,7 +53,7 @@ tables
 #[test]
 fn a_transaction_is_committed_or_rolled_back() {
     let dir = tempfile::tempdir().unwrap();
-    let db = small().open(dir.path()).unwrap();
+    let db = small().control_socket(true).open(dir.path()).unwrap();
     db.put(&db.table("t").unwrap(), "a", "1").unwrap();
     db.close().unwrap();
     let script = "\

@@ -11,7 +11,7 @@ use common::{small, tantalum};
 fn an_object_is_printed_for_each_interval() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    let db = small().open(path).unwrap();
+    let db = small().control_socket(true).open(path).unwrap();
     let top = ["top", path, "--json", "--interval", "0.1", "--count", "3"];
     let said = String::from_utf8(tantalum(&top).ok()).unwrap();
     let readings: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

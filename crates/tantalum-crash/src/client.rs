@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Db, Error, ErrorKind, Snapshot, Table, Ticket, Transaction, ValueReader};
+use tantalum::{Db, Error, ErrorKind, Snapshot, Table, Transaction, ValueReader};
 use tantalum_rt::{Random, simulation::panic_at};
 
 use crate::{
@@ -22,7 +22,10 @@ use crate::{
     stop::Stop,
 };
 
+mod awaited;
 mod bulk;
+
+use self::awaited::Awaited;
 
 /// The version of rows that the model does not follow.
 const SCRATCH: Version = Version { transaction: u32::MAX, operation: 0 };
@@ -48,7 +51,7 @@ pub(crate) struct Client {
     number: usize,
     random: Random,
     /// Commits that are not known to be durable, oldest first.
-    in_flight: VecDeque<(u32, Ticket)>,
+    in_flight: VecDeque<Awaited>,
     /// A commit panics at which of the next points; 0: at none.
     panics_at: u64,
 }
@@ -211,7 +214,8 @@ impl Client {
                 if let Some(position) = ticket.position() {
                     recorder.record(Event::Placed { id, position });
                 }
-                self.in_flight.push_back((id, ticket));
+                let awaited = self.awaited(id, ticket);
+                self.in_flight.push_back(awaited);
             }
             Err(error) => return refused(error),
         }
@@ -248,11 +252,7 @@ impl Client {
     }
 
     fn finish_oldest(&mut self) -> Result<(), Stop> {
-        if let Some((id, ticket)) = self.in_flight.pop_front() {
-            ticket.wait()?;
-            self.shared.recorder.record(Event::Acknowledged { id, position: None });
-        }
-        Ok(())
+        self.in_flight.pop_front().map_or(Ok(()), |awaited| awaited.finish(&self.shared.recorder))
     }
 
     /// One random operation.
@@ -267,6 +267,9 @@ impl Client {
                 }
                 _ => self.get(transaction, session, key),
             };
+        }
+        if self.shared.load.deletes_ranges && self.random.u8(0..5) == 0 {
+            return self.delete_range(transaction, session, key.table);
         }
         match self.random.u8(0..12) {
             0..5 => self.put(transaction, session, key),
@@ -366,6 +369,38 @@ impl Client {
             transaction.rollback_to(&savepoint)?;
             session.writes = writes;
         }
+        Ok(())
+    }
+
+    /// Deletes the rows of a range. A serializable transaction has the range to itself, so behind it none of its keys is there, whether
+    /// they were or not; with snapshot isolation it deletes what it sees, and others may add rows.
+    fn delete_range(&mut self, transaction: &mut Transaction, session: &mut Session, table: u8) -> Result<(), Stop> {
+        let span = self.span(table).whole();
+        let of_table = &self.shared.tables[usize::from(table)];
+        let seen = if self.shared.kind == Kind::Serializable {
+            None
+        } else {
+            let Covered { low, high, rows } = span.read(transaction.range(of_table, span.bounds())?)?;
+            session.saw_range(table, low, high, rows.clone())?;
+            Some(rows)
+        };
+        let deleted = transaction.delete_range(of_table, span.bounds())? as usize;
+        let (expected, keys) = match seen {
+            Some(rows) => {
+                (rows.len()..=rows.len(), rows.into_iter().map(|(number, _)| Key { table, number }).collect::<Vec<_>>())
+            }
+            None => (0..=span.keys().count(), span.keys().collect()),
+        };
+        if !expected.contains(&deleted) {
+            let what = format!("a range of {expected:?} rows was deleted, and the call told of {deleted}");
+            return Err(Stop::Violation(what));
+        }
+        self.shared.recorder.count("ranges deleted", 1);
+        if deleted == 0 {
+            // Nothing was written, so the commit may have no place in the log.
+            return Ok(span.saw_nothing(session)?);
+        }
+        session.writes.extend(keys.into_iter().map(|key| (key, None)));
         Ok(())
     }
 

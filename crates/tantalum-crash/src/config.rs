@@ -251,9 +251,9 @@ impl Config {
         let load = if streams { load.streaming() } else { load };
         let edits = load.kind != LoadKind::Uniform && Random::with_seed(seed ^ 0xed_17ed).u8(0..3) == 0;
         let load = if edits { load.editing_rows(page_size) } else { load };
-        let bulk_loads =
-            load.kind != LoadKind::Uniform && !streams && Random::with_seed(seed ^ 0xb01d_0394).u8(0..4) == 0;
+        let bulk_loads = load.varies() && !streams && Random::with_seed(seed ^ 0xb01d_0394).u8(0..4) == 0;
         let load = if bulk_loads { load.loading_in_bulk() } else { load };
+        let load = load.with_calls(seed);
         let segments = (protection == Protection::LogStructured).then(|| Segments::new(&mut cutter, page_size as u32));
         let raw = (is_in_page && !scope.raw.is_empty() && store.bool()).then(|| store.usize(0..scope.raw.len()));
         let data_shape = raw.map_or(scope.stock[data].shape, |raw| scope.raw[raw].shape);

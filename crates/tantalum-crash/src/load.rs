@@ -46,6 +46,10 @@ pub struct Load {
     pub edits_rows: bool,
     /// Whether tables are filled by bulk loads.
     pub bulk_loads: bool,
+    /// Whether the rows of ranges are deleted by one call.
+    pub deletes_ranges: bool,
+    /// Whether clients are told of some commits by a call, instead of waiting for them.
+    pub awaits_calls: bool,
     /// What is special about it.
     pub kind: LoadKind,
 }
@@ -97,6 +101,8 @@ impl Load {
             streams: false,
             edits_rows: false,
             bulk_loads: false,
+            deletes_ranges: false,
+            awaits_calls: false,
             kind: LoadKind::Mixed,
         }
         .or_uniform(random)
@@ -145,6 +151,17 @@ impl Load {
     /// The same with tables that are filled by bulk loads.
     pub(crate) fn loading_in_bulk(self) -> Self {
         Self { bulk_loads: true, drops_tables: true, keys: self.keys.max(200), ..self }
+    }
+
+    /// The same, where the seed has it so, with ranges that are deleted, and with commits that clients are told of by a call.
+    pub(crate) fn with_calls(self, seed: u64) -> Self {
+        let one_in_six = |salt| Random::with_seed(seed ^ salt).u8(0..6) == 0;
+        Self { deletes_ranges: self.varies() && one_in_six(0x0de1_e7e5), awaits_calls: one_in_six(0xca11_bac5), ..self }
+    }
+
+    /// Whether transactions differ from each other.
+    pub(crate) fn varies(&self) -> bool {
+        self.kind != LoadKind::Uniform
     }
 
     /// The same with many rows that fill leaves quickly.

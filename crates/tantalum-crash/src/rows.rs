@@ -7,6 +7,7 @@ use tantalum_rt::Random;
 
 use crate::{
     content::{Key, Version, decode_key, decode_value, encode_key},
+    session::{Contradiction, Session},
     stop::Stop,
 };
 
@@ -43,6 +44,22 @@ impl Span {
             Bound::Excluded(encode_key(self.high + 1, self.key_pad))
         };
         (Bound::Included(encode_key(self.low, self.key_pad)), high)
+    }
+
+    /// The same with all rows within the bounds.
+    pub fn whole(self) -> Self {
+        Self { rows_max: usize::MAX, ..self }
+    }
+
+    /// The keys within the bounds, those that no client writes too.
+    pub fn keys(&self) -> impl Iterator<Item = Key> + use<> {
+        let table = self.table;
+        (self.low..=self.high).map(move |number| Key { table, number })
+    }
+
+    /// The transaction was told that there are no rows within the bounds.
+    pub fn saw_nothing(&self, session: &mut Session) -> Result<(), Contradiction> {
+        session.saw_range(self.table, self.low, self.high, Vec::new())
     }
 
     /// Takes rows from one end of those within the bounds.

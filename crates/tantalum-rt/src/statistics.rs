@@ -5,11 +5,18 @@ pub trait Since {
     /// The counts since `before`. What is no count is as it is now.
     #[must_use]
     fn since(&self, before: &Self) -> Self;
+
+    /// Whether the field at the end of a path of fields' names is a count. What stands in an option or a list has its path.
+    fn is_count(path: &[&str]) -> bool;
 }
 
 impl Since for u64 {
     fn since(&self, before: &Self) -> Self {
         self.saturating_sub(*before)
+    }
+
+    fn is_count(path: &[&str]) -> bool {
+        path.is_empty()
     }
 }
 
@@ -18,6 +25,10 @@ impl<T: Since + Clone> Since for Option<T> {
         let now = self.as_ref()?;
         Some(before.as_ref().map_or_else(|| now.clone(), |before| now.since(before)))
     }
+
+    fn is_count(path: &[&str]) -> bool {
+        T::is_count(path)
+    }
 }
 
 /// Elements that were not there before are as they are now.
@@ -25,6 +36,10 @@ impl<T: Since + Clone> Since for Vec<T> {
     fn since(&self, before: &Self) -> Self {
         let common = self.iter().zip(before).map(|(now, before)| now.since(before));
         common.chain(self.iter().skip(before.len()).cloned()).collect()
+    }
+
+    fn is_count(path: &[&str]) -> bool {
+        T::is_count(path)
     }
 }
 
@@ -57,6 +72,8 @@ impl<T: Since + Clone> Since for Vec<T> {
 /// counters.apples.fetch_add(2, Ordering::Relaxed);
 /// let now = ShopStats { customers: 7, ..counters.read() };
 /// assert_eq!((now.since(&before).apples, now.since(&before).customers), (2, 7));
+/// use tantalum_rt::Since;
+/// assert!(ShopStats::is_count(&["apples"]) && !ShopStats::is_count(&["customers"]));
 /// ```
 #[macro_export]
 macro_rules! statistics {
@@ -102,6 +119,17 @@ macro_rules! statistics {
         impl $crate::Since for $name {
             fn since(&self, before: &Self) -> Self {
                 self.since(before)
+            }
+
+            fn is_count(path: &[&str]) -> bool {
+                let [field, within @ ..] = path else { return false };
+                $($(if *field == stringify!($counted) {
+                    return within.is_empty();
+                })*)?
+                $($(if *field == stringify!($total) {
+                    return <$total_type as $crate::Since>::is_count(within);
+                })*)?
+                false
             }
         }
 

@@ -36,6 +36,10 @@ fn no_other_crate_waits_by_itself() {
             continue;
         }
         for part in ["src", "tests", "benches", "examples"] {
+            // Examples of the engine are programs of its users, which have the standard library alone.
+            if part == "examples" && directory.file_name().unwrap() == "tantalum" {
+                continue;
+            }
             let files = if directory.join(part).is_dir() { rust_files(&directory.join(part)) } else { Vec::new() };
             for file in files {
                 let code = code_only(&fs::read_to_string(&file).unwrap());

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// An erase unit of a store that has them, from `Db::inspect_unit`.
+/// An erase unit of a store that has them, as `db inspect --unit` shows it.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnitInspection {
@@ -78,7 +78,7 @@ pub struct RecordInspection {
     pub part_bytes: usize,
 }
 
-/// A segment of the log-structured store, from `Db::inspect_segment`.
+/// A segment of the log-structured store, as `db inspect --segment` shows it.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SegmentInspection {

@@ -1,6 +1,8 @@
 //! Fills a table with numbered rows by a bulk load:
 //! `cargo run --release -p tantalum --example bulk_load -- DIRECTORY [ROWS]`. The directory must not exist.
 
+use std::path::Path;
+
 use tantalum::Db;
 
 /// Bytes of a value.
@@ -10,7 +12,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().ok_or("give the directory of a new database")?;
     let rows = arguments.next().map_or(Ok(1_000_000), |rows| rows.parse::<u64>())?;
-    let db = Db::builder().open(&directory)?;
+    run(directory.as_ref(), rows)
+}
+
+fn run(directory: &Path, rows: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let db = Db::builder().open(directory)?;
     // Values that cannot be compressed.
     let mut state = 1u64;
     let mut value = [0; VALUE_BYTES];
@@ -26,4 +32,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{rows} rows loaded; {} pages built, {stored} stored", report.pages);
     db.close()?;
     Ok(())
+}
+
+#[test]
+fn runs() {
+    let dir = tempfile::tempdir().unwrap();
+    run(&dir.path().join("db"), 10_000).unwrap();
 }

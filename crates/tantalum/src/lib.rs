@@ -33,6 +33,14 @@
 //! - Durable means: the operating system was told to make it so and said that it has. A device that lies about that cannot be
 //!   found out by a program.
 
+/// What the rest of a block does is a span of this name, with the feature `spans`. Without it this is nothing.
+macro_rules! span {
+    ($name:literal) => {
+        #[cfg(feature = "spans")]
+        let _entered = tracing::debug_span!(target: "tantalum", $name).entered();
+    };
+}
+
 mod backup;
 mod buffer;
 mod check;
@@ -40,7 +48,7 @@ pub mod control;
 mod db;
 mod error;
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod internals;
 pub mod limits;
 mod log_layout;
 mod options;
@@ -54,6 +62,7 @@ mod table;
 mod testing;
 mod transaction;
 mod tree;
+mod typed;
 
 pub use buffer::{PageCleaning, PoolStats};
 pub use check::{CheckReport, TableReport};
@@ -72,24 +81,29 @@ pub use salvage::Skipped;
 pub use stats::Stats;
 pub use table::Table;
 pub use tantalum_device::{
-    AlignedBuffer, Capabilities, Device, Durability, Hardware, PendingWrite, SharedFlushes, WriteCache,
+    AlignedBuffer, Capabilities, Device, Durability, Ending, Fault, Hardware, MemoryDevice, MemoryProfile,
+    ObservedDevice, PendingWrite, Request, RequestKind, RequestObserver, SharedFlushes, StallingDevice, TearUnit,
+    WriteCache,
 };
 pub use tantalum_log::{ArchiveStats, Damage, HidingStats, LogDeviceStats, LogLayout, LogStats, Lsn, MissingDevice};
 pub use tantalum_store::{
-    AppendInspection, ChangeError, EntryInspection, InPageStats, LogStructuredStats, MetadataWrites, PageChange,
-    PageId, PageObserver, PageOperation, Protection, RecordInspection, SectorInspection, SegmentInspection, StoreKind,
-    StoreStats, TableId, UnitInspection,
+    InPageStats, LogStructuredStats, MetadataWrites, PageChange, PageId, PageObserver, PageOperation, Protection,
+    StoreKind, StoreStats, TableId,
 };
 pub use transaction::{
     BulkLoad, BulkLoadReport, Commit, KeyRange, Prefix, RangeIter, Savepoint, Snapshot, Ticket, Transaction,
     TransactionStats, Value, ValueReader,
 };
+#[cfg(feature = "postcard")]
+pub use typed::Postcard;
+pub use typed::{AsKey, ExpiringTable, Key, KeyEnd, KeyRangeOf, PrefixOf, Reader, RowValue, TypedRange, TypedTable};
 
 /// The Rust code in the documents compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/use/tutorial.md")]
 #[doc = include_str!("../../../docs/use/transactions.md")]
+#[doc = include_str!("../../../docs/use/typed-tables.md")]
 #[doc = include_str!("../../../docs/use/snapshots.md")]
 #[doc = include_str!("../../../docs/use/tuning.md")]
 mod documents {}

@@ -387,8 +387,7 @@ impl Expert {
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
-    /// use tantalum::DeviceUse;
-    /// use tantalum_device::{Device, Ending, ObservedDevice, Request, RequestKind, RequestObserver};
+    /// use tantalum::{Device, DeviceUse, Ending, ObservedDevice, Request, RequestKind, RequestObserver};
     ///
     /// #[derive(Debug, Default)]
     /// struct Written(AtomicU64);

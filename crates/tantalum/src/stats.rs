@@ -1,5 +1,8 @@
 //! What a database tells about itself.
 
+#[cfg(feature = "metrics")]
+mod metrics;
+
 use tantalum_log::LogStats;
 use tantalum_store::{Protection, StoreKind, StoreStats};
 

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tantalum::{Builder, Db, Devices, StoreKind};
+use tantalum::{Builder, Db, Devices, StoreKind, internals::inspect_unit};
 use tantalum_device::{AlignedBuffer, Device, Durability, Fault, MemoryDevice, MemoryProfile};
 use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_rt::{Random, Simulation, sleep, spawn};
@@ -404,7 +404,7 @@ fn the_last_log_sector_is_missed_when_it_is_damaged_in_a_closed_database() {
         let mut tx = db.begin().unwrap();
         tx.put(&table, "key", [value; 100]).unwrap();
         tx.commit().unwrap();
-        let unit = (2..64).map(|unit| db.inspect_unit(unit).unwrap()).find(|unit| unit.purpose == "home").unwrap();
+        let unit = (2..64).map(|unit| inspect_unit(&db, unit).unwrap()).find(|unit| unit.purpose == "home").unwrap();
         let number = unit.sectors.iter().rev().find(|sector| sector.state == "log").unwrap().number as u64;
         db.close().unwrap();
         unit.offset_bytes + unit_bytes - region_bytes + (number + 1) * sector_bytes

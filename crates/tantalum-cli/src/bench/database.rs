@@ -87,7 +87,7 @@ impl Options {
         // Before anything takes time.
         let page_trace = self.trace.as_deref().map(Trace::create).transpose()?;
         let io_trace = self.io_trace()?;
-        let mut builder = Db::builder();
+        let mut builder = Db::builder().control_socket(true);
         if let Some(io_trace) = &io_trace {
             builder = io_trace.wrap(builder);
         }

@@ -4,19 +4,22 @@
 use std::{path::Path, process::ExitCode};
 
 use serde::Serialize;
-use tantalum::{Db, SectorInspection, SegmentInspection, UnitInspection};
+use tantalum::{
+    Db,
+    internals::{SectorInspection, SegmentInspection, UnitInspection, inspect_segment, inspect_unit},
+};
 use tantalum_report::{Table, units};
 
 use crate::error::{Out, Result};
 
 /// Shows an erase unit of the database in `dir`.
 pub fn unit(dir: &Path, unit: u32, json: bool) -> Result<ExitCode> {
-    show(dir, json, |db| db.inspect_unit(unit), print_unit)
+    show(dir, json, |db| inspect_unit(db, unit), print_unit)
 }
 
 /// Shows a segment of the database in `dir`.
 pub fn segment(dir: &Path, segment: u32, json: bool) -> Result<ExitCode> {
-    show(dir, json, |db| db.inspect_segment(segment), print_segment)
+    show(dir, json, |db| inspect_segment(db, segment), print_segment)
 }
 
 fn show<I: Serialize>(

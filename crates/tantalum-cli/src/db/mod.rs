@@ -194,8 +194,9 @@ pub fn builder(create: bool) -> Builder {
 /// Opens the database in `dir`, without a device of the log that is `lost`; `unreachable` is why no process that has it open
 /// could be asked.
 pub fn open_here(dir: &Path, lost: Option<String>, unreachable: &tantalum::Error) -> Result<Db> {
-    let builder =
-        lost.into_iter().fold(builder(false), |builder, lost| builder.expert(|expert| expert.give_up_log_device(lost)));
+    let builder = lost.into_iter().fold(builder(false).control_socket(true), |builder, lost| {
+        builder.expert(|expert| expert.give_up_log_device(lost))
+    });
     open_unless_asked(builder, dir, unreachable)
 }
 

@@ -241,7 +241,8 @@ pub fn stopping<T>(read: impl FnOnce(&mut Failed) -> Result<T>) -> Result<T> {
 pub fn open_unless_asked(builder: Builder, dir: &Path, unreachable: &tantalum::Error) -> Result<Db> {
     match builder.open(dir) {
         Err(error) if error.kind() == ErrorKind::InUse && is_in(dir, &error) => Err(Error::Other(format!(
-            "{error}, or let it run with control_socket = true: it cannot be asked ({unreachable})"
+            "{error}, or have it open the database with `control_socket = true` (Builder::control_socket, or tantalum.toml): without that, it \
+             cannot be asked ({unreachable})"
         ))),
         opened => Ok(opened?),
     }

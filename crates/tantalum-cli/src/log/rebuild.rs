@@ -34,6 +34,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { dir, log, archive, json } = arguments;
     let mut builder = Db::builder()
+        .control_socket(true)
         .expert(|expert| expert.rebuild_log().device_opener(Emulator::for_keeps()))
         .progress(progress::show_opening());
     if !log.is_empty() {

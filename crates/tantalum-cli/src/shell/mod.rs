@@ -109,7 +109,7 @@ struct Shell {
 /// Runs commands until the input ends. Exit code 1 if a command of a script has failed, after which none is run.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { dir, read_only, create } = arguments;
-    let source = Source::open_with(db::builder(*create).read_only(*read_only), dir)?;
+    let source = Source::open_with(db::builder(*create).read_only(*read_only).control_socket(!read_only), dir)?;
     let mut shell = Shell { source, transaction: None };
     let result = match io::stdin().is_terminal() {
         true => shell.converse(dir),

@@ -235,6 +235,7 @@ impl BufferPool {
     /// When the log is poisoned; where the store keeps the changes, also when it refuses them. When a panic has left memory and
     /// log apart, also if they survive: what was read of them may be wrong.
     pub fn flush(&self, position: Lsn) -> Result<()> {
+        span!("flush");
         self.check_poison()?;
         self.shared.sink.flush(&self.shared, position)
     }
@@ -269,6 +270,7 @@ impl BufferPool {
     }
 
     pub(super) fn run_checkpoint(&self) -> Result<Lsn> {
+        span!("checkpoint");
         self.check_poison()?;
         self.shared.sink.checkpoint(self)
     }

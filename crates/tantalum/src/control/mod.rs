@@ -1,4 +1,5 @@
-//! Orders to a database that is open in another process, through the Unix socket `control.sock` in its directory.
+//! Orders to a database that is open in another process, through the Unix socket `control.sock` in its directory. It is
+//! there if [`Builder::control_socket`](crate::Builder::control_socket) asks for it.
 //!
 //! The socket can be used by the directory's owner only (mode 0600). It speaks JSON, a line at a time. A request is
 //!
@@ -17,7 +18,7 @@
 //! use tantalum::control::{Client, Command};
 //!
 //! # let dir = tempfile::tempdir()?;
-//! let db = tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?;
+//! let db = tantalum::Db::builder().log_bytes(4 << 20).control_socket(true).open(dir.path())?;
 //! let mut client = Client::connect(dir.path())?; // from any process
 //! client.call(&Command::AddDevice { path: "log-1".into() }, &mut |_| {})?;
 //! assert_eq!(db.stats()?.log.devices.len(), 2);

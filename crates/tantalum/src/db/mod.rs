@@ -22,7 +22,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use tantalum_store::{SegmentInspection, Superblock, UnitInspection};
+use tantalum_store::Superblock;
 
 pub use self::barriers::BarrierSummary;
 pub(crate) use self::catalog::{StagingRow, StagingState, ValuesRow};
@@ -347,64 +347,6 @@ impl Db {
         self.core().if_open(check::run(self.core()))
     }
 
-    /// Shows an erase unit of the data device, with its log sectors and what stands in them, in a database whose
-    /// [page store](Builder::page_store) has erase units.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// use tantalum::{Db, StoreKind};
-    ///
-    /// let db = Db::builder().page_store(StoreKind::InPageLogging).log_bytes(8 << 20).open(dir.path().join("db"))?;
-    /// db.table("t")?;
-    /// let homes = (0..db.stats()?.store.in_page.map_or(0, |store| store.units as u32))
-    ///     .filter_map(|unit| db.inspect_unit(unit + 2).ok())
-    ///     .filter(|unit| unit.purpose == "home" && unit.is_present);
-    /// assert_eq!(homes.count(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such unit; when the device cannot read.
-    pub fn inspect_unit(&self, unit: u32) -> Result<UnitInspection> {
-        self.core().check_open()?;
-        let store = self.core().superblock.store_kind;
-        let none = || {
-            error::option(format!(
-                "unit {unit}: only the page store in-page-logging has erase units, and this database is {store}"
-            ))
-        };
-        self.core().if_open(self.core().pool.store().inspect_unit(unit))?.ok_or_else(none)
-    }
-
-    /// Shows a segment of the data device, with what was appended to it, in a database whose
-    /// [page store](Builder::page_store) has segments.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// use tantalum::{Db, StoreKind};
-    ///
-    /// let db = Db::builder().page_store(StoreKind::LogStructured).log_bytes(8 << 20).open(dir.path().join("db"))?;
-    /// db.table("t")?;
-    /// db.checkpoint()?;
-    /// let segments = db.stats()?.store.log_structured.map_or(0, |store| store.segments as u32);
-    /// let open = (0..segments).filter_map(|number| db.inspect_segment(number).ok()).filter(|found| found.state == "open");
-    /// assert!(open.flat_map(|segment| segment.appends).any(|append| append.stream == "hot"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if there is no such segment; when the device cannot read.
-    pub fn inspect_segment(&self, segment: u32) -> Result<SegmentInspection> {
-        self.core().check_open()?;
-        let store = self.core().superblock.store_kind;
-        let none = || {
-            error::option(format!(
-                "segment {segment}: only the page store log-structured has segments, and this database is {store}"
-            ))
-        };
-        self.core().if_open(self.core().pool.store().inspect_segment(segment))?.ok_or_else(none)
-    }
-
     /// Counters since the database was opened, and what it is.
     ///
     /// # Errors
@@ -523,6 +465,7 @@ impl Db {
 
     /// Opens the database of a plan, or creates it.
     pub(crate) fn of_plan(plan: Plan) -> Result<Self> {
+        span!("open");
         let core = Arc::new(open::open(plan)?);
         let manager = Manager::new(core);
         manager.take_over_staged();

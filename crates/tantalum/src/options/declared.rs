@@ -309,8 +309,8 @@ settings! {
     expert open Flag early_lock_release: bool = "`true`";
 
     /// Whether the database takes orders at the socket `control.sock` in its directory, from processes of the same user
-    /// ([`control`](crate::control)). The program `tantalum` changes the log's devices that way.
-    expert open Flag control_socket: bool = "`true`";
+    /// ([`control`](crate::control)). The program `tantalum` looks at an open database and changes its log's devices that way.
+    user open Flag control_socket: bool = "`false`";
 }
 
 impl Settings {

@@ -286,7 +286,7 @@ impl Settings {
     }
 
     pub fn control_socket(&self) -> bool {
-        self.control_socket.unwrap_or(true)
+        self.control_socket.unwrap_or(false)
     }
 
     pub fn isolation(&self) -> Isolation {

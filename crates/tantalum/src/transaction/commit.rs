@@ -194,6 +194,7 @@ struct Appended {
 impl TransactionState {
     /// See [`Transaction::commit`](super::Transaction::commit).
     pub fn commit(mut self) -> Result<Commit> {
+        span!("commit");
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
         if early {
@@ -207,6 +208,7 @@ impl TransactionState {
 
     /// See [`Transaction::commit_async`](super::Transaction::commit_async).
     pub fn commit_async(mut self) -> Result<Ticket> {
+        span!("commit");
         let Appended { position, lsn } = self.append_writes()?;
         if !self.core().settings.early_lock_release() {
             self.core().pool.flush(lsn).map_err(error::outcome_unknown)?;

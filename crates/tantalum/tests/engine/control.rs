@@ -18,7 +18,7 @@ use tantalum::{
 use crate::support::{check, put};
 
 fn builder() -> Builder {
-    Db::builder().log_bytes(2 << 20).buffer_pool_bytes(64 * 4096)
+    Db::builder().log_bytes(2 << 20).buffer_pool_bytes(64 * 4096).control_socket(true)
 }
 
 fn call(dir: &Path, command: &Command) -> tantalum::Result<serde_json::Value> {
@@ -113,8 +113,26 @@ fn the_socket_is_there_while_the_database_is_open() {
     let db = builder().open(dir.path()).unwrap();
     drop((idle, db));
 
-    let db = builder().expert(|expert| expert.control_socket(false)).open(dir.path()).unwrap();
+    let db = builder().control_socket(false).open(dir.path()).unwrap();
     assert!(!socket.exists());
+    drop(db);
+
+    // None where nothing asks for it; the file of settings does, too.
+    let other = tempfile::tempdir().unwrap();
+    let socket_of_other = other.path().join("control.sock");
+    let open = || Db::builder().log_bytes(2 << 20).open(other.path()).unwrap();
+    drop(open());
+    assert!(!fs::read_to_string(other.path().join("tantalum.toml")).unwrap().contains("control_socket"));
+    let db = open();
+    assert!(!socket_of_other.exists());
+    drop(db);
+    fs::OpenOptions::new()
+        .append(true)
+        .open(other.path().join("tantalum.toml"))
+        .and_then(|mut file| file.write_all(b"control_socket = true\n"))
+        .unwrap();
+    let db = open();
+    assert!(socket_of_other.exists());
     drop(db);
 
     fs::write(&socket, "mine").unwrap();
@@ -223,7 +241,7 @@ fn rows_are_written_counted_and_deleted_from_another_process() {
 #[test]
 fn rows_are_of_one_moment_and_closing_ends_their_reading() {
     let dir = tempfile::tempdir().unwrap();
-    let db = Db::builder().log_bytes(16 << 20).open(dir.path()).unwrap();
+    let db = Db::builder().log_bytes(16 << 20).control_socket(true).open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
     // More than the socket holds.
     for n in 0..100_u32 {
