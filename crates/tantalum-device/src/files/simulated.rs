@@ -152,11 +152,16 @@ impl SimulatedFiles {
 
     /// Whether there is no space for the devices that there are to grow.
     pub fn refuse_growth(&self, is_full: bool) {
-        for node in self.lock().nodes.values() {
-            match node {
-                Node::Device { device, .. } if is_full => device.inject(Fault::NoSpaceOnGrow),
-                Node::Device { device, .. } => device.clear_faults(),
-                _ => {}
+        let devices = |node: &Node| match node {
+            Node::Device { device, .. } => Some(Arc::clone(device)),
+            Node::Directory(_) | Node::Text { .. } => None,
+        };
+        // Each has a lock of its own, behind which another task may go on.
+        let devices: Vec<_> = self.lock().nodes.values().filter_map(devices).collect();
+        for device in devices {
+            match is_full {
+                true => device.inject(Fault::NoSpaceOnGrow),
+                false => device.clear_faults(),
             }
         }
     }
