@@ -216,7 +216,7 @@ settings! {
     /// Bytes of rows in change buffers, at most: of writes whose leaves were not in memory when they were committed, and which are moved to
     /// their table later, many to a leaf. They lie on the data device, where they take up to twice as much; they are never more than half
     /// of the data file. 0: a commit reads all leaves that it writes to.
-    expert open Bytes change_buffer_bytes: u64 = "twice the buffer pool";
+    expert open Bytes change_buffer_bytes: u64 = "twice the pool";
 
     /// Bytes of memory for what recovery changes of a database that is opened for [reading only](Builder::read_only): pages that the
     /// buffer pool has no room for, and a little beside them. At most what the process that crashed had changed in its pool.
