@@ -28,16 +28,39 @@ pub(crate) fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     }
 }
 
+/// After so many repetitions, what a task does again and again beside the clients is done half as often.
+const REPETITIONS: u32 = 256;
+
+/// What a task does again and again beside the clients: calls `again`, after a pause each time, until it returns false or is to stop. The
+/// pause grows, since clients may wait for a device that is stuck until the power goes, half an hour later.
+pub(crate) fn again_and_again(stop: &AtomicBool, mut pause: Duration, mut again: impl FnMut() -> bool) {
+    loop {
+        for _ in 0..REPETITIONS {
+            if stop.load(Ordering::Acquire) {
+                return;
+            }
+            tantalum_rt::sleep(pause);
+            if !again() {
+                return;
+            }
+        }
+        pause *= 2;
+    }
+}
+
 /// The checker task: checks the database again and again beside the clients.
 pub(crate) fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
-    while !stop.load(Ordering::Acquire) {
-        tantalum_rt::sleep(pause);
+    again_and_again(stop, pause, || {
         match check(db, recorder) {
-            Ok(()) => recorder.count("database checks beside clients", 1),
-            Err(Stop::Failed(error)) if is_closed(&error) => return,
-            Err(stop) => return recorder.record(stop.into_event()),
+            Ok(()) => {
+                recorder.count("database checks beside clients", 1);
+                return true;
+            }
+            Err(Stop::Failed(error)) if is_closed(&error) => {}
+            Err(stop) => recorder.record(stop.into_event()),
         }
-    }
+        false
+    });
 }
 
 /// When all rows that are staged or deferred are where they belong, their staging tables have gone, those for dropped tables too. They get

@@ -14,7 +14,7 @@ use tantalum_log::{ArchiveOptions, Log, LogOptions};
 use tantalum_rt::{Random, spawn};
 
 use crate::{
-    checks::{check, check_again_and_again, check_nothing_is_staged},
+    checks::{again_and_again, check, check_again_and_again, check_nothing_is_staged},
     client::{Client, Shared},
     config::{Config, Units},
     history::{Event, Kind, Recorder},
@@ -350,8 +350,7 @@ fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
 
 /// The compactor task: compacts the database again and again beside the clients.
 fn compact_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
-    while !stop.load(Ordering::Acquire) {
-        tantalum_rt::sleep(pause);
+    again_and_again(stop, pause, || {
         match db.compact(&mut |_| {}) {
             Ok(report) => {
                 recorder.count("compactions beside clients", 1);
@@ -364,11 +363,13 @@ fn compact_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, paus
                     "bytes given back by compactions",
                     report.data_bytes_before.saturating_sub(report.data_bytes_after),
                 );
+                return true;
             }
-            Err(error) if is_closed(&error) => return,
-            Err(error) => return recorder.record(Stop::from(error).into_event()),
+            Err(error) if is_closed(&error) => {}
+            Err(error) => recorder.record(Stop::from(error).into_event()),
         }
-    }
+        false
+    });
 }
 
 /// Tells when two copies are kept of everything: now, or as soon as a checkpoint has made it so.

@@ -234,6 +234,27 @@ fn a_parker_keeps_one_token() {
 }
 
 #[test]
+fn parked_tasks_hand_the_turn_to_each_other() {
+    in_both_worlds(|| {
+        let (here, there) = (Parker::new(), Parker::new());
+        let (wake_here, wake_there) = (here.unparker(), there.unparker());
+        let turns = 1000;
+        let other = spawn("other", move || {
+            for _ in 0..turns {
+                assert!(there.park_timeout(LONG));
+                wake_here.unpark();
+            }
+        });
+        for _ in 0..turns {
+            wake_there.unpark();
+            here.park();
+        }
+        assert!(!here.park_timeout(Duration::ZERO), "each token was taken");
+        other.join().unwrap();
+    });
+}
+
+#[test]
 fn join_returns_the_result_and_tasks_have_names() {
     in_both_worlds(|| {
         let task = spawn("named", || (task_name(), 42));
