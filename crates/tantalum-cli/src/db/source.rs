@@ -208,8 +208,9 @@ impl RowAccess for Source {
                 Ok(())
             }
             Self::There(_) => {
+                // What is longer is refused, whatever follows.
                 let mut whole = Vec::new();
-                let read = value.read_to_end(&mut whole);
+                let read = value.take(control::LINE_BYTES_MAX as u64).read_to_end(&mut whole);
                 read.map_err(|error| Error::Other(format!("the value cannot be read: {error}")))?;
                 self.write(TableWrite { create: true, ..TableWrite::of_put(table, key, &whole) }).map(drop)
             }

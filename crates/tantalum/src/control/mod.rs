@@ -35,7 +35,7 @@ mod write;
 
 pub(crate) use address::SOCKET;
 pub use client::Client;
-pub use protocol::{Command, Progress};
+pub use protocol::{Command, LINE_BYTES_MAX, Progress};
 pub use rows::{RowSelection, RowSink, Rows, TableSize, ValueSink, read_tables, table_sizes};
 pub(crate) use server::serve;
 pub use write::{KeyBounds, TableWrite, Written};

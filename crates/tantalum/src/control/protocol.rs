@@ -17,7 +17,7 @@ use crate::{
 /// The version of what is said here; a request names it.
 pub const VERSION: u32 = 1;
 
-/// The longest line of a request.
+/// Bytes of the longest request, which is one line of JSON; [`Client`](super::Client) refuses longer ones.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// What a database can be asked for while it is open.
