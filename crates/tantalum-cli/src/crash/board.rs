@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, io, process::Child, sync::Arc, time::Duration};
 use tantalum_crash::{Failure, Report};
 use tantalum_rt::{Instant, Mutex, now};
 
-use super::Seeds;
+use super::{Seeds, worker::processor_time};
 
 /// Seeds that one process runs: each power cut leaks memory, and the process's end gives it back.
 const BATCH: u64 = 25;
-/// Real time after which a seed that is not done hangs. Seeds take well under a second.
-const HANG_LIMIT: Duration = Duration::from_secs(120);
+/// Processor time after which a seed that is not done hangs. Seeds take well under a second.
+const HANG_PROCESSOR_TIME: Duration = Duration::from_secs(60);
+/// Real time after which it hangs although it has used little of a processor: it waits for something. Long, because beside
+/// other work a worker may get a small share of the processors.
+const HANG_TIME: Duration = Duration::from_secs(1800);
 
 /// Shared by all supervisors.
 pub struct Board {
@@ -38,7 +41,10 @@ pub struct Total {
 
 struct Running {
     child: Arc<Mutex<Child>>,
+    /// When it began its seed.
     since: Instant,
+    /// The processor time that it had used by then.
+    used: Duration,
     is_killed: bool,
 }
 
@@ -63,13 +69,13 @@ impl Board {
     /// A worker started on its first seed.
     pub fn started(&self, child: Child) -> (u32, Arc<Mutex<Child>>) {
         let (id, child) = (child.id(), Arc::new(Mutex::new(child)));
-        let running = Running { child: Arc::clone(&child), since: now(), is_killed: false };
+        let running = Running { child: Arc::clone(&child), since: now(), used: Duration::ZERO, is_killed: false };
         self.state.lock().running.insert(id, running);
         (id, child)
     }
 
-    /// A worker is done with a seed.
-    pub fn seed_done(&self, worker: u32, result: Result<Report, Failure>) {
+    /// A worker is done with a seed, and has used `cpu` of a processor for it and those before it.
+    pub fn seed_done(&self, worker: u32, result: Result<Report, Failure>, cpu: Duration) {
         let mut state = self.state.lock();
         state.done += 1;
         match result {
@@ -78,6 +84,7 @@ impl Board {
         }
         if let Some(running) = state.running.get_mut(&worker) {
             running.since = now();
+            running.used = cpu;
         }
     }
 
@@ -89,8 +96,10 @@ impl Board {
     /// Ends workers that have been at one seed for too long.
     pub fn kill_hung(&self) {
         let mut state = self.state.lock();
-        for running in state.running.values_mut() {
-            if running.since.elapsed() > HANG_LIMIT && !running.is_killed {
+        for (id, running) in &mut state.running {
+            let used = processor_time(&id.to_string()).saturating_sub(running.used);
+            let hangs = used > HANG_PROCESSOR_TIME || running.since.elapsed() > HANG_TIME;
+            if hangs && !running.is_killed {
                 // An error means that it has ended by itself meanwhile.
                 let _: io::Result<()> = running.child.lock().kill();
                 running.is_killed = true;

@@ -29,7 +29,7 @@ pub fn work(arguments: &WorkerArguments) -> Result<ExitCode> {
     let options: Options = serde_json::from_str(&arguments.options).map_err(other)?;
     let scope = Scope::new(options).map_err(other)?;
     for seed in arguments.seeds.from..arguments.seeds.to {
-        let line = Line { result: search(seed, &scope), cpu: processor_time() };
+        let line = Line { result: search(seed, &scope), cpu: processor_time("self") };
         let line = serde_json::to_string(&line).map_err(other)?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Error::Output)?;
@@ -37,10 +37,10 @@ pub fn work(arguments: &WorkerArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What this process has used so far; zero where the system does not say.
-fn processor_time() -> Duration {
+/// What a worker (its process's id, or `self`) has used of a processor; zero where the system does not say.
+pub fn processor_time(process: &str) -> Duration {
     // A worker is one thread.
-    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap_or_default();
     let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
@@ -72,8 +72,8 @@ fn run_worker(board: &Board, program: &Path, scope: &Scope, seeds: Seeds) -> Res
             let _ = child.lock().kill();
             break;
         };
-        board.seed_done(worker, result);
         used = cpu;
+        board.seed_done(worker, result, used);
         next += 1;
     }
     board.used(used);
@@ -81,7 +81,7 @@ fn run_worker(board: &Board, program: &Path, scope: &Scope, seeds: Seeds) -> Res
     let was_hung = board.ended(worker);
     if next < seeds.to {
         let what = if was_hung { "the seed hangs".to_owned() } else { format!("the worker process died: {status}") };
-        board.seed_done(worker, Err(scope.failure(next, 0, what)));
+        board.seed_done(worker, Err(scope.failure(next, 0, what)), used);
         next += 1;
     }
     Ok(next)
