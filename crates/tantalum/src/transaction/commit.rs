@@ -104,6 +104,24 @@ impl TicketOutcome {
     }
 }
 
+/// Of the same commit: each can be waited for, by threads and tasks of their own.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+/// let mut tx = db.begin()?;
+/// tx.put(&db.table("letters")?, "a", "")?;
+/// let ticket = tx.commit_async()?;
+/// let position = ticket.clone().wait()?.position();
+/// assert_eq!(position, ticket.wait()?.position());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Clone for Ticket {
+    fn clone(&self) -> Self {
+        Self { outcome: self.outcome.clone(), manager: Arc::clone(&self.manager), awaited: None }
+    }
+}
+
 impl Ticket {
     /// Blocks until the commit is durable.
     ///

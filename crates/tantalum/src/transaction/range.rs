@@ -151,6 +151,30 @@ impl<'s> RangeIter<'s> {
         self.lend(End::Back)
     }
 
+    /// The key of the row that `next` would return, which is passed over: its value is not read where it is large.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let films = db.table("films")?;
+    /// for film in ["alien", "brazil", "contact"] {
+    ///     db.put(&films, film, [7; 100_000])?;
+    /// }
+    /// let mut rows = db.range(&films, ..)?;
+    /// assert_eq!(rows.next_key().transpose()?.unwrap(), b"alien");
+    /// assert_eq!(rows.next_back_key().transpose()?.unwrap(), b"contact");
+    /// assert_eq!(std::iter::from_fn(|| rows.next_key()).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn next_key(&mut self) -> Option<Result<Value>> {
+        self.next_unread().map(|row| Ok(row?.0))
+    }
+
+    /// As `next_back`, otherwise as [`next_key`](Self::next_key).
+    pub fn next_back_key(&mut self) -> Option<Result<Value>> {
+        self.next_back_unread().map(|row| Ok(row?.0))
+    }
+
     #[inline]
     fn lend(&mut self, end: End) -> Option<Result<(&[u8], &[u8])>> {
         let from = match self.ready(end) {
