@@ -155,7 +155,7 @@ class RocksDict:
 
         def get_in_snapshot(keys: list[Key]) -> int:
             snapshot = self.db.snapshot()
-            return sum(snapshot.get(key) is not None for key in keys)
+            return sum(snapshot[key] is not None for key in keys)
 
         def put(keys: list[Key]) -> int:
             db, value = self.db, random.randbytes(VALUE_BYTES)

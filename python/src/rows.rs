@@ -108,18 +108,31 @@ impl Rows {
         Self { source: Some(source), table, part, order, batch: Batch::default(), next: 0, size: 1, changes: 0 }
     }
 
+    /// Discards the batch. What is left begins behind the row that was returned last.
+    fn discard(&mut self) {
+        if let Some(last) = self.next.checked_sub(1) {
+            let key = ops::Bound::Excluded(self.batch.row(last).0.to_vec());
+            match self.order.reverse {
+                false => self.order.keys.lower = key,
+                true => self.order.keys.upper = key,
+            }
+        }
+        (self.batch, self.next) = (Batch::default(), 0);
+    }
+
     /// Discards a batch that does not show what the transaction has written since.
     fn discard_stale(&mut self, py: Python<'_>) -> PyResult<()> {
         let Some(Source::Transaction(transaction)) = &self.source else { return Ok(()) };
         let changes = Transaction::borrow(transaction.bind(py))?.changes();
         if changes != self.changes {
-            self.changes = changes;
-            (self.batch, self.next, self.size) = (Batch::default(), 0, 1);
+            self.discard();
+            (self.changes, self.size) = (changes, 1);
         }
         Ok(())
     }
 
     fn read_batch(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.discard();
         let order = Order {
             keys: self.order.keys.clone(),
             limit: self.size.min(self.order.limit),
@@ -138,7 +151,7 @@ impl Rows {
                 py.detach(move || Batch::read(from, table, order, part))
             }
         };
-        (self.batch, self.next) = (batch.or_raise(py)?, 0);
+        self.batch = batch.or_raise(py)?;
         self.size = (self.size * 2).min(BATCH_ROWS);
         Ok(())
     }
@@ -168,14 +181,6 @@ impl Rows {
         };
         self.next += 1;
         self.order.limit -= 1;
-        // Where the next batch begins. A transaction's may be read before this one is used up.
-        if self.next == self.batch.ends.len() || matches!(self.source, Some(Source::Transaction(_))) {
-            let end = match self.order.reverse {
-                false => &mut self.order.keys.lower,
-                true => &mut self.order.keys.upper,
-            };
-            *end = ops::Bound::Excluded(key.to_vec());
-        }
         Ok(Some(row))
     }
 }

@@ -1,5 +1,10 @@
 //! [`Ticket`]: a commit on its way, for threads and for tasks of `asyncio`.
 
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+};
+
 use pyo3::{exceptions::PyStopIteration, prelude::*, sync::PyOnceLock};
 use tantalum::Commit;
 
@@ -55,7 +60,13 @@ impl Ticket {
         }
         let event_loop = py.import("asyncio")?.call_method0("get_running_loop")?;
         let future = event_loop.call_method0("create_future")?;
-        let settle = Settle { event_loop: event_loop.unbind(), future: future.clone().unbind() };
+        let outcomes = Outcomes::of(&event_loop)?;
+        let settle = Settle {
+            known: Arc::clone(&outcomes.get().known),
+            event_loop: event_loop.unbind(),
+            future: future.clone().unbind(),
+            outcomes: outcomes.unbind(),
+        };
         py.detach(|| ticket.on_durable(move |outcome| settle.soon(outcome)));
         future.call_method0("__await__")
     }
@@ -65,47 +76,85 @@ impl Ticket {
     }
 }
 
+/// Futures whose outcome is known.
+type Known = Arc<Mutex<Vec<(Py<PyAny>, tantalum::Result<Commit>)>>>;
+
+/// The outcomes of commits that tasks of one event loop await, until the loop takes them. The loop is woken for the first of them only, so
+/// that what tells of commits need not wait for the interpreter at each.
+#[pyclass(frozen, weakref, module = "tantalum_db._engine")]
+#[derive(Default)]
+struct Outcomes {
+    known: Known,
+}
+
+#[pymethods]
+impl Outcomes {
+    /// Gives the outcomes to their futures. Runs in the event loop.
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        for (future, outcome) in take(&self.known) {
+            // The task that awaits may have been cancelled.
+            if future.call_method0(py, "done")?.is_truthy(py)? {
+                continue;
+            }
+            match outcome.or_raise(py) {
+                Ok(commit) => future.call_method1(py, "set_result", (commit.position(),))?,
+                Err(error) => future.call_method1(py, "set_exception", (error,))?,
+            };
+        }
+        Ok(())
+    }
+}
+
+impl Outcomes {
+    /// Those of an event loop, which goes before them.
+    fn of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        static BY_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = event_loop.py();
+        let make = || py.import("weakref")?.call_method0("WeakKeyDictionary").map(Bound::unbind);
+        let by_loop = BY_LOOP.get_or_try_init(py, make)?.bind(py);
+        let found = by_loop.call_method1("get", (event_loop,))?;
+        if !found.is_none() {
+            return Ok(found.cast_into()?);
+        }
+        let outcomes = Bound::new(py, Self::default())?;
+        by_loop.set_item(event_loop, &outcomes)?;
+        Ok(outcomes)
+    }
+}
+
+fn take<T>(queue: &Mutex<Vec<T>>) -> Vec<T> {
+    mem::take(&mut *queue.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// Has the outcome of a commit given to a future of an event loop.
 struct Settle {
     event_loop: Py<PyAny>,
     future: Py<PyAny>,
+    outcomes: Py<Outcomes>,
+    known: Known,
 }
 
 impl Settle {
     /// Called by the task of the database that tells of commits.
     fn soon(self, outcome: tantalum::Result<Commit>) {
-        // Where there is no interpreter any more, or the loop is closed, nothing awaits the commit.
-        Python::try_attach(|py| {
-            let settle = settle_function(py)?;
-            let (position, error) = match outcome.or_raise(py) {
-                Ok(commit) => (commit.position(), None),
-                Err(error) => (None, Some(error)),
-            };
-            let arguments = (settle, self.future, position, error);
-            self.event_loop.call_method1(py, "call_soon_threadsafe", arguments)
+        let Self { event_loop, future, outcomes, known } = self;
+        let is_first = {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.push((future, outcome));
+            known.len() == 1
+        };
+        if !is_first {
+            return;
+        }
+        let woken = Python::try_attach(|py| {
+            let settle = outcomes.getattr(py, "settle")?;
+            event_loop.call_method1(py, "call_soon_threadsafe", (settle,))
         });
+        // The loop is closed, or there is no interpreter any more: nothing awaits these commits.
+        if !matches!(woken, Some(Ok(_))) {
+            drop(take(&known));
+        }
     }
-}
-
-fn settle_function(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let function =
-        FUNCTION.get_or_try_init(py, || wrap_pyfunction!(settle, py).map(|made| made.into_any().unbind()))?;
-    Ok(function.bind(py))
-}
-
-/// Runs in the event loop.
-#[pyfunction]
-fn settle(future: &Bound<'_, PyAny>, position: Option<u64>, error: Option<Bound<'_, PyAny>>) -> PyResult<()> {
-    // The task that awaits may have been cancelled.
-    if future.call_method0("done")?.is_truthy()? {
-        return Ok(());
-    }
-    match error {
-        Some(error) => future.call_method1("set_exception", (error,)),
-        None => future.call_method1("set_result", (position,)),
-    }
-    .map(drop)
 }
 
 /// What is awaited without waiting.

@@ -20,22 +20,61 @@ import os
 import weakref
 from collections.abc import Sequence
 
-from . import _errors
 from ._engine import SETTINGS, Database, Rows, Savepoint, Snapshot, Table, Ticket, Transaction, open_database
-from ._errors import *  # noqa: F403
+from ._errors import (
+    Aborted,
+    AlreadyExists,
+    Closed,
+    Conflict,
+    Damaged,
+    Deadlock,
+    DeviceFailed,
+    Error,
+    Forked,
+    Full,
+    InUse,
+    InvalidInput,
+    LockTimeout,
+    NotFound,
+    OutcomeUnknown,
+    ReadOnly,
+    SnapshotTooOld,
+    TooLarge,
+    Unsupported,
+    WriteConflict,
+)
 
 __all__ = [
     "SETTINGS",
+    "Aborted",
+    "AlreadyExists",
+    "Closed",
+    "Conflict",
+    "Damaged",
     "Database",
+    "Deadlock",
+    "DeviceFailed",
+    "Error",
+    "Forked",
+    "Full",
+    "InUse",
+    "InvalidInput",
+    "LockTimeout",
+    "NotFound",
+    "OutcomeUnknown",
+    "ReadOnly",
     "Rows",
     "Savepoint",
     "Snapshot",
+    "SnapshotTooOld",
     "Table",
     "Ticket",
+    "TooLarge",
     "Transaction",
+    "Unsupported",
+    "WriteConflict",
     "open",
 ]
-__all__ += _errors.__all__
 
 _databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
@@ -67,7 +106,7 @@ def _close_all() -> None:
     for database in list(_databases):
         try:
             database.close()
-        except _errors.Forked:
+        except Forked:
             pass  # the parent process closes it
 
 
