@@ -6,6 +6,7 @@ shows the median of the rounds.
 """
 
 import argparse
+import asyncio
 import json
 import random
 import shutil
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,19 @@ Key = bytes
 Operations = dict[str, Callable[[list[Key]], int]]
 
 VALUE_BYTES = 100
+THREADS = 64
+TASKS = 128
 CACHE_BYTES = 256 << 20
+
+
+def by_threads(put: Callable[[list[Key]], int]) -> Callable[[list[Key]], int]:
+    """Puts from several threads at once."""
+
+    def put_all(keys: list[Key]) -> int:
+        with ThreadPoolExecutor(THREADS) as pool:
+            return sum(pool.map(put, (keys[part::THREADS] for part in range(THREADS))))
+
+    return put_all
 
 
 class Tantalum:
@@ -57,6 +71,25 @@ class Tantalum:
                 table[key] = value
             return len(keys)
 
+        async def commit(keys: list[Key]) -> int:
+            for key in keys:
+                async with self.db.transaction() as tx:
+                    tx[self.table][key] = key
+            return len(keys)
+
+        async def commit_in_tasks(keys: list[Key]) -> int:
+            return sum(await asyncio.gather(*(commit(keys[part::TASKS]) for part in range(TASKS))))
+
+        def commit_in_advance(keys: list[Key]) -> int:
+            tickets = []
+            for key in keys:
+                tx = self.db.transaction()
+                tx[self.table][key] = key
+                tickets.append(tx.commit_async())
+            for ticket in tickets:
+                ticket.wait()
+            return len(tickets)
+
         def scan(keys: list[Key]) -> int:
             return sum(1 for _ in self.table.items())
 
@@ -65,6 +98,9 @@ class Tantalum:
             "get, one snapshot": get_in_snapshot,
             "get, one transaction": get_in_transaction,
             "put, durable": put,
+            f"put, durable, {THREADS} threads": by_threads(put),
+            f"put, durable, {TASKS} tasks": lambda keys: asyncio.run(commit_in_tasks(keys)),
+            "put, durable, awaited at the end": commit_in_advance,
             "scan": scan,
         }
 
@@ -117,6 +153,7 @@ class Lmdb:
             "get, one snapshot": get_in_snapshot,
             "get, one transaction": get_in_transaction,
             "put, durable": put,
+            f"put, durable, {THREADS} threads": by_threads(put),
             "scan": scan,
         }
 
@@ -166,7 +203,13 @@ class RocksDict:
         def scan(keys: list[Key]) -> int:
             return sum(1 for _ in self.db.items())
 
-        return {"get": get, "get, one snapshot": get_in_snapshot, "put, durable": put, "scan": scan}
+        return {
+            "get": get,
+            "get, one snapshot": get_in_snapshot,
+            "put, durable": put,
+            f"put, durable, {THREADS} threads": by_threads(put),
+            "scan": scan,
+        }
 
     def close(self) -> None:
         self.db.close()
