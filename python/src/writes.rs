@@ -2,7 +2,7 @@
 
 use pyo3::{
     prelude::*,
-    types::{PyAny, PyBytes, PyMapping},
+    types::{PyAny, PyBytes},
 };
 
 use crate::{
@@ -74,11 +74,12 @@ impl Table {
         before.or_else(|| default.into_iter().next()).ok_or_else(|| key_error(py, &key))
     }
 
-    /// Sets the values of keys, from a mapping or pairs of a key and a value: all of them, or none.
+    /// Sets the values of keys, from what has `items`, such as a dict or a table, or from pairs of a key and a value: all of them, or
+    /// none.
     fn update(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<()> {
-        let rows = match rows.cast::<PyMapping>() {
-            Ok(mapping) => mapping.items()?.try_iter()?,
-            Err(_) => rows.try_iter()?,
+        let rows = match rows.getattr_opt("items")? {
+            Some(items) => items.call0()?.try_iter()?,
+            None => rows.try_iter()?,
         };
         let rows = rows.map(|row| row?.extract()).collect::<PyResult<Vec<(BytesLike<'_>, BytesLike<'_>)>>>()?;
         let rows = rows.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect::<Vec<_>>();

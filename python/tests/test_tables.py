@@ -32,7 +32,10 @@ def test_a_table_is_much_as_a_dict(db: Database, reopen: Open) -> None:
     assert table.first() == (b"a", b"1") and table.last() == (b"c", b"3")
     assert table.get_many([b"c", b"x", b"a"]) == [b"3", None, b"1"]
     assert dict(reopen()["letters"].items()) == {b"a": b"1", b"b": b"2", b"c": b"3"}
-    assert reopen()["letters"].clear() == 3
+    reopened = reopen()
+    reopened["copy"].update(reopened["letters"])
+    assert list(reopened["copy"].items()) == list(reopened["letters"].items())
+    assert reopened["letters"].clear() == 3 and len(reopened["copy"]) == 3
 
 
 def test_an_update_is_made_as_a_whole_or_not_at_all(db: Database) -> None:
