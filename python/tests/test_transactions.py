@@ -187,8 +187,12 @@ def test_exceptions_of_the_function_pass_through_transact(db: Database) -> None:
     assert b"alice" not in accounts
     with pytest.raises(tantalum_db.Closed):
         kept[0][accounts]
+
+    def interrupt(tx: Transaction) -> None:
+        raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        db.transact(lambda tx: exec("raise KeyboardInterrupt"))
+        db.transact(interrupt)
 
     async def write(tx: Transaction) -> None:
         tx[accounts][b"alice"] = b"0"
