@@ -157,7 +157,7 @@ def test_a_killed_process_loses_nothing_that_it_was_told_is_durable(path: Path) 
 
 def test_a_forked_process_is_refused_and_leaves_the_database_alone(path: Path) -> None:
     program = """
-        import gc, os, sys, warnings, tantalum_db
+        import gc, os, subprocess, sys, warnings, tantalum_db
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
         db = tantalum_db.open(sys.argv[1])
         table, tx, snapshot, rows = db["t"], db.transaction(), db.snapshot(), db["t"].items()
@@ -182,6 +182,9 @@ def test_a_forked_process_is_refused_and_leaves_the_database_alone(path: Path) -
             gc.collect()
             sys.exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        other = "import sys, tantalum_db; tantalum_db.open(sys.argv[1])"
+        other = subprocess.run([sys.executable, "-c", other, sys.argv[1]], capture_output=True, text=True)
+        assert "InUse" in other.stderr, "the child has let go of the parent's lock"
         tx.commit()
         print(table[b"a"], flush=True)
     """
