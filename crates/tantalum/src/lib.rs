@@ -37,20 +37,20 @@
 macro_rules! span {
     ($name:literal) => {
         #[cfg(feature = "spans")]
-        let _entered = tracing::debug_span!(target: "tantalum", $name).entered();
+        let _entered = tantalum_rt::tracing::debug_span!(target: "tantalum", $name).entered();
     };
 }
 
 mod backup;
 mod buffer;
 mod check;
+#[cfg(feature = "control")]
 pub mod control;
 mod db;
 mod error;
 #[doc(hidden)]
 pub mod internals;
 pub mod limits;
-mod log_layout;
 mod options;
 mod recovery;
 mod restore;
@@ -77,7 +77,7 @@ pub use options::{
 };
 pub use recovery::RecoveryStats;
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
-pub use salvage::Skipped;
+pub use salvage::{Skipped, ValueSink};
 pub use stats::Stats;
 pub use table::Table;
 pub use tantalum_device::{
