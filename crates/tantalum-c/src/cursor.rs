@@ -11,6 +11,9 @@ use crate::{
     transaction::{CursorRows, tantalum_transaction},
 };
 
+/// The ends of a range.
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// Where a range ends, at either end: for tantalum_bound.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +70,7 @@ impl tantalum_bound {
 }
 
 impl tantalum_range {
-    pub(crate) fn bounds(range: Option<&Self>) -> Result<(Bound<Vec<u8>>, Bound<Vec<u8>>), Stop> {
+    pub(crate) fn bounds(range: Option<&Self>) -> Result<Bounds, Stop> {
         let Some(range) = range else { return Ok((Bound::Unbounded, Bound::Unbounded)) };
         Ok((range.lower.bound()?, range.upper.bound()?))
     }

@@ -68,7 +68,7 @@ pub extern "C" fn tantalum_options_set(
     guarded(|| {
         let options = needed(options, "options is null")?;
         let (setting, value) = (name(setting, "setting is null")?, name(value, "value is null")?);
-        Db::builder().set(setting, value)?;
+        let _is_one = Db::builder().set(setting, value)?;
         options.settings.push((setting.to_owned(), value.to_owned()));
         Ok(())
     })

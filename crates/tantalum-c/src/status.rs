@@ -139,8 +139,8 @@ pub(crate) enum Stop {
     Misuse(&'static str),
     /// The engine's error.
     Error(Error),
-    /// A callback's code: the message is that of the last failure in it.
-    Callback(c_int),
+    /// A callback gave up: the message is that of the last failure in it.
+    Callback,
 }
 
 impl From<Error> for Stop {
@@ -177,7 +177,7 @@ pub(crate) fn guarded(run: impl FnOnce() -> Result<(), Stop>) -> tantalum_code {
             keep_message(&error.to_string());
             code_of(error.kind())
         }
-        Ok(Err(Stop::Callback(_))) => tantalum_code::TANTALUM_APPLICATION,
+        Ok(Err(Stop::Callback)) => tantalum_code::TANTALUM_APPLICATION,
         Err(panic) => {
             let what = panic.downcast_ref::<&str>().map(|what| (*what).to_owned());
             let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

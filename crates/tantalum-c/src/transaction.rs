@@ -314,7 +314,7 @@ pub extern "C" fn tantalum_transact(
             given_up.is_none()
         });
         match (done, given_up) {
-            (Err(_), Some(code)) => Err(Stop::Callback(code)),
+            (Err(_), Some(_)) => Err(Stop::Callback),
             (done, _) => Ok(done?),
         }
     });

@@ -30,8 +30,14 @@
 //! - Transactions wait for each other's locks. One that loses a deadlock gets an error for which
 //!   [`Error::is_retryable`] is true; [`Db::transact`] runs it again.
 //! - Limits are in [`limits`]; what exceeds them is refused with an error.
+//! - Linux only.
 //! - Durable means: the operating system was told to make it so and said that it has. A device that lies about that cannot be
 //!   found out by a program.
+//!
+//! # Features
+//! On by default: `control`, commands from other processes; `io-uring`, several reads and writes of a file under way at once;
+//! `tracing`, events; `serde`, statistics that can be serialized. Off: `metrics`, `postcard`, `spans`. Without any, this crate is the
+//! core: log, pages, tables, transactions, backups.
 
 /// What the rest of a block does is a span of this name, with the feature `spans`. Without it this is nothing.
 macro_rules! span {

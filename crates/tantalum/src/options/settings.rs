@@ -439,7 +439,7 @@ mod tests {
         assert!(what.contains("page_size") && what.contains("5000"), "{what}");
         let (line, what) = error_of("page_size = 4096\nearly_lock_release = 3\n");
         assert_eq!(line, 2);
-        assert!(what.contains("bool"), "{what}");
+        assert!(what.contains("true or false"), "{what}");
         assert_eq!(error_of("page_size = 4096\nlog_devices = []\n").0, 2);
         let (line, what) = error_of("page_size = 4096\nlog_layout = \"double\"\n");
         assert!(line == 2 && what.contains("flash-logging"), "{what}");
