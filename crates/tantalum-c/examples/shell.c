@@ -11,7 +11,6 @@
  * against a transaction of another thread, of which this program has none.
  */
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +32,10 @@ static int add(tantalum_transaction *tx, const struct command *command) {
     tantalum_buffer found;
     int code = tantalum_get_for_update(tx, command->table, slice(command->key), &found);
     if (code != TANTALUM_OK && code != TANTALUM_NO_ROW) return code;
-    int64_t number = code == TANTALUM_OK ? strtoll((const char *)found.data, NULL, 10) : 0;
+    long long number = code == TANTALUM_OK ? strtoll((const char *)found.data, NULL, 10) : 0;
     if (code == TANTALUM_OK) tantalum_buffer_free(&found);
     char sum[32];
-    snprintf(sum, sizeof sum, "%" PRId64, number + strtoll(command->value, NULL, 10));
+    snprintf(sum, sizeof sum, "%lld", number + strtoll(command->value, NULL, 10));
     return tantalum_put(tx, command->table, slice(command->key), slice(sum));
 }
 
