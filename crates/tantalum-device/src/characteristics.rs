@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use crate::toml::{Problem, Table, Value};
 use crate::{Error, ErrorKind, Result};
 
 /// The newest format that this code reads.
@@ -27,8 +26,7 @@ const MEAN_US_MAX: f64 = 3.6e9;
 /// assert_eq!(Characteristics::parse(&measured.to_toml())?, measured);
 /// # Ok::<(), tantalum_device::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Characteristics {
     /// The format, 1.
     pub format: u32,
@@ -44,8 +42,7 @@ pub struct Characteristics {
 /// let latency = tantalum_device::WriteLatency { bytes: 4096, mean_us: 0.5 };
 /// assert_eq!(latency.mean().as_nanos(), 500);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriteLatency {
     /// The size of the writes in bytes.
     pub bytes: u64,
@@ -98,20 +95,13 @@ impl Characteristics {
                 "measure the device again, or write the file as docs/use/devices.md#characteristics-files says";
             Error::new(ErrorKind::InvalidInput, format!("{}: line {line}: {what}; {remedy}", file.display()))
         };
-        let line_at = |span: Option<std::ops::Range<usize>>| {
-            let start = span.map_or(0, |span| span.start);
-            1 + text.bytes().take(start).filter(|&byte| byte == b'\n').count()
-        };
-        #[derive(Deserialize)]
-        struct Preamble {
-            format: u32,
-        }
-        let toml = |error: toml::de::Error| invalid(line_at(error.span()), error.message().trim().replace('\n', " "));
-        let Preamble { format } = toml::from_str(text).map_err(toml)?;
+        let refuse = |Problem { line, what }| invalid(line, what);
+        let mut table = Table::parse(text.as_bytes()).map_err(refuse)?;
+        let format = table.require("format").map_err(refuse)?;
         if format != FORMAT {
             return Err(invalid(1, format!("format {format} is not known, only {FORMAT}")));
         }
-        let read: Characteristics = toml::from_str(text).map_err(toml)?;
+        let read = Self::of_table(format, table).map_err(refuse)?;
         match read.problem() {
             None => Ok(read),
             Some((index, what)) => {
@@ -122,10 +112,22 @@ impl Characteristics {
         }
     }
 
+    fn of_table(format: u32, mut table: Table) -> Result<Self, Problem> {
+        let device = table.require("device")?;
+        let write_latency = table.take_tables("write_latency")?;
+        table.finish()?;
+        let latency = |mut entry: Table| {
+            let latency = WriteLatency { bytes: entry.require("bytes")?, mean_us: entry.require("mean_us")? };
+            entry.finish()?;
+            Ok(latency)
+        };
+        Ok(Self { format, device, write_latency: write_latency.into_iter().map(latency).collect::<Result<_, _>>()? })
+    }
+
     /// The file's text.
     pub fn to_toml(&self) -> String {
         use std::fmt::Write;
-        let device = toml::Value::from(self.device.as_str());
+        let device = Value::Text(self.device.clone());
         let mut text = format!("format = {}\ndevice = {device}\n", self.format);
         for WriteLatency { bytes, mean_us } in &self.write_latency {
             let written = write!(text, "\n[[write_latency]]\nbytes = {bytes}\nmean_us = {mean_us:?}\n");
@@ -177,8 +179,10 @@ mod tests {
     fn errors_name_the_line_and_what_was_expected() {
         let entry = |bytes: i64, mean: &str| format!("[[write_latency]]\nbytes = {bytes}\nmean_us = {mean}\n");
         let file = |entries: &str| format!("format = 1\ndevice = \"d\"\n{entries}");
-        assert!(problem(&file("")).contains("missing field"));
-        assert!(problem(&file("write_latency = []\n")).contains("no entry"));
+        for text in ["", "write_latency = []\n"] {
+            assert!(problem(&file(text)).contains("no entry"), "{text}");
+        }
+        assert!(problem("format = 1\n").contains("missing field `device`"));
         let twice = problem(&file(&(entry(4096, "1.0") + &entry(4096, "2.0"))));
         assert!(twice.contains("line 6") && twice.contains("4096"), "{twice}");
         for mean in ["0.0", "-1.0", "nan", "inf", "1e10"] {

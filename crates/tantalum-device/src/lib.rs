@@ -8,6 +8,7 @@
 //!   tasks that ask.
 //! - [`ObservedDevice`]: a device whose requests an observer counts, traces, holds up or refuses.
 //! - [`Overlay`]: a device whose writes stay in memory, over one that stays as it is.
+//! - [`toml`]: files that a program writes and an operator may edit.
 //! - [`Characteristics`]: what was measured of a device, as a file.
 //! - [`sparse`]: bytes in memory of which zeros take no space.
 //! - [`MemoryDevice`]: a device in memory that loses power, tears writes, hangs and fails on demand, on either clock.
@@ -32,6 +33,7 @@ mod partition;
 pub mod sparse;
 mod stalling;
 mod striped;
+pub mod toml;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
 pub use buffer::{ALIGNMENT, AlignedBuffer, HUGE_PAGE_BYTES};

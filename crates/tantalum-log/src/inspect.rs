@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
 use tantalum_device::Device;
 
 use crate::format::BLOCK;
@@ -17,10 +16,11 @@ use crate::recovery::{Reader, survey};
 use crate::{LogLayout, Lsn, Result};
 
 /// The structures on the devices of a log, from [`inspect`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Inspection {
     /// The identity that the devices share.
-    #[serde(serialize_with = "as_hex::<32, _, _>")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_hex::<32, _, _>"))]
     pub log_id: u128,
     /// The newest valid checkpoint.
     pub checkpoint_lsn: Lsn,
@@ -35,17 +35,18 @@ pub struct Inspection {
 }
 
 /// One device of an [`Inspection`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DeviceInspection {
     /// The device's name.
     pub name: String,
     /// Its place in the log.
     pub ordinal: u32,
     /// Its identity.
-    #[serde(serialize_with = "as_hex::<16, _, _>")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_hex::<16, _, _>"))]
     pub device_id: u64,
     /// How requests are laid out on it.
-    #[serde(serialize_with = "as_text")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub layout: LogLayout,
     /// Requests are written in multiples of this.
     pub block_bytes: u32,
@@ -64,7 +65,8 @@ pub struct DeviceInspection {
 }
 
 /// A valid checkpoint slot.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SlotInspection {
     /// Where it lies on the device, in bytes.
     pub offset: u64,
@@ -75,25 +77,26 @@ pub struct SlotInspection {
     /// The epoch.
     pub epoch: u64,
     /// Where recent epochs started: (epoch, start).
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub epochs: Vec<(u64, Lsn)>,
     /// Where the log ended, if it was closed cleanly.
     pub clean_end_lsn: Option<Lsn>,
     /// Bit `n` set: device `n` holds nothing that is needed.
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub not_needed: u64,
     /// The devices of the log: (ordinal, identity).
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub members: Vec<(u32, u64)>,
 }
 
 /// A section that holds, or held, requests.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SectionInspection {
     /// Where it lies on the device, in bytes.
     pub offset: u64,
     /// Whether it belongs to the hiding area.
-    #[serde(rename = "area", serialize_with = "as_area")]
+    #[cfg_attr(feature = "serde", serde(rename = "area", serialize_with = "as_area"))]
     pub is_hiding: bool,
     /// Its number in its area.
     pub number: u64,
@@ -104,24 +107,25 @@ pub struct SectionInspection {
 }
 
 /// One request on a device.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RequestInspection {
     /// Where it lies on the device, in bytes.
     pub offset: u64,
     /// Bytes on the device, padding included.
     pub bytes: u64,
     /// Whether it lies in the hiding area: another device was late with it.
-    #[serde(rename = "area", serialize_with = "as_area")]
+    #[cfg_attr(feature = "serde", serde(rename = "area", serialize_with = "as_area"))]
     pub is_hidden: bool,
     /// The session that wrote it.
     pub epoch: u64,
     /// Its number among the area's writes.
     pub sequence: u64,
     /// Its first record's start.
-    #[serde(rename = "start_lsn")]
+    #[cfg_attr(feature = "serde", serde(rename = "start_lsn"))]
     pub start: Lsn,
     /// Its last record's end.
-    #[serde(rename = "end_lsn")]
+    #[cfg_attr(feature = "serde", serde(rename = "end_lsn"))]
     pub end: Lsn,
     /// How recovery would classify it.
     pub state: RequestState,
@@ -129,8 +133,9 @@ pub struct RequestInspection {
 
 /// How recovery classifies a request.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum RequestState {
     /// It is replayed.
     Live,
@@ -145,7 +150,8 @@ pub enum RequestState {
 }
 
 /// Something wrong on a device. Errors that report it have it as their [`cause`](crate::Error::cause).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Damage {
     /// The device's name.
     pub device: String,
@@ -166,7 +172,8 @@ impl fmt::Display for Damage {
 impl std::error::Error for Damage {}
 
 /// The result of [`verify`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Verification {
     /// Everything that is wrong; empty if recovery would succeed.
     pub damage: Vec<Damage>,
@@ -183,18 +190,21 @@ pub struct Verification {
 }
 
 /// An identity in so many hexadecimal digits.
-pub(crate) fn as_hex<const DIGITS: usize, T: Copy + Into<u128>, S: Serializer>(
+#[cfg(feature = "serde")]
+pub(crate) fn as_hex<const DIGITS: usize, T: Copy + Into<u128>, S: serde::Serializer>(
     id: &T,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{:0DIGITS$x}", (*id).into()))
 }
 
-fn as_text<S: Serializer>(text: &LogLayout, serializer: S) -> Result<S::Ok, S::Error> {
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(text: &LogLayout, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(text)
 }
 
-fn as_area<S: Serializer>(is_hiding: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+#[cfg(feature = "serde")]
+fn as_area<S: serde::Serializer>(is_hiding: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if *is_hiding { "hiding" } else { "main" })
 }
 

@@ -14,6 +14,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use tantalum_device::toml::{Field, Value};
 use tantalum_device::{Device, Striped};
 
 use crate::format::BLOCK;
@@ -113,6 +114,28 @@ impl FromStr for LogLayout {
                 })
             }
         }
+    }
+}
+
+/// In a file: a name, `striped:64KiB`, or `{ striped = "64KiB" }`.
+impl Field for LogLayout {
+    fn from_value(value: &Value) -> std::result::Result<Self, String> {
+        let expected =
+            || format!("{value} was given; expected flash-logging, single, striped:64KiB or {{ striped = \"64KiB\" }}");
+        match value {
+            Value::Text(text) => text.parse(),
+            Value::Table(table) => {
+                let mut table = table.clone();
+                let unit = table.require::<String>("striped").map_err(|_| expected())?;
+                table.finish().map_err(|_| expected())?;
+                format!("striped:{unit}").parse()
+            }
+            _ => Err(expected()),
+        }
+    }
+
+    fn to_value(&self) -> std::result::Result<Value, String> {
+        Ok(Value::Text(self.to_string()))
     }
 }
 

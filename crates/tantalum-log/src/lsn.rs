@@ -15,7 +15,8 @@ use std::fmt;
 /// assert_eq!(later.bytes_since(first), 4096);
 /// assert_eq!(later.to_string(), "4096");
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Lsn(u64);
 
 impl Lsn {

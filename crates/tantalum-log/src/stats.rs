@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
 use tantalum_rt::statistics;
 
 use crate::{Error, Lsn};
@@ -15,7 +14,8 @@ statistics! {
     /// assert_eq!(stats.since(&stats).requests, 0);
     /// ```
     #[non_exhaustive]
-    #[derive(Clone, Debug, Default, Serialize)]
+    #[derive(Clone, Debug, Default)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct LogStats {
         total {
             /// Requests written: group commits.
@@ -79,7 +79,8 @@ statistics! {
     /// assert!(device.set_aside.is_none());
     /// ```
     #[non_exhaustive]
-    #[derive(Clone, Debug, Default, Serialize)]
+    #[derive(Clone, Debug, Default)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct LogDeviceStats {
         total {
             /// Requests written.
@@ -96,13 +97,13 @@ statistics! {
             /// at open.
             name: String,
             /// Its place in the log.
-            #[serde(rename = "number")]
+            #[cfg_attr(feature = "serde", serde(rename = "number"))]
             ordinal: u32,
             /// Its identity, chosen at random when it was formatted.
-            #[serde(skip)]
+            #[cfg_attr(feature = "serde", serde(skip))]
             device_id: u64,
             /// Why it gets no more requests; null while it works.
-            #[serde(serialize_with = "as_text")]
+            #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
             set_aside: Option<Error>,
             /// Whether it is just joining or leaving the log.
             is_changing: bool,
@@ -120,7 +121,8 @@ statistics! {
     /// assert_eq!(hiding.won + hiding.lost, hiding.reissued);
     /// ```
     #[non_exhaustive]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct HidingStats {
         total {
             /// Writes that took more than twice the average of their size.
@@ -155,7 +157,8 @@ statistics! {
     /// assert!(archive.set_aside.is_none() && archive.behind_bytes == 0);
     /// ```
     #[non_exhaustive]
-    #[derive(Clone, Debug, Default, Serialize)]
+    #[derive(Clone, Debug, Default)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct ArchiveStats {
         total {
             /// Writes.
@@ -171,7 +174,7 @@ statistics! {
             /// The directory's path or the device's name.
             name: String,
             /// Why nothing more is archived; null while it works.
-            #[serde(serialize_with = "as_text")]
+            #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
             set_aside: Option<Error>,
             /// The archive has no gap from here to its end.
             run_start_lsn: Lsn,
@@ -188,6 +191,7 @@ pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn as_text<S: Serializer>(cause: &Option<Error>, serializer: S) -> Result<S::Ok, S::Error> {
-    cause.as_ref().map(Error::to_string).serialize(serializer)
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(cause: &Option<Error>, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&cause.as_ref().map(Error::to_string), serializer)
 }

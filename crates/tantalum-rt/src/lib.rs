@@ -51,6 +51,11 @@
 //!   same time, nor between one and real threads.
 //! - Let nothing depend on addresses or on the order of `std`'s hash maps; see [`collections`].
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Tantalum runs on Linux only: it waits on futexes, and writes by direct I/O. Build it for a target such as x86_64-unknown-linux-gnu."
+);
+
 mod clock;
 pub mod collections;
 mod held;
@@ -59,6 +64,7 @@ pub mod simulation;
 mod statistics;
 mod sync;
 mod task;
+pub mod tracing;
 
 pub use clock::{Instant, now, rfc3339, sleep, wall_clock};
 pub use held::{Held, HeldClass, MOST_CLASSES, hold, holds_none, may_wait};

@@ -1,10 +1,9 @@
 //! What stands in an erase unit or a segment, to be shown.
 
-use serde::Serialize;
-
 /// An erase unit of a store that has them, as `db inspect --unit` shows it.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct UnitInspection {
     /// Its number on the device.
     pub unit: u32,
@@ -35,7 +34,8 @@ pub struct UnitInspection {
 /// # }
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SectorInspection {
     /// Its number in the unit, counted from the header.
     pub number: usize,
@@ -60,7 +60,8 @@ pub struct SectorInspection {
 /// # }
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RecordInspection {
     /// The page.
     pub page: u64,
@@ -80,7 +81,8 @@ pub struct RecordInspection {
 
 /// A segment of the log-structured store, as `db inspect --segment` shows it.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SegmentInspection {
     /// Its number.
     pub segment: u32,
@@ -105,7 +107,8 @@ pub struct SegmentInspection {
 /// # }
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct AppendInspection {
     /// The block in the segment in which the summary is.
     pub block: u32,
@@ -129,7 +132,8 @@ pub struct AppendInspection {
 /// # }
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct EntryInspection {
     /// The block in the segment in which it begins.
     pub block: u32,

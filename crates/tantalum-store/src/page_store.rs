@@ -303,8 +303,9 @@ pub enum Load {
 }
 
 /// How a page torn by a power cut is made whole again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Protection {
     /// Pages are written to a double-write area first.
     DoubleWrite,
@@ -317,6 +318,9 @@ pub enum Protection {
 }
 
 impl Protection {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::DoubleWrite, Self::FullPageImages, Self::Device, Self::Store];
+
     /// Its name, as it is serialized.
     pub fn name(self) -> &'static str {
         match self {
@@ -328,6 +332,8 @@ impl Protection {
     }
 }
 
+tantalum_device::named_field!(Protection);
+
 impl std::fmt::Display for Protection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
@@ -336,7 +342,8 @@ impl std::fmt::Display for Protection {
 
 tantalum_rt::statistics! {
     /// Counters of a page store.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct StoreStats {
         counted by Counters {
             /// Pages read.

@@ -26,8 +26,9 @@ const SESSION: std::ops::Range<usize> = 68..76;
 const UNIT_BYTES: [u64; 11] = [4096, 8192, 16384, 32768, 65536, 1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 21, 1 << 22];
 
 /// How pages are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum StoreKind {
     /// Each page has its place in the file.
     #[default]
@@ -51,6 +52,8 @@ impl StoreKind {
         }
     }
 }
+
+tantalum_device::named_field!(StoreKind);
 
 impl std::fmt::Display for StoreKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

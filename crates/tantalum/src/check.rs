@@ -5,7 +5,6 @@
 //! ([`SpaceWatch`]). So what the space map says is compared for those pages that stay what they are, and for them it is exact.
 //! Nothing is stopped: latches are held as readers hold them, for a node at a time.
 
-use serde::Serialize;
 use tantalum_store::{PageId, PageSet, TableId, page::header};
 
 use crate::{
@@ -28,7 +27,8 @@ const PROBLEMS_MAX: usize = 100;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CheckReport {
     /// The tables, by name, the catalog not included.
     pub tables: Vec<TableReport>,
@@ -43,7 +43,8 @@ pub struct CheckReport {
 
 /// One table in a [`CheckReport`].
 #[non_exhaustive]
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct TableReport {
     /// The table's name.
     pub name: String,

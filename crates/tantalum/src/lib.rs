@@ -30,27 +30,33 @@
 //! - Transactions wait for each other's locks. One that loses a deadlock gets an error for which
 //!   [`Error::is_retryable`] is true; [`Db::transact`] runs it again.
 //! - Limits are in [`limits`]; what exceeds them is refused with an error.
+//! - Linux only.
 //! - Durable means: the operating system was told to make it so and said that it has. A device that lies about that cannot be
 //!   found out by a program.
+//!
+//! # Features
+//! On by default: `control`, commands from other processes; `io-uring`, several reads and writes of a file under way at once;
+//! `tracing`, events; `serde`, statistics that can be serialized. Off: `metrics`, `postcard`, `spans`. Without any, this crate is the
+//! core: log, pages, tables, transactions, backups.
 
 /// What the rest of a block does is a span of this name, with the feature `spans`. Without it this is nothing.
 macro_rules! span {
     ($name:literal) => {
         #[cfg(feature = "spans")]
-        let _entered = tracing::debug_span!(target: "tantalum", $name).entered();
+        let _entered = tantalum_rt::tracing::debug_span!(target: "tantalum", $name).entered();
     };
 }
 
 mod backup;
 mod buffer;
 mod check;
+#[cfg(feature = "control")]
 pub mod control;
 mod db;
 mod error;
 #[doc(hidden)]
 pub mod internals;
 pub mod limits;
-mod log_layout;
 mod options;
 mod recovery;
 mod restore;
@@ -77,7 +83,7 @@ pub use options::{
 };
 pub use recovery::RecoveryStats;
 pub use restore::{BaseBackup, Restore, RestorePhase, RestoreProgress, RestoreTarget, Restored};
-pub use salvage::Skipped;
+pub use salvage::{Skipped, ValueSink};
 pub use stats::Stats;
 pub use table::Table;
 pub use tantalum_device::{

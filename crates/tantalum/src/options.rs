@@ -12,12 +12,10 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, Serialize};
 use tantalum_device::Device;
 use tantalum_store::PageObserver;
 
 use crate::{
-    control,
     db::{Db, DeviceOpener, DeviceUse, Devices, Plan, Wrap},
     error::Result,
 };
@@ -30,8 +28,9 @@ pub(crate) use settings::wrong_number_of_files;
 /// ```
 /// assert_eq!(tantalum::Isolation::default(), tantalum::Isolation::Serializable);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Isolation {
     /// As if transactions ran one after the other: strict two-phase locking on keys, and on the ranges that scans
     /// cover.
@@ -42,13 +41,29 @@ pub enum Isolation {
     SnapshotIsolation,
 }
 
+impl Isolation {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Serializable, Self::SnapshotIsolation];
+
+    /// Its name in settings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serializable => "serializable",
+            Self::SnapshotIsolation => "snapshot-isolation",
+        }
+    }
+}
+
+tantalum_device::named_field!(Isolation);
+
 /// How pages survive a power cut in the middle of their write.
 ///
 /// ```
 /// assert_eq!(tantalum::TornPageProtection::default(), tantalum::TornPageProtection::Auto);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum TornPageProtection {
     /// `Device` where the device says that it writes a page atomically, else `DoubleWrite`. Asked again at each open.
     #[default]
@@ -63,6 +78,24 @@ pub enum TornPageProtection {
     TrustDevice,
 }
 
+impl TornPageProtection {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Auto, Self::DoubleWrite, Self::FullPageImages, Self::Device, Self::TrustDevice];
+
+    /// Its name in settings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::DoubleWrite => "double-write",
+            Self::FullPageImages => "full-page-images",
+            Self::Device => "device",
+            Self::TrustDevice => "trust-device",
+        }
+    }
+}
+
+tantalum_device::named_field!(TornPageProtection);
+
 /// Whether devices are told to flush their caches, which makes a write durable where a completed one is not
 /// ("Durable Write Cache in Flash Memory SSD for Relational and NoSQL Databases", section 2.2).
 ///
@@ -71,8 +104,9 @@ pub enum TornPageProtection {
 /// assert_eq!(Barriers::default(), Barriers::Auto);
 /// assert_eq!("trust-device".parse(), Ok(Barriers::TrustDevice));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Barriers {
     /// `Off` for each device that says that its cache survives a power cut or that it has none, `On` for all others. Asked
     /// again at each open.
@@ -102,6 +136,8 @@ impl Barriers {
     }
 }
 
+tantalum_device::named_field!(Barriers);
+
 impl fmt::Display for Barriers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -123,8 +159,9 @@ impl FromStr for Barriers {
 /// ```
 /// assert_eq!(tantalum::LogHiding::default(), tantalum::LogHiding::On);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LogHiding {
     /// Another device writes the same into an area set aside for that when the log was created; the commit returns when either
     /// has it.
@@ -133,6 +170,21 @@ pub enum LogHiding {
     /// The threads that wait for the write go on waiting.
     Off,
 }
+
+impl LogHiding {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::On, Self::Off];
+
+    /// Its name in settings and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+tantalum_device::named_field!(LogHiding);
 
 impl From<LogHiding> for tantalum_log::Hiding {
     fn from(hiding: LogHiding) -> Self {
@@ -145,7 +197,8 @@ impl From<LogHiding> for tantalum_log::Hiding {
 
 /// Where opening a database is. See [`Builder::progress`].
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct OpenProgress {
     /// What is being done.
     pub phase: OpenPhase,
@@ -157,8 +210,9 @@ pub struct OpenProgress {
 
 /// What opening a database is doing.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum OpenPhase {
     /// Writing zeros to new files.
     Create,
@@ -289,7 +343,8 @@ impl Builder {
     /// damaged.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         let db = Db::of_plan(Plan::in_directory(self, path.as_ref())?)?;
-        control::serve(&db, path.as_ref());
+        #[cfg(feature = "control")]
+        crate::control::serve(&db, path.as_ref());
         Ok(db)
     }
 

@@ -3,18 +3,23 @@
 //! A walk of each tree finds the keys to which no sound pages lead; the rows between them are read as any snapshot reads them.
 //! A large value is read to its end before it is given away, so what is given away is whole.
 
-use std::{io, ops::Bound};
+use std::{
+    io::{self, Read},
+    ops::Bound,
+};
 
 use tantalum_store::PageId;
 
 use crate::{
-    control::ValueSink,
     db::Db,
     error::{self, Result},
     table::Table,
     transaction::{Content, Snapshot},
     tree::LostKeys,
 };
+
+/// Takes the row of a key, whose value it reads in pieces; `None` when a table begins.
+pub type ValueSink<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>) -> Result<()>;
 
 /// What [`Db::salvage`](crate::Db::salvage) leaves out.
 ///

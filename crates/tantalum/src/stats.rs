@@ -26,7 +26,8 @@ tantalum_rt::statistics! {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[non_exhaustive]
-    #[derive(Clone, Debug, serde::Serialize)]
+    #[derive(Clone, Debug)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct Stats {
         total {
             /// Pages in memory.

@@ -5,10 +5,15 @@
 //! the last handle is dropped.
 
 mod open;
+#[cfg(feature = "io-uring")]
 mod parallel_reads;
 mod pending;
 mod raw;
 mod sysfs;
+#[cfg(feature = "io-uring")]
+mod uring;
+#[cfg(not(feature = "io-uring"))]
+mod without_uring;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,9 +25,14 @@ use tantalum_rt::{JoinHandle, Mutex};
 
 use crate::device::{check_blocks, total_len};
 use crate::{AlignedBuffer, Capabilities, Device, Durability, Error, Hardware, PendingWrite, Result};
+#[cfg(feature = "io-uring")]
 use parallel_reads::ReadRings;
-use pending::{HelperWrite, RingPool, UringWrite, Write};
+use pending::{HelperWrite, Write};
 use raw::RawFile;
+#[cfg(feature = "io-uring")]
+use uring::RingPool;
+#[cfg(not(feature = "io-uring"))]
+use without_uring::{ReadRings, RingPool};
 
 /// What a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -126,11 +136,8 @@ impl Device for FileDevice {
         } else {
             Write { offset, range: 0..bytes.len(), buffer: Arc::new(AlignedBuffer::copy_from(bytes)), durability }
         };
-        let shared = Arc::clone(&self.shared);
-        Ok(match self.shared.rings.start(&self.shared.raw, write) {
-            Ok(in_flight) => Box::new(UringWrite { shared, in_flight: Some(in_flight), answer: None }),
-            Err(write) => Box::new(HelperWrite::start(shared, write)),
-        })
+        RingPool::submit(&self.shared, write)
+            .or_else(|write| Ok(Box::new(HelperWrite::start(Arc::clone(&self.shared), write))))
     }
 
     fn flush(&self) -> Result<()> {
@@ -382,6 +389,7 @@ mod tests {
         drop(device);
     }
 
+    #[cfg(feature = "io-uring")]
     #[test]
     fn what_the_kernel_cancels_or_cuts_short_is_completed_by_the_waiter() {
         let (_directory, device) = create();
@@ -397,6 +405,7 @@ mod tests {
         assert!(error.to_string().contains("at byte 0 for 8192 bytes"), "{error}");
     }
 
+    #[cfg(feature = "io-uring")]
     #[test]
     fn rings_are_reused() {
         let (_directory, device) = create();

@@ -13,10 +13,8 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use tantalum_rt::Mutex;
 
-use super::parallel_reads::ReadRings;
-use super::pending::RingPool;
 use super::raw::RawFile;
-use super::{Access, FileDevice, Shared, sysfs};
+use super::{Access, FileDevice, ReadRings, RingPool, Shared, sysfs};
 use crate::device::check_blocks;
 use crate::{ALIGNMENT, AlignedBuffer, Durability, Error, ErrorKind, Hardware, Result};
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::SystemTime;
 
-use serde::{Serialize, Serializer};
-
 use super::ArchiveTarget;
 use super::reader::{Archive, Scanned, without_void};
 use super::store::Segment;
 use super::walk::Walk;
 use crate::format::from_us;
+#[cfg(feature = "serde")]
 use crate::inspect::as_hex;
 use crate::recovery::merge::is_void;
 use crate::recovery::scan::{Scan, Scope};
@@ -22,12 +21,13 @@ use crate::{Damage, Error, Lsn, Record, RecoveryPhase, RecoveryProgress, Result,
 const MEMORY_BYTES: i64 = 32 << 20;
 
 /// The contents of an archive, from [`inspect_archive`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ArchiveInspection {
     /// The directory's path or the device's name.
     pub name: String,
     /// The identity of the log that is archived.
-    #[serde(serialize_with = "as_hex::<32, _, _>")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_hex::<32, _, _>"))]
     pub log_id: u128,
     /// Bytes that a segment takes at most.
     pub segment_bytes: u32,
@@ -44,7 +44,8 @@ pub struct ArchiveInspection {
 }
 
 /// A segment of an archive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ArchiveSegment {
     /// The file, or the device.
     pub place: String,
@@ -55,41 +56,44 @@ pub struct ArchiveSegment {
     /// Its number, if its header is intact.
     pub number: Option<u64>,
     /// Where its records start.
-    #[serde(rename = "start_lsn")]
+    #[cfg_attr(feature = "serde", serde(rename = "start_lsn"))]
     pub start: Lsn,
     /// Where its records end.
-    #[serde(rename = "end_lsn")]
+    #[cfg_attr(feature = "serde", serde(rename = "end_lsn"))]
     pub end: Lsn,
     /// When it was begun, if its header is intact.
-    #[serde(serialize_with = "as_times")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_times"))]
     pub begun: Option<SystemTime>,
     /// The damage of its header.
     pub damage: Option<String>,
 }
 
 /// A stretch of the log that an archive has without a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ArchiveRun {
     /// Where it starts, as far as the archive still has it.
-    #[serde(rename = "start_lsn")]
+    #[cfg_attr(feature = "serde", serde(rename = "start_lsn"))]
     pub start: Lsn,
     /// Where it ends.
-    #[serde(rename = "end_lsn")]
+    #[cfg_attr(feature = "serde", serde(rename = "end_lsn"))]
     pub end: Lsn,
     /// When its first segment was begun.
-    #[serde(serialize_with = "as_time")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_time"))]
     pub begun: SystemTime,
     /// The time of its last records; when it was begun if it has none.
-    #[serde(serialize_with = "as_time")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_time"))]
     pub last: SystemTime,
 }
 
-fn as_time<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    tantalum_rt::rfc3339(*time).serialize(serializer)
+#[cfg(feature = "serde")]
+fn as_time<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&tantalum_rt::rfc3339(*time), serializer)
 }
 
-fn as_times<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
-    time.map(tantalum_rt::rfc3339).serialize(serializer)
+#[cfg(feature = "serde")]
+fn as_times<S: serde::Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&time.map(tantalum_rt::rfc3339), serializer)
 }
 
 impl ArchiveSegment {
@@ -175,7 +179,8 @@ pub fn inspect_archive(target: &ArchiveTarget) -> Result<ArchiveInspection> {
 }
 
 /// The result of [`verify_archive`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ArchiveVerification {
     /// Everything that is wrong, by file or device and offset.
     pub damage: Vec<Damage>,

@@ -29,7 +29,8 @@ pub struct ArchiveRetention {
 }
 
 /// What [`prune_archive`] removed, or would.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PrunedArchive {
     /// Whether it was a dry run, which removes nothing.
     pub dry_run: bool,

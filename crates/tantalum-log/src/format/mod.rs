@@ -25,10 +25,9 @@ pub const NUMBER_LIMIT: u64 = 1 << 62;
 
 /// Why bytes are not the structure that was asked for.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// Too few bytes.
-    #[error("{found} bytes are too few, {needed} are needed")]
     Short {
         /// Bytes given.
         found: usize,
@@ -36,22 +35,18 @@ pub enum DecodeError {
         needed: usize,
     },
     /// Another structure, or none.
-    #[error("the magic number is absent")]
     Magic,
     /// Written by a newer program.
-    #[error("format version {found} is newer than {VERSION}")]
     NewerVersion {
         /// The version found.
         found: u16,
     },
     /// Written before the format was settled.
-    #[error("format version {found} is older than {VERSION}")]
     OlderVersion {
         /// The version found.
         found: u16,
     },
     /// The bytes changed since they were written.
-    #[error("the checksum is {computed:#010x}, but {stored:#010x} was stored")]
     Checksum {
         /// What is stored.
         stored: u32,
@@ -59,13 +54,29 @@ pub enum DecodeError {
         computed: u32,
     },
     /// A field has a value that no writer writes.
-    #[error("field {field} has the impossible value {value}")]
     Field {
         /// The field.
         field: &'static str,
         /// Its value.
         value: u64,
     },
+}
+
+impl std::error::Error for DecodeError {}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Short { found, needed } => write!(f, "{found} bytes are too few, {needed} are needed"),
+            Self::Magic => f.write_str("the magic number is absent"),
+            Self::NewerVersion { found } => write!(f, "format version {found} is newer than {VERSION}"),
+            Self::OlderVersion { found } => write!(f, "format version {found} is older than {VERSION}"),
+            Self::Checksum { stored, computed } => {
+                write!(f, "the checksum is {computed:#010x}, but {stored:#010x} was stored")
+            }
+            Self::Field { field, value } => write!(f, "field {field} has the impossible value {value}"),
+        }
+    }
 }
 
 /// `value` rounded up to whole blocks.

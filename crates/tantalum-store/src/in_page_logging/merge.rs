@@ -190,7 +190,7 @@ impl InPageStore {
             }
             match failed.last() {
                 Some((_, error)) if failed.len() < ATTEMPTS && error.is_io() => {
-                    tracing::warn!(unit = taken.physical, %error, "a unit cannot be written; another is taken");
+                    tantalum_rt::tracing::warn!(unit = taken.physical, %error, "a unit cannot be written; another is taken");
                     Counters::add(&self.counters.failed_writes, 1);
                 }
                 last => break Err(last.map_or_else(|| self.full(), |(_, error)| error.clone())),
@@ -252,7 +252,7 @@ impl InPageStore {
             let bytes = packed.bytes(from..from + run.count);
             match self.medium.write(geometry.overflow_at(run.physical, run.first), bytes, Durability::Durable) {
                 Err(error) if failures < ATTEMPTS && error.is_io() => {
-                    tracing::warn!(unit = run.physical, %error, "log sectors cannot be written; others are taken");
+                    tantalum_rt::tracing::warn!(unit = run.physical, %error, "log sectors cannot be written; others are taken");
                     Counters::add(&self.counters.failed_writes, 1);
                     failures += 1;
                     continue;

@@ -198,7 +198,7 @@ impl InPageStore {
             self.physical.give_back(Taken { is_erased: false, ..unit });
             return Err(error);
         }
-        tracing::warn!(unit = unit.physical, %error, "a unit cannot be erased and is not used any more");
+        tantalum_rt::tracing::warn!(unit = unit.physical, %error, "a unit cannot be erased and is not used any more");
         self.physical.retire(unit.physical);
         Ok(())
     }

@@ -117,7 +117,7 @@ impl InPageStore {
         }
         for (mut failed, error) in failed {
             let logical = failed.unit.logical;
-            tracing::warn!(unit = logical, %error, "log sectors cannot be written; the unit is written elsewhere");
+            tantalum_rt::tracing::warn!(unit = logical, %error, "log sectors cannot be written; the unit is written elsewhere");
             Counters::add(&self.counters.failed_writes, 1);
             self.merge(&mut failed.unit, &by_unit[failed.number].1, Physical::take)?;
         }

@@ -42,7 +42,7 @@ impl InPageStore {
             match self.write_unit(Physical::take, |unit| self.write_tally_unit(unit, set, part)) {
                 Ok(unit) => taken.push(unit),
                 Err(error) => {
-                    tracing::warn!(%error, "the log sectors of units cannot be counted for the next session");
+                    tantalum_rt::tracing::warn!(%error, "the log sectors of units cannot be counted for the next session");
                     break;
                 }
             }

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 tantalum_rt::statistics! {
     /// What an in-page logging store has done since it was opened.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct InPageStats {
         counted by Counters {
             /// Pages read.

@@ -149,7 +149,7 @@ impl InPlaceStore {
             if let Some(area) = &self.double_write
                 && let Err(error) = area.grow(self.data.capacity_bytes())
             {
-                tracing::debug!(%error, "the double-write area did not grow with the data");
+                tantalum_rt::tracing::debug!(%error, "the double-write area did not grow with the data");
             }
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl PageStore for InPlaceStore {
             torn.clear();
             for (id, copy) in newest.by_ref() {
                 if matches!(self.load(id, &mut page)?, Load::Damaged(_)) {
-                    tracing::warn!(
+                    tantalum_rt::tracing::warn!(
                         page = id.0,
                         file = self.name(),
                         "a torn page is put back from the double-write area"

@@ -67,7 +67,7 @@ impl CleanerTask {
                         Ok(Some(pause)) if pause.is_zero() => tantalum_rt::yield_now(),
                         Ok(Some(pause)) => _ = parker.park_timeout(pause),
                         Err(error) => {
-                            tracing::error!(%error, "cleaning failed; it will be tried again");
+                            tantalum_rt::tracing::error!(%error, "cleaning failed; it will be tried again");
                             // Tasks that wait for free space have to see the error.
                             shared.space.announce();
                             parker.park_timeout(PAUSE);
@@ -85,7 +85,7 @@ impl Drop for CleanerTask {
         self.stop.store(true, Ordering::Release);
         self.unparker.unpark();
         if self.task.take().is_some_and(|task| task.join().is_err()) {
-            tracing::error!("the segment cleaner panicked");
+            tantalum_rt::tracing::error!("the segment cleaner panicked");
         }
     }
 }
@@ -311,7 +311,7 @@ impl Maintenance<'_> {
     }
 
     fn note_stuck(&self, segment: u32, what: &dyn std::fmt::Display) {
-        tracing::warn!(segment, device = self.shared.io.device.name(), %what, "a segment has a page that cannot be read, and is not cleaned any more");
+        tantalum_rt::tracing::warn!(segment, device = self.shared.io.device.name(), %what, "a segment has a page that cannot be read, and is not cleaned any more");
         self.shared.table.write().segments.get_mut(segment).is_stuck = true;
     }
 }

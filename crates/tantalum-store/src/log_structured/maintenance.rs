@@ -76,7 +76,7 @@ impl<'s> Maintenance<'s> {
         }
         self.checkpoint()?;
         shared.must_begin.store(false, Ordering::Release);
-        tracing::debug!(device = shared.io.device.name(), "appends begin in fresh segments");
+        tantalum_rt::tracing::debug!(device = shared.io.device.name(), "appends begin in fresh segments");
         Ok(())
     }
 

@@ -278,7 +278,7 @@ impl PageStore for LogStructuredStore {
         if !self.shared.must_begin()
             && let Err(error) = maintenance.checkpoint()
         {
-            tracing::warn!(%error, "the page map could not be written at the end; opening will follow the appends instead");
+            tantalum_rt::tracing::warn!(%error, "the page map could not be written at the end; opening will follow the appends instead");
         }
     }
 

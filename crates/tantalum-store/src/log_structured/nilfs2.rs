@@ -7,8 +7,6 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 use crate::PageId;
 
 /// Pointers in a node: 4 KiB of pairs of 64-bit keys and addresses.
@@ -28,8 +26,9 @@ const NODE_LEVELS: u32 = 2;
 /// assert_eq!(MetadataWrites::default(), MetadataWrites::Own);
 /// assert_eq!("nilfs2".parse(), Ok(MetadataWrites::Nilfs2));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum MetadataWrites {
     /// What it needs itself: a block before each append, and now and then the blocks of its map that changed.
     #[default]
@@ -52,6 +51,8 @@ impl MetadataWrites {
         }
     }
 }
+
+tantalum_device::named_field!(MetadataWrites);
 
 impl fmt::Display for MetadataWrites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -70,7 +70,7 @@ impl Recovery<'_> {
             table.segments.end_freeing(segment);
         }
         Counters::add(&self.io.counters.appends_rolled_forward, appends.len() as u64);
-        tracing::debug!(
+        tantalum_rt::tracing::debug!(
             device = self.io.device.name(),
             checkpoint = root.number,
             appends = appends.len(),

@@ -12,7 +12,8 @@ tantalum_rt::statistics! {
     /// let before = LogStructuredStats { pages_stored: 30, bytes_written: 260 << 12, ..Default::default() };
     /// assert_eq!(now.since(&before).write_amplification(4096), Some(2.0));
     /// ```
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct LogStructuredStats {
         counted by Counters {
             /// Pages read for the engine.

@@ -118,7 +118,7 @@ impl SegmentIo {
         match self.device.discard(self.layout.place(segment, 0).offset(), self.layout.segment_bytes()) {
             Ok(()) => Counters::add(&self.counters.segments_discarded, 1),
             Err(error) => {
-                tracing::warn!(%error, "the device is told of no more segments that are free");
+                tantalum_rt::tracing::warn!(%error, "the device is told of no more segments that are free");
                 self.discards.store(false, Ordering::Relaxed);
             }
         }

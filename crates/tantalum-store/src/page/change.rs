@@ -63,10 +63,9 @@ pub enum Change<'a> {
 
 /// Why a page cannot take a change. The page was not touched.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeError {
     /// The page is too full.
-    #[error("{needed} bytes are needed, {free} are free")]
     NoRoom {
         /// Bytes that the change needs.
         needed: usize,
@@ -74,7 +73,6 @@ pub enum ChangeError {
         free: usize,
     },
     /// The change names a slot that is not there.
-    #[error("it names slot {slot}, the page has {slots}")]
     NoSuchSlot {
         /// The slot named.
         slot: usize,
@@ -82,10 +80,8 @@ pub enum ChangeError {
         slots: usize,
     },
     /// The change edits another cell than the slot has.
-    #[error("it edits another cell than the slot has")]
     OtherCell,
     /// The change edits bytes that the cell does not have.
-    #[error("it edits {used} bytes of a cell of {len}")]
     BeyondCell {
         /// Bytes that it keeps or leaves out.
         used: usize,
@@ -93,10 +89,8 @@ pub enum ChangeError {
         len: usize,
     },
     /// The change does not suit the kind of page.
-    #[error("the page is of another kind than the change")]
     WrongKind,
     /// The change writes beyond the page's end.
-    #[error("it writes {len} bytes at byte {offset} of the body, beyond the page's end")]
     OutOfBounds {
         /// Where it writes.
         offset: usize,
@@ -104,11 +98,28 @@ pub enum ChangeError {
         len: usize,
     },
     /// The image is not one of this page.
-    #[error("the page image {0}")]
     WrongImage(String),
     /// The page itself breaks a rule.
-    #[error("the page is damaged: {0}")]
     Damaged(&'static str),
+}
+
+impl std::error::Error for ChangeError {}
+
+impl std::fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoRoom { needed, free } => write!(f, "{needed} bytes are needed, {free} are free"),
+            Self::NoSuchSlot { slot, slots } => write!(f, "it names slot {slot}, the page has {slots}"),
+            Self::OtherCell => f.write_str("it edits another cell than the slot has"),
+            Self::BeyondCell { used, len } => write!(f, "it edits {used} bytes of a cell of {len}"),
+            Self::WrongKind => f.write_str("the page is of another kind than the change"),
+            Self::OutOfBounds { offset, len } => {
+                write!(f, "it writes {len} bytes at byte {offset} of the body, beyond the page's end")
+            }
+            Self::WrongImage(what) => write!(f, "the page image {what}"),
+            Self::Damaged(what) => write!(f, "the page is damaged: {what}"),
+        }
+    }
 }
 
 /// Changes `page`. Its LSN stays; the page's number too.

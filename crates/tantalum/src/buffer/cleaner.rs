@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use tantalum_rt::{JoinHandle, Parker, Unparker};
 use tantalum_store::PageBatch;
 
@@ -27,8 +26,9 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
 /// assert_eq!(PageCleaning::default(), PageCleaning::Ahead);
 /// assert_eq!("on-demand".parse(), Ok(PageCleaning::OnDemand));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum PageCleaning {
     /// A task that keeps so many frames free that a page that is read rarely waits for one that is written.
     #[default]
@@ -78,6 +78,8 @@ impl fmt::Display for PageCleaning {
         f.write_str(self.name())
     }
 }
+
+tantalum_device::named_field!(PageCleaning);
 
 impl FromStr for PageCleaning {
     type Err = String;
@@ -129,7 +131,7 @@ impl Drop for Cleaner {
         self.tasks.iter().for_each(|(unparker, _)| unparker.unpark());
         for (_, task) in self.tasks.drain(..) {
             if task.join().is_err() {
-                tracing::error!("a page cleaner panicked");
+                tantalum_rt::tracing::error!("a page cleaner panicked");
             }
         }
     }

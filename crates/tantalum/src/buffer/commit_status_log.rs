@@ -454,7 +454,7 @@ impl CommitStatusLog {
             guard.end();
             if let Err(error) = result {
                 pool.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(pages = states.len(), %error, "changes could not be stored; they stay in memory");
+                tantalum_rt::tracing::error!(pages = states.len(), %error, "changes could not be stored; they stay in memory");
                 self.put_back(states.into_iter().chain(pages));
                 return Err(error);
             }

@@ -65,7 +65,7 @@ impl Shared {
     /// Memory cannot be trusted any more. Returns the first cause, as later calls get it.
     pub fn poison(&self, what: String) -> Error {
         let cause = self.poison.cause.get_or_init(|| {
-            tracing::error!(%what, "the database stops, and must be opened again");
+            tantalum_rt::tracing::error!(%what, "the database stops, and must be opened again");
             tantalum_log::error::poisoned(tantalum_log::error::interrupted(&what))
         });
         self.poison.is_set.store(true, Ordering::Release);

@@ -93,7 +93,8 @@ pub(super) struct Shared {
 
 tantalum_rt::statistics! {
     /// Counters of a pool.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct PoolStats {
         counted by Counters {
             /// Pages that were wanted and not in memory.

@@ -94,7 +94,7 @@ impl ChangeSink for RedoLog {
         shared.write_back_all_before(start)?;
         log.flush(start)?;
         log.set_checkpoint(start)?;
-        tracing::debug!(lsn = start.get(), "checkpoint");
+        tantalum_rt::tracing::debug!(lsn = start.get(), "checkpoint");
         Ok(start)
     }
 
@@ -103,7 +103,7 @@ impl ChangeSink for RedoLog {
     }
 
     fn wait_for_space(&self, pool: &BufferPool, needed: usize) -> Result<Option<SpaceRequest>> {
-        tracing::debug!(needed, "waiting for a checkpoint to make room in the log");
+        tantalum_rt::tracing::debug!(needed, "waiting for a checkpoint to make room in the log");
         let request = pool.log().request_space(needed as u64)?;
         let checkpoints = &pool.shared.checkpoints;
         loop {

@@ -81,7 +81,7 @@ impl Reservation {
             if log.must_grow_for(record)
                 && let Err(error) = log.wait_until_grown(record)
             {
-                tracing::debug!(%error, "the log stays as it is");
+                tantalum_rt::tracing::debug!(%error, "the log stays as it is");
             }
         }
         let space = self.pool.wait_for_log_space(needed)?;

@@ -186,7 +186,7 @@ impl Shared {
             .and_then(|()| self.store.store(batch));
         if let Err(error) = stored {
             self.counters.failed_write_backs.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(pages = of.len(), %error, "pages could not be stored; they stay in memory");
+            tantalum_rt::tracing::error!(pages = of.len(), %error, "pages could not be stored; they stay in memory");
             return Err(error);
         }
         let told = self.observer.get().map_or(Ok(()), |observer| observer.written(batch.ids()));

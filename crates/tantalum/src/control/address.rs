@@ -7,8 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The socket's name in the database's directory.
-pub const SOCKET: &str = "control.sock";
+use crate::db::files::SOCKET;
 
 /// A path in a socket's address has so many bytes, and a zero.
 const PATH_BYTES_MAX: usize = 107;

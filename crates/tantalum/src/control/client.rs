@@ -9,12 +9,15 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    address::{Address, SOCKET},
+    address::Address,
     protocol::{Answer, Command, LINE_BYTES_MAX, Progress},
     rows::{RowSelection, RowSink},
     write::too_long,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    db::files::SOCKET,
+    error::{Error, ErrorKind, Result},
+};
 
 /// A connection to a database that is open in another process. See [`control`](super) for an example.
 #[derive(Debug)]

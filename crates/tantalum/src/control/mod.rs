@@ -33,9 +33,9 @@ mod rows;
 mod server;
 mod write;
 
-pub(crate) use address::SOCKET;
+pub use crate::ValueSink;
 pub use client::Client;
 pub use protocol::{Command, LINE_BYTES_MAX, Progress};
-pub use rows::{RowSelection, RowSink, Rows, TableSize, ValueSink, read_tables, table_sizes};
+pub use rows::{RowSelection, RowSink, Rows, TableSize, read_tables, table_sizes};
 pub(crate) use server::serve;
 pub use write::{KeyBounds, TableWrite, Written};

@@ -1,12 +1,13 @@
 //! Rows for somewhere else: which are asked for, how they are read, and how they look in JSON.
 
-use std::{io::Read, ops::Bound};
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     db::Db,
     error::{self, ErrorKind, Result},
+    salvage::ValueSink,
     table::Table,
     transaction::{Content, Snapshot},
 };
@@ -192,9 +193,6 @@ impl Batch {
         sink(table.name(), std::mem::take(&mut self.rows))
     }
 }
-
-/// Takes the row of a key, whose value it reads in pieces; `None` when a table begins.
-pub type ValueSink<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>) -> Result<()>;
 
 /// Reads all rows of the named tables, or of all by name if none is named, as of one moment. Large values are not in memory as a whole.
 ///

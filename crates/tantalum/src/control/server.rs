@@ -29,12 +29,12 @@ use serde_json::{Value, json};
 use tantalum_rt::{JoinHandle, now, spawn};
 
 use super::{
-    address::{Address, SOCKET},
+    address::Address,
     protocol::{Answer, Command, LINE_BYTES_MAX, Progress, VERSION},
     rows::{RowSelection, table_sizes},
 };
 use crate::{
-    db::{Db, LogChange, WeakDb},
+    db::{Db, LogChange, WeakDb, files::SOCKET},
     error::{self, Result},
 };
 
@@ -66,7 +66,7 @@ pub fn serve(db: &Db, directory: &Path) {
         Ok(server) => db.keep(server),
         Err(error) => {
             let socket = directory.join(SOCKET).display().to_string();
-            tracing::warn!(socket, %error, "no control socket: the log's devices can be changed only by the program itself");
+            tantalum_rt::tracing::warn!(socket, %error, "no control socket: the log's devices can be changed only by the program itself");
         }
     }
 }
@@ -92,10 +92,10 @@ impl Drop for Server {
         let woken = rustix::net::shutdown(&*self.listener, Shutdown::Both);
         let removed = fs::remove_file(&self.socket);
         if let Err(error) = woken.map_err(io::Error::from).and(removed) {
-            tracing::warn!(socket = %self.socket.display(), %error, "the control socket could not be removed");
+            tantalum_rt::tracing::warn!(socket = %self.socket.display(), %error, "the control socket could not be removed");
         }
         if woken.is_ok() && self.task.take().is_some_and(|task| task.join().is_err()) {
-            tracing::error!("the control socket's task panicked");
+            tantalum_rt::tracing::error!("the control socket's task panicked");
         }
     }
 }
@@ -130,7 +130,7 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Too many open files, or a client that gave up.
-                tracing::warn!(%error, "a connection to the control socket could not be accepted");
+                tantalum_rt::tracing::warn!(%error, "a connection to the control socket could not be accepted");
                 tantalum_rt::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -144,7 +144,7 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
         spawn("tantalum-control-connection", move || {
             let _place = place;
             if let Err(error) = connection.serve() {
-                tracing::debug!(%error, "a connection to the control socket ended");
+                tantalum_rt::tracing::debug!(%error, "a connection to the control socket ended");
             }
         });
     }

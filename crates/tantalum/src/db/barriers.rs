@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use serde::Serialize;
 use tantalum_device::{Device, WithoutBarriers, WriteCache};
 use tantalum_log::ArchiveTarget;
 use tantalum_rt::Mutex;
@@ -28,7 +27,8 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct BarrierSummary {
     /// What was asked for.
     pub setting: Barriers,
@@ -87,7 +87,7 @@ impl BarrierPolicy {
             }
         };
         if decision == Decision::Trusted {
-            tracing::warn!(
+            tantalum_rt::tracing::warn!(
                 device = device.name(),
                 write_cache = %says,
                 "barriers = trust-device: this device is never flushed, on the user's word; if it loses its cache in a power cut, \

@@ -6,7 +6,6 @@
 //! large transaction still holds stay where they are, as do the overflow pages of earlier versions: what lies before the last of them
 //! stays in the file.
 
-use serde::Serialize;
 use tantalum_store::{PackProgress, PageId, PageKind, page::header};
 
 use super::{Core, Db};
@@ -22,7 +21,8 @@ use crate::{
 /// let progress = CompactProgress { step: CompactStep::MovePages, done_pages: 1, total_pages: 2 };
 /// assert!(progress.done_pages <= progress.total_pages);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CompactProgress {
     /// What is being done; the counts begin anew with each step.
     pub step: CompactStep,
@@ -38,8 +38,9 @@ pub struct CompactProgress {
 /// use tantalum::CompactStep;
 /// assert_eq!(serde_json::to_value(CompactStep::EmptySegments).unwrap(), "empty-segments");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CompactStep {
     /// Pages move to free ones further in front.
     MovePages,
@@ -57,7 +58,8 @@ pub enum CompactStep {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CompactReport {
     /// Pages that moved to the front of the data file.
     pub pages_moved: u64,

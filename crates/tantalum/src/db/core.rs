@@ -115,7 +115,7 @@ impl Core {
             companions: Mutex::default(),
             directory: Mutex::new(directory),
         };
-        core.trusted_by_setting().iter().for_each(|trusted| tracing::warn!("{trusted}"));
+        core.trusted_by_setting().iter().for_each(|trusted| tantalum_rt::tracing::warn!("{trusted}"));
         Ok(core)
     }
 

@@ -8,8 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
-use tantalum_device::{Device, files};
+use tantalum_device::{
+    Device, files,
+    toml::{Problem, Table},
+};
 use tantalum_log::{Standing, standings};
 use tantalum_store::Superblock;
 
@@ -22,8 +24,7 @@ const HEAD: &str = "# A database is being made here. If this file stays, that wa
                     # anew.\n";
 
 /// What the mark says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CreationMark {
     /// The identities of the logs of this attempt, which comes last, and of those before it, in hexadecimal digits.
     logs: Vec<String>,
@@ -38,19 +39,37 @@ impl CreationMark {
     pub fn read(directory: &Path) -> Result<Option<Self>> {
         let path = directory.join(CREATING);
         match files::read(&path) {
-            Ok(bytes) => {
-                Ok(Some(str::from_utf8(&bytes).ok().and_then(|text| toml::from_str(text).ok()).unwrap_or_default()))
-            }
+            Ok(bytes) => Ok(Some(Table::parse(&bytes).and_then(Self::of_table).unwrap_or_default())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error::io(&path, "read", error)),
         }
     }
 
+    fn of_table(mut table: Table) -> std::result::Result<Self, Problem> {
+        let mark = Self {
+            logs: table.take("logs")?.unwrap_or_default(),
+            devices: table.take("devices")?.unwrap_or_default(),
+            settings: table.take("settings")?,
+        };
+        table.finish()?;
+        Ok(mark)
+    }
+
+    fn to_table(&self) -> std::result::Result<Table, String> {
+        let mut table = Table::default();
+        table.put("logs", &self.logs)?;
+        table.put("devices", &self.devices)?;
+        if let Some(settings) = &self.settings {
+            table.put("settings", settings)?;
+        }
+        Ok(table)
+    }
+
     /// Writes it, durably.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let path = directory.join(CREATING);
-        let keys = toml::to_string(self).map_err(|error| error::option(&error))?;
-        files::replace(&path, (HEAD.to_owned() + &keys).as_bytes()).map_err(|error| error::io(&path, "write", error))
+        let keys = self.to_table().map_err(error::option)?;
+        files::replace(&path, format!("{HEAD}{keys}").as_bytes()).map_err(|error| error::io(&path, "write", error))
     }
 
     /// The mark of an attempt after this one, which makes the log `log_id` and uses these devices.

@@ -28,6 +28,8 @@ use crate::{
 };
 
 pub(crate) const SETTINGS: &str = "tantalum.toml";
+/// The socket for commands from other processes.
+pub(crate) const SOCKET: &str = "control.sock";
 pub(crate) const DATA: &str = "data";
 pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
 pub(crate) const LOCK: &str = "LOCK";
@@ -57,7 +59,7 @@ impl Drop for Directory {
     fn drop(&mut self) {
         // Closing the file is not enough: a process that is being started holds it, too, until it is another program.
         if let Some(error) = self.locks.iter().find_map(|lock| lock.unlock().err()) {
-            tracing::warn!(path = %self.path.display(), %error, "the lock could not be given up before its file is closed");
+            tantalum_rt::tracing::warn!(path = %self.path.display(), %error, "the lock could not be given up before its file is closed");
         }
     }
 }

@@ -6,7 +6,7 @@ mod compact;
 mod core;
 mod creation;
 mod devices;
-mod files;
+pub(crate) mod files;
 mod log_devices;
 mod open;
 mod operations;
@@ -87,7 +87,7 @@ impl Drop for Open {
             return core.abandon();
         }
         if let Err(error) = core.close() {
-            tracing::error!(%error, "the database could not be closed cleanly; the next open recovers it");
+            tantalum_rt::tracing::error!(%error, "the database could not be closed cleanly; the next open recovers it");
         }
     }
 }
@@ -325,7 +325,7 @@ impl Db {
     pub fn salvage(
         &self,
         tables: &[String],
-        rows: crate::control::ValueSink<'_>,
+        rows: crate::ValueSink<'_>,
         skipped: &mut dyn FnMut(crate::Skipped),
     ) -> Result<()> {
         self.core().check_open()?;

@@ -93,6 +93,6 @@ pub(super) fn change(
     }
     changed.write(&*devices.data)?;
     let (before, file) = (superblock.protection, devices.data.name());
-    tracing::info!(file, %before, now = %protection, "torn pages are prevented otherwise than before");
+    tantalum_rt::tracing::info!(file, %before, now = %protection, "torn pages are prevented otherwise than before");
     Ok((changed, mended))
 }

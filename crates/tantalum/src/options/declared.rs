@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use tantalum_device::toml::{Field, Problem, Table, Value};
 use tantalum_log::LogLayout;
 use tantalum_store::{MetadataWrites, StoreKind};
 
@@ -11,7 +11,6 @@ use super::{Barriers, Builder, Expert, Isolation, LogHiding, TornPageProtection}
 use crate::{
     buffer::PageCleaning,
     error::{self, Result},
-    log_layout,
 };
 
 /// How a setting is written on a command line.
@@ -107,14 +106,12 @@ macro_rules! setter {
 macro_rules! settings {
     ($(
         $(#[doc = $help:literal])+
-        $owner:ident $time:ident $kind:ident $name:ident: $type:ty = $default:literal $(, as $with:literal)?;
+        $owner:ident $time:ident $kind:ident $name:ident: $type:ty = $default:literal;
     )+) => {
         /// What `tantalum.toml` says; absent keys have their defaults.
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Settings {
             $(
-                #[serde(default, skip_serializing_if = "Option::is_none" $(, with = $with)?)]
                 pub $name: Option<$type>,
             )+
         }
@@ -123,6 +120,31 @@ macro_rules! settings {
             /// These settings, with those of `file` where they say nothing.
             pub fn over(self, file: Self) -> Self {
                 Self { $($name: self.$name.or(file.$name),)+ }
+            }
+
+            /// Those of a file, or of a part of one.
+            pub fn of_table(mut table: Table) -> std::result::Result<Self, Problem> {
+                let settings = Self { $($name: table.take(stringify!($name))?,)+ };
+                table.finish()?;
+                Ok(settings)
+            }
+
+            /// A file's fields: those that are set.
+            pub fn to_table(&self) -> std::result::Result<Table, String> {
+                let mut table = Table::default();
+                $(if let Some(value) = &self.$name {
+                    table.put(stringify!($name), value)?;
+                })+
+                Ok(table)
+            }
+
+            /// Sets one of [`SETTINGS`].
+            fn set_value(&mut self, name: &str, value: &Value) -> std::result::Result<(), String> {
+                match name {
+                    $(stringify!($name) => self.$name = Some(Field::from_value(value)?),)+
+                    _ => return Err("there is no such setting".to_owned()),
+                }
+                Ok(())
             }
         }
 
@@ -247,7 +269,7 @@ settings! {
 
     /// How the log lies on its devices: as FlashLogging does, or in a layout to compare it with: `single` (one device, overlapping
     /// writes), or `striped:64KiB` (round robin, units of 512 B to 256 KiB). For comparisons. Fixed when the database is created.
-    expert fixed Name log_layout: LogLayout = "`flash-logging`", as "log_layout";
+    expert fixed Name log_layout: LogLayout = "`flash-logging`";
 
     /// Bytes of which each write to the log is a multiple: a power of two from 512, or the log devices' logical block, to 4096. In the
     /// comparison layouts the default is the logical block. Fixed when the database is created.
@@ -321,24 +343,21 @@ impl Settings {
         let setting = setting.ok_or_else(|| refused("there is no such setting".into()))?;
         let value = match setting.kind {
             SettingKind::Bytes | SettingKind::Number => match text.parse() {
-                Ok(number) => toml::Value::Integer(number),
+                Ok(number) => Value::Integer(number),
                 Err(_) => return Err(refused(format!("{text:?} is no number"))),
             },
             SettingKind::Flag => match text.parse() {
-                Ok(flag) => toml::Value::Boolean(flag),
+                Ok(flag) => Value::Flag(flag),
                 Err(_) => return Err(refused(format!("{text:?} is neither true nor false"))),
             },
-            SettingKind::Name | SettingKind::Path => toml::Value::String(text.into()),
+            SettingKind::Name | SettingKind::Path => Value::Text(text.into()),
             SettingKind::Paths => {
                 let before = self.paths(name).into_iter().flatten();
                 let paths = before.map(|path| path.display().to_string()).chain([text.into()]);
-                toml::Value::Array(paths.map(toml::Value::String).collect())
+                Value::List(paths.map(Value::Text).collect())
             }
         };
-        let one = toml::Table::from_iter([(name.to_owned(), value)]).try_into::<Self>();
-        let one = one.map_err(|error| refused(error.message().trim().replace('\n', " ")))?;
-        *self = one.over(std::mem::take(self));
-        Ok(())
+        self.set_value(name, &value).map_err(refused)
     }
 
     fn paths(&self, name: &str) -> Option<&Vec<PathBuf>> {

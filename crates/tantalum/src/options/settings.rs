@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use tantalum_device::toml::Table;
 use tantalum_log::{ArchiveOptions, ArchiveTarget, LogLayout};
 use tantalum_store::{Protection, SegmentSizes, StoreKind, StoreOptions, UnitSizes};
 
@@ -52,21 +53,13 @@ impl Settings {
 
     /// On failure, the line (from 1) and what is wrong there.
     fn parse(text: &[u8]) -> Result<Self, (usize, String)> {
-        let line_at = |byte: usize| 1 + text.iter().take(byte).filter(|&&b| b == b'\n').count();
-        let text =
-            str::from_utf8(text).map_err(|error| (line_at(error.valid_up_to()), "this is not UTF-8".to_owned()))?;
-        toml::from_str(text).map_err(|error| {
-            let line = line_at(error.span().map_or(0, |span| span.start));
-            let key =
-                text.lines().nth(line - 1).and_then(|text| text.split_once('=')).map_or("", |(key, _)| key.trim());
-            let what = error.message().trim().replace('\n', " ");
-            (line, if key.is_empty() || what.contains(key) { what } else { format!("{key}: {what}") })
-        })
+        let settings = Table::parse(text).and_then(Self::of_table);
+        settings.map_err(|problem| (problem.line, problem.what))
     }
 
     /// The file's text: the given keys, one a line.
     pub fn to_toml(&self) -> Result<String> {
-        let keys = toml::to_string(self).map_err(|error| error::option(&error))?;
+        let keys = self.to_table().map_err(error::option)?;
         Ok(format!("# Tantalum's settings; every key is explained at tantalum::Builder.\n{keys}"))
     }
 
@@ -150,6 +143,11 @@ impl Settings {
         }
         if self.log_initial_bytes.is_some_and(|bytes| bytes / partitions < MIN_PARTITION_BYTES) {
             return Some(("log_initial_bytes", format!("each partition needs at least {MIN_PARTITION_BYTES} bytes")));
+        }
+        if cfg!(not(feature = "control")) && self.control_socket() {
+            let what = "this program was built without it: build it with the feature `control` of the crate tantalum, or \
+                        leave it out";
+            return Some(("control_socket", what.into()));
         }
         self.problem_of_store()
     }
@@ -441,7 +439,7 @@ mod tests {
         assert!(what.contains("page_size") && what.contains("5000"), "{what}");
         let (line, what) = error_of("page_size = 4096\nearly_lock_release = 3\n");
         assert_eq!(line, 2);
-        assert!(what.contains("bool"), "{what}");
+        assert!(what.contains("true or false"), "{what}");
         assert_eq!(error_of("page_size = 4096\nlog_devices = []\n").0, 2);
         let (line, what) = error_of("page_size = 4096\nlog_layout = \"double\"\n");
         assert!(line == 2 && what.contains("flash-logging"), "{what}");

@@ -44,7 +44,7 @@ impl Checkpointer {
                         let pause = match pool.relieve_log() {
                             Ok(_) => PAUSE,
                             Err(error) => {
-                                tracing::error!(%error, "a checkpoint failed; it will be tried again");
+                                tantalum_rt::tracing::error!(%error, "a checkpoint failed; it will be tried again");
                                 pool.log().report_failed_checkpoint(error);
                                 PAUSE_AFTER_FAILURE
                             }
@@ -67,7 +67,7 @@ impl Drop for Checkpointer {
         self.stop.store(true, Ordering::Release);
         self.pool.log().end_pressure_waits();
         if self.task.take().is_some_and(|task| task.join().is_err()) {
-            tracing::error!("the checkpoint task panicked");
+            tantalum_rt::tracing::error!("the checkpoint task panicked");
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn open(
         statuses.trim_log()?;
     }
     pool.attach_log(log);
-    tracing::info!(records = redo.records, epoch, "the database is recovered");
+    tantalum_rt::tracing::info!(records = redo.records, epoch, "the database is recovered");
     let space = Space::new(&pool);
     Ok(Opened { pool, space, redo })
 }

@@ -62,7 +62,12 @@ pub fn open(
     let mut redo = redo::run(&pool, &mut log, progress)?;
     redo.torn_pages = torn_pages;
     pool.attach_log(log.finish()?);
-    tracing::info!(records = redo.records, pages = redo.pages_waiting, torn_pages, "the database is recovered");
+    tantalum_rt::tracing::info!(
+        records = redo.records,
+        pages = redo.pages_waiting,
+        torn_pages,
+        "the database is recovered"
+    );
     let space = Space::new(&pool);
     Ok(Opened { pool, space, redo })
 }

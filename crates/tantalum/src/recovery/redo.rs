@@ -29,7 +29,8 @@ pub struct RedoProgress {
 
 /// What opening a database had to do.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RecoveryStats {
     /// Where the log ended; where the store keeps the changes, the position before the session's first.
     pub end_lsn: Lsn,
@@ -38,7 +39,7 @@ pub struct RecoveryStats {
     /// Commits among them.
     pub commits: u64,
     /// The highest commit sequence number; 0 if there was no commit.
-    #[serde(skip)]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) last_commit: u64,
     /// Pages that lacked changes, each counted once per record.
     pub pages_changed: u64,

@@ -24,8 +24,8 @@ impl Watch {
         if stats.keeps_copies == self.told_of_one_copy {
             self.told_of_one_copy = !stats.keeps_copies;
             match stats.keeps_copies {
-                true => tracing::info!("the log keeps two copies again"),
-                false => tracing::error!(
+                true => tantalum_rt::tracing::info!("the log keeps two copies again"),
+                false => tantalum_rt::tracing::error!(
                     "the log keeps one copy only: one piece of hardware is left, and losing it would lose commits. Add or \
                      replace a device"
                 ),
@@ -38,7 +38,7 @@ impl Watch {
                 && !self.told.contains(&device.device_id)
             {
                 let number = device.ordinal;
-                tracing::error!(
+                tantalum_rt::tracing::error!(
                     device = %device.name,
                     number,
                     reason = %cause,

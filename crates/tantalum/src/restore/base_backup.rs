@@ -11,7 +11,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use serde::{Deserialize, Serialize};
 use tantalum_log::{Log, Lsn};
 use tantalum_store::{Load, Logging, PageId, PageKind, PageStore, page::header, sweep};
 
@@ -30,7 +29,8 @@ use crate::{
 /// let progress = RestoreProgress { phase: RestorePhase::Copy, done_bytes: 1, total_bytes: 2 };
 /// assert!(progress.done_bytes <= progress.total_bytes);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RestoreProgress {
     /// What is being done.
     pub phase: RestorePhase,
@@ -46,8 +46,9 @@ pub struct RestoreProgress {
 /// assert_ne!(tantalum::RestorePhase::Copy, tantalum::RestorePhase::Replay);
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum RestorePhase {
     /// Copying pages.
     Copy,
@@ -56,7 +57,8 @@ pub enum RestorePhase {
 }
 
 /// A base backup that was made, from [`Db::base_backup`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct BaseBackup {
     /// The archive is needed from this LSN on. Segments that hold only what lies before can be removed when this is the oldest
     /// backup that is kept.

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use serde::{Deserialize, Serialize};
+use tantalum_device::toml::{Problem, Table};
 use tantalum_store::{Protection, StoreKind};
 
 use crate::{
@@ -24,12 +24,10 @@ const HEAD: &str = "# A base backup of a Tantalum database: the file `pages` bes
                     # archive of the database's log. `tantalum db restore` makes a database of both.\n";
 
 /// What is known of a base backup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     pub version: u32,
     /// The identity of the log whose archive follows.
-    #[serde(with = "hexadecimal")]
     pub log_id: u128,
     pub page_size: u32,
     pub store_kind: StoreKind,
@@ -47,10 +45,45 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// The log's identity stands in the file as in messages: 32 hexadecimal digits.
+    fn of_table(mut table: Table) -> std::result::Result<Self, Problem> {
+        let line = table.line();
+        let log_id = u128::from_str_radix(&table.require::<String>("log_id")?, 16);
+        let manifest = Self {
+            version: table.require("version")?,
+            log_id: log_id.map_err(|_| Problem { line, what: "log_id: an identity has 32 digits 0 to f".into() })?,
+            page_size: table.require("page_size")?,
+            store_kind: table.require("store_kind")?,
+            protection: table.require("protection")?,
+            pages: table.require("pages")?,
+            start_lsn: table.require("start_lsn")?,
+            end_lsn: table.require("end_lsn")?,
+            taken_us: table.require("taken_us")?,
+            settings: Settings::of_table(table.require("settings")?)?,
+        };
+        table.finish()?;
+        Ok(manifest)
+    }
+
+    fn to_table(&self) -> std::result::Result<Table, String> {
+        let mut table = Table::default();
+        table.put("version", &self.version)?;
+        table.put("log_id", &format!("{:032x}", self.log_id))?;
+        table.put("page_size", &self.page_size)?;
+        table.put("store_kind", &self.store_kind)?;
+        table.put("protection", &self.protection)?;
+        table.put("pages", &self.pages)?;
+        table.put("start_lsn", &self.start_lsn)?;
+        table.put("end_lsn", &self.end_lsn)?;
+        table.put("taken_us", &self.taken_us)?;
+        table.put("settings", &self.settings.to_table()?)?;
+        Ok(table)
+    }
+
     /// Writes it into a backup's directory, durably.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let path = directory.join(NAME);
-        let keys = toml::to_string(self).map_err(|error| error::option(&error))?;
+        let keys = self.to_table().map_err(error::option)?.to_string();
         let write = || -> std::io::Result<()> {
             let mut file = File::create_new(&path)?;
             file.write_all(HEAD.as_bytes())?;
@@ -74,9 +107,9 @@ impl Manifest {
             }
             Err(error) => return Err(error::io(&path, "read", error)),
         };
-        let manifest: Self = toml::from_str(&text).map_err(|error| {
-            refuse(format!("is damaged: {}; use another backup", error.message().trim().replace('\n', " ")))
-        })?;
+        let read = Table::parse(text.as_bytes()).and_then(Self::of_table);
+        let damaged = |Problem { line, what }| refuse(format!("is damaged: line {line}: {what}; use another backup"));
+        let manifest = read.map_err(damaged)?;
         if manifest.version != VERSION {
             let version = manifest.version;
             return Err(refuse(format!(
@@ -84,20 +117,6 @@ impl Manifest {
             )));
         }
         Ok(manifest)
-    }
-}
-
-/// An identity as it stands in messages: 32 hexadecimal digits.
-mod hexadecimal {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub fn serialize<S: Serializer>(id: &u128, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{id:032x}"))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        u128::from_str_radix(&text, 16).map_err(|_| D::Error::custom("an identity has 32 digits 0 to f"))
     }
 }
 

@@ -18,7 +18,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use serde::{Serialize, Serializer};
 use tantalum_device::{AlignedBuffer, Device, FileDevice};
 use tantalum_log::{ArchiveReader, ArchiveTarget, ArchivedRecord, Lsn, inspect_archive};
 use tantalum_store::{PageId, Superblock, page::header};
@@ -83,12 +82,13 @@ enum Archive {
 }
 
 /// What was restored, from [`Restore::run`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Restored {
     /// Every change before it is there, and none behind it.
     pub end_lsn: Lsn,
     /// The time of the last change that was repeated; that of the backup if there was none.
-    #[serde(serialize_with = "as_text")]
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub time: SystemTime,
     /// Records of the log that were repeated.
     pub records: u64,
@@ -96,8 +96,9 @@ pub struct Restored {
     pub commits: u64,
 }
 
-fn as_text<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    tantalum_rt::rfc3339(*time).serialize(serializer)
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&tantalum_rt::rfc3339(*time), serializer)
 }
 
 impl Restore {

@@ -70,7 +70,7 @@ impl Growth {
         let capacity = store.capacity_pages();
         if let Err(error) = self.grow_beyond(store, capacity) {
             // The next task without a free page tries again, and reports it.
-            tracing::debug!(%error, "the store did not grow ahead of need");
+            tantalum_rt::tracing::debug!(%error, "the store did not grow ahead of need");
             self.ends_at.store(capacity, Ordering::Relaxed);
         }
     }
@@ -116,7 +116,7 @@ impl Drop for Grower {
         if let Some((unparker, task)) = self.task.take() {
             unparker.unpark();
             if task.join().is_err() {
-                tracing::error!("the task that lets the store grow panicked");
+                tantalum_rt::tracing::error!("the task that lets the store grow panicked");
             }
         }
     }

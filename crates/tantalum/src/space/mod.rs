@@ -151,7 +151,7 @@ impl Space {
             }
             let Some(index) = self.latch_map(group, extent, extent >= start)? else { continue };
             if let Some(page) = self.take_bit(group, index, extent)? {
-                tracing::trace!(page = page.0, owner = owner.0, "page allocated");
+                tantalum_rt::tracing::trace!(page = page.0, owner = owner.0, "page allocated");
                 self.growth.taken(page.0, capacity);
                 return Ok(page);
             }

@@ -174,7 +174,7 @@ impl Drop for PageWriter {
             self.shared.changed.notify_all();
         }
         if self.task.take().is_some_and(|task| task.join().is_err()) {
-            tracing::error!("the task that writes the pages of a load panicked");
+            tantalum_rt::tracing::error!("the task that writes the pages of a load panicked");
         }
     }
 }

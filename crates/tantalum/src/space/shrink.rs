@@ -113,7 +113,7 @@ impl Space {
         let unallocated_bytes = store.shrink(kept)?;
         growth.ends_at.store(0, Ordering::Relaxed);
         let pages = before.saturating_sub(store.capacity_pages());
-        tracing::info!(pages, unallocated_bytes, file = store.name(), "space was given back");
+        tantalum_rt::tracing::info!(pages, unallocated_bytes, file = store.name(), "space was given back");
         Ok(unallocated_bytes)
     }
 

@@ -74,7 +74,8 @@ pub struct BulkLoad {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BulkLoadReport {
     /// Rows loaded.
     pub rows: u64,
@@ -208,7 +209,7 @@ impl BulkLoad {
             }
             Way::Over => return Err(over()),
         };
-        tracing::debug!(table = table.name(), rows = report.rows, pages, "a table was loaded in bulk");
+        tantalum_rt::tracing::debug!(table = table.name(), rows = report.rows, pages, "a table was loaded in bulk");
         Ok(BulkLoadReport { pages, ..report })
     }
 }

@@ -51,7 +51,8 @@ pub(crate) struct Manager {
 tantalum_rt::statistics! {
     /// Counters of transactions since the database was opened.
     #[non_exhaustive]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct TransactionStats {
         counted by Counters {
             /// Transactions committed, those that wrote nothing included.

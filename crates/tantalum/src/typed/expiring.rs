@@ -218,7 +218,7 @@ impl Remover {
                         && error.kind() != ErrorKind::Closed
                     {
                         let table = table.rows.table().name();
-                        tracing::warn!(table, %error, "rows that have ended were not removed; this is tried again");
+                        tantalum_rt::tracing::warn!(table, %error, "rows that have ended were not removed; this is tried again");
                     }
                 }
             }
@@ -247,7 +247,7 @@ impl Drop for Remover {
             && let Some(task) = self.task.take()
             && task.join().is_err()
         {
-            tracing::error!(task = self.name, "the task that removes rows panicked");
+            tantalum_rt::tracing::error!(task = self.name, "the task that removes rows panicked");
         }
     }
 }

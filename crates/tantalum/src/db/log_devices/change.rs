@@ -9,7 +9,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use serde::{Deserialize, Serialize};
 use tantalum_device::{Access, Device};
 use tantalum_log::{Log, LogDeviceStats, LogLayout};
 
@@ -87,7 +86,8 @@ pub enum LogChange {
 /// let progress = LogChangeProgress { phase: LogChangePhase::Create, done_bytes: 1, total_bytes: 2 };
 /// assert!(progress.done_bytes <= progress.total_bytes);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LogChangeProgress {
     /// What is being done.
     pub phase: LogChangePhase,
@@ -103,8 +103,9 @@ pub struct LogChangeProgress {
 /// assert_ne!(tantalum::LogChangePhase::Join, tantalum::LogChangePhase::Leave);
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LogChangePhase {
     /// Writing zeros to a new file.
     Create,
@@ -272,7 +273,7 @@ impl UnderWay<'_> {
             entries.retain(|entry| entry.path != path || !entry.ids.is_empty());
         });
         if let Err(error) = settled {
-            tracing::warn!(%error, "the places of the log's devices could not be recorded");
+            tantalum_rt::tracing::warn!(%error, "the places of the log's devices could not be recorded");
         }
     }
 

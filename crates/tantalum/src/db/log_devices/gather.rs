@@ -56,7 +56,7 @@ impl Gathered {
                 Ok(devices) => opened.extend(devices),
                 Err(error) => {
                     if !is_recorded && gathered.recorded.is_some() {
-                        tracing::warn!(%error, "what log_devices names cannot be opened; the log does without it if it can");
+                        tantalum_rt::tracing::warn!(%error, "what log_devices names cannot be opened; the log does without it if it can");
                     }
                     gathered.failures.push(error);
                 }
@@ -71,19 +71,22 @@ impl Gathered {
                 match &standings[at] {
                     Standing::NotListed if gathered.recorded.is_some() || is_log_file(&entry.path) => {
                         let (device, file) = (opened[at].name(), record::RECORD);
-                        tracing::warn!(device, "not a device of the log any more, or not yet; {file} will not name it");
+                        tantalum_rt::tracing::warn!(
+                            device,
+                            "not a device of the log any more, or not yet; {file} will not name it"
+                        );
                         continue;
                     }
                     Standing::Foreign { log_id: found } if is_recorded => {
                         let device = opened[at].name();
-                        tracing::warn!(device, "holds nothing of this log; left out");
+                        tantalum_rt::tracing::warn!(device, "holds nothing of this log; left out");
                         let (found, expected) = (*found, log_id);
                         left_out.push(tantalum_log::error::foreign_device(device, found, expected));
                         continue;
                     }
                     Standing::NoLog if is_recorded => {
                         let device = opened[at].name();
-                        tracing::warn!(device, "holds nothing of this log; left out");
+                        tantalum_rt::tracing::warn!(device, "holds nothing of this log; left out");
                         left_out.push(tantalum_log::error::not_a_log(device));
                         continue;
                     }

@@ -204,7 +204,7 @@ impl LogFile<'_> {
         let replaced =
             self.put_in_place(&old, bytes, &|old, new| self.change.log.replace_devices(old, new).map(Some))?;
         if let Attempt::Done = replaced {
-            tracing::debug!(bytes, "the log has grown");
+            tantalum_rt::tracing::debug!(bytes, "the log has grown");
         }
         Ok(replaced)
     }
@@ -312,14 +312,14 @@ impl Drop for LogGrower {
         self.stop.store(true, Ordering::Release);
         self.log.set_growth_owner(false);
         if self.task.take().is_some_and(|task| task.join().is_err()) {
-            tracing::error!("the task that lets the log grow panicked");
+            tantalum_rt::tracing::error!("the task that lets the log grow panicked");
         }
     }
 }
 
 fn run(log_devices: &LogDevices, log: &Log, most: &dyn Fn() -> u64, stop: &AtomicBool) {
     if let Err(error) = log_devices.tidy(log, stop) {
-        tracing::warn!(%error, "what an interrupted growth of the log has left could not be removed; it will be tried again");
+        tantalum_rt::tracing::warn!(%error, "what an interrupted growth of the log has left could not be removed; it will be tried again");
     }
     while let Some(wanted) = log.wait_for_growth() {
         match log_devices.grow(log, wanted, most(), stop) {
@@ -336,8 +336,10 @@ fn run(log_devices: &LogDevices, log: &Log, most: &dyn Fn() -> u64, stop: &Atomi
 fn report(error: &Error) {
     match error.kind() {
         // The log has its full size, or its devices are an operator's.
-        ErrorKind::InvalidInput => tracing::debug!(%error, "the log does not grow"),
-        _ => tracing::warn!(%error, "the log could not grow; it goes on as it is, and growth will be tried again"),
+        ErrorKind::InvalidInput => tantalum_rt::tracing::debug!(%error, "the log does not grow"),
+        _ => {
+            tantalum_rt::tracing::warn!(%error, "the log could not grow; it goes on as it is, and growth will be tried again")
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl LogDevices {
             && let Some(directory) = &directory
             && let Err(error) = record::write(directory, &Record { session: Some(session), devices: entries.clone() })
         {
-            tracing::warn!(%error, "the places of the log's devices could not be recorded; they are as the settings say");
+            tantalum_rt::tracing::warn!(%error, "the places of the log's devices could not be recorded; they are as the settings say");
         }
         Self {
             directory,
@@ -158,7 +158,7 @@ impl LogDevices {
         if let Some(directory) = &self.directory
             && let Err(error) = self.write_record(directory, &entries)
         {
-            tracing::warn!(%error, "which devices of the log were left behind could not be recorded");
+            tantalum_rt::tracing::warn!(%error, "which devices of the log were left behind could not be recorded");
         }
     }
 

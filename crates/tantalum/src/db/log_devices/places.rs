@@ -16,11 +16,10 @@ use super::{
     record::{self, Entry, RECORD, RECORD_FRESH},
 };
 use crate::{
-    control::SOCKET,
     db::{
         DeviceOpener, DeviceRequest,
         creation::{CREATING, CreationMark},
-        files::{DATA, DOUBLE_WRITE, LOCK, SETTINGS, begins_with_zeros, check_blank, make_file, sync_parent},
+        files::{DATA, DOUBLE_WRITE, LOCK, SETTINGS, SOCKET, begins_with_zeros, check_blank, make_file, sync_parent},
     },
     error::{self, Error, ErrorKind, Result},
     options::{OpenProgress, Settings},

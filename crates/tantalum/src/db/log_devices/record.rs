@@ -8,8 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
-use tantalum_device::files;
+use tantalum_device::{
+    files,
+    toml::{Problem, Table},
+};
 use tantalum_log::LogStats;
 
 use crate::error::{self, Result};
@@ -22,22 +24,42 @@ const HEAD: &str = "# Where the devices of Tantalum's log are. The database writ
                     # `tantalum log add-device`, `remove-device` and `replace-device`.\n";
 
 /// A device of the log, or one that joins it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// As the settings or the user named it.
     pub path: PathBuf,
     /// The identities of its partitions in the log, as far as they are known.
-    #[serde(with = "hexadecimal")]
     pub ids: Vec<u64>,
     /// The log went on without it: it was set aside, or absent. Without the others the database must not be opened on it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left_behind: bool,
 }
 
 impl Entry {
     pub fn new(path: PathBuf, ids: Vec<u64>) -> Self {
         Self { path, ids, left_behind: false }
+    }
+
+    /// Identities stand in the file as in messages: sixteen hexadecimal digits.
+    fn of_table(mut table: Table) -> std::result::Result<Self, Problem> {
+        let line = table.line();
+        let id = |text: &String| u64::from_str_radix(text, 16);
+        let ids: Vec<String> = table.require("ids")?;
+        let ids = ids.iter().map(id).collect::<std::result::Result<_, _>>();
+        let ids = ids.map_err(|_| Problem { line, what: "ids: an id has 16 digits 0 to f".into() })?;
+        let left_behind = table.take("left_behind")?.unwrap_or(false);
+        let entry = Self { path: table.require("path")?, ids, left_behind };
+        table.finish()?;
+        Ok(entry)
+    }
+
+    fn to_table(&self) -> std::result::Result<Table, String> {
+        let mut table = Table::default();
+        table.put("path", &self.path)?;
+        table.put("ids", &self.ids.iter().map(|id| format!("{id:016x}")).collect::<Vec<_>>())?;
+        if self.left_behind {
+            table.put("left_behind", &true)?;
+        }
+        Ok(table)
     }
 
     /// Takes over whether the log goes on without it.
@@ -48,38 +70,51 @@ impl Entry {
 }
 
 /// What the file says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The last session of the log that was noted here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
     /// Every device that the log may list.
-    #[serde(default, rename = "device")]
     pub devices: Vec<Entry>,
+}
+
+impl Record {
+    fn of_table(mut table: Table) -> std::result::Result<Self, Problem> {
+        let devices = table.take_tables("device")?.into_iter().map(Entry::of_table);
+        let record = Self { devices: devices.collect::<std::result::Result<_, _>>()?, session: table.take("session")? };
+        table.finish()?;
+        Ok(record)
+    }
+
+    fn to_table(&self) -> std::result::Result<Table, String> {
+        let mut table = Table::default();
+        if let Some(session) = self.session {
+            table.put("session", &session)?;
+        }
+        table.put_tables("device", self.devices.iter().map(Entry::to_table).collect::<std::result::Result<_, _>>()?);
+        Ok(table)
+    }
 }
 
 /// Reads the record in a database's directory. `None` where there is none.
 pub(crate) fn read(directory: &Path) -> Result<Option<Record>> {
     let path = directory.join(RECORD);
     let text = match files::read(&path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error::io(&path, "read", error)),
     };
-    let damaged = |error: toml::de::Error| {
-        let line = 1 + text.bytes().take(error.span().map_or(0, |span| span.start)).filter(|&b| b == b'\n').count();
-        let what = format!("{}; put the paths of the log's devices right by hand", error.message().replace('\n', " "));
-        error::config(path.display(), line, what)
+    let damaged = |Problem { line, what }| {
+        error::config(path.display(), line, format!("{what}; put the paths of the log's devices right by hand"))
     };
-    toml::from_str(&text).map(Some).map_err(damaged)
+    Table::parse(&text).and_then(Record::of_table).map(Some).map_err(damaged)
 }
 
 /// Replaces the record, durably; it is there as before or as a whole at each moment.
 pub(crate) fn write(directory: &Path, record: &Record) -> Result<()> {
     let path = directory.join(RECORD);
-    let keys = toml::to_string(record);
-    let text = HEAD.to_owned() + &keys.map_err(|error| error::option(&error))?;
+    let keys = record.to_table().map_err(error::option)?;
+    let text = format!("{HEAD}{keys}");
     files::replace(&path, text.as_bytes()).map_err(|error| error::io(&path, "write", error))
 }
 
@@ -88,22 +123,6 @@ pub(crate) fn stamp(directory: &Path, session: u64) -> Result<()> {
     match read(directory)? {
         Some(record) => write(directory, &Record { session: Some(session), ..record }),
         None => Ok(()),
-    }
-}
-
-/// Identities as they stand in messages: sixteen hexadecimal digits.
-mod hexadecimal {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub fn serialize<S: Serializer>(ids: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(ids.iter().map(|id| format!("{id:016x}")))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
-        let texts: Vec<String> = Vec::deserialize(deserializer)?;
-        let id =
-            |text: &String| u64::from_str_radix(text, 16).map_err(|_| D::Error::custom("an id has 16 digits 0 to f"));
-        texts.iter().map(id).collect()
     }
 }
 

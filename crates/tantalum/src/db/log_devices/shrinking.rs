@@ -51,7 +51,7 @@ impl LogFile<'_> {
             Attempt::Done => current - bytes,
             Attempt::Interrupted => 0,
         };
-        tracing::debug!(returned, "the log has shrunk");
+        tantalum_rt::tracing::debug!(returned, "the log has shrunk");
         Ok(returned)
     }
 }

@@ -455,7 +455,7 @@ fn can_be_cut(parts: &[Part<'_>], purpose: &Purpose<'_>) -> bool {
 fn rebalance(sparse: Sparse) {
     for (tree, key) in sparse {
         if let Err(error) = tree.rebalance(&key) {
-            tracing::warn!(table = tree.owner().0, %error, "a leaf with few rows could not be merged");
+            tantalum_rt::tracing::warn!(table = tree.owner().0, %error, "a leaf with few rows could not be merged");
         }
     }
 }

@@ -245,7 +245,7 @@ impl Manager {
 
     fn warn(&self, table: &Table, error: &Error, what: &'static str) {
         if self.core().check_open().is_ok() {
-            tracing::warn!(table = table.name(), %error, "{what}; it is tried again");
+            tantalum_rt::tracing::warn!(table = table.name(), %error, "{what}; it is tried again");
         }
     }
 

@@ -181,7 +181,7 @@ impl LockManager {
         assert!(known.is_none(), "a transaction waits for one lock at a time");
         // A victim waits for no lock any more, so each round takes a circle away.
         while let Some(victim) = deadlock::find_victim(&waits, owner) {
-            tracing::debug!(victim = victim.0, "deadlock");
+            tantalum_rt::tracing::debug!(victim = victim.0, "deadlock");
             waits[&victim].waiter.decide(Outcome::Victim);
         }
     }

@@ -196,7 +196,7 @@ impl Manager {
             }
             Err(error) => {
                 let table = job.what.table.name();
-                tracing::warn!(table, %error, "rows of a large transaction could not be moved to their table; they are read where they are");
+                tantalum_rt::tracing::warn!(table, %error, "rows of a large transaction could not be moved to their table; they are read where they are");
                 job.failed();
                 applier.note_stop(&mut work);
                 work.moving.push(job);
@@ -217,7 +217,7 @@ impl Manager {
             }
             Err(error) => {
                 if error.kind() != ErrorKind::Closed {
-                    tracing::warn!(%error, "pages of a large transaction could not be freed");
+                    tantalum_rt::tracing::warn!(%error, "pages of a large transaction could not be freed");
                 }
                 job.failed();
                 applier.note_stop(&mut work);
@@ -453,7 +453,7 @@ impl Drop for StopApplier {
             && !applier.is_letting_go.load(Ordering::SeqCst)
             && task.join().is_err()
         {
-            tracing::error!("the task that moves the rows of large transactions panicked");
+            tantalum_rt::tracing::error!("the task that moves the rows of large transactions panicked");
         }
     }
 }

@@ -164,7 +164,7 @@ impl Moving {
         for (source, ends) in self.sources.iter().zip(&read.ends) {
             for end in ends {
                 if let Err(error) = source.tree().free_empty_leaf(end) {
-                    tracing::warn!(table = self.table.name(), %error, "an empty leaf of staged rows could not be freed");
+                    tantalum_rt::tracing::warn!(table = self.table.name(), %error, "an empty leaf of staged rows could not be freed");
                 }
             }
         }

@@ -328,7 +328,7 @@ impl Versions {
         self.given_up.lock().insert(oldest, cause.clone());
         self.are_given_up.store(true, Ordering::Release);
         self.given_up_ever.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(snapshot = oldest.number, error = %cause, "a snapshot is given up: there is no room for what it sees");
+        tantalum_rt::tracing::warn!(snapshot = oldest.number, error = %cause, "a snapshot is given up: there is no room for what it sees");
         let unseen = self.take_unseen(&snapshots);
         drop(snapshots);
         self.forget(unseen);

@@ -66,7 +66,7 @@ impl Spiller {
         self.stop.store(true, Ordering::Release);
         versions.announce_change();
         if self.task.join().is_err() {
-            tracing::error!("the task that spills old row versions panicked");
+            tantalum_rt::tracing::error!("the task that spills old row versions panicked");
         }
     }
 }
@@ -106,10 +106,10 @@ impl Versions {
         });
         match written {
             Ok(run) => {
-                tracing::debug!(versions = frozen.versions(), run = ?run, "old row versions were spilled");
+                tantalum_rt::tracing::debug!(versions = frozen.versions(), run = ?run, "old row versions were spilled");
                 self.replace_frozen(&frozen, run);
                 if let Err(Unwritten::Failed(error)) = self.merge_runs(stop) {
-                    tracing::warn!(%error, "old row versions on scratch pages could not be merged; they take more room");
+                    tantalum_rt::tracing::warn!(%error, "old row versions on scratch pages could not be merged; they take more room");
                 }
                 true
             }
