@@ -20,6 +20,8 @@ pub struct Reading {
     pub seconds: f64,
     /// Transactions committed, those that wrote nothing included.
     pub commits_per_second: f64,
+    /// How long calls of commit took.
+    pub commit_times: CommitTimes,
     /// Transactions rolled back.
     pub rollbacks_per_second: f64,
     /// Times that a lock was waited for.
@@ -34,6 +36,19 @@ pub struct Reading {
     pub devices: Vec<DeviceReading>,
     /// Pages in memory, and on their way to and from the store.
     pub pages: PageReading,
+}
+
+/// How long the calls of commit took that wrote something and ended in the last ten to twenty seconds; null if there were none.
+#[derive(Debug, Serialize)]
+pub struct CommitTimes {
+    /// Half of them took no longer.
+    pub p50_us: Option<u64>,
+    /// One of a hundred took longer.
+    pub p99_us: Option<u64>,
+    /// One of a thousand took longer.
+    pub p999_us: Option<u64>,
+    /// The longest.
+    pub max_us: Option<u64>,
 }
 
 /// What the log did.
@@ -150,10 +165,17 @@ impl Reading {
         let sum = |path| compared.iter().map(|device| device.rise(path)).sum::<f64>();
         let mean = |time: f64, count: f64| (count > 0.0).then(|| time / count);
         let misses = all.rise("/pool/misses");
+        let time = |path| Some(all.now(path)).filter(|us| *us > 0);
         Self {
             process,
             seconds,
             commits_per_second: all.rate("/transactions/commits"),
+            commit_times: CommitTimes {
+                p50_us: time("/transactions/commit_p50_us"),
+                p99_us: time("/transactions/commit_p99_us"),
+                p999_us: time("/transactions/commit_p999_us"),
+                max_us: time("/transactions/commit_max_us"),
+            },
             rollbacks_per_second: all.rate("/transactions/rollbacks"),
             lock_waits_per_second: all.rate("/transactions/lock_waits"),
             lost_locks_per_second: all.rate("/transactions/deadlocks") + all.rate("/transactions/lock_timeouts"),
@@ -217,7 +239,8 @@ pub mod tests {
             })
         };
         json!({
-            "transactions": { "commits": 20_000 * times, "rollbacks": 2 * times, "lock_waits": 30 * times, "deadlocks": times,
+            "transactions": { "commit_p50_us": 180, "commit_p99_us": 2300, "commit_p999_us": 0, "commit_max_us": 12_000,
+                "commits": 20_000 * times, "rollbacks": 2 * times, "lock_waits": 30 * times, "deadlocks": times,
                 "lock_timeouts": times, "snapshots": 3 },
             "log": { "requests": 3000 * times, "request_bytes": 6_291_456 * times, "used_bytes": 100 << 20, "capacity_bytes": 256 << 20,
                 "end_lsn": 90 << 20, "checkpoint_lsn": 80 << 20, "hides": true, "archive": { "behind_bytes": 4096 },

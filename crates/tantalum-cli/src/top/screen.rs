@@ -11,7 +11,7 @@ use ratatui::{
 };
 use tantalum_report::units;
 
-use super::reading::{DeviceReading, LogReading, PageReading, Reading};
+use super::reading::{CommitTimes, DeviceReading, LogReading, PageReading, Reading};
 
 /// What a line is about stands in so many columns.
 const LABEL_WIDTH: usize = 12;
@@ -56,12 +56,13 @@ impl Screen<'_> {
 
     fn lines(&self) -> Vec<Line<'static>> {
         let Reading { commits_per_second, rollbacks_per_second, lock_waits_per_second, .. } = self.reading;
-        let Reading { lost_locks_per_second, snapshots, log, pages, .. } = self.reading;
+        let Reading { commit_times: times, lost_locks_per_second, snapshots, log, pages, .. } = self.reading;
         let mut lines = vec![
             line(
                 "commits",
                 [each_second(*commits_per_second), format!("rolled back {}", each_second(*rollbacks_per_second))],
             ),
+            line("latency", commit_times(times)),
             line(
                 "locks",
                 [
@@ -125,6 +126,12 @@ impl Screen<'_> {
         let failed = (failed > 0).then(|| format!("{} batches of pages could not be written", units::count(failed)));
         aside.chain(failed).map(|text| Line::from(text).red()).collect()
     }
+}
+
+fn commit_times(times: &CommitTimes) -> [String; 4] {
+    let CommitTimes { p50_us, p99_us, p999_us, max_us } = *times;
+    [("p50", p50_us), ("p99", p99_us), ("p99.9", p999_us), ("longest", max_us)]
+        .map(|(name, us)| format!("{name} {}", us.map_or("-".into(), |us| duration_us(us as f64))))
 }
 
 fn log_lines(log: &LogReading, commits_per_second: f64) -> Vec<Line<'static>> {
@@ -233,6 +240,7 @@ mod tests {
         assert!(text[0].starts_with("/srv/data/shop.db") && text[0].ends_with("process 4242"), "{}", text[0]);
         let has = |words: &str| assert!(text.iter().any(|line| line.contains(words)), "{words}\n{}", text.join("\n"));
         has("commits     10,000/s   rolled back 1.00/s");
+        has("latency     p50 180 us   p99 2.30 ms   p99.9 -   longest 12.0 ms");
         has("locks       waits 15.0/s   deadlocks, timeouts 1.00/s   snapshots 3");
         has("log         1,500/s writes   3 MiB/s   mean 150 us   6.67 commits each");
         has("[########............]  39 %   10 MiB since the checkpoint");

@@ -9,6 +9,7 @@ use std::{
 };
 
 use tantalum_log::Lsn;
+use tantalum_rt::now;
 use tantalum_store::TableId;
 
 use super::{
@@ -213,6 +214,7 @@ impl TransactionState {
     /// See [`Transaction::commit`](super::Transaction::commit).
     pub fn commit(mut self) -> Result<Commit> {
         span!("commit");
+        let began = now();
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
         if early {
@@ -221,6 +223,9 @@ impl TransactionState {
         // What is still locked is released when the transaction is dropped, at the end. After a failure it is unknown what the
         // devices hold.
         self.core().pool.flush(lsn).map_err(error::outcome_unknown)?;
+        if position.is_some() {
+            self.manager().commit_times.note(began);
+        }
         Ok(Commit { position })
     }
 

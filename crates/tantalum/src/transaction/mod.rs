@@ -13,6 +13,7 @@ mod append;
 mod batch;
 mod bulk_load;
 mod commit;
+mod commit_times;
 mod content;
 mod handle;
 mod key_range;
