@@ -43,6 +43,7 @@ macro_rules! span {
 
 mod backup;
 mod buffer;
+mod change_feed;
 mod check;
 pub mod control;
 mod db;
@@ -65,6 +66,9 @@ mod tree;
 mod typed;
 
 pub use buffer::{PageCleaning, PoolStats};
+pub use change_feed::{
+    Change, ChangeFeed, ChangedValue, Changes, CommittedChanges, FeedPosition, FellBehind, LargeValue,
+};
 pub use check::{CheckReport, TableReport};
 pub use db::{
     BarrierSummary, CompactProgress, CompactReport, CompactStep, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices,
