@@ -20,7 +20,7 @@ use crate::recovery::members::Member;
 use crate::recovery::merge::is_void;
 use crate::recovery::{Record, Records};
 use crate::scheduler::Scheduler;
-use crate::{ArchiveReader, Error, ErrorKind, Lsn, Result, inspect_archive};
+use crate::{ArchiveReader, Error, ErrorKind, Lsn, Result, inspect_archive, space};
 
 /// Bytes of one read of a device, at least and at most.
 const WINDOW_BYTES: (u64, u64) = (16 << 10, 1 << 20);
@@ -78,6 +78,8 @@ pub struct LogReader {
     archived: Option<ArchiveReader>,
     /// The rest of the request that is being delivered.
     current: Option<Records>,
+    /// Why a device cannot be read, since the devices were looked for.
+    unreadable: Option<Error>,
 }
 
 /// A main or hiding area, and how far it has been looked at.
@@ -110,7 +112,15 @@ impl LogReader {
             );
             return Err(Error::new(ErrorKind::InvalidInput, what));
         }
-        Ok(LogReader { scheduler, at, areas: None, epochs: Vec::new(), archived: None, current: None })
+        Ok(LogReader {
+            scheduler,
+            at,
+            areas: None,
+            epochs: Vec::new(),
+            archived: None,
+            current: None,
+            unreadable: None,
+        })
     }
 
     /// Where the next record starts.
@@ -151,7 +161,7 @@ impl LogReader {
                     _ => self.archived = None,
                 }
             }
-            self.current = self.find(durable)?;
+            self.current = self.find(durable);
             if self.current.is_none() {
                 match self.find_archived()? {
                     Some(archived) => self.archived = Some(archived),
@@ -174,39 +184,38 @@ impl LogReader {
     }
 
     /// The records of the request that holds the position, if a device has it: where it is expected, or anywhere.
-    fn find(&mut self, durable: Lsn) -> Result<Option<Records>> {
+    fn find(&mut self, durable: Lsn) -> Option<Records> {
         if self.areas.is_some()
-            && let Some(found) = self.read(durable)?
+            && let Some(found) = self.read(durable)
         {
-            return Ok(Some(found));
+            return Some(found);
         }
-        self.locate()?;
+        self.locate();
         self.read(durable)
     }
 
-    fn read(&mut self, durable: Lsn) -> Result<Option<Records>> {
-        let mut failure = None;
-        while let Some((area, request)) = self.look(self.at, durable)? {
+    fn read(&mut self, durable: Lsn) -> Option<Records> {
+        while let Some((area, request)) = self.look(self.at, durable) {
             let areas = self.areas.as_mut().expect("they were looked at");
             match areas[area].records(&request, self.at) {
                 Ok(Some(records)) => {
                     // The next one is often there too.
                     areas.swap(0, area);
-                    return Ok(Some(records));
+                    return Some(records);
                 }
                 // It is torn, or was overwritten.
                 Ok(None) => {}
-                Err(error) => failure = Some(error),
+                Err(error) => self.unreadable = Some(error),
             }
             areas[area].ahead.retain(|other| *other != request);
         }
-        failure.map_or(Ok(None), Err)
+        None
     }
 
     /// A request that holds the record at `at`, and in which area.
-    fn look(&mut self, at: Lsn, durable: Lsn) -> Result<Option<(usize, DecodedRequest)>> {
+    fn look(&mut self, at: Lsn, durable: Lsn) -> Option<(usize, DecodedRequest)> {
         let oldest = self.epochs.first().map_or(0, |epoch| epoch.epoch);
-        let Some(areas) = &mut self.areas else { return Ok(None) };
+        let areas = self.areas.as_mut()?;
         areas.iter_mut().for_each(|area| area.ahead.retain(|request| request.header.end() > at));
         let window = durable.bytes_since(at).clamp(WINDOW_BYTES.0, WINDOW_BYTES.1);
         loop {
@@ -217,35 +226,49 @@ impl LogReader {
                     (header.start..header.end()).contains(&at) && header.end() <= durable && is_current
                 };
                 if let Some(request) = area.ahead.iter().find(holds) {
-                    return Ok(Some((index, *request)));
+                    return Some((index, *request));
                 }
             }
-            // Of an area that has come past the position only a request that was issued again could hold it.
-            let is_behind = |area: &&mut Area| area.ahead.last().is_none_or(|last| last.header.start <= at);
+            // Of an area that has come past the position only a request that was issued again could hold it, when so much at most was
+            // appended behind it.
             let mut has_more = false;
-            for area in areas.iter_mut().filter(is_behind) {
-                has_more = area.advance(at, window)?;
-                if has_more {
-                    break;
+            for ahead_bytes in [0, space::MAX_BUFFERED_BYTES] {
+                let end = at.get().saturating_add(ahead_bytes);
+                let mut index = 0;
+                while let Some(area) = areas.get_mut(index).filter(|_| !has_more) {
+                    index += 1;
+                    if area.ahead.last().is_some_and(|last| last.header.start.get() > end) {
+                        continue;
+                    }
+                    match area.advance(at, window) {
+                        Ok(found) => has_more = found,
+                        // Another device may have what is wanted.
+                        Err(error) => {
+                            self.unreadable = Some(error);
+                            index -= 1;
+                            areas.remove(index);
+                        }
+                    }
                 }
             }
             if !has_more {
-                for area in areas.iter_mut() {
-                    has_more |= area.advance(at, window)?;
-                }
-            }
-            if !has_more {
-                return Ok(None);
+                return None;
             }
         }
     }
 
     /// Looks for the position on all devices that the log has now.
-    fn locate(&mut self) -> Result<()> {
+    fn locate(&mut self) {
         self.epochs = self.scheduler.epochs();
-        let members = self.scheduler.readable_areas();
-        self.areas = Some(members.into_iter().map(|member| Area::locate(member, self.at)).collect::<Result<_>>()?);
-        Ok(())
+        self.unreadable = None;
+        let mut areas = Vec::new();
+        for member in self.scheduler.readable_areas() {
+            match Area::locate(member, self.at) {
+                Ok(area) => areas.push(area),
+                Err(error) => self.unreadable = Some(error),
+            }
+        }
+        self.areas = Some(areas);
     }
 
     /// The archive from the position on, if it has that.
@@ -262,6 +285,9 @@ impl LogReader {
     }
 
     fn fell_behind(&mut self) -> Error {
+        if let Some(error) = self.unreadable.take() {
+            return error;
+        }
         match self.oldest() {
             Ok(oldest) => {
                 let at = self.at;
@@ -278,14 +304,14 @@ impl LogReader {
     /// From where on all records can be read.
     fn oldest(&mut self) -> Result<Lsn> {
         let (durable, checkpoint) = (self.scheduler.durable(), self.scheduler.checkpoint());
-        self.locate()?;
+        self.locate();
         let areas = self.areas.as_ref().expect("they were looked at");
         let known = self.epochs.first().map_or(Lsn::ZERO, |epoch| epoch.start);
         let mut oldest = areas.iter().map(|area| area.lost_to).fold(known.max(self.at), Lsn::max);
         // A device that has left, or a record that only the archive got, may leave a gap.
         let mut at = oldest;
         while at < checkpoint {
-            match self.look(at, durable)? {
+            match self.look(at, durable) {
                 Some((_, request)) => at = request.header.end(),
                 None => {
                     let areas = self.areas.iter().flatten();

@@ -109,5 +109,6 @@ pub use typed::{AsKey, ExpiringTable, Key, KeyEnd, KeyRangeOf, PrefixOf, Reader,
 #[doc = include_str!("../../../docs/use/transactions.md")]
 #[doc = include_str!("../../../docs/use/typed-tables.md")]
 #[doc = include_str!("../../../docs/use/snapshots.md")]
+#[doc = include_str!("../../../docs/use/change-feed.md")]
 #[doc = include_str!("../../../docs/use/tuning.md")]
 mod documents {}
