@@ -240,7 +240,7 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         })
         .collect();
     let stop = Arc::new(AtomicBool::new(false));
-    let consumer = feed.map(|feed| follow(feed, &config, &recorder, &stop, seed));
+    let consumer = feed.map(|feed| follow(&db, feed, &config, &recorder, &stop, seed));
     let changes = !spares.is_empty();
     let operator = ((changes || config.log_copies > 1) && transactions != Some(0)).then(|| {
         let operator = Operator {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
@@ -145,7 +145,7 @@ fn after_power_cuts_the_feed_has_what_recovery_kept() {
     for seed in 0..10 {
         let device = |name: &str| MemoryDevice::new(name, 8 << 20);
         let (data, area, log) = (device("data"), device("area"), device("log"));
-        let stored = Arc::new(tantalum_rt::Mutex::new((None::<FeedPosition>, BTreeMap::new())));
+        let stored = Arc::new(Mutex::new((None::<FeedPosition>, BTreeMap::new())));
         for round in 0..4 {
             let devices = Devices { data: data.clone(), double_write: Some(area.clone()), log: vec![log.clone()] };
             let stored = Arc::clone(&stored);
@@ -153,7 +153,7 @@ fn after_power_cuts_the_feed_has_what_recovery_kept() {
             let ended = simulation.run(move || {
                 let db = on_store(StoreKind::InPlace).transaction_memory_bytes(16 << 10).open_on(devices).unwrap();
                 let tables = ["fed", "other"].map(|name| db.table(name).unwrap());
-                let (position, mut copies) = stored.lock().clone();
+                let (position, mut copies) = stored.lock().unwrap().clone();
                 let position = position.unwrap_or_else(|| db.start_change_feed(&tables[0]).unwrap());
                 assert!(tables[0].has_change_feed());
                 let mut feed = db.changes(&position).unwrap();
@@ -162,12 +162,12 @@ fn after_power_cuts_the_feed_has_what_recovery_kept() {
                 }
                 let copy = copies.get("fed").cloned().unwrap_or_default();
                 assert!(copy == committed(&db, &tables[0]), "seed {seed}, round {round}");
-                *stored.lock() = (Some(feed.position()), copies.clone());
+                *stored.lock().unwrap() = (Some(feed.position()), copies.clone());
                 spawn("follower", move || {
                     loop {
                         if let Some(transaction) = feed.next_within(Duration::from_secs(60)).unwrap() {
                             apply(&mut copies, &transaction);
-                            *stored.lock() = (Some(transaction.position()), copies.clone());
+                            *stored.lock().unwrap() = (Some(transaction.position()), copies.clone());
                         }
                     }
                 });
