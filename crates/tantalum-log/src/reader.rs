@@ -76,8 +76,9 @@ pub struct LogReader {
     /// Requests of older epochs than the first are not trusted: which of them count is not known any more.
     epochs: Vec<EpochStart>,
     archived: Option<ArchiveReader>,
-    /// The rest of the request that is being delivered.
+    /// The rest of the request that is being delivered, and where it ends.
     current: Option<Records>,
+    current_end: Lsn,
     /// Why a device cannot be read, since the devices were looked for.
     unreadable: Option<Error>,
 }
@@ -119,6 +120,7 @@ impl LogReader {
             epochs: Vec::new(),
             archived: None,
             current: None,
+            current_end: at,
             unreadable: None,
         })
     }
@@ -149,6 +151,9 @@ impl LogReader {
                     let bytes = current.bytes()[place.bytes].to_vec();
                     return self.deliver(Record { start: place.start, end: place.end, bytes }).map(Some);
                 }
+                if self.at < self.current_end {
+                    return Err(self.no_record_here(self.current_end));
+                }
                 self.current = None;
             }
             let durable = self.scheduler.durable();
@@ -158,6 +163,7 @@ impl LogReader {
             if let Some(archived) = &mut self.archived {
                 match archived.next_record()? {
                     Some(archived) if archived.record.end <= durable => return self.deliver(archived.record).map(Some),
+                    _ if archived.end_lsn() > self.at => return Err(self.no_record_here(durable)),
                     _ => self.archived = None,
                 }
             }
@@ -171,13 +177,16 @@ impl LogReader {
         }
     }
 
+    fn no_record_here(&self, next: Lsn) -> Error {
+        let at = self.at;
+        let what =
+            format!("no record starts at LSN {at}, the next one does at LSN {next}; begin where the log was read to");
+        Error::new(ErrorKind::InvalidInput, what)
+    }
+
     fn deliver(&mut self, record: Record) -> Result<Record> {
         if record.start != self.at {
-            let (at, start) = (self.at, record.start);
-            let what = format!(
-                "no record starts at LSN {at}, the next one does at LSN {start}; begin where the log was read to"
-            );
-            return Err(Error::new(ErrorKind::InvalidInput, what));
+            return Err(self.no_record_here(record.start));
         }
         self.at = record.end;
         Ok(record)
@@ -199,6 +208,7 @@ impl LogReader {
             let areas = self.areas.as_mut().expect("they were looked at");
             match areas[area].records(&request, self.at) {
                 Ok(Some(records)) => {
+                    self.current_end = request.header.end();
                     // The next one is often there too.
                     areas.swap(0, area);
                     return Some(records);
