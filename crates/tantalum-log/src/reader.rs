@@ -71,11 +71,11 @@ pub struct LogReader {
     scheduler: Arc<Scheduler>,
     /// Where the next record starts.
     at: Lsn,
-    /// `None` before the first look at the devices.
+    /// `None` after an error: they are looked for anew.
     areas: Option<Vec<Area>>,
     /// Requests of older epochs than the first are not trusted: which of them count is not known any more.
     epochs: Vec<EpochStart>,
-    archived: Option<ArchiveReader>,
+    archived: Option<Box<ArchiveReader>>,
     /// The rest of the request that is being delivered, and where it ends.
     current: Option<Records>,
     current_end: Lsn,
@@ -113,7 +113,7 @@ impl LogReader {
             );
             return Err(Error::new(ErrorKind::InvalidInput, what));
         }
-        Ok(LogReader {
+        let mut reader = LogReader {
             scheduler,
             at,
             areas: None,
@@ -122,7 +122,10 @@ impl LogReader {
             current: None,
             current_end: at,
             unreadable: None,
-        })
+        };
+        // The devices of now are read from to their end, also when they have left the log.
+        reader.locate();
+        Ok(reader)
     }
 
     /// Where the next record starts.
@@ -170,7 +173,7 @@ impl LogReader {
             self.current = self.find(durable);
             if self.current.is_none() {
                 match self.find_archived()? {
-                    Some(archived) => self.archived = Some(archived),
+                    Some(archived) => self.archived = Some(Box::new(archived)),
                     None => return Err(self.fell_behind()),
                 }
             }
@@ -267,12 +270,16 @@ impl LogReader {
         }
     }
 
-    /// Looks for the position on all devices that the log has now.
+    /// Looks for the position on all devices that the log has now; of those that have left it, what was seen ahead stays.
     fn locate(&mut self) {
         self.epochs = self.scheduler.epochs();
         self.unreadable = None;
-        let mut areas = Vec::new();
-        for member in self.scheduler.readable_areas() {
+        let members = self.scheduler.readable_areas();
+        let id = |member: &Member| member.superblock.device_id;
+        let has_left = |area: &Area| members.iter().all(|member| id(member) != id(&area.member));
+        let mut areas = self.areas.take().unwrap_or_default();
+        areas.retain(|area| has_left(area) && !area.ahead.is_empty());
+        for member in members {
             match Area::locate(member, self.at) {
                 Ok(area) => areas.push(area),
                 Err(error) => self.unreadable = Some(error),
