@@ -113,6 +113,7 @@ pub(crate) fn follow(
 ) -> JoinHandle<()> {
     let (db, config, recorder, stop) = (db.clone(), Arc::clone(config), recorder.clone(), Arc::clone(stop));
     let mut random = Random::with_seed(seed ^ 0xfeed_ba5e);
+    let ended = recorder.clone();
     let mut run = move || loop {
         let is_last = stop.load(Ordering::Acquire);
         let timeout = config.logs[0].latency * random.u32(1..40);
@@ -131,9 +132,9 @@ pub(crate) fn follow(
         }
     };
     spawn("feed-consumer", move || {
-        let ended: Result<(), Stop> = run();
-        if let Err(end) = ended {
-            recorder.record(end.into_event());
+        let result: Result<(), Stop> = run();
+        if let Err(end) = result {
+            ended.record(end.into_event());
         }
     })
 }
