@@ -8,7 +8,12 @@ use std::{
     sync::mpsc::{Receiver, Sender, channel},
 };
 
-use crate::content::{Key, Version};
+use tantalum::FeedPosition;
+
+use crate::{
+    content::{Key, Version},
+    feed::Fed,
+};
 
 /// What a transaction promises about its reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +135,10 @@ pub enum Event {
     OnlyLeftBehind,
     /// The start took longer than any sound one; what each task waited for then.
     TimedOut(String),
+    /// A consumer of the change feed begins here, with these rows of its table.
+    FeedBegins { position: FeedPosition, rows: BTreeMap<u32, Fed> },
+    /// It has read a transaction that wrote these rows, and has stored that, with its position.
+    Fed { position: FeedPosition, writes: BTreeMap<u32, Fed> },
     /// The named thing was counted.
     Count(&'static str, u64),
 }
@@ -219,8 +228,16 @@ impl History {
             | Event::LeftBehind(_)
             | Event::OnlyLeftBehind
             | Event::TimedOut(_)
+            | Event::FeedBegins { .. }
+            | Event::Fed { .. }
             | Event::Count(..) => {}
         }
+    }
+
+    /// The places of acknowledged commits in the log, and what they wrote.
+    pub fn acknowledged(&self) -> impl Iterator<Item = (u64, &BTreeMap<Key, Option<Version>>)> {
+        let acknowledged = self.transactions.values().filter(|transaction| transaction.fate == Fate::Acknowledged);
+        acknowledged.filter_map(|transaction| Some((transaction.position?, &transaction.writes)))
     }
 
     /// Where the last acknowledged commit ends in the log.

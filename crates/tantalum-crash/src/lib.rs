@@ -27,6 +27,7 @@ mod config;
 mod content;
 mod directory;
 mod faults;
+mod feed;
 mod history;
 mod load;
 mod machine;

@@ -17,6 +17,7 @@ use crate::{
     checks::{again_and_again, check, check_again_and_again, check_nothing_is_staged},
     client::{Client, Shared},
     config::{Config, Units},
+    feed::{Consumer, follow},
     history::{Event, Kind, Recorder},
     load::Load,
     machine::{Fuse, Machine},
@@ -94,6 +95,8 @@ pub(crate) struct Start {
     pub seed: u64,
     pub recorder: Recorder,
     pub next_id: Arc<AtomicU32>,
+    /// Who follows the change feed, if anyone does.
+    pub feed: Option<Consumer>,
 }
 
 /// The root task. Returns the virtual time at the orderly end.
@@ -106,7 +109,7 @@ pub(crate) fn run_start(start: Start) -> Duration {
 }
 
 fn run_until_the_end(start: Start) -> Result<(), Stop> {
-    let Start { config, machine, log_is_lost, left_behind, fuse, cut, checks, seed, recorder, next_id } = start;
+    let Start { config, machine, log_is_lost, left_behind, fuse, cut, checks, seed, recorder, next_id, feed } = start;
     let last = recorder.clone();
     let timeout = Length { time: START_TIMEOUT, operations: None };
     timeout.start(&fuse, move || last.record(Event::TimedOut(tantalum_rt::list_tasks())));
@@ -158,6 +161,7 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         let what = "a database that was opened for reading only shows something else than is recovered";
         return Err(Stop::Violation(what.to_owned()));
     }
+    let feed = feed.map(|consumer| consumer.catch_up(&db, &contents, &config, &recorder)).transpose()?;
     let is_empty = contents.is_empty();
     recorder.record(Event::Recovered { contents, log_end: recovery.end_lsn.get() });
     let tables = (0..config.load.tables).map(|n| db.table(&table_name(n))).collect::<tantalum::Result<Vec<_>>>()?;
@@ -236,6 +240,7 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         })
         .collect();
     let stop = Arc::new(AtomicBool::new(false));
+    let consumer = feed.map(|feed| follow(&db, feed, &config, &recorder, &stop, seed));
     let changes = !spares.is_empty();
     let operator = ((changes || config.log_copies > 1) && transactions != Some(0)).then(|| {
         let operator = Operator {
@@ -289,8 +294,8 @@ fn run_until_the_end(start: Start) -> Result<(), Stop> {
         tantalum_rt::power_cut();
     }
     stop.store(true, Ordering::Release);
-    if let Some(checker) = checker {
-        checker.join().map_err(|_| Stop::Violation("the checker panicked".to_owned()))?;
+    for task in checker.into_iter().chain(consumer) {
+        task.join().map_err(|_| Stop::Violation("the checker or the consumer panicked".to_owned()))?;
     }
     if let Some(compactor) = compactor {
         compactor.join().map_err(|_| Stop::Violation("the compactor panicked".to_owned()))?;
@@ -588,6 +593,6 @@ pub(crate) fn followed(db: &Db) -> Result<Vec<(u8, Table)>, Stop> {
     Ok(tables)
 }
 
-fn table_name(number: u8) -> String {
+pub(crate) fn table_name(number: u8) -> String {
     format!("table-{number}")
 }

@@ -12,15 +12,17 @@ use std::{
     time::Duration,
 };
 
-use tantalum::LogHiding;
 use tantalum_flash::faults::FaultKind;
 use tantalum_rt::{Outcome, Random, Simulation};
 
+mod configuration;
+
 use crate::{
-    config::{Config, LogLayout},
+    config::Config,
     content::{Key, Version},
     directory,
     faults::{Tolerance, fails_reads, hangs, tolerance},
+    feed::{self, Consumer, Stored},
     history::{Event, Fate, History, Recorder},
     load::LoadKind,
     machine::{Fuse, Machine},
@@ -84,6 +86,7 @@ fn search_devices(seed: u64, scope: &Scope, config: &Arc<Config>) -> Result<Repo
 }
 
 struct Search {
+    seed: u64,
     config: Arc<Config>,
     machine: Arc<Machine>,
     random: Random,
@@ -114,6 +117,8 @@ struct Search {
     expects_loss: bool,
     /// Whether the database is checked while clients run.
     checks: bool,
+    /// What a consumer of the change feed has stored, in starts that have one.
+    feed: Option<Stored>,
     report: Report,
     fingerprint: <foldhash::quality::FixedState as BuildHasher>::Hasher,
     clock: Duration,
@@ -139,6 +144,7 @@ enum Step {
 impl Search {
     fn new(seed: u64, scope: &Scope, config: &Arc<Config>, machine: Machine) -> Self {
         Self {
+            seed,
             machine: Arc::new(machine),
             random: Random::with_seed(seed ^ 0x7461_6e74_616c_756d),
             config: Arc::clone(config),
@@ -156,6 +162,7 @@ impl Search {
             archived: 0,
             expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
             checks: false,
+            feed: None,
             report: Report { seeds: 1, ..Report::default() },
             fingerprint: foldhash::quality::FixedState::with_seed(0).build_hasher(),
             clock: Duration::ZERO,
@@ -187,7 +194,25 @@ impl Search {
                 return Ok(());
             }
         }
-        self.run_beside_clients()
+        self.run_beside_clients()?;
+        if feed::is_followed(self.seed, &self.config) { self.run_with_consumer() } else { Ok(()) }
+    }
+
+    /// At the end too: a consumer of the change feed follows, across power cuts and an orderly end.
+    fn run_with_consumer(&mut self) -> Result<(), (usize, String)> {
+        (self.checks, self.feed) = (false, Some(Stored::default()));
+        for start in 0..7 {
+            let cut = match start {
+                2 => Cut::DuringRecovery(self.length(1.0, 300.0)),
+                5 => Cut::Never { transactions: 20 },
+                6 => Cut::Never { transactions: 0 },
+                _ => Cut::DuringLoad(self.length(20.0, 400.0)),
+            };
+            if self.step(cut).map_err(|what| (self.config.rounds, what))? == Step::GivenUp {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// What some seeds do at the end, so that what all do before does not depend on it.
@@ -272,6 +297,7 @@ impl Search {
             seed: self.random.u64(..),
             recorder,
             next_id: Arc::clone(&self.next_id),
+            feed: self.feed.as_ref().map(|stored| Consumer { stored: stored.position }),
         };
         let simulation = Simulation::new(start.seed)
             .cores(self.config.cores)
@@ -389,6 +415,10 @@ impl Search {
             Event::TimedOut(tasks) => seen.timed_out = Some(tasks),
             Event::MayLoseLogDevice => seen.may_lose_device = true,
             Event::Count(name, n) => self.report.count(name, n),
+            Event::FeedBegins { position, rows } => {
+                self.feed.iter_mut().for_each(|feed| feed.begin(position, rows.clone()))
+            }
+            Event::Fed { position, writes } => self.feed.as_mut().map_or(Ok(()), |feed| feed.take(position, writes))?,
             Event::Archived(lsn) => self.archived = self.archived.max(lsn),
             Event::ArchiveEnds(lsn) => {
                 self.lost_behind.get_or_insert(lsn);
@@ -399,6 +429,9 @@ impl Search {
                 let (archived, is_lost) = (self.archived, std::mem::take(&mut self.log_is_lost));
                 if log_end < archived && tolerance < Tolerance::Loss {
                     return Err(format!("the archive had the log up to LSN {archived}, but it ends at LSN {log_end}"));
+                }
+                if let Some(feed) = &mut self.feed {
+                    feed.check(&contents, self.history.acknowledged())?;
                 }
                 let lost_behind = self.lost_behind.take().filter(|_| is_lost);
                 self.judge(contents, lost_behind, tolerance)?;
@@ -498,61 +531,6 @@ impl Search {
     /// Whether a device hung, so that tasks that need it wait.
     fn has_hung(&self) -> bool {
         self.counted.iter().any(|(&kind, count)| *count > 0 && hangs(kind))
-    }
-
-    fn note_configuration(&mut self) {
-        let config = &self.config;
-        let layout = match config.log {
-            LogLayout::Devices(n) => format!("log on {n} devices"),
-            LogLayout::Partitions(n) => format!("log on {n} partitions"),
-            LogLayout::Single => "log in the single layout".to_owned(),
-            LogLayout::Striped(n, _) => format!("log striped over {n} devices"),
-        };
-        let isolation = if config.is_serializable { "serializable" } else { "snapshot isolation" };
-        let release = if config.early_lock_release { "early lock release" } else { "locks held until durable" };
-        let faults = config.faults.describe();
-        let hiding = match config.log {
-            LogLayout::Devices(n) if n > 1 => match config.log_hiding {
-                [LogHiding::Off, LogHiding::On] => "late log writes: hiding without areas".to_owned(),
-                [_, opened] => format!("late log writes: hiding {opened:?}").to_lowercase(),
-            },
-            _ => "late log writes waited for: one device".to_owned(),
-        };
-        let copies = match config.log_copies {
-            1 => "log with one copy",
-            _ => "log with two copies",
-        };
-        let coming = match config.spares.len() {
-            0 => "log devices that stay".to_owned(),
-            n => format!("log devices that come and go, {n} spare"),
-        };
-        let archive = match &config.archive {
-            None => "log not archived",
-            Some(archive) if archive.loses_log_one_in == 0 => "log archived",
-            Some(_) => "log archived, and lost with all its devices now and then",
-        };
-        for profile in config.profiles() {
-            self.report.profiles.entry(profile).or_default().seeds += 1;
-        }
-        for name in [
-            format!("protection {}", config.protection),
-            config.load.kind.name().to_owned(),
-            format!("page size {}", config.page_size),
-            layout,
-            faults.to_owned(),
-            hiding,
-            coming,
-            archive.to_owned(),
-            copies.to_owned(),
-            isolation.to_owned(),
-            release.to_owned(),
-            if config.checks_beside_clients { "checks beside clients" } else { "checks before and after clients" }
-                .to_owned(),
-            if config.closes_beside_clients { "closing beside clients" } else { "closing after clients" }.to_owned(),
-            if config.panics { "commits that panic".to_owned() } else { "no panics".to_owned() },
-        ] {
-            self.report.configured(name);
-        }
     }
 }
 

@@ -98,6 +98,8 @@ pub enum ErrorKind {
     NotAMember,
     /// The archive of the log is missing, or lacks records that are needed. Name the right one, or restore a backup.
     NotArchived,
+    /// What a reader of the log wants was overwritten, and is not archived. Begin anew: the source says where the log begins.
+    FellBehind,
     /// Stored bytes are damaged. Restore a backup.
     Corrupt,
     /// A file has become shorter. Restore it from a backup.

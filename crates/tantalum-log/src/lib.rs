@@ -8,6 +8,7 @@
 //! - [`Log::append`] and [`Log::flush`] write; [`Log::ticket`] waits later.
 //! - [`Log::set_checkpoint`] frees the space of records that are no longer needed; [`Log::wait_for_pressure`] tells when a
 //!   checkpoint is due.
+//! - [`Log::reader`] reads the records of a running log, from a position on.
 //! - [`Log::add_devices`], [`Log::remove_devices`] and [`Log::replace_devices`] change the devices while the log runs.
 //! - [`inspect`], [`verify`] and [`standings`] look at devices without changing them.
 //!
@@ -44,6 +45,7 @@ mod log_device;
 mod log_layout;
 mod lsn;
 mod options;
+mod reader;
 mod recovery;
 mod scheduler;
 mod space;
@@ -62,6 +64,7 @@ pub use log::Log;
 pub use log_layout::LogLayout;
 pub use lsn::{Lsn, LsnRange};
 pub use options::{Hiding, LogOptions};
+pub use reader::{FellBehind, LogReader};
 pub use recovery::{
     LostDevice, MissingDevice, MissingRecords, Rebuild, Record, RecordPlace, Records, Recovery, RecoveryPhase,
     RecoveryProgress, Standing, standings,

@@ -11,8 +11,8 @@ use crate::archive::Writer;
 use crate::layout::Layout;
 use crate::scheduler::{Scheduler, Start, StartArchive};
 use crate::{
-    ArchiveOptions, LogLayout, LogOptions, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress, Result,
-    SpaceRequest, Ticket, create, recovery,
+    ArchiveOptions, LogLayout, LogOptions, LogReader, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress,
+    Result, SpaceRequest, Ticket, create, recovery,
 };
 
 /// A running log. Clones are handles to the same log; all methods may be called by many tasks at once.
@@ -321,6 +321,30 @@ impl Log {
     /// Where recovery would start.
     pub fn checkpoint_lsn(&self) -> Lsn {
         self.scheduler().checkpoint()
+    }
+
+    /// Reads the durable records from `from` on, where a durable record starts or ends, while the log runs; those that the devices have
+    /// no more from the archive, if there is one. What it has not read may be overwritten, or removed with its device.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the log is not durable so far.
+    pub fn reader(&self, from: Lsn) -> Result<LogReader> {
+        LogReader::new(Arc::clone(self.scheduler()), from)
+    }
+
+    /// Whether the records before `lsn`, which were durable in session `epoch`, are part of this log still: no later session began
+    /// without them, as one does when the log was rebuilt from its archive.
+    pub fn has_kept(&self, epoch: u64, lsn: Lsn) -> bool {
+        let epochs = self.scheduler().epochs();
+        let newest = self.scheduler().epoch;
+        epoch <= newest
+            && lsn <= self.durable_lsn()
+            && epochs.iter().all(|later| later.epoch <= epoch || later.start >= lsn)
+    }
+
+    /// The session's number: raised by each open.
+    pub fn epoch(&self) -> u64 {
+        self.scheduler().epoch
     }
 
     /// Has everything before `lsn` written in the background and returns a ticket that tells when it is durable.

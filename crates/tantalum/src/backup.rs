@@ -77,7 +77,11 @@ fn copy(db: &Db, to: &Path) -> Result<()> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             rows => drop(rows?),
         }
-        copy_table(&snapshot, &from, &copy, &copy.table(from.name())?)?;
+        let to = copy.table(from.name())?;
+        copy_table(&snapshot, &from, &copy, &to)?;
+        if from.has_change_feed() {
+            copy.start_change_feed(&to)?;
+        }
     }
     copy.close()
 }

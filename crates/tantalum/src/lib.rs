@@ -49,6 +49,7 @@ macro_rules! span {
 
 mod backup;
 mod buffer;
+mod change_feed;
 mod check;
 #[cfg(feature = "control")]
 pub mod control;
@@ -71,6 +72,9 @@ mod tree;
 mod typed;
 
 pub use buffer::{PageCleaning, PoolStats};
+pub use change_feed::{
+    Change, ChangeFeed, ChangedValue, Changes, CommittedChanges, FeedPosition, FellBehind, LargeValue,
+};
 pub use check::{CheckReport, TableReport};
 pub use db::{
     BarrierSummary, CompactProgress, CompactReport, CompactStep, Db, DeviceOpener, DeviceRequest, DeviceUse, Devices,
@@ -111,5 +115,6 @@ pub use typed::{AsKey, ExpiringTable, Key, KeyEnd, KeyRangeOf, PrefixOf, Reader,
 #[doc = include_str!("../../../docs/use/transactions.md")]
 #[doc = include_str!("../../../docs/use/typed-tables.md")]
 #[doc = include_str!("../../../docs/use/snapshots.md")]
+#[doc = include_str!("../../../docs/use/change-feed.md")]
 #[doc = include_str!("../../../docs/use/tuning.md")]
 mod documents {}

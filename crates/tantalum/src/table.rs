@@ -4,10 +4,11 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use tantalum_log::Lsn;
 use tantalum_rt::{Condvar, Mutex, RwLock};
 use tantalum_store::TableId;
 
@@ -40,6 +41,8 @@ struct Shared {
     staging: TableStaging,
     /// Its large values, if it has had any.
     values: RwLock<Option<Arc<ValueTree>>>,
+    /// From where on the log has its changes for readers of the change feed; 0 if it does not have them.
+    feed_start: AtomicU64,
     /// Held by the task that makes the value tree.
     making_values: Mutex<()>,
     /// How many transactions and snapshots have touched the table and are not over, and [`DROPPING`], [`DROPPED`] or [`LOADING`]. While
@@ -58,7 +61,7 @@ const DROPPED: usize = DROPPING >> 1;
 const LOADING: usize = DROPPED >> 1;
 
 impl Table {
-    pub(crate) fn new(name: &str, log_id: u128, tree: Tree) -> Self {
+    pub(crate) fn new(name: &str, log_id: u128, tree: Tree, feed_start: Option<Lsn>) -> Self {
         let shared = Shared {
             name: name.into(),
             log_id,
@@ -66,6 +69,7 @@ impl Table {
             locks: Arc::default(),
             staging: TableStaging::default(),
             values: RwLock::default(),
+            feed_start: AtomicU64::new(feed_start.map_or(0, Lsn::get)),
             making_values: Mutex::default(),
             state: AtomicUsize::new(0),
             settling: Mutex::default(),
@@ -82,6 +86,23 @@ impl Table {
     /// The number that names the table on its pages.
     pub fn id(&self) -> TableId {
         self.shared.tree.owner()
+    }
+
+    /// Whether what transactions write to it is in the [change feed](crate::ChangeFeed).
+    pub fn has_change_feed(&self) -> bool {
+        self.feed_start().is_some()
+    }
+
+    /// From where on the log has its changes for readers of the change feed, if it has them.
+    pub(crate) fn feed_start(&self) -> Option<Lsn> {
+        let start = self.shared.feed_start.load(Ordering::Acquire);
+        (start > 0).then(|| Lsn::new(start))
+    }
+
+    /// The catalog says so, and no transaction uses the table.
+    pub(crate) fn set_feed_start(&self, start: Lsn) {
+        assert!(start > Lsn::ZERO, "the catalog has records before");
+        self.shared.feed_start.store(start.get(), Ordering::Release);
     }
 
     pub(crate) fn tree(&self) -> &Tree {
@@ -178,6 +199,15 @@ impl Table {
     pub(crate) fn begin_drop(&self) -> Result<Dropping<'_>> {
         self.begin_alone(DROPPING)?;
         Ok(Dropping { table: &self.shared, outcome: 0 })
+    }
+
+    /// Begins to change what the catalog says of the table, which stays: no transaction or snapshot begins to use it until what is
+    /// returned is dropped. The table's name is claimed.
+    ///
+    /// # Errors
+    /// As [`begin_drop`](Self::begin_drop).
+    pub(crate) fn begin_change(&self) -> Result<Dropping<'_>> {
+        self.begin_drop()
     }
 
     /// Begins to load the table in bulk: no transaction or snapshot uses it until the returned `Loading` is dropped.

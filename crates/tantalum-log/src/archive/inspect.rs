@@ -371,6 +371,22 @@ impl ArchiveReader {
         }
     }
 
+    /// Whether a record follows, before the archive's end or a gap.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    pub(crate) fn has_record(&mut self) -> Result<bool> {
+        while !self.reader.has_more() {
+            if let Some(failure) = &self.failure {
+                return Err(failure.clone());
+            }
+            if self.gap_end().is_some() || !self.next_segment()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads the next segment. False if there is none.
     fn next_segment(&mut self) -> Result<bool> {
         let Some(segment) = self.segments.pop_front() else { return Ok(false) };

@@ -53,6 +53,14 @@ impl Member {
         Ok(found)
     }
 
+    /// Whether the section of this number was begun, and not overwritten since.
+    pub(crate) fn holds_section(&self, number: u64) -> Result<bool> {
+        let mut blocks = vec![0; 2 * BLOCK];
+        self.device.read(self.layout.section(number).start, &mut blocks)?;
+        let found = self.section_at(self.layout.position(number), &blocks);
+        Ok(found.is_some_and(|found| found.number == number))
+    }
+
     fn section_at(&self, position: u64, blocks: &[u8]) -> Option<Section> {
         let at = |number: u64| self.layout.position(number) == position;
         let header = SectionHeader::decode(&blocks[..BLOCK]).ok().filter(|header| {

@@ -28,6 +28,29 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// An area of a running log's device, for reading. Nothing else of its superblock than the identities is known, nor its slots.
+    pub(crate) fn of_running(
+        log_id: u128,
+        device_id: u64,
+        device: &Arc<dyn Device>,
+        layout: Layout,
+        is_hiding: bool,
+    ) -> Member {
+        let superblock = Superblock {
+            log_id,
+            ordinal: 0,
+            device_id,
+            layout: LogLayout::default(),
+            stripe_devices: 1,
+            block_bytes: layout.block_bytes as u32,
+            section_bytes: layout.section_bytes as u32,
+            section_count: layout.section_count as u32,
+            hiding_section_count: 0,
+            area_bytes: 0,
+        };
+        Member { device: Arc::clone(device), superblock, layout, is_hiding, covers: 0, slots: [None, None] }
+    }
+
     /// As the slots list it.
     pub(crate) fn listed(&self) -> SlotMember {
         SlotMember::new(self.superblock.ordinal, self.superblock.device_id)

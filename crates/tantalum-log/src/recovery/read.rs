@@ -76,6 +76,12 @@ pub struct RecordPlace {
 }
 
 impl Records {
+    /// Those of a whole request with these records; those that start before `from` are left out.
+    pub(crate) fn of(device: Arc<dyn Device>, request: &DecodedRequest, payload: Box<[u8]>, from: Lsn) -> Records {
+        let RequestHeader { start, offset, time_us, .. } = request.header;
+        Records { device, payload, at: 0, start, offset, time_us, checkpoint: from }
+    }
+
     /// The next record; `None` behind the last.
     ///
     /// # Errors
@@ -134,6 +140,11 @@ impl Reader {
             }
             self.current = None;
         }
+    }
+
+    /// Whether there are requests that were not delivered whole.
+    pub(crate) fn has_more(&self) -> bool {
+        self.current.is_some() || !self.order.as_slice().is_empty()
     }
 
     /// The rest of the request that is being delivered, or the next one.

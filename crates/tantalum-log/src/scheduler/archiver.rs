@@ -18,7 +18,7 @@ use crate::archive::{Archive, Archived, Batch, Resume, Writer, device_bytes, pru
 use crate::format::wall_clock_us;
 use crate::group::{PREFIX_BYTES, Source};
 use crate::stats::{ArchiveStats, micros};
-use crate::{ArchiveOptions, Error, ErrorKind, Lsn, Result, error};
+use crate::{ArchiveOptions, ArchiveTarget, Error, ErrorKind, Lsn, Result, error};
 
 /// So much that is not archived makes a write worth its while, on a disk as well ("FlashLogging", section 3.7).
 const EAGER_BYTES: u64 = 32 << 10;
@@ -142,6 +142,11 @@ impl ArchiveProgress {
     /// Whether the log could not be opened without the archive once `checkpoint` is durable.
     pub(super) fn is_needed(&self, checkpoint: Lsn, completes: bool) -> bool {
         self.only_here > checkpoint || self.is_healthy() && completes
+    }
+
+    /// Where it lies.
+    pub(super) fn target(&self) -> &ArchiveTarget {
+        &self.options.target
     }
 
     /// Where the run starts.

@@ -22,6 +22,7 @@ mod append;
 mod archive_feed;
 mod archiver;
 mod flush;
+mod follow;
 mod group_commit;
 mod group_delay;
 mod growth;
@@ -95,6 +96,8 @@ pub(crate) struct Scheduler {
     leaving: Condvar,
     /// Notified when the log should grow, has grown, or could not.
     growing: Condvar,
+    /// Notified when more is durable, if readers wait for it.
+    followed: Condvar,
 }
 
 /// What the state's lock guards.
@@ -107,6 +110,8 @@ struct State {
     growth: Growth,
     archive: Option<ArchiveProgress>,
     checkpoint: Lsn,
+    /// Readers that wait until more is durable.
+    followers: usize,
     /// Why the log is poisoned.
     failure: Option<Error>,
     closed: bool,
@@ -163,6 +168,7 @@ impl Scheduler {
             growth: Growth::new(!start.options.grown_bytes.is_empty()),
             archive,
             checkpoint,
+            followers: 0,
             failure: None,
             closed: false,
             stopping: false,
@@ -190,6 +196,7 @@ impl Scheduler {
             change: Mutex::new(()),
             leaving: Condvar::new(),
             growing: Condvar::new(),
+            followed: Condvar::new(),
         };
         let mut state = scheduler.state.lock();
         scheduler.settle_pairs(&mut state);
@@ -226,6 +233,7 @@ impl Scheduler {
     pub(crate) fn stop_workers(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
+        self.wake_followers(&state);
         self.wake_archive();
         state.commits.wake_workers();
     }
@@ -239,6 +247,7 @@ impl Scheduler {
         }
         state.closed = true;
         self.stopped.store(true, Ordering::Release);
+        self.wake_followers(&state);
         // With `closed` set no new group follows: an append finds the old one sealed, and the log closed.
         self.seal(&mut state);
         let end = state.commits.sealed_end;
@@ -270,6 +279,7 @@ impl Scheduler {
         self.stopped.store(true, Ordering::Release);
         state.commits.wake_waiters();
         state.admission.wake_all();
+        self.wake_followers(state);
         self.pressure.notify_all();
         self.wake_archive();
         self.leaving.notify_all();

@@ -15,6 +15,9 @@ use crate::layout::slot_offset;
 use crate::log_device::{Duty, LogDevice};
 use crate::{Error, ErrorKind, Lsn, Result, error};
 
+/// Epochs that a slot remembers at or below the checkpoint.
+const KEPT_EPOCHS: usize = MAX_EPOCHS / 2;
+
 /// The newest slot, and whether there may be another.
 #[derive(Debug)]
 pub(crate) struct SlotWriter {
@@ -44,6 +47,10 @@ impl SlotWriter {
 
     pub(crate) fn members(&self) -> Vec<SlotMember> {
         self.slot.members.clone()
+    }
+
+    pub(super) fn epochs(&self) -> &[EpochStart] {
+        &self.slot.epochs
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -84,11 +91,12 @@ impl SlotWriter {
         (self.slot.archive_run, self.slot.needs_archive) = (run_start, is_needed);
     }
 
+    /// Keeps of the epochs that started at or below the checkpoint, of which recovery needs one, those that tell a reader of older
+    /// records which of them count.
     fn prune_epochs(&mut self) {
         let checkpoint = self.slot.checkpoint;
-        while self.slot.epochs.get(1).is_some_and(|second| second.start <= checkpoint) {
-            self.slot.epochs.remove(0);
-        }
+        let below = self.slot.epochs.partition_point(|epoch| epoch.start <= checkpoint);
+        self.slot.epochs.drain(..below.saturating_sub(KEPT_EPOCHS));
     }
 
     /// Takes over which devices the log has, which of them are not needed, and whether the archive is.

@@ -307,6 +307,7 @@ impl Scheduler {
             return Vec::new();
         }
         self.durable.store(durable.get(), Ordering::Release);
+        self.wake_followers(state);
         if self.archive_follows() {
             self.feed.durable_moved();
         }

@@ -14,6 +14,7 @@ mod operator;
 mod plan;
 mod power_cuts;
 mod power_cuts_in_changes;
+mod reader;
 mod rebuild;
 mod recorder;
 mod single;

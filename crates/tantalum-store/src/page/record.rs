@@ -1,15 +1,19 @@
 //! The log record of a change group: all changes of several pages that happen together or not at all.
 //!
-//! Record: tag, flags, commit sequence; then for each page its number, the number of its changes, and the changes.
+//! Record: tag, flags, commit sequence; with the second tag the length of what stands there for the [change
+//! feed](GroupRecord::feed), and this; then for each page its number, the number of its changes, and the changes.
 
 use super::{
     Change, PageId,
-    change::{take_number, take_u8},
+    change::{take_bytes, take_number, take_u8},
     varint,
 };
 
 /// The first byte of a change group's record.
 const TAG: u8 = 1;
+
+/// The first byte of the record of a change group that has something for the change feed.
+const TAG_WITH_FEED: u8 = 3;
 
 /// Flag: the record is the commit of a user's transaction.
 pub const COMMIT: u8 = 1;
@@ -19,10 +23,42 @@ pub const IMAGE_HEADS_BYTES: usize = 32;
 
 const KNOWN_FLAGS: u8 = COMMIT;
 
-/// Appends the part of a record that stands before the pages.
-pub fn encode_start(out: &mut Vec<u8>, flags: u8, sequence: u64) {
-    out.extend_from_slice(&[TAG, flags]);
+/// Appends the part of a record that stands before the pages, or, if there are `feed_bytes` bytes for the change feed, before those.
+pub fn encode_start(out: &mut Vec<u8>, flags: u8, sequence: u64, feed_bytes: usize) {
+    let tag = if feed_bytes > 0 { TAG_WITH_FEED } else { TAG };
+    out.extend_from_slice(&[tag, flags]);
     varint::put(out, sequence);
+    if feed_bytes > 0 {
+        varint::put(out, feed_bytes as u64);
+    }
+}
+
+/// What the record of a change group has for the change feed, without a look at its pages. `None` if nothing.
+///
+/// # Errors
+/// Says what is wrong with the record.
+pub fn feed_of(mut bytes: &[u8]) -> Result<Option<&[u8]>, &'static str> {
+    decode_start(&mut bytes).map(|(_, _, feed)| Some(feed).filter(|feed| !feed.is_empty()))
+}
+
+/// Takes flags, commit sequence, and what there is for the change feed.
+fn decode_start<'a>(bytes: &mut &'a [u8]) -> Result<(u8, u64, &'a [u8]), &'static str> {
+    let tag = take_u8(bytes)?;
+    if !matches!(tag, TAG | TAG_WITH_FEED) {
+        return Err("an unknown kind of record");
+    }
+    let flags = take_u8(bytes)?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err("unknown flags");
+    }
+    let sequence = take_number(bytes)?;
+    let feed = match tag {
+        TAG_WITH_FEED => {
+            Some(take_bytes(bytes)?).filter(|feed| !feed.is_empty()).ok_or("nothing for the change feed")?
+        }
+        _ => &[],
+    };
+    Ok((flags, sequence, feed))
 }
 
 /// Appends what stands before the `changes` changes of a page.
@@ -36,6 +72,7 @@ pub fn encode_page(out: &mut Vec<u8>, page: PageId, changes: usize) {
 pub struct GroupRecord<'a> {
     flags: u8,
     sequence: u64,
+    feed: &'a [u8],
     pages: &'a [u8],
 }
 
@@ -45,19 +82,12 @@ impl<'a> GroupRecord<'a> {
     /// # Errors
     /// Says what is wrong with it.
     pub fn decode(mut bytes: &'a [u8]) -> Result<Self, &'static str> {
-        if take_u8(&mut bytes)? != TAG {
-            return Err("an unknown kind of record");
-        }
-        let flags = take_u8(&mut bytes)?;
-        if flags & !KNOWN_FLAGS != 0 {
-            return Err("unknown flags");
-        }
-        let sequence = take_number(&mut bytes)?;
+        let (flags, sequence, feed) = decode_start(&mut bytes)?;
         let mut rest = bytes;
         while !rest.is_empty() {
             decode_page(&mut rest)?;
         }
-        Ok(Self { flags, sequence, pages: bytes })
+        Ok(Self { flags, sequence, feed, pages: bytes })
     }
 
     /// Whether the record is the commit of a user's transaction.
@@ -68,6 +98,11 @@ impl<'a> GroupRecord<'a> {
     /// The commit sequence number; 0 in a record that is no commit.
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// What the group has for the change feed, by which the pages are not changed; empty if nothing.
+    pub fn feed(&self) -> &'a [u8] {
+        self.feed
     }
 
     /// The pages and their changes, in the order of the record.

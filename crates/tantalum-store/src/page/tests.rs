@@ -137,7 +137,7 @@ proptest! {
             count += 1;
         }
         let mut bytes = Vec::new();
-        record::encode_start(&mut bytes, record::COMMIT, 42);
+        record::encode_start(&mut bytes, record::COMMIT, 42, 0);
         record::encode_page(&mut bytes, PageId(9), count);
         bytes.extend_from_slice(&changes);
         let group = GroupRecord::decode(&bytes).unwrap();
@@ -209,7 +209,7 @@ proptest! {
     #[test]
     fn a_record_cut_short_is_refused(cut in 1..40usize) {
         let mut bytes = Vec::new();
-        record::encode_start(&mut bytes, 0, 0);
+        record::encode_start(&mut bytes, 0, 0, 0);
         record::encode_page(&mut bytes, PageId(3), 1);
         Change::InsertSlot { slot: 0, cell: &[1; 40] }.encode_into(&mut bytes);
         bytes.truncate(bytes.len() - cut);

@@ -165,20 +165,26 @@ impl ChangeGroup {
     /// # Errors
     /// As [`append_with`](Self::append_with).
     pub fn append(self, flags: u8, sequence: u64) -> GroupResult<Lsn> {
-        self.append_with(flags, sequence, |_| ())
+        self.append_with(flags, sequence, &[], |_| ())
     }
 
-    /// As [`append`](Self::append); calls `after_append` with the end of the record when nothing can fail any more and
+    /// As [`append`](Self::append); the record has `feed` for readers of the change feed. Calls `after_append` with the end of the record when nothing can fail any more and
     /// the pages are still as before and latched.
     ///
     /// # Errors
     /// [`Lack::LogSpace`]: let go of all latches, reserve it, start over. Others when the log is poisoned or the record too
     /// large. No page was changed, and all are released. [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) when the page observer
     /// panicked: the record is in the log, and memory, which is as before, is poisoned.
-    pub fn append_with(mut self, flags: u8, sequence: u64, after_append: impl FnOnce(Lsn)) -> GroupResult<Lsn> {
+    pub fn append_with(
+        mut self,
+        flags: u8,
+        sequence: u64,
+        feed: &[u8],
+        after_append: impl FnOnce(Lsn),
+    ) -> GroupResult<Lsn> {
         self.pages.retain(|page| page.count > 0);
         let (shared, reservation) = (&*self.pool.shared, self.reservation.as_deref());
-        let group = Group { pages: &self.pages, reservation, flags, sequence };
+        let group = Group { pages: &self.pages, reservation, flags, sequence, feed };
         let (end, guard) = shared.sink.append(shared, group)?;
         after_append(end);
         if self.patched > 0 {

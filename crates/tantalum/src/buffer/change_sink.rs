@@ -24,6 +24,8 @@ pub(super) struct Group<'g> {
     pub reservation: Option<&'g Reservation>,
     pub flags: u8,
     pub sequence: u64,
+    /// What the record says to readers of the change feed. Nothing where the store keeps the changes.
+    pub feed: &'g [u8],
 }
 
 /// Takes the changes of groups, and stores the pages that they change.

@@ -244,7 +244,8 @@ impl ChangeSink for CommitStatusLog {
     }
 
     fn append<'p>(&self, pool: &'p Shared, group: Group<'_>) -> GroupResult<(Lsn, PoisonGuard<'p>)> {
-        let Group { pages, flags, sequence, .. } = group;
+        let Group { pages, flags, sequence, feed, .. } = group;
+        assert!(feed.is_empty(), "no table has a change feed where the log has no changes");
         let bytes = pages.iter().map(|page| page.changes.len() + PageChanges::OVERHEAD_BYTES).sum();
         let limit = self.group_limit(pool);
         if bytes > limit.bytes {

@@ -122,17 +122,18 @@ impl ChangeSink for RedoLog {
 
 /// Appends a group's record, and before it the page images that are needed.
 fn append_group(pool: &Shared, group: Group<'_>) -> GroupResult<Lsn> {
-    let Group { pages, reservation, flags, sequence } = group;
+    let Group { pages, reservation, flags, sequence, feed } = group;
     let mut heads = Vec::with_capacity(16 * (pages.len() + 1));
     let mut ends = Vec::with_capacity(pages.len() + 1);
-    record::encode_start(&mut heads, flags, sequence);
+    record::encode_start(&mut heads, flags, sequence, feed.len());
     for page in pages {
         ends.push(heads.len());
         record::encode_page(&mut heads, page.guard.id(), page.count);
     }
     ends.push(heads.len());
-    let mut parts = Vec::with_capacity(2 * pages.len() + 1);
+    let mut parts = Vec::with_capacity(2 * pages.len() + 2);
     parts.push(&heads[..ends[0]]);
+    parts.push(feed);
     for (index, page) in pages.iter().enumerate() {
         parts.push(&heads[ends[index]..ends[index + 1]]);
         parts.push(&page.changes);
@@ -184,7 +185,7 @@ fn append_page_images<'s, 'p>(
     let redo_point = pool.redo_point.read();
     for page in pages.filter(|page| page.lsn() <= redo_point.lsn) {
         let mut head = Vec::with_capacity(record::IMAGE_HEADS_BYTES);
-        record::encode_start(&mut head, 0, 0);
+        record::encode_start(&mut head, 0, 0, 0);
         record::encode_page(&mut head, page.id(), 1);
         change::encode_image_head(&mut head, page.len());
         append_record(pool.log(), &[&head, page], space.as_deref_mut())?;

@@ -107,6 +107,10 @@ impl Db {
         Builder::new()
     }
 
+    pub(crate) fn manager(&self) -> &Arc<Manager> {
+        &self.open.manager
+    }
+
     pub(crate) fn core(&self) -> &Core {
         self.open.manager.core()
     }

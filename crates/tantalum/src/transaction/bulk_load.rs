@@ -5,7 +5,7 @@
 //! tree in the same way. One change group then says that the pages are in use and puts the roots into the pages that the trees hang
 //! on: it is the commit. What a crash or an error leaves before that are free pages.
 //!
-//! An archive must have all contents, and a store that keeps the changes gets no pages; there, and where a table without rows is more
+//! An archive and a change feed must have all contents, and a store that keeps the changes gets no pages; there, and where a table without rows is more
 //! than an empty leaf, the rows are written by one transaction, which is [staged](super::staging) if it is large.
 //!
 //! While pages are built, no transaction or snapshot uses the table. A snapshot that began before the commit sees nothing in its
@@ -268,6 +268,9 @@ impl Manager {
             return Ok(None);
         }
         let loading = table.begin_load()?;
+        if table.has_change_feed() {
+            return Ok(None);
+        }
         let values = table.values();
         let is_empty = |tree: &Tree| space.supplied(|_| Ok(tree.latch_empty_root()?.is_some()));
         {
@@ -310,7 +313,7 @@ impl Manager {
             let _gate = self.versions.gate();
             let number = self.commit_count.fetch_add(1, Ordering::Relaxed) + 1;
             let loaded = |end: Lsn| built.iter().for_each(|(tree, _)| tree.set_loaded_at(end));
-            group.append_with(record::COMMIT, number, loaded)
+            group.append_with(record::COMMIT, number, &[], loaded)
         });
         let end = named?;
         if let Some((values, next_id)) = values {

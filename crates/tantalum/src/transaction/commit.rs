@@ -19,6 +19,7 @@ use super::{
     notifier::{Awaited, Notice},
 };
 use crate::{
+    change_feed::section::Section,
     error::{self, ErrorKind, Result},
     tree::{LeafValue, LeafWrite},
 };
@@ -265,7 +266,9 @@ impl TransactionState {
             return Ok(None);
         }
         let cuts = self.cut_values()?;
-        match self.manager().append(&self.parts(&cuts), &Purpose::Commit) {
+        let parts = self.parts(&cuts);
+        let feed = self.feed_section(&parts);
+        match self.manager().append(&parts, &Purpose::Commit(&feed)) {
             // Too many pages for the pool, or large values that take more of the record than was reckoned with. Their numbers are not
             // used again.
             Err(error) if error.kind() == ErrorKind::TransactionTooLarge => self.commit_staged().map(Some),
@@ -294,6 +297,31 @@ impl TransactionState {
             }
         }
         Ok(cuts)
+    }
+
+    /// What the record says to readers of the change feed; nothing if no table has one. The first parts are those of the tables.
+    fn feed_section(&self, parts: &[Part<'_>]) -> Vec<u8> {
+        let has_feed = |id: TableId| self.touched[id].table.table().has_change_feed();
+        if !self.writes.tables().any(|(id, _)| has_feed(id)) {
+            return Vec::new();
+        }
+        let whole_bytes = self.manager().feed_value_bytes();
+        let mut section = Section::whole();
+        for ((id, rows), part) in self.writes.tables().zip(parts).filter(|((id, _), _)| has_feed(*id)) {
+            section.table(self.touched[id].table.table().name(), rows.iter().count() as u64);
+            for ((key, content), write) in rows.iter().zip(&part.writes) {
+                let large = match (content, write.value) {
+                    (Some(content), Some(LeafValue::Reference(reference))) if content.len() > whole_bytes as u64 => {
+                        Some(Content::Large(reference))
+                    }
+                    _ => None,
+                };
+                section.row(key, large.as_ref().or(content.as_ref()));
+            }
+        }
+        let (rows, section) = (section.rows(), section.into_bytes());
+        self.manager().note_fed(rows, section.len());
+        section
     }
 
     fn parts<'p>(&'p self, cuts: &'p BTreeMap<TableId, CutValues<'p>>) -> Vec<Part<'p>> {

@@ -71,6 +71,10 @@ tantalum_rt::statistics! {
             bulk_loads,
             /// Large values that no row had any more and whose pages were freed.
             values_freed,
+            /// Rows that transactions have written to tables with a change feed.
+            changes_fed,
+            /// Bytes of the log for readers of the change feed.
+            change_feed_bytes,
         }
         total {
             /// Transactions begun.

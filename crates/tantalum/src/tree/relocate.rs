@@ -68,7 +68,7 @@ impl Tree {
     /// Appends a group in which the root moves to `fresh`.
     pub(crate) fn append_moved_root(&self, group: ChangeGroup, fresh: PageId) -> GroupResult<()> {
         // While both pages are latched: a task that latches the old one afterwards sees that it is not the root.
-        group.append_with(0, 0, |_| self.shared.root.store(fresh.0, Ordering::Release)).map(drop)
+        group.append_with(0, 0, &[], |_| self.shared.root.store(fresh.0, Ordering::Release)).map(drop)
     }
 
     /// Plans that a node moves to a free page before its own, which becomes free. Returns that, if there is one.

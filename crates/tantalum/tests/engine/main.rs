@@ -5,6 +5,7 @@
 mod api;
 mod bulk_load;
 mod change_buffer;
+mod change_feed;
 mod checking;
 mod closing;
 mod compact;

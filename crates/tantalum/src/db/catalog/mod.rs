@@ -29,6 +29,7 @@ pub(crate) use self::{
 };
 use crate::{
     buffer::{BufferPool, ChangeGroup, Reservation},
+    change_feed::section::Section,
     error::{self, Error, ErrorKind, GroupResult, Result},
     limits,
     space::Space,
@@ -158,10 +159,12 @@ impl Catalog {
         self.finish_drop(name, may_go_on)?;
         let id = self.next_id()?;
         let guard = self.pool.poison_unless_ended("a table was being created");
-        let created = self
-            .in_group(name.as_bytes(), Some(CatalogRow::Table(Row { is_dropping: false, id, root: PageId(u64::MAX) })));
+        let created = self.in_group(
+            name.as_bytes(),
+            Some(CatalogRow::Table(Row { is_dropping: false, id, root: PageId(u64::MAX), feed_start: None })),
+        );
         let created = created.map(|(root, end)| {
-            let table = self.handle(name, Row { is_dropping: false, id, root });
+            let table = self.handle(name, Row { is_dropping: false, id, root, feed_start: None });
             // Still claimed: others see it when it is durable.
             let flushed = self.pool.flush(end);
             self.tables.lock().open.insert(name.into(), table.clone());
@@ -191,10 +194,11 @@ impl Catalog {
     /// Has the catalog say, durably, that a table is dropped. Its name is claimed.
     fn mark_dropped(&self, name: &str, table: &Table) -> Result<()> {
         let mut dropping = table.begin_drop()?;
-        let row = Row { is_dropping: true, id: table.id(), root: table.tree().root() };
+        let row = Row { is_dropping: true, id: table.id(), root: table.tree().root(), feed_start: None };
         let guard = self.pool.poison_unless_ended("a table was being dropped");
         // A failure leaves no trace.
-        let marked = self.in_group(name.as_bytes(), Some(CatalogRow::Table(row)));
+        let feed = if table.has_change_feed() { Section::dropped(name) } else { Vec::new() };
+        let marked = self.in_group_with(name.as_bytes(), Some(CatalogRow::Table(row)), &feed);
         if marked.is_ok() {
             // Whether the mark is durable or not yet, the next open may find it: no task may use the table any more.
             let mut tables = self.tables.lock();
@@ -209,6 +213,34 @@ impl Catalog {
         let staged = table.staging().retire();
         self.recovered.lock().dropped.extend(staged.iter().cloned());
         self.pool.flush(end)
+    }
+
+    /// Has the catalog say that the log has a table's changes for readers of the change feed. Durable when it returns; returns from
+    /// where on.
+    pub fn start_feed(&self, table: &Table) -> Result<Lsn> {
+        let name = table.name();
+        let mut tables = self.unclaimed(name);
+        if tables.open.get(name).is_none_or(|open| open.id() != table.id()) {
+            return Err(error::no_such_table(name));
+        }
+        let _claim = self.claim(&mut tables, name);
+        drop(tables);
+        if let Some(start) = table.feed_start() {
+            return Ok(start);
+        }
+        let change = table.begin_change()?;
+        // All that was committed to the table lies before it.
+        let start = self.pool.log().end_lsn();
+        let row = Row { is_dropping: false, id: table.id(), root: table.tree().root(), feed_start: Some(start) };
+        let guard = self.pool.poison_unless_ended("the change feed of a table was being started");
+        let started = self.in_group(name.as_bytes(), Some(CatalogRow::Table(row)));
+        if started.is_ok() {
+            table.set_feed_start(start);
+        }
+        guard.end();
+        drop(change);
+        self.pool.flush(started?.1)?;
+        Ok(start)
     }
 
     /// Waits until no task creates or drops the table of this name, and returns the locked tables.
@@ -258,7 +290,7 @@ impl Catalog {
     }
 
     fn handle(&self, name: &str, row: Row) -> Table {
-        Table::new(name, self.pool.log().log_id(), self.tree_of(row))
+        Table::new(name, self.pool.log().log_id(), self.tree_of(row), row.feed_start)
     }
 
     /// The tree that a row names.
@@ -286,9 +318,14 @@ impl Catalog {
     /// Sets or removes a row in one change group. A row whose root is `u64::MAX` gets a fresh, empty tree in the same
     /// group. Returns the row's root and the end of the record.
     fn in_group(&self, key: &[u8], row: Option<CatalogRow>) -> Result<(PageId, Lsn)> {
+        self.in_group_with(key, row, &[])
+    }
+
+    /// As [`in_group`](Self::in_group), in a record that has something for the change feed.
+    fn in_group_with(&self, key: &[u8], row: Option<CatalogRow>, feed: &[u8]) -> Result<(PageId, Lsn)> {
         loop {
             // The name is claimed, so no other task changes the row. If another changes the leaf, the group is tried again.
-            if let Some(done) = self.space.supplied(|reservation| self.try_in_group(key, row, reservation))? {
+            if let Some(done) = self.space.supplied(|reservation| self.try_in_group(key, row, feed, reservation))? {
                 return Ok(done);
             }
         }
@@ -298,6 +335,7 @@ impl Catalog {
         &self,
         key: &[u8],
         row: Option<CatalogRow>,
+        feed: &[u8],
         reservation: &Arc<Reservation>,
     ) -> GroupResult<Option<(PageId, Lsn)>> {
         let draft = row.map(CatalogRow::encode);
@@ -321,7 +359,7 @@ impl Catalog {
         let writes = [LeafWrite { key, value: value.as_deref().map(LeafValue::Bytes) }];
         // A row is never large.
         self.tree.stage(&mut group, index, &writes, &places, &Chains::default())?;
-        let end = group.append(0, 0)?;
+        let end = group.append_with(0, 0, feed, |_| ())?;
         Ok(Some((row.map_or(PageId(0), CatalogRow::root), end)))
     }
 

@@ -1,5 +1,6 @@
 //! The catalog's rows: of tables, by name, and of staging tables and value trees, under keys that no table's name can be.
 
+use tantalum_log::Lsn;
 use tantalum_store::{PageId, TableId};
 
 use super::{CATALOG_ID, CATALOG_ROOT};
@@ -13,6 +14,7 @@ const DROPPING: u8 = 4;
 const VALUES: u8 = 5;
 
 const TABLE_ROW_BYTES: usize = 1 + 4 + 8;
+const FED_TABLE_ROW_BYTES: usize = TABLE_ROW_BYTES + 8;
 const STAGING_ROW_BYTES: usize = TABLE_ROW_BYTES + 4 + 8;
 
 /// A table's row.
@@ -21,6 +23,8 @@ pub(crate) struct Row {
     pub is_dropping: bool,
     pub id: TableId,
     pub root: PageId,
+    /// From where on the log has the table's changes for readers of the change feed; `None` if it does not have them.
+    pub feed_start: Option<Lsn>,
 }
 
 /// A staging table's row: a tree that holds writes of a large transaction to one table.
@@ -91,15 +95,22 @@ pub(super) enum CatalogRow {
 }
 
 impl Row {
-    pub fn encode(self) -> [u8; TABLE_ROW_BYTES] {
-        encode_head(u8::from(self.is_dropping), self.id, self.root)
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = encode_head(u8::from(self.is_dropping), self.id, self.root).to_vec();
+        bytes.extend(self.feed_start.into_iter().flat_map(|start| start.get().to_le_bytes()));
+        bytes
     }
 
     /// `None` for bytes that are no row.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; TABLE_ROW_BYTES] = bytes.try_into().ok()?;
-        let (state, id, root) = decode_head(bytes)?;
-        (state <= 1).then_some(Self { is_dropping: state == 1, id, root })
+        let (head, rest) = bytes.split_first_chunk::<TABLE_ROW_BYTES>()?;
+        let (state, id, root) = decode_head(head)?;
+        let feed_start = match bytes.len() {
+            TABLE_ROW_BYTES => None,
+            FED_TABLE_ROW_BYTES => Some(Lsn::new(u64::from_le_bytes(rest.try_into().ok()?))),
+            _ => return None,
+        };
+        (state <= 1).then_some(Self { is_dropping: state == 1, id, root, feed_start })
     }
 }
 
@@ -170,7 +181,7 @@ impl CatalogRow {
 
     pub fn encode(self) -> Vec<u8> {
         match self {
-            Self::Table(row) => row.encode().into(),
+            Self::Table(row) => row.encode(),
             Self::Staging(row) => row.encode().into(),
             Self::Values(row) => row.encode().into(),
         }
@@ -214,8 +225,11 @@ mod tests {
 
     #[test]
     fn rows_are_read_back_and_nonsense_is_refused() {
-        let row = Row { is_dropping: true, id: TableId(7), root: PageId(9) };
+        let row = Row { is_dropping: true, id: TableId(7), root: PageId(9), feed_start: None };
         assert_eq!(Row::decode(&row.encode()), Some(row));
+        let fed = Row { feed_start: Some(Lsn::new(1 << 40)), ..row };
+        assert_eq!(Row::decode(&fed.encode()), Some(fed));
+        assert_eq!(Row::decode(&fed.encode()[..20]), None);
         assert_eq!(Row::decode(&row.encode()[1..]), None);
         assert_eq!(Row::decode(&[2; TABLE_ROW_BYTES]), None);
         assert_eq!(Row::decode(&[0; TABLE_ROW_BYTES]), None);

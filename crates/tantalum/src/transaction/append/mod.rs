@@ -93,10 +93,10 @@ impl PartTree {
 
 /// What a group is.
 pub(super) enum Purpose<'a> {
-    /// A commit. Old versions of what it overwrites are kept.
-    Commit,
+    /// A commit, with what its record says to readers of the change feed. Old versions of what it overwrites are kept.
+    Commit(&'a [u8]),
     /// The commit of staged rows; the function is called when it is in the log's order, and no snapshot begins meanwhile.
-    CommitOfStaged(&'a dyn Fn(Lsn)),
+    CommitOfStaged(&'a dyn Fn(Lsn), &'a [u8]),
     /// What no other transaction sees yet.
     Staging,
     /// What the applier's task changes beside that: no other task sees it.
@@ -144,7 +144,7 @@ impl Manager {
         let reservation = Reservation::new(pool);
         let mut pins = pool.pins().begin();
         let mut tries = Tries::new(&self.precedence);
-        let mut may_defer = self.buffers.are_in_use() && matches!(purpose, Purpose::Commit);
+        let mut may_defer = self.buffers.are_in_use() && matches!(purpose, Purpose::Commit(_));
         loop {
             if tries.must_wait() {
                 // The commit that goes first may need all that this one has.
@@ -166,7 +166,7 @@ impl Manager {
                     self.versions.spill(self.core());
                     rebalance(sparse);
                     full.iter().for_each(|(table, buffer)| self.seal_change_buffer(table, buffer));
-                    if dead > 0 && matches!(purpose, Purpose::Commit) {
+                    if dead > 0 && matches!(purpose, Purpose::Commit(_)) {
                         reservation.clear();
                         self.wait_for_reaper(dead);
                     }
@@ -292,7 +292,7 @@ impl Manager {
         // whether the rows are still staged, so it stays what it is. A commit that has failed before reads it in any case, so that it
         // does not fail again because a snapshot began meanwhile.
         let old = match purpose {
-            Purpose::Commit if !defers && (self.versions.gate().has_snapshots() || tries.have_failed()) => {
+            Purpose::Commit(_) if !defers && (self.versions.gate().has_snapshots() || tries.have_failed()) => {
                 Some(overwritten(parts, &removals)?)
             }
             Purpose::Move { position, .. } if self.versions.gate().has_snapshots_before(*position) => {
@@ -385,18 +385,18 @@ impl Manager {
         }
         interleave();
         let gate = self.versions.gate();
-        let (flags, number) = match purpose {
-            Purpose::Commit if gate.has_snapshots() && old.is_none() => return Ok(Try::Again),
-            Purpose::Commit | Purpose::CommitOfStaged(_) => {
-                (record::COMMIT, self.commit_count.fetch_add(1, Ordering::Relaxed) + 1)
+        let (flags, number, feed) = match purpose {
+            Purpose::Commit(_) if gate.has_snapshots() && old.is_none() => return Ok(Try::Again),
+            Purpose::Commit(feed) | Purpose::CommitOfStaged(_, feed) => {
+                (record::COMMIT, self.commit_count.fetch_add(1, Ordering::Relaxed) + 1, *feed)
             }
-            Purpose::Staging | Purpose::Applier | Purpose::Move { .. } => (0, 0),
+            Purpose::Staging | Purpose::Applier | Purpose::Move { .. } => (0, 0, &[][..]),
         };
-        let end = group.append_with(flags, number, |end| {
+        let end = group.append_with(flags, number, feed, |end| {
             for OldVersion { table, key, value, until } in old.take().into_iter().flatten() {
                 gate.keep(table, key, until.unwrap_or(end.get()), value);
             }
-            if let Purpose::CommitOfStaged(committed) = purpose {
+            if let Purpose::CommitOfStaged(committed, _) = purpose {
                 committed(end);
             }
         })?;
@@ -444,8 +444,8 @@ impl Manager {
 /// Whether the caller can do with several groups, or stages the writes.
 fn can_be_cut(parts: &[Part<'_>], purpose: &Purpose<'_>) -> bool {
     match purpose {
-        Purpose::Commit => true,
-        Purpose::CommitOfStaged(_) => false,
+        Purpose::Commit(_) => true,
+        Purpose::CommitOfStaged(..) => false,
         // With fewer there is one row, and the mark of its value.
         Purpose::Staging | Purpose::Applier | Purpose::Move { .. } => parts.iter().any(|part| part.writes.len() > 2),
     }

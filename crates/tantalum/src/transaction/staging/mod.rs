@@ -21,6 +21,7 @@
 
 mod applier;
 mod change_buffer;
+mod feed;
 mod filter;
 mod move_rows;
 mod spill;

@@ -12,7 +12,7 @@ use std::{
 use tantalum_log::Lsn;
 use tantalum_store::TableId;
 
-use super::{ROW_HEAD_BYTES, StagedWrite, Stager, StagingTree, undo::UndoLog};
+use super::{ROW_HEAD_BYTES, StagedWrite, Stager, StagingTree, feed::PartWriter, undo::UndoLog};
 use crate::{
     db::{StagingRow, StagingState},
     error::{Error, ErrorKind, Result},
@@ -168,6 +168,7 @@ impl TransactionState {
         // So that nothing fails for want of room after the commit.
         let pages = staged.put_bytes.div_ceil(u64::from(core.superblock.page_size));
         manager.retry_when_full(|| core.space.ensure_free(pages))?;
+        let feed = self.log_staged_changes(&manager)?;
         let _order = manager.staged_commits.lock();
         let order = core.pool.end().get();
         let row = |(target, staged): (&TableId, &Arc<StagingTree>)| {
@@ -180,9 +181,24 @@ impl TransactionState {
         let writes = rows.iter().map(|(key, row)| LeafWrite { key, value: Some(LeafValue::Bytes(row)) }).collect();
         let part = Part { tree: PartTree::Own(core.catalog.tree().clone()), writes };
         let committed = |end: Lsn| staged.stager.commit(end);
-        let end = manager.append(&[part], &Purpose::CommitOfStaged(&committed))?;
+        let end = manager.append(&[part], &Purpose::CommitOfStaged(&committed, &feed))?;
         manager.counters.staged_commits.fetch_add(1, Ordering::Relaxed);
         Ok(end.expect("a commit moves no rows"))
+    }
+}
+
+impl TransactionState {
+    /// Logs what is staged for tables with a change feed. Returns what the record of the commit says to its readers.
+    fn log_staged_changes(&self, manager: &Manager) -> Result<Vec<u8>> {
+        let staged = self.staged.as_ref().expect("all is staged");
+        let mut parts = PartWriter::new(manager, self.id.0);
+        for (id, staged) in &staged.tables {
+            let table = self.touched[*id].table.table();
+            if table.has_change_feed() {
+                parts.append_staged(table, staged)?;
+            }
+        }
+        Ok(parts.finish())
     }
 }
 

@@ -1,0 +1,469 @@
+//! Reading a running log: its records in the order of their LSNs, from a position on, for a reader that comes back.
+//!
+//! A reader looks for the request that holds its position. In each area of each device it has a place behind the requests that it has
+//! seen there, and the headers of those that lie ahead of it; of what a device has written, only whole requests count whose epoch
+//! wrote them and whose records no later epoch gave up. A section that was overwritten bears another number, so what stands there is
+//! not mistaken for what was. Records that the devices have no more are read from the archive.
+//!
+//! It reads what is durable, keeps nothing from being overwritten, and holds no lock while it reads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tantalum_device::{AlignedBuffer, Device};
+
+use crate::format::BLOCK;
+use crate::format::request::{DecodedRequest, HEADER_BYTES};
+use crate::format::slot::EpochStart;
+use crate::recovery::members::Member;
+use crate::recovery::merge::is_void;
+use crate::recovery::{Record, Records};
+use crate::scheduler::Scheduler;
+use crate::{ArchiveReader, Error, ErrorKind, Lsn, Result, inspect_archive, space};
+
+/// Bytes of one read of a device, at least and at most.
+const WINDOW_BYTES: (u64, u64) = (16 << 10, 1 << 20);
+
+/// A reader's position lies before what the log, and its archive, still have: the source of an error of kind
+/// [`FellBehind`](ErrorKind::FellBehind).
+///
+/// ```
+/// use tantalum_log::{FellBehind, Lsn};
+///
+/// let error = FellBehind { oldest: Lsn::new(7) };
+/// assert!(error.to_string().contains("7"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FellBehind {
+    /// From here on, all records could be read when the error was made.
+    pub oldest: Lsn,
+}
+
+impl fmt::Display for FellBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the log begins at LSN {}", self.oldest)
+    }
+}
+
+impl std::error::Error for FellBehind {}
+
+/// Reads the durable records of a running log in their order. From [`Log::reader`](crate::Log::reader).
+///
+/// One task uses a reader at a time; a log has any number of them. A reader does not keep the log open.
+///
+/// ```
+/// # use std::{sync::Arc, time::Duration};
+/// # use tantalum_device::{Device, MemoryDevice};
+/// # use tantalum_log::{Log, LogOptions};
+/// # let device: Arc<dyn Device> = MemoryDevice::new("log", 1 << 20);
+/// # Log::create(7, vec![device.clone()], LogOptions::default())?;
+/// # let log = Log::open(vec![device], LogOptions::default(), &mut |_| {})?.finish()?;
+/// let mut reader = log.reader(log.end_lsn())?;
+/// log.append(&[b"a record"])?;
+/// assert_eq!(reader.next_record()?, None, "it is not durable yet");
+/// log.flush(log.end_lsn())?;
+/// assert!(reader.wait(Duration::from_secs(1))?);
+/// assert_eq!(reader.next_record()?.map(|record| record.bytes), Some(b"a record".to_vec()));
+/// # Ok::<(), tantalum_log::Error>(())
+/// ```
+pub struct LogReader {
+    scheduler: Arc<Scheduler>,
+    /// Where the next record starts.
+    at: Lsn,
+    /// `None` after an error: they are looked for anew.
+    areas: Option<Vec<Area>>,
+    /// Requests of older epochs than the first are not trusted: which of them count is not known any more.
+    epochs: Vec<EpochStart>,
+    archived: Option<Box<ArchiveReader>>,
+    /// The rest of the request that is being delivered, and where it ends.
+    current: Option<Records>,
+    current_end: Lsn,
+    /// Why a device cannot be read, since the devices were looked for.
+    unreadable: Option<Error>,
+}
+
+/// A main or hiding area, and how far it has been looked at.
+struct Area {
+    member: Member,
+    /// The section, and the byte of the device in it, behind the last request that was seen.
+    number: u64,
+    offset: u64,
+    /// Headers of requests that were seen and do not lie wholly before the reader's position.
+    ahead: Vec<DecodedRequest>,
+    /// No request of the area that was overwritten ends behind this.
+    lost_to: Lsn,
+    window: Window,
+}
+
+/// What was read of a device last.
+struct Window {
+    offset: u64,
+    bytes: AlignedBuffer,
+    len: usize,
+}
+
+impl LogReader {
+    /// Begins at `at`, where a durable record starts or ends.
+    pub(crate) fn new(scheduler: Arc<Scheduler>, at: Lsn) -> Result<LogReader> {
+        let durable = scheduler.durable();
+        if at > durable {
+            let what = format!(
+                "LSN {at} lies beyond the log, which is durable up to LSN {durable}; begin where it was read to"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, what));
+        }
+        let mut reader = LogReader {
+            scheduler,
+            at,
+            areas: None,
+            epochs: Vec::new(),
+            archived: None,
+            current: None,
+            current_end: at,
+            unreadable: None,
+        };
+        // The devices of now are read from to their end, also when they have left the log.
+        reader.locate();
+        Ok(reader)
+    }
+
+    /// Where the next record starts.
+    pub fn position(&self) -> Lsn {
+        self.at
+    }
+
+    /// Blocks until a record can be read, and returns true; or false after `timeout`. Lets nothing be written that would not be.
+    ///
+    /// # Errors
+    /// [`Poisoned`](ErrorKind::Poisoned), [`Closed`](ErrorKind::Closed).
+    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        self.scheduler.wait_until_durable_beyond(self.at, timeout)
+    }
+
+    /// The next record; `None` where the log is not durable any further.
+    ///
+    /// # Errors
+    /// [`FellBehind`](ErrorKind::FellBehind), with the [`FellBehind`] as its source, if the record was overwritten and is not archived;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if no record starts at the position; damage and read errors of the archive, and of a
+    /// device that alone has the record.
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
+        loop {
+            if let Some(current) = &mut self.current {
+                if let Some(place) = current.next_record()? {
+                    let bytes = current.bytes()[place.bytes].to_vec();
+                    return self.deliver(Record { start: place.start, end: place.end, bytes }).map(Some);
+                }
+                if self.at < self.current_end {
+                    return Err(self.no_record_here(self.current_end));
+                }
+                self.current = None;
+            }
+            let durable = self.scheduler.durable();
+            if self.at >= durable {
+                return Ok(None);
+            }
+            if let Some(archived) = &mut self.archived {
+                match archived.next_record()? {
+                    Some(archived) if archived.record.end <= durable => return self.deliver(archived.record).map(Some),
+                    _ if archived.end_lsn() > self.at => return Err(self.no_record_here(durable)),
+                    _ => self.archived = None,
+                }
+            }
+            self.current = self.find(durable);
+            if self.current.is_none() {
+                match self.find_archived()? {
+                    Some(archived) => self.archived = Some(Box::new(archived)),
+                    None => return Err(self.fell_behind()),
+                }
+            }
+        }
+    }
+
+    fn no_record_here(&self, next: Lsn) -> Error {
+        let at = self.at;
+        let what =
+            format!("no record starts at LSN {at}, the next one does at LSN {next}; begin where the log was read to");
+        Error::new(ErrorKind::InvalidInput, what)
+    }
+
+    fn deliver(&mut self, record: Record) -> Result<Record> {
+        if record.start != self.at {
+            return Err(self.no_record_here(record.start));
+        }
+        self.at = record.end;
+        Ok(record)
+    }
+
+    /// The records of the request that holds the position, if a device has it: where it is expected, or anywhere.
+    fn find(&mut self, durable: Lsn) -> Option<Records> {
+        if self.areas.is_some()
+            && let Some(found) = self.read(durable)
+        {
+            return Some(found);
+        }
+        self.locate();
+        self.read(durable)
+    }
+
+    fn read(&mut self, durable: Lsn) -> Option<Records> {
+        while let Some((area, request)) = self.look(self.at, durable) {
+            let areas = self.areas.as_mut().expect("they were looked at");
+            match areas[area].records(&request, self.at) {
+                Ok(Some(records)) => {
+                    self.current_end = request.header.end();
+                    // The next one is often there too.
+                    areas.swap(0, area);
+                    return Some(records);
+                }
+                // It is torn, or was overwritten.
+                Ok(None) => {}
+                Err(error) => self.unreadable = Some(error),
+            }
+            areas[area].ahead.retain(|other| *other != request);
+        }
+        None
+    }
+
+    /// A request that holds the record at `at`, and in which area.
+    fn look(&mut self, at: Lsn, durable: Lsn) -> Option<(usize, DecodedRequest)> {
+        let oldest = self.epochs.first().map_or(0, |epoch| epoch.epoch);
+        let areas = self.areas.as_mut()?;
+        areas.iter_mut().for_each(|area| area.ahead.retain(|request| request.header.end() > at));
+        let window = durable.bytes_since(at).clamp(WINDOW_BYTES.0, WINDOW_BYTES.1);
+        loop {
+            for (index, area) in areas.iter().enumerate() {
+                let holds = |request: &&DecodedRequest| {
+                    let header = &request.header;
+                    let is_current = header.epoch >= oldest && !is_void(header, &self.epochs);
+                    (header.start..header.end()).contains(&at) && header.end() <= durable && is_current
+                };
+                if let Some(request) = area.ahead.iter().find(holds) {
+                    return Some((index, *request));
+                }
+            }
+            // Of an area that has come past the position only a request that was issued again could hold it, when so much at most was
+            // appended behind it.
+            let mut has_more = false;
+            for ahead_bytes in [0, space::MAX_BUFFERED_BYTES] {
+                let end = at.get().saturating_add(ahead_bytes);
+                let mut index = 0;
+                while let Some(area) = areas.get_mut(index).filter(|_| !has_more) {
+                    index += 1;
+                    if area.ahead.last().is_some_and(|last| last.header.start.get() > end) {
+                        continue;
+                    }
+                    match area.advance(at, window) {
+                        Ok(found) => has_more = found,
+                        // Another device may have what is wanted.
+                        Err(error) => {
+                            self.unreadable = Some(error);
+                            index -= 1;
+                            areas.remove(index);
+                        }
+                    }
+                }
+            }
+            if !has_more {
+                return None;
+            }
+        }
+    }
+
+    /// Looks for the position on all devices that the log has now; of those that have left it, what was seen ahead stays.
+    fn locate(&mut self) {
+        self.epochs = self.scheduler.epochs();
+        self.unreadable = None;
+        let members = self.scheduler.readable_areas();
+        let id = |member: &Member| member.superblock.device_id;
+        let has_left = |area: &Area| members.iter().all(|member| id(member) != id(&area.member));
+        let mut areas = self.areas.take().unwrap_or_default();
+        areas.retain(|area| has_left(area) && !area.ahead.is_empty());
+        for member in members {
+            match Area::locate(member, self.at) {
+                Ok(area) => areas.push(area),
+                Err(error) => self.unreadable = Some(error),
+            }
+        }
+        self.areas = Some(areas);
+    }
+
+    /// The archive from the position on, if it has that.
+    fn find_archived(&self) -> Result<Option<ArchiveReader>> {
+        let Some(target) = self.scheduler.archive_target() else { return Ok(None) };
+        let found = ArchiveReader::open(&target, self.at).and_then(|mut reader| {
+            // So that a reader that finds nothing there does not look for ever.
+            Ok(reader.has_record()?.then_some(reader))
+        });
+        match found {
+            Err(error) if error.kind() == ErrorKind::NotArchived => Ok(None),
+            found => found,
+        }
+    }
+
+    fn fell_behind(&mut self) -> Error {
+        if let Some(error) = self.unreadable.take() {
+            return error;
+        }
+        match self.oldest() {
+            Ok(oldest) => {
+                let at = self.at;
+                let what = format!(
+                    "the records from LSN {at} on were overwritten, and are not archived; what is left of the log begins at LSN {oldest}: \
+                     read the tables once more and go on from there, or archive the log"
+                );
+                Error::new(ErrorKind::FellBehind, what).with_source(FellBehind { oldest })
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// From where on all records can be read.
+    fn oldest(&mut self) -> Result<Lsn> {
+        let (durable, checkpoint) = (self.scheduler.durable(), self.scheduler.checkpoint());
+        self.locate();
+        let areas = self.areas.as_ref().expect("they were looked at");
+        let known = self.epochs.first().map_or(Lsn::ZERO, |epoch| epoch.start);
+        let mut oldest = areas.iter().map(|area| area.lost_to).fold(known.max(self.at), Lsn::max);
+        // A device that has left, or a record that only the archive got, may leave a gap.
+        let mut at = oldest;
+        while at < checkpoint {
+            match self.look(at, durable) {
+                Some((_, request)) => at = request.header.end(),
+                None => {
+                    let areas = self.areas.iter().flatten();
+                    let next = areas
+                        .flat_map(|area| &area.ahead)
+                        .map(|request| request.header.start)
+                        .filter(|start| *start > at);
+                    at = next.min().unwrap_or(checkpoint).min(checkpoint);
+                    oldest = at;
+                }
+            }
+        }
+        self.areas = None;
+        let Some(target) = self.scheduler.archive_target() else { return Ok(oldest) };
+        let runs = inspect_archive(&target)?.runs;
+        Ok(runs.last().filter(|run| run.end >= oldest).map_or(oldest, |run| run.start.min(oldest)))
+    }
+}
+
+impl Area {
+    /// The place before which all requests end at or before `at`.
+    fn locate(member: Member, at: Lsn) -> Result<Area> {
+        let sections = member.read_sections(|_| {})?;
+        let oldest = sections.sections.first();
+        let lost_to = oldest.map_or(Lsn::ZERO, |oldest| oldest.stream_lsn);
+        let (number, byte) = match sections.locate(&member, at) {
+            Ok(Some(start)) => (sections.sections[start.index].number, start.at),
+            // Another area may have what is overwritten here.
+            Ok(None) | Err(_) => (oldest.map_or(0, |oldest| oldest.number), BLOCK as u64),
+        };
+        let offset = member.layout.section(number).start + byte;
+        let window = Window { offset: 0, bytes: AlignedBuffer::zeroed(0), len: 0 };
+        Ok(Area { member, number, offset, ahead: Vec::new(), lost_to, window })
+    }
+
+    /// Takes the next request, if one was written. Returns whether there was one.
+    fn advance(&mut self, at: Lsn, window: u64) -> Result<bool> {
+        loop {
+            let mut found = self.request(window)?;
+            if found.is_none() {
+                let next = self.member.layout.section(self.number + 1);
+                let is_begun = self.member.holds_section(self.number + 1)?;
+                // What was written there meanwhile comes first. All of a section is written before the next one is begun.
+                found = self.request(window)?;
+                if found.is_none() && !is_begun {
+                    return Ok(false);
+                }
+                if found.is_none() {
+                    (self.number, self.offset) = (self.number + 1, next.start + BLOCK as u64);
+                    continue;
+                }
+            }
+            let request = found.expect("it was found");
+            self.offset += self.member.layout.request_bytes(request.header.bytes());
+            if request.header.end() > at {
+                self.ahead.push(request);
+            }
+            return Ok(true);
+        }
+    }
+
+    /// The header of the request that was written at the place, if there is one.
+    fn request(&mut self, window: u64) -> Result<Option<DecodedRequest>> {
+        let section_end = self.member.layout.section(self.number).end;
+        if self.offset + HEADER_BYTES as u64 > section_end {
+            return Ok(None);
+        }
+        // What was read before it was written is read again.
+        for is_fresh in [false, true] {
+            if !is_fresh && !self.window.holds(self.offset, HEADER_BYTES as u64) {
+                continue;
+            }
+            let bytes = match is_fresh {
+                true => self.window.fill(&*self.member.device, self.offset, window, section_end)?,
+                false => self.window.at(self.offset, HEADER_BYTES),
+            };
+            let request = self.member.decode_request(bytes, self.offset).ok();
+            if let Some(request) = request.filter(|request| request.header.section == self.number) {
+                return Ok(Some(request));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The records of a request, those before `at` left out; `None` if it is not whole.
+    fn records(&mut self, request: &DecodedRequest, at: Lsn) -> Result<Option<Records>> {
+        let header = &request.header;
+        let section_end = self.member.layout.section(header.section).end;
+        let bytes = self.member.layout.request_bytes(header.bytes());
+        if bytes > section_end - header.offset {
+            return Ok(None);
+        }
+        for is_fresh in [false, true] {
+            if !is_fresh && !self.window.holds(header.offset, header.bytes()) {
+                continue;
+            }
+            let whole = match is_fresh {
+                true => self.window.fill(&*self.member.device, header.offset, bytes, section_end)?,
+                false => self.window.at(header.offset, header.bytes() as usize),
+            };
+            let is_same = self.member.decode_request(whole, header.offset).is_ok_and(|again| again == *request);
+            if is_same && request.check_payload(whole).is_ok() {
+                let payload = whole[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize].into();
+                return Ok(Some(Records::of(Arc::clone(&self.member.device), request, payload, at)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Window {
+    fn holds(&self, offset: u64, bytes: u64) -> bool {
+        self.offset <= offset && offset + bytes <= self.offset + self.len as u64
+    }
+
+    fn at(&self, offset: u64, bytes: usize) -> &[u8] {
+        &self.bytes[(offset - self.offset) as usize..][..bytes]
+    }
+
+    /// Reads at least `bytes` bytes from `offset` on, or those up to `end`, a multiple of the block. Returns all of them.
+    fn fill(&mut self, device: &dyn Device, offset: u64, bytes: u64, end: u64) -> Result<&[u8]> {
+        let start = offset / BLOCK as u64 * BLOCK as u64;
+        let len = ((offset + bytes).next_multiple_of(BLOCK as u64).min(end) - start) as usize;
+        self.len = 0;
+        if self.bytes.len() < len {
+            self.bytes = AlignedBuffer::zeroed(len);
+        }
+        device.read(start, &mut self.bytes[..len])?;
+        (self.offset, self.len) = (start, len);
+        Ok(&self.bytes[(offset - start) as usize..len])
+    }
+}
+
+impl fmt::Debug for LogReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogReader").field("at", &self.at).finish_non_exhaustive()
+    }
+}

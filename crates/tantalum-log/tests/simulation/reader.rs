@@ -1,0 +1,222 @@
+//! Readers of a running log see its durable records in their order, across power cuts, on all layouts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tantalum_device::{Device, MemoryDevice, MemoryProfile};
+use tantalum_log::{ArchiveOptions, ErrorKind, FellBehind, Log, LogLayout, LogOptions, LogReader, Lsn, Record};
+use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
+
+use crate::plan::{LOG_ID, as_devices, lock};
+
+const SECTION_BYTES: u32 = 64 << 10;
+
+/// What one seed has.
+#[derive(Clone)]
+struct Bed {
+    log: Vec<Arc<MemoryDevice>>,
+    archive: Option<Arc<MemoryDevice>>,
+    layout: LogLayout,
+    copies: u8,
+}
+
+/// What was appended and read, kept across power cuts.
+#[derive(Default)]
+struct Known {
+    appended: BTreeMap<u64, Record>,
+    read: Vec<Record>,
+    /// Where a reader goes on.
+    at: Lsn,
+    fell_behind: u32,
+}
+
+impl Bed {
+    fn new(seed: u64) -> Bed {
+        let us = Duration::from_micros;
+        let device = |name: String, bytes, salt| {
+            let profile = MemoryProfile {
+                write_latency: us(20)..us(200 + 300 * (salt % 2)),
+                read_latency: us(5)..us(60),
+                seed: seed * 16 + salt,
+                ..MemoryProfile::default()
+            };
+            MemoryDevice::with_profile(name, bytes, profile)
+        };
+        let (count, layout, copies) = match seed % 6 {
+            0 => (1, LogLayout::FlashLogging, 1),
+            1 => (3, LogLayout::FlashLogging, 1),
+            2 => (1, LogLayout::Single, 1),
+            3 => (3, LogLayout::Striped { unit_bytes: 16 << 10 }, 1),
+            4 => (2, LogLayout::FlashLogging, 2),
+            _ => (2, LogLayout::FlashLogging, 1),
+        };
+        let log = (0..count).map(|n| device(format!("log-{n}"), 1 << 20, n)).collect();
+        let archive = (seed % 4 == 1).then(|| device("archive".into(), 16 << 20, 9));
+        let bed = Bed { log, archive, layout, copies };
+        Log::create(LOG_ID, as_devices(&bed.log), bed.options()).expect("create");
+        bed
+    }
+
+    fn options(&self) -> LogOptions {
+        let archive = self.archive.clone().map(|device| ArchiveOptions {
+            segment_bytes: Some(SECTION_BYTES),
+            delay: Duration::from_millis(1),
+            ..ArchiveOptions::on_device(device)
+        });
+        let (layout, copies) = (self.layout, self.copies);
+        LogOptions { section_bytes: Some(SECTION_BYTES), layout, copies, archive, ..LogOptions::default() }
+    }
+
+    fn cut(&self, random: &mut Random) {
+        self.log.iter().chain(&self.archive).for_each(|device| device.power_cut(random));
+    }
+}
+
+/// Appends and flushes records of all sizes, for ever.
+fn write(log: &Log, known: &Mutex<Known>, seed: u64) {
+    let mut random = Random::with_seed(seed);
+    loop {
+        let bytes = vec![random.u8(..); random.usize(1..[40, 400, 6000][random.usize(0..3)])];
+        let range = match log.append(&[&bytes]) {
+            Err(error) if error.kind() == ErrorKind::LogFull => {
+                let mut space = log.wait_for_space(bytes.len()).expect("space");
+                log.append_requested(&[&bytes], &mut space).expect("it was granted")
+            }
+            appended => appended.expect("append"),
+        };
+        lock(known).appended.insert(range.start.get(), Record { start: range.start, end: range.end, bytes });
+        if random.u8(0..3) > 0 {
+            log.flush(range.end).expect("flush");
+        }
+        if random.u8(0..6) == 0 {
+            sleep(Duration::from_micros(random.u64(1..2000)));
+        }
+    }
+}
+
+/// Reads all that is durable; begins anew where it fell behind.
+fn read(reader: &mut LogReader, log: &Log, known: &Mutex<Known>) {
+    loop {
+        match reader.next_record() {
+            Ok(Some(record)) => {
+                let mut known = lock(known);
+                known.at = record.end;
+                known.read.push(record);
+            }
+            Ok(None) => return,
+            Err(error) if error.kind() == ErrorKind::FellBehind => {
+                let FellBehind { oldest } = *error.cause().expect("it says where the log begins");
+                assert!(oldest > reader.position() && oldest <= log.durable_lsn());
+                {
+                    let mut known = lock(known);
+                    (known.at, known.fell_behind) = (oldest, known.fell_behind + 1);
+                }
+                *reader = log.reader(oldest).expect("it is durable");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn run(bed: &Bed, known: &Arc<Mutex<Known>>, seed: u64) {
+    let recovery = Log::open(as_devices(&bed.log), bed.options(), &mut |_| {}).expect("open");
+    let end = recovery.end_lsn();
+    let log = recovery.finish().expect("finish");
+    {
+        let mut known = lock(known);
+        assert!(known.at <= end, "what was read was durable");
+        known.appended.retain(|_, record| record.end <= end);
+    }
+    let at = lock(known).at;
+    let mut reader = log.reader(at).expect("it is durable");
+    read(&mut reader, &log, known);
+    assert_eq!(reader.position(), end, "seed {seed}");
+    for n in 0..3 {
+        let (log, known) = (log.clone(), Arc::clone(known));
+        spawn("writer", move || write(&log, &known, seed * 4 + n));
+    }
+    spawn("owner", {
+        let log = log.clone();
+        move || {
+            loop {
+                if log.wait_for_pressure(Duration::from_millis(1)) {
+                    log.set_checkpoint(log.durable_lsn()).expect("checkpoint");
+                }
+            }
+        }
+    });
+    let mut random = Random::with_seed(seed);
+    loop {
+        if reader.wait(Duration::from_millis(1)).expect("it runs") {
+            read(&mut reader, &log, known);
+        }
+        if random.u8(0..3) == 0 {
+            sleep(Duration::from_micros(random.u64(1..[300, 3000, 30_000][random.usize(0..3)])));
+        }
+        if random.u8(0..8) == 0 {
+            reader = log.reader(reader.position()).expect("it is durable");
+        }
+    }
+}
+
+#[test]
+fn readers_see_what_is_durable_in_order_across_power_cuts() {
+    let (mut records, mut behind) = (0, 0);
+    for seed in 0..60 {
+        let bed = Bed::new(seed);
+        let known = Arc::new(Mutex::new(Known::default()));
+        let mut random = Random::with_seed(seed);
+        for life in 0..4 {
+            let (of_run, of_bed) = (Arc::clone(&known), bed.clone());
+            let length = Duration::from_micros(random.u64(1000..60_000));
+            let simulation = Simulation::new(seed * 4 + life).cores(2).time_limit(Duration::from_secs(600));
+            let outcome = simulation.run(move || {
+                spawn("power", move || {
+                    sleep(length);
+                    tantalum_rt::power_cut();
+                });
+                run(&of_bed, &of_run, seed * 4 + life);
+            });
+            assert!(matches!(outcome, Outcome::PowerCut { .. }));
+            bed.cut(&mut random);
+            let mut known = lock(&known);
+            let read = std::mem::take(&mut known.read);
+            for pair in read.windows(2) {
+                assert!(pair[0].end == pair[1].start || pair[0].end < pair[1].start && known.fell_behind > 0);
+            }
+            for record in &read {
+                // One whose append had not returned at the cut is known to nobody.
+                let appended = known.appended.get(&record.start.get());
+                assert!(appended.is_none_or(|appended| appended == record), "seed {seed}, life {life}");
+            }
+            records += read.len();
+        }
+        behind += lock(&known).fell_behind;
+        assert!(bed.archive.is_none() || lock(&known).fell_behind == 0, "seed {seed}: the archive has all");
+    }
+    assert!(records > 10_000 && behind > 0, "{records} records, fell behind {behind} times");
+}
+
+#[test]
+fn positions_that_are_none_are_refused_and_waits_end_with_the_log() {
+    Simulation::new(1)
+        .run(|| {
+            let bed = Bed::new(0);
+            let log =
+                Log::open(as_devices(&bed.log), bed.options(), &mut |_| {}).expect("open").finish().expect("finish");
+            let end = log.append(&[&[7; 100]]).expect("append").end;
+            assert_eq!(log.reader(end).expect_err("not durable").kind(), ErrorKind::InvalidInput);
+            log.flush(end).expect("flush");
+            let mut within = log.reader(Lsn::new(50)).expect("it is durable");
+            assert_eq!(within.next_record().expect_err("no record starts there").kind(), ErrorKind::InvalidInput);
+            let reader = log.reader(end).expect("it is durable");
+            assert!(!reader.wait(Duration::from_millis(1)).expect("it runs"));
+            let waiting = spawn("reader", move || reader.wait(Duration::from_secs(3600)));
+            sleep(Duration::from_millis(1));
+            log.close().expect("close");
+            let ended = waiting.join().expect("no panic");
+            assert_eq!(ended.expect_err("it is closed").kind(), ErrorKind::Closed);
+        })
+        .expect_finished();
+}
