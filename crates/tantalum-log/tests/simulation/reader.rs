@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tantalum_device::{Device, MemoryDevice, MemoryProfile};
+use tantalum_device::{MemoryDevice, MemoryProfile};
 use tantalum_log::{ArchiveOptions, ErrorKind, FellBehind, Log, LogLayout, LogOptions, LogReader, Lsn, Record};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
@@ -77,7 +77,8 @@ impl Bed {
 fn write(log: &Log, known: &Mutex<Known>, seed: u64) {
     let mut random = Random::with_seed(seed);
     loop {
-        let bytes = vec![random.u8(..); random.usize(1..[40, 400, 6000][random.usize(0..3)])];
+        let longest = [40, 400, 6000][random.usize(0..3)];
+        let bytes = vec![random.u8(..); random.usize(1..longest)];
         let range = match log.append(&[&bytes]) {
             Err(error) if error.kind() == ErrorKind::LogFull => {
                 let mut space = log.wait_for_space(bytes.len()).expect("space");
@@ -152,7 +153,8 @@ fn run(bed: &Bed, known: &Arc<Mutex<Known>>, seed: u64) {
             read(&mut reader, &log, known);
         }
         if random.u8(0..3) == 0 {
-            sleep(Duration::from_micros(random.u64(1..[300, 3000, 30_000][random.usize(0..3)])));
+            let longest = [300, 3000, 30_000][random.usize(0..3)];
+            sleep(Duration::from_micros(random.u64(1..longest)));
         }
         if random.u8(0..8) == 0 {
             reader = log.reader(reader.position()).expect("it is durable");
