@@ -240,7 +240,7 @@ mod tests {
         assert!(text[0].starts_with("/srv/data/shop.db") && text[0].ends_with("process 4242"), "{}", text[0]);
         let has = |words: &str| assert!(text.iter().any(|line| line.contains(words)), "{words}\n{}", text.join("\n"));
         has("commits     10,000/s   rolled back 1.00/s");
-        has("latency     p50 180 us   p99 2.30 ms   p99.9 -   longest 12.0 ms");
+        has("latency     p50 180 us   p99 2.30 ms   p99.9 -   longest 12 ms");
         has("locks       waits 15.0/s   deadlocks, timeouts 1.00/s   snapshots 3");
         has("log         1,500/s writes   3 MiB/s   mean 150 us   6.67 commits each");
         has("[########............]  39 %   10 MiB since the checkpoint");

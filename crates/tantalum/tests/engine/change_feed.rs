@@ -251,7 +251,7 @@ fn each_way_to_write_rows_is_in_the_feed() {
     assert_eq!(rest(&mut db.changes(&start).unwrap()).len(), 6);
     assert_eq!(rest(&mut db.changes(&position).unwrap()), []);
     db.backup(dir.path().join("copy")).unwrap();
-    let copy = open(&dir.path().join("copy"));
+    let copy = Db::open(dir.path().join("copy")).unwrap();
     assert!(copy.open_table("t").unwrap().has_change_feed());
     assert_eq!(copy.changes(&position).unwrap_err().kind(), ErrorKind::Mismatch, "of another database");
 }
