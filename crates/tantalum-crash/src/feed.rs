@@ -117,15 +117,19 @@ pub(crate) fn follow(
     let mut run = move || loop {
         let is_last = stop.load(Ordering::Acquire);
         let timeout = config.logs[0].latency * random.u32(1..40);
-        match feed.next_within(timeout) {
-            Ok(Some(transaction)) => note(&transaction, &config, &recorder)?,
+        let from = feed.position();
+        let step = match feed.next_within(timeout) {
+            Ok(Some(transaction)) => note(&transaction, &config, &recorder),
             Ok(None) if is_last => return Ok(()),
-            Ok(None) => {}
-            // It begins anew with the next start.
-            Err(error) if error.kind() == ErrorKind::FellBehind => {
-                return fell_behind(&db, &feed.position(), &config, &recorder, &error);
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        match step {
+            // It begins anew with the next start. The parts of a large transaction may be overwritten while they are read.
+            Err(Stop::Failed(error)) if error.kind() == ErrorKind::FellBehind => {
+                return fell_behind(&db, &from, &config, &recorder, &error);
             }
-            Err(error) => return Err(error.into()),
+            step => step?,
         }
         if random.u8(0..8) == 0 {
             tantalum_rt::sleep(timeout + Duration::from_micros(random.u64(0..500)));
