@@ -266,7 +266,7 @@ impl Found {
         let Some(section) = record::feed_of(&bytes).map_err(|what| damaged(lsn, what))? else { return Ok(None) };
         let at = section.as_ptr() as usize - bytes.as_ptr() as usize;
         let mut section = Bytes { at, end: at + section.len(), record: bytes.into(), lsn };
-        let kind = match section.take(|rest| section::take_kind(rest))? {
+        let kind = match section.take(section::take_kind)? {
             Kind::Whole => FoundKind::Whole,
             Kind::Part(number) => FoundKind::Part { number },
             Kind::CommitOfParts { number, start, rows } => {
