@@ -210,7 +210,6 @@ impl<'s> RangeIter<'s> {
     }
 
     /// As `next_back`, but does not read a large value.
-    #[cfg(feature = "control")]
     pub(crate) fn next_back_unread(&mut self) -> Option<Result<(Value, Content)>> {
         self.take_unread(End::Back)
     }
