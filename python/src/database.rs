@@ -233,9 +233,9 @@ fn lend(
     lent: &mut tantalum::Transaction,
     function: &Py<PyAny>,
 ) -> tantalum::Result<Py<PyAny>> {
-    // Stands in the engine's place meanwhile. It writes nothing, so its commit does nothing if the function ends the transaction itself.
-    let placeholder = db.begin_with(Isolation::Serializable)?;
-    let object = Transaction::new(mem::replace(lent, placeholder), database.clone_ref(py));
+    // The engine has this one meanwhile. It writes nothing, so its commit does nothing if the function ends the lent one itself.
+    let empty = db.begin_with(Isolation::Serializable)?;
+    let object = Transaction::new(mem::replace(lent, empty), database.clone_ref(py));
     let called = Bound::new(py, object).and_then(|object| {
         let returned = function.call1(py, (&object,));
         let mut object = Transaction::borrow(&object)?;

@@ -181,7 +181,7 @@ typedef struct tantalum_ticket tantalum_ticket;
 // together with its cursors.
 typedef struct tantalum_transaction tantalum_transaction;
 
-// Bytes that belong to the caller, who ends them with tantalum_buffer_free().
+// Bytes that belong to the caller until it passes them to tantalum_buffer_free().
 typedef struct tantalum_buffer {
     // The first byte. Behind the last one stands a zero that does not count, so that a text can be used as such.
     uint8_t *data;

@@ -20,7 +20,7 @@ pub struct tantalum_slice {
     pub len: usize,
 }
 
-/// Bytes that belong to the caller, who ends them with tantalum_buffer_free().
+/// Bytes that belong to the caller until it passes them to tantalum_buffer_free().
 #[repr(C)]
 #[derive(Debug)]
 pub struct tantalum_buffer {

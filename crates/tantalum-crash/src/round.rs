@@ -95,7 +95,7 @@ pub(crate) struct Start {
     pub seed: u64,
     pub recorder: Recorder,
     pub next_id: Arc<AtomicU32>,
-    /// Who follows the change feed, if anyone does.
+    /// The consumer of the change feed, in starts that have one.
     pub feed: Option<Consumer>,
 }
 

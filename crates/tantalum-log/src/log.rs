@@ -336,8 +336,7 @@ impl Log {
     /// without them, as one does when the log was rebuilt from its archive.
     pub fn has_kept(&self, epoch: u64, lsn: Lsn) -> bool {
         let epochs = self.scheduler().epochs();
-        let newest = self.scheduler().epoch;
-        epoch <= newest
+        epoch <= self.epoch()
             && lsn <= self.durable_lsn()
             && epochs.iter().all(|later| later.epoch <= epoch || later.start >= lsn)
     }

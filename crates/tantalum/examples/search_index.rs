@@ -141,7 +141,7 @@ fn run(path: &Path) -> Result<()> {
 fn runs() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path()).unwrap();
-    // What changes while nobody indexes is found when the index is opened again.
+    // What changes while the indexer does not run is found when the index is opened again.
     let notes = Db::open(dir.path().join("notes")).unwrap();
     let table = notes.table("notes").unwrap();
     notes.delete(&table, "tuesday").unwrap();

@@ -188,7 +188,7 @@ fn readers_see_what_is_durable_in_order_across_power_cuts() {
                 assert!(pair[0].end == pair[1].start || pair[0].end < pair[1].start && known.fell_behind > 0);
             }
             for record in &read {
-                // One whose append had not returned at the cut is known to nobody.
+                // The test does not know one whose append had not returned at the cut.
                 let appended = known.appended.get(&record.start.get());
                 assert!(appended.is_none_or(|appended| appended == record), "seed {seed}, life {life}");
             }

@@ -94,7 +94,12 @@ impl CommitTimes {
     /// The window for a commit that ends at a time. Empties it first, if it was another's until now: then a commit that ends at the same
     /// time may be missed.
     fn present_window(&self, at: Instant) -> &Window {
-        let number = ((at - self.began).as_nanos() / WINDOW.as_nanos()) as u64;
+        let number = (at - self.began).as_secs() / WINDOW.as_secs();
+        let present = self.present.load(Ordering::Relaxed);
+        if present >= number {
+            return self.window(present);
+        }
+        // Of several tasks that find a new window, one empties it.
         let before = self.present.fetch_max(number, Ordering::Relaxed);
         for passed in (before + 1..=number).rev().take(self.windows.len()) {
             self.window(passed).empty();
