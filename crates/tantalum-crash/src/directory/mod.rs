@@ -124,7 +124,7 @@ impl Machine {
     fn take_over(&self, name: &str, other: &Machine) {
         let is_it = |device: &&Arc<MemoryDevice>| device.name() == name;
         match (self.devices.iter().find(is_it), other.devices.iter().find(is_it)) {
-            (Some(own), Some(other)) => own.load(&other.image()),
+            (Some(own), Some(other)) => own.load_from(other),
             _ => self.files.take_over(&Path::new(DIRECTORY).join(name), &other.files),
         }
     }

@@ -142,12 +142,22 @@ impl MemoryDevice {
     pub fn load(&self, image: &[u8]) {
         let mut loaded = SparseBytes::zeroed(image.len() as u64);
         loaded.write(0, image);
+        self.replace(loaded);
+    }
+
+    /// As [`load`](Self::load) of the other's [`image`](Self::image), but cheap.
+    pub fn load_from(&self, other: &MemoryDevice) {
+        let image = other.0.lock().contents.current.clone();
+        self.replace(image);
+    }
+
+    fn replace(&self, image: SparseBytes) {
         let mut state = self.0.lock();
         state.in_flight.clear();
         state.results.clear();
         state.generation += 1;
-        state.contents.load(loaded);
-        self.0.capacity_bytes.store(image.len() as u64, Ordering::Release);
+        self.0.capacity_bytes.store(image.len(), Ordering::Release);
+        state.contents.load(image);
         drop(state);
         self.0.changed.notify_all();
     }

@@ -3,7 +3,7 @@
 //! Promises: sectors in the order of their numbers lie along a track, then on the next head's track, then on the next
 //! cylinder; tracks are skewed so that reading on across a switch of heads or cylinders loses no more than the switch.
 
-use super::disk_parameters::DiskParameters;
+use super::disk_parameters::{DiskParameters, SeekCurve};
 use crate::Nanos;
 use crate::link::nanos;
 
@@ -49,9 +49,9 @@ pub(super) struct Geometry {
     head_switch: Nanos,
     /// How far the next cylinder's first track is turned against the last track of this one, as time.
     cylinder_skew: Nanos,
-    /// Nanoseconds by distance in cylinders.
-    seek_read: Vec<u32>,
-    seek_write: Vec<u32>,
+    cylinders: u32,
+    seek_read: SeekCurve,
+    seek_write: SeekCurve,
 }
 
 impl Geometry {
@@ -69,14 +69,11 @@ impl Geometry {
             first_sector += tracks * u64::from(sectors_per_track);
             first_cylinder = next_cylinder;
         }
-        let table = |curve: super::SeekCurve| {
-            let time = |distance| if distance == 0 { 0 } else { curve.nanos(distance, parameters.cylinders) };
-            (0..parameters.cylinders).map(time).collect::<Vec<u32>>()
-        };
-        let (seek_read, seek_write) = (table(parameters.seek_read), table(parameters.seek_write));
-        let next_track = |seek: &[u32]| Nanos::from(seek.get(1).copied().unwrap_or(0));
+        let &DiskParameters { cylinders, seek_read, seek_write, .. } = parameters;
+        let next_track = |curve: SeekCurve| if cylinders > 1 { curve.nanos(1, cylinders) } else { 0 };
         Self {
-            cylinder_skew: next_track(&seek_read).max(next_track(&seek_write)),
+            cylinder_skew: next_track(seek_read).max(next_track(seek_write)).into(),
+            cylinders,
             seek_read,
             seek_write,
             zones,
@@ -113,9 +110,11 @@ impl Geometry {
             return 0;
         }
         let seek = if is_write { &self.seek_write } else { &self.seek_read };
-        let distance = from.cylinder.abs_diff(to.cylinder) as usize;
         let switch = if from.head == to.head { 0 } else { self.head_switch };
-        Nanos::from(seek[distance]).max(switch)
+        match from.cylinder.abs_diff(to.cylinder) {
+            0 => switch,
+            distance => Nanos::from(seek.nanos(distance, self.cylinders)).max(switch),
+        }
     }
 
     /// The first time, not before `ready`, at which the place begins to pass under its head.
@@ -172,14 +171,18 @@ mod tests {
     #[test]
     fn seeks_take_what_the_data_sheet_says() {
         let geometry = geometry();
-        let average = |seek: &[u32]| {
-            let cylinders = seek.len() as f64;
-            let weighted = seek.iter().enumerate().map(|(d, &t)| f64::from(t) * 2.0 * (cylinders - d as f64));
-            weighted.sum::<f64>() / (cylinders * cylinders) / 1e6
+        let millis = |cylinder, is_write| {
+            let track = |cylinder| Track { cylinder, head: 0 };
+            geometry.movement(track(0), track(cylinder), is_write) as f64 / 1e6
         };
-        assert!((average(&geometry.seek_read) - 4.0).abs() < 0.05);
-        assert!((average(&geometry.seek_write) - 4.4).abs() < 0.05);
-        assert!((geometry.seek_read[51_051] as f64 / 1e6 - 8.1).abs() < 0.05);
+        let cylinders = f64::from(geometry.cylinders);
+        let average = |is_write| {
+            let weighted = (0..geometry.cylinders).map(|d| millis(d, is_write) * 2.0 * (cylinders - f64::from(d)));
+            weighted.sum::<f64>() / (cylinders * cylinders)
+        };
+        assert!((average(false) - 4.0).abs() < 0.05);
+        assert!((average(true) - 4.4).abs() < 0.05);
+        assert!((millis(51_051, false) - 8.1).abs() < 0.05);
     }
 
     #[test]

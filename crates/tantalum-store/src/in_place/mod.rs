@@ -181,9 +181,14 @@ impl InPlaceStore {
 fn found(id: PageId, page: &[u8]) -> Load {
     match header::verify(page, id) {
         Ok(()) => Load::Page,
-        Err(_) if page.iter().all(|byte| *byte == 0) => Load::NeverWritten,
+        Err(_) if is_zero(page) => Load::NeverWritten,
         Err(what) => Load::Damaged(what),
     }
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    let (parts, rest) = page.as_chunks::<64>();
+    parts.iter().all(|part| *part == [0; 64]) && rest.iter().all(|byte| *byte == 0)
 }
 
 impl PageStore for InPlaceStore {

@@ -323,7 +323,7 @@ impl Space {
                 PageKind::Free => continue,
                 _ => return Err(error::corrupt_page(&map, "a space map was expected here")),
             }
-            for bit in (0..self.extent_pages()).filter(|bit| bit_is_set(&map, *bit)) {
+            for bit in set_bits(header::body(&map)).take_while(|bit| *bit < self.extent_pages()) {
                 let id = PageId(extent * self.extent_pages() + bit);
                 if bit >= self.extent_limit(extent) {
                     return Err(error::corrupt_page(&map, format!("page {id} is in use beyond the file's end")));
@@ -448,6 +448,21 @@ fn bit_is_set(map: &[u8], bit: u64) -> bool {
     header::body(map)[(bit / 8) as usize] & (1 << (bit % 8)) != 0
 }
 
+/// The bits that are set, in ascending order.
+fn set_bits(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().copied().chain([last]).map(u64::from_le_bytes);
+    (0..).step_by(64).zip(words).flat_map(|(first, mut word)| {
+        std::iter::from_fn(move || {
+            let bit = word.trailing_zeros();
+            word &= word.wrapping_sub(1);
+            (bit < u64::BITS).then_some(first + u64::from(bit))
+        })
+    })
+}
+
 /// The first bit in `from..limit` that is not set in the bytes that `byte_at` gives; `limit` if all are.
 fn first_clear_bit(from: u64, limit: u64, byte_at: impl Fn(usize) -> u8) -> u64 {
     let mut bit = from;
@@ -460,4 +475,22 @@ fn first_clear_bit(from: u64, limit: u64, byte_at: impl Fn(usize) -> u8) -> u64 
         }
     }
     bit.min(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::set_bits;
+
+    #[test]
+    fn set_bits_are_found_in_order() {
+        assert_eq!(set_bits(&[]).count(), 0);
+        assert_eq!(set_bits(&[0; 19]).count(), 0);
+        assert!(set_bits(&[0xff; 19]).eq(0..152));
+        let mut bytes = [0; 19];
+        let bits = [0, 7, 8, 63, 64, 127, 128, 151];
+        for bit in bits {
+            bytes[bit / 8] |= 1 << (bit % 8);
+        }
+        assert!(set_bits(&bytes).eq(bits.map(|bit| bit as u64)));
+    }
 }

@@ -3,7 +3,7 @@
 use tantalum::{Db, Devices, Error, ErrorKind, PageCleaning};
 use tantalum_device::{Fault, MemoryDevice};
 
-use crate::support::{check, contents, get, put};
+use crate::support::{check, contents, get, put, wait_until_applied};
 
 /// Fills the database until it refuses; returns the rows that were committed.
 fn fill(db: &Db, from: u32) -> (u32, Error) {
@@ -103,6 +103,8 @@ fn a_drop_that_an_error_interrupts_is_finished_before_the_name_is_used_again() {
         check(&db);
         drop(table);
         db.drop_table("t").unwrap();
+        // The change buffer of the table is freed beside.
+        wait_until_applied(&db);
         assert_eq!(db.check().unwrap().pages_used, 1, "the catalog's root alone");
     }
     assert!(interrupted > 10, "{interrupted} of 40");

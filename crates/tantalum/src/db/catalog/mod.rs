@@ -175,8 +175,8 @@ impl Catalog {
         created?
     }
 
-    /// Drops a table, or what an error left of it. Durable when it returns; its pages are free then. Frees no more pages, and
-    /// leaves the rest to the next open, when `may_go_on` fails.
+    /// Drops a table, or what an error left of it. Durable when it returns; its pages are free then, but for those of rows that are
+    /// staged for it, which the applier frees. Frees no more pages, and leaves the rest to the next open, when `may_go_on` fails.
     pub fn drop_table(&self, name: &str, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let mut tables = self.unclaimed(name);
         let table = tables.open.get(name).cloned();
