@@ -286,6 +286,11 @@ impl Search {
     fn step(&mut self, cut: Cut) -> Result<Step, String> {
         let (recorder, events) = Recorder::new();
         let fuse = Fuse::new(self.random.bool());
+        let seed = self.random.u64(..);
+        if self.config.cuts_at_head && matches!(cut, Cut::DuringRecovery(_) | Cut::DuringLoad(_)) {
+            // Two for superblocks, two for the slots of the page map's root.
+            fuse.light_at_head(Random::with_seed(seed).u64(1..=4));
+        }
         let start = Start {
             config: Arc::clone(&self.config),
             machine: Arc::clone(&self.machine),
@@ -294,7 +299,7 @@ impl Search {
             fuse,
             cut,
             checks: self.checks,
-            seed: self.random.u64(..),
+            seed,
             recorder,
             next_id: Arc::clone(&self.next_id),
             feed: self.feed.as_ref().map(|stored| Consumer { stored: stored.position }),

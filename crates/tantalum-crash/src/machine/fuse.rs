@@ -6,9 +6,13 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use tantalum_device::{AlignedBuffer, Device, Durability, PendingWrite, Result};
+
+/// So many bytes are the head of the data device: superblocks, and the slots of a page map's root.
+const HEAD_BYTES: u64 = 64 << 10;
 
 /// Does nothing until it is lit.
 #[derive(Debug)]
@@ -17,16 +21,34 @@ pub(crate) struct Fuse {
     left: AtomicU64,
     /// Whether the last write is still submitted.
     submits_last: bool,
+    /// Writes to the head of the data device until one of them is cut off.
+    head_writes_left: AtomicU64,
 }
 
 impl Fuse {
     pub fn new(submits_last: bool) -> Arc<Self> {
-        Arc::new(Self { left: AtomicU64::new(u64::MAX), submits_last })
+        let left = || AtomicU64::new(u64::MAX);
+        Arc::new(Self { left: left(), submits_last, head_writes_left: left() })
     }
 
     /// From now on it burns, for so many operations.
     pub fn light(&self, operations: u64) {
         self.left.store(operations, Ordering::Relaxed);
+    }
+
+    /// From now on the power goes in the middle of this write to the head of the data device, counted from 1.
+    pub fn light_at_head(&self, write: u64) {
+        self.head_writes_left.store(write, Ordering::Relaxed);
+    }
+
+    /// A write to the head of the data device begins.
+    fn burn_at_head(&self) {
+        if self.head_writes_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            tantalum_rt::spawn("power", || {
+                tantalum_rt::sleep(Duration::from_nanos(1));
+                tantalum_rt::power_cut()
+            });
+        }
     }
 
     /// An operation begins. Returns whether the power goes right after it.
@@ -44,6 +66,8 @@ impl Fuse {
 pub(crate) struct Wired {
     pub device: Arc<dyn Device>,
     pub fuse: Arc<Fuse>,
+    /// Whether it is the data device, whose head has a fuse of its own.
+    pub has_head: bool,
 }
 
 impl Wired {
@@ -65,6 +89,9 @@ impl Device for Wired {
     }
 
     fn write(&self, offset: u64, buffers: &[&[u8]], durability: Durability) -> Result<()> {
+        if self.has_head && offset < HEAD_BYTES {
+            self.fuse.burn_at_head();
+        }
         self.operate(|| self.device.write(offset, buffers, durability))
     }
 

@@ -96,7 +96,8 @@ impl Machine {
             let partitions = Partition::split(Arc::clone(&log[0]), n)?;
             log = partitions.into_iter().map(|partition| Arc::new(partition) as Arc<dyn Device>).collect();
         }
-        Ok(Devices { data: wired(&self.data), double_write: self.double_write.as_ref().map(wired), log })
+        let data = Arc::new(Wired { device: self.data.device(), fuse: Arc::clone(fuse), has_head: true });
+        Ok(Devices { data, double_write: self.double_write.as_ref().map(wired), log })
     }
 
     /// The device of the archive.
@@ -187,7 +188,7 @@ impl Machine {
 }
 
 fn wired(unit: &Unit, fuse: &Arc<Fuse>) -> Arc<dyn Device> {
-    Arc::new(Wired { device: unit.device(), fuse: Arc::clone(fuse) })
+    Arc::new(Wired { device: unit.device(), fuse: Arc::clone(fuse), has_head: false })
 }
 
 impl Unit {
