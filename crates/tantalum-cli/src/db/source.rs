@@ -6,8 +6,8 @@ use std::{
 };
 
 use tantalum::{
-    Builder, Db, ErrorKind,
-    control::{self, Client, Command, RowSelection, Rows, TableSize, TableWrite, Written},
+    Builder, Db, ErrorKind, FeedPosition,
+    control::{self, ChangeSelection, Client, Command, FedChange, RowSelection, Rows, TableSize, TableWrite, Written},
 };
 
 use super::builder;
@@ -18,6 +18,9 @@ pub type TakeValue<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>)
 
 /// Takes rows of a table.
 pub type TakeRows<'a> = &'a mut dyn FnMut(&str, Rows) -> Result<()>;
+
+/// Takes changes, and the position behind them where a transaction ends.
+pub type TakeChanges<'a> = &'a mut dyn FnMut(Vec<FedChange>, Option<FeedPosition>) -> Result<()>;
 
 pub enum Source {
     /// If it was opened for reading, nothing of it changes, also if it was not closed.
@@ -135,6 +138,36 @@ impl Source {
                 take(table, row).map_err(|error| failed.stop(error))
             })?)
         })
+    }
+
+    /// Reads the change feed.
+    pub fn changes(&self, selection: ChangeSelection, take: TakeChanges<'_>) -> Result<()> {
+        stopping(|failed| {
+            let mut sink = |changes, position| take(changes, position).map_err(|error| failed.stop(error));
+            match self {
+                Self::Here(db) => Ok(selection.read(db, &mut sink)?),
+                Self::There(remote) => Ok(remote.client()?.changes(selection, &mut sink)?),
+            }
+        })
+    }
+
+    /// Starts the change feed of a table, and returns the position at which it begins.
+    pub fn start_feed(&self, table: &str) -> Result<FeedPosition> {
+        match self {
+            Self::Here(db) => Ok(db.start_change_feed(&db.open_table(table)?)?),
+            Self::There(remote) => {
+                let text: String = of_json(remote.call(&Command::StartFeed { table: table.into() })?)?;
+                Ok(text.parse()?)
+            }
+        }
+    }
+
+    /// Ends the change feed of a table.
+    pub fn end_feed(&self, table: &str) -> Result<()> {
+        match self {
+            Self::Here(db) => Ok(db.end_change_feed(&db.open_table(table)?)?),
+            Self::There(remote) => remote.call(&Command::EndFeed { table: table.into() }).map(drop),
+        }
     }
 
     /// Checks everything: a [`CheckReport`](tantalum::CheckReport) as JSON.

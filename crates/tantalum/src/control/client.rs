@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{
     address::Address,
+    changes::{ChangeSelection, ChangeSink},
     protocol::{Answer, Command, LINE_BYTES_MAX, Progress},
     rows::{RowSelection, RowSink},
     write::too_long,
@@ -49,7 +50,12 @@ impl Client {
     /// [`Io`](ErrorKind::Io) with the database's answer, or when the connection breaks, after which the command may have been carried
     /// out or not; [`TooLarge`](ErrorKind::TooLarge) for a command of more than 1 MiB as JSON, of which nothing was sent.
     pub fn call(&mut self, command: &Command, report: &mut dyn FnMut(Progress)) -> Result<Value> {
-        self.ask(command, report, &mut |_, _| Ok(()))
+        self.ask(command, &mut |answer| {
+            if let Answer::Progress(progress) = answer {
+                report(progress);
+            }
+            Ok(())
+        })
     }
 
     /// Has the database read rows, as of one moment, and gives them to `sink` as they come.
@@ -57,10 +63,28 @@ impl Client {
     /// # Errors
     /// As [`call`](Self::call), and those of `sink`, after which the connection is of no use.
     pub fn rows(&mut self, selection: RowSelection, sink: RowSink<'_>) -> Result<()> {
-        self.ask(&Command::Rows { selection }, &mut |_| {}, sink).map(drop)
+        let rows = self.ask(&Command::Rows { selection }, &mut |answer| match answer {
+            Answer::Rows { table, rows } => sink(&table, rows),
+            _ => Ok(()),
+        });
+        rows.map(drop)
     }
 
-    fn ask(&mut self, command: &Command, report: &mut dyn FnMut(Progress), sink: RowSink<'_>) -> Result<Value> {
+    /// Has the database read changes of the change feed, and gives them to `sink` as they come; with
+    /// [`follow`](ChangeSelection::follow), until that fails or the database is closed.
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows).
+    pub fn changes(&mut self, selection: ChangeSelection, sink: ChangeSink<'_>) -> Result<()> {
+        let changes = self.ask(&Command::Changes { selection }, &mut |answer| match answer {
+            Answer::Changes { changes, position } => sink(changes, position),
+            _ => Ok(()),
+        });
+        changes.map(drop)
+    }
+
+    /// Sends a command, gives all lines of the answer but the last to `take`, and returns the result.
+    fn ask(&mut self, command: &Command, take: &mut dyn FnMut(Answer) -> Result<()>) -> Result<Value> {
         let failed = |socket: &str, what: String| Error::new(ErrorKind::Io, format!("{socket}: {what}"));
         let socket = self.socket.clone();
         let hung_up = |error| broken(&socket, "the connection to the database broke", error);
@@ -79,10 +103,9 @@ impl Client {
                 ));
             }
             match Answer::of_line(&line).map_err(|what| failed(&self.socket, what))? {
-                Answer::Progress(progress) => report(progress),
-                Answer::Rows { table, rows } => sink(&table, rows)?,
                 Answer::Result(result) => return Ok(result),
                 Answer::Error(what) => return Err(failed(&self.socket, what)),
+                answer => take(answer)?,
             }
         }
     }

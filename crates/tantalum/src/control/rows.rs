@@ -297,6 +297,19 @@ fn of_text<E: serde::de::Error>(text: &str) -> Result<Vec<u8>, E> {
     text.chars().map(byte).collect()
 }
 
+/// A field of bytes.
+pub(super) mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::to_text(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        super::of_text(&String::deserialize(deserializer)?)
+    }
+}
+
 /// A field of bytes that may be absent.
 pub(super) mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

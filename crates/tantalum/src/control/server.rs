@@ -30,6 +30,7 @@ use tantalum_rt::{JoinHandle, now, spawn};
 
 use super::{
     address::Address,
+    changes::{ChangeSelection, when_unused},
     protocol::{Answer, Command, LINE_BYTES_MAX, Progress, VERSION},
     rows::{RowSelection, table_sizes},
 };
@@ -43,9 +44,11 @@ type Failure = Box<dyn std::error::Error>;
 
 /// Connections at the same time.
 const CONNECTIONS_MAX: usize = 4;
+/// Besides, connections that follow the change feed.
+const FOLLOWERS_MAX: usize = 8;
 /// How long a request may take to arrive, and an answer to be taken.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take none of the rows that it asked for: it may show them a page at a time.
+/// How long a client may take none of the rows or changes that it asked for: it may show them a page at a time.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The socket of an open database. Dropping it ends it; commands that were begun go on.
@@ -120,7 +123,7 @@ fn listen(directory: &Path, socket: &Path) -> io::Result<UnixListener> {
 }
 
 fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &Path) {
-    let connections = Arc::new(AtomicUsize::new(0));
+    let (connections, followers) = (Arc::default(), Arc::default());
     loop {
         let accepted = listener.accept();
         if stop.load(Ordering::Acquire) {
@@ -135,14 +138,16 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
                 continue;
             }
         };
-        let mut connection = Connection { stream, db: db.clone(), directory: directory.into() };
-        let Some(place) = Place::take(&connections) else {
+        let place = Place::take(&connections, CONNECTIONS_MAX);
+        let is_refused = place.is_none();
+        let (db, directory, followers) = (db.clone(), directory.into(), Arc::clone(&followers));
+        let mut connection = Connection { stream, db, directory, place, followers };
+        if is_refused {
             // If this answer cannot be sent either, the client is gone.
             let _ = connection.answer(&Answer::Error("too many connections; try again later".into()));
             continue;
-        };
+        }
         spawn("tantalum-control-connection", move || {
-            let _place = place;
             if let Err(error) = connection.serve() {
                 tantalum_rt::tracing::debug!(%error, "a connection to the control socket ended");
             }
@@ -154,8 +159,9 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let add = |taken| (taken < CONNECTIONS_MAX).then_some(taken + 1);
+    /// One of `max`, if not all are taken.
+    fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let add = |taken| (taken < max).then_some(taken + 1);
         taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
         Some(Self(Arc::clone(taken)))
     }
@@ -171,6 +177,10 @@ struct Connection {
     stream: UnixStream,
     db: WeakDb,
     directory: PathBuf,
+    /// Among those that may be, or those that follow the change feed.
+    place: Option<Place>,
+    /// How many connections follow it.
+    followers: Arc<AtomicUsize>,
 }
 
 impl Connection {
@@ -235,6 +245,15 @@ impl Connection {
             Command::Rows { selection } => self.send_rows(db, &selection),
             Command::Count { selection } => Ok(json!(selection.count(&db)?)),
             Command::Write { write } => Ok(serde_json::to_value(write.apply(&db)?)?),
+            Command::Changes { selection } => self.send_changes(db, &selection),
+            Command::StartFeed { table } => {
+                let start = when_unused(&db, &table, Db::start_change_feed)?;
+                Ok(json!(start.to_string()))
+            }
+            Command::EndFeed { table } => {
+                when_unused(&db, &table, Db::end_change_feed)?;
+                Ok(Value::Null)
+            }
             Command::Check => Ok(serde_json::to_value(db.check()?)?),
             Command::Backup { path } => {
                 db.backup(self.directory.join(path))?;
@@ -258,14 +277,40 @@ impl Connection {
     fn send_rows(&mut self, db: Db, selection: &RowSelection) -> Result<Value, Failure> {
         let reader = selection.begin(&db)?;
         drop(db);
+        self.send(|connection| {
+            reader.read(&mut |table, rows| connection.pass_on(&Answer::Rows { table: table.into(), rows }))
+        })
+    }
+
+    /// Sends changes as fast as they are taken, and perhaps as they are committed. Meanwhile the database may be closed.
+    fn send_changes(&mut self, db: Db, selection: &ChangeSelection) -> Result<Value, Failure> {
+        let reader = selection.begin(&db)?;
+        drop(db);
+        if selection.follow {
+            let place = Place::take(&self.followers, FOLLOWERS_MAX);
+            self.place = Some(place.ok_or_else(|| {
+                format!("{FOLLOWERS_MAX} processes follow the change feed already; end one of them, or read without following")
+            })?);
+        }
+        self.send(|connection| {
+            reader.read(&mut |changes, position| connection.pass_on(&Answer::Changes { changes, position }))
+        })
+    }
+
+    /// Lets the client take its time over what `send` sends.
+    fn send(&mut self, send: impl FnOnce(&mut Self) -> Result<()>) -> Result<Value, Failure> {
         self.stream.set_write_timeout(Some(ROWS_TIMEOUT))?;
-        let broken =
-            |error: io::Error| crate::Error::new(crate::ErrorKind::Io, "the client went away").with_source(error);
-        let sent =
-            reader.read(&mut |table, rows| self.answer(&Answer::Rows { table: table.into(), rows }).map_err(broken));
+        let sent = send(self);
         self.stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
         sent?;
         Ok(Value::Null)
+    }
+
+    /// Sends a part of an answer.
+    fn pass_on(&mut self, answer: &Answer) -> Result<()> {
+        let broken =
+            |error: io::Error| crate::Error::new(crate::ErrorKind::Io, "the client went away").with_source(error);
+        self.answer(answer).map_err(broken)
     }
 
     fn status(&self, db: &Db) -> Result<Value, Failure> {

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::{
         fs::PermissionsExt,
         net::{UnixListener, UnixStream},
@@ -11,8 +11,8 @@ use std::{
 };
 
 use tantalum::{
-    Builder, Db, RestorePhase, RestoreProgress,
-    control::{Client, Command, KeyBounds, Progress, RowSelection, TableWrite},
+    Builder, Db, FeedPosition, RestorePhase, RestoreProgress,
+    control::{ChangeSelection, ChangesFrom, Client, Command, KeyBounds, Progress, RowSelection, TableWrite},
 };
 
 use crate::support::{check, put};
@@ -138,6 +138,51 @@ fn the_socket_is_there_while_the_database_is_open() {
     fs::write(&socket, "mine").unwrap();
     check(&builder().open(dir.path()).unwrap());
     assert_eq!(fs::read(&socket).unwrap(), b"mine", "what is no socket stays, and the database opens without one");
+}
+
+#[test]
+fn the_change_feed_is_followed_beside_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    // One who has begun to use the table is waited for.
+    let tx = db.begin().unwrap();
+    assert!(tx.get(&table, "a").unwrap().is_none());
+    let starter = tantalum_rt::spawn("starter", {
+        let dir = dir.path().to_path_buf();
+        move || call(&dir, &Command::StartFeed { table: "t".into() })
+    });
+    tantalum_rt::sleep(std::time::Duration::from_millis(20));
+    drop(tx);
+    let start: FeedPosition = starter.join().unwrap().unwrap().as_str().unwrap().parse().unwrap();
+    assert!(table.has_change_feed());
+    put(&db, &table, &[("a", "1")]);
+
+    let selection = ChangeSelection { from: ChangesFrom::Position(start), follow: true, ..ChangeSelection::default() };
+    let request = Command::Changes { selection };
+    let request = [serde_json::to_value(&request).unwrap(), serde_json::json!({"version": 1})];
+    let request = request.iter().flat_map(|part| part.as_object().unwrap().clone()).collect::<serde_json::Map<_, _>>();
+    let request = format!("{}\n", serde_json::to_string(&request).unwrap());
+    let follow = || {
+        let mut follower = BufReader::new(UnixStream::connect(dir.path().join("control.sock")).unwrap());
+        follower.get_mut().write_all(request.as_bytes()).unwrap();
+        let mut line = String::new();
+        follower.read_line(&mut line).unwrap();
+        (follower, line)
+    };
+    let followers: Vec<_> = (0..8).map(|_| follow()).collect();
+    assert!(followers.iter().all(|(_, line)| line.contains("\"put\"")), "{followers:?}");
+    assert!(follow().1.contains("8 processes follow"));
+    call(dir.path(), &Command::Status).unwrap();
+    // Those that have hung up make place for others.
+    drop(followers);
+    while !follow().1.contains("\"put\"") {
+        tantalum_rt::sleep(std::time::Duration::from_millis(20));
+    }
+    call(dir.path(), &Command::EndFeed { table: "t".into() }).unwrap();
+    assert!(!table.has_change_feed());
+    let error = call(dir.path(), &Command::EndFeed { table: "u".into() }).unwrap_err().to_string();
+    assert!(error.contains("\"u\""), "{error}");
 }
 
 #[test]
