@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     changes::{ChangeSelection, FedChange, optional_position},
-    rows::{RowSelection, Rows, row_list},
+    rows::{RowSelection, Rows, bytes, row_list},
     write::TableWrite,
 };
 use crate::{
@@ -75,6 +75,15 @@ pub enum Command {
     EndFeed {
         /// The table.
         table: String,
+    },
+    /// Writes a row, in a table that is created if there is none. The value follows the request in pieces:
+    /// [`Client::put`](super::Client::put) sends it.
+    PutInPieces {
+        /// The table.
+        table: String,
+        /// The row's key.
+        #[serde(with = "bytes")]
+        key: Vec<u8>,
     },
     /// As [`Db::check`](crate::Db::check).
     Check,
@@ -155,6 +164,15 @@ pub enum Answer {
         #[serde(with = "row_list")]
         rows: Rows,
     },
+    /// A piece of a row's value, one of several such lines that follow each other.
+    Piece {
+        table: String,
+        #[serde(with = "bytes")]
+        key: Vec<u8>,
+        #[serde(with = "bytes")]
+        bytes: Vec<u8>,
+        is_last: bool,
+    },
     /// Changes, one of several such lines.
     Changes {
         changes: Vec<FedChange>,
@@ -194,7 +212,8 @@ impl Answer {
     }
 }
 
-fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
+/// A line of JSON.
+pub(super) fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     Ok(line)
@@ -238,6 +257,7 @@ mod tests {
             Command::Changes { selection: from(ChangesFrom::Now) },
             Command::Changes { selection: from(ChangesFrom::Position(position)) },
             Command::StartFeed { table: "t".into() },
+            Command::PutInPieces { table: "t".into(), key: vec![0, 10, 255] },
             Command::EndFeed { table: "t".into() },
             Command::Check,
             Command::Backup { path: path.clone() },
@@ -268,11 +288,13 @@ mod tests {
             FedChange::DropTable { table: table.clone() },
             FedChange::EndFeed { table },
         ];
+        let piece = Answer::Piece { table: "t".into(), key: vec![10], bytes: vec![0, 255], is_last: true };
         let changes = [None, Some(position)].map(|position| Answer::Changes { changes: changes.clone(), position });
         for answer in progress
             .into_iter()
             .chain(rows)
             .chain(changes)
+            .chain([piece])
             .chain([Answer::Result(Value::Null), Answer::Error("no".into())])
         {
             assert_eq!(Answer::of_line(&answer.to_line().unwrap()), Ok(answer));

@@ -31,6 +31,7 @@ use tantalum_rt::{JoinHandle, now, spawn};
 use super::{
     address::Address,
     changes::{ChangeSelection, when_unused},
+    pieces::{Piece, RowLines},
     protocol::{Answer, Command, LINE_BYTES_MAX, Progress, VERSION},
     rows::{RowSelection, table_sizes},
 };
@@ -141,7 +142,7 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
         let place = Place::take(&connections, CONNECTIONS_MAX);
         let is_refused = place.is_none();
         let (db, directory, followers) = (db.clone(), directory.into(), Arc::clone(&followers));
-        let mut connection = Connection { stream, db, directory, place, followers };
+        let mut connection = Connection { stream, db, directory, place, followers, unread: Vec::new(), is_over: false };
         if is_refused {
             // If this answer cannot be sent either, the client is gone.
             let _ = connection.answer(&Answer::Error("too many connections; try again later".into()));
@@ -181,19 +182,25 @@ struct Connection {
     place: Option<Place>,
     /// How many connections follow it.
     followers: Arc<AtomicUsize>,
+    /// What was read beyond the last line.
+    unread: Vec<u8>,
+    /// Whether what comes next is no request.
+    is_over: bool,
 }
 
 impl Connection {
     /// Carries out requests until the other side hangs up.
     fn serve(&mut self) -> io::Result<()> {
         self.stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-        let mut buffer = Vec::new();
-        while let Some(line) = self.read_line(&mut buffer)? {
+        while let Some(line) = self.read_line()? {
             let result = match Command::of_line(&line) {
                 Ok(command) => self.carry_out(command).map_err(|error| error.to_string()),
                 Err(what) => Err(what),
             };
             self.answer(&result.map_or_else(Answer::Error, Answer::Result))?;
+            if self.is_over {
+                break;
+            }
         }
         Ok(())
     }
@@ -202,17 +209,17 @@ impl Connection {
         self.stream.write_all(&answer.to_line()?)
     }
 
-    /// The next line, `None` when the other side has hung up. What was read beyond it stays in `buffer`.
-    fn read_line(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    /// The next line, `None` when the other side has hung up.
+    fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let deadline = now() + REQUEST_TIMEOUT;
         let mut searched = 0;
         loop {
-            if let Some(end) = buffer[searched..].iter().position(|&byte| byte == b'\n') {
-                let rest = buffer.split_off(searched + end + 1);
-                return Ok(Some(std::mem::replace(buffer, rest)));
+            if let Some(end) = self.unread[searched..].iter().position(|&byte| byte == b'\n') {
+                let rest = self.unread.split_off(searched + end + 1);
+                return Ok(Some(std::mem::replace(&mut self.unread, rest)));
             }
-            searched = buffer.len();
-            let refusal = if buffer.len() > LINE_BYTES_MAX {
+            searched = self.unread.len();
+            let refusal = if searched > LINE_BYTES_MAX {
                 Some(format!("a request has at most {LINE_BYTES_MAX} bytes"))
             } else if now() >= deadline {
                 Some(format!("no request came within {REQUEST_TIMEOUT:?}"))
@@ -227,7 +234,7 @@ impl Connection {
             self.stream.set_read_timeout(Some((deadline - now()).max(Duration::from_millis(1))))?;
             match self.stream.read(&mut part) {
                 Ok(0) => return Ok(None),
-                Ok(bytes) => buffer.extend_from_slice(&part[..bytes]),
+                Ok(bytes) => self.unread.extend_from_slice(&part[..bytes]),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -246,6 +253,7 @@ impl Connection {
             Command::Count { selection } => Ok(json!(selection.count(&db)?)),
             Command::Write { write } => Ok(serde_json::to_value(write.apply(&db)?)?),
             Command::Changes { selection } => self.send_changes(db, &selection),
+            Command::PutInPieces { table, key } => self.put_in_pieces(&db, &table, &key),
             Command::StartFeed { table } => {
                 let start = when_unused(&db, &table, Db::start_change_feed)?;
                 Ok(json!(start.to_string()))
@@ -278,8 +286,27 @@ impl Connection {
         let reader = selection.begin(&db)?;
         drop(db);
         self.send(|connection| {
-            reader.read(&mut |table, rows| connection.pass_on(&Answer::Rows { table: table.into(), rows }))
+            let mut send = |answer: &Answer| connection.pass_on(answer);
+            let mut lines = RowLines::new(&mut send);
+            reader.read(&mut |table, row| match row {
+                None => lines.table(table),
+                Some((key, value)) => lines.row(key, value),
+            })?;
+            lines.end()
         })
+    }
+
+    /// Writes a row whose value comes behind the request.
+    fn put_in_pieces(&mut self, db: &Db, table: &str, key: &[u8]) -> Result<Value, Failure> {
+        // Until all of the value has come.
+        self.is_over = true;
+        let table = db.table(table)?;
+        let mut transaction = db.begin()?;
+        let mut value = Arriving { connection: self, piece: Piece::default(), at: 0 };
+        transaction.put_from(&table, key, &mut value)?;
+        self.is_over = false;
+        transaction.commit()?;
+        Ok(Value::Null)
     }
 
     /// Sends changes as fast as they are taken, and perhaps as they are committed. Meanwhile the database may be closed.
@@ -359,5 +386,28 @@ impl Connection {
             }
         })?;
         Ok(serde_json::to_value(backup)?)
+    }
+}
+
+/// A value that a client sends in pieces.
+struct Arriving<'c> {
+    connection: &'c mut Connection,
+    piece: Piece,
+    /// How much of the piece was read.
+    at: usize,
+}
+
+impl Read for Arriving<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.bytes.len() && !self.piece.is_last {
+            let line = self.connection.read_line()?;
+            let line = line.ok_or_else(|| io::Error::other("its end did not come"))?;
+            self.piece = serde_json::from_slice(&line)
+                .map_err(|error| io::Error::other(format!("a line is no piece of it: {error}")))?;
+            self.at = 0;
+        }
+        let read = (&self.piece.bytes[self.at..]).read(buffer)?;
+        self.at += read;
+        Ok(read)
     }
 }

@@ -262,8 +262,9 @@ fn an_ended_feed_says_so_and_has_nothing_more() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(&dir.path().join("db"));
     let [a, b] = ["a", "b"].map(|name| db.table(name).unwrap());
-    let start = db.start_change_feed(&a).unwrap();
-    db.start_change_feed(&b).unwrap();
+    let start = db.start_change_feed(&b).unwrap();
+    let start_of_a = db.start_change_feed(&a).unwrap();
+    assert_eq!(db.first_feed_position().unwrap(), start);
     db.transact(|tx| tx.put(&a, "1", "").and_then(|()| tx.put(&b, "1", ""))).unwrap();
     let tx = db.begin().unwrap();
     assert!(tx.get(&a, "1").unwrap().is_some());
@@ -284,8 +285,9 @@ fn an_ended_feed_says_so_and_has_nothing_more() {
     for expected in [&["a 1 put", "b 1 put"][..], &["a ended"], &["b 2 put"], &["a 4 put"]] {
         assert_eq!(keys(&feed.try_next().unwrap().unwrap()), expected);
     }
-    db.end_change_feed(&a).unwrap();
     db.end_change_feed(&b).unwrap();
+    assert_eq!(db.changes(&start_of_a).unwrap_err().kind(), ErrorKind::InvalidInput, "that of the other began later");
+    db.end_change_feed(&a).unwrap();
     assert_eq!(rest(&mut feed).len(), 2, "a reader that has begun reads on");
     assert_eq!(db.changes(&start).unwrap_err().kind(), ErrorKind::NotFound);
     drop(feed);

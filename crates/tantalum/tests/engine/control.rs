@@ -264,9 +264,10 @@ fn rows_are_written_counted_and_deleted_from_another_process() {
     assert_eq!(count(RowSelection { limit: Some(3), reverse: true, ..RowSelection::default() }), 3);
     let mut keys = Vec::new();
     let last = RowSelection { limit: Some(15), reverse: true, keys_only: true, ..RowSelection::default() };
-    last.read(&db, &mut |_, rows| {
-        assert!(rows.iter().all(|(_, value)| value.is_empty()));
-        keys.extend(rows.into_iter().map(|(key, _)| key));
+    last.read(&db, &mut |_, row| {
+        let Some((key, value)) = row else { return Ok(()) };
+        assert_eq!(value.read(&mut [0]).unwrap(), 0);
+        keys.push(key.to_vec());
         Ok(())
     })
     .unwrap();
@@ -294,24 +295,87 @@ fn rows_are_of_one_moment_and_closing_ends_their_reading() {
         (0..50_u32).for_each(|m| tx.put(&table, (n * 50 + m).to_be_bytes(), [1; 1000]).unwrap());
         tx.commit().unwrap();
     }
-    let (mut open, mut count, mut batches) = (Some(db.clone()), 0, 0);
+    let (mut open, mut count) = (Some(db.clone()), 0);
     let mut client = Client::connect(dir.path()).unwrap();
     client
-        .rows(RowSelection::default(), &mut |_, rows| {
+        .rows(RowSelection::default(), &mut |_, row| {
             // Beside the reading: the last rows go, and none of those that are read is another.
-            if batches == 0 {
+            if row.is_none() {
                 let mut tx = db.begin()?;
                 (4990..5000_u32).try_for_each(|n| tx.delete(&table, n.to_be_bytes()).map(drop))?;
                 tx.commit()?;
             }
-            (batches, count) = (batches + 1, count + rows.len());
+            count += u32::from(row.is_some());
             Ok(())
         })
         .unwrap();
-    assert!(batches > 10, "they come in pieces");
     assert_eq!(count, 5000);
     drop(db);
     let closed = client.rows(RowSelection::default(), &mut |_, _| open.take().map_or(Ok(()), Db::close)).unwrap_err();
     assert!(closed.to_string().contains("the database is closed"), "{closed}");
     check(&builder().open(dir.path()).unwrap());
+}
+
+/// All rows: their keys, and their values, of which `take` has as many bytes as it says.
+fn rows(client: &mut Client, take: impl Fn(&[u8]) -> u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    let mut sink = |_: &str, row: Option<(&[u8], &mut dyn Read)>| {
+        let Some((key, value)) = row else { return Ok(()) };
+        let mut bytes = Vec::new();
+        value.take(take(key)).read_to_end(&mut bytes).unwrap();
+        rows.push((key.to_vec(), bytes));
+        Ok(())
+    };
+    client.rows(RowSelection::default(), &mut sink).unwrap();
+    rows
+}
+
+#[test]
+fn large_values_pass_in_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().log_bytes(16 << 20).open(dir.path()).unwrap();
+    let mut client = Client::connect(dir.path()).unwrap();
+    let value: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7) as u8).collect();
+    for (key, bytes) in [("a", 0), ("b", value.len()), ("c", 5), ("d", 128 << 10), ("e", value.len()), ("f", 1)] {
+        client.put("t", key.as_bytes(), &mut &value[..bytes]).unwrap();
+    }
+    let read = rows(&mut client, |_| u64::MAX);
+    assert_eq!(read.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"a", b"b", b"c", b"d", b"e", b"f"]);
+    for (_, bytes) in &read {
+        assert!(bytes[..] == value[..bytes.len()]);
+    }
+    assert_eq!(read.iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [0, 3_000_000, 5, 131_072, 3_000_000, 1]);
+    // What is not read is passed over.
+    let read = rows(&mut client, |key| if key == b"b" { 200_000 } else { 0 });
+    assert_eq!(read.iter().map(|(_, bytes)| bytes.len()).sum::<usize>(), 200_000);
+    assert_eq!(read.len(), 6);
+
+    // A value that breaks off leaves the row as it was, and so does one that is refused.
+    let mut broken = (&value[..1_000_000]).chain(Broken);
+    let error = client.put("t", b"b", &mut broken).unwrap_err().to_string();
+    assert!(error.contains("cannot be read: it broke"), "{error}");
+    let mut client = Client::connect(dir.path()).unwrap();
+    let error = client.put("t", &[b'k'; 5000], &mut &value[..]).unwrap_err().to_string();
+    assert!(error.contains("key"), "{error}");
+    let request = r#"{"version":1,"command":"put-in-pieces","table":"t","key":"b"}"#;
+    let refused = say(dir.path(), format!("{request}\n{{\"bytes\":\"ab\",\"is_last\":false}}\n{request}\n").as_bytes());
+    assert!(refused.contains("no piece"), "{refused}");
+    let unfinished = say(dir.path(), format!("{request}\n{{\"bytes\":\"ab\",\"is_last\":false}}\n").as_bytes());
+    assert!(unfinished.contains("its end did not come"), "{unfinished}");
+    let written = format!("{request}\n{{\"bytes\":\"ab\",\"is_last\":false}}\n{{\"bytes\":\"c\",\"is_last\":true}}\n");
+    let next = "{\"version\":1,\"command\":\"checkpoint\"}\n";
+    let table = db.open_table("t").unwrap();
+    assert!(db.get(&table, "b").unwrap().unwrap()[..] == value[..]);
+    let said = say(dir.path(), format!("{written}{next}").as_bytes());
+    assert_eq!(said, "{\"result\":null}\n".repeat(2), "another request can follow");
+    assert_eq!(db.get(&table, "b").unwrap().unwrap(), b"abc");
+    check(&db);
+}
+
+struct Broken;
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::other("it broke"))
+    }
 }
