@@ -252,8 +252,8 @@ impl Db {
     /// Ends the [change feed](ChangeFeed) of a table, durably; without one, nothing is done. Commits to the table log their rows no more.
     ///
     /// Readers get what was committed until then, and then [`Change::EndFeed`](crate::Change::EndFeed). Later, one can begin to read only
-    /// where the [first](Self::first_feed_position) of the other feeds was started, or behind; readers that have begun read on in any case. A feed that is started again begins anew:
-    /// a consumer of the table reads it once more.
+    /// where the [first](Self::first_feed_position) of the other feeds was started, or behind; readers that have begun read on in any
+    /// case. A feed that is started again begins anew: a consumer of the table reads it once more.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

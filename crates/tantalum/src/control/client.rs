@@ -96,8 +96,8 @@ impl Client {
         }
     }
 
-    /// Has the database write a row, in a table that is created if there is none. Durable when it returns. A large value is not in memory as
-    /// a whole, and its row has a transaction of its own, which is not run again.
+    /// Has the database write a row, in a table that is created if there is none. Durable when it returns. A large value is not in
+    /// memory as a whole; the transaction that writes it is not run again.
     ///
     /// # Errors
     /// As [`call`](Self::call), and those of `value`, after which the row is as before and the connection is of no use.
