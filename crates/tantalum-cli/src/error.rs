@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::{self, StdoutLock, Write},
+    io::{self, Read, StdoutLock, Write},
 };
 
 /// The result of a command.
@@ -80,6 +80,19 @@ impl Out {
     /// Writes bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.write_all(bytes).and_then(|()| self.0.flush()).map_err(Error::Output)
+    }
+
+    /// Writes bytes as they are, as they are read.
+    pub fn copy(&mut self, bytes: &mut dyn Read) -> Result<()> {
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            match bytes.read(&mut piece) {
+                Ok(0) => return self.flush(),
+                Ok(read) => self.0.write_all(&piece[..read]).map_err(Error::Output)?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::Other(format!("the value cannot be read: {error}"))),
+            }
+        }
     }
 
     /// Has everything written.

@@ -107,14 +107,21 @@ fn a_value_is_taken_from_a_file() {
         }
         run(dir, "put", "t k --file nothing/here").fails(&["nothing/here"]);
     });
-    // What the socket cannot carry is refused, and says what can be done.
-    let dir = tempfile::tempdir().unwrap();
-    let db = small().control_socket(true).open(dir.path()).unwrap();
-    db.table("t").unwrap();
-    let put = ["db", "put", dir.path().to_str().unwrap(), "t", "k", "--file", "-"];
-    tantalum_with_input(&put, &vec![0; 1 << 20]).fails(&["1048576 bytes", "when the database is closed"]);
-    db.close().unwrap();
-    tantalum_with_input(&put, &vec![0; 1 << 20]).ok();
+}
+
+/// Also where one line of the control socket cannot carry them.
+#[test]
+fn large_values_are_written_read_and_copied() {
+    closed_and_open(|dir| {
+        let value: Vec<u8> = (0..3 << 20_u32).map(|n| (n / 5) as u8).collect();
+        let put = ["db", "put", dir.to_str().unwrap(), "t", "k", "--create", "--file", "-"];
+        tantalum_with_input(&put, &value).ok();
+        assert!(run(dir, "get", "t k --raw").ok() == value);
+        let hex = shown(dir, "scan", "t --value-as hex");
+        assert_eq!(hex.len(), "k \n".len() + value.len() * 2);
+        assert_eq!(shown(dir, "copy", "t u"), "1 rows copied\n");
+        assert!(run(dir, "get", "u k --raw").ok() == value);
+    });
 }
 
 #[test]

@@ -100,9 +100,9 @@ impl Table {
     }
 
     /// The catalog says so, and no transaction uses the table.
-    pub(crate) fn set_feed_start(&self, start: Lsn) {
-        assert!(start > Lsn::ZERO, "the catalog has records before");
-        self.shared.feed_start.store(start.get(), Ordering::Release);
+    pub(crate) fn set_feed_start(&self, start: Option<Lsn>) {
+        assert!(start != Some(Lsn::ZERO), "the catalog has records before");
+        self.shared.feed_start.store(start.map_or(0, Lsn::get), Ordering::Release);
     }
 
     pub(crate) fn tree(&self) -> &Tree {

@@ -65,12 +65,11 @@ pub fn run(arguments: &CopyArguments) -> Result<ExitCode> {
     let selection =
         RowSelection { tables: vec![table.clone()], from, to: until, limit: *limit, ..RowSelection::default() };
     let mut count = 0;
-    source.rows(selection, &mut |_, rows| {
-        rows.iter().try_for_each(|(key, value)| {
-            count += 1;
-            progress.add(1);
-            loader.put(key, &mut &value[..])
-        })
+    source.rows(selection, &mut |_, row| {
+        let Some((key, value)) = row else { return Ok(()) };
+        count += 1;
+        progress.add(1);
+        loader.put(key, value)
     })?;
     loader.finish()?;
     progress.finish();

@@ -7,12 +7,13 @@ use std::{
 };
 
 use clap::Args;
+use tantalum::control::RowSelection;
 use tantalum_report::{Progress, Unit};
 
 use super::{
     encoding::{Encodings, text_of},
     export::{Exporter, Failure, Format},
-    source::Source,
+    source::{RowAccess, Source},
 };
 use crate::error::{Error, Result};
 
@@ -43,7 +44,9 @@ pub type GiveRows<'a> =
 /// Writes the named tables, or all, in the order of their names.
 pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let source = Source::open(&arguments.dir)?;
-    arguments.write("dumping", &mut |tables, take| source.values(tables, take))?;
+    arguments.write("dumping", &mut |tables, take| {
+        source.rows(RowSelection { tables: tables.to_vec(), ..RowSelection::default() }, take)
+    })?;
     source.close()?;
     Ok(ExitCode::SUCCESS)
 }

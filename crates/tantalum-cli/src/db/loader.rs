@@ -70,21 +70,24 @@ impl<'a> Loader<'a> {
                 return Ok(());
             }
             Filling::There(remote, write, bytes) => {
-                let mut whole = Vec::new();
-                value.read_to_end(&mut whole).map_err(|error| Error::Other(error.to_string()))?;
-                *bytes += key.len() + whole.len() + 16;
+                let first = begin_of(value)?;
+                if first.len() == TRANSACTION_BYTES {
+                    // Which of two rows with the same key is the last, stays.
+                    send(remote, write)?;
+                    *bytes = 0;
+                    return remote.put(&write.table, key, &mut (&first[..]).chain(value));
+                }
+                *bytes += key.len() + first.len() + 16;
                 if *bytes > TRANSACTION_BYTES && !write.puts.is_empty() {
                     send(remote, write)?;
-                    *bytes = key.len() + whole.len() + 16;
+                    *bytes = key.len() + first.len() + 16;
                 }
-                write.puts.push((key.to_vec(), whole));
+                write.puts.push((key.to_vec(), first));
                 return Ok(());
             }
             Filling::Merging(db, table) => (*db, table.clone()),
         };
-        let mut first = Vec::new();
-        let read = value.take(TRANSACTION_BYTES as u64).read_to_end(&mut first);
-        read.map_err(|error| Error::Other(error.to_string()))?;
+        let first = begin_of(value)?;
         if first.len() == TRANSACTION_BYTES {
             self.commit()?;
             let mut transaction = db.begin()?;
@@ -140,6 +143,14 @@ impl<'a> Loader<'a> {
         }
         Ok(())
     }
+}
+
+/// What a value begins with: all of it, if it has fewer bytes than a transaction.
+fn begin_of(value: &mut dyn Read) -> Result<Vec<u8>> {
+    let mut first = Vec::new();
+    let read = value.take(TRANSACTION_BYTES as u64).read_to_end(&mut first);
+    read.map_err(|error| Error::Other(error.to_string()))?;
+    Ok(first)
 }
 
 /// Has the rows written, also none, which makes the table.

@@ -1,5 +1,6 @@
 //! `tantalum db`: looks after a database in a directory.
 
+mod changes;
 mod compact;
 mod copy;
 mod dump;
@@ -83,6 +84,19 @@ pub enum Command {
     /// A table that is created has all rows or none. With --merge, and in a database that another process has open, rows are written by
     /// many transactions.
     Copy(copy::CopyArguments),
+    /// Print what transactions wrote to tables with a change feed, in the order of the commits: a JSON object a line.
+    ///
+    /// The last line of a transaction has a position; --from goes on behind it. A position alone says that nothing followed, up to
+    /// there, that concerns these tables. If the log has overwritten what is asked for, and there is no archive, that is an error, which says
+    /// from which position on it can be read.
+    #[command(after_long_help = ENCODINGS)]
+    Changes(changes::ChangesArguments),
+    /// Start or end the change feed of a table.
+    ///
+    /// Refused while a transaction or snapshot uses the table; in a database that another process has open, a moment without one is waited
+    /// for, up to five seconds.
+    #[command(subcommand)]
+    Feed(changes::FeedCommand),
     /// Show an erase unit of in-page logging: its header, its log sectors, and the records in them with their status; or a segment
     /// of a log-structured store: its summaries, and their pages, live or dead.
     Inspect {
@@ -157,6 +171,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Put(arguments) => rows::run(&arguments),
         Command::Delete(arguments) => rows::run(&arguments),
         Command::Copy(arguments) => copy::run(&arguments),
+        Command::Changes(arguments) => changes::changes(&arguments),
+        Command::Feed(command) => changes::feed(&command),
         Command::Inspect { dir, unit: Some(unit), json, .. } => inspect::unit(&dir, unit, json),
         Command::Inspect { dir, segment, json, .. } => inspect::segment(&dir, segment.unwrap_or_default(), json),
         Command::Dump(arguments) => dump::run(&arguments),

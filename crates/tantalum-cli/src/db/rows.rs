@@ -131,6 +131,13 @@ pub struct Delete {
     encodings: Encodings,
 }
 
+/// A value that is shown is in memory as a whole.
+fn whole(value: &mut dyn Read) -> Result<Vec<u8>> {
+    let mut whole = Vec::new();
+    value.read_to_end(&mut whole).map_err(|error| Error::Other(format!("a value cannot be read: {error}")))?;
+    Ok(whole)
+}
+
 /// A line of `db scan --json`.
 #[derive(Serialize)]
 struct Row {
@@ -173,16 +180,17 @@ impl RowCommand for Get {
     fn run(&self, database: &dyn RowAccess) -> Result<()> {
         let Self { table, key, raw, encodings } = self;
         let key = encodings.key(key)?;
-        let mut found = None;
-        database.rows(RowSelection::of_key(table, &key), &mut |_, rows| {
-            found = found.take().or_else(|| rows.into_iter().next().map(|(_, value)| value));
-            Ok(())
+        let mut is_found = false;
+        database.rows(RowSelection::of_key(table, &key), &mut |_, row| {
+            let Some((_, value)) = row else { return Ok(()) };
+            is_found = true;
+            match raw {
+                true => Out::new().copy(value),
+                false => Out::new().line(encodings.show_value(&key, &whole(value)?)?),
+            }
         })?;
-        match found {
-            Some(value) if *raw => Out::new().bytes(&value),
-            Some(value) => Out::new().line(encodings.show_value(&key, &value)?),
-            None => Err(Error::Other(format!("there is no key \"{}\" in table {table:?}", text_of(&key)))),
-        }
+        let missing = || Error::Other(format!("there is no key \"{}\" in table {table:?}", text_of(&key)));
+        is_found.then_some(()).ok_or_else(missing)
     }
 }
 
@@ -195,9 +203,10 @@ impl RowCommand for Scan {
         let (limit, reverse, keys_only) = ((self.limit > 0).then_some(self.limit), self.reverse, self.keys_only);
         let selection = RowSelection { tables: vec![self.table.clone()], from, to, reverse, limit, keys_only };
         let (mut out, mut count) = (Out::new(), 0);
-        database.rows(selection, &mut |_, rows| {
-            count += rows.len() as u64;
-            rows.iter().try_for_each(|(key, value)| self.print(&mut out, key, value))
+        database.rows(selection, &mut |_, row| {
+            let Some((key, value)) = row else { return Ok(()) };
+            count += 1;
+            self.print(&mut out, key, &whole(value)?)
         })?;
         out.flush()?;
         if limit == Some(count) {

@@ -6,18 +6,18 @@ use std::{
 };
 
 use tantalum::{
-    Builder, Db, ErrorKind,
-    control::{self, Client, Command, RowSelection, Rows, TableSize, TableWrite, Written},
+    Builder, Db, ErrorKind, FeedPosition,
+    control::{self, ChangeSelection, Client, Command, FedChange, RowSelection, TableSize, TableWrite, Written},
 };
 
 use super::builder;
 use crate::error::{Error, Result};
 
-/// Takes the row of a key, whose value it reads in pieces.
-pub type TakeValue<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>) -> Result<()>;
+/// Takes a row of a table, its key and its value, which it reads in pieces; `None` when a table begins.
+pub type TakeRow<'a> = &'a mut dyn FnMut(&str, Option<(&[u8], &mut dyn Read)>) -> Result<()>;
 
-/// Takes rows of a table.
-pub type TakeRows<'a> = &'a mut dyn FnMut(&str, Rows) -> Result<()>;
+/// Takes changes, and the position behind them where a transaction ends.
+pub type TakeChanges<'a> = &'a mut dyn FnMut(Vec<FedChange>, Option<FeedPosition>) -> Result<()>;
 
 pub enum Source {
     /// If it was opened for reading, nothing of it changes, also if it was not closed.
@@ -30,8 +30,8 @@ pub trait RowAccess {
     /// The names of the tables, in order.
     fn table_names(&self) -> Result<Vec<String>>;
 
-    /// Reads rows, as of one moment, and gives them to `take`, some of one table at a time.
-    fn rows(&self, selection: RowSelection, take: TakeRows<'_>) -> Result<()>;
+    /// Reads rows, as of one moment, and gives them to `take`. Large values are not in memory as a whole.
+    fn rows(&self, selection: RowSelection, take: TakeRow<'_>) -> Result<()>;
 
     /// Counts rows.
     fn count(&self, selection: RowSelection) -> Result<u64>;
@@ -39,8 +39,7 @@ pub trait RowAccess {
     /// Writes to a table, all or nothing.
     fn write(&self, write: TableWrite) -> Result<Written>;
 
-    /// Writes a row, in a table that is created if there is none. Only where another process has the database open is the value in memory
-    /// as a whole.
+    /// Writes a row, in a table that is created if there is none. A large value is not in memory as a whole.
     fn put(&self, table: &str, key: &[u8], value: &mut dyn Read) -> Result<()>;
 }
 
@@ -69,6 +68,11 @@ impl Remote {
         Client::connect(&self.dir).map_err(|error| {
             Error::Other(format!("process {} does not have the database open any more: {error}", self.process))
         })
+    }
+
+    /// Has a row written, in a table that is created if there is none.
+    pub fn put(&self, table: &str, key: &[u8], value: &mut dyn Read) -> Result<()> {
+        Ok(self.client()?.put(table, key, value)?)
     }
 
     /// What the database answers to a command.
@@ -117,24 +121,34 @@ impl Source {
         }
     }
 
-    /// Reads all rows of the named tables, or of all, as of one moment. `take` gets `None` when a table begins. Only where another process
-    /// has the database open are large values in memory as a whole.
-    pub fn values(&self, tables: &[String], take: TakeValue<'_>) -> Result<()> {
-        let Self::Here(db) = self else {
-            let (mut current, selection) = (None, RowSelection { tables: tables.to_vec(), ..RowSelection::default() });
-            return self.rows(selection, &mut |table, rows| {
-                if current.as_deref() != Some(table) {
-                    take(table, None)?;
-                    current = Some(table.to_owned());
-                }
-                rows.iter().try_for_each(|(key, value)| take(table, Some((key, &mut &value[..]))))
-            });
-        };
+    /// Reads the change feed.
+    pub fn changes(&self, selection: ChangeSelection, take: TakeChanges<'_>) -> Result<()> {
         stopping(|failed| {
-            Ok(control::read_tables(db, tables, &mut |table, row| {
-                take(table, row).map_err(|error| failed.stop(error))
-            })?)
+            let mut sink = |changes, position| take(changes, position).map_err(|error| failed.stop(error));
+            match self {
+                Self::Here(db) => Ok(selection.read(db, &mut sink)?),
+                Self::There(remote) => Ok(remote.client()?.changes(selection, &mut sink)?),
+            }
         })
+    }
+
+    /// Starts the change feed of a table, and returns the position at which it begins.
+    pub fn start_feed(&self, table: &str) -> Result<FeedPosition> {
+        match self {
+            Self::Here(db) => Ok(db.start_change_feed(&db.open_table(table)?)?),
+            Self::There(remote) => {
+                let text: String = of_json(remote.call(&Command::StartFeed { table: table.into() })?)?;
+                Ok(text.parse()?)
+            }
+        }
+    }
+
+    /// Ends the change feed of a table.
+    pub fn end_feed(&self, table: &str) -> Result<()> {
+        match self {
+            Self::Here(db) => Ok(db.end_change_feed(&db.open_table(table)?)?),
+            Self::There(remote) => remote.call(&Command::EndFeed { table: table.into() }).map(drop),
+        }
     }
 
     /// Checks everything: a [`CheckReport`](tantalum::CheckReport) as JSON.
@@ -174,9 +188,10 @@ impl RowAccess for Source {
         }
     }
 
-    fn rows(&self, selection: RowSelection, take: TakeRows<'_>) -> Result<()> {
+    fn rows(&self, selection: RowSelection, take: TakeRow<'_>) -> Result<()> {
         stopping(|failed| {
-            let mut sink = |table: &str, rows| take(table, rows).map_err(|error| failed.stop(error));
+            let mut sink =
+                |table: &str, row: Option<(&[u8], &mut dyn Read)>| take(table, row).map_err(|error| failed.stop(error));
             match self {
                 Self::Here(db) => Ok(selection.read(db, &mut sink)?),
                 Self::There(remote) => Ok(remote.client()?.rows(selection, &mut sink)?),
@@ -207,13 +222,7 @@ impl RowAccess for Source {
                 transaction.commit()?;
                 Ok(())
             }
-            Self::There(_) => {
-                // What is longer is refused, whatever follows.
-                let mut whole = Vec::new();
-                let read = value.take(control::LINE_BYTES_MAX as u64).read_to_end(&mut whole);
-                read.map_err(|error| Error::Other(format!("the value cannot be read: {error}")))?;
-                self.write(TableWrite { create: true, ..TableWrite::of_put(table, key, &whole) }).map(drop)
-            }
+            Self::There(remote) => remote.put(table, key, value),
         }
     }
 }

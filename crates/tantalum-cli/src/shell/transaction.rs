@@ -8,15 +8,9 @@ use tantalum::{
 };
 
 use crate::{
-    db::source::{RowAccess, TakeRows},
+    db::source::{RowAccess, TakeRow},
     error::Result,
 };
-
-/// Rows that are taken at a time.
-const BATCH_ROWS: usize = 256;
-
-/// Takes a row of a table: its key and its value.
-type TakeRow<'a> = &'a mut dyn FnMut(&str, &[u8], &[u8]) -> Result<()>;
 
 /// A transaction that a user has begun.
 pub struct OpenTransaction {
@@ -46,13 +40,15 @@ impl OpenTransaction {
         let bounds = bounds_of(from.as_ref(), to.as_ref());
         for name in tables {
             let table: Table = self.db.open_table(name)?;
+            take(name, None)?;
             let mut rows: RangeIter<'_> = transaction.range(&table, bounds)?;
             let mut left = limit.unwrap_or(u64::MAX);
             while left > 0 {
                 let row = if *reverse { rows.next_back_borrowed() } else { rows.next_borrowed() };
                 let Some(row) = row else { break };
                 let (key, value) = row?;
-                take(name, key, if *keys_only { &[] } else { value })?;
+                let mut value = if *keys_only { &[][..] } else { value };
+                take(name, Some((key, &mut value)))?;
                 left -= 1;
             }
         }
@@ -69,26 +65,14 @@ impl RowAccess for OpenTransaction {
         Ok(self.db.tables()?)
     }
 
-    fn rows(&self, selection: RowSelection, take: TakeRows<'_>) -> Result<()> {
-        let mut batch = Vec::new();
-        let mut last = String::new();
-        self.each_row(&selection, &mut |table, key, value| {
-            if batch.len() == BATCH_ROWS || last != table {
-                if !batch.is_empty() {
-                    take(&last, std::mem::take(&mut batch))?;
-                }
-                table.clone_into(&mut last);
-            }
-            batch.push((key.to_vec(), value.to_vec()));
-            Ok(())
-        })?;
-        if batch.is_empty() { Ok(()) } else { take(&last, batch) }
+    fn rows(&self, selection: RowSelection, take: TakeRow<'_>) -> Result<()> {
+        self.each_row(&selection, take)
     }
 
     fn count(&self, selection: RowSelection) -> Result<u64> {
         let mut count = 0;
-        self.each_row(&selection, &mut |_, _, _| {
-            count += 1;
+        self.each_row(&selection, &mut |_, row| {
+            count += u64::from(row.is_some());
             Ok(())
         })?;
         Ok(count)

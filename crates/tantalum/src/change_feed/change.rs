@@ -58,13 +58,22 @@ pub enum Change {
         /// The table's name.
         table: Arc<str>,
     },
+    /// The table's change feed was [ended](crate::Db::end_change_feed): what is committed to it from here on is not in the feed. If the
+    /// feed has later changes of the table, it was started again, and what was committed in between is missing.
+    EndFeed {
+        /// The table's name.
+        table: Arc<str>,
+    },
 }
 
 impl Change {
     /// The table's name.
     pub fn table(&self) -> &str {
         match self {
-            Self::Put { table, .. } | Self::Delete { table, .. } | Self::DropTable { table } => table,
+            Self::Put { table, .. }
+            | Self::Delete { table, .. }
+            | Self::DropTable { table }
+            | Self::EndFeed { table } => table,
         }
     }
 }
@@ -212,8 +221,8 @@ impl fmt::Debug for LargeValue {
 pub struct Changes {
     manager: Arc<Manager>,
     section: Bytes,
-    /// Of a table that was dropped: that is all.
-    dropped: Option<Arc<str>>,
+    /// That a table was dropped, or its feed ended: that is all then.
+    end: Option<Change>,
     table: Arc<str>,
     /// Rows of the table that follow.
     rows: u64,
@@ -244,9 +253,16 @@ pub(super) struct Found {
 #[derive(Clone)]
 enum FoundKind {
     Whole,
-    Part { number: u64 },
-    CommitOfParts { number: u64, start: Lsn, rows: u64 },
-    Dropped { table: Arc<str> },
+    Part {
+        number: u64,
+    },
+    CommitOfParts {
+        number: u64,
+        start: Lsn,
+        rows: u64,
+    },
+    /// The end of a table's feed, which this says.
+    End(Change),
 }
 
 /// The parts of a large transaction.
@@ -272,7 +288,8 @@ impl Found {
             Kind::CommitOfParts { number, start, rows } => {
                 FoundKind::CommitOfParts { number, start: Lsn::new(start), rows }
             }
-            Kind::Dropped(table) => FoundKind::Dropped { table: table.into() },
+            Kind::Dropped(table) => FoundKind::End(Change::DropTable { table: table.into() }),
+            Kind::Ended(table) => FoundKind::End(Change::EndFeed { table: table.into() }),
         };
         Ok(Some(Self { kind, section, end }))
     }
@@ -303,21 +320,21 @@ fn damaged(lsn: Lsn, what: Fault) -> Error {
 impl Changes {
     /// Of a commit.
     pub(super) fn of(manager: &Arc<Manager>, found: &Found) -> Self {
-        let Found { kind, section, end } = found.clone();
-        let (mut dropped, mut parts) = (None, None);
+        let Found { kind, section, end: behind } = found.clone();
+        let (mut end, mut parts) = (None, None);
         match kind {
             FoundKind::Whole | FoundKind::Part { .. } => {}
-            FoundKind::Dropped { table } => dropped = Some(table),
+            FoundKind::End(change) => end = Some(change),
             FoundKind::CommitOfParts { number, start, rows } => {
-                parts = Some(Parts { number, range: start..end, reader: None, rows });
+                parts = Some(Parts { number, range: start..behind, reader: None, rows });
             }
         }
-        Self { manager: Arc::clone(manager), section, dropped, table: Arc::from(""), rows: 0, parts, is_over: false }
+        Self { manager: Arc::clone(manager), section, end, table: Arc::from(""), rows: 0, parts, is_over: false }
     }
 
     fn read_next(&mut self) -> Result<Option<Change>> {
-        if let Some(table) = self.dropped.take() {
-            return Ok(Some(Change::DropTable { table }));
+        if let Some(change) = self.end.take() {
+            return Ok(Some(change));
         }
         while self.rows == 0 {
             let table =

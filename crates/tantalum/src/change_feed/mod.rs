@@ -8,7 +8,8 @@
 //! Invariants:
 //! - the feed has commits in the order of their records, each once, and none before it is durable;
 //! - the section of a commit is in its record, so that a crash keeps both or none;
-//! - while a table's feed is started, no transaction uses the table: all later records of commits to it have a section.
+//! - while a table's feed is started, no transaction uses the table: all later records of commits to it have a section;
+//! - nor while it is ended, in a record that says so: no later record has a section with rows of the table.
 
 mod change;
 mod position;
@@ -139,20 +140,13 @@ impl ChangeFeed {
             );
             return Err(Error::new(ErrorKind::Mismatch, what));
         }
-        let starts = core.catalog.tables().into_iter().filter_map(|table| table.feed_start());
-        match starts.min() {
-            None => {
-                let what = "no table has a change feed; start one with Db::start_change_feed";
-                Err(Error::new(ErrorKind::NotFound, what))
-            }
-            Some(start) if start > lsn => {
-                let what = format!(
-                    "the position, LSN {lsn}, lies before the start of the change feed, LSN {start}; begin there"
-                );
-                Err(Error::new(ErrorKind::InvalidInput, what))
-            }
-            Some(_) => Ok(Self { manager: Arc::clone(manager), reader: log.reader(lsn)? }),
+        let start = first_start(core)?;
+        if start > lsn {
+            let what =
+                format!("the position, LSN {lsn}, lies before the start of the change feed, LSN {start}; begin there");
+            return Err(Error::new(ErrorKind::InvalidInput, what));
         }
+        Ok(Self { manager: Arc::clone(manager), reader: log.reader(lsn)? })
     }
 
     /// The next transaction, if one is durable. Waits for no commit; it reads what the log has since the last one.
@@ -225,8 +219,8 @@ impl fmt::Debug for CommittedChanges {
 /// The change feed: what transactions wrote, in the order of the commits.
 impl Db {
     /// Has the log keep what transactions write to a table, with keys and values, for readers of the [change feed](ChangeFeed), from the
-    /// returned position on. Durable when it returns; for a table that has a feed, it returns where that began. It ends when the table
-    /// is dropped.
+    /// returned position on. Durable when it returns; for a table that has a feed, it returns where that began. It ends [when a
+    /// program ends it](Self::end_change_feed), and when the table is dropped.
     ///
     /// A commit then logs the bytes of its keys and values once more. A table that is [loaded in bulk](Self::bulk_load) is written by
     /// a transaction.
@@ -255,6 +249,36 @@ impl Db {
         Ok(position_at(core, start))
     }
 
+    /// Ends the [change feed](ChangeFeed) of a table, durably; without one, nothing is done. Commits to the table log their rows no more.
+    ///
+    /// Readers get what was committed until then, and then [`Change::EndFeed`](crate::Change::EndFeed). Later, one can begin to read only
+    /// where the [first](Self::first_feed_position) of the other feeds was started, or behind; readers that have begun read on in any
+    /// case. A feed that is started again begins anew: a consumer of the table reads it once more.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let notes = db.table("notes")?;
+    /// let mut feed = db.changes(&db.start_change_feed(&notes)?)?;
+    /// db.end_change_feed(&notes)?;
+    /// db.put(&notes, "a", "1")?;
+    /// let end = feed.try_next()?.ok_or("it is durable")?;
+    /// let changes = end.changes().collect::<Result<Vec<_>, _>>()?;
+    /// assert!(matches!(&changes[..], [tantalum::Change::EndFeed { table }] if &**table == "notes"));
+    /// assert!(feed.try_next()?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InUse`](ErrorKind::InUse) while a transaction or snapshot that has used the table is alive; [`NotFound`](ErrorKind::NotFound)
+    /// for a table that was dropped; [`ReadOnly`](ErrorKind::ReadOnly), [`Closed`](ErrorKind::Closed), and what a device reports.
+    pub fn end_change_feed(&self, table: &Table) -> Result<()> {
+        let _operation = self.core().begin_operation()?;
+        let core = self.core();
+        table.check_usable(core.log().log_id())?;
+        self.manager().retry_when_full(|| core.catalog.end_feed(table))
+    }
+
     /// Reads the [change feed](ChangeFeed) from a position on. Any number of feeds may be read at a time.
     ///
     /// # Errors
@@ -265,6 +289,26 @@ impl Db {
     pub fn changes(&self, from: &FeedPosition) -> Result<ChangeFeed> {
         self.core().check_open()?;
         ChangeFeed::begin(self.manager(), from)
+    }
+
+    /// Where the first of the [feeds](Self::start_change_feed) that there are was started: what the change feed can have begins here, if
+    /// the log still has it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let start = db.start_change_feed(&db.table("notes")?)?;
+    /// db.start_change_feed(&db.table("others")?)?;
+    /// assert_eq!(db.first_feed_position()?, start);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if no table has a change feed; [`Closed`](ErrorKind::Closed).
+    pub fn first_feed_position(&self) -> Result<FeedPosition> {
+        let core = self.core();
+        core.check_open()?;
+        first_start(core).map(|start| position_at(core, start))
     }
 
     /// The present end of the change feed: a transaction that is durable now lies before it, and one that is not lies behind.
@@ -287,6 +331,15 @@ fn position_at(core: &Core, lsn: Lsn) -> FeedPosition {
     FeedPosition { log_id: core.log().log_id(), session: core.log().epoch(), lsn }
 }
 
+/// Where the first of the tables' feeds begins.
+fn first_start(core: &Core) -> Result<Lsn> {
+    let starts = core.catalog.tables().into_iter().filter_map(|table| table.feed_start());
+    starts.min().ok_or_else(|| {
+        let what = "no table has a change feed; start one, with Db::start_change_feed or `tantalum db feed start`";
+        Error::new(ErrorKind::NotFound, what)
+    })
+}
+
 /// Refuses a store that keeps the changes itself.
 fn check_store(core: &Core) -> Result<()> {
     if core.pool.store().logging() == Logging::Redo {
@@ -302,7 +355,8 @@ fn read(reader: &mut LogReader, core: &Core) -> Result<Option<Record>> {
     reader.next_record().map_err(|error| match error.cause::<tantalum_log::FellBehind>() {
         Some(behind) => {
             let oldest = position_at(core, behind.oldest);
-            Error::new(ErrorKind::FellBehind, error.to_string()).with_source(FellBehind { oldest })
+            let what = format!("{error}; the position there is {oldest}");
+            Error::new(ErrorKind::FellBehind, what).with_source(FellBehind { oldest })
         }
         None => error,
     })

@@ -15,6 +15,7 @@ const WHOLE: u8 = 0;
 const PART: u8 = 1;
 const COMMIT_OF_PARTS: u8 = 2;
 const DROPPED: u8 = 3;
+const ENDED: u8 = 4;
 
 const DELETE: u64 = 0;
 const PUT: u64 = 1;
@@ -31,6 +32,8 @@ pub(super) enum Kind<'s> {
     CommitOfParts { number: u64, start: u64, rows: u64 },
     /// A table was dropped.
     Dropped(&'s str),
+    /// The feed of a table was ended.
+    Ended(&'s str),
 }
 
 /// A row of a section.
@@ -81,7 +84,16 @@ impl Section {
 
     /// Of a table that is dropped.
     pub fn dropped(table: &str) -> Vec<u8> {
-        let mut bytes = vec![DROPPED];
+        Self::of_name(DROPPED, table)
+    }
+
+    /// Of a table whose feed is ended.
+    pub fn ended(table: &str) -> Vec<u8> {
+        Self::of_name(ENDED, table)
+    }
+
+    fn of_name(kind: u8, table: &str) -> Vec<u8> {
+        let mut bytes = vec![kind];
         put_bytes(&mut bytes, table.as_bytes());
         bytes
     }
@@ -138,6 +150,7 @@ pub(super) fn take_kind<'s>(bytes: &mut &'s [u8]) -> Result<Kind<'s>, Fault> {
             Kind::CommitOfParts { number, start, rows }
         }
         DROPPED => Kind::Dropped(take_text(bytes)?),
+        ENDED => Kind::Ended(take_text(bytes)?),
         _ => return Err("it is of an unknown kind"),
     })
 }
@@ -215,6 +228,7 @@ mod tests {
         let commit = Section::commit_of_parts(12, 1 << 40, 3);
         assert_eq!(take_kind(&mut &commit[..]), Ok(Kind::CommitOfParts { number: 12, start: 1 << 40, rows: 3 }));
         assert_eq!(take_kind(&mut &Section::dropped("t")[..]), Ok(Kind::Dropped("t")));
+        assert_eq!(take_kind(&mut &Section::ended("t")[..]), Ok(Kind::Ended("t")));
     }
 
     #[test]

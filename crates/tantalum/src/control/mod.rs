@@ -8,11 +8,18 @@
 //! ```
 //!
 //! with one of the commands of [`Command`]. The answer is any number of lines `{"progress":{...}}`, and then one line
-//! `{"result":...}` or `{"error":"..."}`. Before the last line come rows, if they were asked for, as lines
-//! `{"rows":{"table":"...","rows":[["key","value"],...]}}`; each character of keys and values, U+0000 to U+00FF, is a byte. A
-//! connection can carry several requests, one after the other. The database hangs up on a line that is longer than 1 MiB, on
-//! one that is not there within ten seconds, and on more than four connections at a time; and on a client that takes no rows
-//! for ten minutes. A command that was begun ends, also if the client hangs up.
+//! `{"result":...}` or `{"error":"..."}`. Before the last line come, if they were asked for:
+//!
+//! - rows, as lines `{"rows":{"table":"...","rows":[["key","value"],...]}}`: each character of keys and values, U+0000 to U+00FF, is a byte;
+//! - values of 128 KiB and more in pieces, as lines `{"piece":{"table":"...","key":"...","bytes":"...","is_last":false}}`;
+//! - changes of the [change feed](crate::ChangeFeed), as lines `{"changes":{"changes":[...],"position":"..."}}`.
+//!
+//! Behind the request to put a large value come its pieces, as lines `{"bytes":"...","is_last":false}`.
+//!
+//! A connection can carry several requests, one after the other. The database hangs up on a line that is longer than 1 MiB, on
+//! one that is not there within ten seconds, and on more than four connections at a time, besides eight that follow the change feed;
+//! and on a client that takes no rows or changes for ten minutes. A command that was begun ends, also if the client hangs up; but a
+//! value of which the end does not come is not written.
 //!
 //! ```
 //! use tantalum::control::{Client, Command};
@@ -27,15 +34,18 @@
 //! ```
 
 mod address;
+mod changes;
 mod client;
+mod pieces;
 mod protocol;
 mod rows;
 mod server;
 mod write;
 
 pub use crate::ValueSink;
+pub use changes::{ChangeSelection, ChangeSink, ChangesFrom, FedChange};
 pub use client::Client;
 pub use protocol::{Command, LINE_BYTES_MAX, Progress};
-pub use rows::{RowSelection, RowSink, Rows, TableSize, read_tables, table_sizes};
+pub use rows::{RowSelection, Rows, TableSize, table_sizes};
 pub(crate) use server::serve;
 pub use write::{KeyBounds, TableWrite, Written};

@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    rows::{RowSelection, Rows, row_list},
+    changes::{ChangeSelection, FedChange, optional_position},
+    rows::{RowSelection, Rows, bytes, row_list},
     write::TableWrite,
 };
 use crate::{
+    FeedPosition,
     db::{CompactProgress, LogChangeProgress},
     restore::RestoreProgress,
 };
@@ -56,6 +58,32 @@ pub enum Command {
         /// Which.
         #[serde(flatten)]
         write: TableWrite,
+    },
+    /// Changes, for [`Client::changes`](super::Client::changes).
+    Changes {
+        /// Which.
+        #[serde(flatten)]
+        selection: ChangeSelection,
+    },
+    /// As [`Db::start_change_feed`](crate::Db::start_change_feed); waits up to five seconds for a moment when no transaction uses the
+    /// table. The answer is the position, as text.
+    StartFeed {
+        /// The table.
+        table: String,
+    },
+    /// As [`Db::end_change_feed`](crate::Db::end_change_feed); waits likewise.
+    EndFeed {
+        /// The table.
+        table: String,
+    },
+    /// Writes a row, in a table that is created if there is none. The value follows the request in pieces:
+    /// [`Client::put`](super::Client::put) sends it.
+    PutInPieces {
+        /// The table.
+        table: String,
+        /// The row's key.
+        #[serde(with = "bytes")]
+        key: Vec<u8>,
     },
     /// As [`Db::check`](crate::Db::check).
     Check,
@@ -136,6 +164,21 @@ pub enum Answer {
         #[serde(with = "row_list")]
         rows: Rows,
     },
+    /// A piece of a row's value, one of several such lines that follow each other.
+    Piece {
+        table: String,
+        #[serde(with = "bytes")]
+        key: Vec<u8>,
+        #[serde(with = "bytes")]
+        bytes: Vec<u8>,
+        is_last: bool,
+    },
+    /// Changes, one of several such lines.
+    Changes {
+        changes: Vec<FedChange>,
+        #[serde(default, with = "optional_position")]
+        position: Option<FeedPosition>,
+    },
     /// It is done.
     Result(Value),
     /// It was not done, and why.
@@ -169,7 +212,8 @@ impl Answer {
     }
 }
 
-fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
+/// A line of JSON.
+pub(super) fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     Ok(line)
@@ -177,7 +221,10 @@ fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::write::KeyBounds, *};
+    use super::{
+        super::{changes::ChangesFrom, write::KeyBounds},
+        *,
+    };
     use crate::{
         db::{CompactStep, LogChangePhase},
         restore::RestorePhase,
@@ -186,6 +233,8 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let (device, path) = ("log \"0\"".to_owned(), "/a\nb".to_owned());
+        let position = a_position();
+        let from = |from| ChangeSelection { from, limit: Some(1), follow: true, tables: vec!["t".into()] };
         for command in [
             Command::Status,
             Command::Stats,
@@ -204,6 +253,12 @@ mod tests {
                     delete_range: Some(KeyBounds { from: Some(vec![255]), to: None }),
                 },
             },
+            Command::Changes { selection: ChangeSelection::default() },
+            Command::Changes { selection: from(ChangesFrom::Now) },
+            Command::Changes { selection: from(ChangesFrom::Position(position)) },
+            Command::StartFeed { table: "t".into() },
+            Command::PutInPieces { table: "t".into(), key: vec![0, 10, 255] },
+            Command::EndFeed { table: "t".into() },
             Command::Check,
             Command::Backup { path: path.clone() },
             Command::Checkpoint,
@@ -225,10 +280,31 @@ mod tests {
             [Progress::LogChange(change), Progress::BaseBackup(copy), Progress::Compact(moved)].map(Answer::Progress);
         let rows = vec![((0..=255).collect(), Vec::new())];
         let rows = [Answer::Rows { table: "t".into(), rows }];
-        for answer in progress.into_iter().chain(rows).chain([Answer::Result(Value::Null), Answer::Error("no".into())])
+        let (table, key) = ("t".to_owned(), (0..=255).collect::<Vec<u8>>());
+        let changes = vec![
+            FedChange::Put { table: table.clone(), key: key.clone(), value: Some(key.clone()) },
+            FedChange::Put { table: table.clone(), key: key.clone(), value: None },
+            FedChange::Delete { table: table.clone(), key },
+            FedChange::DropTable { table: table.clone() },
+            FedChange::EndFeed { table },
+        ];
+        let piece = Answer::Piece { table: "t".into(), key: vec![10], bytes: vec![0, 255], is_last: true };
+        let changes = [None, Some(position)].map(|position| Answer::Changes { changes: changes.clone(), position });
+        for answer in progress
+            .into_iter()
+            .chain(rows)
+            .chain(changes)
+            .chain([piece])
+            .chain([Answer::Result(Value::Null), Answer::Error("no".into())])
         {
             assert_eq!(Answer::of_line(&answer.to_line().unwrap()), Ok(answer));
         }
+    }
+
+    fn a_position() -> FeedPosition {
+        let dir = tempfile::tempdir().unwrap();
+        let db = crate::Db::builder().log_bytes(2 << 20).open(dir.path().join("db")).unwrap();
+        db.feed_position().unwrap()
     }
 
     #[test]

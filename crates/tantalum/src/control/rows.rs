@@ -12,8 +12,6 @@ use crate::{
     transaction::{Content, Snapshot},
 };
 
-/// Bytes of keys and values that are sent at a time, if a row has no more.
-const BATCH_BYTES: usize = 32 << 10;
 /// Progress is told after so many rows.
 const COUNTED_ROWS: u64 = 256;
 
@@ -32,8 +30,8 @@ const COUNTED_ROWS: u64 = 256;
 ///
 /// let last = RowSelection { tables: vec!["fruit".into()], reverse: true, limit: Some(1), ..RowSelection::default() };
 /// let mut found = Vec::new();
-/// last.read(&db, &mut |table, rows| {
-///     found.extend(rows.iter().map(|(key, _)| (table.to_owned(), key.clone())));
+/// last.read(&db, &mut |table, row| {
+///     found.extend(row.map(|(key, _value)| (table.to_owned(), key.to_vec())));
 ///     Ok(())
 /// })?;
 /// assert_eq!(found, [("fruit".to_owned(), b"cherry".to_vec())]);
@@ -64,9 +62,6 @@ pub struct RowSelection {
 /// Rows, keys and values.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Takes rows of a table, at least once for each table, with none if it has none.
-pub type RowSink<'a> = &'a mut dyn FnMut(&str, Rows) -> Result<()>;
-
 impl RowSelection {
     /// The row with this key.
     pub fn of_key(table: &str, key: &[u8]) -> Self {
@@ -74,11 +69,11 @@ impl RowSelection {
         Self { tables: vec![table.into()], from: Some(key.to_vec()), to: Some(behind), ..Self::default() }
     }
 
-    /// Reads the rows and gives them to `sink`, some at a time.
+    /// Reads the rows and gives them to `sink`. Large values are not in memory as a whole.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) for a table that is not there; those of [`Snapshot::range`] and of `sink`.
-    pub fn read(&self, db: &Db, sink: RowSink<'_>) -> Result<()> {
+    pub fn read(&self, db: &Db, sink: ValueSink<'_>) -> Result<()> {
         self.begin(db)?.read(sink)
     }
 
@@ -122,19 +117,21 @@ pub(super) struct RowReader {
 type UnreadSink<'a> = &'a mut dyn FnMut(&Table, Option<(crate::Value, Content)>) -> Result<()>;
 
 impl RowReader {
-    /// Gives the rows to `sink`, whose values are read if they are asked for.
-    pub fn read(&self, sink: RowSink<'_>) -> Result<()> {
-        let mut batch = Batch::default();
+    /// Gives the rows to `sink`, which reads the values.
+    pub fn read(&self, sink: ValueSink<'_>) -> Result<()> {
         self.for_each_unread(&mut |table, row| {
-            let Some((key, content)) = row else { return batch.begin(table, sink) };
-            let value = match content {
-                _ if self.selection.keys_only => Vec::new(),
-                Content::Bytes(value) => value.to_vec(),
-                Content::Large(_) => self.snapshot.get(table, &key)?.expect("the snapshot has shown the row").to_vec(),
-            };
-            batch.add(key.to_vec(), value, sink)
-        })?;
-        batch.end(sink)
+            let name = table.name();
+            match row {
+                None => sink(name, None),
+                Some((key, _)) if self.selection.keys_only => sink(name, Some((&key, &mut &[][..]))),
+                Some((key, Content::Bytes(value))) => sink(name, Some((&key, &mut &value[..]))),
+                Some((key, Content::Large(_))) => {
+                    let mut value =
+                        self.snapshot.reader(table, &key)?.expect("the snapshot has shown the row just now");
+                    sink(name, Some((&key, &mut value)))
+                }
+            }
+        })
     }
 
     fn for_each_unread(&self, sink: UnreadSink<'_>) -> Result<()> {
@@ -157,88 +154,6 @@ impl RowReader {
         }
         Ok(())
     }
-}
-
-/// Rows of a table that are sent together.
-#[derive(Default)]
-struct Batch {
-    table: Option<Table>,
-    rows: Rows,
-    bytes: usize,
-    /// Whether rows of the table were sent before.
-    was_sent: bool,
-}
-
-impl Batch {
-    fn begin(&mut self, table: &Table, sink: RowSink<'_>) -> Result<()> {
-        self.end(sink)?;
-        (self.table, self.was_sent) = (Some(table.clone()), false);
-        Ok(())
-    }
-
-    fn add(&mut self, key: Vec<u8>, value: Vec<u8>, sink: RowSink<'_>) -> Result<()> {
-        self.bytes += key.len() + value.len();
-        self.rows.push((key, value));
-        if self.bytes >= BATCH_BYTES { self.send(sink) } else { Ok(()) }
-    }
-
-    /// Sends what there is of a table: for each at least once.
-    fn end(&mut self, sink: RowSink<'_>) -> Result<()> {
-        if self.rows.is_empty() && self.was_sent { Ok(()) } else { self.send(sink) }
-    }
-
-    fn send(&mut self, sink: RowSink<'_>) -> Result<()> {
-        let Some(table) = &self.table else { return Ok(()) };
-        (self.bytes, self.was_sent) = (0, true);
-        sink(table.name(), std::mem::take(&mut self.rows))
-    }
-}
-
-/// Reads all rows of the named tables, or of all by name if none is named, as of one moment. Large values are not in memory as a whole.
-///
-/// # Errors
-/// As [`RowSelection::read`].
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let db = tantalum::Db::builder().log_bytes(4 << 20).open(dir.path())?;
-/// let films = db.table("films")?;
-/// let mut tx = db.begin()?;
-/// tx.put_from(&films, "metropolis", std::io::repeat(7).take(1_000_000))?;
-/// tx.commit()?;
-///
-/// use std::io::Read;
-/// let mut bytes = 0;
-/// tantalum::control::read_tables(&db, &[], &mut |_, row| {
-///     if let Some((_, value)) = row {
-///         bytes += value.bytes().count();
-///     }
-///     Ok(())
-/// })?;
-/// assert_eq!(bytes, 1_000_000);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn read_tables(db: &Db, names: &[String], sink: ValueSink<'_>) -> Result<()> {
-    let selection = RowSelection { tables: names.to_vec(), ..RowSelection::default() };
-    let RowReader { snapshot, tables, .. } = selection.begin(db)?;
-    for table in tables {
-        let mut rows = match snapshot.range(&table, ..) {
-            // Dropped since all were listed.
-            Err(error) if error.kind() == ErrorKind::NotFound && names.is_empty() => continue,
-            rows => rows?,
-        };
-        sink(table.name(), None)?;
-        while let Some(row) = rows.next_unread() {
-            match row? {
-                (key, Content::Bytes(value)) => sink(table.name(), Some((&key, &mut &value[..])))?,
-                (key, Content::Large(_)) => {
-                    let mut value = snapshot.reader(&table, &key)?.expect("the snapshot has shown the row just now");
-                    sink(table.name(), Some((&key, &mut value)))?;
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The size of a table.
@@ -295,6 +210,19 @@ fn to_text(bytes: &[u8]) -> String {
 fn of_text<E: serde::de::Error>(text: &str) -> Result<Vec<u8>, E> {
     let byte = |char| u8::try_from(u32::from(char)).map_err(|_| E::custom("a character beyond U+00FF is no byte"));
     text.chars().map(byte).collect()
+}
+
+/// A field of bytes.
+pub(super) mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::to_text(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        super::of_text(&String::deserialize(deserializer)?)
+    }
 }
 
 /// A field of bytes that may be absent.

@@ -30,6 +30,8 @@ use tantalum_rt::{JoinHandle, now, spawn};
 
 use super::{
     address::Address,
+    changes::{ChangeSelection, when_unused},
+    pieces::{Piece, RowLines},
     protocol::{Answer, Command, LINE_BYTES_MAX, Progress, VERSION},
     rows::{RowSelection, table_sizes},
 };
@@ -43,9 +45,11 @@ type Failure = Box<dyn std::error::Error>;
 
 /// Connections at the same time.
 const CONNECTIONS_MAX: usize = 4;
+/// Besides, connections that follow the change feed.
+const FOLLOWERS_MAX: usize = 8;
 /// How long a request may take to arrive, and an answer to be taken.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take none of the rows that it asked for: it may show them a page at a time.
+/// How long a client may take none of the rows or changes that it asked for: it may show them a page at a time.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The socket of an open database. Dropping it ends it; commands that were begun go on.
@@ -120,7 +124,7 @@ fn listen(directory: &Path, socket: &Path) -> io::Result<UnixListener> {
 }
 
 fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &Path) {
-    let connections = Arc::new(AtomicUsize::new(0));
+    let (connections, followers) = (Arc::default(), Arc::default());
     loop {
         let accepted = listener.accept();
         if stop.load(Ordering::Acquire) {
@@ -135,14 +139,16 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
                 continue;
             }
         };
-        let mut connection = Connection { stream, db: db.clone(), directory: directory.into() };
-        let Some(place) = Place::take(&connections) else {
+        let place = Place::take(&connections, CONNECTIONS_MAX);
+        let is_refused = place.is_none();
+        let (db, directory, followers) = (db.clone(), directory.into(), Arc::clone(&followers));
+        let mut connection = Connection { stream, db, directory, place, followers, unread: Vec::new(), is_over: false };
+        if is_refused {
             // If this answer cannot be sent either, the client is gone.
             let _ = connection.answer(&Answer::Error("too many connections; try again later".into()));
             continue;
-        };
+        }
         spawn("tantalum-control-connection", move || {
-            let _place = place;
             if let Err(error) = connection.serve() {
                 tantalum_rt::tracing::debug!(%error, "a connection to the control socket ended");
             }
@@ -154,8 +160,9 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, db: &WeakDb, directory: &P
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let add = |taken| (taken < CONNECTIONS_MAX).then_some(taken + 1);
+    /// One of `max`, if not all are taken.
+    fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let add = |taken| (taken < max).then_some(taken + 1);
         taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
         Some(Self(Arc::clone(taken)))
     }
@@ -171,19 +178,29 @@ struct Connection {
     stream: UnixStream,
     db: WeakDb,
     directory: PathBuf,
+    /// Among those that may be, or those that follow the change feed.
+    place: Option<Place>,
+    /// How many connections follow it.
+    followers: Arc<AtomicUsize>,
+    /// What was read beyond the last line.
+    unread: Vec<u8>,
+    /// Whether what comes next is no request.
+    is_over: bool,
 }
 
 impl Connection {
     /// Carries out requests until the other side hangs up.
     fn serve(&mut self) -> io::Result<()> {
         self.stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-        let mut buffer = Vec::new();
-        while let Some(line) = self.read_line(&mut buffer)? {
+        while let Some(line) = self.read_line()? {
             let result = match Command::of_line(&line) {
                 Ok(command) => self.carry_out(command).map_err(|error| error.to_string()),
                 Err(what) => Err(what),
             };
             self.answer(&result.map_or_else(Answer::Error, Answer::Result))?;
+            if self.is_over {
+                break;
+            }
         }
         Ok(())
     }
@@ -192,17 +209,17 @@ impl Connection {
         self.stream.write_all(&answer.to_line()?)
     }
 
-    /// The next line, `None` when the other side has hung up. What was read beyond it stays in `buffer`.
-    fn read_line(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    /// The next line, `None` when the other side has hung up.
+    fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let deadline = now() + REQUEST_TIMEOUT;
         let mut searched = 0;
         loop {
-            if let Some(end) = buffer[searched..].iter().position(|&byte| byte == b'\n') {
-                let rest = buffer.split_off(searched + end + 1);
-                return Ok(Some(std::mem::replace(buffer, rest)));
+            if let Some(end) = self.unread[searched..].iter().position(|&byte| byte == b'\n') {
+                let rest = self.unread.split_off(searched + end + 1);
+                return Ok(Some(std::mem::replace(&mut self.unread, rest)));
             }
-            searched = buffer.len();
-            let refusal = if buffer.len() > LINE_BYTES_MAX {
+            searched = self.unread.len();
+            let refusal = if searched > LINE_BYTES_MAX {
                 Some(format!("a request has at most {LINE_BYTES_MAX} bytes"))
             } else if now() >= deadline {
                 Some(format!("no request came within {REQUEST_TIMEOUT:?}"))
@@ -217,7 +234,7 @@ impl Connection {
             self.stream.set_read_timeout(Some((deadline - now()).max(Duration::from_millis(1))))?;
             match self.stream.read(&mut part) {
                 Ok(0) => return Ok(None),
-                Ok(bytes) => buffer.extend_from_slice(&part[..bytes]),
+                Ok(bytes) => self.unread.extend_from_slice(&part[..bytes]),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -235,6 +252,16 @@ impl Connection {
             Command::Rows { selection } => self.send_rows(db, &selection),
             Command::Count { selection } => Ok(json!(selection.count(&db)?)),
             Command::Write { write } => Ok(serde_json::to_value(write.apply(&db)?)?),
+            Command::Changes { selection } => self.send_changes(db, &selection),
+            Command::PutInPieces { table, key } => self.put_in_pieces(&db, &table, &key),
+            Command::StartFeed { table } => {
+                let start = when_unused(&db, &table, Db::start_change_feed)?;
+                Ok(json!(start.to_string()))
+            }
+            Command::EndFeed { table } => {
+                when_unused(&db, &table, Db::end_change_feed)?;
+                Ok(Value::Null)
+            }
             Command::Check => Ok(serde_json::to_value(db.check()?)?),
             Command::Backup { path } => {
                 db.backup(self.directory.join(path))?;
@@ -258,14 +285,59 @@ impl Connection {
     fn send_rows(&mut self, db: Db, selection: &RowSelection) -> Result<Value, Failure> {
         let reader = selection.begin(&db)?;
         drop(db);
+        self.send(|connection| {
+            let mut send = |answer: &Answer| connection.pass_on(answer);
+            let mut lines = RowLines::new(&mut send);
+            reader.read(&mut |table, row| match row {
+                None => lines.table(table),
+                Some((key, value)) => lines.row(key, value),
+            })?;
+            lines.end()
+        })
+    }
+
+    /// Writes a row whose value comes behind the request.
+    fn put_in_pieces(&mut self, db: &Db, table: &str, key: &[u8]) -> Result<Value, Failure> {
+        // Until all of the value has come.
+        self.is_over = true;
+        let table = db.table(table)?;
+        let mut transaction = db.begin()?;
+        let mut value = Arriving { connection: self, piece: Piece::default(), at: 0 };
+        transaction.put_from(&table, key, &mut value)?;
+        self.is_over = false;
+        transaction.commit()?;
+        Ok(Value::Null)
+    }
+
+    /// Sends changes as fast as they are taken, and perhaps as they are committed. Meanwhile the database may be closed.
+    fn send_changes(&mut self, db: Db, selection: &ChangeSelection) -> Result<Value, Failure> {
+        let reader = selection.begin(&db)?;
+        drop(db);
+        if selection.follow {
+            let place = Place::take(&self.followers, FOLLOWERS_MAX);
+            self.place = Some(place.ok_or_else(|| {
+                format!("{FOLLOWERS_MAX} processes follow the change feed already; end one of them, or read without following")
+            })?);
+        }
+        self.send(|connection| {
+            reader.read(&mut |changes, position| connection.pass_on(&Answer::Changes { changes, position }))
+        })
+    }
+
+    /// Lets the client take its time over what `send` sends.
+    fn send(&mut self, send: impl FnOnce(&mut Self) -> Result<()>) -> Result<Value, Failure> {
         self.stream.set_write_timeout(Some(ROWS_TIMEOUT))?;
-        let broken =
-            |error: io::Error| crate::Error::new(crate::ErrorKind::Io, "the client went away").with_source(error);
-        let sent =
-            reader.read(&mut |table, rows| self.answer(&Answer::Rows { table: table.into(), rows }).map_err(broken));
+        let sent = send(self);
         self.stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
         sent?;
         Ok(Value::Null)
+    }
+
+    /// Sends a part of an answer.
+    fn pass_on(&mut self, answer: &Answer) -> Result<()> {
+        let broken =
+            |error: io::Error| crate::Error::new(crate::ErrorKind::Io, "the client went away").with_source(error);
+        self.answer(answer).map_err(broken)
     }
 
     fn status(&self, db: &Db) -> Result<Value, Failure> {
@@ -314,5 +386,28 @@ impl Connection {
             }
         })?;
         Ok(serde_json::to_value(backup)?)
+    }
+}
+
+/// A value that a client sends in pieces.
+struct Arriving<'c> {
+    connection: &'c mut Connection,
+    piece: Piece,
+    /// How much of the piece was read.
+    at: usize,
+}
+
+impl Read for Arriving<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.bytes.len() && !self.piece.is_last {
+            let line = self.connection.read_line()?;
+            let line = line.ok_or_else(|| io::Error::other("its end did not come"))?;
+            self.piece = serde_json::from_slice(&line)
+                .map_err(|error| io::Error::other(format!("a line is no piece of it: {error}")))?;
+            self.at = 0;
+        }
+        let read = (&self.piece.bytes[self.at..]).read(buffer)?;
+        self.at += read;
+        Ok(read)
     }
 }

@@ -129,8 +129,7 @@ impl TableWrite {
 /// What a client says of a request that is longer than the database takes.
 pub(super) fn too_long(bytes: usize, max: usize) -> Error {
     let what = format!(
-        "a request to an open database has at most {max} bytes, and this one has {bytes}; write it in smaller parts, or when the \
-         database is closed"
+        "a request to an open database has at most {max} bytes, and this one has {bytes}; write it in smaller parts, a large value with `Client::put`"
     );
     Error::new(ErrorKind::TooLarge, what)
 }

@@ -302,7 +302,7 @@ impl Db {
     }
 
     /// Reads the rows of the named tables, or of all if none is named, that a damaged database still has, as of one moment. `rows` gets
-    /// them as [`read_tables`](crate::control::read_tables) gives them, each whole; `skipped` hears of what cannot be read.
+    /// them as [`RowSelection::read`](crate::control::RowSelection::read) gives them, each whole; `skipped` hears of what cannot be read.
     ///
     /// Which keys are lost with a page is known from the page above it, so the loss of an inner page of a tree loses the rows of all
     /// pages below it.

@@ -52,6 +52,7 @@ fn keys(transaction: &CommittedChanges) -> Vec<String> {
         Change::Put { table, key, .. } => format!("{table} {} put", key.escape_ascii()),
         Change::Delete { table, key } => format!("{table} {} deleted", key.escape_ascii()),
         Change::DropTable { table } => format!("{table} dropped"),
+        Change::EndFeed { table } => format!("{table} ended"),
         other => panic!("{other:?}"),
     };
     transaction.changes().map(describe).collect()
@@ -254,6 +255,76 @@ fn each_way_to_write_rows_is_in_the_feed() {
     let copy = Db::open(dir.path().join("copy")).unwrap();
     assert!(copy.open_table("t").unwrap().has_change_feed());
     assert_eq!(copy.changes(&position).unwrap_err().kind(), ErrorKind::Mismatch, "of another database");
+}
+
+#[test]
+fn an_ended_feed_says_so_and_has_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir.path().join("db"));
+    let [a, b] = ["a", "b"].map(|name| db.table(name).unwrap());
+    let start = db.start_change_feed(&b).unwrap();
+    let start_of_a = db.start_change_feed(&a).unwrap();
+    assert_eq!(db.first_feed_position().unwrap(), start);
+    db.transact(|tx| tx.put(&a, "1", "").and_then(|()| tx.put(&b, "1", ""))).unwrap();
+    let tx = db.begin().unwrap();
+    assert!(tx.get(&a, "1").unwrap().is_some());
+    assert_eq!(db.end_change_feed(&a).unwrap_err().kind(), ErrorKind::InUse);
+    drop(tx);
+    assert!(a.has_change_feed());
+    db.end_change_feed(&a).unwrap();
+    assert!(!a.has_change_feed());
+    let position = db.feed_position().unwrap();
+    db.end_change_feed(&a).unwrap();
+    assert_eq!(db.feed_position().unwrap(), position, "it has none, so nothing is done");
+    db.transact(|tx| tx.put(&a, "2", "").and_then(|()| tx.put(&b, "2", ""))).unwrap();
+    db.put(&a, "3", "").unwrap();
+    db.start_change_feed(&a).unwrap();
+    db.put(&a, "4", "").unwrap();
+
+    let mut feed = db.changes(&start).unwrap();
+    for expected in [&["a 1 put", "b 1 put"][..], &["a ended"], &["b 2 put"], &["a 4 put"]] {
+        assert_eq!(keys(&feed.try_next().unwrap().unwrap()), expected);
+    }
+    db.end_change_feed(&b).unwrap();
+    assert_eq!(db.changes(&start_of_a).unwrap_err().kind(), ErrorKind::InvalidInput, "that of the other began later");
+    db.end_change_feed(&a).unwrap();
+    assert_eq!(rest(&mut feed).len(), 2, "a reader that has begun reads on");
+    assert_eq!(db.changes(&start).unwrap_err().kind(), ErrorKind::NotFound);
+    drop(feed);
+    let dropped = db.table("dropped").unwrap();
+    db.drop_table("dropped").unwrap();
+    assert_eq!(db.end_change_feed(&dropped).unwrap_err().kind(), ErrorKind::NotFound);
+    db.start_change_feed(&b).unwrap();
+    db.close().unwrap();
+    let db = small().read_only(true).open(dir.path().join("db")).unwrap();
+    let [a, b] = ["a", "b"].map(|name| db.open_table(name).unwrap());
+    assert!(!a.has_change_feed() && b.has_change_feed());
+    assert_eq!(db.end_change_feed(&b).unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn the_end_of_a_feed_is_durable() {
+    let device = |name: &str| MemoryDevice::new(name, 8 << 20);
+    let (data, area, log) = (device("data"), device("area"), device("log"));
+    for round in 0..3 {
+        let devices = Devices { data: data.clone(), double_write: Some(area.clone()), log: vec![log.clone()] };
+        let ended: Outcome<()> = Simulation::new(round).time_limit(Duration::from_secs(60)).run(move || {
+            let db = on_store(StoreKind::InPlace).open_on(devices).unwrap();
+            let table = db.table("t").unwrap();
+            match round {
+                0 => _ = db.start_change_feed(&table).unwrap(),
+                1 => {
+                    assert!(table.has_change_feed());
+                    db.end_change_feed(&table).unwrap();
+                }
+                _ => assert!(!table.has_change_feed()),
+            }
+            tantalum_rt::power_cut();
+        });
+        assert!(matches!(ended, Outcome::PowerCut { .. }));
+        let mut random = Random::with_seed(round);
+        [&data, &area, &log].into_iter().for_each(|device| device.power_cut(&mut random));
+    }
 }
 
 #[test]

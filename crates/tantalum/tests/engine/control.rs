@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::{
         fs::PermissionsExt,
         net::{UnixListener, UnixStream},
@@ -11,8 +11,8 @@ use std::{
 };
 
 use tantalum::{
-    Builder, Db, RestorePhase, RestoreProgress,
-    control::{Client, Command, KeyBounds, Progress, RowSelection, TableWrite},
+    Builder, Db, FeedPosition, RestorePhase, RestoreProgress,
+    control::{ChangeSelection, ChangesFrom, Client, Command, KeyBounds, Progress, RowSelection, TableWrite},
 };
 
 use crate::support::{check, put};
@@ -141,6 +141,51 @@ fn the_socket_is_there_while_the_database_is_open() {
 }
 
 #[test]
+fn the_change_feed_is_followed_beside_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    // One who has begun to use the table is waited for.
+    let tx = db.begin().unwrap();
+    assert!(tx.get(&table, "a").unwrap().is_none());
+    let starter = tantalum_rt::spawn("starter", {
+        let dir = dir.path().to_path_buf();
+        move || call(&dir, &Command::StartFeed { table: "t".into() })
+    });
+    tantalum_rt::sleep(std::time::Duration::from_millis(20));
+    drop(tx);
+    let start: FeedPosition = starter.join().unwrap().unwrap().as_str().unwrap().parse().unwrap();
+    assert!(table.has_change_feed());
+    put(&db, &table, &[("a", "1")]);
+
+    let selection = ChangeSelection { from: ChangesFrom::Position(start), follow: true, ..ChangeSelection::default() };
+    let request = Command::Changes { selection };
+    let request = [serde_json::to_value(&request).unwrap(), serde_json::json!({"version": 1})];
+    let request = request.iter().flat_map(|part| part.as_object().unwrap().clone()).collect::<serde_json::Map<_, _>>();
+    let request = format!("{}\n", serde_json::to_string(&request).unwrap());
+    let follow = || {
+        let mut follower = BufReader::new(UnixStream::connect(dir.path().join("control.sock")).unwrap());
+        follower.get_mut().write_all(request.as_bytes()).unwrap();
+        let mut line = String::new();
+        follower.read_line(&mut line).unwrap();
+        (follower, line)
+    };
+    let followers: Vec<_> = (0..8).map(|_| follow()).collect();
+    assert!(followers.iter().all(|(_, line)| line.contains("\"put\"")), "{followers:?}");
+    assert!(follow().1.contains("8 processes follow"));
+    call(dir.path(), &Command::Status).unwrap();
+    // Those that have hung up make place for others.
+    drop(followers);
+    while !follow().1.contains("\"put\"") {
+        tantalum_rt::sleep(std::time::Duration::from_millis(20));
+    }
+    call(dir.path(), &Command::EndFeed { table: "t".into() }).unwrap();
+    assert!(!table.has_change_feed());
+    let error = call(dir.path(), &Command::EndFeed { table: "u".into() }).unwrap_err().to_string();
+    assert!(error.contains("\"u\""), "{error}");
+}
+
+#[test]
 fn a_path_too_long_for_an_address_is_no_obstacle() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("d".repeat(100)).join("e".repeat(100));
@@ -219,9 +264,10 @@ fn rows_are_written_counted_and_deleted_from_another_process() {
     assert_eq!(count(RowSelection { limit: Some(3), reverse: true, ..RowSelection::default() }), 3);
     let mut keys = Vec::new();
     let last = RowSelection { limit: Some(15), reverse: true, keys_only: true, ..RowSelection::default() };
-    last.read(&db, &mut |_, rows| {
-        assert!(rows.iter().all(|(_, value)| value.is_empty()));
-        keys.extend(rows.into_iter().map(|(key, _)| key));
+    last.read(&db, &mut |_, row| {
+        let Some((key, value)) = row else { return Ok(()) };
+        assert_eq!(value.read(&mut [0]).unwrap(), 0);
+        keys.push(key.to_vec());
         Ok(())
     })
     .unwrap();
@@ -249,24 +295,87 @@ fn rows_are_of_one_moment_and_closing_ends_their_reading() {
         (0..50_u32).for_each(|m| tx.put(&table, (n * 50 + m).to_be_bytes(), [1; 1000]).unwrap());
         tx.commit().unwrap();
     }
-    let (mut open, mut count, mut batches) = (Some(db.clone()), 0, 0);
+    let (mut open, mut count) = (Some(db.clone()), 0);
     let mut client = Client::connect(dir.path()).unwrap();
     client
-        .rows(RowSelection::default(), &mut |_, rows| {
+        .rows(RowSelection::default(), &mut |_, row| {
             // Beside the reading: the last rows go, and none of those that are read is another.
-            if batches == 0 {
+            if row.is_none() {
                 let mut tx = db.begin()?;
                 (4990..5000_u32).try_for_each(|n| tx.delete(&table, n.to_be_bytes()).map(drop))?;
                 tx.commit()?;
             }
-            (batches, count) = (batches + 1, count + rows.len());
+            count += u32::from(row.is_some());
             Ok(())
         })
         .unwrap();
-    assert!(batches > 10, "they come in pieces");
     assert_eq!(count, 5000);
     drop(db);
     let closed = client.rows(RowSelection::default(), &mut |_, _| open.take().map_or(Ok(()), Db::close)).unwrap_err();
     assert!(closed.to_string().contains("the database is closed"), "{closed}");
     check(&builder().open(dir.path()).unwrap());
+}
+
+/// All rows: their keys, and their values, of which `take` has as many bytes as it says.
+fn rows(client: &mut Client, take: impl Fn(&[u8]) -> u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    let mut sink = |_: &str, row: Option<(&[u8], &mut dyn Read)>| {
+        let Some((key, value)) = row else { return Ok(()) };
+        let mut bytes = Vec::new();
+        value.take(take(key)).read_to_end(&mut bytes).unwrap();
+        rows.push((key.to_vec(), bytes));
+        Ok(())
+    };
+    client.rows(RowSelection::default(), &mut sink).unwrap();
+    rows
+}
+
+#[test]
+fn large_values_pass_in_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = builder().log_bytes(16 << 20).open(dir.path()).unwrap();
+    let mut client = Client::connect(dir.path()).unwrap();
+    let value: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7) as u8).collect();
+    for (key, bytes) in [("a", 0), ("b", value.len()), ("c", 5), ("d", 128 << 10), ("e", value.len()), ("f", 1)] {
+        client.put("t", key.as_bytes(), &mut &value[..bytes]).unwrap();
+    }
+    let read = rows(&mut client, |_| u64::MAX);
+    assert_eq!(read.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"a", b"b", b"c", b"d", b"e", b"f"]);
+    for (_, bytes) in &read {
+        assert!(bytes[..] == value[..bytes.len()]);
+    }
+    assert_eq!(read.iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [0, 3_000_000, 5, 131_072, 3_000_000, 1]);
+    // What is not read is passed over.
+    let read = rows(&mut client, |key| if key == b"b" { 200_000 } else { 0 });
+    assert_eq!(read.iter().map(|(_, bytes)| bytes.len()).sum::<usize>(), 200_000);
+    assert_eq!(read.len(), 6);
+
+    // A value that breaks off leaves the row as it was, and so does one that is refused.
+    let mut broken = (&value[..1_000_000]).chain(Broken);
+    let error = client.put("t", b"b", &mut broken).unwrap_err().to_string();
+    assert!(error.contains("cannot be read: it broke"), "{error}");
+    let mut client = Client::connect(dir.path()).unwrap();
+    let error = client.put("t", &[b'k'; 5000], &mut &value[..]).unwrap_err().to_string();
+    assert!(error.contains("key"), "{error}");
+    let request = r#"{"version":1,"command":"put-in-pieces","table":"t","key":"b"}"#;
+    let refused = say(dir.path(), format!("{request}\n{{\"bytes\":\"ab\",\"is_last\":false}}\n{request}\n").as_bytes());
+    assert!(refused.contains("no piece"), "{refused}");
+    let unfinished = say(dir.path(), format!("{request}\n{{\"bytes\":\"ab\",\"is_last\":false}}\n").as_bytes());
+    assert!(unfinished.contains("its end did not come"), "{unfinished}");
+    let written = format!("{request}\n{{\"bytes\":\"ab\",\"is_last\":false}}\n{{\"bytes\":\"c\",\"is_last\":true}}\n");
+    let next = "{\"version\":1,\"command\":\"checkpoint\"}\n";
+    let table = db.open_table("t").unwrap();
+    assert!(db.get(&table, "b").unwrap().unwrap()[..] == value[..]);
+    let said = say(dir.path(), format!("{written}{next}").as_bytes());
+    assert_eq!(said, "{\"result\":null}\n".repeat(2), "another request can follow");
+    assert_eq!(db.get(&table, "b").unwrap().unwrap(), b"abc");
+    check(&db);
+}
+
+struct Broken;
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::other("it broke"))
+    }
 }

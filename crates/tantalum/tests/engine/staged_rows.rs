@@ -178,8 +178,11 @@ fn a_restore_completes_what_was_being_moved() {
 fn dumped(db: &Db) -> Model {
     let mut found = Model::new();
     RowSelection::default()
-        .read(db, &mut |_, rows| {
-            found.extend(rows);
+        .read(db, &mut |_, row| {
+            let Some((key, value)) = row else { return Ok(()) };
+            let mut bytes = Vec::new();
+            value.read_to_end(&mut bytes).unwrap();
+            found.insert(key.to_vec(), bytes);
             Ok(())
         })
         .unwrap();

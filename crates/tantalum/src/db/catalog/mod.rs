@@ -33,7 +33,7 @@ use crate::{
     error::{self, Error, ErrorKind, GroupResult, Result},
     limits,
     space::Space,
-    table::Table,
+    table::{Dropping, Table},
     tree::{Chains, InsertRuns, LeafCopy, LeafPosition, LeafValue, LeafWrite, Tree},
 };
 
@@ -218,29 +218,49 @@ impl Catalog {
     /// Has the catalog say that the log has a table's changes for readers of the change feed. Durable when it returns; returns from
     /// where on.
     pub fn start_feed(&self, table: &Table) -> Result<Lsn> {
-        let name = table.name();
-        let mut tables = self.unclaimed(name);
-        if tables.open.get(name).is_none_or(|open| open.id() != table.id()) {
-            return Err(error::no_such_table(name));
-        }
-        let _claim = self.claim(&mut tables, name);
-        drop(tables);
+        let _claim = self.claim_open(table)?;
         if let Some(start) = table.feed_start() {
             return Ok(start);
         }
         let change = table.begin_change()?;
         // All that was committed to the table lies before it.
         let start = self.pool.log().end_lsn();
-        let row = Row { is_dropping: false, id: table.id(), root: table.tree().root(), feed_start: Some(start) };
-        let guard = self.pool.poison_unless_ended("the change feed of a table was being started");
-        let started = self.in_group(name.as_bytes(), Some(CatalogRow::Table(row)));
-        if started.is_ok() {
-            table.set_feed_start(start);
+        self.set_feed(table, Some(start), change)?;
+        Ok(start)
+    }
+
+    /// Has the catalog say that the log has a table's changes no more, in a record that tells readers. Durable when it returns.
+    pub fn end_feed(&self, table: &Table) -> Result<()> {
+        let _claim = self.claim_open(table)?;
+        if !table.has_change_feed() {
+            return Ok(());
+        }
+        let change = table.begin_change()?;
+        self.set_feed(table, None, change)
+    }
+
+    /// Starts or ends the change feed of a table, whose name is claimed, while no transaction uses it.
+    fn set_feed(&self, table: &Table, feed_start: Option<Lsn>, change: Dropping<'_>) -> Result<()> {
+        let row = Row { is_dropping: false, id: table.id(), root: table.tree().root(), feed_start };
+        let said = if feed_start.is_some() { Vec::new() } else { Section::ended(table.name()) };
+        let guard = self.pool.poison_unless_ended("the change feed of a table was being started or ended");
+        let done = self.in_group_with(table.name().as_bytes(), Some(CatalogRow::Table(row)), &said);
+        if done.is_ok() {
+            table.set_feed_start(feed_start);
         }
         guard.end();
         drop(change);
-        self.pool.flush(started?.1)?;
-        Ok(start)
+        self.pool.flush(done?.1)
+    }
+
+    /// Claims the name of a table that must be there.
+    fn claim_open<'c>(&'c self, table: &'c Table) -> Result<Claim<'c>> {
+        let name = table.name();
+        let mut tables = self.unclaimed(name);
+        if tables.open.get(name).is_none_or(|open| open.id() != table.id()) {
+            return Err(error::no_such_table(name));
+        }
+        Ok(self.claim(&mut tables, name))
     }
 
     /// Waits until no task creates or drops the table of this name, and returns the locked tables.

@@ -4,9 +4,12 @@
 //! version, and add what it writes. Version 1 is the first one; that named `patches` is the first that logs replaced rows as patches.
 //! Those named `chains` have large values as versions before value trees wrote them. Those named `spilling` and `moving` have value trees,
 //! and a large transaction that was staged, or was being moved, when the power was cut; the ignored test that makes them does it in the
-//! simulation, so that it finds such a moment on any machine.
+//! simulation, so that it finds such a moment on any machine. Those named `feed` have tables with
+//! change feeds.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests fail like the tests.
+
+mod feed;
 
 use std::{
     collections::BTreeMap,

@@ -1,0 +1,173 @@
+//! `tantalum db changes` and `tantalum db feed`: what transactions wrote to tables with a change feed, and which tables have one.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tantalum::{
+    FeedPosition,
+    control::{ChangeSelection, ChangesFrom, FedChange},
+};
+
+use super::{encoding::Encodings, source::Source};
+use crate::error::{Error, Out, Result};
+
+/// A position is printed alone where nothing of concern is committed to so many bytes of log.
+const POSITION_BYTES: u64 = 1 << 20;
+
+#[derive(Args)]
+pub struct ChangesArguments {
+    /// The database's directory.
+    dir: PathBuf,
+    /// Only changes of this table. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    table: Vec<String>,
+    /// Go on behind this position, which was printed before; `now` for what is committed from now on. Default: from where the first of the
+    /// feeds was started.
+    #[arg(long, value_name = "POSITION", value_parser = position)]
+    from: Option<ChangesFrom>,
+    /// Wait for more at the end. The database must be open in another process.
+    #[arg(long)]
+    follow: bool,
+    /// At most so many transactions.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    encodings: Encodings,
+}
+
+#[derive(Subcommand)]
+pub enum FeedCommand {
+    /// Start the change feed of a table, and print the position at which it begins.
+    Start(FeedArguments),
+    /// End the change feed of a table: the log has its changes no more.
+    End(FeedArguments),
+}
+
+#[derive(Args)]
+pub struct FeedArguments {
+    /// The database's directory.
+    dir: PathBuf,
+    /// The table.
+    table: String,
+}
+
+fn position(text: &str) -> Result<ChangesFrom, String> {
+    match text {
+        "now" => Ok(ChangesFrom::Now),
+        _ => match text.parse() {
+            Ok(position) => Ok(ChangesFrom::Position(position)),
+            Err(_) => Err("it is neither `now` nor a position, which is printed in lines of `db changes`".into()),
+        },
+    }
+}
+
+/// A line of `db changes`.
+#[derive(Default, Serialize)]
+struct ChangeLine<'a> {
+    /// What was done: `put`, `delete`, `drop-table`, or `end-feed` where the feed of the table was ended; absent in a line with a position
+    /// alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<&'static str>,
+    /// The table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<&'a str>,
+    /// The row's key, of a `put` or `delete`: a string, or with `--key-as` a number or any JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Box<RawValue>>,
+    /// The row's new value, likewise with `--value-as`; absent if it is large and the row was written again before it was read: a later
+    /// line says what became of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Box<RawValue>>,
+    /// In the last line of a transaction: all changes up to here were printed, and `--from` goes on behind them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<String>,
+}
+
+/// Prints changes as they come.
+struct Printer<'a> {
+    out: Out,
+    encodings: &'a Encodings,
+    last: Option<FeedPosition>,
+}
+
+impl Printer<'_> {
+    /// Prints changes of a transaction, the last of which has the position, if there is one.
+    fn changes(&mut self, changes: &[FedChange], position: Option<FeedPosition>) -> Result<()> {
+        let Some((last, others)) = changes.split_last() else { return Ok(()) };
+        others.iter().try_for_each(|change| self.change(change, None))?;
+        self.change(last, position)
+    }
+
+    fn change(&mut self, change: &FedChange, position: Option<FeedPosition>) -> Result<()> {
+        let (what, table, key, value) = match change {
+            FedChange::Put { table, key, value } => ("put", table, Some(key), value.as_ref()),
+            FedChange::Delete { table, key } => ("delete", table, Some(key), None),
+            FedChange::DropTable { table } => ("drop-table", table, None, None),
+            FedChange::EndFeed { table } => ("end-feed", table, None, None),
+            other => return Err(Error::Other(format!("this program knows no such change: {other:?}"))),
+        };
+        let value = key.zip(value).map(|(key, value)| self.encodings.value_json(key, value)).transpose()?;
+        let key = key.map(|key| self.encodings.key_json(key)).transpose()?;
+        self.line(ChangeLine { change: Some(what), table: Some(table), key, value, ..ChangeLine::default() }, position)
+    }
+
+    /// Prints a position that stands alone.
+    fn position(&mut self, position: FeedPosition) -> Result<()> {
+        self.line(ChangeLine::default(), Some(position))
+    }
+
+    fn line(&mut self, line: ChangeLine<'_>, position: Option<FeedPosition>) -> Result<()> {
+        self.last = position.or(self.last);
+        let line = ChangeLine { position: position.map(|position| position.to_string()), ..line };
+        self.out.line(serde_json::to_string(&line).map_err(|error| Error::Other(error.to_string()))?)
+    }
+}
+
+/// Prints changes, a line of JSON each.
+pub fn changes(arguments: &ChangesArguments) -> Result<ExitCode> {
+    let ChangesArguments { dir, table, from, follow, limit, encodings } = arguments;
+    let source = Source::open(dir)?;
+    if *follow && matches!(source, Source::Here(_)) {
+        let what =
+            "no process has the database open, so nothing can be followed: without --follow, what it has is printed";
+        return Err(Error::Other(format!("{}: {what}", dir.display())));
+    }
+    let from = from.unwrap_or_default();
+    let selection = ChangeSelection { tables: table.clone(), from, limit: *limit, follow: *follow };
+    let mut printer = Printer { out: Out::new(), encodings, last: None };
+    let mut alone = None;
+    source.changes(selection, &mut |changes, position| {
+        printer.changes(&changes, position)?;
+        alone = position.filter(|position| Some(*position) != printer.last);
+        let is_far = |position: &FeedPosition, last: FeedPosition| position.lsn() - last.lsn() >= POSITION_BYTES;
+        if let Some(position) = alone
+            && printer.last.is_none_or(|last| is_far(&position, last))
+        {
+            printer.position(position)?;
+        }
+        Ok(())
+    })?;
+    if let Some(position) = alone.filter(|position| Some(*position) != printer.last) {
+        printer.position(position)?;
+    }
+    source.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts or ends the feed of a table.
+pub fn feed(command: &FeedCommand) -> Result<ExitCode> {
+    let (FeedCommand::Start(FeedArguments { dir, table }) | FeedCommand::End(FeedArguments { dir, table })) = command;
+    let source = Source::open_writable(dir)?;
+    let start = match command {
+        FeedCommand::Start(_) => Some(source.start_feed(table)?),
+        FeedCommand::End(_) => {
+            source.end_feed(table)?;
+            None
+        }
+    };
+    source.close()?;
+    start.map_or(Ok(()), |position| Out::new().line(position))?;
+    Ok(ExitCode::SUCCESS)
+}
