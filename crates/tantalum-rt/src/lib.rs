@@ -59,6 +59,7 @@ compile_error!(
 mod clock;
 pub mod collections;
 mod held;
+mod prefetch;
 mod random;
 pub mod simulation;
 mod statistics;
@@ -68,6 +69,7 @@ pub mod tracing;
 
 pub use clock::{Instant, now, rfc3339, sleep, wall_clock};
 pub use held::{Held, HeldClass, MOST_CLASSES, hold, holds_none, may_wait};
+pub use prefetch::prefetch;
 pub use random::{Random, random_seed};
 pub use simulation::{Outcome, Scheduling, Simulation};
 pub use statistics::Since;

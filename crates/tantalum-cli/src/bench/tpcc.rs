@@ -36,6 +36,9 @@ pub struct Arguments {
     /// How order-status and stock-level read.
     #[arg(long, value_enum, default_value_t = Reads::Snapshot)]
     reads: Reads,
+    /// Read each row of an order when it comes to it, instead of prefetching those that are known from the beginning.
+    #[arg(long)]
+    no_prefetch: bool,
     /// Append every acknowledged order to this file. Those that stand in it already are looked for first: none may be
     /// lost, also if the last run was killed.
     #[arg(long, value_name = "FILE", requires = "dir")]
@@ -52,6 +55,8 @@ pub struct Configuration {
     parameters: Parameters,
     mix: Mix,
     reads: Reads,
+    /// Whether rows that a transaction knows from the beginning are prefetched.
+    prefetch: bool,
 }
 
 impl Arguments {
@@ -83,8 +88,8 @@ impl Benchmark for Arguments {
     }
 
     fn configuration(&self, _database: &Database) -> Result<Self::Configuration> {
-        let (parameters, mix, reads) = (self.parameters(), self.mix, self.reads);
-        Ok(self.running.configuration(Configuration { parameters, mix, reads }))
+        let (parameters, mix, reads, prefetch) = (self.parameters(), self.mix, self.reads, !self.no_prefetch);
+        Ok(self.running.configuration(Configuration { parameters, mix, reads, prefetch }))
     }
 
     fn is_loaded(&self, db: &Db) -> Result<bool> {
@@ -93,7 +98,7 @@ impl Benchmark for Arguments {
 
     fn load(&self, database: &Database, progress: &mut dyn FnMut(&LoadProgress)) -> Result<Arc<Tpcc>> {
         let tpcc = Tpcc::load_or_reuse(&database.db, self.parameters(), self.running.loaders, progress)?;
-        let mut tpcc = tpcc.with_mix(self.mix).with_reads(self.reads);
+        let mut tpcc = tpcc.with_mix(self.mix).with_reads(self.reads).with_prefetching(!self.no_prefetch);
         if let Some(path) = &self.acknowledged {
             eprintln!("{} orders acknowledged before are all there", check_acknowledged(path, &tpcc)?);
             tpcc = tpcc.with_observer(record_acknowledged(path)?);

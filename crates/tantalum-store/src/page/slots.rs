@@ -74,7 +74,8 @@ fn find(page: &[u8], slot: usize) -> Option<(usize, usize)> {
     (offset + len <= page.len()).then_some((offset, len))
 }
 
-fn entry_offset(slot: usize) -> usize {
+/// Where the directory's entry for a slot is in its page.
+pub fn entry_offset(slot: usize) -> usize {
     HEADER_BYTES + slot * SLOT_BYTES
 }
 

@@ -57,6 +57,12 @@ impl NewOrder {
         let Self { warehouse: w, district: d, customer: c, .. } = *self;
         let tables = &context.tables;
         let mut tx = context.begin()?;
+        if context.prefetches {
+            let items: Vec<_> = self.lines.iter().map(|line| Key::item(line.item)).collect();
+            tx.prefetch(&tables.item, &items)?;
+            let stock: Vec<_> = self.lines.iter().map(|line| Key::stock(line.supply_warehouse, line.item)).collect();
+            tx.prefetch(&tables.stock, &stock)?;
+        }
         let key = Key::warehouse(w);
         let row = present(tx.get(&tables.warehouse, &key)?, "warehouse", &key)?;
         let warehouse_tax = Warehouse::decode(&row)?.tax;

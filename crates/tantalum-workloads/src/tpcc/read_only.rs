@@ -78,9 +78,12 @@ impl StockLevel {
             let (_, row) = line?;
             items.insert(OrderLine::decode(&row)?.item);
         }
+        let stock: Vec<_> = items.into_iter().map(|item| Key::stock(w, item)).collect();
+        if context.prefetches {
+            source.prefetch(&tables.stock, &stock)?;
+        }
         let mut low_stock = 0;
-        for item in items {
-            let key = Key::stock(w, item);
+        for key in stock {
             let row = present(source.get(&tables.stock, &key)?, "stock", &key)?;
             low_stock += u32::from(Stock::decode(&row)?.quantity < self.threshold);
         }

@@ -3,6 +3,7 @@
 
 use tantalum::{Snapshot, Table, Transaction, Value};
 
+use super::schema::Key;
 use super::terminal::{Call, Context};
 use crate::error::{self, Result};
 
@@ -67,6 +68,10 @@ impl Session<'_> {
 }
 
 impl Source for Session<'_> {
+    fn prefetch(&mut self, table: &Table, keys: &[Key]) -> Result<()> {
+        self.tx.prefetch(table, keys)
+    }
+
     fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.context.before(Call::Read);
         self.tx.get(table, key)
@@ -84,6 +89,10 @@ impl Source for Session<'_> {
 }
 
 impl Source for Reading<'_> {
+    fn prefetch(&mut self, table: &Table, keys: &[Key]) -> Result<()> {
+        self.snapshot.prefetch(table, keys)
+    }
+
     fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.context.before(Call::Read);
         self.snapshot.get(table, key)
@@ -102,6 +111,9 @@ impl Source for Reading<'_> {
 
 /// Reads rows.
 pub(super) trait Source {
+    /// Says that rows will be wanted soon.
+    fn prefetch(&mut self, table: &Table, keys: &[Key]) -> Result<()>;
+
     fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>>;
 
     /// Rows with keys from `low` to before `high`.
@@ -114,6 +126,10 @@ pub(super) trait Source {
 }
 
 impl Source for &Snapshot {
+    fn prefetch(&mut self, table: &Table, keys: &[Key]) -> Result<()> {
+        Snapshot::prefetch(self, table, keys)
+    }
+
     fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         Snapshot::get(self, table, key)
     }

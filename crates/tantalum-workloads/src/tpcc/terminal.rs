@@ -36,6 +36,8 @@ pub(super) struct Context {
     pub(super) parameters: Parameters,
     pub(super) constants: Constants,
     pub(super) before_call: Option<BeforeCall>,
+    /// Whether rows that are known to be wanted are prefetched.
+    pub(super) prefetches: bool,
 }
 
 impl Context {
@@ -163,6 +165,7 @@ impl Tpcc {
             parameters: loaded.parameters(),
             constants: Constants::for_run(&mut random, loaded.last_name_constant),
             before_call: None,
+            prefetches: false,
         };
         Ok(Some(Self { context, mix: Mix::default(), reads: Reads::default(), observer: None }))
     }
@@ -175,6 +178,13 @@ impl Tpcc {
     /// With read-only transactions done this way.
     pub fn with_reads(self, reads: Reads) -> Self {
         Self { reads, ..self }
+    }
+
+    /// With rows prefetched that a transaction knows from the beginning or from other rows: the items and the stock of an order, and the
+    /// stock of which the level is asked. Without it each is read when it comes to it, as the systems of the published experiments do.
+    pub fn with_prefetching(mut self, prefetches: bool) -> Self {
+        self.context.prefetches = prefetches;
+        self
     }
 
     /// With a function that runs before each call to the engine, in the client's own task: to charge the call with

@@ -68,7 +68,7 @@ fn several_clients_in_the_simulation_keep_all_conditions() {
         (4, Mix::WriteIntensive, Reads::Snapshot),
     ] {
         let conditions = in_simulation(seed, move |db| {
-            let report = run(load(db, 1).with_mix(mix).with_reads(reads), 5, 46, seed);
+            let report = run(load(db, 1).with_mix(mix).with_reads(reads).with_prefetching(seed % 2 == 0), 5, 46, seed);
             assert_eq!(report.total.committed + report.total.rolled_back, 5 * 46);
             consistency::check(db).unwrap()
         });

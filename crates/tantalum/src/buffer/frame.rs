@@ -9,7 +9,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -33,6 +33,8 @@ const NO_PAGE: u64 = u64::MAX;
 pub(super) struct Frame {
     pub latch: Arc<RwLock<Content>>,
     pub state: Arc<FrameState>,
+    /// Where the page's bytes are, once the frame has memory: only for the processor to fetch them.
+    pub bytes_at: AtomicPtr<u8>,
     /// The page was used since the clock's hand passed.
     referenced: AtomicBool,
 }
@@ -120,7 +122,12 @@ impl Frame {
             bytes: AlignedBuffer::zeroed(0),
             state: Arc::clone(&state),
         };
-        Self { latch: Arc::new(RwLock::new(content)), state, referenced: AtomicBool::new(false) }
+        Self {
+            latch: Arc::new(RwLock::new(content)),
+            state,
+            bytes_at: AtomicPtr::default(),
+            referenced: AtomicBool::new(false),
+        }
     }
 
     /// Whether a task besides the pool holds on to the page. Certain only under the lock of the page's table shard, where

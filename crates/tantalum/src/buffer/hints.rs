@@ -5,10 +5,14 @@
 
 use std::{
     hash::{BuildHasher, Hash},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use tantalum_rt::collections::FixedState;
+use tantalum_rt::{collections::FixedState, prefetch};
+use tantalum_store::page::slots;
 
 use super::{BufferPool, frame::PageView};
 
@@ -21,7 +25,7 @@ const WAYS: usize = 2;
 const COUNTERS: usize = 64;
 
 /// What a hint is for: the hash of a position in a tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintKey(u64);
 
 impl HintKey {
@@ -62,6 +66,37 @@ impl BufferPool {
             None => frame.latch.read(),
         };
         content.is_present().then(|| (PageView::new(frame, index, content), entry.into()))
+    }
+
+    /// Has the processor fetch what following the hints for some keys reads, for all of them at the same time: one after the other, each
+    /// would wait for memory several times.
+    pub fn prefetch_hinted(&self, keys: &[HintKey]) {
+        let shared = &*self.shared;
+        keys.iter().for_each(|key| prefetch(shared.hints.set(*key).as_ptr()));
+        let hinted = |key: &HintKey| {
+            let Hint { frame, entry } = shared.hints.find(*key)?;
+            Some((shared.frames.get(frame as usize)?, usize::from(entry)))
+        };
+        keys.iter().filter_map(hinted).for_each(|(frame, _)| prefetch(frame));
+        for (frame, entry) in keys.iter().filter_map(hinted) {
+            prefetch(Arc::as_ptr(&frame.latch));
+            let bytes = frame.bytes_at.load(Ordering::Relaxed);
+            // The header, the slot that was wanted, and the end, where the fences of most pages are.
+            for offset in [0, slots::entry_offset(entry), shared.page_size - 1] {
+                prefetch(bytes.wrapping_add(offset));
+            }
+        }
+    }
+
+    /// Whether there is a hint for a key.
+    pub fn has_hint(&self, key: HintKey) -> bool {
+        self.shared.hints.find(key).is_some()
+    }
+
+    /// Whether each frame has had a page: only then may a page that was read have been evicted.
+    pub fn has_been_full(&self) -> bool {
+        // The list of free frames gives the last one last.
+        self.shared.frames.last().is_some_and(|frame| !frame.bytes_at.load(Ordering::Relaxed).is_null())
     }
 
     /// Notes which page is the right one for a key, and which of its entries was wanted. If a [hint](Self::hinted_page) led to the

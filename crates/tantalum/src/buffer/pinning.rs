@@ -241,6 +241,7 @@ impl Shared {
         content.id = id;
         if content.bytes.is_empty() {
             content.bytes = self.page_memory();
+            frame.bytes_at.store(content.bytes.as_mut_ptr(), Ordering::Relaxed);
         }
         let guard = self.poison_unless_ended("a page was being read");
         if !self.table.insert(id, index) {

@@ -180,6 +180,13 @@ impl TransactionState {
         self.read_value(table, key)
     }
 
+    /// See [`Transaction::prefetch`].
+    pub fn prefetch<K: AsRef<[u8]>>(&mut self, table: &Table, keys: &[K]) -> Result<()> {
+        self.enter(table)?;
+        table.tree().prefetch(keys);
+        Ok(())
+    }
+
     /// See [`Transaction::contains`].
     pub fn contains(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
         self.lock_to_read(table, key)?;

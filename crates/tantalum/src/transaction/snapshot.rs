@@ -19,6 +19,9 @@ use crate::{
     tree::LeafValue,
 };
 
+/// So many of many keys are prefetched before the first is read.
+const READ_AT_A_TIME: usize = 64;
+
 /// The state of the database after a commit. Old versions of what it sees are kept while it lives.
 pub(super) struct View {
     pub(super) manager: Arc<Manager>,
@@ -196,7 +199,17 @@ impl Snapshot {
         table: &Table,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        keys.into_iter().map(|key| self.get(table, key)).collect()
+        get_many(keys, |keys| self.prefetch(table, keys), |key| self.get(table, key))
+    }
+
+    /// Says that keys will be read soon: see [`Transaction::prefetch`](super::Transaction::prefetch).
+    ///
+    /// # Errors
+    /// As those of [`get`](Self::get) that say that the table cannot be used, or the snapshot.
+    pub fn prefetch<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<()> {
+        self.enter(table)?;
+        table.tree().prefetch(keys);
+        Ok(())
     }
 
     /// Whether a key is there. Reads no large value.
@@ -275,6 +288,28 @@ impl Snapshot {
             uses.insert(table.id(), table.enter(log_id)?);
         }
         Ok(())
+    }
+}
+
+/// Reads many keys: some are prefetched, then each of them is read.
+pub(super) fn get_many<K>(
+    keys: impl IntoIterator<Item = K>,
+    prefetch: impl Fn(&[K]) -> Result<()>,
+    get: impl Fn(&K) -> Result<Option<Value>>,
+) -> Result<Vec<Option<Value>>> {
+    let mut keys = keys.into_iter();
+    let mut values = Vec::with_capacity(keys.size_hint().0);
+    loop {
+        let some: Vec<K> = keys.by_ref().take(READ_AT_A_TIME).collect();
+        if some.is_empty() {
+            return Ok(values);
+        }
+        if some.len() > 1 {
+            prefetch(&some)?;
+        }
+        for key in &some {
+            values.push(get(key)?);
+        }
     }
 }
 

@@ -18,6 +18,8 @@ use tantalum_store::{PageId, PageKind, page::header};
 
 /// So many writes are looked at for pages to be read ahead.
 const AHEAD_KEYS: usize = 64;
+/// So many keys are prefetched at the same time: what is fetched of them fits the first cache.
+const PREFETCHED_KEYS: usize = 32;
 
 /// A node latched for a change of structure, and its parent.
 pub(super) struct Latched {
@@ -186,6 +188,38 @@ impl Tree {
                 }
                 None => self.step_by_reading(at, page, child)?,
             };
+        }
+    }
+
+    /// Brings the leaves of keys closer that are wanted soon: into the processor's caches, and those that are not in memory into it,
+    /// several at the same time where the device can. A help, which promises nothing. No latch may be held.
+    pub(crate) fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        let most = self.pool.most_read_ahead();
+        for keys in keys.chunks(PREFETCHED_KEYS) {
+            let mut hints = [HintKey::default(); PREFETCHED_KEYS];
+            for (hint, key) in hints.iter_mut().zip(keys) {
+                *hint = LeafPosition::Containing(key.as_ref()).hint_key(self);
+            }
+            let hints = &hints[..keys.len()];
+            self.pool.prefetch_hinted(hints);
+            // A hint may lead to a frame that has another page by now.
+            let may_be_old = self.pool.has_been_full();
+            let mut missing = Vec::new();
+            for (key, hint) in keys.iter().zip(hints) {
+                let key = key.as_ref();
+                let is_there = match may_be_old {
+                    true => self.hinted_leaf(LeafPosition::Containing(key), *hint).is_some(),
+                    false => self.pool.has_hint(*hint),
+                };
+                if !is_there && missing.len() < most {
+                    // An error is left to the task that comes to need the page.
+                    let page = self.missing_page(key).ok().flatten();
+                    missing.extend(page.filter(|page| !missing.contains(page)));
+                }
+            }
+            if !missing.is_empty() {
+                self.pool.read_ahead(&missing);
+            }
         }
     }
 

@@ -1,13 +1,15 @@
 //! How often a page that is read waits for one that is written, in virtual time on emulated drives.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tantalum::{Db, Devices, PageCleaning, PoolStats};
-use tantalum_device::Device;
+use tantalum::{Db, Devices, ErrorKind, PageCleaning, PoolStats};
+use tantalum_device::{Device, MemoryDevice, MemoryProfile};
 use tantalum_flash::{EmulatedDevice, Profile};
 use tantalum_rt::{Random, Scheduling, Simulation};
 
-use crate::support::check;
+use crate::support::{check, wait_until_applied};
+
+const READ: Duration = Duration::from_micros(100);
 
 /// What a run is made of.
 #[derive(Clone, Copy)]
@@ -88,4 +90,55 @@ fn a_device_that_writes_slowly_gets_a_larger_reserve() {
         run(Load { profile, cleaning, keys: 30_000, pool_frames: 1600, clients: 8, operations: 1000 })
     });
     assert!(slow.reserve_frames > fast.reserve_frames, "{slow:?}, {fast:?}");
+}
+
+/// Keys that are read together, or announced, have their pages read at the same time; also where hints lead to frames that have other
+/// pages by now.
+#[test]
+fn keys_that_are_prefetched_share_the_time_of_their_reads() {
+    let simulated = || {
+        let profile = MemoryProfile { read_latency: READ..READ, ..MemoryProfile::default() };
+        let devices = Devices {
+            data: MemoryDevice::with_profile("data", 64 << 20, profile),
+            double_write: Some(MemoryDevice::new("doublewrite", 1 << 20)),
+            log: vec![MemoryDevice::new("log", 32 << 20)],
+        };
+        let db = Db::builder().buffer_pool_bytes(256 * 4096).open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        let row = |key: u64| [key as u8; 600];
+        for chunk in (0..6000u64).collect::<Vec<_>>().chunks(100) {
+            let mut tx = db.begin().unwrap();
+            chunk.iter().for_each(|key| tx.put(&table, key.to_be_bytes(), row(*key)).unwrap());
+            tx.commit().unwrap();
+        }
+        wait_until_applied(&db);
+        db.checkpoint().unwrap();
+        let mut random = Random::with_seed(3);
+        let mut times = [Duration::ZERO; 3];
+        for round in 0..60 {
+            let keys: Vec<u64> = (0..20).map(|_| random.u64(..6200)).collect();
+            let expected: Vec<_> = keys.iter().map(|key| (*key < 6000).then(|| row(*key).to_vec())).collect();
+            let bytes: Vec<_> = keys.iter().map(|key| key.to_be_bytes()).collect();
+            let begin = tantalum_rt::now();
+            let found: Vec<_> = match round % 3 {
+                0 => bytes.iter().map(|key| db.get(&table, key).unwrap()).collect(),
+                1 => db.get_many(&table, &bytes).unwrap(),
+                _ => {
+                    let tx = db.begin().unwrap();
+                    tx.prefetch(&table, &bytes).unwrap();
+                    bytes.iter().map(|key| tx.get_for_update(&table, key).unwrap()).collect()
+                }
+            };
+            times[round % 3] += tantalum_rt::now() - begin;
+            assert!(found.into_iter().map(|value| value.map(|value| value.to_vec())).eq(expected));
+        }
+        let [one_by_one, together, announced] = times;
+        assert!(together * 2 < one_by_one && announced * 2 < one_by_one, "{times:?}");
+        assert!(db.stats().unwrap().pool.read_ahead > 500);
+        check(&db);
+        let snapshot = db.snapshot().unwrap();
+        db.drop_table("t").unwrap();
+        assert_eq!(snapshot.prefetch(&table, &["a"]).unwrap_err().kind(), ErrorKind::NotFound);
+    };
+    Simulation::new(1).scheduling(Scheduling::InOrder).run(simulated).expect_finished();
 }
