@@ -1,0 +1,110 @@
+//! The rollback journal of a connection. SQLite writes it and reads it back to undo statements and transactions, but nobody needs it after
+//! a crash: the database has nothing that is not committed. So it is in memory, beyond some size in a file without a name, and goes
+//! with the connection. No other connection sees it.
+
+use std::{fs::File, os::unix::fs::FileExt};
+
+use crate::failure::Result;
+
+/// What is longer is kept in a file.
+const MOST_BYTES_IN_MEMORY: u64 = 16 << 20;
+
+/// The bytes of a journal.
+pub(crate) enum Journal {
+    InMemory(Vec<u8>),
+    InFile(File),
+}
+
+impl Journal {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::InMemory(Vec::new())
+    }
+
+    /// Length in bytes.
+    pub fn size(&self) -> Result<u64> {
+        match self {
+            Self::InMemory(content) => Ok(content.len() as u64),
+            Self::InFile(file) => Ok(file.metadata()?.len()),
+        }
+    }
+
+    /// Reads bytes, and returns how many there were.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::InMemory(content) => {
+                let rest = content.get(offset as usize..).unwrap_or_default();
+                let read = rest.len().min(bytes.len());
+                bytes[..read].copy_from_slice(&rest[..read]);
+                Ok(read)
+            }
+            Self::InFile(file) => {
+                let mut read = 0;
+                while read < bytes.len() {
+                    match file.read_at(&mut bytes[read..], offset + read as u64)? {
+                        0 => break,
+                        more => read += more,
+                    }
+                }
+                Ok(read)
+            }
+        }
+    }
+
+    /// Writes bytes; a gap before them is filled with zeros.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        if let Self::InMemory(content) = self
+            && end > MOST_BYTES_IN_MEMORY
+        {
+            let file = tempfile::tempfile()?;
+            file.write_all_at(content, 0)?;
+            *self = Self::InFile(file);
+        }
+        match self {
+            Self::InMemory(content) => {
+                content.resize(content.len().max(end as usize), 0);
+                content[offset as usize..end as usize].copy_from_slice(bytes);
+            }
+            Self::InFile(file) => file.write_all_at(bytes, offset)?,
+        }
+        Ok(())
+    }
+
+    /// Makes it so long. One that ends is in memory again.
+    pub fn set_size(&mut self, size: u64) -> Result<()> {
+        match self {
+            _ if size == 0 => *self = Self::new(),
+            Self::InMemory(content) => content.resize(size as usize, 0),
+            Self::InFile(file) => file.set_len(size)?,
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_reads_what_was_written_in_memory_and_beyond() {
+        let mut journal = Journal::new();
+        journal.write(4, b"four").unwrap();
+        let step = MOST_BYTES_IN_MEMORY - 2;
+        for is_in_memory in [true, false] {
+            assert_eq!(matches!(journal, Journal::InMemory(_)), is_in_memory);
+            let mut bytes = [7; 12];
+            assert_eq!(journal.read(0, &mut bytes[..8]).unwrap(), 8);
+            assert_eq!(&bytes[..8], b"\0\0\0\0four");
+            journal.write(step, b"across").unwrap();
+            assert_eq!(journal.size().unwrap(), step + 6);
+            assert_eq!(journal.read(step, &mut bytes).unwrap(), 6);
+            assert_eq!(&bytes[..6], b"across");
+        }
+        journal.set_size(2).unwrap();
+        assert_eq!(journal.read(0, &mut [0; 9]).unwrap(), 2);
+        journal.set_size(0).unwrap();
+        assert!(matches!(&journal, Journal::InMemory(content) if content.is_empty()));
+        assert_eq!(journal.read(5, &mut [0; 9]).unwrap(), 0);
+    }
+}
