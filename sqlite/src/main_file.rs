@@ -132,7 +132,8 @@ impl MainFile {
 
     /// Has the write lock for a write. A commit gives it back before SQLite lets go of its own lock, and under `locking_mode=EXCLUSIVE`,
     /// of which the VFS hears only for the main database, SQLite does not: it then writes again with the lock that it believes it has. If
-    /// others have committed meanwhile, SQLite must forget its page cache, which it does after an input/output error.
+    /// others have committed meanwhile, its page cache is out of date for good, and it writes no more; what it would roll back with its
+    /// journal is out of date too.
     fn keep_write_lock(&mut self) -> Result<()> {
         if self.holds_write_lock {
             return Ok(());
@@ -140,16 +141,14 @@ impl MainFile {
         if self.lock < ffi::SQLITE_LOCK_RESERVED {
             return Err(Failure::io("SQLite writes to a database that it has not locked"));
         }
+        self.acquire(Some(self.seen)).map_err(|_| {
+            Failure::io(
+                "another connection wrote to an attached database that this one uses with locking_mode=EXCLUSIVE; close this one, and \
+                 open the database as main database, or set the mode for it by name",
+            )
+        })?;
         self.is_exclusive = true;
-        match self.acquire(Some(self.seen)) {
-            Ok(()) => Ok(()),
-            Err(refusal) => {
-                if refusal == Refusal::Stale && self.acquire(None).is_ok() {
-                    self.begin_view()?;
-                }
-                Err(Failure::io("another connection wrote to a database that this one uses with locking_mode=EXCLUSIVE; try again"))
-            }
-        }
+        Ok(())
     }
 
     fn acquire(&mut self, seen: Option<u64>) -> std::result::Result<(), Refusal> {

@@ -4,7 +4,7 @@ use tantalum::{Isolation, Transaction, Value};
 
 use crate::{
     database::Database,
-    failure::{Failure, Result},
+    failure::Result,
     fragments::{FragmentSet, SIZE_KEY, check_end, key_of, parts},
     view::{View, copy_part},
 };
@@ -15,6 +15,7 @@ const VERSION_VALID_FOR: u64 = 92;
 /// Where it says that the database is in WAL mode, in either of two bytes.
 const FORMAT_VERSIONS: u64 = 18;
 const WAL_FORMAT: u8 = 2;
+const ROLLBACK_FORMAT: u8 = 1;
 const HEADER_BYTES: u64 = 100;
 
 /// The writes of one connection. The write lock of the database is held as long as there are any, so their transaction never waits for a
@@ -120,19 +121,13 @@ impl Writes {
         Ok(())
     }
 
-    /// Does what must be done before the commit. Two things of the header matter to the VFS: that it does not ask for WAL, which the next
-    /// connection could not open; and that the change counter has grown, since that is how other connections know that their page cache
-    /// is out of date. SQLite does not count under `locking_mode=EXCLUSIVE`, in which nobody else reads; here others do.
+    /// Does what must be done before the commit. Two things of the header matter to the VFS: that it does not ask for WAL, as the header of
+    /// a database does that is copied from a WAL database, since the next connection could not open it; and that the change counter has
+    /// grown, since that is how other connections know that their page cache is out of date. SQLite does not count under
+    /// `locking_mode=EXCLUSIVE`, in which nobody else reads; here others do.
     pub fn prepare_commit(&mut self, database: &Database, view: &View) -> Result<()> {
         if self.written.len() > 0 && self.size >= HEADER_BYTES {
-            let mut versions = [0; 2];
-            self.read(database, view, FORMAT_VERSIONS, &mut versions)?;
-            if versions.contains(&WAL_FORMAT) {
-                return Err(Failure::io(
-                    "the VFS tantalum has no WAL mode, so a database that asks for it is not committed; use another journal mode",
-                ));
-            }
-            self.count_change(database, view)?;
+            self.correct_header(database, view)?;
         }
         if self.size != view.size() {
             self.transaction.put(&database.table, SIZE_KEY, self.size.to_le_bytes())?;
@@ -140,23 +135,29 @@ impl Writes {
         Ok(())
     }
 
-    fn count_change(&mut self, database: &Database, view: &View) -> Result<()> {
-        let mut before = [0; 4];
-        if view.size() < HEADER_BYTES {
-            return Ok(());
-        }
-        view.read(database, CHANGE_COUNTER, &mut before)?;
-        let [mut after, mut valid_for] = [[0; 4]; 2];
+    fn correct_header(&mut self, database: &Database, view: &View) -> Result<()> {
+        let mut versions = [0; 2];
+        self.read(database, view, FORMAT_VERSIONS, &mut versions)?;
+        let asks_for_wal = versions.contains(&WAL_FORMAT);
+        let [mut before, mut after, mut valid_for] = [[0; 4]; 3];
         self.read(database, view, CHANGE_COUNTER, &mut after)?;
-        let before = u32::from_be_bytes(before);
-        if u32::from_be_bytes(after).wrapping_sub(before).cast_signed() > 0 {
+        self.read(database, view, VERSION_VALID_FOR, &mut valid_for)?;
+        let is_new = view.size() < HEADER_BYTES;
+        if !is_new {
+            view.read(database, CHANGE_COUNTER, &mut before)?;
+        }
+        let has_grown = is_new || u32::from_be_bytes(after).wrapping_sub(u32::from_be_bytes(before)).cast_signed() > 0;
+        if has_grown && !asks_for_wal {
             return Ok(());
         }
-        self.read(database, view, VERSION_VALID_FOR, &mut valid_for)?;
-        let counter = before.wrapping_add(1).to_be_bytes();
+        // More than this connection's cache has, so that it reads the corrected header again.
+        let counter = u32::from_be_bytes(if has_grown { after } else { before }).wrapping_add(1).to_be_bytes();
         self.write(database, view, CHANGE_COUNTER, &counter)?;
         if valid_for == after {
             self.write(database, view, VERSION_VALID_FOR, &counter)?;
+        }
+        if asks_for_wal {
+            self.write(database, view, FORMAT_VERSIONS, &[ROLLBACK_FORMAT; 2])?;
         }
         Ok(())
     }
