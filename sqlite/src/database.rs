@@ -54,7 +54,9 @@ impl Row {
     }
 
     fn of_bytes(bytes: &[u8]) -> Result<Self> {
-        let damaged = || Failure::cannot_open("its row in the table \"sqlite\" is damaged, or of a later version; restore a backup");
+        let damaged = || {
+            Failure::cannot_open("its row in the table \"sqlite\" is damaged, or of a later version; restore a backup")
+        };
         let (version, rest) = bytes.split_first().ok_or_else(damaged)?;
         let (fragment_bytes, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
         let (inode, path) = rest.split_first_chunk().ok_or_else(damaged)?;
@@ -106,11 +108,8 @@ impl Opening<'_> {
         let id = Id::from(random_seed()) << 64 | Id::from(random_seed());
         let pointer = NewPointer::write(self.path, id, store.directory())?;
         let inode = pointer.inode;
-        let row = Row {
-            fragment_bytes: fragment_bytes(store.db())?,
-            inode,
-            path: self.path.to_string_lossy().into_owned(),
-        };
+        let row =
+            Row { fragment_bytes: fragment_bytes(store.db())?, inode, path: self.path.to_string_lossy().into_owned() };
         store.db().insert(store.catalog(), id.to_be_bytes(), row.to_bytes())?;
         let database = Database::shared(store, id, &row)?;
         // Last: a crash before leaves an empty database that nothing names.
@@ -122,7 +121,9 @@ impl Opening<'_> {
     fn row(&self, store: &Store, id: Id, inode: u64) -> Result<Row> {
         let Some(row) = store.db().get(store.catalog(), id.to_be_bytes())? else {
             let directory = store.directory().display();
-            return Err(Failure::cannot_open(format!("{directory} does not have this database; restore both from one backup")));
+            return Err(Failure::cannot_open(format!(
+                "{directory} does not have this database; restore both from one backup"
+            )));
         };
         let mut row = Row::of_bytes(&row)?;
         if row.inode != inode {

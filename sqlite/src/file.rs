@@ -112,7 +112,9 @@ unsafe fn with(file: *mut ffi::sqlite3_file, call: impl FnOnce(&mut Kind) -> Res
     let open = unsafe { &mut *(*file.cast::<VfsFile>()).open };
     let outcome = report(|| {
         if open.process != process::id() {
-            return Err(Failure::io("the process was forked since the connection was opened; open another one in the child"));
+            return Err(Failure::io(
+                "the process was forked since the connection was opened; open another one in the child",
+            ));
         }
         if open.is_poisoned {
             return Err(Failure::io("an earlier call of this connection panicked; close it and open another one"));

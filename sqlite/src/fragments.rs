@@ -50,7 +50,10 @@ pub(crate) fn check_end(fragment_bytes: usize, end: u64) -> Result<()> {
         return Ok(());
     }
     let most = NUMBERS * fragment_bytes as u64;
-    Err(Failure { code: libsqlite3_sys::SQLITE_FULL, reason: format!("the database cannot be larger than {most} bytes") })
+    Err(Failure {
+        code: libsqlite3_sys::SQLITE_FULL,
+        reason: format!("the database cannot be larger than {most} bytes"),
+    })
 }
 
 /// The size that the row of it says; 0 if there is none, as of a new database.
@@ -62,7 +65,9 @@ pub(crate) fn read_size(transaction: &Transaction, table: &Table) -> Result<u64>
 pub(crate) fn size_of(row: Option<Value>) -> Result<u64> {
     let Some(row) = row else { return Ok(0) };
     let bytes = <[u8; 8]>::try_from(&*row);
-    bytes.map(u64::from_le_bytes).map_err(|_| Failure::io("the row with the size of the database is damaged; restore a backup"))
+    bytes
+        .map(u64::from_le_bytes)
+        .map_err(|_| Failure::io("the row with the size of the database is damaged; restore a backup"))
 }
 
 /// A set of fragments.
@@ -104,7 +109,10 @@ impl FragmentSet {
 
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
-        self.chunks.keys().flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK).filter(|fragment| self.contains(*fragment))
+        self.chunks
+            .keys()
+            .flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK)
+            .filter(|fragment| self.contains(*fragment))
     }
 }
 

@@ -78,7 +78,8 @@ impl MainFile {
     /// that is durable: all but the first page, which a writer reads before SQLite says that it will write.
     pub fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
         self.settle()?;
-        let read = usize::try_from(self.size()?.saturating_sub(offset)).map_or(bytes.len(), |rest| rest.min(bytes.len()));
+        let read =
+            usize::try_from(self.size()?.saturating_sub(offset)).map_or(bytes.len(), |rest| rest.min(bytes.len()));
         let bytes = &mut bytes[..read];
         let Some(view) = &self.view else {
             for part in parts(self.database.fragment_bytes, offset, read) {
@@ -122,7 +123,9 @@ impl MainFile {
         self.settle()?;
         self.keep_write_lock()?;
         let database = &*self.database;
-        let Some(view) = &self.view else { return Err(Failure::io("SQLite writes to a database that it has not locked")) };
+        let Some(view) = &self.view else {
+            return Err(Failure::io("SQLite writes to a database that it has not locked"));
+        };
         let writes = match &mut self.writes {
             Some(writes) => writes,
             none => none.insert(Writes::begin(database, view)?),

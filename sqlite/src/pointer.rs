@@ -14,7 +14,8 @@ use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, Result};
 
-const FIRST_LINE: &str = "# A SQLite database in Tantalum: open it with vfs=tantalum. Remove, copy or restore it with its directory.";
+const FIRST_LINE: &str =
+    "# A SQLite database in Tantalum: open it with vfs=tantalum. Remove, copy or restore it with its directory.";
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 /// A pointer file is shorter.
 const MOST_BYTES: u64 = 16 << 10;
@@ -81,7 +82,8 @@ impl NewPointer {
         // Relative where it can be, so that both may be moved together.
         let directory = directory.strip_prefix(parent(path)).unwrap_or(directory);
         let Some(directory) = directory.to_str().filter(|directory| !directory.contains('\n')) else {
-            let reason = format!("the directory {} cannot be named in a file of text; choose another", directory.display());
+            let reason =
+                format!("the directory {} cannot be named in a file of text; choose another", directory.display());
             return Err(Failure::cannot_open(reason));
         };
         // With the permissions that SQLite gives its files, less what the process's mask takes away.

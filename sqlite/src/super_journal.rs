@@ -2,10 +2,7 @@
 //! that has been written (`SQLITE_FCNTL_SYNC`), and commits by deleting it. Here each database hands its writes over then, and the
 //! deletion commits them in one transaction of the engine. If anything else happens first, SQLite is rolling back.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use tantalum_rt::Mutex;
 

@@ -54,7 +54,8 @@ pub fn register(options: Options) -> tantalum::Result<()> {
     let mut registered = OPTIONS.lock();
     let is_default = options.is_default;
     let is_first = registered.replace(options).is_none();
-    let refused = |what: &str| Error::new(ErrorKind::Unsupported, format!("the VFS {VFS_NAME} cannot be registered: {what}"));
+    let refused =
+        |what: &str| Error::new(ErrorKind::Unsupported, format!("the VFS {VFS_NAME} cannot be registered: {what}"));
     let name = CString::new(VFS_NAME).map_err(|_| refused("its name"))?;
     // SAFETY: the name ends with a zero. What is registered stays for ever: the VFS and its name are leaked.
     unsafe {
@@ -169,7 +170,9 @@ unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<Kind>> {
         let parameter = |parameter: &str| {
             let parameter = CString::new(parameter).ok()?;
             // SAFETY: the name is one of a database, as SQLite hands it to a VFS, and the answer ends with a zero or is null.
-            let value = unsafe { ffi::sqlite3_uri_parameter(name, parameter.as_ptr()).as_ref().map(|value| CStr::from_ptr(value)) };
+            let value = unsafe {
+                ffi::sqlite3_uri_parameter(name, parameter.as_ptr()).as_ref().map(|value| CStr::from_ptr(value))
+            };
             value.map(|value| value.to_string_lossy().into_owned())
         };
         let options = OPTIONS.lock().clone().unwrap_or_default();
@@ -248,11 +251,7 @@ unsafe extern "C" fn dl_error(vfs: *mut ffi::sqlite3_vfs, len: c_int, message: *
 /// A function of a library, as SQLite declares it.
 type Symbol = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *const c_char);
 
-unsafe extern "C" fn dl_sym(
-    vfs: *mut ffi::sqlite3_vfs,
-    library: *mut c_void,
-    symbol: *const c_char,
-) -> Option<Symbol> {
+unsafe extern "C" fn dl_sym(vfs: *mut ffi::sqlite3_vfs, library: *mut c_void, symbol: *const c_char) -> Option<Symbol> {
     base!(vfs, xDlSym(library, symbol), else None)
 }
 

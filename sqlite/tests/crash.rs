@@ -15,12 +15,13 @@ use rusqlite::{Connection, TransactionBehavior};
 
 const CHILD: &str = "TANTALUM_SQLITE_CRASH_CHILD";
 const MODE: &str = "TANTALUM_SQLITE_CRASH_MODE";
-const THREADS: u64 = 4;
+const THREADS: i64 = 4;
 /// Acknowledgements after which the process is killed, for each round.
 const ROUNDS: [usize; 6] = [1, 7, 40, 90, 250, 400];
 
 fn main() {
-    tantalum_sqlite::register(tantalum_sqlite::Options::new().set("log_bytes", "4194304").expect("a setting")).expect("a VFS");
+    tantalum_sqlite::register(tantalum_sqlite::Options::new().set("log_bytes", "4194304").expect("a setting"))
+        .expect("a VFS");
     match env::var_os(CHILD) {
         Some(directory) => write(Path::new(&directory)),
         None => {
@@ -44,7 +45,10 @@ fn connect(directory: &Path) -> Connection {
 fn kill_and_check(journal_mode: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let connection = connect(directory.path());
-    run(&connection, "CREATE TABLE main.a (thread, round, value, PRIMARY KEY (thread, round)); CREATE TABLE two.b AS SELECT * FROM a");
+    run(
+        &connection,
+        "CREATE TABLE main.a (thread, round, value, PRIMARY KEY (thread, round)); CREATE TABLE two.b AS SELECT * FROM a",
+    );
     drop(connection);
     let mut acknowledged = vec![0; THREADS as usize];
     for kill_after in ROUNDS {
@@ -58,7 +62,7 @@ fn kill_and_check(journal_mode: &str) {
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines().map_while(Result::ok);
         for (count, line) in lines.enumerate() {
             if let Some((thread, round)) = line.split_once(' ') {
-                acknowledged[thread.parse::<usize>().expect("a thread")] = round.parse::<u64>().expect("a round");
+                acknowledged[thread.parse::<usize>().expect("a thread")] = round.parse::<i64>().expect("a round");
             }
             // What is written before the signal is read until the pipe ends.
             if count + 1 == kill_after {
@@ -71,21 +75,22 @@ fn kill_and_check(journal_mode: &str) {
 }
 
 /// `is_atomic`: SQLite uses a super-journal, which it does not if the journals are in memory.
-fn check(directory: &Path, acknowledged: &[u64], is_atomic: bool) {
+fn check(directory: &Path, acknowledged: &[i64], is_atomic: bool) {
     let connection = connect(directory);
     check_integrity(&connection);
     assert_eq!(query::<String>(&connection, "PRAGMA two.integrity_check"), "ok");
     for (thread, acknowledged) in acknowledged.iter().enumerate() {
-        let last = query::<u64>(&connection, &format!("SELECT coalesce(max(round), 0) FROM a WHERE thread = {thread}"));
+        let last = query::<i64>(&connection, &format!("SELECT coalesce(max(round), 0) FROM a WHERE thread = {thread}"));
         assert!(last >= *acknowledged, "thread {thread} was told of {acknowledged}, but {last} is there");
-        let rows = query::<u64>(&connection, &format!("SELECT count(*) FROM a WHERE thread = {thread}"));
+        let rows = query::<i64>(&connection, &format!("SELECT count(*) FROM a WHERE thread = {thread}"));
         assert_eq!(rows, last, "every round before the last is there");
     }
     // In a transaction over both databases.
-    let missing = "SELECT count(*) FROM (SELECT thread, round FROM a WHERE round % 3 = 0 EXCEPT SELECT thread, round FROM b)";
+    let missing =
+        "SELECT count(*) FROM (SELECT thread, round FROM a WHERE round % 3 = 0 EXCEPT SELECT thread, round FROM b)";
     let alone = "SELECT count(*) FROM (SELECT thread, round FROM b EXCEPT SELECT thread, round FROM a)";
     if is_atomic {
-        assert_eq!((query::<u64>(&connection, missing), query::<u64>(&connection, alone)), (0, 0), "both or none");
+        assert_eq!((query::<i64>(&connection, missing), query::<i64>(&connection, alone)), (0, 0), "both or none");
     }
 }
 
@@ -100,15 +105,23 @@ fn write(directory: &Path) {
             mode => run(&connection, &format!("PRAGMA main.journal_mode={mode}; PRAGMA two.journal_mode={mode}")),
         }
         tantalum_rt::spawn("writer", move || {
-            let first: u64 = query(&connection, &format!("SELECT coalesce(max(round), 0) FROM a WHERE thread = {thread}"));
+            let first: i64 =
+                query(&connection, &format!("SELECT coalesce(max(round), 0) FROM a WHERE thread = {thread}"));
             for round in first + 1.. {
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).expect("a transaction");
-                run(&transaction, &format!("INSERT INTO a VALUES ({thread}, {round}, randomblob({}))", round * 997 % 9000));
+                let transaction =
+                    connection.transaction_with_behavior(TransactionBehavior::Immediate).expect("a transaction");
+                run(
+                    &transaction,
+                    &format!("INSERT INTO a VALUES ({thread}, {round}, randomblob({}))", round * 997 % 9000),
+                );
                 if round % 3 == 0 {
                     run(&transaction, &format!("INSERT INTO b VALUES ({thread}, {round}, randomblob(500))"));
                 }
                 if round % 5 == 0 {
-                    run(&transaction, &format!("UPDATE a SET value = zeroblob(10) WHERE thread = {thread} AND round < {round} - 5"));
+                    run(
+                        &transaction,
+                        &format!("UPDATE a SET value = zeroblob(10) WHERE thread = {thread} AND round < {round} - 5"),
+                    );
                 }
                 transaction.commit().unwrap_or_else(|error| panic!("{error}: {:?}", tantalum_sqlite::last_error()));
                 println!("{thread} {round}");

@@ -8,7 +8,8 @@ use common::{Directory, check_integrity, failure, query, run};
 use rusqlite::{Connection, OpenFlags, ffi};
 
 fn error_of(uri: &str) -> String {
-    let connection = Connection::open(uri).and_then(|connection| connection.execute_batch("SELECT * FROM sqlite_schema"));
+    let connection =
+        Connection::open(uri).and_then(|connection| connection.execute_batch("SELECT * FROM sqlite_schema"));
     connection.unwrap_err();
     tantalum_sqlite::last_error().expect("the VFS says why")
 }
@@ -19,7 +20,8 @@ fn databases_of_one_directory_share_a_tantalum_database() {
     for name in ["one.db", "two.db"] {
         run(&directory.connect(name), &format!("CREATE TABLE t (value); INSERT INTO t VALUES ('{name}')"));
     }
-    let mut names = fs::read_dir(directory.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let mut names =
+        fs::read_dir(directory.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     names.sort();
     assert_eq!(names, ["one.db", "tantalum-sqlite", "two.db"]);
     assert!(fs::metadata(directory.path("one.db")).unwrap().len() < 512);
@@ -145,14 +147,20 @@ fn a_transaction_over_several_databases_commits_in_all() {
             let connection = attached(&directory, journal_mode);
             run(&connection, &format!("PRAGMA locking_mode={locking_mode}"));
             for _ in 0..5 {
-                run(&connection, "BEGIN; INSERT INTO a VALUES (randomblob(5000)); INSERT INTO b VALUES (randomblob(9000)); COMMIT");
+                run(
+                    &connection,
+                    "BEGIN; INSERT INTO a VALUES (randomblob(5000)); INSERT INTO b VALUES (randomblob(9000)); COMMIT",
+                );
             }
             // Ends smaller than it was, which SQLite says only after the commit.
             run(&connection, "PRAGMA two.auto_vacuum=full; VACUUM two");
             run(&connection, "BEGIN; INSERT INTO a VALUES (1); DELETE FROM b WHERE rowid > 1; COMMIT");
             let count = "SELECT (SELECT count(*) FROM a) || ' ' || (SELECT count(*) FROM b)";
             assert_eq!(query::<String>(&connection, count), "6 1");
-            run(&connection, "PRAGMA locking_mode=normal; SELECT * FROM a; SELECT * FROM b; BEGIN; DELETE FROM a; COMMIT");
+            run(
+                &connection,
+                "PRAGMA locking_mode=normal; SELECT * FROM a; SELECT * FROM b; BEGIN; DELETE FROM a; COMMIT",
+            );
             check_integrity(&connection);
             drop(connection);
             let reopened = attached_again(&directory);
@@ -172,7 +180,8 @@ fn attached_again(directory: &Directory) -> Connection {
 fn a_transaction_over_several_databases_is_one_commit_of_the_engine() {
     let directory = Directory::new();
     let connection = attached(&directory, "delete");
-    let engine = tantalum_sqlite::Engine::open(directory.path("tantalum-sqlite"), &tantalum_sqlite::Options::new()).unwrap();
+    let engine =
+        tantalum_sqlite::Engine::open(directory.path("tantalum-sqlite"), &tantalum_sqlite::Options::new()).unwrap();
     let positions = || engine.db().stats().unwrap().log.records;
     let before = positions();
     run(&connection, "BEGIN; INSERT INTO a VALUES (1); INSERT INTO b VALUES (2); COMMIT");

@@ -23,7 +23,10 @@ fn in_every_mode(test: impl Fn(&Directory, &Connection, &str)) {
                 assert_eq!(query::<String>(&connection, &format!("PRAGMA journal_mode={journal_mode}")), journal_mode);
                 run(&connection, &format!("PRAGMA synchronous={synchronous}"));
                 run(&connection, "CREATE TABLE t (id INTEGER PRIMARY KEY, value)");
-                run(&connection, "WITH n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 100) INSERT INTO t SELECT i, zeroblob(500) FROM n");
+                run(
+                    &connection,
+                    "WITH n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 100) INSERT INTO t SELECT i, zeroblob(500) FROM n",
+                );
                 test(&directory, &connection, journal_mode);
                 check_integrity(&connection);
                 assert!(connection.is_autocommit());
@@ -77,7 +80,10 @@ fn what_was_spilled_from_the_cache_is_rolled_back() {
         }
         run(connection, "PRAGMA cache_size=5; PRAGMA cache_spill=1");
         let before: String = query(connection, "SELECT group_concat(hex(value)) FROM t");
-        run(connection, "BEGIN; UPDATE t SET value = randomblob(3000); INSERT INTO t SELECT id + 1000, randomblob(2000) FROM t");
+        run(
+            connection,
+            "BEGIN; UPDATE t SET value = randomblob(3000); INSERT INTO t SELECT id + 1000, randomblob(2000) FROM t",
+        );
         assert_eq!(rows(connection), 200);
         assert_eq!(rows(&directory.connect("app.db")), 100, "a reader sees what is committed");
         run(connection, "ROLLBACK");
@@ -94,7 +100,10 @@ fn savepoints_and_failed_statements_take_back_their_part() {
         if journal_mode == "off" {
             return;
         }
-        run(connection, "PRAGMA cache_size=5; PRAGMA cache_spill=1; BEGIN; INSERT INTO t VALUES (500, 'kept'); SAVEPOINT s");
+        run(
+            connection,
+            "PRAGMA cache_size=5; PRAGMA cache_spill=1; BEGIN; INSERT INTO t VALUES (500, 'kept'); SAVEPOINT s",
+        );
         run(connection, "UPDATE t SET value = randomblob(3000); ROLLBACK TO s");
         run(connection, "INSERT INTO t SELECT id + 1000, randomblob(1000) FROM t WHERE id < 10");
         // Fails at its last row, and takes back those before.
@@ -119,7 +128,10 @@ fn a_database_shrinks_and_grows_again() {
         let small: i64 = query(connection, "PRAGMA page_count");
         assert!(small < large / 2, "{small} of {large}");
         check_integrity(&directory.connect("app.db"));
-        run(connection, "INSERT INTO t SELECT id + 1000, zeroblob(3000) FROM t; DELETE FROM t WHERE id % 3 = 0; VACUUM");
+        run(
+            connection,
+            "INSERT INTO t SELECT id + 1000, zeroblob(3000) FROM t; DELETE FROM t WHERE id % 3 = 0; VACUUM",
+        );
         check_integrity(&directory.connect("app.db"));
         assert_eq!(rows(connection), 200 - 33 - 33);
     });

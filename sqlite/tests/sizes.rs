@@ -11,7 +11,10 @@ fn every_page_size_works_and_can_be_changed() {
         for (other, new_size) in [512, 2048, 65536].into_iter().enumerate() {
             let connection = directory.connect(&format!("{number}-{other}.db"));
             run(&connection, &format!("PRAGMA page_size={page_size}; CREATE TABLE t (id INTEGER PRIMARY KEY, value)"));
-            run(&connection, "INSERT INTO t SELECT value, randomblob(value * 37) FROM (WITH n(value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM n WHERE value < 150) SELECT value FROM n)");
+            run(
+                &connection,
+                "INSERT INTO t SELECT value, randomblob(value * 37) FROM (WITH n(value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM n WHERE value < 150) SELECT value FROM n)",
+            );
             assert_eq!(query::<i64>(&connection, "PRAGMA page_size"), page_size);
             let sum = "SELECT hex(group_concat(value)) FROM t";
             let before: String = query(&connection, sum);
@@ -33,7 +36,10 @@ fn pages_of_the_engine_may_have_any_size() {
         let name = format!("{page_size}.db");
         let database = directory.path(&format!("pages-of-{page_size}"));
         let uri = format!("{}&database={}&page_size={page_size}", directory.uri(&name), database.display());
-        run(&rusqlite::Connection::open(uri).unwrap(), "CREATE TABLE t (value); INSERT INTO t VALUES (randomblob(100000))");
+        run(
+            &rusqlite::Connection::open(uri).unwrap(),
+            "CREATE TABLE t (value); INSERT INTO t VALUES (randomblob(100000))",
+        );
         check_integrity(&directory.connect(&name));
     }
 }
@@ -64,7 +70,10 @@ fn a_database_that_is_full_stays_whole() {
     let directory = Directory::new();
     let connection = directory.connect("app.db");
     run(&connection, "CREATE TABLE t (value); PRAGMA max_page_count=20");
-    let code = common::failure(&connection, "BEGIN; INSERT INTO t VALUES (randomblob(40000)); INSERT INTO t VALUES (randomblob(400000))");
+    let code = common::failure(
+        &connection,
+        "BEGIN; INSERT INTO t VALUES (randomblob(40000)); INSERT INTO t VALUES (randomblob(400000))",
+    );
     assert_eq!(code, rusqlite::ffi::SQLITE_FULL);
     if !connection.is_autocommit() {
         run(&connection, "ROLLBACK");

@@ -14,7 +14,8 @@ pub struct Directory {
 
 impl Directory {
     pub fn new() -> Self {
-        let options = Options::new().set("log_bytes", "16777216").unwrap().set("buffer_pool_bytes", "33554432").unwrap();
+        let options =
+            Options::new().set("log_bytes", "16777216").unwrap().set("buffer_pool_bytes", "33554432").unwrap();
         tantalum_sqlite::register(options).unwrap();
         Self { directory: tempfile::tempdir().unwrap() }
     }
@@ -43,7 +44,9 @@ impl Directory {
 
 /// The one value of a query.
 pub fn query<T: rusqlite::types::FromSql>(connection: &Connection, sql: &str) -> T {
-    connection.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error} ({:?})", tantalum_sqlite::last_error()))
+    connection
+        .query_row(sql, [], |row| row.get(0))
+        .unwrap_or_else(|error| panic!("{sql}: {error} ({:?})", tantalum_sqlite::last_error()))
 }
 
 /// Runs statements.
