@@ -1,7 +1,5 @@
 //! What the tests share: a directory with databases in Tantalum, and connections to them.
 
-#![allow(dead_code, reason = "each test is a crate of its own and uses a part")]
-
 use std::{path::PathBuf, time::Duration};
 
 use rusqlite::Connection;

@@ -1,8 +1,6 @@
 //! Page sizes, growth, and transactions of any size.
 
-mod common;
-
-use common::{Directory, check_integrity, query, run};
+use crate::directory::{Directory, check_integrity, query, run};
 
 #[test]
 fn every_page_size_works_and_can_be_changed() {
@@ -70,7 +68,7 @@ fn a_database_that_is_full_stays_whole() {
     let directory = Directory::new();
     let connection = directory.connect("app.db");
     run(&connection, "CREATE TABLE t (value); PRAGMA max_page_count=20");
-    let code = common::failure(
+    let code = crate::directory::failure(
         &connection,
         "BEGIN; INSERT INTO t VALUES (randomblob(40000)); INSERT INTO t VALUES (randomblob(400000))",
     );

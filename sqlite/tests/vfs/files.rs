@@ -1,10 +1,8 @@
 //! Pointer files, what is refused, and transactions over several databases.
 
-mod common;
-
 use std::fs;
 
-use common::{Directory, check_integrity, failure, query, run};
+use crate::directory::{Directory, check_integrity, failure, query, run};
 use rusqlite::{Connection, OpenFlags, ffi};
 
 fn error_of(uri: &str) -> String {

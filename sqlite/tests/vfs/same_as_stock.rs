@@ -1,8 +1,6 @@
 //! The same random statements on a database in Tantalum and on an ordinary one: the same results, and at the end the same content.
 
-mod common;
-
-use common::{Directory, check_integrity};
+use crate::directory::{Directory, check_integrity};
 use proptest::prelude::*;
 use rusqlite::{Connection, types::Value};
 

@@ -1,10 +1,8 @@
 //! Connections beside each other: what they see, who waits for whom, and what is refused.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Directory, check_integrity, failure, query, run};
+use crate::directory::{Directory, check_integrity, failure, query, run};
 use rusqlite::{TransactionBehavior, ffi};
 
 #[test]

@@ -1,8 +1,6 @@
 //! Processes that are killed while their threads write: every transaction that was acknowledged is there, whole, and the database is
 //! sound. The test runs itself again as the process that is killed.
 
-mod common;
-
 use std::{
     env,
     io::{BufRead, BufReader},
@@ -10,11 +8,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{check_integrity, query, run};
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior, types::FromSql};
 
-const CHILD: &str = "TANTALUM_SQLITE_CRASH_CHILD";
-const MODE: &str = "TANTALUM_SQLITE_CRASH_MODE";
+const CHILD: &str = "TANTALUM_SQLITE_KILL_CHILD";
+const MODE: &str = "TANTALUM_SQLITE_KILL_MODE";
 const THREADS: i64 = 4;
 /// Acknowledgements after which the process is killed, for each round.
 const ROUNDS: [usize; 6] = [1, 7, 40, 90, 250, 400];
@@ -31,6 +28,16 @@ fn main() {
             }
         }
     }
+}
+
+/// The one value of a query.
+fn query<T: FromSql>(connection: &Connection, sql: &str) -> T {
+    connection.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn run(connection: &Connection, sql: &str) {
+    let reason = tantalum_sqlite::last_error;
+    connection.execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error} ({:?})", reason()));
 }
 
 fn connect(directory: &Path) -> Connection {
@@ -77,8 +84,9 @@ fn kill_and_check(journal_mode: &str) {
 /// `is_atomic`: SQLite uses a super-journal, which it does not if the journals are in memory.
 fn check(directory: &Path, acknowledged: &[i64], is_atomic: bool) {
     let connection = connect(directory);
-    check_integrity(&connection);
-    assert_eq!(query::<String>(&connection, "PRAGMA two.integrity_check"), "ok");
+    for database in ["main", "two"] {
+        assert_eq!(query::<String>(&connection, &format!("PRAGMA {database}.integrity_check")), "ok");
+    }
     for (thread, acknowledged) in acknowledged.iter().enumerate() {
         let last = query::<i64>(&connection, &format!("SELECT coalesce(max(round), 0) FROM a WHERE thread = {thread}"));
         assert!(last >= *acknowledged, "thread {thread} was told of {acknowledged}, but {last} is there");

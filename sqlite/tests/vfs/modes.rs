@@ -1,8 +1,6 @@
 //! Each way in which a transaction can end, in each journal mode, with and without a lock that is kept.
 
-mod common;
-
-use common::{Directory, check_integrity, query, run};
+use crate::directory::{Directory, check_integrity, query, run};
 use rusqlite::Connection;
 
 const JOURNAL_MODES: [&str; 5] = ["delete", "truncate", "persist", "memory", "off"];
@@ -151,7 +149,7 @@ fn the_locking_mode_can_be_changed() {
             assert_eq!(query::<i64>(&other, "SELECT count(*) FROM t"), value, "they see each commit");
         }
         other.busy_timeout(std::time::Duration::ZERO).unwrap();
-        assert_eq!(common::failure(&other, "INSERT INTO t VALUES (0)"), rusqlite::ffi::SQLITE_BUSY);
+        assert_eq!(crate::directory::failure(&other, "INSERT INTO t VALUES (0)"), rusqlite::ffi::SQLITE_BUSY);
         run(&one, "PRAGMA locking_mode=normal; SELECT count(*) FROM t");
         run(&other, "INSERT INTO t VALUES (20)");
         assert_eq!(query::<i64>(&one, "SELECT count(*) FROM t"), 20);
