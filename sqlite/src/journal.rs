@@ -1,8 +1,10 @@
 //! The rollback journal of a connection. SQLite writes it and reads it back to undo statements and transactions, but nobody needs it after
 //! a crash: the database has nothing that is not committed. So it is in memory, beyond some size in a file without a name, and goes
-//! with the connection. No other connection sees it.
+//! with the connection. No other connection sees it: journals are known by the paths of the databases that are open.
 
-use std::{fs::File, os::unix::fs::FileExt};
+use std::{collections::HashMap, fs::File, os::unix::fs::FileExt};
+
+use tantalum_rt::Mutex;
 
 use crate::failure::Result;
 
@@ -80,6 +82,42 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+/// How many connections have each path open.
+static OPEN_PATHS: Mutex<Option<HashMap<Vec<u8>, usize>>> = Mutex::new(None);
+
+/// Notes, as long as it lives, that a connection has a path open.
+pub(crate) struct OpenPath(Vec<u8>);
+
+impl OpenPath {
+    pub fn new(path: &[u8]) -> Self {
+        *OPEN_PATHS.lock().get_or_insert_default().entry(path.to_vec()).or_default() += 1;
+        Self(path.to_vec())
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for OpenPath {
+    fn drop(&mut self) {
+        if let Some(open) = OPEN_PATHS.lock().as_mut()
+            && let Some(count) = open.get_mut(&self.0)
+        {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.0);
+            }
+        }
+    }
+}
+
+/// Whether it is the path of the rollback journal or the write-ahead log of a database that is open.
+pub(crate) fn is_journal_of_open(path: &[u8]) -> bool {
+    let database = path.strip_suffix(b"-journal").or_else(|| path.strip_suffix(b"-wal"));
+    database.is_some_and(|database| OPEN_PATHS.lock().as_ref().is_some_and(|open| open.contains_key(database)))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! locked until then. The page [SQLite](https://github.com/tantalum/tantalum/blob/main/docs/use/sqlite.md) of the documentation says what
 //! is as in SQLite and what is not.
 
+mod api;
 mod database;
 mod failure;
 mod file;
@@ -22,21 +23,24 @@ mod fragments;
 mod journal;
 mod main_file;
 mod options;
-mod paths;
 mod pointer;
 mod pragma;
 mod store;
 mod super_journal;
 mod vfs;
 mod view;
-mod waiting;
 mod write_lock;
 mod writes;
 
+#[doc(hidden)]
+pub use api::Api;
 pub use failure::last_error;
 pub use options::Options;
 pub use store::Engine;
+#[cfg(feature = "linked")]
 pub use vfs::register;
+#[doc(hidden)]
+pub use vfs::register_with;
 
 /// The name under which SQLite knows the VFS.
 pub const VFS_NAME: &str = "tantalum";

@@ -19,12 +19,11 @@ use crate::{
     database::{Database, OpenDatabase},
     failure::{Failure, Result},
     fragments::{SIZE_KEY, key_of, parts, size_of},
-    paths::OpenPath,
+    journal::OpenPath,
     pointer::has_moved,
     super_journal::{Member, Outcome, SuperJournal},
     view::{View, copy_part},
-    waiting,
-    write_lock::{ConnectionId, Place, Refusal},
+    write_lock::{ConnectionId, Place, Refusal, forget_refusal, note_refusal},
     writes::Writes,
 };
 
@@ -193,11 +192,11 @@ impl MainFile {
             self.acquire(Some(self.seen)).err()
         };
         let Some(refusal) = refused else {
-            waiting::forget();
+            forget_refusal();
             self.lock = lock;
             return Ok(());
         };
-        waiting::want(&self.database, self.connection, self.place);
+        note_refusal(&self.database, self.connection, self.place);
         Err(Failure::code(match refusal {
             Refusal::Busy => ffi::SQLITE_BUSY,
             Refusal::Stale => ffi::SQLITE_BUSY_SNAPSHOT,

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
+    process,
     sync::{Arc, Weak},
 };
 
@@ -23,6 +24,8 @@ struct Opened {
     db: Db,
     catalog: Table,
     directory: PathBuf,
+    /// A child that was forked has none of the engine's threads.
+    process: u32,
     /// SQLite databases that connections have open.
     databases: Mutex<HashMap<Id, Weak<Database>>>,
 }
@@ -40,6 +43,15 @@ impl Store {
         if let Ok(real) = fs::canonicalize(directory)
             && let Some(opened) = open.get(&real).and_then(Weak::upgrade)
         {
+            if opened.process != process::id() {
+                // It belongs to the parent: the child must not close it.
+                std::mem::forget(opened);
+                let what = format!(
+                    "the process was forked while it had {} open; start children before, or by exec",
+                    real.display()
+                );
+                return Err(tantalum::Error::new(tantalum::ErrorKind::InUse, what));
+            }
             return Ok(Self { opened: Some(opened) });
         }
         let mut builder = Db::builder().create_if_missing(create);
@@ -51,7 +63,13 @@ impl Store {
         let directory = fs::canonicalize(directory).map_err(|error| {
             tantalum::Error::new(tantalum::ErrorKind::Io, format!("{}: {error}", directory.display()))
         })?;
-        let opened = Arc::new(Opened { db, catalog, directory: directory.clone(), databases: Mutex::default() });
+        let opened = Arc::new(Opened {
+            db,
+            catalog,
+            directory: directory.clone(),
+            process: process::id(),
+            databases: Mutex::default(),
+        });
         open.insert(directory, Arc::downgrade(&opened));
         Ok(Self { opened: Some(opened) })
     }

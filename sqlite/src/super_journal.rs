@@ -10,7 +10,7 @@ use crate::{
     database::Database,
     failure::{Failure, Result},
     fragments::{SIZE_KEY, key_of},
-    paths,
+    journal::is_journal_of_open,
     writes::Writes,
 };
 
@@ -100,7 +100,7 @@ impl SuperJournal {
     pub fn check_names(&self) -> Result<()> {
         let state = self.state.lock();
         let mut names = state.content.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        match names.find(|name| !paths::is_journal_of_open(name)) {
+        match names.find(|name| !is_journal_of_open(name)) {
             None => Ok(()),
             Some(name) => Err(Failure::io(format!(
                 "{} belongs to a database outside of Tantalum; a transaction cannot change one beside databases in Tantalum",

@@ -18,16 +18,16 @@ use tantalum_rt::Mutex;
 
 use crate::{
     VFS_NAME,
+    api::Api,
     database::Opening,
     failure::{Failure, Result, last_error},
     file::{Kind, VfsFile, init, report},
-    journal::Journal,
+    journal::{Journal, OpenPath, is_journal_of_open},
     main_file::MainFile,
     options::Options,
-    paths::{OpenPath, is_journal_of_open},
     pragma::JournalModes,
     super_journal::SuperJournal,
-    waiting,
+    write_lock::sleep_in_turn,
 };
 
 /// The options of the last registration, if there was one.
@@ -50,7 +50,19 @@ static OPTIONS: Mutex<Option<Options>> = Mutex::new(None);
 ///
 /// # Errors
 /// [`Unsupported`](ErrorKind::Unsupported) if this SQLite has no other VFS, or does not take this one.
+#[cfg(feature = "linked")]
 pub fn register(options: Options) -> tantalum::Result<()> {
+    // SAFETY: the functions are SQLite's own.
+    unsafe { register_with(Api::linked(), options) }
+}
+
+/// As [`register`], with a SQLite that is not linked to this program but has loaded it.
+///
+/// # Safety
+/// The functions are those of one SQLite, and stay as long as the process.
+#[doc(hidden)]
+pub unsafe fn register_with(api: Api, options: Options) -> tantalum::Result<()> {
+    let api = api.set();
     let mut registered = OPTIONS.lock();
     let is_default = options.is_default;
     let is_first = registered.replace(options).is_none();
@@ -60,16 +72,16 @@ pub fn register(options: Options) -> tantalum::Result<()> {
     // SAFETY: the name ends with a zero. What is registered stays for ever: the VFS and its name are leaked.
     unsafe {
         let vfs = if is_first {
-            let base = ffi::sqlite3_vfs_find(ptr::null());
+            let base = (api.vfs_find)(ptr::null());
             if base.is_null() {
                 *registered = None;
                 return Err(refused("SQLite has no VFS for temporary files"));
             }
             Box::into_raw(Box::new(vfs_over(base, name.into_raw())))
         } else {
-            ffi::sqlite3_vfs_find(name.as_ptr())
+            (api.vfs_find)(name.as_ptr())
         };
-        match ffi::sqlite3_vfs_register(vfs, is_default.into()) {
+        match (api.vfs_register)(vfs, is_default.into()) {
             ffi::SQLITE_OK => Ok(()),
             code => Err(refused(&format!("SQLite says {code}"))),
         }
@@ -171,7 +183,7 @@ unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<Kind>> {
             let parameter = CString::new(parameter).ok()?;
             // SAFETY: the name is one of a database, as SQLite hands it to a VFS, and the answer ends with a zero or is null.
             let value = unsafe {
-                ffi::sqlite3_uri_parameter(name, parameter.as_ptr()).as_ref().map(|value| CStr::from_ptr(value))
+                (Api::get().uri_parameter)(name, parameter.as_ptr()).as_ref().map(|value| CStr::from_ptr(value))
             };
             value.map(|value| value.to_string_lossy().into_owned())
         };
@@ -265,7 +277,7 @@ unsafe extern "C" fn randomness(vfs: *mut ffi::sqlite3_vfs, len: c_int, bytes: *
 
 unsafe extern "C" fn sleep(_vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     let slept = report(|| {
-        waiting::sleep(Duration::from_micros(microseconds.max(0) as u64));
+        sleep_in_turn(Duration::from_micros(microseconds.max(0) as u64));
         Ok(microseconds)
     });
     slept.unwrap_or(0)

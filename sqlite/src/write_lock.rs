@@ -1,9 +1,17 @@
 //! Which connection may write a SQLite database. Nothing here blocks but [`WriteLock::sleep`], which SQLite's busy handler calls through
-//! the VFS's `xSleep`: two connections of one thread cannot wait for each other for longer than their time-out.
+//! the VFS's `xSleep`: two connections of one thread cannot wait for each other for longer than their time-out. It does not say for what
+//! it sleeps: that is the database that last refused its thread the lock.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tantalum_rt::{Condvar, Instant, Mutex, now};
+
+use crate::database::Database;
 
 /// For so long a lock that was given to a waiting connection is kept for it. It comes for it at once, unless its program gave up waiting.
 const PROMISE: Duration = Duration::from_millis(20);
@@ -130,6 +138,37 @@ impl WriteLock {
             }
             wake.wait_for(&mut state, left);
         }
+    }
+}
+
+/// What this thread was refused.
+struct Wanted {
+    database: Weak<Database>,
+    connection: ConnectionId,
+    place: Place,
+}
+
+thread_local! {
+    static WANTED: RefCell<Option<Wanted>> = const { RefCell::new(None) };
+}
+
+/// Notes that a connection of this thread was refused the write lock.
+pub(crate) fn note_refusal(database: &Arc<Database>, connection: ConnectionId, place: Option<Place>) {
+    let wanted = place.map(|place| Wanted { database: Arc::downgrade(database), connection, place });
+    WANTED.with(|cell| *cell.borrow_mut() = wanted);
+}
+
+/// Notes that a connection of this thread got its lock.
+pub(crate) fn forget_refusal() {
+    WANTED.with(|cell| *cell.borrow_mut() = None);
+}
+
+/// `xSleep`: until the connection's turn comes, at most so long.
+pub(crate) fn sleep_in_turn(at_most: Duration) {
+    let wanted = WANTED.with(|cell| cell.borrow_mut().take());
+    match wanted.and_then(|wanted| Some((wanted.database.upgrade()?, wanted))) {
+        Some((database, wanted)) => database.write_lock.sleep(wanted.connection, wanted.place, at_most),
+        None => tantalum_rt::sleep(at_most),
     }
 }
 
