@@ -93,7 +93,7 @@ impl BufferPool {
         self.shared.hints.find(key).is_some()
     }
 
-    /// Whether each frame has had a page: only then may a page that was read have been evicted.
+    /// Whether each frame has had a page: before that, next to no page is evicted.
     pub fn has_been_full(&self) -> bool {
         // The list of free frames gives the last one last.
         self.shared.frames.last().is_some_and(|frame| !frame.bytes_at.load(Ordering::Relaxed).is_null())

@@ -243,6 +243,13 @@ impl TransactionState {
         Ok(Ticket { outcome, manager: Arc::clone(self.manager()), awaited: None })
     }
 
+    /// See [`Transaction::confirm_reads`](super::Transaction::confirm_reads).
+    pub fn confirm_reads(&self) -> Result<()> {
+        self.check_running()?;
+        self.core().pool.flush(self.read_lsn)?;
+        Ok(())
+    }
+
     /// Logs and applies the writes. From here until the transaction is dropped, closing waits for it.
     fn append_writes(&mut self) -> Result<Appended> {
         self.check_running()?;

@@ -353,6 +353,30 @@ impl Transaction {
         Ok(after)
     }
 
+    /// Waits until everything that the transaction has read so far survives a power cut, about one write of the log if it was committed
+    /// a moment ago. For what is to be acted on before the commit, which waits for the same.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let letters = db.table("letters")?;
+    /// let mut writer = db.begin()?;
+    /// writer.put(&letters, "a", "to send")?;
+    /// let ticket = writer.commit_async()?; // others see it from here on
+    ///
+    /// let reader = db.begin()?;
+    /// assert!(reader.contains(&letters, "a")?);
+    /// reader.confirm_reads()?;
+    /// assert!(ticket.try_wait().is_some(), "it is durable, so it may be sent");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the log has failed: what was read may be gone after the next open.
+    pub fn confirm_reads(&self) -> Result<()> {
+        self.state.borrow().confirm_reads()
+    }
+
     /// A place to come back to with [`rollback_to`](Self::rollback_to).
     pub fn savepoint(&mut self) -> Savepoint {
         self.state.get_mut().savepoint()

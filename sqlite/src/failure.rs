@@ -1,0 +1,84 @@
+//! How a call of the VFS fails: with a result code of SQLite, and with the reason in words, which SQLite has no way to hand on. The
+//! reason goes to SQLite's log, and the thread that called can ask for it.
+
+use std::{cell::RefCell, ffi::c_int, fmt::Display};
+
+use libsqlite3_sys as ffi;
+use tantalum::{Error, ErrorKind};
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Why SQLite gets a result code that is not `SQLITE_OK`.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub code: c_int,
+    /// Empty where nothing is wrong: a busy database, a read beyond the end.
+    pub reason: String,
+}
+
+impl Failure {
+    /// A failure that needs no words.
+    pub fn code(code: c_int) -> Self {
+        Self { code, reason: String::new() }
+    }
+
+    /// `SQLITE_IOERR`: of the codes with which a commit may fail, the one that has SQLite forget its page cache, as `SQLITE_FULL` does.
+    /// With any other, it would keep pages that were never committed, and take them for valid after another connection's commit.
+    pub fn io(reason: impl Into<String>) -> Self {
+        Self { code: ffi::SQLITE_IOERR, reason: reason.into() }
+    }
+
+    /// `SQLITE_CANTOPEN`.
+    pub fn cannot_open(reason: impl Into<String>) -> Self {
+        Self { code: ffi::SQLITE_CANTOPEN, reason: reason.into() }
+    }
+
+    /// Says what was being done.
+    pub fn context(mut self, place: impl Display) -> Self {
+        self.reason = format!("{place}: {}", self.reason);
+        self
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match error.kind() {
+            ErrorKind::StoreFull
+            | ErrorKind::NoSpace
+            | ErrorKind::LogFull
+            | ErrorKind::TooLarge
+            | ErrorKind::TransactionTooLarge => ffi::SQLITE_FULL,
+            _ => ffi::SQLITE_IOERR,
+        };
+        Self { code, reason: error.to_string() }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::io(error.to_string())
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps the reason for [`last_error`].
+pub(crate) fn note(reason: &str) {
+    LAST.with(|last| *last.borrow_mut() = Some(reason.to_owned()));
+}
+
+/// Why the last call on this thread that failed in the VFS has failed, in words: SQLite itself only says "disk I/O error" or "unable to
+/// open database file". `None` if none has. The same is written to [SQLite's log](https://sqlite.org/errlog.html).
+///
+/// ```
+/// tantalum_sqlite::register(tantalum_sqlite::Options::new())?;
+/// let missing = rusqlite::Connection::open_with_flags("file:/nowhere/app.db?vfs=tantalum", rusqlite::OpenFlags::default());
+/// assert!(missing.is_err());
+/// assert!(tantalum_sqlite::last_error().unwrap().contains("/nowhere"));
+/// # Ok::<(), tantalum::Error>(())
+/// ```
+pub fn last_error() -> Option<String> {
+    LAST.with(|last| last.borrow().clone())
+}

@@ -1,0 +1,39 @@
+//! SQLite databases in [Tantalum](tantalum): a VFS for SQLite, so that programs which use SQLite get group commit, readers that never wait
+//! for a writer, a log over several devices, and the backups of the engine.
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("app.db");
+//! # let path = path.display();
+//! tantalum_sqlite::register(tantalum_sqlite::Options::new())?;
+//! let connection = rusqlite::Connection::open(format!("file:{path}?vfs=tantalum"))?;
+//! connection.execute_batch("CREATE TABLE users (name TEXT); INSERT INTO users VALUES ('Ada')")?; // durable when it returns
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Connections of one process write one after another, but wait together until what they wrote is durable: SQLite itself keeps a database
+//! locked until then. The page `docs/use/sqlite.md` of the documentation says what is as in SQLite and what is not.
+
+mod database;
+mod failure;
+mod file;
+mod fragments;
+mod journal;
+mod main_file;
+mod options;
+mod pointer;
+mod pragma;
+mod store;
+mod super_journal;
+mod vfs;
+mod view;
+mod write_lock;
+mod writes;
+
+pub use failure::last_error;
+pub use options::Options;
+pub use store::Engine;
+pub use vfs::register;
+
+/// The name under which SQLite knows the VFS.
+pub const VFS_NAME: &str = "tantalum";

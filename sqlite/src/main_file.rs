@@ -1,0 +1,340 @@
+//! A SQLite database as one connection sees it: what SQLite's pager takes for the database file. The order of the pager's calls, for each
+//! way in which a transaction can end, is in decision 101.
+//!
+//! Invariants:
+//! - between `SHARED` and the end of the lock, the connection reads one view; it changes only with the connection's own commit
+//! - there are writes only while the write lock is held, and then the view is the last commit
+//! - a commit is durable when `SQLITE_FCNTL_COMMIT_PHASETWO` returns, but with `synchronous=OFF`
+
+use std::{
+    ffi::{OsStr, c_int},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::Arc,
+};
+
+use libsqlite3_sys as ffi;
+
+use crate::{
+    database::{Database, OpenDatabase},
+    failure::{Failure, Result},
+    fragments::{SIZE_KEY, key_of, parts, size_of},
+    journal::OpenPath,
+    pointer::has_moved,
+    super_journal::{Member, Outcome, SuperJournal},
+    view::{View, copy_part},
+    write_lock::{ConnectionId, Place, Refusal, forget_refusal, note_refusal},
+    writes::Writes,
+};
+
+/// The first page has at least so many bytes; no page begins before, and what SQLite reads of the header alone ends before.
+const FIRST_PAGE_BYTES: u64 = 512;
+
+/// A connection's open database.
+pub(crate) struct MainFile {
+    connection: ConnectionId,
+    path: OpenPath,
+    inode: u64,
+    /// The lock that SQLite has: one of `SQLITE_LOCK_*`.
+    lock: c_int,
+    view: Option<View>,
+    /// How many commits the view shows.
+    seen: u64,
+    holds_write_lock: bool,
+    place: Option<Place>,
+    writes: Option<Writes>,
+    super_journal: Option<Arc<SuperJournal>>,
+    /// The write lock is kept between transactions, as under `locking_mode=EXCLUSIVE`.
+    is_exclusive: bool,
+    /// There was such a pragma.
+    was_told_exclusive: bool,
+    /// Whether the transaction was synchronized, which it is not with `synchronous=OFF`. `None` before its end.
+    is_synced: Option<bool>,
+    database: Arc<Database>,
+}
+
+impl MainFile {
+    pub fn new(open: OpenDatabase, path: OpenPath) -> Self {
+        Self {
+            connection: open.database.new_connection(),
+            path,
+            inode: open.inode,
+            lock: ffi::SQLITE_LOCK_NONE,
+            view: None,
+            seen: 0,
+            holds_write_lock: false,
+            place: None,
+            writes: None,
+            super_journal: None,
+            is_exclusive: false,
+            was_told_exclusive: false,
+            is_synced: None,
+            database: open.database,
+        }
+    }
+
+    /// Reads bytes, and returns how many of them the database has. Where a reader gets what was committed a moment ago, it waits until
+    /// that is durable: all but the first page, which a writer reads before SQLite says that it will write.
+    pub fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+        self.settle()?;
+        let read =
+            usize::try_from(self.size()?.saturating_sub(offset)).map_or(bytes.len(), |rest| rest.min(bytes.len()));
+        let bytes = &mut bytes[..read];
+        let Some(view) = &self.view else {
+            for part in parts(self.database.fragment_bytes, offset, read) {
+                let fragment = self.database.store.db().get(&self.database.table, key_of(part.fragment))?;
+                copy_part(fragment, part.begin, &mut bytes[part.bytes]);
+            }
+            return Ok(read);
+        };
+        match &self.writes {
+            Some(writes) => writes.read(&self.database, view, offset, bytes)?,
+            None => view.read(&self.database, offset, bytes)?,
+        }
+        if offset >= FIRST_PAGE_BYTES && self.lock == ffi::SQLITE_LOCK_SHARED {
+            view.confirm()?;
+        }
+        Ok(read)
+    }
+
+    /// Size in bytes.
+    pub fn size(&mut self) -> Result<u64> {
+        self.settle()?;
+        match (&self.writes, &self.view) {
+            (Some(writes), _) => Ok(writes.size),
+            (None, Some(view)) => Ok(view.size()),
+            (None, None) => size_of(self.database.store.db().get(&self.database.table, SIZE_KEY)?),
+        }
+    }
+
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (database, view, writes) = self.writes()?;
+        writes.write(database, view, offset, bytes)
+    }
+
+    pub fn set_size(&mut self, size: u64) -> Result<()> {
+        let (database, view, writes) = self.writes()?;
+        writes.set_size(database, view, size)
+    }
+
+    /// What is written, and what it is written over.
+    fn writes(&mut self) -> Result<(&Database, &View, &mut Writes)> {
+        self.settle()?;
+        self.keep_write_lock()?;
+        let database = &*self.database;
+        let Some(view) = &self.view else {
+            return Err(Failure::io("SQLite writes to a database that it has not locked"));
+        };
+        let writes = match &mut self.writes {
+            Some(writes) => writes,
+            none => none.insert(Writes::begin(database, view)?),
+        };
+        Ok((database, view, writes))
+    }
+
+    /// Has the write lock for a write. A commit gives it back before SQLite lets go of its own lock, and under `locking_mode=EXCLUSIVE`,
+    /// of which the VFS hears only for the main database, SQLite does not: it then writes again with the lock that it believes it has. If
+    /// others have committed meanwhile, its page cache is out of date for good, and it writes no more; what it would roll back with its
+    /// journal is out of date too.
+    fn keep_write_lock(&mut self) -> Result<()> {
+        if self.holds_write_lock {
+            return Ok(());
+        }
+        if self.lock < ffi::SQLITE_LOCK_RESERVED {
+            return Err(Failure::io("SQLite writes to a database that it has not locked"));
+        }
+        self.acquire(Some(self.seen)).map_err(|_| {
+            Failure::io(
+                "another connection wrote to an attached database that this one uses with locking_mode=EXCLUSIVE; close this one, and \
+                 open the database as main database, or set the mode for it by name",
+            )
+        })?;
+        self.is_exclusive = true;
+        Ok(())
+    }
+
+    fn acquire(&mut self, seen: Option<u64>) -> std::result::Result<(), Refusal> {
+        self.database.write_lock.try_acquire(self.connection, seen, &mut self.place)?;
+        self.holds_write_lock = true;
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        if std::mem::take(&mut self.holds_write_lock) {
+            self.database.write_lock.release(self.connection);
+        }
+    }
+
+    /// The present state is what the connection reads from now on.
+    fn begin_view(&mut self) -> Result<()> {
+        self.view = None;
+        // Before the view: what is committed in between makes the view seem older than it is, which costs a repetition.
+        self.seen = self.database.write_lock.commits();
+        self.view = Some(View::begin(&self.database)?);
+        Ok(())
+    }
+
+    /// `xLock`. Never waits.
+    pub fn lock(&mut self, lock: c_int) -> Result<()> {
+        if lock <= self.lock {
+            return Ok(());
+        }
+        let refused = if lock == ffi::SQLITE_LOCK_SHARED {
+            // Under locking_mode=EXCLUSIVE a connection never gives up what it reads, so nobody else may write from then on.
+            let refused = if self.is_exclusive { self.acquire(None).err() } else { None };
+            if refused.is_none() {
+                self.begin_view().inspect_err(|_| self.release())?;
+            }
+            refused
+        } else if self.holds_write_lock {
+            None
+        } else {
+            self.acquire(Some(self.seen)).err()
+        };
+        let Some(refusal) = refused else {
+            forget_refusal();
+            self.lock = lock;
+            return Ok(());
+        };
+        note_refusal(&self.database, self.connection, self.place);
+        Err(Failure::code(match refusal {
+            Refusal::Busy => ffi::SQLITE_BUSY,
+            Refusal::Stale => ffi::SQLITE_BUSY_SNAPSHOT,
+        }))
+    }
+
+    /// `xUnlock`. What was written and not committed is forgotten.
+    pub fn unlock(&mut self, lock: c_int) -> Result<()> {
+        if lock >= self.lock {
+            return Ok(());
+        }
+        let settled = self.settle();
+        self.writes = None;
+        self.is_synced = None;
+        self.is_exclusive = self.was_told_exclusive;
+        self.release();
+        self.lock = lock;
+        if lock == ffi::SQLITE_LOCK_NONE
+            && let Some(view) = self.view.take()
+        {
+            view.confirm()?;
+        }
+        settled
+    }
+
+    /// Whether a connection has the write lock.
+    pub fn is_reserved(&self) -> bool {
+        self.database.write_lock.is_held()
+    }
+
+    /// `xSync`, which SQLite calls for a transaction that is to be durable.
+    pub fn sync(&mut self) {
+        self.is_synced = Some(true);
+    }
+
+    /// `SQLITE_FCNTL_SYNC`: the transaction is written, and commits next. One over several databases names its super-journal.
+    pub fn end_of_writes(&mut self, super_journal: Option<&[u8]>) -> Result<()> {
+        self.settle()?;
+        self.is_synced = Some(false);
+        let Some(name) = super_journal else { return Ok(()) };
+        let Some(found) = SuperJournal::named(name) else {
+            return Err(Failure::io(
+                "a transaction cannot change a main database outside of Tantalum beside an attached one in Tantalum; open the other way round",
+            ));
+        };
+        self.prepare_commit()?;
+        if let Some(writes) = self.writes.take() {
+            let database = Arc::clone(&self.database);
+            // SQLite has journals, and so a super-journal, only for databases that are not synchronous=OFF.
+            found.enlist(Member { database, writes, is_durable: true })?;
+            self.super_journal = Some(found);
+        }
+        Ok(())
+    }
+
+    fn prepare_commit(&mut self) -> Result<()> {
+        match (&mut self.writes, &self.view) {
+            (Some(writes), Some(view)) => writes.prepare_commit(&self.database, view),
+            _ => Ok(()),
+        }
+    }
+
+    /// If the writes were handed over to a super-journal: the first call after its deletion sees what was committed, and any call before
+    /// means that SQLite is rolling back.
+    fn settle(&mut self) -> Result<()> {
+        match self.super_journal.take().map(|handed_over| handed_over.end()) {
+            Some(Outcome::Committed) => self.begin_view(),
+            Some(Outcome::RolledBack) | None => Ok(()),
+        }
+    }
+
+    /// `SQLITE_FCNTL_COMMIT_PHASETWO`: commits what was written, and waits until it is durable. The next writer need not wait for that.
+    pub fn commit(&mut self) -> Result<()> {
+        self.settle()?;
+        let prepared = self.prepare_commit();
+        let is_synced = self.is_synced.take();
+        let Some(writes) = self.writes.take() else { return prepared };
+        prepared?;
+        // Nobody needs what the commit overwrites on account of this view.
+        self.view = None;
+        let ticket = writes.transaction.commit_async();
+        if ticket.is_ok() {
+            self.database.write_lock.count_commit();
+        }
+        let begun = self.begin_view();
+        if !self.is_exclusive {
+            self.release();
+        }
+        let ticket = ticket?;
+        if is_synced != Some(false) {
+            ticket.wait()?;
+        }
+        begun
+    }
+
+    /// `SQLITE_FCNTL_BEGIN_ATOMIC_WRITE`, for what SQLite takes back if it fails.
+    pub fn begin_batch(&mut self) -> Result<()> {
+        self.settle()?;
+        match self.writes {
+            None => Ok(()),
+            // SQLite then uses its journal.
+            Some(_) => Err(Failure::io("a batch of writes follows other writes")),
+        }
+    }
+
+    /// `SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE`.
+    pub fn roll_back_batch(&mut self) {
+        self.writes = None;
+    }
+
+    /// `PRAGMA locking_mode`. From within a transaction that only reads, it fails if others write or have written: SQLite would never give
+    /// up what it has read.
+    pub fn set_exclusive(&mut self, is_exclusive: bool) -> Result<()> {
+        if is_exclusive && self.lock == ffi::SQLITE_LOCK_SHARED && !self.holds_write_lock {
+            self.acquire(Some(self.seen)).map_err(|_| Failure::code(ffi::SQLITE_BUSY))?;
+        }
+        self.was_told_exclusive = is_exclusive;
+        self.is_exclusive = is_exclusive;
+        Ok(())
+    }
+
+    /// `SQLITE_FCNTL_HAS_MOVED`.
+    pub fn has_moved(&self) -> bool {
+        has_moved(Path::new(OsStr::from_bytes(self.path.as_bytes())), self.inode)
+    }
+
+    /// The lock that SQLite has.
+    pub fn lock_state(&self) -> c_int {
+        self.lock
+    }
+}
+
+impl Drop for MainFile {
+    fn drop(&mut self) {
+        self.writes = None;
+        if let Some(handed_over) = self.super_journal.take() {
+            handed_over.end();
+        }
+        self.release();
+    }
+}

@@ -1,0 +1,160 @@
+//! The Tantalum databases that this process has open: each once, however many connections use it, from the first to the last.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process,
+    sync::{Arc, Weak},
+};
+
+use tantalum::{Db, Result, Table};
+use tantalum_rt::Mutex;
+
+use crate::{database::Database, options::Options, pointer::Id};
+
+/// The table with a row for each SQLite database.
+const CATALOG: &str = "sqlite";
+
+/// Open ones, by the real path of their directory. Locked while one is opened or closed, so that neither meets the other.
+static OPEN: Mutex<Option<HashMap<PathBuf, Weak<Opened>>>> = Mutex::new(None);
+
+/// A Tantalum database that is open.
+struct Opened {
+    db: Db,
+    catalog: Table,
+    directory: PathBuf,
+    /// A child that was forked has none of the engine's threads.
+    process: u32,
+    /// SQLite databases that connections have open.
+    databases: Mutex<HashMap<Id, Weak<Database>>>,
+}
+
+/// Keeps a Tantalum database open. The last one closes it.
+pub(crate) struct Store {
+    opened: Option<Arc<Opened>>,
+}
+
+impl Store {
+    /// Opens the Tantalum database in a directory, or creates it if that is asked for.
+    pub fn open(directory: &Path, options: &Options, create: bool) -> Result<Self> {
+        let mut open = OPEN.lock();
+        let open = open.get_or_insert_default();
+        if let Ok(real) = fs::canonicalize(directory)
+            && let Some(opened) = open.get(&real).and_then(Weak::upgrade)
+        {
+            if opened.process != process::id() {
+                // It belongs to the parent: the child must not close it.
+                std::mem::forget(opened);
+                let what = format!(
+                    "the process was forked while it had {} open; start children before, or by exec",
+                    real.display()
+                );
+                return Err(tantalum::Error::new(tantalum::ErrorKind::InUse, what));
+            }
+            return Ok(Self { opened: Some(opened) });
+        }
+        let mut builder = Db::builder().create_if_missing(create);
+        for (name, value) in &options.settings {
+            builder = builder.set(name, value)?;
+        }
+        let db = builder.open(directory)?;
+        let catalog = db.table(CATALOG)?;
+        let directory = fs::canonicalize(directory).map_err(|error| {
+            tantalum::Error::new(tantalum::ErrorKind::Io, format!("{}: {error}", directory.display()))
+        })?;
+        let opened = Arc::new(Opened {
+            db,
+            catalog,
+            directory: directory.clone(),
+            process: process::id(),
+            databases: Mutex::default(),
+        });
+        open.insert(directory, Arc::downgrade(&opened));
+        Ok(Self { opened: Some(opened) })
+    }
+
+    fn opened(&self) -> &Arc<Opened> {
+        self.opened.as_ref().expect("it is there until it is dropped")
+    }
+
+    pub fn db(&self) -> &Db {
+        &self.opened().db
+    }
+
+    pub fn catalog(&self) -> &Table {
+        &self.opened().catalog
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.opened().directory
+    }
+
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.opened(), other.opened())
+    }
+
+    /// The SQLite databases of it that connections have open.
+    pub fn databases(&self) -> &Mutex<HashMap<Id, Weak<Database>>> {
+        &self.opened().databases
+    }
+}
+
+impl Clone for Store {
+    fn clone(&self) -> Self {
+        Self { opened: Some(Arc::clone(self.opened())) }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let mut open = OPEN.lock();
+        if let Some(opened) = self.opened.take().and_then(Arc::into_inner)
+            && let Some(open) = open.as_mut()
+        {
+            open.remove(&opened.directory);
+            // Closes it, with the lock held.
+            drop(opened);
+        }
+    }
+}
+
+/// A Tantalum database with SQLite databases, kept open: connections that come and go need not open it again, and the program reaches the
+/// engine, for backups and statistics. Cheap to clone, and usable from all threads. When the last handle and the last connection are gone,
+/// the database is closed; so let go of the `Db` before, else the directory stays locked.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// tantalum_sqlite::register(tantalum_sqlite::Options::new())?;
+/// let engine = tantalum_sqlite::Engine::open(dir.path().join("tantalum-sqlite"), &tantalum_sqlite::Options::new())?;
+///
+/// let app = format!("file:{}?vfs=tantalum", dir.path().join("app.db").display());
+/// rusqlite::Connection::open(app)?.execute_batch("CREATE TABLE users (name TEXT)")?;
+/// assert!(engine.db().stats()?.transactions.commits > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    store: Store,
+}
+
+impl Engine {
+    /// Opens the Tantalum database in a directory, or creates it. If a connection or another `Engine` has it open, it is that one.
+    ///
+    /// # Errors
+    /// As [`tantalum::Builder::open`].
+    pub fn open(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Ok(Self { store: Store::open(directory.as_ref(), options, true)? })
+    }
+
+    /// The engine. What SQLite databases are made of there is theirs: reading it is harmless, writing it damages them.
+    pub fn db(&self) -> &Db {
+        self.store.db()
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("directory", &self.store.directory()).finish_non_exhaustive()
+    }
+}

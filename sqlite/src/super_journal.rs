@@ -1,0 +1,190 @@
+//! Transactions over several SQLite databases. SQLite names their journals in a *super-journal*, hands its name to each database when
+//! that has been written (`SQLITE_FCNTL_SYNC`), and commits by deleting it. Here each database hands its writes over then, and the
+//! deletion commits them in one transaction of the engine. If anything else happens first, SQLite is rolling back.
+
+use std::{collections::HashMap, sync::Arc};
+
+use tantalum_rt::Mutex;
+
+use crate::{
+    database::Database,
+    failure::{Failure, Result},
+    fragments::{SIZE_KEY, key_of},
+    journal::is_journal_of_open,
+    writes::Writes,
+};
+
+/// Of all databases of a transaction but the one with the most writes, so many bytes at most: they are in memory for a moment.
+const MOST_BYTES_IN_MEMORY: u64 = 256 << 20;
+
+/// Those that are there, by name.
+static NAMED: Mutex<Option<HashMap<Vec<u8>, Arc<SuperJournal>>>> = Mutex::new(None);
+
+/// A super-journal.
+#[derive(Default)]
+pub(crate) struct SuperJournal {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    content: Vec<u8>,
+    members: Vec<Member>,
+    outcome: Option<Outcome>,
+}
+
+/// A database with what its connection has written.
+pub(crate) struct Member {
+    pub database: Arc<Database>,
+    pub writes: Writes,
+    pub is_durable: bool,
+}
+
+/// How its transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Committed,
+    RolledBack,
+}
+
+impl SuperJournal {
+    /// A new one, for a transaction that begins to commit.
+    pub fn create(name: &[u8]) -> Result<Arc<Self>> {
+        let new = Arc::new(Self::default());
+        match NAMED.lock().get_or_insert_default().insert(name.to_vec(), Arc::clone(&new)) {
+            None => Ok(new),
+            Some(_) => Err(Failure::cannot_open("two transactions chose one name for their super-journals")),
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &[u8]) -> Option<Arc<Self>> {
+        NAMED.lock().as_ref()?.get(name).cloned()
+    }
+
+    /// Forgets the super-journal. If it `commits`, what was handed over becomes part of the databases. `None` if there is none of that name.
+    pub fn delete(name: &[u8], commits: bool) -> Option<Result<()>> {
+        let found = NAMED.lock().as_mut()?.remove(name)?;
+        if commits {
+            return Some(found.commit());
+        }
+        found.end();
+        Some(Ok(()))
+    }
+
+    /// Length in bytes.
+    pub fn size(&self) -> u64 {
+        self.state.lock().content.len() as u64
+    }
+
+    /// Reads bytes of the names, and returns how many there were.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> usize {
+        let state = self.state.lock();
+        let rest = state.content.get(offset as usize..).unwrap_or_default();
+        let read = rest.len().min(bytes.len());
+        bytes[..read].copy_from_slice(&rest[..read]);
+        read
+    }
+
+    /// Adds names of journals, each ended by a zero.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let end = offset as usize + bytes.len();
+        let len = state.content.len().max(end);
+        state.content.resize(len, 0);
+        state.content[offset as usize..end].copy_from_slice(bytes);
+    }
+
+    /// Refuses a transaction with a database that is not in Tantalum: its journal would be looked for on the file system after a crash, and
+    /// so would the super-journal, which is not there.
+    pub fn check_names(&self) -> Result<()> {
+        let state = self.state.lock();
+        let mut names = state.content.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        match names.find(|name| !is_journal_of_open(name)) {
+            None => Ok(()),
+            Some(name) => Err(Failure::io(format!(
+                "{} belongs to a database outside of Tantalum; a transaction cannot change one beside databases in Tantalum",
+                String::from_utf8_lossy(name)
+            ))),
+        }
+    }
+
+    /// Hands over what a connection has written.
+    pub fn enlist(&self, member: Member) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.outcome.is_some() {
+            return Err(Failure::io("the transaction over several databases is over"));
+        }
+        if let Some(first) = state.members.first()
+            && !first.database.store.is_same(&member.database.store)
+        {
+            let [first, second] = [first, &member].map(|member| member.database.store.directory().display());
+            return Err(Failure::io(format!(
+                "the databases are in {first} and in {second}; a transaction can change several databases of one Tantalum database only"
+            )));
+        }
+        state.members.push(member);
+        Ok(())
+    }
+
+    /// Forgets what was handed over, unless it was committed; says which.
+    pub fn end(&self) -> Outcome {
+        let mut state = self.state.lock();
+        let outcome = *state.outcome.get_or_insert(Outcome::RolledBack);
+        state.members.clear();
+        outcome
+    }
+
+    fn commit(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.outcome.is_some() {
+            return Err(Failure::io("the transaction over several databases is over"));
+        }
+        state.outcome = Some(Outcome::RolledBack);
+        commit_together(std::mem::take(&mut state.members))?;
+        state.outcome = Some(Outcome::Committed);
+        Ok(())
+    }
+}
+
+/// Commits the writes of several databases in one transaction: that of the database with most writes takes those of the others. Their
+/// own transactions end before, because they have the keys locked.
+fn commit_together(mut members: Vec<Member>) -> Result<()> {
+    members.sort_by_key(|member| member.writes.written.len() * member.database.fragment_bytes as u64);
+    let is_durable = members.iter().any(|member| member.is_durable);
+    let Some(largest) = members.pop() else { return Ok(()) };
+    let mut transaction = largest.writes.transaction;
+    let bytes = |member: &Member| member.writes.written.len() * member.database.fragment_bytes as u64;
+    if members.iter().map(bytes).sum::<u64>() > MOST_BYTES_IN_MEMORY {
+        return Err(Failure {
+            code: libsqlite3_sys::SQLITE_FULL,
+            reason: format!(
+                "a transaction over several databases can change {MOST_BYTES_IN_MEMORY} bytes at most beside those of one database"
+            ),
+        });
+    }
+    let mut databases = vec![largest.database];
+    for Member { database, writes, .. } in members {
+        let keys = || writes.written.iter().map(|fragment| key_of(fragment).to_vec()).chain([SIZE_KEY.to_vec()]);
+        let rows = keys().map(|key| Ok((writes.transaction.get(&database.table, &key)?, key)));
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        let cut = writes.cut;
+        drop(writes);
+        if cut < u64::MAX {
+            transaction.delete_range(&database.table, key_of(cut).as_slice()..)?;
+        }
+        for (value, key) in rows {
+            match value {
+                Some(value) => transaction.put(&database.table, key, value)?,
+                None => transaction.blind_delete(&database.table, key)?,
+            }
+        }
+        databases.push(database);
+    }
+    let ticket = transaction.commit_async()?;
+    databases.iter().for_each(|database| database.write_lock.count_commit());
+    if is_durable {
+        ticket.wait()?;
+    }
+    Ok(())
+}

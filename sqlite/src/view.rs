@@ -1,0 +1,57 @@
+//! What a connection reads: the database as one commit left it, until SQLite lets go of its lock.
+
+use tantalum::{Isolation, Transaction, Value};
+
+use crate::{
+    database::Database,
+    failure::Result,
+    fragments::{key_of, parts, read_size},
+};
+
+/// The state of a SQLite database after one commit. It may not be durable yet: [`confirm`](Self::confirm) waits for that.
+pub(crate) struct View {
+    transaction: Transaction,
+    size: u64,
+}
+
+impl View {
+    /// The present state.
+    pub fn begin(database: &Database) -> Result<Self> {
+        // A transaction under snapshot isolation reads without locks, as a snapshot does, but does not wait for the log: a writer begins
+        // from a commit that is still on its way to the devices, and its own commit comes behind it in the log.
+        let transaction = database.store.db().begin_with(Isolation::SnapshotIsolation)?;
+        let size = read_size(&transaction, &database.table)?;
+        Ok(Self { transaction, size })
+    }
+
+    /// Size of the database in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The bytes of a fragment, if any is not zero.
+    pub fn fragment(&self, database: &Database, fragment: u64) -> Result<Option<Value>> {
+        Ok(self.transaction.get(&database.table, key_of(fragment))?)
+    }
+
+    /// Reads bytes below the size.
+    pub fn read(&self, database: &Database, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        for part in parts(database.fragment_bytes, offset, bytes.len()) {
+            copy_part(self.fragment(database, part.fragment)?, part.begin, &mut bytes[part.bytes]);
+        }
+        Ok(())
+    }
+
+    /// Waits until what was read survives a power cut.
+    pub fn confirm(&self) -> Result<()> {
+        Ok(self.transaction.confirm_reads()?)
+    }
+}
+
+/// Copies bytes of a fragment from `begin` on.
+pub(crate) fn copy_part(fragment: Option<Value>, begin: usize, bytes: &mut [u8]) {
+    match fragment {
+        Some(fragment) => bytes.copy_from_slice(&fragment[begin..begin + bytes.len()]),
+        None => bytes.fill(0),
+    }
+}

@@ -1,0 +1,164 @@
+//! What a connection has written and not committed: rows of a transaction, over the view that the connection has.
+
+use tantalum::{Isolation, Transaction, Value};
+
+use crate::{
+    database::Database,
+    failure::Result,
+    fragments::{FragmentSet, SIZE_KEY, check_end, key_of, parts},
+    view::{View, copy_part},
+};
+
+/// Where the header of a SQLite database has its change counter, and the counter's value when the header's size was written.
+const CHANGE_COUNTER: u64 = 24;
+const VERSION_VALID_FOR: u64 = 92;
+/// Where it says that the database is in WAL mode, in either of two bytes.
+const FORMAT_VERSIONS: u64 = 18;
+const WAL_FORMAT: u8 = 2;
+const ROLLBACK_FORMAT: u8 = 1;
+const HEADER_BYTES: u64 = 100;
+
+/// The writes of one connection. The write lock of the database is held as long as there are any, so their transaction never waits for a
+/// key lock, and reading what was not written from the view is reading what is committed.
+pub(crate) struct Writes {
+    pub transaction: Transaction,
+    pub written: FragmentSet,
+    /// All fragments from here on were deleted before what was written of them.
+    pub cut: u64,
+    pub size: u64,
+}
+
+impl Writes {
+    pub fn begin(database: &Database, view: &View) -> Result<Self> {
+        let transaction = database.store.db().begin_with(Isolation::Serializable)?;
+        Ok(Self { transaction, written: FragmentSet::default(), cut: u64::MAX, size: view.size() })
+    }
+
+    /// The bytes of a fragment, if any is not zero.
+    fn fragment(&self, database: &Database, view: &View, fragment: u64) -> Result<Option<Value>> {
+        if self.written.contains(fragment) {
+            return Ok(self.transaction.get(&database.table, key_of(fragment))?);
+        }
+        if fragment >= self.cut { Ok(None) } else { view.fragment(database, fragment) }
+    }
+
+    /// Reads bytes below the size.
+    pub fn read(&self, database: &Database, view: &View, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        for part in parts(database.fragment_bytes, offset, bytes.len()) {
+            copy_part(self.fragment(database, view, part.fragment)?, part.begin, &mut bytes[part.bytes]);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes; fragments that stay as they are cost nothing.
+    pub fn write(&mut self, database: &Database, view: &View, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        check_end(database.fragment_bytes, end)?;
+        for part in parts(database.fragment_bytes, offset, bytes.len()) {
+            let (begin, bytes) = (part.begin, &bytes[part.bytes]);
+            let old = self.fragment(database, view, part.fragment)?;
+            let is_same = match &old {
+                Some(old) => &old[begin..begin + bytes.len()] == bytes,
+                None => bytes.iter().all(|byte| *byte == 0),
+            };
+            if !is_same {
+                self.put(database, part.fragment, old, begin, bytes)?;
+            }
+        }
+        self.size = self.size.max(end);
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        database: &Database,
+        fragment: u64,
+        old: Option<Value>,
+        begin: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let key = key_of(fragment);
+        // Before the row: if that fails, what is read of the fragment is what the transaction has.
+        self.written.insert(fragment);
+        if bytes.len() == database.fragment_bytes {
+            self.put_whole(database, &key, bytes)?;
+        } else {
+            let mut whole = vec![0; database.fragment_bytes];
+            copy_part(old, 0, &mut whole);
+            whole[begin..begin + bytes.len()].copy_from_slice(bytes);
+            self.put_whole(database, &key, &whole)?;
+        }
+        Ok(())
+    }
+
+    fn put_whole(&mut self, database: &Database, key: &[u8], bytes: &[u8]) -> Result<()> {
+        if bytes.iter().all(|byte| *byte == 0) {
+            self.transaction.blind_delete(&database.table, key)?;
+        } else {
+            self.transaction.put(&database.table, key, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the database end at `size`: what is cut off reads as zeros should it grow again.
+    pub fn set_size(&mut self, database: &Database, view: &View, size: u64) -> Result<()> {
+        check_end(database.fragment_bytes, size)?;
+        if size < self.size {
+            let fragment_bytes = database.fragment_bytes as u64;
+            let first = size.div_ceil(fragment_bytes);
+            let kept = size % fragment_bytes;
+            if kept > 0 {
+                let rest = vec![0; (fragment_bytes - kept) as usize];
+                let size = self.size;
+                self.write(database, view, first * fragment_bytes - rest.len() as u64, &rest)?;
+                self.size = size;
+            }
+            self.transaction.delete_range(&database.table, key_of(first).as_slice()..)?;
+            self.written.truncate(first);
+            self.cut = self.cut.min(first);
+        }
+        self.size = size;
+        Ok(())
+    }
+
+    /// Does what must be done before the commit. Two things of the header matter to the VFS: that it does not ask for WAL, as the header of
+    /// a database does that is copied from a WAL database, since the next connection could not open it; and that the change counter has
+    /// grown, since that is how other connections know that their page cache is out of date. SQLite does not count under
+    /// `locking_mode=EXCLUSIVE`, in which nobody else reads; here others do.
+    pub fn prepare_commit(&mut self, database: &Database, view: &View) -> Result<()> {
+        if self.written.len() > 0 && self.size >= HEADER_BYTES {
+            self.correct_header(database, view)?;
+        }
+        if self.size != view.size() {
+            self.transaction.put(&database.table, SIZE_KEY, self.size.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn correct_header(&mut self, database: &Database, view: &View) -> Result<()> {
+        let mut versions = [0; 2];
+        self.read(database, view, FORMAT_VERSIONS, &mut versions)?;
+        let asks_for_wal = versions.contains(&WAL_FORMAT);
+        let [mut before, mut after, mut valid_for] = [[0; 4]; 3];
+        self.read(database, view, CHANGE_COUNTER, &mut after)?;
+        self.read(database, view, VERSION_VALID_FOR, &mut valid_for)?;
+        let is_new = view.size() < HEADER_BYTES;
+        if !is_new {
+            view.read(database, CHANGE_COUNTER, &mut before)?;
+        }
+        let has_grown = is_new || u32::from_be_bytes(after).wrapping_sub(u32::from_be_bytes(before)).cast_signed() > 0;
+        if has_grown && !asks_for_wal {
+            return Ok(());
+        }
+        // More than this connection's cache has, so that it reads the corrected header again.
+        let counter = u32::from_be_bytes(if has_grown { after } else { before }).wrapping_add(1).to_be_bytes();
+        self.write(database, view, CHANGE_COUNTER, &counter)?;
+        if valid_for == after {
+            self.write(database, view, VERSION_VALID_FOR, &counter)?;
+        }
+        if asks_for_wal {
+            self.write(database, view, FORMAT_VERSIONS, &[ROLLBACK_FORMAT; 2])?;
+        }
+        Ok(())
+    }
+}
