@@ -108,7 +108,7 @@ fn c_string(text: &str) -> Vec<u8> {
 /// # Safety
 /// `file` is open in this VFS, and SQLite makes one call of it at a time.
 unsafe fn with(file: *mut ffi::sqlite3_file, call: impl FnOnce(&mut Kind) -> Result<c_int>) -> c_int {
-    // SAFETY: `init` made it, and `close` has not been called; nobody else has a reference meanwhile.
+    // SAFETY: `init` made it, and `close` has not been called; there is no other reference meanwhile.
     let open = unsafe { &mut *(*file.cast::<VfsFile>()).open };
     let outcome = report(|| {
         if open.process != process::id() {
@@ -203,7 +203,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int 
         with(file, |kind| {
             match kind {
                 Kind::Main(main, _) => main.sync(),
-                // Nobody needs it after a crash.
+                // It is not needed after a crash.
                 Kind::Journal(_) => {}
                 Kind::SuperJournal(super_journal) => super_journal.check_names()?,
             }

@@ -1,4 +1,4 @@
-//! The rollback journal of a connection. SQLite writes it and reads it back to undo statements and transactions, but nobody needs it after
+//! The rollback journal of a connection. SQLite writes it and reads it back to undo statements and transactions, but nothing needs it after
 //! a crash: the database has nothing that is not committed. So it is in memory, beyond some size in a file without a name, and goes
 //! with the connection. No other connection sees it: journals are known by the paths of the databases that are open.
 

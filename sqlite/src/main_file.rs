@@ -180,7 +180,7 @@ impl MainFile {
             return Ok(());
         }
         let refused = if lock == ffi::SQLITE_LOCK_SHARED {
-            // Under locking_mode=EXCLUSIVE a connection never gives up what it reads, so nobody else may write from then on.
+            // Under locking_mode=EXCLUSIVE a connection never gives up what it reads, so no other may write from then on.
             let refused = if self.is_exclusive { self.acquire(None).err() } else { None };
             if refused.is_none() {
                 self.begin_view().inspect_err(|_| self.release())?;
@@ -275,7 +275,7 @@ impl MainFile {
         let is_synced = self.is_synced.take();
         let Some(writes) = self.writes.take() else { return prepared };
         prepared?;
-        // Nobody needs what the commit overwrites on account of this view.
+        // What the commit overwrites is not kept for this view.
         self.view = None;
         let ticket = writes.transaction.commit_async();
         if ticket.is_ok() {

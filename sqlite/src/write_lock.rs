@@ -210,7 +210,7 @@ mod tests {
                 sleeper.join().unwrap();
                 assert_eq!(lock.try_acquire(2, None, &mut second), Ok(()));
                 lock.release(2);
-                assert_eq!(lock.try_acquire(3, None, &mut third), Ok(()), "nobody sleeps");
+                assert_eq!(lock.try_acquire(3, None, &mut third), Ok(()), "no task sleeps");
             })
             .expect_finished();
     }

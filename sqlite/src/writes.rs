@@ -124,7 +124,7 @@ impl Writes {
     /// Does what must be done before the commit. Two things of the header matter to the VFS: that it does not ask for WAL, as the header of
     /// a database does that is copied from a WAL database, since the next connection could not open it; and that the change counter has
     /// grown, since that is how other connections know that their page cache is out of date. SQLite does not count under
-    /// `locking_mode=EXCLUSIVE`, in which nobody else reads; here others do.
+    /// `locking_mode=EXCLUSIVE`, in which no other connection reads; here others do.
     pub fn prepare_commit(&mut self, database: &Database, view: &View) -> Result<()> {
         if self.written.len() > 0 && self.size >= HEADER_BYTES {
             self.correct_header(database, view)?;

@@ -1,4 +1,4 @@
-//! Connections beside each other: what they see, who waits for whom, and what is refused.
+//! Connections beside each other: what they see, which of them waits for which, and what is refused.
 
 use std::time::Duration;
 

@@ -145,7 +145,7 @@ fn the_change_feed_is_followed_beside_commands() {
     let dir = tempfile::tempdir().unwrap();
     let db = builder().open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
-    // One who has begun to use the table is waited for.
+    // A transaction that has begun to use the table is waited for.
     let tx = db.begin().unwrap();
     assert!(tx.get(&table, "a").unwrap().is_none());
     let starter = tantalum_rt::spawn("starter", {
