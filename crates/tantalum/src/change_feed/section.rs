@@ -17,6 +17,9 @@ const COMMIT_OF_PARTS: u8 = 2;
 const DROPPED: u8 = 3;
 const ENDED: u8 = 4;
 
+/// What the two lengths of a table or a row take, but for very large ones.
+const LENGTHS_BYTES: usize = 6;
+
 const DELETE: u64 = 0;
 const PUT: u64 = 1;
 const PUT_LARGE: u64 = 2;
@@ -63,9 +66,11 @@ impl Section {
         Self { bytes: vec![kind], rows: 0 }
     }
 
-    /// Of all that a commit writes.
-    pub fn whole() -> Self {
-        Self::begin(WHOLE)
+    /// Of all that a commit writes, with room for so many bytes.
+    pub fn whole(bytes: usize) -> Self {
+        let mut section = Self { bytes: Vec::with_capacity(bytes), rows: 0 };
+        section.bytes.push(WHOLE);
+        section
     }
 
     /// Of a part of what the transaction of this number has written.
@@ -96,6 +101,21 @@ impl Section {
         let mut bytes = vec![kind];
         put_bytes(&mut bytes, table.as_bytes());
         bytes
+    }
+
+    /// About the bytes that a table takes without its rows.
+    pub fn table_bytes(name: &str) -> usize {
+        name.len() + LENGTHS_BYTES
+    }
+
+    /// About the bytes that a row takes.
+    pub fn row_bytes(key: &[u8], content: Option<&Content>) -> usize {
+        let value = match content {
+            Some(Content::Bytes(value)) => value.len(),
+            Some(Content::Large(_)) => REFERENCE_BYTES,
+            None => 0,
+        };
+        key.len() + value + LENGTHS_BYTES
     }
 
     /// The next rows, of which there are `rows`, are of this table.

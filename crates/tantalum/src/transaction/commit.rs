@@ -313,7 +313,11 @@ impl TransactionState {
             return Vec::new();
         }
         let whole_bytes = self.manager().feed_value_bytes();
-        let mut section = Section::whole();
+        let room = self.writes.tables().filter(|(id, _)| has_feed(*id)).map(|(id, rows)| {
+            let rows = rows.iter().map(|(key, content)| Section::row_bytes(key, content.as_ref()));
+            Section::table_bytes(self.touched[id].table.table().name()) + rows.sum::<usize>()
+        });
+        let mut section = Section::whole(room.sum());
         for ((id, rows), part) in self.writes.tables().zip(parts).filter(|((id, _), _)| has_feed(*id)) {
             section.table(self.touched[id].table.table().name(), rows.iter().count() as u64);
             for ((key, content), write) in rows.iter().zip(&part.writes) {
