@@ -212,7 +212,7 @@ pub(crate) struct Config {
     pub compacts_beside_clients: bool,
     /// Whether pages are written before the clients begin until segments of the log-structured store are cleaned.
     pub uses_up_segments: bool,
-    /// Whether the power goes while the head of the data device is written: its superblocks, or the root of the page map.
+    /// Whether the power goes while the head of a log-structured store is written: superblocks, and the root of the page map.
     pub cuts_at_head: bool,
     /// Whether starts follow in which the database is closed beside clients.
     pub closes_beside_clients: bool,
@@ -231,7 +231,6 @@ impl Config {
         let mut chooser = Chooser { seed, scope, faults: &faults, volatile_cache: random.u8(0..4) > 0, made: 0 };
         let data = scope.pick(&mut random);
         let protection = Self::protection(&mut random, scope, data, page_size);
-        // By a generator of its own too.
         let mut store = Random::with_seed(seed ^ 0x1091_0600);
         let protection = if store.u8(0..4) == 0 { Protection::InPageLogging } else { protection };
         let is_in_page = protection == Protection::InPageLogging;
@@ -360,9 +359,7 @@ impl Config {
             compacts_beside_clients: !is_in_page && can_shrink && Random::with_seed(seed ^ 0xc0_4bac).u8(0..3) == 0,
             // Most loads write too few pages for that.
             uses_up_segments: segments.is_some() && Random::with_seed(seed ^ 0xc4ec_4b01).u8(0..4) == 0,
-            // Of the store that has more than superblocks there.
             cuts_at_head: segments.is_some() && Random::with_seed(seed ^ 0x4ead_5107).u8(0..4) == 0,
-            // By a generator of its own too.
             panics: Random::with_seed(seed ^ 0x9a_21c5).u8(0..8) == 0,
             cores: random.usize(1..=4),
             rounds: match load.kind {
