@@ -61,7 +61,7 @@ impl Row {
         let (fragment_bytes, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
         let (inode, path) = rest.split_first_chunk().ok_or_else(damaged)?;
         let fragment_bytes = u32::from_le_bytes(*fragment_bytes);
-        if *version != ROW_VERSION || !fragment_bytes.is_power_of_two() {
+        if *version != ROW_VERSION || ![512, 1024].contains(&fragment_bytes) {
             return Err(damaged());
         }
         Ok(Self { fragment_bytes, inode: u64::from_le_bytes(*inode), path: String::from_utf8_lossy(path).into_owned() })

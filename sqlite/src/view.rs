@@ -4,7 +4,7 @@ use tantalum::{Isolation, Transaction, Value};
 
 use crate::{
     database::Database,
-    failure::Result,
+    failure::{Failure, Result},
     fragments::{key_of, parts, read_size},
 };
 
@@ -37,7 +37,7 @@ impl View {
     /// Reads bytes below the size.
     pub fn read(&self, database: &Database, offset: u64, bytes: &mut [u8]) -> Result<()> {
         for part in parts(database.fragment_bytes, offset, bytes.len()) {
-            copy_part(self.fragment(database, part.fragment)?, part.begin, &mut bytes[part.bytes]);
+            copy_part(self.fragment(database, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
         }
         Ok(())
     }
@@ -48,10 +48,15 @@ impl View {
     }
 }
 
-/// Copies bytes of a fragment from `begin` on.
-pub(crate) fn copy_part(fragment: Option<Value>, begin: usize, bytes: &mut [u8]) {
+/// Copies bytes of a fragment from `begin` on. Fails if its row is too short.
+pub(crate) fn copy_part(fragment: Option<Value>, begin: usize, bytes: &mut [u8]) -> Result<()> {
     match fragment {
-        Some(fragment) => bytes.copy_from_slice(&fragment[begin..begin + bytes.len()]),
+        Some(fragment) => {
+            let part = fragment.get(begin..begin + bytes.len());
+            let part = part.ok_or_else(|| Failure::io("a row of the database is too short; restore a backup"))?;
+            bytes.copy_from_slice(part);
+        }
         None => bytes.fill(0),
     }
+    Ok(())
 }

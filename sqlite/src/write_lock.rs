@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_has_the_lock_kept_for_it() {
+    fn a_sleeper_has_the_lock_kept_for_it() {
         Simulation::new(1)
             .run(|| {
                 let lock = Arc::new(WriteLock::default());

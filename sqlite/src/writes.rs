@@ -45,7 +45,7 @@ impl Writes {
     /// Reads bytes below the size.
     pub fn read(&self, database: &Database, view: &View, offset: u64, bytes: &mut [u8]) -> Result<()> {
         for part in parts(database.fragment_bytes, offset, bytes.len()) {
-            copy_part(self.fragment(database, view, part.fragment)?, part.begin, &mut bytes[part.bytes]);
+            copy_part(self.fragment(database, view, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
         }
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Writes {
             let (begin, bytes) = (part.begin, &bytes[part.bytes]);
             let old = self.fragment(database, view, part.fragment)?;
             let is_same = match &old {
-                Some(old) => &old[begin..begin + bytes.len()] == bytes,
+                Some(old) => old.get(begin..begin + bytes.len()) == Some(bytes),
                 None => bytes.iter().all(|byte| *byte == 0),
             };
             if !is_same {
@@ -84,7 +84,7 @@ impl Writes {
             self.put_whole(database, &key, bytes)?;
         } else {
             let mut whole = vec![0; database.fragment_bytes];
-            copy_part(old, 0, &mut whole);
+            copy_part(old, 0, &mut whole)?;
             whole[begin..begin + bytes.len()].copy_from_slice(bytes);
             self.put_whole(database, &key, &whole)?;
         }

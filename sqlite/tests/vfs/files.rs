@@ -219,3 +219,22 @@ fn a_transaction_over_what_cannot_commit_together_is_refused_and_changes_nothing
     run(&stock, &format!("ATTACH '{}' AS two", directory.uri("two.db")));
     refused(&stock, "s", "b", "outside of Tantalum");
 }
+
+#[test]
+fn rows_that_are_damaged_are_named() {
+    let directory = Directory::new();
+    let connection = directory.connect("app.db");
+    run(&connection, "CREATE TABLE t (value); INSERT INTO t VALUES (randomblob(20000))");
+    drop(connection);
+    let engine =
+        tantalum_sqlite::Engine::open(directory.path("tantalum-sqlite"), &tantalum_sqlite::Options::new()).unwrap();
+    let db = engine.db();
+    let rows = db.tables().unwrap().into_iter().find(|name| name.starts_with("sqlite/")).unwrap();
+    // The twentieth fragment.
+    db.put(&db.table(&rows).unwrap(), [0, 0, 0, 0, 20], "short").unwrap();
+    let connection = directory.connect("app.db");
+    let read = connection.query_row("SELECT length(hex(value)) FROM t", [], |row| row.get::<_, i64>(0));
+    read.unwrap_err();
+    let reason = tantalum_sqlite::last_error().unwrap();
+    assert!(reason.contains("too short"), "{reason}");
+}
