@@ -20,7 +20,7 @@ use crate::recovery::members::Member;
 use crate::recovery::merge::is_void;
 use crate::recovery::{Record, Records};
 use crate::scheduler::Scheduler;
-use crate::{ArchiveReader, Error, ErrorKind, Lsn, Result, inspect_archive, space};
+use crate::{ArchiveInspection, ArchiveReader, Error, ErrorKind, Lsn, Result, inspect_archive, space};
 
 /// Bytes of one read of a device, at least and at most.
 const WINDOW_BYTES: (u64, u64) = (16 << 10, 1 << 20);
@@ -164,10 +164,15 @@ impl LogReader {
                 return Ok(None);
             }
             if let Some(archived) = &mut self.archived {
-                match archived.next_record()? {
-                    Some(archived) if archived.record.end <= durable => return self.deliver(archived.record).map(Some),
-                    _ if archived.end_lsn() > self.at => return Err(self.no_record_here(durable)),
-                    _ => self.archived = None,
+                match archived.next_record() {
+                    // It was overwritten since it was found.
+                    Err(error) if error.kind() == ErrorKind::NotArchived => self.archived = None,
+                    Err(error) => return Err(error),
+                    Ok(Some(archived)) if archived.record.end <= durable => {
+                        return self.deliver(archived.record).map(Some);
+                    }
+                    Ok(_) if archived.end_lsn() > self.at => return Err(self.no_record_here(durable)),
+                    Ok(_) => self.archived = None,
                 }
             }
             self.current = self.find(durable);
@@ -343,8 +348,12 @@ impl LogReader {
         }
         self.areas = None;
         let Some(target) = self.scheduler.archive_target() else { return Ok(oldest) };
-        let runs = inspect_archive(&target)?.runs;
-        Ok(runs.last().filter(|run| run.end >= oldest).map_or(oldest, |run| run.start.min(oldest)))
+        let ArchiveInspection { runs, segments, .. } = inspect_archive(&target)?;
+        let Some(run) = runs.last().filter(|run| run.end >= oldest) else { return Ok(oldest) };
+        // The segment that holds the position is being overwritten.
+        let mut starts = segments.iter().map(|segment| segment.start).filter(|start| *start >= run.start);
+        let archived = starts.find(|start| *start > self.at);
+        Ok(archived.map_or(oldest, |archived| archived.min(oldest)))
     }
 }
 

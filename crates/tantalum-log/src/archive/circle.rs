@@ -15,6 +15,9 @@ use crate::{Lsn, Result, error};
 /// Segments are no larger than this unless the options ask for it.
 const DEFAULT_MAX_BYTES: u64 = 64 << 20;
 
+/// The headers are read so many times at most, while a running log overwrites them.
+const LISTINGS: u32 = 8;
+
 #[derive(Debug)]
 pub(crate) struct Circle {
     device: Arc<dyn Device>,
@@ -61,6 +64,21 @@ impl Circle {
         start..start + bytes
     }
 
+    /// The segments by number. A running log that writes several meanwhile may leave a gap.
+    fn list(&self) -> Result<Vec<Segment>> {
+        let mut segments = Vec::new();
+        for position in 0..u64::from(self.superblock.segment_count) {
+            let place = self.place(position);
+            // A position whose header is damaged or was never written: its neighbours' numbers and LSNs show a loss.
+            let Ok(header) = place.read_header(self.superblock.log_id)? else { continue };
+            if header.number % u64::from(self.superblock.segment_count) == position {
+                segments.push(Segment { place, header: Ok(header), start: header.start });
+            }
+        }
+        segments.sort_by_key(|segment| segment.header.map_or(0, |header| header.number));
+        Ok(segments)
+    }
+
     fn place(&self, number: u64) -> Place {
         let position = number % u64::from(self.superblock.segment_count);
         Place { device: Arc::clone(&self.device), range: self.range(position) }
@@ -81,16 +99,20 @@ impl Store for Circle {
     }
 
     fn segments(&self, from: Option<Lsn>, _writable: bool) -> Result<Vec<Segment>> {
-        let mut segments = Vec::new();
-        for position in 0..u64::from(self.superblock.segment_count) {
-            let place = self.place(position);
-            // A position whose header is damaged or was never written: its neighbours' numbers and LSNs show a loss.
-            let Ok(header) = place.read_header(self.superblock.log_id)? else { continue };
-            if header.number % u64::from(self.superblock.segment_count) == position {
-                segments.push(Segment { place, header: Ok(header), start: header.start });
+        let mut segments = self.list()?;
+        for attempt in 1.. {
+            let Some(gap) = numbers(&segments).rposition(|(number, next)| number + 1 < next) else { break };
+            let again = self.list()?;
+            if numbers(&again).eq(numbers(&segments)) {
+                break;
             }
+            if attempt == LISTINGS {
+                // What lies before is overwritten sooner than it could be read.
+                segments.drain(..=gap);
+                break;
+            }
+            segments = again;
         }
-        segments.sort_by_key(|segment| segment.header.map_or(0, |header| header.number));
         // The oldest may be overwritten in part, by a write that the power cut off.
         let first = from.and_then(|from| segments.iter().rposition(|segment| segment.start <= from));
         segments.drain(..first.unwrap_or(0));
@@ -116,4 +138,10 @@ impl Store for Circle {
     fn remove(&self, segment: &Segment) -> Result<()> {
         segment.place.device.write(segment.place.range.start, &[&[0; BLOCK]], Durability::Durable)
     }
+}
+
+/// The numbers of each two neighbours.
+fn numbers(segments: &[Segment]) -> impl DoubleEndedIterator<Item = (u64, u64)> + ExactSizeIterator {
+    let number = |segment: &Segment| segment.header.map_or(0, |header| header.number);
+    segments.windows(2).map(move |pair| (number(&pair[0]), number(&pair[1])))
 }

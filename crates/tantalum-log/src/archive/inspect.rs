@@ -199,10 +199,11 @@ pub struct ArchiveVerification {
 /// # Errors
 /// [`NotArchived`](crate::ErrorKind::NotArchived) if there is no archive, and read errors.
 pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryProgress)) -> Result<ArchiveVerification> {
+    let (segments, _) = without_void(Archive::open(target)?.store.segments(None, false)?);
+    // With the checkpoint of now: what an earlier one needed may be overwritten.
     let archive = Archive::open(target)?;
     let mut result =
         ArchiveVerification { damage: Vec::new(), requests: 0, records: 0, record_bytes: 0, runs: Vec::new() };
-    let segments = first_whole(&archive, without_void(archive.store.segments(None, false)?).0);
     let total_bytes = segments.iter().map(|segment| segment.place.bytes()).sum();
     let mut done_bytes = 0;
     match (archive.slot(), segments.first()) {
@@ -218,8 +219,8 @@ pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryPro
         walk.segment(segment, segments.get(at + 1))?;
         scanned = walk.scanned;
         done_bytes += segment.place.bytes();
-        if !scanned.scan.damage.is_empty() && was_replaced(&archive, segment)? {
-            // By the running log, whose archive on a device goes round: what it held is no longer part of it.
+        if !scanned.scan.damage.is_empty() && is_overwritten(&archive, segment)? {
+            // What it held is no longer part of the archive.
             scanned = Scanned::default();
             result.runs.clear();
             continue;
@@ -247,7 +248,9 @@ pub fn verify_archive(target: &ArchiveTarget, report: &mut dyn FnMut(RecoveryPro
                     result.record_bytes += record.bytes.len() as u64;
                 }
                 Err(error) => {
-                    result.damage.extend(error.cause::<Damage>().cloned());
+                    if !is_overwritten(&archive, segment)? {
+                        result.damage.extend(error.cause::<Damage>().cloned());
+                    }
                     break;
                 }
             }
@@ -291,9 +294,11 @@ pub struct ArchiveReader {
     archive: Archive,
     from: Lsn,
     segments: VecDeque<Segment>,
+    /// The segment that is being delivered.
+    current: Option<Segment>,
     /// What was read of the segments so far, their requests not included.
     scanned: Scanned,
-    /// The requests of the segment that is being delivered.
+    /// Its requests.
     scan: [Scan; 1],
     reader: Reader,
     /// What is to be said once the records before it are delivered.
@@ -318,6 +323,7 @@ impl ArchiveReader {
         }
         Ok(ArchiveReader {
             from,
+            current: None,
             scanned: Scanned::default(),
             scan: [Scan::default()],
             reader: Reader::new(Vec::new(), from),
@@ -356,10 +362,12 @@ impl ArchiveReader {
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) with file and offset where the archive is damaged, once all records
-    /// before are delivered; read errors.
+    /// before are delivered; [`NotArchived`](crate::ErrorKind::NotArchived) where the log, which is open, has overwritten
+    /// them; read errors.
     pub fn next_record(&mut self) -> Result<Option<ArchivedRecord>> {
         loop {
-            if let Some(record) = self.reader.next(&mut self.scan)? {
+            let next = self.reader.next(&mut self.scan);
+            if let Some(record) = next.or_else(|error| Err(self.unless_overwritten(error)?))? {
                 return Ok(Some(ArchivedRecord { record, time: from_us(self.reader.time_us()) }));
             }
             if let Some(failure) = &self.failure {
@@ -395,12 +403,24 @@ impl ArchiveReader {
         walk.segment(&segment, self.segments.front())?;
         self.scanned = walk.scanned;
         self.done_bytes += segment.place.bytes();
+        self.current = Some(segment);
         drop_void(&self.archive, &mut self.scanned);
         self.scan = [std::mem::take(&mut self.scanned.scan)];
         let damage = self.scan[0].damage.first().cloned();
-        self.failure = damage.map(Error::from);
+        self.failure = damage.map(|damage| self.unless_overwritten(damage.into())).transpose()?;
         self.reader = in_order(&self.scan[0], self.from);
         Ok(true)
+    }
+
+    /// What to say of damage to the segment that is being delivered.
+    fn unless_overwritten(&self, damage: Error) -> Result<Error> {
+        let Some(segment) = &self.current else { return Ok(damage) };
+        if !is_overwritten(&self.archive, segment)? {
+            return Ok(damage);
+        }
+        let from = self.scanned.end.max(segment.start);
+        let to = self.segments.front().map_or(from, |next| next.start);
+        Ok(error::not_archived(self.archive.store.name(), from, to))
     }
 }
 
@@ -424,23 +444,13 @@ fn drop_void(archive: &Archive, scanned: &mut Scanned) {
     }
 }
 
-/// Drops the oldest segment of a device if it may be overwritten in part, by a write that a power cut tore.
-fn first_whole(archive: &Archive, mut segments: Vec<Segment>) -> Vec<Segment> {
-    let number =
-        |segment: Option<&Segment>| segment.and_then(|segment| segment.header.ok()).map(|header| header.number);
+/// Whether a newer segment may have taken the place of this one, or be about to: on a device, the archive goes round. A write
+/// that is under way, or that a power cut tore, may have come before its own header.
+fn is_overwritten(archive: &Archive, segment: &Segment) -> Result<bool> {
     let count = u64::from(archive.store.superblock().segment_count);
-    if let (Some(first), Some(last)) = (number(segments.first()), number(segments.last()))
-        && count > 0
-        && first + count == last + 1
-    {
-        segments.remove(0);
-    }
-    segments
-}
-
-/// Whether another segment has taken this one's place since it was listed.
-fn was_replaced(archive: &Archive, segment: &Segment) -> Result<bool> {
-    Ok(segment.place.read_header(archive.log_id())? != segment.header)
+    let Some(header) = segment.header.ok().filter(|_| count > 0) else { return Ok(false) };
+    let is_replaced = segment.place.read_header(archive.log_id())? != segment.header;
+    Ok(is_replaced || header.number + count <= archive.next_number()?)
 }
 
 /// Delivers the requests of one scan in their order.

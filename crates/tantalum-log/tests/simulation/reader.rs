@@ -1,16 +1,21 @@
 //! Readers of a running log see its durable records in their order, across power cuts, on all layouts.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tantalum_device::{MemoryDevice, MemoryProfile};
-use tantalum_log::{ArchiveOptions, ErrorKind, FellBehind, Log, LogLayout, LogOptions, LogReader, Lsn, Record};
+use tantalum_device::{Device, Durability, MemoryDevice, MemoryProfile};
+use tantalum_log::{
+    ArchiveOptions, ArchiveReader, ErrorKind, FellBehind, Log, LogLayout, LogOptions, LogReader, Lsn, Record,
+    inspect_archive, verify_archive,
+};
 use tantalum_rt::{Outcome, Random, Simulation, sleep, spawn};
 
 use crate::plan::{LOG_ID, as_devices, lock};
 
 const SECTION_BYTES: u32 = 64 << 10;
+const SEGMENT: u64 = 64 << 10;
 
 /// What one seed has.
 #[derive(Clone)]
@@ -221,4 +226,95 @@ fn positions_that_are_none_are_refused_and_waits_end_with_the_log() {
             assert_eq!(ended.expect_err("it is closed").kind(), ErrorKind::Closed);
         })
         .expect_finished();
+}
+
+/// A log of 1 MiB, archived on a device with room for so many segments.
+fn small_log(segments: u64, read_latency: Range<Duration>, seed: u64) -> (Log, Arc<MemoryDevice>, ArchiveOptions) {
+    let us = Duration::from_micros;
+    let profile = MemoryProfile { write_latency: us(20)..us(60), read_latency, seed, ..MemoryProfile::default() };
+    let archive = MemoryDevice::with_profile("archive", (16 << 10) + segments * SEGMENT, profile);
+    let archiving =
+        ArchiveOptions { segment_bytes: Some(SEGMENT as u32), ..ArchiveOptions::on_device(archive.clone()) };
+    let options =
+        LogOptions { archive: Some(archiving.clone()), section_bytes: Some(SECTION_BYTES), ..LogOptions::default() };
+    let devices = as_devices(&[MemoryDevice::new("log", 1 << 20)]);
+    Log::create(LOG_ID, devices.clone(), options.clone()).expect("create");
+    let log = Log::open(devices, options, &mut |_| {}).expect("open").finish().expect("finish");
+    (log, archive, archiving)
+}
+
+/// Appends a record of 10,000 bytes, which needs no room behind it.
+fn append_archived(log: &Log) {
+    let end = log.append(&[&[7; 10_000]]).expect("append").end;
+    log.flush_archived(end).expect("archive");
+    log.set_checkpoint(end).expect("checkpoint");
+}
+
+#[test]
+fn what_an_archive_overwrites_while_it_is_read_is_missing_and_not_damaged() {
+    Simulation::new(1)
+        .run(|| {
+            let (log, archive, archiving) = small_log(64, Duration::ZERO..Duration::ZERO, 1);
+            (0..200).for_each(|_| append_archived(&log));
+            let mut reader = log.reader(Lsn::ZERO).expect("it is durable");
+            let mut archived = ArchiveReader::open(&archiving.target, Lsn::ZERO).expect("it is archived");
+            assert!(reader.next_record().expect("it is archived").is_some());
+            assert!(archived.next_record().expect("it is archived").is_some());
+            // It goes round while the readers rest.
+            while inspect_archive(&archiving.target).expect("inspect").segments[0].start < Lsn::new(400_000) {
+                append_archived(&log);
+            }
+            let error = std::iter::from_fn(|| archived.next_record().transpose()).find_map(Result::err);
+            assert_eq!(error.expect("it was overwritten").kind(), ErrorKind::NotArchived);
+            assert!(verify_archive(&archiving.target, &mut |_| {}).expect("verify").damage.is_empty());
+            let error = std::iter::from_fn(|| reader.next_record().transpose()).find_map(Result::err);
+            let error = error.expect("it was overwritten");
+            assert_eq!(error.kind(), ErrorKind::FellBehind, "{error}");
+            let FellBehind { oldest } = *error.cause().expect("it says where the log begins");
+            assert!(oldest > reader.position());
+
+            // The next write has come before its header.
+            let oldest = &inspect_archive(&archiving.target).expect("inspect").segments[0];
+            let mut reader = log.reader(oldest.start).expect("it is durable");
+            let mut archived = ArchiveReader::open(&archiving.target, oldest.start).expect("it is archived");
+            archive.write(oldest.offset + 4096, &[&[9; 8192]], Durability::Durable).expect("write");
+            assert_eq!(archived.next_record().expect_err("it is overwritten").kind(), ErrorKind::NotArchived);
+            assert!(verify_archive(&archiving.target, &mut |_| {}).expect("verify").damage.is_empty());
+            let error = reader.next_record().expect_err("it is overwritten");
+            let FellBehind { oldest } = *error.cause().expect("it says where the log begins");
+            assert!(oldest > reader.position());
+            assert!(log.reader(oldest).expect("it is durable").next_record().expect("it is archived").is_some());
+        })
+        .expect_finished();
+}
+
+#[test]
+fn an_archive_that_goes_round_is_looked_at_without_gaps() {
+    for seed in 0..20 {
+        let looks = Simulation::new(seed).cores(2).run(move || {
+            let (log, _, archiving) = small_log(24, Duration::ZERO..Duration::from_micros(800), seed);
+            (0..100).for_each(|_| append_archived(&log));
+            let end = Lsn::new(log.end_lsn().get() + 20_000_000);
+            let writer = spawn("writer", {
+                let log = log.clone();
+                move || {
+                    while log.end_lsn() < end {
+                        append_archived(&log)
+                    }
+                }
+            });
+            let mut looks = 0;
+            while log.durable_lsn() < end {
+                let segments = inspect_archive(&archiving.target).expect("inspect").segments;
+                assert!(segments.windows(2).all(|pair| pair[0].end == pair[1].start), "{segments:?}");
+                let verification = verify_archive(&archiving.target, &mut |_| {}).expect("verify");
+                assert!(verification.damage.is_empty(), "{:?}", verification.damage);
+                looks += 1;
+            }
+            writer.join().expect("no panic");
+            looks
+        });
+        let looks = looks.finished().expect("no power cut");
+        assert!(looks > 1, "{looks} looks");
+    }
 }
