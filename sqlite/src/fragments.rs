@@ -1,5 +1,6 @@
 //! The bytes of a SQLite database as rows. A database is cut into *fragments* of equal length, a row each, small enough to stay in a
-//! leaf: so a commit logs the bytes that differ within those that it changes. Where all bytes of a fragment are zero, there is no row.
+//! leaf: so a commit logs the bytes that differ within those that it changes. Where all bytes of a fragment are zero, there is no row;
+//! where the last ones are, the row ends before them.
 //! SQLite's pages may be larger than fragments or smaller, and change their size.
 
 use std::collections::BTreeMap;

@@ -83,7 +83,7 @@ impl MainFile {
         let Some(view) = &self.view else {
             for part in parts(self.database.fragment_bytes, offset, read) {
                 let fragment = self.database.store.db().get(&self.database.table, key_of(part.fragment))?;
-                copy_part(fragment, part.begin, &mut bytes[part.bytes])?;
+                copy_part(&self.database, fragment, part.begin, &mut bytes[part.bytes])?;
             }
             return Ok(read);
         };

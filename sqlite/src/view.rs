@@ -37,7 +37,7 @@ impl View {
     /// Reads bytes below the size.
     pub fn read(&self, database: &Database, offset: u64, bytes: &mut [u8]) -> Result<()> {
         for part in parts(database.fragment_bytes, offset, bytes.len()) {
-            copy_part(self.fragment(database, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
+            copy_part(database, self.fragment(database, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
         }
         Ok(())
     }
@@ -48,15 +48,15 @@ impl View {
     }
 }
 
-/// Copies bytes of a fragment from `begin` on. Fails if its row is too short.
-pub(crate) fn copy_part(fragment: Option<Value>, begin: usize, bytes: &mut [u8]) -> Result<()> {
-    match fragment {
-        Some(fragment) => {
-            let part = fragment.get(begin..begin + bytes.len());
-            let part = part.ok_or_else(|| Failure::io("a row of the database is too short; restore a backup"))?;
-            bytes.copy_from_slice(part);
-        }
-        None => bytes.fill(0),
+/// Copies bytes of a fragment from `begin` on. Its row ends behind the last byte that is not zero; fails if it is too long.
+pub(crate) fn copy_part(database: &Database, fragment: Option<Value>, begin: usize, bytes: &mut [u8]) -> Result<()> {
+    let row: &[u8] = fragment.as_deref().unwrap_or_default();
+    if row.len() > database.fragment_bytes {
+        return Err(Failure::io("a row of the database is too long; restore a backup"));
     }
+    let kept = row.get(begin..).map_or(&[][..], |rest| &rest[..rest.len().min(bytes.len())]);
+    let (from_row, zeros) = bytes.split_at_mut(kept.len());
+    from_row.copy_from_slice(kept);
+    zeros.fill(0);
     Ok(())
 }

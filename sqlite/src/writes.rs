@@ -45,7 +45,7 @@ impl Writes {
     /// Reads bytes below the size.
     pub fn read(&self, database: &Database, view: &View, offset: u64, bytes: &mut [u8]) -> Result<()> {
         for part in parts(database.fragment_bytes, offset, bytes.len()) {
-            copy_part(self.fragment(database, view, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
+            copy_part(database, self.fragment(database, view, part.fragment)?, part.begin, &mut bytes[part.bytes])?;
         }
         Ok(())
     }
@@ -54,48 +54,27 @@ impl Writes {
     pub fn write(&mut self, database: &Database, view: &View, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
         check_end(database.fragment_bytes, end)?;
+        let mut whole = vec![0; database.fragment_bytes];
         for part in parts(database.fragment_bytes, offset, bytes.len()) {
             let (begin, bytes) = (part.begin, &bytes[part.bytes]);
-            let old = self.fragment(database, view, part.fragment)?;
-            let is_same = match &old {
-                Some(old) => old.get(begin..begin + bytes.len()) == Some(bytes),
-                None => bytes.iter().all(|byte| *byte == 0),
-            };
-            if !is_same {
-                self.put(database, part.fragment, old, begin, bytes)?;
+            copy_part(database, self.fragment(database, view, part.fragment)?, 0, &mut whole)?;
+            let changed = &mut whole[begin..begin + bytes.len()];
+            if changed != bytes {
+                changed.copy_from_slice(bytes);
+                self.put(database, part.fragment, &whole)?;
             }
         }
         self.size = self.size.max(end);
         Ok(())
     }
 
-    fn put(
-        &mut self,
-        database: &Database,
-        fragment: u64,
-        old: Option<Value>,
-        begin: usize,
-        bytes: &[u8],
-    ) -> Result<()> {
+    fn put(&mut self, database: &Database, fragment: u64, bytes: &[u8]) -> Result<()> {
         let key = key_of(fragment);
         // Before the row: if that fails, what is read of the fragment is what the transaction has.
         self.written.insert(fragment);
-        if bytes.len() == database.fragment_bytes {
-            self.put_whole(database, &key, bytes)?;
-        } else {
-            let mut whole = vec![0; database.fragment_bytes];
-            copy_part(old, 0, &mut whole)?;
-            whole[begin..begin + bytes.len()].copy_from_slice(bytes);
-            self.put_whole(database, &key, &whole)?;
-        }
-        Ok(())
-    }
-
-    fn put_whole(&mut self, database: &Database, key: &[u8], bytes: &[u8]) -> Result<()> {
-        if bytes.iter().all(|byte| *byte == 0) {
-            self.transaction.blind_delete(&database.table, key)?;
-        } else {
-            self.transaction.put(&database.table, key, bytes)?;
+        match bytes.iter().rposition(|byte| *byte != 0) {
+            Some(last) => self.transaction.put(&database.table, key, &bytes[..=last])?,
+            None => self.transaction.blind_delete(&database.table, key)?,
         }
         Ok(())
     }

@@ -231,10 +231,10 @@ fn rows_that_are_damaged_are_named() {
     let db = engine.db();
     let rows = db.tables().unwrap().into_iter().find(|name| name.starts_with("sqlite/")).unwrap();
     // The twentieth fragment.
-    db.put(&db.table(&rows).unwrap(), [0, 0, 0, 0, 20], "short").unwrap();
+    db.put(&db.table(&rows).unwrap(), [0, 0, 0, 0, 20], [1; 2000]).unwrap();
     let connection = directory.connect("app.db");
     let read = connection.query_row("SELECT length(hex(value)) FROM t", [], |row| row.get::<_, i64>(0));
     read.unwrap_err();
     let reason = tantalum_sqlite::last_error().unwrap();
-    assert!(reason.contains("too short"), "{reason}");
+    assert!(reason.contains("too long"), "{reason}");
 }

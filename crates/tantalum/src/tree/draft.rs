@@ -88,6 +88,23 @@ pub(super) fn append_items(
     Ok(())
 }
 
+/// Takes what all keys between the fences begin with out of the cells of the page at `index`, which has these entries alone. The log
+/// gets what is taken out, and not what remains: a node that grows at its end keeps all that it has.
+pub(super) fn lengthen_prefix(
+    group: &mut ChangeGroup,
+    index: usize,
+    level: u8,
+    fences: Fences<'_>,
+    items: &[Item<'_>],
+) -> Result<()> {
+    let prefix = fences.prefix();
+    for (position, item) in items.iter().enumerate() {
+        let cell = item.payload.with_suffix(stored_suffix(level, position, prefix, item));
+        group.change(index, Change::ReplaceSlot { slot: (node::FENCES + position) as u16, cell: &cell })?;
+    }
+    Ok(())
+}
+
 /// Where a node is cut in two.
 pub(super) struct Cut {
     /// The entries that stay on the left.

@@ -146,13 +146,12 @@ impl Tree {
             parent,
             Change::InsertSlot { slot, cell: &Payload::child(&fresh.0.to_le_bytes()).with_suffix(suffix) },
         )?;
-        if left.prefix() == node.prefix().len() {
-            let (from, to) = (node::FENCES + cut.at, node::FENCES + items.len());
-            group.change(old, Change::DeleteSlots { from: from as u16, to: to as u16 })?;
-            group.change(old, Change::ReplaceSlot { slot: 1, cell: &node::encode_upper(left.upper) })?;
-        } else {
-            draft::write_node(&mut group, old, node.level(), self.owner, left, &items[..cut.at])?;
+        let (from, to) = (node::FENCES + cut.at, node::FENCES + items.len());
+        group.change(old, Change::DeleteSlots { from: from as u16, to: to as u16 })?;
+        if left.prefix() > node.prefix().len() {
+            draft::lengthen_prefix(&mut group, old, node.level(), left, &items[..cut.at])?;
         }
+        group.change(old, Change::ReplaceSlot { slot: 1, cell: &node::encode_upper(left.upper) })?;
         group.append(0, 0).map(drop)
     }
 

@@ -38,6 +38,28 @@ fn leaves_that_grow_inside_are_filled() {
         .expect_finished();
 }
 
+/// Where a table grows at its end, splits log little.
+#[test]
+fn rows_in_order_are_logged_once() {
+    Simulation::new(3)
+        .run(|| {
+            for (key_bytes, bytes) in [(11, 30), (11, 600), (200, 100)] {
+                let (bed, mut rows, mut ends) = (Bed::new(4096, 256), Rows::new(), Vec::new());
+                for number in 0..2000 {
+                    let (row, value) = (key(number, key_bytes), vec![7; bytes]);
+                    ends.push(commit(&bed, &[(row.clone(), Some(value.clone()))]).expect("there is room"));
+                    rows.insert(row, value);
+                }
+                assert_holds(&bed, &rows);
+                let logged = ends[1999].bytes_since(ends[0]) / 1999;
+                let row_bytes = (key_bytes + bytes) as u64;
+                println!("{logged} bytes for each row of {row_bytes}");
+                assert!(logged < row_bytes + 50, "{logged} bytes for each row of {row_bytes}");
+            }
+        })
+        .expect_finished();
+}
+
 /// Rows that come in no order leave no leaf emptier than halves do.
 #[test]
 fn rows_in_no_order_fill_leaves_as_halves_do() {
