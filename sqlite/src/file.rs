@@ -12,7 +12,8 @@ use std::{
 use libsqlite3_sys as ffi;
 
 use crate::{
-    failure::{Failure, Result, note},
+    api::{allocated, log},
+    failure::{Failure, Result},
     journal::Journal,
     main_file::MainFile,
     pragma::{Answer, JournalModes, answer},
@@ -89,18 +90,6 @@ pub(crate) fn report(call: impl FnOnce() -> Result<c_int>) -> std::result::Resul
         log(&failure);
     }
     Ok(failure.code)
-}
-
-fn log(failure: &Failure) {
-    note(&failure.reason);
-    let reason = c_string(&failure.reason);
-    // SAFETY: both strings end with a zero, and the format has one argument, a string.
-    unsafe { ffi::sqlite3_log(failure.code, c"%s".as_ptr(), reason.as_ptr().cast::<c_char>()) };
-}
-
-/// The text with a zero at its end, and none before.
-fn c_string(text: &str) -> Vec<u8> {
-    text.bytes().filter(|byte| *byte != 0).chain([0]).collect()
 }
 
 /// Runs a call on an open file.
@@ -319,19 +308,6 @@ unsafe fn control(
         _ => return Ok(ffi::SQLITE_NOTFOUND),
     }
     Ok(ffi::SQLITE_OK)
-}
-
-/// A copy that SQLite frees; null if there is no memory.
-fn allocated(text: &str) -> *mut c_char {
-    let text = c_string(text);
-    // SAFETY: so many bytes are allocated, or none.
-    unsafe {
-        let copy = ffi::sqlite3_malloc64(text.len() as u64).cast::<u8>();
-        if !copy.is_null() {
-            copy.copy_from_nonoverlapping(text.as_ptr(), text.len());
-        }
-        copy.cast()
-    }
 }
 
 unsafe extern "C" fn sector_size(_file: *mut ffi::sqlite3_file) -> c_int {

@@ -12,8 +12,10 @@
 //! ```
 //!
 //! Connections of one process write one after another, but wait together until what they wrote is durable: SQLite itself keeps a database
-//! locked until then. The page `docs/use/sqlite.md` of the documentation says what is as in SQLite and what is not.
+//! locked until then. The page [SQLite](https://github.com/tantalum/tantalum/blob/main/docs/use/sqlite.md) of the documentation says what
+//! is as in SQLite and what is not.
 
+mod api;
 mod database;
 mod failure;
 mod file;
@@ -30,10 +32,15 @@ mod view;
 mod write_lock;
 mod writes;
 
+#[doc(hidden)]
+pub use api::Api;
 pub use failure::last_error;
 pub use options::Options;
 pub use store::Engine;
+#[cfg(feature = "linked")]
 pub use vfs::register;
+#[doc(hidden)]
+pub use vfs::register_with;
 
 /// The name under which SQLite knows the VFS.
 pub const VFS_NAME: &str = "tantalum";

@@ -277,17 +277,26 @@ impl MainFile {
         prepared?;
         // What the commit overwrites is not kept for this view.
         self.view = None;
-        let ticket = writes.transaction.commit_async();
-        if ticket.is_ok() {
+        let mut begun = None;
+        let committed = if is_synced == Some(false) {
+            writes.transaction.commit_async().map(drop)
+        } else {
+            writes.transaction.commit_then(|| begun = Some(self.give_way(true))).map(drop)
+        };
+        // Here for a commit that does not wait, and for one that failed before it was visible.
+        let begun = begun.unwrap_or_else(|| self.give_way(committed.is_ok()));
+        committed?;
+        begun
+    }
+
+    /// What follows a commit, or its failure: the connection sees the present state, and the next one may write.
+    fn give_way(&mut self, has_committed: bool) -> Result<()> {
+        if has_committed {
             self.database.write_lock.count_commit();
         }
         let begun = self.begin_view();
         if !self.is_exclusive {
             self.release();
-        }
-        let ticket = ticket?;
-        if is_synced != Some(false) {
-            ticket.wait()?;
         }
         begun
     }

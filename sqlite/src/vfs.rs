@@ -18,6 +18,7 @@ use tantalum_rt::Mutex;
 
 use crate::{
     VFS_NAME,
+    api::Api,
     database::Opening,
     failure::{Failure, Result, last_error},
     file::{Kind, VfsFile, init, report},
@@ -49,7 +50,19 @@ static OPTIONS: Mutex<Option<Options>> = Mutex::new(None);
 ///
 /// # Errors
 /// [`Unsupported`](ErrorKind::Unsupported) if this SQLite has no other VFS, or does not take this one.
+#[cfg(feature = "linked")]
 pub fn register(options: Options) -> tantalum::Result<()> {
+    // SAFETY: the functions are SQLite's own.
+    unsafe { register_with(Api::linked(), options) }
+}
+
+/// As [`register`], with a SQLite that is not linked to this program but has loaded it.
+///
+/// # Safety
+/// The functions are those of one SQLite, and stay as long as the process.
+#[doc(hidden)]
+pub unsafe fn register_with(api: Api, options: Options) -> tantalum::Result<()> {
+    let api = api.set();
     let mut registered = OPTIONS.lock();
     let is_default = options.is_default;
     let is_first = registered.replace(options).is_none();
@@ -59,16 +72,16 @@ pub fn register(options: Options) -> tantalum::Result<()> {
     // SAFETY: the name ends with a zero. What is registered stays for ever: the VFS and its name are leaked.
     unsafe {
         let vfs = if is_first {
-            let base = ffi::sqlite3_vfs_find(ptr::null());
+            let base = (api.vfs_find)(ptr::null());
             if base.is_null() {
                 *registered = None;
                 return Err(refused("SQLite has no VFS for temporary files"));
             }
             Box::into_raw(Box::new(vfs_over(base, name.into_raw())))
         } else {
-            ffi::sqlite3_vfs_find(name.as_ptr())
+            (api.vfs_find)(name.as_ptr())
         };
-        match ffi::sqlite3_vfs_register(vfs, is_default.into()) {
+        match (api.vfs_register)(vfs, is_default.into()) {
             ffi::SQLITE_OK => Ok(()),
             code => Err(refused(&format!("SQLite says {code}"))),
         }
@@ -170,7 +183,7 @@ unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<Kind>> {
             let parameter = CString::new(parameter).ok()?;
             // SAFETY: the name is one of a database, as SQLite hands it to a VFS, and the answer ends with a zero or is null.
             let value = unsafe {
-                ffi::sqlite3_uri_parameter(name, parameter.as_ptr()).as_ref().map(|value| CStr::from_ptr(value))
+                (Api::get().uri_parameter)(name, parameter.as_ptr()).as_ref().map(|value| CStr::from_ptr(value))
             };
             value.map(|value| value.to_string_lossy().into_owned())
         };

@@ -80,3 +80,26 @@ fn a_database_that_is_full_stays_whole() {
     run(&connection, "INSERT INTO t VALUES (randomblob(40000))");
     check_integrity(&connection);
 }
+
+/// Two pages change, the row's and the first, and the log gets neither.
+#[test]
+fn an_update_logs_the_bytes_that_differ() {
+    const UPDATES: u64 = 100;
+    let directory = Directory::new();
+    let connection = directory.connect("app.db");
+    run(&connection, "CREATE TABLE t (id INTEGER PRIMARY KEY, value)");
+    run(
+        &connection,
+        "INSERT INTO t SELECT value, randomblob(100) FROM (WITH n(value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM n WHERE value < 5000) SELECT value FROM n)",
+    );
+    let engine =
+        tantalum_sqlite::Engine::open(directory.path("tantalum-sqlite"), &tantalum_sqlite::Options::new()).unwrap();
+    let logged = || engine.db().stats().unwrap().log.end_lsn.get();
+    let before = logged();
+    for update in 0..UPDATES {
+        run(&connection, &format!("UPDATE t SET value = randomblob(100) WHERE id = {}", update * 37 + 1));
+    }
+    let each = (logged() - before) / UPDATES;
+    println!("{each} bytes for each update of 100 bytes");
+    assert!(each < 300, "{each} bytes for each update of 100 bytes");
+}

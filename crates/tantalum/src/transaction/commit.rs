@@ -212,18 +212,22 @@ struct Appended {
 }
 
 impl TransactionState {
-    /// See [`Transaction::commit`](super::Transaction::commit).
-    pub fn commit(mut self) -> Result<Commit> {
+    /// See [`Transaction::commit_then`](super::Transaction::commit_then).
+    pub fn commit_then(mut self, visible: impl FnOnce()) -> Result<Commit> {
         span!("commit");
         let began = now();
         let early = self.core().settings.early_lock_release();
         let Appended { position, lsn } = self.append_writes()?;
-        if early {
-            self.release_locks();
+        // After a failure it is unknown what the devices hold.
+        let flush = |transaction: &Self| transaction.core().pool.flush(lsn).map_err(error::outcome_unknown);
+        if !early {
+            flush(&self)?;
         }
-        // What is still locked is released when the transaction is dropped, at the end. After a failure it is unknown what the
-        // devices hold.
-        self.core().pool.flush(lsn).map_err(error::outcome_unknown)?;
+        self.release_locks();
+        visible();
+        if early {
+            flush(&self)?;
+        }
         if position.is_some() {
             self.manager().commit_times.note(began);
         }

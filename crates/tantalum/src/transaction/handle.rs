@@ -400,7 +400,34 @@ impl Transaction {
     /// next open the transaction is there whole or not at all. After any other error it is not.
     /// [`StoreFull`](ErrorKind::StoreFull) when there is no room on the data device.
     pub fn commit(self) -> Result<Commit> {
-        self.state.into_inner().commit()
+        self.commit_then(|| ())
+    }
+
+    /// As [`commit`](Self::commit). Calls `visible` in between: when other transactions see this one and its locks are released,
+    /// and before it waits for durability. There a program lets go of locks of its own, so that those who commit next wait for the
+    /// devices together with this one. Without early lock release it is called when the commit is durable. After an error it may not
+    /// have been called.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// let orders = db.table("orders")?;
+    /// let next = std::sync::Mutex::new(1u64);
+    ///
+    /// let mut number = next.lock().unwrap();
+    /// let mut tx = db.begin()?;
+    /// tx.put(&orders, number.to_be_bytes(), "a book")?;
+    /// tx.commit_then(|| {
+    ///     *number += 1;
+    ///     drop(number); // the next order need not wait for the devices
+    /// })?;
+    /// # Ok::<(), tantalum::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_then(self, visible: impl FnOnce()) -> Result<Commit> {
+        self.state.into_inner().commit_then(visible)
     }
 
     /// Commits without waiting for durability, which the ticket tells: many commits can be on their way from one thread.

@@ -306,3 +306,26 @@ fn a_call_that_panics_keeps_no_other_from_being_made() {
     assert_eq!(calls.iter().filter(|is_ok| *is_ok).count(), 40);
     db.close().unwrap();
 }
+
+/// `commit_then` calls when others see the transaction, and before it is durable; without early lock release, behind that.
+#[test]
+fn a_commit_calls_when_it_is_visible() {
+    simulate(0..8, |seed, devices| {
+        let early = seed % 2 == 0;
+        let db = small().expert(|expert| expert.early_lock_release(early)).open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&table, "key", "value").unwrap();
+        let mut calls = 0;
+        let commit = tx.commit_then(|| {
+            calls += 1;
+            let log = db.stats().unwrap().log;
+            assert_eq!(log.durable_lsn < log.end_lsn, early, "{log:?}");
+            // Its lock is free.
+            let next = db.begin().unwrap();
+            assert_eq!(next.get_for_update(&table, "key").unwrap().as_deref(), Some(&b"value"[..]));
+        });
+        assert_eq!(calls, 1);
+        assert!(db.stats().unwrap().log.durable_lsn.get() >= commit.unwrap().position().unwrap());
+    });
+}
