@@ -421,7 +421,7 @@ impl Transaction {
     ///     *number += 1;
     ///     drop(number); // the next order need not wait for the devices
     /// })?;
-    /// # Ok::<(), tantalum::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors

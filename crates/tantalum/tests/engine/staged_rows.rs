@@ -362,7 +362,7 @@ fn a_lost_copy_of_the_log_takes_no_staged_row() {
             for round in 1..200 {
                 of_run[1].store(round, Relaxed);
                 let mut tx = db.begin().unwrap();
-                (0..400 + round as u32).for_each(|n| tx.put(&table, key(1000 + n), [round as u8; 60]).unwrap());
+                (0..800 + round as u32).for_each(|n| tx.put(&table, key(1000 + n), [round as u8; 60]).unwrap());
                 tx.commit().unwrap();
                 of_run[0].store(round, Relaxed);
             }
@@ -376,7 +376,7 @@ fn a_lost_copy_of_the_log_takes_no_staged_row() {
             let found = committed(&db, &table);
             let rows: Vec<_> = found.range(key(1000)..).collect();
             let round = rows.first().map_or(0, |(_, value)| u64::from(value[0]));
-            assert_eq!(rows.len(), if round == 0 { 0 } else { 400 + round as usize }, "seed {seed}, round {round}");
+            assert_eq!(rows.len(), if round == 0 { 0 } else { 800 + round as usize }, "seed {seed}, round {round}");
             assert!(rows.iter().all(|(_, value)| **value == [round as u8; 60]), "seed {seed}: rows of one transaction");
             assert!((of_run[0].load(Relaxed)..=of_run[1].load(Relaxed)).contains(&round), "seed {seed}: {round}");
             let is_staged = round > 0 && db.stats().unwrap().transactions.staging_tables > 0;
