@@ -90,14 +90,14 @@ fn an_update_logs_the_bytes_that_differ() {
     run(&connection, "CREATE TABLE t (id INTEGER PRIMARY KEY, value)");
     run(
         &connection,
-        "INSERT INTO t SELECT value, randomblob(100) FROM (WITH n(value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM n WHERE value < 5000) SELECT value FROM n)",
+        "INSERT INTO t SELECT value, randomblob(100) FROM (WITH n(value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM n WHERE value < 500) SELECT value FROM n)",
     );
     let engine =
         tantalum_sqlite::Engine::open(directory.path("tantalum-sqlite"), &tantalum_sqlite::Options::new()).unwrap();
     let logged = || engine.db().stats().unwrap().log.end_lsn.get();
     let before = logged();
     for update in 0..UPDATES {
-        run(&connection, &format!("UPDATE t SET value = randomblob(100) WHERE id = {}", update * 37 + 1));
+        run(&connection, &format!("UPDATE t SET value = randomblob(100) WHERE id = {}", update * 5 + 1));
     }
     let each = (logged() - before) / UPDATES;
     println!("{each} bytes for each update of 100 bytes");
