@@ -404,7 +404,7 @@ impl Transaction {
     }
 
     /// As [`commit`](Self::commit). Calls `visible` in between: when other transactions see this one and its locks are released,
-    /// and before it waits for durability. There a program lets go of locks of its own, so that those who commit next wait for the
+    /// and before it waits for durability. There a program lets go of locks of its own, so that the transactions behind them wait for the
     /// devices together with this one. Without early lock release it is called when the commit is durable. After an error it may not
     /// have been called.
     ///
