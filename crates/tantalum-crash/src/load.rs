@@ -187,10 +187,8 @@ impl Load {
         let large = 4 * page_size as u64 * rows / u64::from(self.large_value_every);
         // Each client may have staged as much as it writes, a leaf for each row at worst.
         let staged = if self.stages { 40 * self.clients as u64 * 3 * page_size as u64 } else { 0 };
-        // Every row may have such a value, and each client may have written several that do not count. Those of transactions that were
-        // rolled back are deleted behind rows that are moved, so that hundreds wait.
-        let streamed =
-            if self.streams { 2 * (rows + 16 * self.clients as u64 + 32) * STREAMED_BYTES.end as u64 } else { 0 };
+        // Every row may have such a value, and each client may have written several that do not count.
+        let streamed = if self.streams { (rows + 16 * self.clients as u64) * STREAMED_BYTES.end as u64 } else { 0 };
         (4 * (rows * row + large) + staged + streamed + 64 * page_size as u64).next_multiple_of(1 << 20) + (3 << 20)
     }
 }

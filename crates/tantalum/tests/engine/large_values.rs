@@ -13,7 +13,7 @@ use tantalum::{Db, Devices, ErrorKind, Isolation, StoreKind, Table, limits::MAX_
 use tantalum_device::{Fault, MemoryDevice};
 use tantalum_rt::{Random, sleep, spawn};
 
-use crate::support::{check, contents, on_store, simulate_stores, wait_until_applied};
+use crate::support::{check, contents, on_store, simulate, simulate_stores, wait_until_applied, with_little_memory};
 
 const STORES: [StoreKind; 3] = [StoreKind::InPlace, StoreKind::InPageLogging, StoreKind::LogStructured];
 
@@ -269,6 +269,67 @@ fn on_a_full_device_deleted_values_make_room() {
         wait_until_freed(&db);
         check(&db);
     }
+}
+
+/// Transactions that are rolled back leave values only as fast as these are deleted, also beside others whose rows are moved.
+#[test]
+fn values_of_transactions_rolled_back_do_not_pile_up() {
+    simulate_stores(0..6, |seed, store, devices| {
+        let db = with_little_memory(store).open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        let tasks = (0..6).map(|client| {
+            let (db, table) = (db.clone(), table.clone());
+            spawn("client", move || {
+                let mut random = Random::with_seed(seed * 8 + client);
+                let mut most = 0;
+                for _ in 0..150 {
+                    let mut tx = db.begin().unwrap();
+                    let value = io::repeat(1).take(random.u64(30_000..120_000));
+                    tx.put_from(&table, format!("{client} {}", random.u8(0..4)), value).unwrap();
+                    if random.bool() {
+                        tx.commit().unwrap();
+                    } else {
+                        tx.rollback();
+                    }
+                    most = most.max(db.stats().unwrap().transactions.dead_values);
+                }
+                most
+            })
+        });
+        let most = tasks.collect::<Vec<_>>().into_iter().map(|task| task.join().unwrap()).max().unwrap();
+        assert!(most < 100, "seed {seed}, {store}: {most} dead values waited at a time");
+        wait_until_freed(&db);
+        check(&db);
+        db.close().unwrap();
+    });
+}
+
+/// When a deletion has failed, commits on a full device wait until it is tried again.
+#[test]
+fn on_a_full_device_a_deletion_that_failed_is_waited_for() {
+    simulate(0..8, |seed, _| {
+        let data = MemoryDevice::new("data", 8 << 20);
+        data.inject(Fault::NoSpaceOnGrow);
+        let double_write = Some(MemoryDevice::new("area", 1 << 20) as _);
+        let devices = Devices { data: data.clone(), double_write, log: vec![MemoryDevice::new("log", 8 << 20)] };
+        let db = on_store(StoreKind::InPlace).open_on(devices).unwrap();
+        let table = db.table("t").unwrap();
+        put(&db, &table, "a", &film(5 << 20, seed));
+        let snapshot = db.snapshot().unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.delete(&table, "a").unwrap();
+        tx.commit().unwrap();
+        data.inject(Fault::FailReads { after: 0 });
+        drop(snapshot);
+        sleep(Duration::from_millis(100));
+        data.clear_faults();
+        data.inject(Fault::NoSpaceOnGrow);
+        assert!(db.stats().unwrap().transactions.dead_values > 0, "its deletion failed");
+        put(&db, &table, "b", &film(5 << 20, seed));
+        wait_until_freed(&db);
+        check(&db);
+        db.close().unwrap();
+    });
 }
 
 /// What a source fails to give, or gives beyond the limit, is not written, and the transaction goes on.

@@ -30,7 +30,7 @@ pub(crate) use self::orphans::{PiecesSeen, references_in};
 pub use self::reader::ValueReader;
 pub(in crate::transaction) use self::{
     build::BuiltValues,
-    reaper::Reaper,
+    reaper::{Reaped, Reaper},
     write::{CutValues, Writer},
 };
 use super::{Content, Value, read_present, snapshot::View};

@@ -1,4 +1,4 @@
-//! The reaper: deletes large values that are marked, a group of pieces at a time, in the applier's task.
+//! The reaper: deletes large values that are marked, some small ones or a group of pieces at a time, in the applier's task.
 //!
 //! A bounded number of dead values is known in memory. Beyond that the marks in the value trees are looked through again, as at
 //! opening. A value that a snapshot sees rests until that snapshot is over.
@@ -30,10 +30,15 @@ use crate::{
 
 /// So many dead values are known in memory at most.
 const KNOWN_MAX: usize = 1 << 16;
-/// Pieces that are deleted in one group, at most.
-const GROUP_PIECES: usize = 256;
-/// If more dead values that no snapshot sees wait, commits wait until as many have gone as they add.
+/// Pieces and marks that are deleted in one group, at most.
+const GROUP_ROWS: usize = 256;
+/// Values that are deleted in one group, at most.
+const GROUP_VALUES: usize = 16;
+/// If more dead values that no snapshot sees wait, commits wait until as many have gone as they add, and a value that is written before
+/// its commit until one has.
 const BEHIND: u64 = 32;
+/// Marks are looked through when so many values were tried since the last time, or none is left to be tried: that reads all marks.
+const LOOK_AFTER: usize = 32;
 /// How long it rests when a value could not be deleted.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -68,7 +73,24 @@ struct State {
     ended: u64,
     /// The marks of these tables are to be looked through, from that of this value on.
     tables: BTreeMap<TableId, (Table, u64)>,
+    /// Values of which the deletion was tried since marks were last looked through.
+    tried: usize,
+    /// So many are tried alone, since one of them could not be deleted with others.
+    alone: usize,
     not_before: Option<Instant>,
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transaction) enum Reaped {
+    /// There is nothing to do now.
+    Nothing,
+    /// There may be more to do.
+    Some,
+    /// So many values have gone, or pieces of one.
+    Values(usize),
+    /// It rests, and then tries again.
+    Failed,
 }
 
 impl State {
@@ -103,6 +125,15 @@ impl State {
     fn has_table(&self) -> bool {
         !self.tables.is_empty() && self.dead.len() < KNOWN_MAX / 2
     }
+
+    /// The table that is to be looked through now.
+    fn next_table(&mut self) -> Option<(Table, u64)> {
+        if !self.has_table() || !(self.next.is_empty() || self.tried >= LOOK_AFTER) {
+            return None;
+        }
+        self.tried = 0;
+        self.tables.pop_first().map(|(_, table)| table)
+    }
 }
 
 impl Reaper {
@@ -136,16 +167,20 @@ impl Reaper {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Whether there is anything to do now.
+    /// Whether there is anything to do, now or when it no longer rests.
     pub fn has_work(&self) -> bool {
-        if self.waiting() == 0 {
-            return false;
+        self.waiting() > 0 && {
+            let state = self.state.lock();
+            !state.next.is_empty() || state.has_table()
         }
-        let state = self.state.lock();
-        !state.is_resting() && (!state.next.is_empty() || state.has_table())
     }
 
-    /// Whether so many values wait to be deleted that commits which add to them wait too.
+    /// Whether there is anything to do now.
+    pub fn is_due(&self) -> bool {
+        self.has_work() && !self.state.lock().is_resting()
+    }
+
+    /// Whether so many values wait to be deleted that what adds to them waits too.
     pub fn is_behind(&self) -> bool {
         self.waiting() > BEHIND && {
             let state = self.state.lock();
@@ -153,9 +188,9 @@ impl Reaper {
         }
     }
 
-    /// When it goes on after a failure.
+    /// When it goes on after a failure, if it rests.
     pub fn rests_until(&self) -> Option<Instant> {
-        self.state.lock().not_before
+        self.state.lock().not_before.filter(|at| *at > tantalum_rt::now())
     }
 
     fn rest(&self) {
@@ -188,54 +223,89 @@ impl Manager {
         is_given_up
     }
 
-    /// Deletes some pieces of a dead value, or looks for dead ones. Returns whether there was anything to do, and whether a value has
-    /// gone. Only the applier's task calls this: while it does, no staged rows are moved, so the marks of a committed staging table are
-    /// those of values that it still names.
-    pub(in crate::transaction) fn reap_step(&self) -> (bool, bool) {
-        if !self.reaper.has_work() {
-            return (false, false);
+    /// Deletes dead values, or pieces of one, or looks for dead ones. Only the applier's task calls this: while it does, no staged rows
+    /// are moved, so the marks of a committed staging table are those of values that it still names.
+    pub(in crate::transaction) fn reap_step(&self) -> Reaped {
+        if !self.reaper.is_due() {
+            return Reaped::Nothing;
         }
-        let table = self.reaper.change(|state| if state.has_table() { state.tables.pop_first() } else { None });
-        if let Some((_, (table, from))) = table {
-            if let Err(error) = self.look_through(&table, from) {
-                self.warn(&table, &error, "marks of large values could not be read");
-                self.reaper.change(|state| {
-                    state.tables.entry(table.id()).or_insert((table, from));
-                });
-                self.reaper.rest();
-            }
-            return (true, false);
+        if let Some((table, from)) = self.reaper.change(State::next_table) {
+            let Err(error) = self.look_through(&table, from) else { return Reaped::Some };
+            self.warn(&table, &error, "marks of large values could not be read");
+            self.reaper.change(|state| {
+                state.tables.entry(table.id()).or_insert((table, from));
+            });
+            self.reaper.rest();
+            return Reaped::Failed;
         }
-        let next = self.reaper.change(|state| {
-            let key = state.next.pop_front()?;
-            let dead = state.dead.get(&key)?;
-            match self.versions.seer(dead.born, dead.died) {
-                None => Some((key, dead.clone())),
-                Some(snapshot) => {
-                    state.seen.entry(snapshot).or_default().push(key);
-                    // It may have ended meanwhile.
-                    state.ended = u64::MAX;
-                    None
+        let Some((table, ids)) = self.next_values() else {
+            self.release_unseen();
+            return Reaped::Some;
+        };
+        let reaped = self.reap_group(&table, &ids);
+        let is_alone = ids.len() == 1;
+        self.reaper.change(|state| {
+            state.tried += ids.len();
+            let keys = ids.iter().map(|id| (table.id(), *id));
+            match reaped {
+                Ok(gone) => {
+                    state.alone = state.alone.saturating_sub(gone);
+                    keys.clone().take(gone).for_each(|key| drop(state.dead.remove(&key)));
+                    keys.skip(gone).rev().for_each(|key| state.next.push_front(key));
+                }
+                Err(_) if is_alone => {
+                    state.alone = state.alone.saturating_sub(1);
+                    state.next.extend(keys);
+                }
+                Err(_) => {
+                    state.alone = ids.len();
+                    keys.rev().for_each(|key| state.next.push_front(key));
                 }
             }
         });
-        let Some((key, dead)) = next else {
-            self.release_unseen();
-            return (true, false);
-        };
-        let reaped = self.reap_group(&dead.table, key.1);
-        let is_gone = matches!(reaped, Ok(true));
-        self.counters.values_freed.fetch_add(u64::from(is_gone), Ordering::Relaxed);
-        self.reaper.change(|state| match reaped {
-            Ok(true) => drop(state.dead.remove(&key)),
-            Ok(false) => state.next.push_front(key),
-            Err(_) => state.next.push_back(key),
-        });
-        if let Err(error) = reaped {
-            self.warn(&dead.table, &error, "a large value could not be deleted");
-            self.reaper.rest();
+        match reaped {
+            Ok(gone) => {
+                self.counters.values_freed.fetch_add(gone as u64, Ordering::Relaxed);
+                Reaped::Values(gone)
+            }
+            Err(_) if !is_alone => Reaped::Some,
+            Err(error) => {
+                self.warn(&table, &error, "a large value could not be deleted");
+                self.reaper.rest();
+                Reaped::Failed
+            }
         }
-        (true, is_gone)
+    }
+
+    /// The next values that no snapshot sees, of one table, in their order. `None` if there are none, or snapshots see those that were
+    /// looked at.
+    fn next_values(&self) -> Option<(Table, Vec<u64>)> {
+        self.reaper.change(|state| {
+            let most = if state.alone > 0 { 1 } else { GROUP_VALUES };
+            let (mut of, mut ids) = (None::<Table>, Vec::new());
+            while ids.len() < most
+                && let Some(key) = state.next.pop_front()
+            {
+                let Some(dead) = state.dead.get(&key) else { continue };
+                if of.as_ref().is_some_and(|of| of.id() != key.0) {
+                    state.next.push_front(key);
+                    break;
+                }
+                match self.versions.seer(dead.born, dead.died) {
+                    None => {
+                        of.get_or_insert_with(|| dead.table.clone());
+                        ids.push(key.1);
+                    }
+                    Some(snapshot) => {
+                        state.seen.entry(snapshot).or_default().push(key);
+                        // It may have ended meanwhile.
+                        state.ended = u64::MAX;
+                    }
+                }
+            }
+            ids.sort_unstable();
+            of.map(|table| (table, ids))
+        })
     }
 
     fn release_unseen(&self) {
@@ -280,29 +350,47 @@ impl Manager {
         Ok(())
     }
 
-    /// Deletes some pieces of a value, and its mark with the last of them. Returns whether all are gone.
-    fn reap_group(&self, table: &Table, id: u64) -> Result<bool> {
-        let Some(_not_dropped) = table.staging().unless_retired() else { return Ok(true) };
-        let Some(values) = table.values() else { return Ok(true) };
-        if values.mark(id)?.is_none() {
-            return Ok(true);
-        }
+    /// Deletes the first of these values, or some pieces of the first one. The mark of a value goes with the last of its pieces. Returns
+    /// how many are gone.
+    fn reap_group(&self, table: &Table, ids: &[u64]) -> Result<usize> {
+        let Some(_not_dropped) = table.staging().unless_retired() else { return Ok(ids.len()) };
+        let Some(values) = table.values() else { return Ok(ids.len()) };
         self.leave_log_space()?;
-        let most = self.group_rows().min(GROUP_PIECES).saturating_sub(2).max(1);
-        let (pieces, is_all) = pieces_of(&values, id, most)?;
-        self.delete_pieces(&values, id, &pieces, is_all)
+        self.delete(&values, ids, self.group_rows().min(GROUP_ROWS))
     }
 
-    fn delete_pieces(&self, values: &Arc<ValueTree>, id: u64, pieces: &[PieceKey], is_all: bool) -> Result<bool> {
-        let mark = mark_key(id);
-        let mut writes: Vec<_> = is_all.then_some(LeafWrite { key: &mark, value: None }).into_iter().collect();
-        writes.extend(pieces.iter().map(|key| LeafWrite { key, value: None }));
+    fn delete(&self, values: &Arc<ValueTree>, ids: &[u64], most_rows: usize) -> Result<usize> {
+        let (mut marks, mut pieces, mut gone) = (Vec::new(), Vec::new(), 0);
+        for &id in ids {
+            let used = marks.len() + pieces.len();
+            if used > 0 && used + 2 > most_rows {
+                break;
+            }
+            if values.mark(id)?.is_some() {
+                let (of_value, is_all) = pieces_of(values, id, most_rows.saturating_sub(used + 2).max(1))?;
+                if !is_all {
+                    // It is for groups of its own.
+                    if used == 0 {
+                        pieces = of_value;
+                    }
+                    break;
+                }
+                marks.push(mark_key(id));
+                pieces.extend(of_value);
+            }
+            gone += 1;
+        }
+        if marks.is_empty() && pieces.is_empty() {
+            return Ok(gone);
+        }
+        let keys = marks.iter().map(|key| &key[..]).chain(pieces.iter().map(|key| &key[..]));
+        let writes = keys.map(|key| LeafWrite { key, value: None }).collect();
         let part = Part { tree: PartTree::Values(Arc::clone(values)), writes };
         match self.append(&[part], &Purpose::Applier) {
-            Err(error) if is_too_much(&error) && pieces.len() > 1 => {
-                self.delete_pieces(values, id, &pieces[..pieces.len() / 2], false)
+            Err(error) if is_too_much(&error) && (pieces.len() > 1 || marks.len() > 1) => {
+                self.delete(values, ids, (marks.len() + pieces.len()) / 2)
             }
-            appended => appended.map(|_| is_all),
+            appended => appended.map(|_| gone),
         }
     }
 }

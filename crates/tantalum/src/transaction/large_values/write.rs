@@ -108,6 +108,10 @@ impl Manager {
         source: &mut dyn Read,
         writer: Writer,
     ) -> Result<Reference> {
+        if writer != Writer::Applier {
+            // Values of transactions that are rolled back would else be written faster than they are deleted.
+            self.wait_for_reaper(1);
+        }
         let values = self.values_of(table, writer)?;
         let id = {
             let _operation = if writer == Writer::Running { Some(self.core().begin_operation()?) } else { None };

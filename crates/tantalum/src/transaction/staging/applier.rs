@@ -24,7 +24,10 @@ use super::{
 use crate::{
     error::{self, ErrorKind, Result},
     table::Table,
-    transaction::{Manager, large_values::Reaper},
+    transaction::{
+        Manager,
+        large_values::{Reaped, Reaper},
+    },
 };
 
 /// With so many committed tables to move, further commits wait.
@@ -64,9 +67,11 @@ struct Work {
     is_busy: bool,
     /// Dead values whose pages were freed.
     reaped: u64,
-    /// Rows were moved last: it is the reaper's turn, if that is behind.
-    has_moved: bool,
-    /// How often something failed, or nothing could be done.
+    /// How many of them are to be, for the last of those that wait.
+    awaited: u64,
+    /// The last step was for a staging table: it is the reaper's turn.
+    is_reapers_turn: bool,
+    /// How often all that could be tried was done, or had failed.
     stops: u64,
 }
 
@@ -157,11 +162,12 @@ impl Manager {
         }
     }
 
-    /// Does what is due. Returns whether anything was. Pages are freed before more rows are moved, which may need them.
+    /// Does what is due. Returns whether anything was. Pages are freed before more rows are moved, which may need them, and the reaper has
+    /// every other turn.
     fn apply_step(&self) -> Result<bool> {
         self.core().check_open()?;
         let applier = &self.applier;
-        if self.reaper.is_behind() && std::mem::take(&mut applier.work.lock().has_moved) && self.reap() {
+        if std::mem::take(&mut applier.work.lock().is_reapers_turn) && self.reaper.is_due() && self.reap() {
             return Ok(true);
         }
         if let Some(job) = applier.take_dropping() {
@@ -178,8 +184,7 @@ impl Manager {
         let step = job.what.step(self);
         let applier = &self.applier;
         let mut work = applier.work.lock();
-        work.is_busy = false;
-        work.has_moved = true;
+        (work.is_busy, work.is_reapers_turn) = (false, true);
         match step {
             Ok(Step::Moved) => {
                 job.succeeded();
@@ -198,7 +203,7 @@ impl Manager {
                 let table = job.what.table.name();
                 tantalum_rt::tracing::warn!(table, %error, "rows of a large transaction could not be moved to their table; they are read where they are");
                 job.failed();
-                applier.note_stop(&mut work);
+                applier.freed.notify_all();
                 work.moving.push(job);
                 work.sort();
             }
@@ -210,17 +215,17 @@ impl Manager {
         let may_go_on = || if applier.stop.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) };
         let dropped = self.core().catalog.drop_staging(job.what.id(), &may_go_on);
         let mut work = applier.work.lock();
-        work.is_busy = false;
+        (work.is_busy, work.is_reapers_turn) = (false, true);
         match dropped {
             Ok(_) => {
-                applier.note_freed();
+                applier.note_freed(1);
             }
             Err(error) => {
                 if error.kind() != ErrorKind::Closed {
                     tantalum_rt::tracing::warn!(%error, "pages of a large transaction could not be freed");
                 }
                 job.failed();
-                applier.note_stop(&mut work);
+                applier.freed.notify_all();
                 let Job { what, not_before, pause } = job;
                 work.dropping.push(Job { what: Arc::new(what), not_before, pause });
             }
@@ -243,25 +248,29 @@ impl Manager {
         }
     }
 
-    /// Deletes large values that no row has, as far as there are any.
+    /// Deletes large values that no row has, as far as there are any. Returns whether there was anything to do.
     fn reap(&self) -> bool {
         let applier = &self.applier;
         applier.work.lock().is_busy = true;
-        let (did, is_gone) = self.reap_step();
+        let reaped = self.reap_step();
         let mut work = applier.work.lock();
         work.is_busy = false;
-        if is_gone {
-            work.reaped += 1;
-            applier.note_freed();
+        match reaped {
+            Reaped::Some => {}
+            Reaped::Values(gone) => {
+                work.reaped += gone as u64;
+                applier.note_freed(gone as u64);
+            }
+            Reaped::Failed => applier.note_stop(&mut work),
+            // While it rests there may be a value that it can delete afterwards.
+            Reaped::Nothing if self.reaper.has_work() => {}
+            Reaped::Nothing => applier.note_stop(&mut work),
         }
-        if !did {
-            applier.note_stop(&mut work);
-        }
-        did
+        reaped != Reaped::Nothing
     }
 
-    /// If many dead values wait to be deleted, waits until so many have gone: else commits would leave more than the reaper deletes. No
-    /// latch may be held.
+    /// If many dead values wait to be deleted, waits until so many have gone: else transactions would leave more than the reaper deletes.
+    /// No latch may be held.
     pub(in crate::transaction) fn wait_for_reaper(&self, values: u64) {
         if !self.reaper.is_behind() {
             return;
@@ -269,9 +278,14 @@ impl Manager {
         may_wait("dead values");
         let applier = &self.applier;
         let mut work = applier.work.lock();
-        let (until, stops) = (work.reaped + values, work.stops);
+        // Behind the tasks that wait already: one deletion is for one of them.
+        let (until, stops) = (work.awaited.max(work.reaped) + values, work.stops);
+        work.awaited = until;
         while self.reaper.is_behind() && work.reaped < until && work.stops == stops && !self.has_applier_ended() {
             applier.freed.wait_for(&mut work, LOOK_PAUSE);
+        }
+        if !self.reaper.is_behind() {
+            work.awaited = work.reaped;
         }
     }
 
@@ -355,9 +369,9 @@ impl Work {
 }
 
 impl Applier {
-    /// Pages were freed. The caller has locked the work.
-    fn note_freed(&self) {
-        self.freed_count.fetch_add(1, Ordering::Release);
+    /// The pages of so many staging tables or dead values were freed. The caller has locked the work.
+    fn note_freed(&self, count: u64) {
+        self.freed_count.fetch_add(count, Ordering::Release);
         self.freed.notify_all();
     }
 
@@ -429,7 +443,7 @@ fn run(manager: &Weak<Manager>, applier: &Applier, reaper: &Reaper, buffers: &Ch
         if let Some(until) = buffers.look_after() {
             pause = pause.min(until);
         }
-        if !applier.stop.load(Ordering::Acquire) && !work.is_due() && !reaper.has_work() {
+        if !applier.stop.load(Ordering::Acquire) && !work.is_due() && !reaper.is_due() {
             applier.changed.wait_for(&mut work, pause);
         }
     }
