@@ -1,5 +1,5 @@
 //! A consumer of the change feed beside the clients: it follows one table, stores its position with what it has read, and goes on from
-//! there after power cuts.
+//! there after power cuts. In some seeds the feed is ended, and a start later begun anew.
 //!
 //! What it stores are the events that it sends: those that were sent before a cut are what it has stored.
 
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tantalum::{Change, ChangeFeed, CommittedChanges, Db, Error, ErrorKind, FeedPosition};
+use tantalum::{Change, ChangeFeed, CommittedChanges, Db, Error, ErrorKind, FeedPosition, Table};
 use tantalum_rt::{JoinHandle, Random, spawn};
 
 use crate::{
@@ -47,41 +47,84 @@ pub(crate) fn is_followed(seed: u64, config: &Config) -> bool {
     is_one && config.units.is_none() && config.has_sound_devices() && keeps_logs && config.load.varies()
 }
 
+/// How far the end of a feed has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Ending {
+    #[default]
+    No,
+    /// It was asked for: the feed may be there after a power cut, or not.
+    Asked,
+    Durable,
+}
+
 /// The consumer of one start of the database.
 pub(crate) struct Consumer {
     /// What it has stored; `None` before the first time.
     pub stored: Option<FeedPosition>,
+    /// Whether the feed was ended in the start before.
+    pub ending: Ending,
+    /// It ends the feed in this start.
+    pub ends: bool,
+}
+
+/// A feed that is followed, perhaps beyond its end.
+pub(crate) struct Following {
+    feed: ChangeFeed,
+    has_ended: bool,
 }
 
 impl Consumer {
-    /// Reads what the database has committed since the stored position, before clients begin. Begins anew if the log has it no more,
-    /// which must not be with an archive.
+    /// Reads what the database has committed since the stored position, before clients begin. Begins anew if the feed was ended, and if
+    /// the log has the position no more, which must not be with an archive.
     pub fn catch_up(
         self,
         db: &Db,
         contents: &BTreeMap<Key, Version>,
         config: &Config,
         recorder: &Recorder,
-    ) -> Result<ChangeFeed, Stop> {
-        if let Some(stored) = self.stored {
+    ) -> Result<Following, Stop> {
+        let table = db.table(&crate::round::table_name(TABLE))?;
+        if let (Ending::Durable, Some(stored)) = (self.ending, self.stored)
+            && db.changes(&stored).is_ok()
+        {
+            return Err(Stop::Violation("a change feed that was ended is there after a power cut".to_owned()));
+        }
+        if self.ending != Ending::No {
+            db.end_change_feed(&table)?;
+        } else if let Some(stored) = self.stored {
             // As it is read from a file.
             let stored = FeedPosition::from_bytes(&stored.to_bytes())?;
             let mut feed = db.changes(&stored)?;
             match read_all(&mut feed, config, recorder) {
-                Ok(()) => return Ok(feed),
+                Ok(()) if self.ends => return end(db, &table, feed, recorder),
+                Ok(()) => return Ok(Following { feed, has_ended: false }),
                 Err(Stop::Failed(error)) if error.kind() == ErrorKind::FellBehind => {
                     fell_behind(db, &stored, config, recorder, &error)?
                 }
                 Err(stop) => return Err(stop),
             }
         }
-        db.start_change_feed(&db.table(&crate::round::table_name(TABLE))?)?;
+        db.start_change_feed(&table)?;
         let position = db.feed_position()?;
         let rows = contents.iter().filter(|(key, _)| key.table == TABLE);
         let rows = rows.map(|(key, version)| (key.number, Fed::Put(*version))).collect();
         recorder.record(Event::FeedBegins { position, rows });
-        Ok(db.changes(&position)?)
+        Ok(Following { feed: db.changes(&position)?, has_ended: false })
     }
+}
+
+/// Ends the feed of a table, which its readers must be told, once.
+fn end(db: &Db, table: &Table, mut feed: ChangeFeed, recorder: &Recorder) -> Result<Following, Stop> {
+    recorder.record(Event::FeedEnds(Ending::Asked));
+    db.end_change_feed(table)?;
+    recorder.record(Event::FeedEnds(Ending::Durable));
+    let last = feed.try_next()?.map(|last| last.changes().collect::<tantalum::Result<Vec<_>>>()).transpose()?;
+    match last.as_deref() {
+        Some([Change::EndFeed { table: ended }]) if **ended == *table.name() => {}
+        last => return Err(Stop::Violation(format!("at its end the change feed has {last:?}"))),
+    }
+    recorder.count("change feeds ended", 1);
+    Ok(Following { feed, has_ended: true })
 }
 
 fn read_all(feed: &mut ChangeFeed, config: &Config, recorder: &Recorder) -> Result<(), Stop> {
@@ -105,7 +148,7 @@ fn fell_behind(db: &Db, from: &FeedPosition, config: &Config, recorder: &Recorde
 /// The consumer's task: follows until it is stopped, and then to the end.
 pub(crate) fn follow(
     db: &Db,
-    mut feed: ChangeFeed,
+    following: Following,
     config: &Arc<Config>,
     recorder: &Recorder,
     stop: &Arc<AtomicBool>,
@@ -114,11 +157,13 @@ pub(crate) fn follow(
     let (db, config, recorder, stop) = (db.clone(), Arc::clone(config), recorder.clone(), Arc::clone(stop));
     let mut random = Random::with_seed(seed ^ 0xfeed_ba5e);
     let ended = recorder.clone();
+    let Following { mut feed, has_ended } = following;
     let mut run = move || loop {
         let is_last = stop.load(Ordering::Acquire);
         let timeout = config.logs[0].latency * random.u32(1..40);
         let from = feed.position();
         let step = match feed.next_within(timeout) {
+            Ok(Some(_)) if has_ended => Err(Stop::Violation("the change feed goes on behind its end".to_owned())),
             Ok(Some(transaction)) => note(&transaction, &config, &recorder),
             Ok(None) if is_last => return Ok(()),
             Ok(None) => Ok(()),
@@ -175,6 +220,7 @@ fn number_of(key: &[u8], config: &Config) -> Result<u32, Stop> {
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     pub position: Option<FeedPosition>,
+    pub ending: Ending,
     /// Where it began with the contents of the table.
     begun: u64,
     /// Where the last transaction was committed that it has read.
@@ -191,7 +237,7 @@ impl Stored {
     }
 
     fn beginning(lsn: u64, rows: BTreeMap<u32, Fed>) -> Self {
-        Self { position: None, begun: lsn, read_to: lsn, rows, commits: BTreeMap::new() }
+        Self { position: None, ending: Ending::No, begun: lsn, read_to: lsn, rows, commits: BTreeMap::new() }
     }
 
     /// Takes a transaction.

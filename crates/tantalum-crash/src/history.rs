@@ -12,7 +12,7 @@ use tantalum::FeedPosition;
 
 use crate::{
     content::{Key, Version},
-    feed::Fed,
+    feed::{Ending, Fed},
 };
 
 /// What a transaction promises about its reads.
@@ -139,6 +139,8 @@ pub enum Event {
     FeedBegins { position: FeedPosition, rows: BTreeMap<u32, Fed> },
     /// It has read a transaction that wrote these rows, and has stored that, with its position.
     Fed { position: FeedPosition, writes: BTreeMap<u32, Fed> },
+    /// The feed is being ended, or is.
+    FeedEnds(Ending),
     /// The named thing was counted.
     Count(&'static str, u64),
 }
@@ -230,6 +232,7 @@ impl History {
             | Event::TimedOut(_)
             | Event::FeedBegins { .. }
             | Event::Fed { .. }
+            | Event::FeedEnds(_)
             | Event::Count(..) => {}
         }
     }

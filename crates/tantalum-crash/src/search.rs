@@ -119,6 +119,8 @@ struct Search {
     checks: bool,
     /// What a consumer of the change feed has stored, in starts that have one.
     feed: Option<Stored>,
+    /// Whether the consumer ends the feed in the next start.
+    feed_ends: bool,
     report: Report,
     fingerprint: <foldhash::quality::FixedState as BuildHasher>::Hasher,
     clock: Duration,
@@ -163,6 +165,7 @@ impl Search {
             expects_loss: scope.options.profiles.is_empty() && config.drives().any(|drive| drive.is_unsafe),
             checks: false,
             feed: None,
+            feed_ends: false,
             report: Report { seeds: 1, ..Report::default() },
             fingerprint: foldhash::quality::FixedState::with_seed(0).build_hasher(),
             clock: Duration::ZERO,
@@ -201,7 +204,10 @@ impl Search {
     /// At the end too: a consumer of the change feed follows, across power cuts and an orderly end.
     fn run_with_consumer(&mut self) -> Result<(), (usize, String)> {
         (self.checks, self.feed) = (false, Some(Stored::default()));
+        // In the start that is cut in recovery, perhaps while the feed is being ended, or in the next.
+        let ends_in = Random::with_seed(self.seed ^ 0xfeed_e4d5).usize(2..4);
         for start in 0..7 {
+            self.feed_ends = start == ends_in;
             let cut = match start {
                 2 => Cut::DuringRecovery(self.length(1.0, 300.0)),
                 5 => Cut::Never { transactions: 20 },
@@ -302,7 +308,10 @@ impl Search {
             seed,
             recorder,
             next_id: Arc::clone(&self.next_id),
-            feed: self.feed.as_ref().map(|stored| Consumer { stored: stored.position }),
+            feed: self.feed.as_ref().map(|stored| {
+                let Stored { position, ending, .. } = *stored;
+                Consumer { stored: position, ending, ends: std::mem::take(&mut self.feed_ends) }
+            }),
         };
         let simulation = Simulation::new(start.seed)
             .cores(self.config.cores)
@@ -423,6 +432,7 @@ impl Search {
             Event::FeedBegins { position, rows } => {
                 self.feed.iter_mut().for_each(|feed| feed.begin(position, rows.clone()))
             }
+            Event::FeedEnds(ending) => self.feed.iter_mut().for_each(|feed| feed.ending = ending),
             Event::Fed { position, writes } => self.feed.as_mut().map_or(Ok(()), |feed| feed.take(position, writes))?,
             Event::Archived(lsn) => self.archived = self.archived.max(lsn),
             Event::ArchiveEnds(lsn) => {
