@@ -70,6 +70,11 @@ fn changes_are_printed_and_gone_on_with_behind_a_position() {
         let start = String::from_utf8(run(dir, "feed start", "fruit").ok()).unwrap();
         assert_eq!(String::from_utf8(run(dir, "feed start", "fruit").ok()).unwrap().len(), start.len());
         run(dir, "feed start", "other").ok();
+        let listed: serde_json::Value = serde_json::from_slice(&run(dir, "feed list", "--json").ok()).unwrap();
+        assert_eq!(listed[0]["table"], "fruit");
+        assert_eq!((&listed[1]["table"], listed.as_array().unwrap().len()), (&"other".into(), 2));
+        let text = String::from_utf8(run(dir, "feed list", "").ok()).unwrap();
+        assert!(text.contains("fruit") && text.contains(listed[0]["start"].as_str().unwrap()), "{text}");
         run(dir, "put", "fruit apple 3").ok();
         run(dir, "put", "other y\\x00 \\xff").ok();
         run(dir, "delete", "fruit apple pear").ok();

@@ -9,13 +9,14 @@ use std::{
 };
 
 /// A command, and the heading, name and file of the struct that it writes.
-const OUTPUTS: [(&str, &str, &str, &str); 32] = [
+const OUTPUTS: [(&str, &str, &str, &str); 33] = [
     ("`db stat`", "Stats", "Stats", "tantalum/src/stats.rs"),
     ("`db check`", "CheckReport", "CheckReport", "tantalum/src/check.rs"),
     ("`db tables`, a list", "Size of a table", "TableSize", "tantalum/src/control/rows.rs"),
     ("`db scan`, a line each", "Row", "Row", "tantalum-cli/src/db/rows.rs"),
     ("`db dump --format jsonl`, a line each", "ExportedRow", "ExportedRow", "tantalum-cli/src/db/export.rs"),
     ("`db changes`, a line each", "ChangeLine", "ChangeLine", "tantalum-cli/src/db/changes.rs"),
+    ("`db feed list`, a list", "FeedEntry", "FeedEntry", "tantalum-cli/src/db/changes.rs"),
     ("`db inspect --unit`", "UnitInspection", "UnitInspection", "tantalum-store/src/inspection.rs"),
     ("`db inspect --segment`", "SegmentInspection", "SegmentInspection", "tantalum-store/src/inspection.rs"),
     ("`db compact`", "CompactReport", "CompactReport", "tantalum/src/db/compact.rs"),

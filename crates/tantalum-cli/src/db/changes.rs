@@ -9,6 +9,7 @@ use tantalum::{
     FeedPosition,
     control::{ChangeSelection, ChangesFrom, FedChange},
 };
+use tantalum_report::Table;
 
 use super::{encoding::Encodings, source::Source};
 use crate::error::{Error, Out, Result};
@@ -43,6 +44,14 @@ pub enum FeedCommand {
     Start(FeedArguments),
     /// End the change feed of a table: the log has its changes no more.
     End(FeedArguments),
+    /// List the tables that have a change feed, and where each was started.
+    List {
+        /// The database's directory.
+        dir: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args)]
@@ -156,18 +165,47 @@ pub fn changes(arguments: &ChangesArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts or ends the feed of a table.
+/// A table with a change feed, in `db feed list --json`.
+#[derive(Serialize)]
+struct FeedEntry {
+    /// The table.
+    table: String,
+    /// Where its feed was started.
+    start: String,
+}
+
+/// Starts or ends the feed of a table, or lists those that there are.
 pub fn feed(command: &FeedCommand) -> Result<ExitCode> {
-    let (FeedCommand::Start(FeedArguments { dir, table }) | FeedCommand::End(FeedArguments { dir, table })) = command;
-    let source = Source::open_writable(dir)?;
-    let start = match command {
-        FeedCommand::Start(_) => Some(source.start_feed(table)?),
-        FeedCommand::End(_) => {
-            source.end_feed(table)?;
-            None
+    match command {
+        FeedCommand::Start(FeedArguments { dir, table }) => {
+            let source = Source::open_writable(dir)?;
+            let start = source.start_feed(table)?;
+            source.close()?;
+            Out::new().line(start)?;
         }
-    };
-    source.close()?;
-    start.map_or(Ok(()), |position| Out::new().line(position))?;
+        FeedCommand::End(FeedArguments { dir, table }) => {
+            let source = Source::open_writable(dir)?;
+            source.end_feed(table)?;
+            source.close()?;
+        }
+        FeedCommand::List { dir, json } => {
+            let source = Source::open(dir)?;
+            let feeds = source.feeds()?;
+            source.close()?;
+            list(feeds, *json)?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn list(feeds: Vec<(String, FeedPosition)>, json: bool) -> Result<()> {
+    if json {
+        let entry = |(table, start): (String, FeedPosition)| FeedEntry { table, start: start.to_string() };
+        return Ok(tantalum_report::print_json(&feeds.into_iter().map(entry).collect::<Vec<_>>())?);
+    }
+    let mut table = Table::new(["table", "feed started at"]);
+    for (name, start) in feeds {
+        table.row([name, start.to_string()]);
+    }
+    Out::new().line(table)
 }

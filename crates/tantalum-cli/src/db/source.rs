@@ -132,6 +132,17 @@ impl Source {
         })
     }
 
+    /// The tables with a change feed, and where each was started.
+    pub fn feeds(&self) -> Result<Vec<(String, FeedPosition)>> {
+        match self {
+            Self::Here(db) => Ok(db.change_feeds()?),
+            Self::There(remote) => {
+                let feeds: Vec<(String, String)> = of_json(remote.call(&Command::Feeds)?)?;
+                feeds.into_iter().map(|(table, start)| Ok((table, start.parse()?))).collect()
+            }
+        }
+    }
+
     /// Starts the change feed of a table, and returns the position at which it begins.
     pub fn start_feed(&self, table: &str) -> Result<FeedPosition> {
         match self {

@@ -252,7 +252,7 @@ impl Db {
     /// Ends the [change feed](ChangeFeed) of a table, durably; without one, nothing is done. Commits to the table log their rows no more.
     ///
     /// Readers get what was committed until then, and then [`Change::EndFeed`](crate::Change::EndFeed). Later, one can begin to read only
-    /// where the [first](Self::first_feed_position) of the other feeds was started, or behind; readers that have begun read on in any
+    /// where the first of the other [feeds](Self::change_feeds) was started, or behind; readers that have begun read on in any
     /// case. A feed that is started again begins anew: a consumer of the table reads it once more.
     ///
     /// ```
@@ -291,21 +291,35 @@ impl Db {
         ChangeFeed::begin(self.manager(), from)
     }
 
-    /// Where the first of the [feeds](Self::start_change_feed) that there are was started: what the change feed can have begins here, if
-    /// the log still has it.
+    /// The tables that have a [feed](Self::start_change_feed), in the order of their names, and where each was started: what the change
+    /// feed can have begins at the first of these positions, if the log still has it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let db = tantalum::Db::builder().log_bytes(8 << 20).open(dir.path().join("db"))?;
+    /// db.table("drafts")?;
     /// let start = db.start_change_feed(&db.table("notes")?)?;
-    /// db.start_change_feed(&db.table("others")?)?;
-    /// assert_eq!(db.first_feed_position()?, start);
+    /// assert_eq!(db.change_feeds()?, [("notes".to_owned(), start)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if no table has a change feed; [`Closed`](ErrorKind::Closed).
-    pub fn first_feed_position(&self) -> Result<FeedPosition> {
+    /// [`Closed`](ErrorKind::Closed).
+    pub fn change_feeds(&self) -> Result<Vec<(String, FeedPosition)>> {
+        let core = self.core();
+        core.check_open()?;
+        let mut feeds: Vec<_> = core
+            .catalog
+            .tables()
+            .iter()
+            .filter_map(|table| Some((table.name().to_owned(), position_at(core, table.feed_start()?))))
+            .collect();
+        feeds.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(feeds)
+    }
+
+    /// Where the first of the feeds was started.
+    pub(crate) fn first_feed_position(&self) -> Result<FeedPosition> {
         let core = self.core();
         core.check_open()?;
         first_start(core).map(|start| position_at(core, start))

@@ -65,6 +65,8 @@ pub enum Command {
         #[serde(flatten)]
         selection: ChangeSelection,
     },
+    /// As [`Db::change_feeds`](crate::Db::change_feeds): a list of pairs, with each position as text.
+    Feeds,
     /// As [`Db::start_change_feed`](crate::Db::start_change_feed); waits up to five seconds for a moment when no transaction uses the
     /// table. The answer is the position, as text.
     StartFeed {
@@ -256,6 +258,7 @@ mod tests {
             Command::Changes { selection: ChangeSelection::default() },
             Command::Changes { selection: from(ChangesFrom::Now) },
             Command::Changes { selection: from(ChangesFrom::Position(position)) },
+            Command::Feeds,
             Command::StartFeed { table: "t".into() },
             Command::PutInPieces { table: "t".into(), key: vec![0, 10, 255] },
             Command::EndFeed { table: "t".into() },

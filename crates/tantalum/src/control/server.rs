@@ -254,6 +254,10 @@ impl Connection {
             Command::Write { write } => Ok(serde_json::to_value(write.apply(&db)?)?),
             Command::Changes { selection } => self.send_changes(db, &selection),
             Command::PutInPieces { table, key } => self.put_in_pieces(&db, &table, &key),
+            Command::Feeds => {
+                let feeds = db.change_feeds()?.into_iter().map(|(table, start)| (table, start.to_string()));
+                Ok(json!(feeds.collect::<Vec<_>>()))
+            }
             Command::StartFeed { table } => {
                 let start = when_unused(&db, &table, Db::start_change_feed)?;
                 Ok(json!(start.to_string()))

@@ -76,7 +76,7 @@ fn change_feeds_are_read_from_the_beginning_and_go_on() {
         unpack(&packed, dir.path());
         let mut expected = [fed(0), fed(1)].concat();
         let check = |db: &Db, expected: &[Fed]| {
-            let start = db.first_feed_position().unwrap();
+            let [(_, start)] = db.change_feeds().unwrap().try_into().unwrap();
             assert!(read_feed(db, start) == expected, "{}", fixture.name);
             assert_eq!(db.check().unwrap().problems(), [] as [&str; 0], "{}", fixture.name);
             let tables = ["others", "rows"].map(|name| db.open_table(name).unwrap().has_change_feed());

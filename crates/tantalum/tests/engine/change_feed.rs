@@ -264,7 +264,8 @@ fn an_ended_feed_says_so_and_has_nothing_more() {
     let [a, b] = ["a", "b"].map(|name| db.table(name).unwrap());
     let start = db.start_change_feed(&b).unwrap();
     let start_of_a = db.start_change_feed(&a).unwrap();
-    assert_eq!(db.first_feed_position().unwrap(), start);
+    let feeds = [("a".to_owned(), start_of_a), ("b".to_owned(), start)];
+    assert_eq!(db.change_feeds().unwrap(), feeds);
     db.transact(|tx| tx.put(&a, "1", "").and_then(|()| tx.put(&b, "1", ""))).unwrap();
     let tx = db.begin().unwrap();
     assert!(tx.get(&a, "1").unwrap().is_some());
