@@ -16,6 +16,7 @@ use std::{
 use libsqlite3_sys as ffi;
 
 use crate::{
+    api::log,
     database::{Database, OpenDatabase},
     failure::{Failure, Result},
     fragments::{SIZE_KEY, key_of, parts, size_of},
@@ -80,6 +81,7 @@ impl MainFile {
         let read =
             usize::try_from(self.size()?.saturating_sub(offset)).map_or(bytes.len(), |rest| rest.min(bytes.len()));
         let bytes = &mut bytes[..read];
+        self.check_view()?;
         let Some(view) = &self.view else {
             for part in parts(self.database.fragment_bytes, offset, read) {
                 let fragment = self.database.store.db().get(&self.database.table, key_of(part.fragment))?;
@@ -97,9 +99,19 @@ impl MainFile {
         Ok(read)
     }
 
+    /// A lock without a view is one under which a commit was made that could not be read afterwards: what is read now may be later than
+    /// what SQLite has in its page cache.
+    fn check_view(&self) -> Result<()> {
+        if self.view.is_none() && self.lock > ffi::SQLITE_LOCK_NONE {
+            return Err(Failure::io("what follows the last commit, which counts, could not be read; begin a new transaction"));
+        }
+        Ok(())
+    }
+
     /// Size in bytes.
     pub fn size(&mut self) -> Result<u64> {
         self.settle()?;
+        self.check_view()?;
         match (&self.writes, &self.view) {
             (Some(writes), _) => Ok(writes.size),
             (None, Some(view)) => Ok(view.size()),
@@ -286,7 +298,11 @@ impl MainFile {
         // Here for a commit that does not wait, and for one that failed before it was visible.
         let begun = begun.unwrap_or_else(|| self.give_way(committed.is_ok()));
         committed?;
-        begun
+        if let Err(failure) = begun {
+            // What is committed is not reported as failed. Reads are, until SQLite locks the database anew.
+            log(&failure.context("after a commit, which counts"));
+        }
+        Ok(())
     }
 
     /// What follows a commit, or its failure: the connection sees the present state, and the next one may write.
