@@ -1,6 +1,6 @@
 /*
 ** The Tcl command `database_file`, with which raw_files.tcl reads and writes the bytes of a database where a test reads and writes
-** those of its file: through the VFS that is the default, as SQLite would.
+** those of its file: through the VFS tantalum, as SQLite would.
 **
 **   database_file size PATH
 **   database_file read PATH OFFSET COUNT
@@ -66,7 +66,7 @@ static int database_file(ClientData unused, Tcl_Interp *interp, int objc, Tcl_Ob
     Tcl_WrongNumArgs(interp, 1, objv, "OPERATION PATH ?OFFSET? ?COUNT|BYTES?");
     return TCL_ERROR;
   }
-  sqlite3_vfs *vfs = sqlite3_vfs_find(0);
+  sqlite3_vfs *vfs = sqlite3_vfs_find("tantalum");
   sqlite3_file *f = sqlite3_malloc(vfs->szOsFile);
   char *full = sqlite3_malloc(vfs->mxPathname + 1);
   int rc = vfs->xFullPathname(vfs, Tcl_GetString(objv[2]), vfs->mxPathname + 1, full);
