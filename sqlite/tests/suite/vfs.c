@@ -5,7 +5,7 @@
 **
 **   (not set)       that of SQLite
 **   passthrough     one that hands every call on to that of SQLite, to tell tests that a VFS of any kind fails from those that ours fails
-**   else            tantalum, of the loadable extension at this path
+**   else            tantalum, of the loadable extension at this path: loaded and not linked, so that the library is tested that programs load
 */
 #include <sqlite3.h>
 #include <stdio.h>
