@@ -54,6 +54,7 @@ pub(crate) fn check_end(fragment_bytes: usize, end: u64) -> Result<()> {
     Err(Failure {
         code: libsqlite3_sys::SQLITE_FULL,
         reason: format!("the database cannot be larger than {most} bytes"),
+        os_error: 0,
     })
 }
 

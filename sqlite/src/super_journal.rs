@@ -161,6 +161,7 @@ fn commit_together(mut members: Vec<Member>) -> Result<()> {
             reason: format!(
                 "a transaction over several databases can change {MOST_BYTES_IN_MEMORY} bytes at most beside those of one database"
             ),
+            os_error: 0,
         });
     }
     let mut databases = vec![largest.database];
