@@ -103,7 +103,9 @@ impl MainFile {
     /// what SQLite has in its page cache.
     fn check_view(&self) -> Result<()> {
         if self.view.is_none() && self.lock > ffi::SQLITE_LOCK_NONE {
-            return Err(Failure::io("what follows the last commit, which counts, could not be read; begin a new transaction"));
+            return Err(Failure::io(
+                "what follows the last commit, which counts, could not be read; begin a new transaction",
+            ));
         }
         Ok(())
     }
