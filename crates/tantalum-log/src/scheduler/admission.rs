@@ -79,7 +79,8 @@ impl Scheduler {
     fn largest_grant(&self, state: &State) -> u64 {
         let all = state.placement.spare(LogDevice::share_when_empty);
         let largest_record = self.request_payload() as u64 + GROUP_CHARGE;
-        u64::try_from(all / LARGEST_PART).unwrap_or(0).max(largest_record)
+        // What may be buffered bounds it too.
+        u64::try_from(all / LARGEST_PART).unwrap_or(0).min(MAX_BUFFERED_BYTES).max(largest_record)
     }
 
     /// Grants what there is to the space requests, in their order.
