@@ -36,9 +36,14 @@ impl Failure {
         Self { code: ffi::SQLITE_IOERR, reason: reason.into(), os_error: 0 }
     }
 
+    /// `SQLITE_FULL`.
+    pub fn full(reason: impl Into<String>) -> Self {
+        Self { code: ffi::SQLITE_FULL, ..Self::io(reason) }
+    }
+
     /// `SQLITE_CANTOPEN`.
     pub fn cannot_open(reason: impl Into<String>) -> Self {
-        Self { code: ffi::SQLITE_CANTOPEN, reason: reason.into(), os_error: 0 }
+        Self { code: ffi::SQLITE_CANTOPEN, ..Self::io(reason) }
     }
 
     /// Says what was being done.

@@ -81,7 +81,6 @@ impl MainFile {
         let read =
             usize::try_from(self.size()?.saturating_sub(offset)).map_or(bytes.len(), |rest| rest.min(bytes.len()));
         let bytes = &mut bytes[..read];
-        self.check_view()?;
         let Some(view) = &self.view else {
             for part in parts(self.database.fragment_bytes, offset, read) {
                 let fragment = self.database.store.db().get(&self.database.table, key_of(part.fragment))?;
@@ -99,24 +98,16 @@ impl MainFile {
         Ok(read)
     }
 
-    /// A lock without a view is one under which a commit was made that could not be read afterwards: what is read now may be later than
-    /// what SQLite has in its page cache.
-    fn check_view(&self) -> Result<()> {
-        if self.view.is_none() && self.lock > ffi::SQLITE_LOCK_NONE {
-            return Err(Failure::io(
-                "what follows the last commit, which counts, could not be read; begin a new transaction",
-            ));
-        }
-        Ok(())
-    }
-
     /// Size in bytes.
     pub fn size(&mut self) -> Result<u64> {
         self.settle()?;
-        self.check_view()?;
         match (&self.writes, &self.view) {
             (Some(writes), _) => Ok(writes.size),
             (None, Some(view)) => Ok(view.size()),
+            // What is read now may be later than what SQLite has in its page cache.
+            (None, None) if self.lock > ffi::SQLITE_LOCK_NONE => Err(Failure::io(
+                "the state behind the last commit, which counts, could not be read; begin a new transaction",
+            )),
             (None, None) => size_of(self.database.store.db().get(&self.database.table, SIZE_KEY)?),
         }
     }
