@@ -313,6 +313,7 @@ impl Db {
     }
 
     /// Where the first of the feeds was started.
+    #[cfg(feature = "control")]
     pub(crate) fn first_feed_position(&self) -> Result<FeedPosition> {
         let core = self.core();
         core.check_open()?;
