@@ -52,7 +52,7 @@ impl Api {
 
 /// Tells SQLite's log, and this thread, why a call fails.
 pub(crate) fn log(failure: &Failure) {
-    note(&failure.reason);
+    note(failure);
     let reason = c_string(&failure.reason);
     // SAFETY: both strings end with a zero, and the format has one argument, a string.
     unsafe { (Api::get().log)(failure.code, c"%s".as_ptr(), reason.as_ptr().cast::<c_char>()) };

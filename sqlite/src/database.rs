@@ -78,10 +78,11 @@ pub(crate) struct Opening<'a> {
     pub adopts: bool,
 }
 
-/// A SQLite database, and the inode of its pointer file.
+/// A SQLite database, the inode of its pointer file, and whether the process may write that.
 pub(crate) struct OpenDatabase {
     pub database: Arc<Database>,
     pub inode: u64,
+    pub is_writable: bool,
 }
 
 impl Opening<'_> {
@@ -94,7 +95,7 @@ impl Opening<'_> {
                 let store = Store::open(&pointer.directory, &self.options, false).map_err(cannot_open)?;
                 let row = self.row(&store, pointer.id, pointer.inode).map_err(|failure| failure.context(place))?;
                 let database = Database::shared(store, pointer.id, &row)?;
-                Ok(OpenDatabase { database, inode: pointer.inode })
+                Ok(OpenDatabase { database, inode: pointer.inode, is_writable: pointer.is_writable })
             }
             Found::Nothing if !self.may_create => Err(Failure::cannot_open(format!("{place}: there is no such file"))),
             Found::Nothing => self.create().map_err(|failure| Failure { code: ffi::SQLITE_CANTOPEN, ..failure }),
@@ -114,7 +115,7 @@ impl Opening<'_> {
         let database = Database::shared(store, id, &row)?;
         // Last: a crash before leaves an empty database that nothing names.
         pointer.name(self.path)?;
-        Ok(OpenDatabase { database, inode })
+        Ok(OpenDatabase { database, inode, is_writable: true })
     }
 
     /// The row of a database, which must know the pointer file.

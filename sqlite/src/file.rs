@@ -13,7 +13,7 @@ use libsqlite3_sys as ffi;
 
 use crate::{
     api::{allocated, log},
-    failure::{Failure, Result},
+    failure::{Failure, Result, last_os_error},
     journal::Journal,
     main_file::MainFile,
     pragma::{Answer, JournalModes, answer},
@@ -284,6 +284,8 @@ unsafe fn control(
         ffi::SQLITE_FCNTL_HAS_MOVED => unsafe { *argument.cast::<c_int>() = main.has_moved().into() },
         // SAFETY: a place for a number.
         ffi::SQLITE_FCNTL_LOCKSTATE => unsafe { *argument.cast::<c_int>() = main.lock_state() },
+        // SAFETY: a place for a number.
+        ffi::SQLITE_FCNTL_LAST_ERRNO => unsafe { *argument.cast::<c_int>() = last_os_error() },
         // SAFETY: a place for a string that SQLite frees.
         ffi::SQLITE_FCNTL_VFSNAME => unsafe { *argument.cast::<*mut c_char>() = allocated(crate::VFS_NAME) },
         ffi::SQLITE_FCNTL_PRAGMA => {

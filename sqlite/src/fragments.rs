@@ -51,10 +51,7 @@ pub(crate) fn check_end(fragment_bytes: usize, end: u64) -> Result<()> {
         return Ok(());
     }
     let most = NUMBERS * fragment_bytes as u64;
-    Err(Failure {
-        code: libsqlite3_sys::SQLITE_FULL,
-        reason: format!("the database cannot be larger than {most} bytes"),
-    })
+    Err(Failure::full(format!("the database cannot be larger than {most} bytes")))
 }
 
 /// The size that the row of it says; 0 if there is none, as of a new database.

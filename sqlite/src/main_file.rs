@@ -16,6 +16,7 @@ use std::{
 use libsqlite3_sys as ffi;
 
 use crate::{
+    api::log,
     database::{Database, OpenDatabase},
     failure::{Failure, Result},
     fragments::{SIZE_KEY, key_of, parts, size_of},
@@ -103,6 +104,10 @@ impl MainFile {
         match (&self.writes, &self.view) {
             (Some(writes), _) => Ok(writes.size),
             (None, Some(view)) => Ok(view.size()),
+            // What is read now may be later than what SQLite has in its page cache.
+            (None, None) if self.lock > ffi::SQLITE_LOCK_NONE => Err(Failure::io(
+                "the state behind the last commit, which counts, could not be read; begin a new transaction",
+            )),
             (None, None) => size_of(self.database.store.db().get(&self.database.table, SIZE_KEY)?),
         }
     }
@@ -286,7 +291,11 @@ impl MainFile {
         // Here for a commit that does not wait, and for one that failed before it was visible.
         let begun = begun.unwrap_or_else(|| self.give_way(committed.is_ok()));
         committed?;
-        begun
+        if let Err(failure) = begun {
+            // What is committed is not reported as failed. Reads are, until SQLite locks the database anew.
+            log(&failure.context("after a commit, which counts"));
+        }
+        Ok(())
     }
 
     /// What follows a commit, or its failure: the connection sees the present state, and the next one may write.

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use libsqlite3_sys as ffi;
 use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, Result};
@@ -30,6 +31,8 @@ pub(crate) struct Pointer {
     pub directory: PathBuf,
     /// The file's own.
     pub inode: u64,
+    /// The process may write the file, and so the database.
+    pub is_writable: bool,
 }
 
 /// What a path leads to.
@@ -42,15 +45,28 @@ pub(crate) enum Found {
 /// Looks at a path.
 pub(crate) fn find(path: &Path) -> Result<Found> {
     let failure = |what: String| Failure::cannot_open(format!("{}: {what}", path.display()));
-    let file = match File::open(path) {
+    let of_os =
+        |error: std::io::Error| Failure { code: ffi::SQLITE_CANTOPEN, ..Failure::from(error).context(path.display()) };
+    let mut is_writable = true;
+    let mut opened = File::options().read(true).write(true).open(path);
+    if let Err(error) = &opened
+        && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+    {
+        is_writable = false;
+        opened = File::open(path);
+    }
+    let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(error) => return Err(failure(error.to_string())),
+        Err(error) => return Err(of_os(error)),
     };
-    let inode = file.metadata().map_err(|error| failure(error.to_string()))?.ino();
+    let inode = file.metadata().map_err(of_os)?.ino();
     let mut bytes = Vec::new();
-    (&file).take(MOST_BYTES).read_to_end(&mut bytes).map_err(|error| failure(error.to_string()))?;
+    (&file).take(MOST_BYTES).read_to_end(&mut bytes).map_err(of_os)?;
     if bytes.is_empty() {
+        if !is_writable {
+            return Err(failure("it is empty, and its permissions do not let this process write it".into()));
+        }
         return Ok(Found::Nothing);
     }
     if bytes.starts_with(SQLITE_MAGIC) {
@@ -67,7 +83,7 @@ pub(crate) fn find(path: &Path) -> Result<Found> {
     let (Some(id), Some(directory)) = (id, value("database")) else {
         return Err(failure("it is neither a SQLite database in Tantalum nor empty; choose another path".into()));
     };
-    Ok(Found::Pointer(Pointer { id, directory: parent(path).join(directory), inode }))
+    Ok(Found::Pointer(Pointer { id, directory: parent(path).join(directory), inode, is_writable }))
 }
 
 /// A pointer file that has no name yet.

@@ -156,12 +156,9 @@ fn commit_together(mut members: Vec<Member>) -> Result<()> {
     let mut transaction = largest.writes.transaction;
     let bytes = |member: &Member| member.writes.written.len() * member.database.fragment_bytes as u64;
     if members.iter().map(bytes).sum::<u64>() > MOST_BYTES_IN_MEMORY {
-        return Err(Failure {
-            code: libsqlite3_sys::SQLITE_FULL,
-            reason: format!(
-                "a transaction over several databases can change {MOST_BYTES_IN_MEMORY} bytes at most beside those of one database"
-            ),
-        });
+        return Err(Failure::full(format!(
+            "a transaction over several databases can change {MOST_BYTES_IN_MEMORY} bytes at most beside those of one database"
+        )));
     }
     let mut databases = vec![largest.database];
     for Member { database, writes, .. } in members {

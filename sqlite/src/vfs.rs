@@ -20,7 +20,7 @@ use crate::{
     VFS_NAME,
     api::Api,
     database::Opening,
-    failure::{Failure, Result, last_error},
+    failure::{Failure, Result, last_error, last_os_error},
     file::{Kind, VfsFile, init, report},
     journal::{Journal, OpenPath, is_journal_of_open},
     main_file::MainFile,
@@ -148,7 +148,7 @@ unsafe extern "C" fn open(
     let mut is_ours = true;
     let outcome = report(|| {
         // SAFETY: the name ends with a zero, or is null; a database's is followed by its URI parameters.
-        let Some(kind) = (unsafe { kind_of(name, flags)? }) else {
+        let Some((kind, flags)) = (unsafe { kind_of(name, flags)? }) else {
             is_ours = false;
             return Ok(ffi::SQLITE_OK);
         };
@@ -167,11 +167,11 @@ unsafe extern "C" fn open(
     base!(vfs, xOpen(name, file, flags, out_flags), else ffi::SQLITE_CANTOPEN)
 }
 
-/// Opens a file, unless it is to be left to the other VFS.
+/// Opens a file, unless it is to be left to the other VFS. The flags are those that it was opened with.
 ///
 /// # Safety
 /// As [`open`].
-unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<Kind>> {
+unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<(Kind, c_int)>> {
     if name.is_null() {
         return Ok(None);
     }
@@ -196,11 +196,18 @@ unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<Kind>> {
             must_be_new: has(ffi::SQLITE_OPEN_EXCLUSIVE),
             adopts: parameter("adopt").is_some_and(|value| value == "1"),
         };
-        let main = MainFile::new(opening.open()?, OpenPath::new(path));
-        return Ok(Some(Kind::Main(Box::new(main), JournalModes::default())));
+        let open = opening.open()?;
+        // As with a file that the process may not write.
+        let opened_with = if open.is_writable {
+            flags
+        } else {
+            flags & !(ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE) | ffi::SQLITE_OPEN_READONLY
+        };
+        let main = MainFile::new(open, OpenPath::new(path));
+        return Ok(Some((Kind::Main(Box::new(main), JournalModes::default()), opened_with)));
     }
     if has(ffi::SQLITE_OPEN_MAIN_JOURNAL) && is_journal_of_open(path) {
-        return Ok(Some(Kind::Journal(Journal::new())));
+        return Ok(Some((Kind::Journal(Journal::new()), flags)));
     }
     if has(ffi::SQLITE_OPEN_WAL) && is_journal_of_open(path) {
         return Err(Failure::cannot_open("the VFS tantalum has no WAL mode; use another journal mode"));
@@ -208,7 +215,7 @@ unsafe fn kind_of(name: *const c_char, flags: c_int) -> Result<Option<Kind>> {
     if has(ffi::SQLITE_OPEN_SUPER_JOURNAL) {
         let found =
             if has(ffi::SQLITE_OPEN_CREATE) { Some(SuperJournal::create(path)?) } else { SuperJournal::named(path) };
-        return Ok(found.map(Kind::SuperJournal));
+        return Ok(found.map(|found| (Kind::SuperJournal(found), flags)));
     }
     Ok(None)
 }
@@ -303,5 +310,5 @@ unsafe extern "C" fn get_last_error(_vfs: *mut ffi::sqlite3_vfs, len: c_int, tex
             text.add(bytes.len()).write(0);
         }
     }
-    0
+    last_os_error()
 }

@@ -25,6 +25,7 @@ mod checks;
 mod client;
 mod config;
 mod content;
+mod description;
 mod directory;
 mod faults;
 mod feed;

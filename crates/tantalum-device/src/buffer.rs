@@ -6,6 +6,7 @@
 
 use std::alloc::{self, Layout};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -47,6 +48,29 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
+/// Asks the kernel for huge pages for memory that is read at random and was not touched yet. Does nothing for less than
+/// [`HUGE_PAGE_BYTES`], and what the kernel cannot do is no error.
+///
+/// ```
+/// let mut table: Vec<u64> = Vec::with_capacity(1 << 20);
+/// tantalum_device::ask_for_huge_pages(table.spare_capacity_mut());
+/// table.resize(1 << 20, 0);
+/// ```
+pub fn ask_for_huge_pages<T>(memory: &[T]) {
+    let bytes = size_of_val(memory);
+    if bytes < HUGE_PAGE_BYTES {
+        return;
+    }
+    let start = memory.as_ptr().cast::<u8>();
+    // Whole pages of it.
+    let skipped = start.align_offset(ALIGNMENT);
+    let pages_bytes = (bytes - skipped) / ALIGNMENT * ALIGNMENT;
+    // SAFETY: the range is within the memory, which is borrowed meanwhile; the advice changes no bytes of it.
+    _ = unsafe {
+        rustix::mm::madvise(start.add(skipped).cast_mut().cast(), pages_bytes, rustix::mm::Advice::LinuxHugepage)
+    };
+}
+
 impl AlignedBuffer {
     /// A buffer of `len` zero bytes. The length is exact, not rounded up.
     ///
@@ -60,11 +84,9 @@ impl AlignedBuffer {
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc::alloc(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        if len >= HUGE_PAGE_BYTES {
-            // Before the first touch, which decides what pages the memory gets. That there are none is no error.
-            // SAFETY: the range is within the allocation; the advice changes no bytes of it.
-            _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
-        }
+        // Before the first touch, which decides what pages the memory gets.
+        // SAFETY: the allocation has so many bytes, and bytes that may be uninitialized may be borrowed as such.
+        ask_for_huge_pages(unsafe { std::slice::from_raw_parts(start.as_ptr().cast::<MaybeUninit<u8>>(), len) });
         // SAFETY: the allocation has so many bytes.
         unsafe { start.as_ptr().write_bytes(0, len) };
         Self { start, len, memory: Some(Arc::new(Memory { start, layout })) }

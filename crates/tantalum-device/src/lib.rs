@@ -36,7 +36,7 @@ mod striped;
 pub mod toml;
 
 pub use append_buffer::{AppendBuffer, AppendRefused};
-pub use buffer::{ALIGNMENT, AlignedBuffer, HUGE_PAGE_BYTES};
+pub use buffer::{ALIGNMENT, AlignedBuffer, HUGE_PAGE_BYTES, ask_for_huge_pages};
 pub use capability::{Capabilities, WriteCache};
 pub use characteristics::{Characteristics, WriteLatency};
 pub use device::{Device, Durability, EndedWrite, Hardware, PendingWrite};

@@ -40,6 +40,8 @@ impl<'a> Decoder<'a> {
 
 /// A type of field.
 pub(crate) trait Field<'a>: Sized {
+    /// Bytes that it takes.
+    fn bytes(&self) -> usize;
     fn put(&self, row: &mut Vec<u8>);
     fn take(decoder: &mut Decoder<'a>) -> Result<Self>;
 }
@@ -47,6 +49,10 @@ pub(crate) trait Field<'a>: Sized {
 macro_rules! integers {
     ($($integer:ty),*) => {$(
         impl Field<'_> for $integer {
+            fn bytes(&self) -> usize {
+                size_of::<$integer>()
+            }
+
             fn put(&self, row: &mut Vec<u8>) {
                 row.extend_from_slice(&self.to_le_bytes());
             }
@@ -63,6 +69,10 @@ macro_rules! integers {
 integers!(u8, u16, u32, u64, i32, i64);
 
 impl<'a> Field<'a> for &'a [u8] {
+    fn bytes(&self) -> usize {
+        size_of::<u16>() + self.len()
+    }
+
     fn put(&self, row: &mut Vec<u8>) {
         let length = u16::try_from(self.len()).expect("no schema has texts of 64 KiB");
         length.put(row);
@@ -90,7 +100,7 @@ macro_rules! row {
 
         impl $(<$life>)? $name $(<$life>)? {
             pub(crate) fn encode(&self) -> Vec<u8> {
-                let mut row = Vec::with_capacity(size_of::<Self>() + 64);
+                let mut row = Vec::with_capacity(0 $(+ $crate::row::Field::bytes(&self.$field))*);
                 $($crate::row::Field::put(&self.$field, &mut row);)*
                 row
             }

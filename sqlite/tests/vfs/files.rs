@@ -1,6 +1,6 @@
 //! Pointer files, what is refused, and transactions over several databases.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::directory::{Directory, check_integrity, failure, query, run};
 use rusqlite::{Connection, OpenFlags, ffi};
@@ -79,6 +79,24 @@ fn what_is_no_pointer_file_is_refused_and_so_is_a_pointer_file_without_the_vfs()
 }
 
 #[test]
+#[allow(unsafe_code)] // SQLite's own function, which rusqlite does not have.
+fn the_error_number_of_the_operating_system_is_handed_on() {
+    let directory = Directory::new();
+    let no_directory = 2; // ENOENT
+    let missing = format!("{}\0", directory.uri("missing/app.db"));
+    let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE | ffi::SQLITE_OPEN_URI;
+    let mut connection = std::ptr::null_mut();
+    // SAFETY: the name ends with a zero, and the connection is closed.
+    let (code, number) = unsafe {
+        let code = ffi::sqlite3_open_v2(missing.as_ptr().cast(), &mut connection, flags, std::ptr::null());
+        let number = ffi::sqlite3_system_errno(connection);
+        ffi::sqlite3_close(connection);
+        (code, number)
+    };
+    assert_eq!((code, number), (ffi::SQLITE_CANTOPEN, no_directory));
+}
+
+#[test]
 fn a_connection_for_reading_reads() {
     let directory = Directory::new();
     run(&directory.connect("app.db"), "CREATE TABLE t (value); INSERT INTO t VALUES (1)");
@@ -86,6 +104,24 @@ fn a_connection_for_reading_reads() {
     let reader = Connection::open_with_flags(directory.uri("app.db"), flags).unwrap();
     assert_eq!(query::<i64>(&reader, "SELECT value FROM t"), 1);
     assert_eq!(failure(&reader, "DELETE FROM t"), ffi::SQLITE_READONLY);
+}
+
+#[test]
+fn a_pointer_file_that_may_not_be_written_leads_to_a_connection_for_reading() {
+    let directory = Directory::new();
+    run(&directory.connect("app.db"), "CREATE TABLE t (value); INSERT INTO t VALUES (1)");
+    fs::write(directory.path("empty.db"), "").unwrap();
+    for name in ["app.db", "empty.db"] {
+        fs::set_permissions(directory.path(name), fs::Permissions::from_mode(0o444)).unwrap();
+    }
+    if fs::OpenOptions::new().write(true).open(directory.path("app.db")).is_ok() {
+        return; // The permissions do not count for root.
+    }
+    let reader = directory.connect("app.db");
+    assert!(reader.is_readonly("main").unwrap());
+    assert_eq!(query::<i64>(&reader, "SELECT value FROM t"), 1);
+    assert_eq!(failure(&reader, "DELETE FROM t"), ffi::SQLITE_READONLY);
+    assert!(error_of(&directory.uri("empty.db")).contains("permissions"));
 }
 
 #[test]

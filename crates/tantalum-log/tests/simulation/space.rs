@@ -376,6 +376,7 @@ fn a_request_for_more_than_is_ever_buffered_is_granted_in_part() {
             let devices: Vec<Arc<dyn Device>> = vec![MemoryDevice::new("large", 1 << 30)];
             Log::create(LOG_ID, devices.clone(), LogOptions::default()).expect("create");
             let log = Log::open(devices, LogOptions::default(), &mut |_| {}).expect("open").finish().expect("finish");
+            assert_eq!(log.largest_space_request(), 64 << 20);
             assert!(log.capacity() / 4 > 64 << 20);
             let space = log.request_space(u64::MAX).expect("it runs");
             assert!(space.wait(Duration::from_secs(1)).expect("it runs"));

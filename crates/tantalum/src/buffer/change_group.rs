@@ -6,8 +6,7 @@
 //! A group that is dropped before, or whose append fails, leaves no trace.
 
 use std::{
-    cell::{OnceCell, RefCell},
-    ops::{Deref, DerefMut},
+    cell::OnceCell,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -17,7 +16,7 @@ use tantalum_store::{
     page::{change, header, record},
 };
 
-use super::{BufferPool, PageWriteGuard, Reservation, change_sink::Group};
+use super::{BufferPool, PageCopy, PageWriteGuard, Reservation, change_sink::Group};
 use crate::error::{self, Error, ErrorKind, GroupError, GroupResult, Lack, Result};
 
 /// Collects the changes of latched pages and makes them one record of the log.
@@ -38,7 +37,7 @@ pub(super) struct GroupPage {
     pub guard: PageWriteGuard,
     /// The page after the changes. Not there while there is one at most, which is known to suit the page: most pages of a
     /// commit get one, and copying a page back and forth costs more than to change it.
-    planned: OnceCell<Planned>,
+    planned: OnceCell<PageCopy>,
     /// The changes, encoded.
     pub changes: Vec<u8>,
     /// How many they are.
@@ -51,7 +50,7 @@ impl GroupPage {
     /// The page after the changes planned so far.
     fn planned(&self) -> &[u8] {
         self.planned.get_or_init(|| {
-            let mut planned = Planned::of(&self.guard);
+            let mut planned = PageCopy::of(&self.guard);
             apply_checked(&mut planned, &self.changes);
             planned
         })
@@ -207,68 +206,5 @@ impl ChangeGroup {
         }
         guard.end();
         Ok(end)
-    }
-}
-
-/// Pages that each thread keeps memory for: taking a few KiB from the heap and giving it back costs more than filling it.
-const KEPT: usize = 4;
-
-thread_local! {
-    static KEPT_PAGES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A page as it will be, in memory that the thread uses again for its next groups.
-#[derive(Debug)]
-struct Planned(Vec<u8>);
-
-impl Planned {
-    /// A copy of a page.
-    fn of(page: &[u8]) -> Self {
-        let mut bytes = KEPT_PAGES.with_borrow_mut(Vec::pop).unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(page);
-        Self(bytes)
-    }
-}
-
-impl Drop for Planned {
-    fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.0);
-        // A thread that ends keeps nothing any more.
-        _ = KEPT_PAGES.try_with(|kept| {
-            let mut kept = kept.borrow_mut();
-            if kept.len() < KEPT {
-                kept.push(bytes);
-            }
-        });
-    }
-}
-
-impl Deref for Planned {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl DerefMut for Planned {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_used_again_holds_the_new_page_alone() {
-        let mut first = Planned::of(&[1; 4096]);
-        first[0] = 9;
-        assert_eq!(first.len(), 4096);
-        drop(first);
-        assert_eq!(*Planned::of(&[2; 8]), [2; 8]);
-        assert!(KEPT_PAGES.with_borrow(|kept| (1..=KEPT).contains(&kept.len())));
     }
 }

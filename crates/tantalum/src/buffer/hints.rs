@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use tantalum_device::ask_for_huge_pages;
 use tantalum_rt::{collections::FixedState, prefetch};
 use tantalum_store::page::slots;
 
@@ -131,10 +132,11 @@ pub(super) struct Counter(pub AtomicU64);
 impl Hints {
     /// For a pool of so many frames.
     pub fn new(frames: usize) -> Self {
-        let slots = (frames * PER_FRAME).next_power_of_two();
+        // Zeros that are not touched take no memory.
+        let slots = vec![0; (frames * PER_FRAME).next_power_of_two()];
+        ask_for_huge_pages(&slots);
         Self {
-            // Zeros that are not touched take no memory.
-            slots: vec![0; slots].into_iter().map(AtomicU64::new).collect(),
+            slots: slots.into_iter().map(AtomicU64::new).collect(),
             hits: (0..COUNTERS).map(|_| Counter::default()).collect(),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use tantalum_device::AlignedBuffer;
+use tantalum_device::{AlignedBuffer, ask_for_huge_pages};
 use tantalum_log::{Log, Lsn, SpaceRequest};
 use tantalum_rt::{Condvar, Mutex, RwLock, SharedRun, may_wait};
 use tantalum_store::{Observer, PageBatch, PageId, PageObserver, PageStore, Protection};
@@ -166,6 +166,9 @@ impl BufferPool {
         let page_size = store.page_size();
         let batches = options.batches.clamp(1, store.max_batches().max(1));
         let dirty_frames = Arc::new(DirtyFrames::new(frames));
+        let mut vacant = Vec::with_capacity(frames);
+        ask_for_huge_pages(vacant.spare_capacity_mut());
+        vacant.extend((0..frames).map(|index| Frame::vacant(index, &dirty_frames)));
         let shared = Shared {
             log: OnceLock::new(),
             sink,
@@ -174,7 +177,7 @@ impl BufferPool {
             table: PageTable::new(),
             pending: PendingRedo::default(),
             hints: Hints::new(frames),
-            frames: (0..frames).map(|index| Frame::vacant(index, &dirty_frames)).collect(),
+            frames: vacant.into(),
             dirty_frames,
             memory: Mutex::new(Vec::new()),
             free_list: FreeList::new(frames, batches),

@@ -308,17 +308,12 @@ impl Db {
     pub fn change_feeds(&self) -> Result<Vec<(String, FeedPosition)>> {
         let core = self.core();
         core.check_open()?;
-        let mut feeds: Vec<_> = core
-            .catalog
-            .tables()
-            .iter()
-            .filter_map(|table| Some((table.name().to_owned(), position_at(core, table.feed_start()?))))
-            .collect();
-        feeds.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(feeds)
+        let start = |table: &Table| Some((table.name().to_owned(), position_at(core, table.feed_start()?)));
+        Ok(core.catalog.tables().iter().filter_map(start).collect())
     }
 
     /// Where the first of the feeds was started.
+    #[cfg(feature = "control")]
     pub(crate) fn first_feed_position(&self) -> Result<FeedPosition> {
         let core = self.core();
         core.check_open()?;

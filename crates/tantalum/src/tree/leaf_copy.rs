@@ -12,12 +12,12 @@ use super::{
     node::{Stored, inline_entry, leaf_entry},
     overflow::LargeValue,
 };
-use crate::error::Result;
+use crate::{buffer::PageCopy, error::Result};
 
-/// What was copied of a leaf. Its memory serves again for the next one.
+/// What was copied of a leaf.
 #[derive(Debug, Default)]
 pub(crate) struct LeafCopy {
-    page: Vec<u8>,
+    page: PageCopy,
     /// What all keys begin with, and after it the rest of the one that was looked at last.
     key: Vec<u8>,
     prefix: usize,
@@ -61,8 +61,7 @@ impl LeafCopy {
     /// Copies these entries, in the place of what was copied before. Large values must be [read](Self::read_large) when the leaf is
     /// no longer latched.
     pub(crate) fn fill(&mut self, leaf: &LeafView<'_>, entries: Range<usize>) -> Result<()> {
-        self.page.clear();
-        self.page.extend_from_slice(leaf.page());
+        self.page.fill(leaf.page());
         self.key.clear();
         self.key.extend_from_slice(leaf.prefix());
         self.prefix = self.key.len();
