@@ -161,6 +161,20 @@ impl Group {
         }
     }
 
+    /// As [`append`](Self::append), without waiting.
+    #[cfg(feature = "openraft")]
+    pub(crate) fn try_append(&self, entries: &[Entry]) -> Result<Appended> {
+        self.admit(entries)?;
+        match self.append_admitted(entries, &mut None)? {
+            Appended::Some(count) => {
+                let rest = entries[count..].iter().map(|entry| entry_record_bytes(entry.bytes.len())).sum();
+                self.log.shared().live.sub(rest);
+                Ok(Appended::Some(count))
+            }
+            all => Ok(all),
+        }
+    }
+
     /// Checks the entries, and counts them as needed.
     fn admit(&self, entries: &[Entry]) -> Result<()> {
         let max = self.log.max_entry_bytes();
@@ -246,6 +260,15 @@ impl Group {
     pub fn set_committed(&self, committed: Option<&[u8]>) -> Result<Lsn> {
         let note = committed.unwrap_or_default();
         self.change(note, |state| State { committed: committed.map(Into::into), ..state.state().clone() })
+    }
+
+    /// As [`set_committed`](Self::set_committed), without waiting; `None` if there is no space.
+    #[cfg(feature = "openraft")]
+    pub(crate) fn try_set_committed(&self, committed: Option<&[u8]>) -> Result<Option<Lsn>> {
+        let mut state = self.cell.state.lock();
+        self.check_there(&state)?;
+        let changed = State { committed: committed.map(Into::into), ..state.state().clone() };
+        self.write_state(&mut state, changed, &mut None)
     }
 
     /// What [`set_committed`](Self::set_committed) kept last.

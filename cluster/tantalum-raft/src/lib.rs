@@ -13,6 +13,8 @@ mod cache;
 mod group;
 mod log;
 mod notifier;
+#[cfg(feature = "openraft")]
+pub mod openraft_storage;
 mod read;
 mod record;
 mod replay;

@@ -45,6 +45,14 @@ impl Group {
         }
     }
 
+    /// As [`entries`](Self::entries), if all of them are in memory.
+    #[cfg(feature = "openraft")]
+    pub(crate) fn entries_in_memory(&self, indexes: Range<u64>, max_bytes: usize) -> Result<Option<Vec<Entry>>> {
+        let found = self.look_up(&indexes, max_bytes)?;
+        let entry = |found: Found| Some(Entry { index: found.index, term: found.place.term, bytes: found.cached? });
+        Ok(found.into_iter().map(entry).collect())
+    }
+
     /// Where the entries lie, and those that are in memory.
     fn look_up(&self, indexes: &Range<u64>, max_bytes: usize) -> Result<Vec<Found>> {
         let state = self.cell.state.lock();
