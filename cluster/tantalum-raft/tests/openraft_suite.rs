@@ -1,5 +1,6 @@
 //! openraft's own tests of storage.
 #![cfg(feature = "openraft")]
+#![allow(missing_docs)] // of the macro's type
 
 use std::sync::Arc;
 

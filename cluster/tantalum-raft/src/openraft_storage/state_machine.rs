@@ -196,15 +196,12 @@ impl<A: Send + Sync + 'static> Shared<A> {
         }
     }
 
-    /// The state as it is now; `None` if nothing was applied.
-    fn snapshot<C: RaftTypeConfig>(&self, snapshot: Snapshot) -> io::Result<Option<SnapshotOf<C, StateSnapshot>>> {
+    /// The state that a snapshot of the database shows, with how far it was applied.
+    fn snapshot<C: RaftTypeConfig>(&self, snapshot: Snapshot) -> io::Result<SnapshotOf<C, StateSnapshot>> {
         let row = snapshot.get(&self.applied, self.key()).map_err(io_error)?;
         let (last_log_id, last_membership) = self.decode_applied::<C>(row)?;
-        if last_log_id.is_none() {
-            return Ok(None);
-        }
         let meta = SnapshotMeta { last_log_id, last_membership };
-        Ok(Some(SnapshotOf::<C, _> { meta, snapshot: StateSnapshot::of_database(snapshot, self.tables.clone()) }))
+        Ok(SnapshotOf::<C, _> { meta, snapshot: StateSnapshot::of_database(snapshot, self.tables.clone()) })
     }
 }
 
@@ -256,7 +253,8 @@ impl<C: RaftTypeConfig, A: Application<C>> RaftStateMachine<C> for StateMachine<
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<C, StateSnapshot>>> {
         let shared = Arc::clone(&self.shared);
-        blocking(move || shared.snapshot::<C>(shared.db.snapshot().map_err(io_error)?)).await
+        let now = blocking(move || shared.snapshot::<C>(shared.db.snapshot().map_err(io_error)?)).await?;
+        Ok(now.meta.last_log_id.is_some().then_some(now))
     }
 }
 
@@ -273,13 +271,7 @@ impl<C: RaftTypeConfig, A: Application<C>> RaftSnapshotBuilder<C> for SnapshotBu
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<C, StateSnapshot>> {
         let taken = self.snapshot.take();
         let shared = Arc::clone(&self.machine.shared);
-        let built = blocking(move || {
-            let snapshot = taken.unwrap_or_else(|| shared.db.snapshot().map_err(io_error))?;
-            shared.snapshot::<C>(snapshot)
-        });
-        built
-            .await?
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "nothing was applied that a snapshot could have"))
+        blocking(move || shared.snapshot::<C>(taken.unwrap_or_else(|| shared.db.snapshot().map_err(io_error))?)).await
     }
 }
 
