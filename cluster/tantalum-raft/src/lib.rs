@@ -26,6 +26,6 @@ pub use log::{RaftLog, RaftLogOptions, RaftLogStats};
 pub use tantalum_log::{Error, ErrorKind, Lsn, Result};
 
 /// The Rust code in the document compiles.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "openraft"))]
 #[doc = include_str!("../../README.md")]
 mod document {}
