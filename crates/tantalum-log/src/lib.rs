@@ -43,6 +43,7 @@ mod layout;
 mod log;
 mod log_device;
 mod log_layout;
+mod log_space;
 mod lsn;
 mod options;
 mod reader;

@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::scheduler::{Scheduler, Start, StartArchive};
 use crate::{
     ArchiveOptions, LogLayout, LogOptions, LogReader, LogStats, Lsn, LsnRange, Rebuild, Recovery, RecoveryProgress,
-    Result, SpaceRequest, Ticket, create, recovery,
+    Result, Ticket, create, recovery,
 };
 
 /// A running log. Clones are handles to the same log; all methods may be called by many tasks at once.
@@ -204,7 +204,7 @@ impl Log {
         }
     }
 
-    fn scheduler(&self) -> &Arc<Scheduler> {
+    pub(crate) fn scheduler(&self) -> &Arc<Scheduler> {
         &self.handle.scheduler
     }
 
@@ -234,17 +234,6 @@ impl Log {
         scheduler.append_if(parts, |charge| !scheduler.space.has_waiters() && scheduler.space.take(charge))
     }
 
-    /// As [`append`](Self::append), for a record that lets the owner's next checkpoint release something: when it is durable,
-    /// the owner can do without older ones. So it may take the space that other appends leave for the loss of a device, unless
-    /// two copies are kept.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append).
-    pub fn append_to_relieve(&self, parts: &[&[u8]]) -> Result<LsnRange> {
-        let scheduler = self.scheduler();
-        scheduler.append_if(parts, |charge| scheduler.space.take(charge) || scheduler.take_reserved_for_loss(charge))
-    }
-
     /// The largest record in bytes.
     pub fn max_record_bytes(&self) -> usize {
         self.scheduler().max_record_bytes()
@@ -253,48 +242,6 @@ impl Log {
     /// Whether a log made on larger devices would take larger records. If not, its buffers or its archive allow no more.
     pub fn devices_bound_records(&self) -> bool {
         self.scheduler().devices_bound_records()
-    }
-
-    /// As [`append`](Self::append), with the space of a request that was granted, and more if it needs more.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append).
-    pub fn append_requested(&self, parts: &[&[u8]], space: &mut SpaceRequest) -> Result<LsnRange> {
-        self.scheduler().append_requested(parts, space)
-    }
-
-    /// Asks for the space that [`needed_log_space`](crate::Error::needed_log_space) of a refused append names; the same for
-    /// the sum of several. Requests are granted in their order, and while one is not, [`append`](Self::append) finds no
-    /// space: so a large request is not overtaken for ever. A sum that the log cannot have at once is granted in part.
-    ///
-    /// # Errors
-    /// [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
-    pub fn request_space(&self, needed: u64) -> Result<SpaceRequest> {
-        self.scheduler().request_space(needed)
-    }
-
-    /// What one [request](Self::request_space) is granted at most. It rises when the log grows.
-    pub fn largest_space_request(&self) -> u64 {
-        self.scheduler().largest_space_request()
-    }
-
-    /// The space that a record of `bytes` bytes needs: as [`needed_log_space`](crate::Error::needed_log_space) says.
-    ///
-    /// # Errors
-    /// [`TooLarge`](crate::ErrorKind::TooLarge).
-    pub fn space_needed(&self, bytes: usize) -> Result<u64> {
-        self.scheduler().charge(bytes)
-    }
-
-    /// Blocks until there is space for a record of `bytes` bytes, for [`append_requested`](Self::append_requested). Meanwhile the
-    /// owner is under pressure to checkpoint ([`Log::wait_for_pressure`]).
-    ///
-    /// # Errors
-    /// [`TooLarge`](crate::ErrorKind::TooLarge), [`Poisoned`](crate::ErrorKind::Poisoned), [`Closed`](crate::ErrorKind::Closed).
-    pub fn wait_for_space(&self, bytes: usize) -> Result<SpaceRequest> {
-        let space = self.request_space(self.space_needed(bytes)?)?;
-        while !space.wait(Duration::MAX)? {}
-        Ok(space)
     }
 
     /// Blocks until everything before `lsn` is durable: it survives a power cut. Concurrent callers share writes

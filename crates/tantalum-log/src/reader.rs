@@ -24,6 +24,8 @@ use crate::{ArchiveInspection, ArchiveReader, Error, ErrorKind, Lsn, Result, ins
 
 /// Bytes of one read of a device, at least and at most.
 const WINDOW_BYTES: (u64, u64) = (16 << 10, 1 << 20);
+/// A reader that moves further than this looks for its position in the sections' headers, and not in those of all requests up to there.
+const NEAR_BYTES: u64 = 256 << 10;
 
 /// A reader's position lies before what the log, and its archive, still have: the source of an error of kind
 /// [`FellBehind`](ErrorKind::FellBehind).
@@ -107,12 +109,7 @@ impl LogReader {
     /// Begins at `at`, where a durable record starts or ends.
     pub(crate) fn new(scheduler: Arc<Scheduler>, at: Lsn) -> Result<LogReader> {
         let durable = scheduler.durable();
-        if at > durable {
-            let what = format!(
-                "LSN {at} lies beyond the log, which is durable up to LSN {durable}; begin where it was read to"
-            );
-            return Err(Error::new(ErrorKind::InvalidInput, what));
-        }
+        check_durable(at, durable)?;
         let mut reader = LogReader {
             scheduler,
             at,
@@ -131,6 +128,44 @@ impl LogReader {
     /// Where the next record starts.
     pub fn position(&self) -> Lsn {
         self.at
+    }
+
+    /// Goes on at `at`, where a durable record starts or ends, before or behind the position. A short way ahead takes no more reads than
+    /// the records between; any other move reads a header of each section of the devices.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tantalum_device::{Device, MemoryDevice};
+    /// # use tantalum_log::{Log, LogOptions};
+    /// # let device: Arc<dyn Device> = MemoryDevice::new("log", 1 << 20);
+    /// # Log::create(7, vec![device.clone()], LogOptions::default())?;
+    /// # let log = Log::open(vec![device], LogOptions::default(), &mut |_| {})?.finish()?;
+    /// let places = [log.append(&[b"a"])?, log.append(&[b"b"])?, log.append(&[b"c"])?];
+    /// log.flush(log.end_lsn())?;
+    /// let mut reader = log.reader(places[2].start)?;
+    /// assert_eq!(reader.next_record()?.map(|record| record.bytes), Some(b"c".to_vec()));
+    /// reader.seek(places[1].start)?;
+    /// assert_eq!(reader.next_record()?.map(|record| record.bytes), Some(b"b".to_vec()));
+    /// # Ok::<(), tantalum_log::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the log is not durable so far.
+    pub fn seek(&mut self, at: Lsn) -> Result<()> {
+        check_durable(at, self.scheduler.durable())?;
+        let is_ahead = at >= self.at;
+        match &mut self.current {
+            Some(current) if is_ahead && at < self.current_end => current.skip_to(at),
+            _ => {
+                self.current = None;
+                if !is_ahead || at.bytes_since(self.at) > NEAR_BYTES {
+                    self.areas = None;
+                }
+            }
+        }
+        self.archived = None;
+        self.at = at;
+        Ok(())
     }
 
     /// Blocks until a record can be read, and returns true; or false after `timeout`. Lets nothing be written that would not be.
@@ -355,6 +390,16 @@ impl LogReader {
         let archived = starts.find(|start| *start > self.at);
         Ok(archived.map_or(oldest, |archived| archived.min(oldest)))
     }
+}
+
+/// Refuses a position that the log has not, or not durably.
+fn check_durable(at: Lsn, durable: Lsn) -> Result<()> {
+    if at <= durable {
+        return Ok(());
+    }
+    let what =
+        format!("LSN {at} lies beyond the log, which is durable up to LSN {durable}; begin where it was read to");
+    Err(Error::new(ErrorKind::InvalidInput, what))
 }
 
 impl Area {

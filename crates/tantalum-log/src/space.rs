@@ -14,8 +14,8 @@
 //!
 //! With two copies kept the rule is another: [`spare_for_copies`].
 //!
-//! A record that lets the owner's checkpoint go on keeps the first rule only
-//! ([`Log::append_to_relieve`](crate::Log::append_to_relieve)): the reserve of the second rule is
+//! An owner may have part of that kept for records that let its checkpoint go on
+//! ([`Log::append_to_relieve`](crate::Log::append_to_relieve)). Those keep the first rule only: the reserve of the second rule is
 //! better used up than kept for ever. If a device is lost just then, the record waits until there is room.
 //!
 //! Placing a request of charge `c` in `b <= c` bytes on `d` lowers `O` by `c` and `g(d)` by at most `b`, so it keeps
@@ -63,7 +63,7 @@ impl Space {
         self.available() >= charge as i64
     }
 
-    /// The bytes that appends may still take. Less than none if they took what is kept for the loss of a device.
+    /// The bytes that appends may still take. Less than none if they took what is kept for relief or for the loss of a device.
     pub(crate) fn available(&self) -> i64 {
         self.available.load(Ordering::SeqCst)
     }

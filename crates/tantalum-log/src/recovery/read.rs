@@ -82,6 +82,11 @@ impl Records {
         Records { device, payload, at: 0, start, offset, time_us, checkpoint: from }
     }
 
+    /// Leaves out the records that start before `from`, of those that were not delivered yet.
+    pub(crate) fn skip_to(&mut self, from: Lsn) {
+        self.checkpoint = from;
+    }
+
     /// The next record; `None` behind the last.
     ///
     /// # Errors

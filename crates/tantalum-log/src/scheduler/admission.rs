@@ -37,6 +37,8 @@ pub(super) struct Admission {
     /// What the devices can take of what is not placed.
     bound: i64,
     waiting: VecDeque<Arc<Waiting>>,
+    /// What appends leave of what the devices can take, for those that relieve the log.
+    kept_for_relief: i64,
     /// The owner no longer checkpoints when it is due.
     owner_has_stopped: bool,
 }
@@ -75,9 +77,21 @@ impl Scheduler {
         self.largest_grant(&self.lock())
     }
 
+    /// See [`Log::capacity`](crate::Log::capacity).
+    pub(crate) fn capacity(&self) -> u64 {
+        u64::try_from(self.lock().placement.spare(LogDevice::share_when_empty)).unwrap_or(0)
+    }
+
+    /// See [`Log::keep_for_relief`](crate::Log::keep_for_relief).
+    pub(crate) fn keep_for_relief(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.admission.kept_for_relief = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.rebalance(&mut state, 0);
+    }
+
     /// What one request is granted at most.
     fn largest_grant(&self, state: &State) -> u64 {
-        let all = state.placement.spare(LogDevice::share_when_empty);
+        let all = state.placement.spare(LogDevice::share_when_empty) - state.admission.kept_for_relief;
         let largest_record = self.request_payload() as u64 + GROUP_CHARGE;
         // What may be buffered bounds it too.
         u64::try_from(all / LARGEST_PART).unwrap_or(0).min(MAX_BUFFERED_BYTES).max(largest_record)
@@ -144,7 +158,7 @@ impl Scheduler {
     /// Recomputes the bound on appends after anything in it changed; `released` charges were given up as well.
     pub(super) fn rebalance(&self, state: &mut State, released: u64) {
         let spare = state.placement.spare(LogDevice::share);
-        let bound = spare.min(MAX_BUFFERED_BYTES as i64).min(state.placement.room_for_leaving());
+        let bound = bound_of(state, spare.saturating_sub(state.admission.kept_for_relief));
         let delta = bound - std::mem::replace(&mut state.admission.bound, bound) + released as i64;
         self.space.shift(delta);
         if delta > 0 {
@@ -157,12 +171,15 @@ impl Scheduler {
         self.leaving.notify_all();
     }
 
-    /// Takes space that is kept for the loss of a device, if all devices together have it.
-    pub(crate) fn take_reserved_for_loss(&self, charge: u64) -> bool {
+    /// Takes space that is kept for relief, or for the loss of a device if all devices together have it.
+    pub(crate) fn take_reserved(&self, charge: u64) -> bool {
         let state = self.lock();
-        let together = state.placement.assured_bytes();
+        let most = match state.placement.mirror {
+            Some(_) => bound_of(&state, state.placement.spare(LogDevice::share)),
+            None => state.placement.assured_bytes() as i64,
+        };
         let not_placed = state.admission.bound - self.space.available();
-        let fits = state.placement.mirror.is_none() && not_placed + charge as i64 <= together as i64;
+        let fits = not_placed + charge as i64 <= most;
         if fits {
             self.space.shift(-(charge as i64));
         }
@@ -186,6 +203,11 @@ impl Scheduler {
             || state.archive.as_ref().is_some_and(ArchiveProgress::is_pressed)
             || state.placement.mirror.as_ref().is_some_and(|mirror| mirror.awaits_checkpoint(checkpoint))
     }
+}
+
+/// The bound on appends where the devices may be asked to take `spare` bytes.
+fn bound_of(state: &State, spare: i64) -> i64 {
+    spare.min(MAX_BUFFERED_BYTES as i64).min(state.placement.room_for_leaving())
 }
 
 /// Whether less than half of the space is left.

@@ -34,6 +34,8 @@ struct Known {
     /// Where a reader goes on.
     at: Lsn,
     fell_behind: u32,
+    /// Records that were read one by one.
+    sought: u32,
 }
 
 impl Bed {
@@ -125,6 +127,41 @@ fn read(reader: &mut LogReader, log: &Log, known: &Mutex<Known>) {
     }
 }
 
+/// Reads single records, in any order, that are durable and may be overwritten.
+fn wander(log: &Log, known: &Mutex<Known>, seed: u64) {
+    let mut random = Random::with_seed(seed);
+    let mut reader = log.reader(log.durable_lsn()).expect("it is durable");
+    loop {
+        sleep(Duration::from_micros(random.u64(1..400)));
+        let durable = log.durable_lsn();
+        let wanted = {
+            let known = lock(known);
+            let near = known.appended.range(reader.position().get()..).map(|(_, record)| record);
+            let any = known.appended.values().filter(|record| record.end <= durable);
+            let skipped = random.usize(0..5);
+            let wanted = match random.u8(0..3) {
+                0 => any.clone().nth(random.usize(0..any.count().max(1))),
+                // Of those that are left most often.
+                1 => any.rev().nth(20 * skipped),
+                _ => near.filter(|record| record.end <= durable).nth(skipped),
+            };
+            wanted.cloned()
+        };
+        let Some(wanted) = wanted else { continue };
+        reader.seek(wanted.start).expect("it is durable");
+        match reader.next_record() {
+            Ok(found) => {
+                assert_eq!(found, Some(wanted), "seed {seed}");
+                lock(known).sought += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::FellBehind, "seed {seed}: {error}");
+                assert!(wanted.start < log.checkpoint_lsn(), "seed {seed}: it is needed");
+            }
+        }
+    }
+}
+
 fn run(bed: &Bed, known: &Arc<Mutex<Known>>, seed: u64) {
     let recovery = Log::open(as_devices(&bed.log), bed.options(), &mut |_| {}).expect("open");
     let end = recovery.end_lsn();
@@ -152,6 +189,10 @@ fn run(bed: &Bed, known: &Arc<Mutex<Known>>, seed: u64) {
             }
         }
     });
+    spawn("wanderer", {
+        let (log, known) = (log.clone(), Arc::clone(known));
+        move || wander(&log, &known, seed)
+    });
     let mut random = Random::with_seed(seed);
     loop {
         if reader.wait(Duration::from_millis(1)).expect("it runs") {
@@ -169,7 +210,7 @@ fn run(bed: &Bed, known: &Arc<Mutex<Known>>, seed: u64) {
 
 #[test]
 fn readers_see_what_is_durable_in_order_across_power_cuts() {
-    let (mut records, mut behind) = (0, 0);
+    let (mut records, mut behind, mut sought) = (0, 0, 0);
     for seed in 0..60 {
         let bed = Bed::new(seed);
         let known = Arc::new(Mutex::new(Known::default()));
@@ -200,9 +241,11 @@ fn readers_see_what_is_durable_in_order_across_power_cuts() {
             records += read.len();
         }
         behind += lock(&known).fell_behind;
+        sought += lock(&known).sought;
         assert!(bed.archive.is_none() || lock(&known).fell_behind == 0, "seed {seed}: the archive has all");
     }
     assert!(records > 10_000 && behind > 0, "{records} records, fell behind {behind} times");
+    assert!(sought > 5000, "{sought} records were sought");
 }
 
 #[test]
@@ -217,6 +260,9 @@ fn positions_that_are_none_are_refused_and_waits_end_with_the_log() {
             log.flush(end).expect("flush");
             let mut within = log.reader(Lsn::new(50)).expect("it is durable");
             assert_eq!(within.next_record().expect_err("no record starts there").kind(), ErrorKind::InvalidInput);
+            assert_eq!(within.seek(Lsn::new(end.get() + 1)).expect_err("not durable").kind(), ErrorKind::InvalidInput);
+            within.seek(Lsn::ZERO).expect("it is durable");
+            assert!(within.next_record().expect("one starts there").is_some());
             let reader = log.reader(end).expect("it is durable");
             assert!(!reader.wait(Duration::from_millis(1)).expect("it runs"));
             let waiting = spawn("reader", move || reader.wait(Duration::from_secs(3600)));

@@ -323,6 +323,53 @@ fn what_needs_much_space_is_not_overtaken_for_ever() {
 }
 
 #[test]
+fn what_is_kept_for_relief_is_there_when_nothing_else_is() {
+    for seed in 0..24 {
+        Simulation::new(seed)
+            .run(move || {
+                let (count, copies) = [(1, 1), (2, 1), (2, 2), (3, 1)][seed as usize % 4];
+                let device = |n| MemoryDevice::new(format!("log-{n}"), (4 + 16 * (8 + seed / 4)) * 4096);
+                let devices: Vec<_> = (0..count).map(device).collect();
+                let options = LogOptions { copies, ..options() };
+                Log::create(LOG_ID, as_devices(&devices), options.clone()).expect("create");
+                let log =
+                    Log::open(as_devices(&devices), options, &mut |_| {}).expect("open").finish().expect("finish");
+                let kept = log.capacity() / 4;
+                log.keep_for_relief(kept);
+                let mut random = random(seed);
+                let fill = |random: &mut tantalum_rt::Random| {
+                    loop {
+                        match log.append(&[&vec![7; random.usize(0..9000)]]) {
+                            Ok(record) => log.flush(record.end).expect("flush"),
+                            Err(error) => break assert_eq!(error.kind(), ErrorKind::LogFull),
+                        }
+                    }
+                };
+                for _ in 0..6 {
+                    fill(&mut random);
+                    // Each in a request of its own: the worst packing.
+                    let (mut left, mut first) = (kept, None);
+                    loop {
+                        let bytes = random.usize(0..5000);
+                        let needed = log.space_needed(bytes).expect("it is small enough");
+                        if needed > left {
+                            break;
+                        }
+                        left -= needed;
+                        let moved = log.append_to_relieve(&[&vec![8; bytes]]).expect("it was kept");
+                        log.flush(moved.end).expect("flush");
+                        first.get_or_insert(moved.start);
+                    }
+                    assert_eq!(log.append(&[b"more"]).expect_err("it is full").kind(), ErrorKind::LogFull);
+                    log.set_checkpoint(first.expect("some were kept")).expect("it is durable");
+                    log.append(&[b"more"]).expect("there is space again");
+                }
+            })
+            .expect_finished();
+    }
+}
+
+#[test]
 fn a_request_for_more_than_is_ever_buffered_is_granted_in_part() {
     Simulation::new(1)
         .run(|| {
@@ -330,6 +377,7 @@ fn a_request_for_more_than_is_ever_buffered_is_granted_in_part() {
             Log::create(LOG_ID, devices.clone(), LogOptions::default()).expect("create");
             let log = Log::open(devices, LogOptions::default(), &mut |_| {}).expect("open").finish().expect("finish");
             assert_eq!(log.largest_space_request(), 64 << 20);
+            assert!(log.capacity() / 4 > 64 << 20);
             let space = log.request_space(u64::MAX).expect("it runs");
             assert!(space.wait(Duration::from_secs(1)).expect("it runs"));
         })
