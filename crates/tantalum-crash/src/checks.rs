@@ -28,14 +28,16 @@ pub(crate) fn check(db: &Db, recorder: &Recorder) -> Result<(), Stop> {
     }
 }
 
-/// After so many repetitions, what a task does again and again beside the clients is done half as often.
-const REPETITIONS: u32 = 256;
-
 /// What a task does again and again beside the clients: calls `again`, after a pause each time, until it returns false or is to stop. The
-/// pause grows, since clients may wait for a device that is stuck until the power goes, half an hour later.
-pub(crate) fn again_and_again(stop: &AtomicBool, mut pause: Duration, mut again: impl FnMut() -> bool) {
+/// pause doubles after so many `repetitions`, since clients may wait for a device that is stuck until the power goes, half an hour later.
+pub(crate) fn again_and_again(
+    stop: &AtomicBool,
+    mut pause: Duration,
+    repetitions: u32,
+    mut again: impl FnMut() -> bool,
+) {
     loop {
-        for _ in 0..REPETITIONS {
+        for _ in 0..repetitions {
             if stop.load(Ordering::Acquire) {
                 return;
             }
@@ -50,7 +52,7 @@ pub(crate) fn again_and_again(stop: &AtomicBool, mut pause: Duration, mut again:
 
 /// The checker task: checks the database again and again beside the clients.
 pub(crate) fn check_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
-    again_and_again(stop, pause, || {
+    again_and_again(stop, pause, 256, || {
         match check(db, recorder) {
             Ok(()) => {
                 recorder.count("database checks beside clients", 1);

@@ -36,6 +36,9 @@ const TRANSACTIONS_MAX: u32 = 4000;
 /// Before one in so many starts, the database is opened for reading only.
 const READERS_EVERY: u64 = 8;
 
+/// A task that watches the database pauses for twice as long after so many looks.
+const LOOKS: u32 = 65_536;
+
 /// After one in so many starts, nothing but rows is read before clients begin: other pages still await redo then.
 const UNCHECKED_EVERY: u64 = 3;
 
@@ -355,7 +358,7 @@ fn check_closed(db: &Db, table: &Table) -> Result<(), Stop> {
 
 /// The compactor task: compacts the database again and again beside the clients.
 fn compact_again_and_again(db: &Db, recorder: &Recorder, stop: &AtomicBool, pause: Duration) {
-    again_and_again(stop, pause, || {
+    again_and_again(stop, pause, 256, || {
         match db.compact(&mut |_| {}) {
             Ok(report) => {
                 recorder.count("compactions beside clients", 1);
@@ -406,13 +409,14 @@ fn follow_left_behind(db: &Db, mut left_behind: Vec<u32>, pause: Duration, recor
     left_behind = aside;
     let (db, recorder) = (db.clone(), recorder.clone());
     spawn("left-behind", move || {
-        while let Ok((_, aside)) = standing(&db) {
+        again_and_again(&AtomicBool::new(false), pause, LOOKS, || {
+            let Ok((_, aside)) = standing(&db) else { return false };
             if aside != left_behind {
                 recorder.record(Event::LeftBehind(aside.clone()));
                 left_behind = aside;
             }
-            tantalum_rt::sleep(pause);
-        }
+            true
+        });
     });
     Ok(false)
 }
@@ -475,15 +479,16 @@ fn watch_archive(
     stop: &AtomicBool,
     pause: Duration,
 ) -> Result<(), Stop> {
-    while !stop.load(Ordering::Acquire) {
-        tantalum_rt::sleep(pause);
-        check_archive(db, config)?;
-        let Ok(stats) = db.stats() else { return Ok(()) };
+    let mut found = Ok(());
+    again_and_again(stop, pause, LOOKS, || {
+        found = check_archive(db, config);
+        let (Ok(()), Ok(stats)) = (&found, db.stats()) else { return false };
         if let Some(archive) = stats.log.archive.filter(|archive| archive.set_aside.is_none()) {
             recorder.record(Event::Archived(archive.archived_lsn.get()));
         }
-    }
-    Ok(())
+        true
+    });
+    found
 }
 
 /// An archive is set aside for what its own device does, and for nothing else.
