@@ -91,6 +91,11 @@ fn changes_are_printed_and_gone_on_with_behind_a_position() {
         let hex = changes(dir, "--limit 1 --key-as hex --value-as json");
         assert_eq!(described(&hex), ["fruit put 6170706c65 3"]);
         assert!(hex[0]["value"].is_number());
+        run(dir, "put", "fruit melon sweet").ok();
+        let small = changes(dir, "--largest-value 4");
+        assert_eq!(described(&small)[..4], expected);
+        assert_eq!(small[4]["omitted_bytes"], 5);
+        assert!(small[0].get("omitted_bytes").is_none() && small[4].get("value").is_none());
 
         let now = changes(dir, "--from now");
         assert_eq!(described(&now), [""]);

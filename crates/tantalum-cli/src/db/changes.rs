@@ -12,7 +12,10 @@ use tantalum::{
 use tantalum_report::Table;
 
 use super::{encoding::Encodings, source::Source};
-use crate::error::{Error, Out, Result};
+use crate::{
+    bench::parse_bytes,
+    error::{Error, Out, Result},
+};
 
 /// A position is printed alone where nothing of concern is committed to so many bytes of log.
 const POSITION_BYTES: u64 = 1 << 20;
@@ -34,6 +37,9 @@ pub struct ChangesArguments {
     /// At most so many transactions.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
+    /// Leave out values of more bytes, and print how many they have.
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_bytes)]
+    largest_value: u64,
     #[command(flatten)]
     encodings: Encodings,
 }
@@ -85,10 +91,13 @@ struct ChangeLine<'a> {
     /// The row's key, of a `put` or `delete`: a string, or with `--key-as` a number or any JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<Box<RawValue>>,
-    /// The row's new value, likewise with `--value-as`; absent if it is large and the row was written again before it was read: a later
-    /// line says what became of it.
+    /// The row's new value, likewise with `--value-as`; absent if it was left out, or if it is large and the row was written again
+    /// before it was read: a later line says what became of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Box<RawValue>>,
+    /// The bytes of a value that `--largest-value` leaves out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    omitted_bytes: Option<u64>,
     /// In the last line of a transaction: all changes up to here were printed, and `--from` goes on behind them.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<String>,
@@ -110,16 +119,19 @@ impl Printer<'_> {
     }
 
     fn change(&mut self, change: &FedChange, position: Option<FeedPosition>) -> Result<()> {
-        let (what, table, key, value) = match change {
-            FedChange::Put { table, key, value } => ("put", table, Some(key), value.as_ref()),
-            FedChange::Delete { table, key } => ("delete", table, Some(key), None),
-            FedChange::DropTable { table } => ("drop-table", table, None, None),
-            FedChange::EndFeed { table } => ("end-feed", table, None, None),
+        let (what, table, key, value, omitted_bytes) = match change {
+            FedChange::Put { table, key, value, omitted_bytes } => {
+                ("put", table, Some(key), value.as_ref(), *omitted_bytes)
+            }
+            FedChange::Delete { table, key } => ("delete", table, Some(key), None, None),
+            FedChange::DropTable { table } => ("drop-table", table, None, None, None),
+            FedChange::EndFeed { table } => ("end-feed", table, None, None, None),
             other => return Err(Error::Other(format!("this program knows no such change: {other:?}"))),
         };
         let value = key.zip(value).map(|(key, value)| self.encodings.value_json(key, value)).transpose()?;
         let key = key.map(|key| self.encodings.key_json(key)).transpose()?;
-        self.line(ChangeLine { change: Some(what), table: Some(table), key, value, ..ChangeLine::default() }, position)
+        let line = ChangeLine { change: Some(what), table: Some(table), key, value, omitted_bytes, position: None };
+        self.line(line, position)
     }
 
     /// Prints a position that stands alone.
@@ -136,7 +148,7 @@ impl Printer<'_> {
 
 /// Prints changes, a line of JSON each.
 pub fn changes(arguments: &ChangesArguments) -> Result<ExitCode> {
-    let ChangesArguments { dir, table, from, follow, limit, encodings } = arguments;
+    let ChangesArguments { dir, table, from, follow, limit, largest_value, encodings } = arguments;
     let source = Source::open(dir)?;
     if *follow && matches!(source, Source::Here(_)) {
         let what =
@@ -144,7 +156,13 @@ pub fn changes(arguments: &ChangesArguments) -> Result<ExitCode> {
         return Err(Error::Other(format!("{}: {what}", dir.display())));
     }
     let from = from.unwrap_or_default();
-    let selection = ChangeSelection { tables: table.clone(), from, limit: *limit, follow: *follow };
+    let selection = ChangeSelection {
+        tables: table.clone(),
+        from,
+        limit: *limit,
+        follow: *follow,
+        largest_value: Some(*largest_value),
+    };
     let mut printer = Printer { out: Out::new(), encodings, last: None };
     let mut alone = None;
     source.changes(selection, &mut |changes, position| {

@@ -39,7 +39,7 @@ const UNUSED_TIMEOUT: Duration = Duration::from_secs(5);
 ///     Ok(())
 /// })?;
 /// let value = Some(b"3".to_vec());
-/// assert_eq!(seen, [FedChange::Put { table: "fruit".into(), key: b"apple".to_vec(), value }]);
+/// assert_eq!(seen, [FedChange::Put { table: "fruit".into(), key: b"apple".to_vec(), value, omitted_bytes: None }]);
 /// let later = ChangeSelection { from: ChangesFrom::Position(stored.unwrap()), ..ChangeSelection::default() };
 /// later.read(&db, &mut |changes, _| { assert!(changes.is_empty()); Ok(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -58,6 +58,10 @@ pub struct ChangeSelection {
     /// Waits for more at the end.
     #[serde(default)]
     pub follow: bool,
+    /// Values of more bytes are left out; absent for no bound. A value is in memory as a whole, here and in the process that has the
+    /// database open.
+    #[serde(default)]
+    pub largest_value: Option<u64>,
 }
 
 /// Where the reading of changes begins.
@@ -96,9 +100,13 @@ pub enum FedChange {
         /// The row's key.
         #[serde(with = "bytes")]
         key: Vec<u8>,
-        /// Its value; absent if it is large and the row was written again before it was read: a later change says what became of it.
+        /// Its value; absent if it was left out, or if it is large and the row was written again before it was read: a later change
+        /// says what became of it.
         #[serde(default, with = "optional_bytes", skip_serializing_if = "Option::is_none")]
         value: Option<Vec<u8>>,
+        /// The bytes of a value that is [too large](ChangeSelection::largest_value) and was left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        omitted_bytes: Option<u64>,
     },
     /// There is no row with this key any more; perhaps there was none before.
     Delete {
@@ -197,7 +205,7 @@ impl ChangeReader {
                 sink(std::mem::take(&mut batch), None)?;
                 batch_bytes = 0;
             }
-            let (change, bytes) = fed(change)?;
+            let (change, bytes) = fed(change, self.selection.largest_value)?;
             batch.push(change);
             (batch_bytes, is_some) = (batch_bytes + bytes, true);
         }
@@ -208,14 +216,18 @@ impl ChangeReader {
     }
 }
 
-/// A change with its value, and the bytes of both.
-fn fed(change: Change) -> Result<(FedChange, usize)> {
+/// A change with its value, if that is not too large, and the bytes of both.
+fn fed(change: Change, largest_value: Option<u64>) -> Result<(FedChange, usize)> {
     let table = change.table().to_owned();
     Ok(match change {
         Change::Put { key, value, .. } => {
-            let value = value.read()?.map(|value| value.to_vec());
+            let omitted_bytes = Some(value.len()).filter(|len| largest_value.is_some_and(|largest| *len > largest));
+            let value = match omitted_bytes {
+                Some(_) => None,
+                None => value.read()?.map(|value| value.to_vec()),
+            };
             let bytes = key.len() + value.as_ref().map_or(0, Vec::len);
-            (FedChange::Put { table, key: key.to_vec(), value }, bytes)
+            (FedChange::Put { table, key: key.to_vec(), value, omitted_bytes }, bytes)
         }
         Change::Delete { key, .. } => (FedChange::Delete { table, key: key.to_vec() }, key.len()),
         Change::DropTable { .. } => (FedChange::DropTable { table }, 0),

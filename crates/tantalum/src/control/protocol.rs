@@ -236,7 +236,7 @@ mod tests {
     fn what_is_said_is_understood() {
         let (device, path) = ("log \"0\"".to_owned(), "/a\nb".to_owned());
         let position = a_position();
-        let from = |from| ChangeSelection { from, limit: Some(1), follow: true, tables: vec!["t".into()] };
+        let from = |from| ChangeSelection { from, limit: Some(1), follow: true, tables: vec!["t".into()], largest_value: Some(9) };
         for command in [
             Command::Status,
             Command::Stats,
@@ -285,8 +285,8 @@ mod tests {
         let rows = [Answer::Rows { table: "t".into(), rows }];
         let (table, key) = ("t".to_owned(), (0..=255).collect::<Vec<u8>>());
         let changes = vec![
-            FedChange::Put { table: table.clone(), key: key.clone(), value: Some(key.clone()) },
-            FedChange::Put { table: table.clone(), key: key.clone(), value: None },
+            FedChange::Put { table: table.clone(), key: key.clone(), value: Some(key.clone()), omitted_bytes: None },
+            FedChange::Put { table: table.clone(), key: key.clone(), value: None, omitted_bytes: Some(1 << 20) },
             FedChange::Delete { table: table.clone(), key },
             FedChange::DropTable { table: table.clone() },
             FedChange::EndFeed { table },
