@@ -65,8 +65,9 @@ pub struct Arguments {
     /// What each log's files take while it is appended to, in MiB. For replay and read it is what the entries need.
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     pub log_mib: u64,
-    /// Files of tantalum-raft's log, which it writes to at the same time, as `tantalum probe` recommends.
-    #[arg(long, default_value_t = 4)]
+    /// Files of tantalum-raft's log, which it writes to at the same time. More than one helps on devices whose durable writes overlap;
+    /// `tantalum probe` tells.
+    #[arg(long, default_value_t = 1)]
     pub partitions: u64,
     /// Seconds of each run, beside a fifth of that for warming up.
     #[arg(long, default_value_t = 2.0)]

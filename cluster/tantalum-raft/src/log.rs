@@ -83,7 +83,7 @@ pub(crate) struct Inner {
 pub(crate) struct Shared {
     pub(crate) log: Log,
     pub(crate) groups: Mutex<BTreeMap<u64, Arc<GroupCell>>>,
-    pub(crate) cache: Mutex<Cache>,
+    pub(crate) cache: Cache,
     /// Readers of the log that no task uses.
     pub(crate) readers: Mutex<Vec<LogReader>>,
     pub(crate) notifier: Notifier,
@@ -168,7 +168,7 @@ impl RaftLog {
         let groups = groups.into_iter().map(|(id, state)| (id, Arc::new(GroupCell::new(id, state)))).collect();
         let shared = Arc::new(Shared {
             groups: Mutex::new(groups),
-            cache: Mutex::new(Cache::new(options.cache_bytes)),
+            cache: Cache::new(options.cache_bytes),
             readers: Mutex::default(),
             notifier: Notifier::default(),
             rewriter: Rewriter::default(),
