@@ -211,8 +211,8 @@ impl RaftLog {
     }
 
     /// Has everything before `lsn` written, and calls `call` once when it is durable or the log has failed: from a task that does so
-    /// for all of the log, in the order of the positions, or from this one if it is known now. It should not take long; a panic of it
-    /// in that task is caught.
+    /// for all of the log, in the order of the positions, or from this one if it is known now. It should not take long, since the others
+    /// wait meanwhile; a panic of it in that task is caught.
     ///
     /// ```
     /// # use std::sync::{Arc, mpsc};
