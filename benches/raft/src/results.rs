@@ -232,12 +232,11 @@ fn ratios(case: &Measured) -> String {
     let ratio = |spread: Option<Spread>| {
         spread.map_or_else(|| "-".to_owned(), |Spread { median, min, max }| format!("{median:.2} ({min:.2}..{max:.2})"))
     };
-    let way = |drive: Option<Drive>| drive.map_or("", Drive::name);
     let mut table = Table::new(["", "entries/s", "CPU", "written"]);
     for Ratio { drive, over, figures } in &case.ratios {
-        let name = format!("{} / {}", way(*drive), way(*over));
+        let name = drive.zip(*over).map(|(drive, over)| format!("{} / {}", drive.name(), over.name()));
         let figures = [figures.entries_per_second, figures.cpu_us_per_entry, figures.written_bytes_per_entry];
-        table.row([vec![name], figures.map(ratio).to_vec()].concat());
+        table.row([vec![name.unwrap_or_default()], figures.map(ratio).to_vec()].concat());
     }
     table.to_plain()
 }
