@@ -20,9 +20,13 @@ mod record;
 mod replay;
 mod rewrite;
 mod state;
+#[cfg(feature = "openraft")]
+mod state_snapshot;
 
 pub use group::{Bounds, Entry, Group};
 pub use log::{RaftLog, RaftLogOptions, RaftLogStats};
+#[cfg(feature = "openraft")]
+pub use state_snapshot::StateSnapshot;
 pub use tantalum_log::{Error, ErrorKind, Lsn, Result};
 
 /// The Rust code in the document compiles.

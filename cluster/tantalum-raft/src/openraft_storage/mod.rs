@@ -8,13 +8,12 @@
 //! postcard, so requests of types that describe themselves (`serde_json::Value`) cannot be.
 
 mod log_store;
-mod snapshot;
 mod state_machine;
 
 use std::io;
 
 pub use log_store::LogStore;
-pub use snapshot::StateSnapshot;
+pub use crate::StateSnapshot;
 pub use state_machine::{Application, SnapshotBuilder, StateMachine};
 
 use crate::Error;
