@@ -18,14 +18,16 @@ pub mod openraft_storage;
 mod read;
 mod record;
 mod replay;
+#[cfg(feature = "raft-rs")]
+pub mod raft_rs_storage;
 mod rewrite;
 mod state;
-#[cfg(feature = "openraft")]
+#[cfg(any(feature = "openraft", feature = "raft-rs"))]
 mod state_snapshot;
 
 pub use group::{Bounds, Entry, Group};
 pub use log::{RaftLog, RaftLogOptions, RaftLogStats};
-#[cfg(feature = "openraft")]
+#[cfg(any(feature = "openraft", feature = "raft-rs"))]
 pub use state_snapshot::StateSnapshot;
 pub use tantalum_log::{Error, ErrorKind, Lsn, Result};
 
